@@ -1,0 +1,42 @@
+//! Compiles the BPF C that lives in a crate's `bpf/` folder, from that crate's build script.
+//!
+//! Every `bpf/NAME.bpf.c` becomes `$OUT_DIR/NAME.bpf.o`, which the crate embeds with
+//! `include_bytes!(concat!(env!("OUT_DIR"), "/NAME.bpf.o"))`. The compiler is `clang-19` (or what `PLAIT_CLANG`
+//! names): older ones lack type tags for kernel pointers and the v4 instruction set.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Compiles all `bpf/*.bpf.c` of the calling crate. For build scripts: panics with what to do when it can't.
+pub fn compile() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("OUT_DIR is set by cargo"));
+    println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-env-changed=PLAIT_CLANG");
+    let entries = fs::read_dir("bpf").expect("a crate that compiles BPF has a folder bpf/");
+    for entry in entries {
+        let source = entry.expect("a readable folder bpf/").path();
+        let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if let Some(stem) = name.strip_suffix(".bpf.c") {
+            compile_one(&source, &out.join(format!("{stem}.bpf.o")));
+        }
+    }
+}
+
+fn compile_one(source: &Path, object: &Path) {
+    let clang = env::var("PLAIT_CLANG").unwrap_or_else(|_| "clang-19".into());
+    // Kernel headers are architecture specific and clang does not look there for the bpf target.
+    let multiarch = format!("-I/usr/include/{}-linux-gnu", env::consts::ARCH);
+    let status = Command::new(&clang)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
+        .args([multiarch.as_str(), "-c"])
+        .arg(source)
+        .arg("-o")
+        .arg(object)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{clang} could not compile {}: {status}", source.display()),
+        Err(error) => panic!("cannot run {clang} ({error}): run scripts/install-deps, or set PLAIT_CLANG"),
+    }
+}
