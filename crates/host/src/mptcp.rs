@@ -1,0 +1,325 @@
+//! MPTCP sockets: making them, asking the kernel about them, ending them with a reset.
+//!
+//! An MPTCP socket is a TCP socket made with protocol 262; everything else that plait knows about a connection
+//! comes from the kernel's `SOL_MPTCP` options, read here field by field so that older and newer kernels, whose
+//! structures are shorter or longer, are both understood. No function panics on anything the kernel says.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Socket, Type};
+use zeroize::Zeroize;
+
+use crate::bytes::{socket_address, u8_at, u32_at, u64_at};
+use crate::sockopt;
+
+/// What a socket made by [`stream_socket`] speaks.
+///
+/// An [`Mptcp`](Protocol::Mptcp) socket can still end up as TCP if the peer has no MPTCP: see [`is_mptcp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Multipath TCP, version 1 (RFC 8684).
+    Mptcp,
+    /// TCP, as this kernel has no MPTCP or it is switched off.
+    Tcp,
+}
+
+/// A stream socket that speaks MPTCP, or TCP where the kernel has no MPTCP or `net.mptcp.enabled` is 0.
+///
+/// # Errors
+/// What `socket(2)` says, for a reason other than missing MPTCP.
+pub fn stream_socket(domain: Domain) -> io::Result<(Socket, Protocol)> {
+    match Socket::new(domain, Type::STREAM, Some(socket2::Protocol::MPTCP)) {
+        Ok(socket) => Ok((socket, Protocol::Mptcp)),
+        Err(error) if means_no_mptcp(&error) => {
+            Ok((Socket::new(domain, Type::STREAM, Some(socket2::Protocol::TCP))?, Protocol::Tcp))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether `socket(2)` failed because there is no MPTCP: `EPROTONOSUPPORT` without it in the kernel, `ENOPROTOOPT`
+/// when it is switched off, `EINVAL` on kernels older than protocol numbers above 255.
+pub(crate) fn means_no_mptcp(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL))
+}
+
+/// Whether a connected or accepted socket really speaks MPTCP now.
+///
+/// A connection accepted from a plain TCP peer is a TCP socket; one that we made as MPTCP towards a plain TCP peer,
+/// or through a middlebox that strips options, has fallen back. Both are `false`.
+///
+/// # Errors
+/// What `getsockopt(2)` says, for a reason other than missing MPTCP.
+pub fn is_mptcp(fd: impl AsFd) -> io::Result<bool> {
+    match Info::of(fd) {
+        Ok(info) => Ok(!info.fallback),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends a connection with a reset instead of an orderly close: the peer's next read fails with `ECONNRESET`.
+///
+/// For MPTCP the kernel sends MP_FASTCLOSE (RFC 8684, section 3.5) and resets every subflow; for TCP, RST. Data
+/// not yet sent is discarded. The socket stays open, unconnected; reading from it gives end of stream.
+///
+/// # Errors
+/// What the kernel says, for example that the descriptor is no socket.
+pub fn abort(fd: impl AsFd) -> io::Result<()> {
+    rustix::net::connect_unspec(fd).map_err(io::Error::from)
+}
+
+/// The local identifier of a connection (RFC 8684, section 3.2): the first 32 bits of the SHA-256 of the local key.
+///
+/// It is no secret: every MP_JOIN carries it in clear.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u32);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({self})")
+    }
+}
+
+/// The 64-bit key of one end of a connection (RFC 8684, section 3.1), its bytes in the order they have on the wire.
+///
+/// A secret: never printed, wiped when dropped.
+#[derive(Clone)]
+pub struct Key([u8; 8]);
+
+impl Key {
+    /// The key with these bytes, in network order.
+    pub fn new(bytes: [u8; 8]) -> Key {
+        Key(bytes)
+    }
+
+    /// The bytes in network order, as MP_CAPABLE carries them.
+    pub fn as_bytes(&self) -> &[u8; 8] {
+        &self.0
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// The state of a connection (`MPTCP_INFO`, kernel 5.16 or later).
+///
+/// Sequence numbers are data sequence numbers; fields that only newer kernels have are `None` on older ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// The local token.
+    pub token: Token,
+    /// Data sequence number of the next byte the application writes.
+    pub write_seq: u64,
+    /// First data sequence number that the peer has not acknowledged: all written data is acknowledged when this
+    /// has reached [`write_seq`](Info::write_seq).
+    pub snd_una: u64,
+    /// Data sequence number of the next byte expected from the peer.
+    pub rcv_nxt: u64,
+    /// Subflows beyond the initial one, as the path manager counts them.
+    pub extra_subflows: u8,
+    /// All subflows alive, the initial one included (kernel 6.10).
+    pub subflows: Option<u8>,
+    /// Addresses announced to the peer.
+    pub addresses_signalled: u8,
+    /// Addresses of the peer that were accepted.
+    pub addresses_accepted: u8,
+    /// Local endpoints used for subflows.
+    pub local_addresses_used: u8,
+    /// The connection has fallen back to TCP (RFC 8684, section 3.7).
+    pub fallback: bool,
+    /// The peer's key has arrived.
+    pub remote_key_received: bool,
+    /// Data-level checksums are in use.
+    pub checksums: bool,
+    /// Bytes the application wrote that were sent, without retransmissions (kernel 6.5).
+    pub bytes_sent: Option<u64>,
+    /// Bytes received in order at the data level (kernel 6.5).
+    pub bytes_received: Option<u64>,
+    /// Bytes sent again at the data level, that is, reinjected (kernel 6.5).
+    pub bytes_retransmitted: Option<u64>,
+    /// Bytes acknowledged at the data level (kernel 6.5).
+    pub bytes_acked: Option<u64>,
+    /// Retransmission timeouts at the data level (kernel 6.5).
+    pub retransmits: Option<u32>,
+}
+
+impl Info {
+    /// Asks the kernel about a socket.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` or `ENOPROTOOPT` if it is no MPTCP socket, otherwise what `getsockopt(2)` says.
+    pub fn of(fd: impl AsFd) -> io::Result<Info> {
+        let mut buffer = [0; 256];
+        let length = sockopt::get(fd, SOL_MPTCP, MPTCP_INFO, &mut buffer)?;
+        let bytes = &buffer[..length];
+        Info::parse(bytes).ok_or_else(|| {
+            io::Error::other(format!("MPTCP_INFO should have at least 43 bytes, the kernel gave {length}"))
+        })
+    }
+
+    /// Reads a `struct mptcp_info`, as much of it as there is.
+    fn parse(bytes: &[u8]) -> Option<Info> {
+        let flags = u32_at(bytes, 8)?;
+        Some(Info {
+            token: Token(u32_at(bytes, 12)?),
+            write_seq: u64_at(bytes, 16)?,
+            snd_una: u64_at(bytes, 24)?,
+            rcv_nxt: u64_at(bytes, 32)?,
+            extra_subflows: u8_at(bytes, 0)?,
+            subflows: u8_at(bytes, 80),
+            addresses_signalled: u8_at(bytes, 1)?,
+            addresses_accepted: u8_at(bytes, 2)?,
+            local_addresses_used: u8_at(bytes, 40)?,
+            fallback: flags & 1 != 0,
+            remote_key_received: flags & 2 != 0,
+            checksums: u8_at(bytes, 42)? != 0,
+            retransmits: u64_at(bytes, 48).and(u32_at(bytes, 44)),
+            bytes_retransmitted: u64_at(bytes, 48),
+            bytes_sent: u64_at(bytes, 56),
+            bytes_received: u64_at(bytes, 64),
+            bytes_acked: u64_at(bytes, 72),
+        })
+    }
+}
+
+/// A connection and each of its subflows, in the order they were made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullInfo {
+    /// The connection.
+    pub info: Info,
+    /// Its subflows.
+    pub subflows: Vec<Subflow>,
+}
+
+/// One subflow of a connection: its addresses and what `TCP_INFO` says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subflow {
+    /// The local address.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub remote: SocketAddr,
+    /// State of the TCP connection, as in the kernel's `tcp_states.h`: 1 is established.
+    pub state: u8,
+    /// Smoothed round-trip time, microseconds.
+    pub rtt: u32,
+    /// Mean deviation of the round-trip time, microseconds.
+    pub rtt_variance: u32,
+    /// Retransmission timeout, microseconds.
+    pub rto: u32,
+    /// Congestion window, segments.
+    pub snd_cwnd: u32,
+    /// Slow start threshold, segments.
+    pub snd_ssthresh: u32,
+    /// Maximum segment size for sending, bytes.
+    pub snd_mss: u32,
+    /// Segments retransmitted since the subflow began.
+    pub total_retransmits: u32,
+    /// Bytes the peer acknowledged.
+    pub bytes_acked: u64,
+    /// Bytes received in order.
+    pub bytes_received: u64,
+    /// Bytes sent, retransmissions included (kernel 4.19).
+    pub bytes_sent: Option<u64>,
+    /// Bytes retransmitted (kernel 4.19).
+    pub bytes_retransmitted: Option<u64>,
+    /// Most recent delivery rate, bytes per second (kernel 4.9).
+    pub delivery_rate: Option<u64>,
+}
+
+impl FullInfo {
+    /// Asks the kernel about a connection and its subflows.
+    ///
+    /// Uses `MPTCP_SUBFLOW_ADDRS` and `MPTCP_TCPINFO` (kernel 5.16) rather than `MPTCP_FULL_INFO` (kernel 6.6),
+    /// which gives the same facts in one call but only on newer kernels.
+    ///
+    /// # Errors
+    /// As [`Info::of`]; `EAGAIN` if subflows came and went faster than they could be read.
+    pub fn of(fd: impl AsFd) -> io::Result<FullInfo> {
+        let fd = fd.as_fd();
+        // Two lists belong together only if no subflow came or went between them.
+        for _ in 0..ATTEMPTS {
+            let before = per_subflow(fd, MPTCP_SUBFLOW_ADDRS, ADDRESSES_SIZE)?;
+            let tcp = per_subflow(fd, MPTCP_TCPINFO, TCP_INFO_SIZE)?;
+            let info = Info::of(fd)?;
+            if before == per_subflow(fd, MPTCP_SUBFLOW_ADDRS, ADDRESSES_SIZE)? && before.len() == tcp.len() {
+                let subflows = before.iter().zip(&tcp).filter_map(|(a, t)| Subflow::parse(a, t)).collect();
+                return Ok(FullInfo { info, subflows });
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+    }
+}
+
+impl Subflow {
+    /// Reads a `struct mptcp_subflow_addrs` and a `struct tcp_info`. `None` for a subflow without addresses.
+    fn parse(addresses: &[u8], tcp: &[u8]) -> Option<Subflow> {
+        Some(Subflow {
+            local: socket_address(addresses)?,
+            remote: socket_address(addresses.get(ADDRESSES_SIZE / 2..)?)?,
+            state: u8_at(tcp, 0)?,
+            rto: u32_at(tcp, 8)?,
+            snd_mss: u32_at(tcp, 16)?,
+            rtt: u32_at(tcp, 68)?,
+            rtt_variance: u32_at(tcp, 72)?,
+            snd_ssthresh: u32_at(tcp, 76)?,
+            snd_cwnd: u32_at(tcp, 80)?,
+            total_retransmits: u32_at(tcp, 100)?,
+            bytes_acked: u64_at(tcp, 120)?,
+            bytes_received: u64_at(tcp, 128)?,
+            delivery_rate: u64_at(tcp, 160),
+            bytes_sent: u64_at(tcp, 200),
+            bytes_retransmitted: u64_at(tcp, 208),
+        })
+    }
+}
+
+const SOL_MPTCP: i32 = 284;
+const MPTCP_INFO: i32 = 1;
+const MPTCP_TCPINFO: i32 = 2;
+const MPTCP_SUBFLOW_ADDRS: i32 = 3;
+const ATTEMPTS: usize = 8;
+/// Two `struct sockaddr_storage`.
+const ADDRESSES_SIZE: usize = 256;
+/// `struct tcp_info` up to and including `tcpi_bytes_retrans`.
+const TCP_INFO_SIZE: usize = 216;
+
+/// The elements of an option that gives one element of `size` bytes for each subflow.
+fn per_subflow(fd: impl AsFd, name: i32, size: usize) -> io::Result<Vec<Vec<u8>>> {
+    let fd = fd.as_fd();
+    let mut room = 8;
+    loop {
+        // struct mptcp_subflow_data: its own size, two fields for the kernel, the size of one element.
+        let mut buffer = vec![0; HEADER + room * size];
+        buffer[..4].copy_from_slice(&(HEADER as u32).to_ne_bytes());
+        buffer[12..16].copy_from_slice(&(size as u32).to_ne_bytes());
+        sockopt::get(fd, SOL_MPTCP, name, &mut buffer)?;
+        let count = u32_at(&buffer, 4).unwrap_or(0) as usize;
+        if count <= room {
+            let given = (u32_at(&buffer, 8).unwrap_or(0) as usize).min(size);
+            let elements = buffer[HEADER..].chunks_exact(size).take(count);
+            return Ok(elements.map(|element| element[..given].to_vec()).collect());
+        }
+        room = count + 8;
+    }
+}
+
+const HEADER: usize = 16;

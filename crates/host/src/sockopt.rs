@@ -1,0 +1,28 @@
+//! Socket options that no library covers, as plain bytes.
+//!
+//! `unsafe` is here because `getsockopt` and `setsockopt` take raw pointers; both functions are safe to call.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Fills `buffer` with the option's value; the number of bytes the kernel wrote (never more than the buffer has).
+///
+/// What `buffer` holds on entry is passed to the kernel, which some options read. For options whose value is plain
+/// data only: none that holds pointers, through which the kernel would write elsewhere.
+pub(crate) fn get(fd: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = libc::socklen_t::try_from(buffer.len()).unwrap_or(libc::socklen_t::MAX);
+    // SAFETY: the pointer and the length describe `buffer`, which outlives the call.
+    let result = unsafe {
+        libc::getsockopt(fd.as_fd().as_raw_fd(), level, name, buffer.as_mut_ptr().cast(), &raw mut length)
+    };
+    if result == 0 { Ok((length as usize).min(buffer.len())) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets the option to `value`.
+pub(crate) fn set(fd: impl AsFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(value.len()).unwrap_or(libc::socklen_t::MAX);
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    let result =
+        unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, value.as_ptr().cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
