@@ -1,0 +1,102 @@
+//! The Internet checksum (RFC 1071) and the pseudo-headers it is taken over: TCP's (RFC 9293 3.1, RFC 8200 8.1) and
+//! that of a DSS mapping (RFC 8684 3.3.1).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::mptcp::{DataSeq, SubflowSeq};
+use crate::protocol;
+
+/// A running one's complement sum. Parts are added as if they followed each other without padding, so only the last
+/// may have an odd length.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checksum {
+    sum: u64,
+}
+
+impl Checksum {
+    /// The sum of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds bytes; an odd last byte counts as the high half of a 16-bit word (RFC 1071 1).
+    #[must_use]
+    pub fn add(mut self, bytes: &[u8]) -> Self {
+        // Adding 32-bit words is the same sum modulo 0xffff, and 2^32 of them fit in the accumulator.
+        let (words, tail) = bytes.as_chunks::<4>();
+        for word in words {
+            self.sum += u64::from(u32::from_be_bytes(*word));
+        }
+        let mut last = [0; 4];
+        last[..tail.len()].copy_from_slice(tail);
+        self.sum += u64::from(u32::from_be_bytes(last));
+        // Keeps the accumulator far from overflow however many parts are added.
+        self.sum = (self.sum & 0xffff_ffff) + (self.sum >> 32);
+        self
+    }
+
+    /// The complement of the sum: the value of the checksum field, and 0 over bytes that contain a right one.
+    pub fn finish(self) -> u16 {
+        let mut sum = self.sum;
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        // At most 16 bits are left by the loop.
+        !(sum as u16)
+    }
+}
+
+/// The addresses that TCP's checksum covers besides the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PseudoHeader {
+    /// Over IPv4 (RFC 9293 3.1).
+    V4 {
+        /// The packet's source.
+        source: Ipv4Addr,
+        /// The packet's destination.
+        destination: Ipv4Addr,
+    },
+    /// Over IPv6 (RFC 8200 8.1).
+    V6 {
+        /// The packet's source.
+        source: Ipv6Addr,
+        /// The packet's final destination.
+        destination: Ipv6Addr,
+    },
+}
+
+impl PseudoHeader {
+    /// `None` when the two addresses are not of one family.
+    pub fn new(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Self::V4 { source, destination }),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Self::V6 { source, destination }),
+            _ => None,
+        }
+    }
+
+    /// The sum over the pseudo-header of a TCP segment of `length` bytes, header included.
+    pub fn checksum(self, length: u32) -> Checksum {
+        let sum = match self {
+            Self::V4 { source, destination } => {
+                Checksum::new().add(&source.octets()).add(&destination.octets())
+            }
+            Self::V6 { source, destination } => {
+                Checksum::new().add(&source.octets()).add(&destination.octets())
+            }
+        };
+        sum.add(&length.to_be_bytes()).add(&[0, 0, 0, protocol::TCP])
+    }
+}
+
+/// The checksum of a DSS mapping: over the 64-bit data sequence number (also where the option carries only its low
+/// half), the relative subflow sequence number, the data-level length, 16 zero bits and the data it maps (RFC 8684
+/// 3.3.1, figure 10).
+pub fn dss(data_seq: DataSeq, subflow_seq: SubflowSeq, length: u16, data: &[u8]) -> u16 {
+    Checksum::new()
+        .add(&data_seq.0.to_be_bytes())
+        .add(&subflow_seq.0.to_be_bytes())
+        .add(&length.to_be_bytes())
+        .add(data)
+        .finish()
+}

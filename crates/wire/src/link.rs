@@ -1,0 +1,156 @@
+use crate::ParseError;
+use crate::ethernet::{Frame, ether_type};
+use crate::fields::Fields;
+use crate::segment::Skip;
+
+/// What the packets of a capture start with, by its number in the registry of link-layer header types
+/// (<https://www.tcpdump.org/linktypes.html>).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkType {
+    /// 0: a protocol family in the capturing machine's byte order (BSD loopback, some tunnels).
+    Null,
+    /// 1: Ethernet.
+    Ethernet,
+    /// 9: PPP, with or without HDLC framing.
+    Ppp,
+    /// 101 (and 12, 14 as some files have it): IPv4 or IPv6 at once.
+    RawIp,
+    /// 108: a protocol family in network order (OpenBSD loopback).
+    Loop,
+    /// 113: Linux "cooked" header, as on the device "any".
+    LinuxSll,
+    /// 228: IPv4 at once.
+    Ipv4,
+    /// 229: IPv6 at once.
+    Ipv6,
+    /// 276: Linux "cooked" header version 2.
+    LinuxSll2,
+}
+
+/// An IP packet found behind a link-layer header.
+pub(crate) enum Network<'a> {
+    V4(&'a [u8]),
+    V6(&'a [u8]),
+}
+
+impl LinkType {
+    /// The type that a capture file names by `number`; `None` for one that this crate does not know.
+    pub fn from_number(number: u16) -> Option<Self> {
+        Some(match number {
+            0 => Self::Null,
+            1 => Self::Ethernet,
+            9 => Self::Ppp,
+            12 | 14 | 101 => Self::RawIp,
+            108 => Self::Loop,
+            113 => Self::LinuxSll,
+            228 => Self::Ipv4,
+            229 => Self::Ipv6,
+            276 => Self::LinuxSll2,
+            _ => return None,
+        })
+    }
+
+    /// Its registered number.
+    pub fn number(self) -> u16 {
+        match self {
+            Self::Null => 0,
+            Self::Ethernet => 1,
+            Self::Ppp => 9,
+            Self::RawIp => 101,
+            Self::Loop => 108,
+            Self::LinuxSll => 113,
+            Self::Ipv4 => 228,
+            Self::Ipv6 => 229,
+            Self::LinuxSll2 => 276,
+        }
+    }
+
+    /// The IP packet in a captured frame, or why there is none.
+    #[inline]
+    pub(crate) fn network(self, frame: &[u8]) -> Result<Network<'_>, Skip> {
+        match self {
+            Self::Ethernet => {
+                let frame = Frame::parse(frame)?;
+                by_ether_type(frame.ether_type(), frame.payload())
+            }
+            Self::RawIp => by_version(frame),
+            Self::Ipv4 => Ok(Network::V4(frame)),
+            Self::Ipv6 => Ok(Network::V6(frame)),
+            Self::Null | Self::Loop => loopback(frame),
+            Self::LinuxSll => {
+                let mut fields = Fields::new("Linux cooked header", frame);
+                // Packet type, device type, address length, address.
+                let _: [u8; 14] = fields.array()?;
+                cooked(fields.u16()?, fields.remaining())
+            }
+            Self::LinuxSll2 => {
+                let mut fields = Fields::new("Linux cooked header", frame);
+                let protocol = fields.u16()?;
+                // Reserved, interface, device type, packet type, address length, address.
+                let _: [u8; 18] = fields.array()?;
+                cooked(protocol, fields.remaining())
+            }
+            Self::Ppp => ppp(frame),
+        }
+    }
+}
+
+fn by_ether_type(value: u16, payload: &[u8]) -> Result<Network<'_>, Skip> {
+    match value {
+        ether_type::IPV4 => Ok(Network::V4(payload)),
+        ether_type::IPV6 => Ok(Network::V6(payload)),
+        _ => Err(Skip::NotIp),
+    }
+}
+
+/// By the first half octet of the IP header.
+fn by_version(packet: &[u8]) -> Result<Network<'_>, Skip> {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => Ok(Network::V4(packet)),
+        Some(6) => Ok(Network::V6(packet)),
+        Some(_) => Err(Skip::NotIp),
+        None => Err(ParseError::Truncated { what: "IP header", expected: 1, got: 0 }.into()),
+    }
+}
+
+/// The cooked headers carry an EtherType; a VLAN tag may follow, which the kernel leaves in place there.
+fn cooked(mut protocol: u16, mut payload: &[u8]) -> Result<Network<'_>, Skip> {
+    while matches!(protocol, ether_type::VLAN | ether_type::SERVICE_VLAN | ether_type::OLD_SERVICE_VLAN) {
+        let mut fields = Fields::new("VLAN tag", payload);
+        let _control = fields.u16()?;
+        protocol = fields.u16()?;
+        payload = fields.remaining();
+    }
+    by_ether_type(protocol, payload)
+}
+
+/// A protocol family of 4 bytes. Its numbers are below 256 on every system, which tells the byte order.
+fn loopback(frame: &[u8]) -> Result<Network<'_>, Skip> {
+    let mut fields = Fields::new("loopback header", frame);
+    let family: [u8; 4] = fields.array()?;
+    let family = match u32::from_be_bytes(family) {
+        family @ 0..=0xff => family,
+        _ => u32::from_le_bytes(family),
+    };
+    match family {
+        2 => Ok(Network::V4(fields.remaining())),
+        // Linux; NetBSD and OpenBSD; FreeBSD; macOS.
+        10 | 24 | 28 | 30 => Ok(Network::V6(fields.remaining())),
+        _ => Err(Skip::NotIp),
+    }
+}
+
+/// PPP (RFC 1661) with the address and control octets of HDLC framing (RFC 1662) or without, and with its protocol
+/// field of two octets or compressed to one.
+fn ppp(frame: &[u8]) -> Result<Network<'_>, Skip> {
+    let frame = frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame);
+    let mut fields = Fields::new("PPP header", frame);
+    let first = fields.u8()?;
+    // The last octet of a protocol number is odd, the one before it even.
+    let protocol = if first & 1 == 1 { first.into() } else { u16::from_be_bytes([first, fields.u8()?]) };
+    match protocol {
+        0x0021 => Ok(Network::V4(fields.remaining())),
+        0x0057 => Ok(Network::V6(fields.remaining())),
+        _ => Err(Skip::NotIp),
+    }
+}

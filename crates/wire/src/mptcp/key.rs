@@ -1,0 +1,98 @@
+use std::fmt;
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use zeroize::Zeroize;
+
+use super::{DataSeq, Version};
+
+/// One side's 64-bit key (RFC 8684 3.1), in network order. Who knows both keys of a connection can join it and
+/// derive plait's own keys, so `Debug` does not show it and dropping erases it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; 8]);
+
+impl Key {
+    /// The key made of these bytes.
+    pub fn new(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The secret itself.
+    pub fn expose(&self) -> &[u8; 8] {
+        &self.0
+    }
+
+    /// What MP_JOIN names the connection by: the most significant 32 bits of the key's hash, SHA-256 in version 1
+    /// (RFC 8684 3.2), SHA-1 in version 0 (RFC 6824 3.2).
+    pub fn token(&self, version: Version) -> Token {
+        let (token, _) = self.derive(version);
+        token
+    }
+
+    /// The initial data sequence number of what the key's owner sends: the least significant 64 bits of the key's
+    /// hash (RFC 8684 3.3, RFC 6824 3.3). The first byte of data has the number after it.
+    pub fn idsn(&self, version: Version) -> DataSeq {
+        let (_, idsn) = self.derive(version);
+        idsn
+    }
+
+    fn derive(&self, version: Version) -> (Token, DataSeq) {
+        let mut first = [0; 4];
+        let mut last = [0; 8];
+        match version {
+            Version::V0 => {
+                let hash = Sha1::digest(self.0);
+                first.copy_from_slice(&hash[..4]);
+                last.copy_from_slice(&hash[12..]);
+            }
+            Version::V1 => {
+                let hash = Sha256::digest(self.0);
+                first.copy_from_slice(&hash[..4]);
+                last.copy_from_slice(&hash[24..]);
+            }
+        }
+        (Token(u32::from_be_bytes(first)), DataSeq(u64::from_be_bytes(last)))
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// Names a connection towards the side whose key it is derived from (RFC 8684 2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub u32);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_does_not_show_the_key() {
+        assert_eq!(format!("{:?}", Key::new(*b"\x01secret\xff")), "Key(..)");
+    }
+
+    // Digests of b"\0\x01\x02\x03\x04\x05\x06\x07" by coreutils' sha1sum and sha256sum.
+    #[test]
+    fn token_and_idsn_are_the_ends_of_the_hash() {
+        let key = Key::new([0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(key.token(Version::V0), Token(0x67423ebf));
+        assert_eq!(key.idsn(Version::V0), DataSeq(0xd6c0dc731a3ddd6b));
+        assert_eq!(key.token(Version::V1), Token(0x8a851ff8));
+        assert_eq!(key.idsn(Version::V1), DataSeq(0xe3db22c6785a0d45));
+    }
+}

@@ -1,0 +1,21 @@
+/// A number in the 64-bit data sequence space of one direction of a connection (RFC 8684 2.3, "Data Sequence
+/// Number"). The space wraps, so numbers have a distance but no order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DataSeq(pub u64);
+
+impl DataSeq {
+    /// The number `bytes` further on.
+    #[must_use]
+    pub fn advance(self, bytes: u64) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+
+    /// How many bytes this number lies after `origin`; one that lies before it gives a number above 2^63.
+    pub fn since(self, origin: Self) -> u64 {
+        self.0.wrapping_sub(origin.0)
+    }
+}
+
+/// A sequence number relative to the start of a subflow, in which the first data byte has number 1 (RFC 8684 3.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SubflowSeq(pub u32);
