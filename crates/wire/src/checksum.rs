@@ -21,7 +21,7 @@ impl Checksum {
 
     /// Adds bytes; an odd last byte counts as the high half of a 16-bit word (RFC 1071 1).
     #[must_use]
-    pub fn add(mut self, bytes: &[u8]) -> Self {
+    pub fn with(mut self, bytes: &[u8]) -> Self {
         // Adding 32-bit words is the same sum modulo 0xffff, and 2^32 of them fit in the accumulator.
         let (words, tail) = bytes.as_chunks::<4>();
         for word in words {
@@ -79,13 +79,13 @@ impl PseudoHeader {
     pub fn checksum(self, length: u32) -> Checksum {
         let sum = match self {
             Self::V4 { source, destination } => {
-                Checksum::new().add(&source.octets()).add(&destination.octets())
+                Checksum::new().with(&source.octets()).with(&destination.octets())
             }
             Self::V6 { source, destination } => {
-                Checksum::new().add(&source.octets()).add(&destination.octets())
+                Checksum::new().with(&source.octets()).with(&destination.octets())
             }
         };
-        sum.add(&length.to_be_bytes()).add(&[0, 0, 0, protocol::TCP])
+        sum.with(&length.to_be_bytes()).with(&[0, 0, 0, protocol::TCP])
     }
 }
 
@@ -94,9 +94,9 @@ impl PseudoHeader {
 /// 3.3.1, figure 10).
 pub fn dss(data_seq: DataSeq, subflow_seq: SubflowSeq, length: u16, data: &[u8]) -> u16 {
     Checksum::new()
-        .add(&data_seq.0.to_be_bytes())
-        .add(&subflow_seq.0.to_be_bytes())
-        .add(&length.to_be_bytes())
-        .add(data)
+        .with(&data_seq.0.to_be_bytes())
+        .with(&subflow_seq.0.to_be_bytes())
+        .with(&length.to_be_bytes())
+        .with(data)
         .finish()
 }

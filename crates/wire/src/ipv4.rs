@@ -120,7 +120,7 @@ impl<'a> Packet<'a> {
 
     /// Whether the header's checksum is right.
     pub fn checksum_is_right(&self) -> bool {
-        Checksum::new().add(&self.bytes[..self.header_len()]).finish() == 0
+        Checksum::new().with(&self.bytes[..self.header_len()]).finish() == 0
     }
 
     /// What was captured of the payload, without what a link layer appended.
@@ -246,7 +246,7 @@ impl<'a> Repr<'a> {
         out.extend_from_slice(&self.source.octets());
         out.extend_from_slice(&self.destination.octets());
         out.extend_from_slice(self.options);
-        let checksum = Checksum::new().add(&out[start..]).finish();
+        let checksum = Checksum::new().with(&out[start..]).finish();
         out[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
         Ok(())
     }

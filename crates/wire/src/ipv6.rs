@@ -48,7 +48,7 @@ impl<'a> Packet<'a> {
         }
         let mut packet = Self { fixed, bytes, upper: fixed[6], upper_start: HEADER_LEN, fragment: None };
         let mut extensions = packet.extensions();
-        while let Some(extension) = extensions.next() {
+        for extension in extensions.by_ref() {
             if let Extension::Fragment(fragment) = extension? {
                 packet.fragment = Some(fragment);
             }

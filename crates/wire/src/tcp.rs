@@ -172,7 +172,7 @@ impl<'a> Packet<'a> {
     /// whose network card fills the checksum in.
     pub fn checksum_is_right(&self, pseudo: PseudoHeader) -> bool {
         let Ok(length) = u32::try_from(self.bytes.len()) else { return false };
-        pseudo.checksum(length).add(self.bytes).finish() == 0
+        pseudo.checksum(length).with(self.bytes).finish() == 0
     }
 }
 
@@ -247,7 +247,7 @@ impl<'a> Repr<'a> {
             max: u32::MAX as usize,
             got: out.len() - start,
         })?;
-        let checksum = pseudo.checksum(length).add(&out[start..]).finish();
+        let checksum = pseudo.checksum(length).with(&out[start..]).finish();
         out[start + 16..start + 18].copy_from_slice(&checksum.to_be_bytes());
         Ok(())
     }

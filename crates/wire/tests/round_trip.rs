@@ -462,7 +462,7 @@ proptest! {
         for (index, part) in parts.iter().enumerate() {
             // Only the last part may have an odd length.
             let part = if index == last { part.as_slice() } else { &part[..part.len() / 2 * 2] };
-            sum = sum.add(part);
+            sum = sum.with(part);
             for pair in part.chunks(2) {
                 expected += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
                 expected = (expected & 0xffff) + (expected >> 16);
