@@ -1,0 +1,171 @@
+//! Whole vectors at a time: doubling (3) to encode, telescoping (4) to decode.
+//!
+//! Decoding is one piece of safe Rust ([`rows`]) that the compiler vectorises for every instruction set.
+//! Encoding needs the stream shifted by a few bytes, for which each instruction set has its own best way:
+//! [`portable`], [`avx2`], [`avx512`].
+//!
+//! Between two calls the state is the last 64 plaintext bytes, the window. What else the kernels keep in
+//! registers they rebuild from it at the start of a call, which costs about as much as 64 bytes more.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+mod rows;
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use super::{Seed, WINDOW};
+
+/// A set of vector instructions that this processor was found to have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InstructionSet(Kernels);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kernels {
+    /// Whatever the target always has: SSE2 on x86-64, NEON on AArch64.
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512F and GFNI: Intel from Ice Lake on, AMD from Zen 4 on.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Kernels {
+    /// All there are, slowest first.
+    const ALL: &[Self] = &[
+        Self::Portable,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx512,
+    ];
+
+    fn detected(self) -> bool {
+        match self {
+            Self::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("gfni"),
+        }
+    }
+}
+
+impl InstructionSet {
+    /// All that this processor has, slowest first. The portable one is always among them.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Kernels::ALL.iter().copied().filter(|kernels| kernels.detected()).map(Self)
+    }
+
+    /// The fastest that this processor has.
+    #[must_use]
+    pub fn best() -> Self {
+        Self::available().last().expect("the portable one is always available")
+    }
+
+    /// Its name: `portable`, `avx2` or `avx512`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Kernels::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Kernels::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kernels::Avx512 => "avx512",
+        }
+    }
+}
+
+impl fmt::Debug for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One direction's state: the last 64 plaintext bytes, oldest first.
+pub(super) struct Simd {
+    window: Zeroizing<[u8; WINDOW]>,
+    instructions: InstructionSet,
+}
+
+impl Simd {
+    pub(super) fn new(seed: &Seed, instructions: InstructionSet) -> Self {
+        Self { window: Zeroizing::new(*seed.window()), instructions }
+    }
+
+    pub(super) fn encode(&mut self, buf: &mut [u8]) {
+        let window = &mut *self.window;
+        match self.instructions.0 {
+            Kernels::Portable => portable::encode(window, buf),
+            // SAFETY: the value exists only if AVX2 was detected.
+            #[cfg(target_arch = "x86_64")]
+            Kernels::Avx2 => unsafe { avx2::encode(window, buf) },
+            // SAFETY: the value exists only if AVX-512F and GFNI were detected.
+            #[cfg(target_arch = "x86_64")]
+            Kernels::Avx512 => unsafe { avx512::encode(window, buf) },
+        }
+    }
+
+    pub(super) fn decode(&mut self, buf: &mut [u8]) {
+        let window = &mut *self.window;
+        match self.instructions.0 {
+            Kernels::Portable => portable::decode(window, buf),
+            // SAFETY: the value exists only if AVX2 was detected.
+            #[cfg(target_arch = "x86_64")]
+            Kernels::Avx2 => unsafe { avx2::decode(window, buf) },
+            // SAFETY: the value exists only if AVX-512F and GFNI were detected.
+            #[cfg(target_arch = "x86_64")]
+            Kernels::Avx512 => unsafe { avx512::decode(window, buf) },
+        }
+    }
+}
+
+/// Encodes `buf` with a kernel for whole blocks of `N` bytes, and moves the window on.
+///
+/// The kernel gets the window before its blocks. What is left at the end becomes one block, filled up with
+/// zeros, whose surplus is thrown away: no byte depends on one after it.
+#[inline(always)]
+fn encode_by_blocks<const N: usize>(
+    window: &mut [u8; WINDOW],
+    buf: &mut [u8],
+    kernel: impl Fn(&[u8; WINDOW], &mut [[u8; N]]),
+) {
+    let (blocks, rest) = buf.as_chunks_mut::<N>();
+    if !blocks.is_empty() {
+        let next = after(window, blocks.as_flattened());
+        kernel(window, blocks);
+        *window = next;
+    }
+    if !rest.is_empty() {
+        let mut block = [0; N];
+        block[..rest.len()].copy_from_slice(rest);
+        let next = after(window, rest);
+        kernel(window, std::slice::from_mut(&mut block));
+        rest.copy_from_slice(&block[..rest.len()]);
+        *window = next;
+    }
+}
+
+/// The window after `plain` followed it.
+#[inline(always)]
+fn after(window: &[u8; WINDOW], plain: &[u8]) -> [u8; WINDOW] {
+    if let Some(last) = plain.last_chunk() {
+        return *last;
+    }
+    let mut next = [0; WINDOW];
+    let (kept, new) = next.split_at_mut(WINDOW - plain.len());
+    kept.copy_from_slice(&window[plain.len()..]);
+    new.copy_from_slice(plain);
+    next
+}
