@@ -6,5 +6,11 @@
 //! by the next start if its owner was killed.
 
 mod bytes;
+mod leftovers;
 pub mod mptcp;
+pub mod netlink;
+pub mod netns;
+pub mod pm;
 mod sockopt;
+
+pub use leftovers::{clean_run_folder, run_folder};

@@ -1,0 +1,230 @@
+//! A netlink socket (`netlink(7)`): requests answered by the kernel, and its multicast messages.
+//!
+//! Generic netlink carries the MPTCP path manager, the routing family carries links, addresses and routes; the few
+//! messages plait needs are built and read by [`message`], as no library covers the path manager's commands and
+//! events. A socket belongs to the network namespace of the thread that opens it, for good.
+
+pub(crate) mod message;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, SendFlags, netlink::SocketAddrNetlink, sockopt::Timeout};
+
+use crate::sockopt;
+use message::{Message, Messages, NLM_F_ACK, NLM_F_DUMP, Outcome, Request};
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused the request.
+    #[error("{errno}{}", .explanation.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
+    Refused {
+        /// The error number.
+        errno: io::Error,
+        /// The kernel's own words, when it had any.
+        explanation: Option<String>,
+    },
+    /// The netlink socket failed.
+    #[error("the netlink socket failed: {0}")]
+    Socket(#[from] io::Error),
+    /// The kernel's answer is not what was asked for.
+    #[error("expected {expected} from the kernel, got something else")]
+    Unexpected {
+        /// What was asked for.
+        expected: &'static str,
+    },
+}
+
+impl Error {
+    /// The kernel's error number, if there is one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Error::Refused { errno, .. } | Error::Socket(errno) => errno.raw_os_error(),
+            Error::Unexpected { .. } => None,
+        }
+    }
+}
+
+/// A socket for requests and their answers, one at a time.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens a socket to the routing family.
+    pub(crate) fn route() -> io::Result<Socket> {
+        // NETLINK_ROUTE is protocol 0.
+        Socket::open(None)
+    }
+
+    /// Opens a socket to generic netlink.
+    pub(crate) fn generic() -> io::Result<Socket> {
+        Socket::open(Some(rustix::net::netlink::GENERIC))
+    }
+
+    fn open(protocol: Option<rustix::net::Protocol>) -> io::Result<Socket> {
+        let fd = rustix::net::socket_with(
+            rustix::net::AddressFamily::NETLINK,
+            rustix::net::SocketType::RAW,
+            rustix::net::SocketFlags::CLOEXEC,
+            protocol,
+        )?;
+        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        // Both only make errors more telling; kernels without them refuse, and plain errors follow.
+        let _ = sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &1u32.to_ne_bytes());
+        let _ = sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1u32.to_ne_bytes());
+        rustix::net::sockopt::set_socket_timeout(&fd, Timeout::Recv, Some(ANSWER_DEADLINE))?;
+        Ok(Socket { fd, sequence: 0, buffer: vec![0; BUFFER] })
+    }
+
+    /// Sends a request (built with the flags of [`Socket::FLAGS`]) and waits until the kernel has carried it out;
+    /// `each` is called with every message of the answer.
+    pub(crate) fn request(&mut self, request: Request, mut each: impl FnMut(&Message)) -> Result<(), Error> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let kernel = SocketAddrNetlink::new(0, 0);
+        let bytes = request.finish(self.sequence);
+        rustix::net::sendto(&self.fd, &bytes, SendFlags::empty(), &kernel).map_err(io::Error::from)?;
+        let mut gaps = false;
+        loop {
+            let length = receive(self.fd.as_fd(), &mut self.buffer)?;
+            for message in Messages(&self.buffer[..length]) {
+                // The late answer to a request that was given up.
+                if message.sequence != self.sequence {
+                    continue;
+                }
+                gaps |= message.interrupted();
+                match message.outcome() {
+                    None => each(&message),
+                    Some(Outcome::Done) if gaps => {
+                        return Err(io::Error::from_raw_os_error(libc::EINTR).into());
+                    }
+                    Some(Outcome::Done) => return Ok(()),
+                    Some(Outcome::Failed(errno, explanation)) => {
+                        let errno = io::Error::from_raw_os_error(errno);
+                        return Err(Error::Refused { errno, explanation });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a request for a list, and gathers what `each` makes of its messages. Asks again if the list changed
+    /// while the kernel gave it out.
+    pub(crate) fn dump<T>(
+        &mut self,
+        request: impl Fn(u16) -> Request,
+        each: impl Fn(&Message) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
+        let mut attempts = 0;
+        loop {
+            let mut list = Vec::new();
+            match self.request(request(NLM_F_ACK | NLM_F_DUMP), |message| list.extend(each(message))) {
+                Err(error) if error.errno() == Some(libc::EINTR) && attempts < 8 => attempts += 1,
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(list),
+            }
+        }
+    }
+}
+
+/// A socket that listens to a multicast group of the kernel, never blocking.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    fd: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Listener {
+    /// Joins a group of generic netlink.
+    pub(crate) fn generic(group: u32) -> io::Result<Listener> {
+        let Socket { fd, buffer, .. } = Socket::generic()?;
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        // Room for bursts; beyond the limit of an ordinary user, root may go (SO_RCVBUFFORCE).
+        if sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &EVENTS_BUFFER.to_ne_bytes()).is_err() {
+            sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &EVENTS_BUFFER.to_ne_bytes())?;
+        }
+        sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &group.to_ne_bytes())?;
+        Ok(Listener { fd, buffer })
+    }
+
+    /// The next datagram, if one waits. `ENOBUFS` says that messages were lost.
+    pub(crate) fn try_next(&mut self) -> io::Result<Option<Messages<'_>>> {
+        match receive(self.fd.as_fd(), &mut self.buffer) {
+            Ok(length) => Ok(Some(Messages(&self.buffer[..length]))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The number of a generic-netlink family and those of its multicast groups.
+#[derive(Debug)]
+pub(crate) struct Family {
+    /// The family's number, the type of its messages.
+    pub(crate) id: u16,
+    groups: Vec<(String, u32)>,
+}
+
+impl Family {
+    /// Looks a family up by name. `None` if the kernel does not have it.
+    pub(crate) fn find(socket: &mut Socket, name: &str) -> Result<Option<Family>, Error> {
+        let value = [name.as_bytes(), &[0]].concat();
+        let request = Request::generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1, NLM_F_ACK)
+            .attribute(CTRL_ATTR_FAMILY_NAME, &value);
+        let mut family = None;
+        let answer = socket.request(request, |message| {
+            let attributes = message.attributes(4);
+            let groups = attributes.inside(CTRL_ATTR_MCAST_GROUPS).filter_map(|(_, group)| {
+                let group = message::Attributes(group);
+                let name = group.find(CTRL_ATTR_MCAST_GRP_NAME)?;
+                let name = String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name)).into_owned();
+                Some((name, group.u32(CTRL_ATTR_MCAST_GRP_ID)?))
+            });
+            family = attributes.u16(CTRL_ATTR_FAMILY_ID).map(|id| Family { id, groups: groups.collect() });
+        });
+        match answer {
+            Err(error) if error.errno() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => Ok(family),
+        }
+    }
+
+    /// The number of a multicast group.
+    pub(crate) fn group(&self, name: &str) -> Option<u32> {
+        self.groups.iter().find(|(found, _)| found == name).map(|(_, id)| *id)
+    }
+}
+
+/// Receives one datagram, whole. One that the buffer cuts off is an error: none that the kernel sends is as long.
+fn receive(fd: BorrowedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let (_, length) = rustix::io::retry_on_intr(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::TRUNC))?;
+    if length > buffer.len() {
+        let text = format!("a netlink datagram of {length} bytes, expected at most {}", buffer.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    Ok(length)
+}
+
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+/// Twice the most that the kernel puts into one datagram of a list.
+const BUFFER: usize = 64 << 10;
+const EVENTS_BUFFER: i32 = 4 << 20;
+
+const GENL_ID_CTRL: u16 = 0x10;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
+const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
+const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
