@@ -6,6 +6,7 @@
 //! by the next start if its owner was killed.
 
 mod bytes;
+pub mod cgroup;
 mod leftovers;
 pub mod mptcp;
 pub mod netlink;

@@ -1,0 +1,283 @@
+//! Control groups, version 2, however this host mounts them: where BPF programs attach to a set of processes.
+//!
+//! A cgroup made here is a child of the one this process is in, so that its limits go on to apply. It is called
+//! `plait-PID-...`, is removed when dropped, and by [`clean_leftovers`] if its maker was killed. Everything goes
+//! through descriptors of folders, as the mount that is used need not have a path: inside `ip netns exec`, /sys is
+//! mounted anew and hides the cgroups, and a mount without a place is made instead.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use crate::leftovers;
+
+/// Why a cgroup cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No file system of version 2.
+    #[error(
+        "expected a mounted cgroup2 file system, found none, and cannot mount one: {0}; \
+         run as root, or mount it: mount -t cgroup2 none /sys/fs/cgroup/unified"
+    )]
+    NoFileSystem(#[source] io::Error),
+    /// The cgroup of this process is not within reach.
+    #[error("cannot open the cgroup {} of this process: {source}", .path.display())]
+    Current {
+        /// Where it should be, from the root of the hierarchy.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Making, changing or reading a cgroup failed.
+    #[error(
+        "cannot {operation} the cgroup {name}: {source}; it takes root, or a cgroup delegated to this user"
+    )]
+    Use {
+        /// What was tried.
+        operation: &'static str,
+        /// The cgroup.
+        name: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// A cgroup that this process made; removed when dropped, its processes moved to the parent.
+#[derive(Debug)]
+pub struct Cgroup {
+    name: String,
+    folder: OwnedFd,
+    parent: OwnedFd,
+}
+
+impl Cgroup {
+    /// Makes the cgroup `plait-PID-role` (PID is this process) below the one this process is in.
+    ///
+    /// # Errors
+    /// See [`Error`]; `EEXIST` if this process has one of the same role.
+    pub fn create_below_current(role: &str) -> Result<Cgroup, Error> {
+        let root = open_root().map_err(Error::NoFileSystem)?;
+        let parent = open_current(&root)?;
+        let name = format!("plait-{}-{role}", std::process::id());
+        let failed =
+            |source: Errno| Error::Use { operation: "make", name: name.clone(), source: source.into() };
+        mkdirat(&parent, &name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+        let folder = open_folder(&parent, Path::new(&name)).map_err(|error| {
+            let _ = unlinkat(&parent, &name, AtFlags::REMOVEDIR);
+            failed(error)
+        })?;
+        Ok(Cgroup { name, folder, parent })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Moves this process, all its threads, inside. Programs it starts from now on are inside too.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn enter(&self) -> Result<(), Error> {
+        self.add(std::process::id())
+    }
+
+    /// Moves this process back to the parent.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn leave(&self) -> Result<(), Error> {
+        move_process(&self.parent, std::process::id()).map_err(|source| self.error("leave", source))
+    }
+
+    /// Moves a process inside.
+    ///
+    /// # Errors
+    /// `ESRCH` if there is none with this number, or the kernel's refusal.
+    pub fn add(&self, pid: u32) -> Result<(), Error> {
+        move_process(&self.folder, pid).map_err(|source| self.error("add a process to", source))
+    }
+
+    /// The numbers of the processes inside.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn processes(&self) -> Result<Vec<u32>, Error> {
+        processes(&self.folder).map_err(|source| self.error("read", source))
+    }
+
+    fn error(&self, operation: &'static str, source: io::Error) -> Error {
+        Error::Use { operation, name: self.name.clone(), source }
+    }
+}
+
+impl AsFd for Cgroup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // What cannot be removed now is a leftover once this process has ended.
+        let _ = remove(&self.parent, &self.name);
+    }
+}
+
+/// Removes every cgroup called `plait-PID-...` whose process is dead; their paths from the root of the hierarchy.
+/// Programs still inside are moved to the parent.
+///
+/// # Errors
+/// There is no cgroup file system, or one of them cannot be removed.
+pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
+    let root = open_root().map_err(Error::NoFileSystem)?;
+    let mut removed = Vec::new();
+    clean_below(&root, Path::new("/"), &mut removed)?;
+    Ok(removed)
+}
+
+/// The root of a cgroup2 hierarchy: one that is mounted and seen, else a mount of our own that has no place.
+pub(crate) fn open_root() -> io::Result<OwnedFd> {
+    let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+    match table.lines().filter_map(mount_point).find_map(|path| open_if_cgroup2(&path)) {
+        Some(root) => Ok(root),
+        None => mount_without_place().map_err(io::Error::from),
+    }
+}
+
+fn mount_without_place() -> Result<OwnedFd, Errno> {
+    let file_system = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&file_system)?;
+    fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+}
+
+/// The mount point in a line of `mountinfo` (`proc(5)`), if it shows a whole cgroup2 hierarchy.
+fn mount_point(line: &str) -> Option<PathBuf> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut fields = before.split(' ').skip(3);
+    let (root, path) = (fields.next()?, fields.next()?);
+    let wanted = after.split(' ').next()? == "cgroup2" && root == "/";
+    // A path with a blank is written with escapes; nobody mounts cgroups there.
+    (wanted && !path.contains('\\')).then(|| PathBuf::from(path))
+}
+
+/// Opens a mount point, unless something else was mounted over it.
+fn open_if_cgroup2(path: &Path) -> Option<OwnedFd> {
+    let folder = rustix::fs::open(path, FOLDER, Mode::empty()).ok()?;
+    let kind = rustix::fs::fstatfs(&folder).ok()?.f_type;
+    (kind == CGROUP2_SUPER_MAGIC).then_some(folder)
+}
+
+/// The cgroup of this process: the line `0::PATH` of `/proc/self/cgroup`.
+fn open_current(root: &OwnedFd) -> Result<OwnedFd, Error> {
+    let missing = |source| Error::Current { path: "/proc/self/cgroup".into(), source };
+    let table = fs::read_to_string("/proc/self/cgroup").map_err(missing)?;
+    let path = table.lines().find_map(|line| line.strip_prefix("0::/")).ok_or_else(|| {
+        missing(io::Error::new(io::ErrorKind::NotFound, "expected a line 0::PATH, the kernel has no cgroup2"))
+    })?;
+    let inside = if path.is_empty() { "." } else { path };
+    open_folder(root, Path::new(inside))
+        .map_err(|source| Error::Current { path: Path::new("/").join(path), source: source.into() })
+}
+
+fn open_folder(parent: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    openat(parent, path, FOLDER, Mode::empty())
+}
+
+fn move_process(folder: impl AsFd, pid: u32) -> io::Result<()> {
+    let file = openat(folder, PROCESSES, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, pid.to_string().as_bytes())?;
+    Ok(())
+}
+
+fn processes(folder: impl AsFd) -> io::Result<Vec<u32>> {
+    let file = openat(folder, PROCESSES, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let text = io::read_to_string(fs::File::from(file))?;
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+fn clean_below(folder: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
+    // Cgroups come and go while we look: one that is gone is no error.
+    for name in children(folder).unwrap_or_default() {
+        let Ok(child) = open_folder(folder, Path::new(&name)) else { continue };
+        clean_below(&child, &path.join(&name), removed)?;
+        if leftovers::is_of_dead_process(&name) {
+            remove(folder, &name).map_err(|source| Error::Use {
+                operation: "remove",
+                name: path.join(&name).display().to_string(),
+                source,
+            })?;
+            removed.push(path.join(&name));
+        }
+    }
+    Ok(())
+}
+
+fn children(folder: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        if entry.file_type() == FileType::Directory && name != "." && name != ".." {
+            names.push(name.into_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Removes a cgroup, after moving its processes, and those of cgroups made inside, to the parent.
+fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
+    let folder = match open_folder(parent, Path::new(name)) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    for child in children(&folder)? {
+        remove(&folder, &child)?;
+    }
+    let mut attempts = 0;
+    loop {
+        for pid in processes(&folder)? {
+            // A process may end, or be one the kernel is just ending, before it is moved.
+            let _ = move_process(parent, pid);
+        }
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::BUSY) if attempts < ATTEMPTS => attempts += 1,
+            Err(error) => return Err(error.into()),
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const PROCESSES: &str = "cgroup.procs";
+const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+/// Ended processes leave their cgroup a little after they are gone: half a second is much longer than that takes.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_hierarchies_of_version_2_are_used() {
+        let line = "33 25 0:28 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+        assert_eq!(mount_point(line), Some("/sys/fs/cgroup/unified".into()));
+        for other in [
+            "33 25 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu",
+            "33 25 0:28 /part /mnt rw - cgroup2 cgroup2 rw",
+            "33 25 0:28 / /mnt rw",
+            "",
+        ] {
+            assert_eq!(mount_point(other), None, "{other}");
+        }
+    }
+}
