@@ -7,6 +7,7 @@
 
 mod bytes;
 pub mod cgroup;
+pub mod interfaces;
 mod leftovers;
 pub mod mptcp;
 pub mod netlink;
