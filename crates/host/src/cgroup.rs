@@ -49,7 +49,10 @@ pub enum Error {
     },
 }
 
-/// A cgroup that this process made; removed when dropped, its processes moved to the parent.
+/// A cgroup that this process made; removed when dropped, after this process has left it.
+///
+/// Other processes that are still inside stay there, and so does the cgroup, until they have ended: what was attached to
+/// it for them must not cease to hold because its maker ended first. [`clean_leftovers`] removes it then.
 #[derive(Debug)]
 pub struct Cgroup {
     name: String,
@@ -105,6 +108,14 @@ impl Cgroup {
         move_process(&self.folder, pid).map_err(|source| self.error("add a process to", source))
     }
 
+    /// The file through which a child enters between fork and exec, by writing `0` to it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn entrance(&self) -> Result<fs::File, Error> {
+        entrance(&self.folder).map(fs::File::from).map_err(|source| self.error("open", source))
+    }
+
     /// The numbers of the processes inside.
     ///
     /// # Errors
@@ -131,8 +142,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes every cgroup called `plait-PID-...` whose process is dead; their paths from the root of the hierarchy.
-/// Programs still inside are moved to the parent.
+/// Removes every cgroup called `plait-PID-...` whose process is dead and that nobody is inside any more; their paths from
+/// the root of the hierarchy.
 ///
 /// # Errors
 /// There is no cgroup file system, or one of them cannot be removed.
@@ -192,9 +203,12 @@ fn open_folder(parent: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 fn move_process(folder: impl AsFd, pid: u32) -> io::Result<()> {
-    let file = openat(folder, PROCESSES, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(file, pid.to_string().as_bytes())?;
+    rustix::io::write(entrance(folder)?, pid.to_string().as_bytes())?;
     Ok(())
+}
+
+fn entrance(folder: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(openat(folder, PROCESSES, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 fn processes(folder: impl AsFd) -> io::Result<Vec<u32>> {
@@ -209,12 +223,14 @@ fn clean_below(folder: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Res
         let Ok(child) = open_folder(folder, Path::new(&name)) else { continue };
         clean_below(&child, &path.join(&name), removed)?;
         if leftovers::is_of_dead_process(&name) {
-            remove(folder, &name).map_err(|source| Error::Use {
-                operation: "remove",
-                name: path.join(&name).display().to_string(),
-                source,
-            })?;
-            removed.push(path.join(&name));
+            match remove(folder, &name) {
+                Ok(()) => removed.push(path.join(&name)),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                Err(source) => {
+                    let name = path.join(&name).display().to_string();
+                    return Err(Error::Use { operation: "remove", name, source });
+                }
+            }
         }
     }
     Ok(())
@@ -232,7 +248,7 @@ fn children(folder: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes a cgroup, after moving its processes, and those of cgroups made inside, to the parent.
+/// Removes a cgroup and those made inside, after this process has left it; `EBUSY` while another process is inside.
 fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
     let folder = match open_folder(parent, Path::new(name)) {
         Err(Errno::NOENT) => return Ok(()),
@@ -241,15 +257,15 @@ fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
     for child in children(&folder)? {
         remove(&folder, &child)?;
     }
+    if processes(&folder)?.contains(&std::process::id()) {
+        move_process(parent, std::process::id())?;
+    }
     let mut attempts = 0;
     loop {
-        for pid in processes(&folder)? {
-            // A process may end, or be one the kernel is just ending, before it is moved.
-            let _ = move_process(parent, pid);
-        }
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            Err(Errno::BUSY) if attempts < ATTEMPTS => attempts += 1,
+            // One that has just ended is no longer listed, but holds the cgroup a little longer.
+            Err(Errno::BUSY) if attempts < ATTEMPTS && processes(&folder)?.is_empty() => attempts += 1,
             Err(error) => return Err(error.into()),
         }
         thread::sleep(PAUSE);
