@@ -41,6 +41,20 @@ pub struct Address {
     pub usable: bool,
 }
 
+impl Address {
+    /// Whether another address belongs to the network of this one, so that no router is needed to reach it.
+    pub fn network_contains(&self, other: IpAddr) -> bool {
+        let (own, other, width) = match (self.ip, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => (own.to_bits().into(), other.to_bits().into(), 32),
+            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits(), other.to_bits(), 128),
+            _ => return false,
+        };
+        let differing: u128 = own ^ other;
+        let host_bits = width - u32::from(self.prefix).min(width);
+        differing.checked_shr(host_bits).unwrap_or(0) == 0
+    }
+}
+
 /// How far an address is valid (`rtnetlink(7)`, `rtm_scope`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -284,6 +298,22 @@ const RTN_LOCAL: u8 = 2;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_network_ends_where_its_prefix_says() {
+        let address = |ip: &str, prefix| {
+            let ip: IpAddr = ip.parse().unwrap();
+            Address { ip, prefix, scope: Scope::Global, usable: true }
+        };
+        let contains = |own: Address, other: &str| own.network_contains(other.parse().unwrap());
+        assert!(contains(address("192.0.2.1", 25), "192.0.2.127"));
+        assert!(!contains(address("192.0.2.1", 25), "192.0.2.128"));
+        assert!(contains(address("192.0.2.1", 0), "203.0.113.9"));
+        assert!(!contains(address("192.0.2.1", 32), "192.0.2.2"));
+        assert!(contains(address("2001:db8::1", 64), "2001:db8::ffff"));
+        assert!(!contains(address("2001:db8::1", 64), "2001:db8:0:1::1"));
+        assert!(!contains(address("2001:db8::1", 0), "192.0.2.1"));
+    }
 
     proptest! {
         #[test]
