@@ -1,0 +1,122 @@
+//! A listener on one interface: a real `tcpdump` that writes every packet whole.
+//!
+//! Contract: the capture runs once [`Capture::start`] has returned, and [`Capture::stop`] gives the file only if
+//! nothing was missed between the two.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::{Error, Host, Process};
+
+/// How long `tcpdump` may take to open an interface.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// A file that has not grown for this long holds everything that had passed.
+const QUIET: Duration = Duration::from_millis(300);
+/// How long the listener may need to write what it holds.
+const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+/// The ring between kernel and listener, in KiB: half a second of a gigabit link.
+const BUFFER_KIB: &str = "65536";
+
+/// A running capture.
+#[derive(Debug)]
+pub struct Capture {
+    interface: String,
+    file: PathBuf,
+    tcpdump: Process,
+}
+
+impl Capture {
+    /// Listens on `interface` of `host` and writes to `file`; returns once packets are really being captured.
+    pub fn start(host: &Host, interface: &str, file: &Path) -> Result<Self, Error> {
+        let mut command = host.command("tcpdump");
+        // -Z root: the listener would otherwise become a user that may not write into the given folder.
+        command.args([
+            "-Z",
+            "root",
+            "-n",
+            "-s",
+            "0",
+            "-U",
+            "--immediate-mode",
+            "-B",
+            BUFFER_KIB,
+            "-i",
+            interface,
+            "-w",
+        ]);
+        command.arg(file);
+        let mut tcpdump = host.spawn(command)?;
+        let opened = |tcpdump: &Process| Ok(tcpdump.stderr().contains("listening on"));
+        tcpdump.wait_until(&format!("tcpdump to listen on {interface}"), START_LIMIT, opened)?;
+        Ok(Self { interface: interface.into(), file: file.into(), tcpdump })
+    }
+
+    /// Waits until all that passed is written, ends the listener, and gives the file.
+    ///
+    /// [`Error::IncompleteCapture`] if a packet was dropped on the way into it.
+    pub fn stop(mut self) -> Result<PathBuf, Error> {
+        let mut size = 0;
+        let mut since = Instant::now();
+        let file = self.file.clone();
+        self.tcpdump.wait_until("the capture to be written", DRAIN_LIMIT, |_| {
+            let now = fs::metadata(&file).map_err(|source| Error::File { path: file.clone(), source })?.len();
+            if now != size {
+                (size, since) = (now, Instant::now());
+            }
+            Ok(since.elapsed() >= QUIET)
+        })?;
+        let counts = Counts::read(&self.tcpdump.stop(Signal::INT));
+        match counts {
+            Some(Counts { captured, seen, dropped: 0 }) if captured == seen => Ok(self.file),
+            counts => {
+                let Counts { captured, seen, dropped } = counts.unwrap_or_default();
+                Err(Error::IncompleteCapture { interface: self.interface, seen, captured, dropped })
+            }
+        }
+    }
+}
+
+/// What `tcpdump` says when it ends. The interface's own drops appear only when there are some.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    captured: u64,
+    seen: u64,
+    dropped: u64,
+}
+
+impl Counts {
+    fn read(stderr: &str) -> Option<Self> {
+        let count = |what: &str| {
+            stderr.lines().find_map(|line| {
+                let number = line.trim().strip_suffix(what)?.trim_end();
+                number.strip_suffix(" packets").or(number.strip_suffix(" packet"))?.parse::<u64>().ok()
+            })
+        };
+        Some(Self {
+            captured: count(" captured")?,
+            seen: count(" received by filter")?,
+            dropped: count(" dropped by kernel")? + count(" dropped by interface").unwrap_or(0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_listeners_counts() {
+        let text = "tcpdump: listening on wlan, link-type EN10MB (Ethernet), snapshot length 262144 bytes\n\
+                    25194 packets captured\n25196 packets received by filter\n1 packet dropped by kernel\n\
+                    2 packets dropped by interface\n";
+        assert_eq!(Counts::read(text), Some(Counts { captured: 25194, seen: 25196, dropped: 3 }));
+    }
+
+    #[test]
+    fn no_counts_is_no_capture() {
+        assert_eq!(Counts::read("tcpdump: wlan: That device is not up\n"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! What can go wrong while a lab is built or used, in sentences a person can act on.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a lab could not be built, used or measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Namespaces and links need CAP_SYS_ADMIN and CAP_NET_ADMIN.
+    #[error("network namespaces can only be made by root, and this is user {uid}: run it with sudo")]
+    NotRoot {
+        /// The effective user id found.
+        uid: u32,
+    },
+    /// A program the lab drives is not there.
+    #[error("{program} was not found: install it (Debian, Ubuntu: apt-get install {package})")]
+    MissingProgram {
+        /// The program's name.
+        program: String,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// A program could not be started for another reason than being absent.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// The program's name.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A program that was started cannot be waited for.
+    #[error("lost track of {program}: {source}")]
+    Lost {
+        /// The program's name.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A program ran and failed.
+    #[error("`{command}` failed ({status}): {stderr}")]
+    Failed {
+        /// The whole command line.
+        command: String,
+        /// Exit status or signal, in words.
+        status: String,
+        /// What it wrote on stderr, trimmed.
+        stderr: String,
+    },
+    /// Something expected did not happen in time.
+    #[error("waited {} s for {what} in vain{}", .limit.as_secs_f32(), said(.stderr))]
+    TimedOut {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        limit: Duration,
+        /// What the program concerned wrote on stderr, if there was one.
+        stderr: String,
+    },
+    /// The user (or the system) asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// A network namespace could not be made, entered, listed or removed.
+    #[error("{0}")]
+    Namespace(#[source] io::Error),
+    /// The folder for run-time files cannot be had.
+    #[error("{0}")]
+    RunFolder(#[source] io::Error),
+    /// A file of the lab could not be read or written.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A capture that missed packets proves nothing.
+    #[error(
+        "the capture on {interface} is incomplete: {seen} packets passed, {captured} were written, {dropped} were \
+         dropped; the run cannot be judged (a machine under less load or a larger buffer helps)"
+    )]
+    IncompleteCapture {
+        /// The interface listened on.
+        interface: String,
+        /// Packets that passed the interface.
+        seen: u64,
+        /// Packets in the file.
+        captured: u64,
+        /// Packets the kernel or the interface dropped before the listener read them.
+        dropped: u64,
+    },
+    /// A rate that is not one.
+    #[error("{given:?} is not a rate: expected a number above 0 and bit, kbit, mbit or gbit, such as 54mbit")]
+    BadRate {
+        /// What was given.
+        given: String,
+    },
+    /// Links are numbered, and the numbers are used up.
+    #[error("a lab has at most 254 links, and this would be one more")]
+    TooManyLinks,
+    /// A name that cannot be part of a namespace's or interface's name.
+    #[error("{given:?} is not a name for {what}: expected 1 to {longest} letters, digits or underscores")]
+    BadName {
+        /// What was given.
+        given: String,
+        /// What it should have named.
+        what: &'static str,
+        /// How long it may be.
+        longest: usize,
+    },
+}
+
+fn said(stderr: &str) -> String {
+    if stderr.is_empty() { String::new() } else { format!("; it said: {stderr}") }
+}

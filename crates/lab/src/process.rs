@@ -1,0 +1,239 @@
+//! Programs of a lab: run to their end, or kept running until they are stopped.
+//!
+//! Every program gets its own process group, so that a Ctrl-C on the terminal reaches only the lab's owner, who then
+//! ends the programs in order, and so that ending one also ends its children.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+
+use crate::{Error, Interrupt};
+
+/// How long a program may take to end after SIGTERM before it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+
+/// A program that runs until it ends by itself, is stopped, or this value is dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    output: PathBuf,
+    interrupt: Interrupt,
+}
+
+impl Process {
+    /// Starts `command` without stdin; what it writes goes to the files `OUTPUT.stdout` and `OUTPUT.stderr`.
+    pub(crate) fn start(mut command: Command, output: PathBuf, interrupt: Interrupt) -> Result<Self, Error> {
+        let name = name_of(&command);
+        let create = |extension| {
+            let path = output.with_extension(extension);
+            File::create(&path).map_err(|source| Error::File { path, source })
+        };
+        command.process_group(0).stdin(Stdio::null()).stdout(create(STDOUT)?).stderr(create(STDERR)?);
+        let child = command.spawn().map_err(|source| cannot_start(&name, source))?;
+        Ok(Self { name, child, output, interrupt })
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the program has written on stdout so far.
+    pub fn stdout(&self) -> String {
+        self.written(STDOUT)
+    }
+
+    /// What the program has written on stderr so far.
+    pub fn stderr(&self) -> String {
+        self.written(STDERR)
+    }
+
+    /// Waits until a socket of the program's namespace listens for TCP connections on `port`.
+    pub fn wait_until_listening(&mut self, port: u16, limit: Duration) -> Result<(), Error> {
+        let what = format!("{} to listen on port {port}", self.name);
+        self.wait_until(&what, limit, |process| {
+            let net = Path::new("/proc").join(process.id().to_string()).join("net");
+            Ok(["tcp", "tcp6"].iter().any(|family| {
+                fs::read_to_string(net.join(family)).is_ok_and(|table| has_listener(&table, port))
+            }))
+        })
+    }
+
+    /// Waits until `ready` is true. A program that ends before that has failed, and its stderr says why.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut ready: impl FnMut(&Self) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let interrupt = self.interrupt.clone();
+        let waited = interrupt.wait(what, limit, || {
+            if ready(self)? {
+                return Ok(Some(()));
+            }
+            if self.has_ended()? {
+                let status = self.reap()?;
+                return Err(self.failed(status));
+            }
+            Ok(None)
+        });
+        waited.map_err(|error| match error {
+            Error::TimedOut { what, limit, .. } => {
+                Error::TimedOut { what, limit, stderr: self.stderr().trim().into() }
+            }
+            other => other,
+        })
+    }
+
+    /// Waits for the end and gives what the program wrote on stdout; anything but exit status 0 is an error that
+    /// carries its stderr. What the program left running in its group is killed.
+    pub fn finish(mut self, limit: Duration) -> Result<String, Error> {
+        let interrupt = self.interrupt.clone();
+        let what = format!("the end of {}", self.name);
+        interrupt.wait(&what, limit, || Ok(self.has_ended()?.then_some(())))?;
+        match self.reap()? {
+            status if status.success() => Ok(self.stdout()),
+            status => Err(self.failed(status)),
+        }
+    }
+
+    /// Asks the program to end with `signal`, waits, and gives what it wrote on stderr. One that does not end in
+    /// 3 s is killed.
+    pub fn stop(mut self, signal: Signal) -> String {
+        self.end(signal);
+        self.stderr()
+    }
+
+    /// Whether it has ended, without reaping it: until then its id, and so its group's, belongs to no other.
+    fn has_ended(&self) -> Result<bool, Error> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = waitid(WaitId::Pid(self.pid()), options);
+        ended.map(|status| status.is_some()).map_err(|errno| self.lost(errno.into()))
+    }
+
+    fn reap(&mut self) -> Result<ExitStatus, Error> {
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+        self.child.wait().map_err(|source| self.lost(source))
+    }
+
+    /// The program first, so that it can see to its children, then whatever is left of its group. Not
+    /// interruptible: this is what an interrupt leads to.
+    fn end(&mut self, signal: Signal) {
+        let Ok(mut ended) = self.has_ended() else { return };
+        if !ended {
+            let _ = kill_process(self.pid(), signal);
+            let end = Instant::now() + GRACE;
+            while !ended && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+                ended = self.has_ended().unwrap_or(true);
+            }
+        }
+        let _ = self.reap();
+    }
+
+    fn written(&self, extension: &str) -> String {
+        let bytes = fs::read(self.output.with_extension(extension)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn failed(&self, status: ExitStatus) -> Error {
+        Error::Failed {
+            command: self.name.clone(),
+            status: status.to_string(),
+            stderr: self.stderr().trim().to_owned(),
+        }
+    }
+
+    fn lost(&self, source: io::Error) -> Error {
+        Error::Lost { program: self.name.clone(), source }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end(Signal::TERM);
+    }
+}
+
+/// Runs `command` to its end, without stdin, and gives its stdout. For programs that end by themselves at once.
+pub(crate) fn run(mut command: Command) -> Result<String, Error> {
+    let name = name_of(&command);
+    let output = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| cannot_start(&name, source))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    Err(Error::Failed {
+        command: words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
+        status: output.status.to_string(),
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+/// Whether a table as in `/proc/net/tcp` (proc(5)) has a socket in state LISTEN (0A) on this local port.
+fn has_listener(table: &str, port: u16) -> bool {
+    let local_port = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (local, _remote, state) = (fields.next(), fields.next(), fields.next());
+        local.is_some_and(|local| local.ends_with(&local_port)) && state == Some("0A")
+    })
+}
+
+fn name_of(command: &Command) -> String {
+    Path::new(command.get_program())
+        .file_name()
+        .unwrap_or(command.get_program())
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn cannot_start(program: &str, source: io::Error) -> Error {
+    if source.kind() == io::ErrorKind::NotFound {
+        return Error::MissingProgram { program: program.into(), package: package_of(program) };
+    }
+    Error::Start { program: program.into(), source }
+}
+
+/// The Debian package of the programs a lab drives.
+pub(crate) fn package_of(program: &str) -> &'static str {
+    match program {
+        "ip" | "tc" | "ss" => "iproute2",
+        "tcpdump" => "tcpdump",
+        "nginx" => "nginx-light",
+        "curl" => "curl",
+        _ => "the package that has it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_listener_and_nothing_else() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n   \
+                     0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n   \
+                     1: 01014D0A:D2F0 02014D0A:20FB 01 00000000:00000000 00:00000000 00000000     0\n";
+        assert!(has_listener(table, 8080));
+        assert!(!has_listener(table, 8443), "a connection to a port is no listener on it");
+        assert!(!has_listener(table, 0xD2F0), "a connection from a port is no listener on it");
+    }
+}

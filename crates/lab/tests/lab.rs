@@ -1,0 +1,187 @@
+//! What a lab promises, on the real kernel. Everything here needs root, and skips by name without.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plait_host::netns;
+use plait_lab::{Capture, End, Error, Host, Interrupt, Lab, Link, LinkSpec, Rate, Role};
+
+fn may_run(test: &str, programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());
+    match missing {
+        _ if !rustix::process::geteuid().is_root() => println!("SKIP {test}: needs root"),
+        Some(program) => println!("SKIP {test}: needs {program}"),
+        None => return true,
+    }
+    false
+}
+
+fn spec(name: &str, role: Role, rate: Rate) -> LinkSpec {
+    LinkSpec { name: name.into(), role, rate, congestion_control: None }
+}
+
+fn two_links() -> (Lab, [Host; 2], [Link; 2]) {
+    let mut lab = Lab::new(Interrupt::default()).expect("a lab");
+    let hosts = [lab.host("client").expect("a client"), lab.host("server").expect("a server")];
+    let [client, server] = &hosts;
+    let eth = lab.link(client, server, spec("eth", Role::Trusted, Rate::mbit(40))).expect("eth");
+    let wlan = lab.link(client, server, spec("wlan", Role::Untrusted, Rate::mbit(20))).expect("wlan");
+    (lab, hosts, [eth, wlan])
+}
+
+/// Namespaces, processes and files that carry the lab's id.
+fn traces_of(id: &str) -> BTreeSet<String> {
+    let mine = format!("plait-{id}-");
+    let namespaces = netns::list().expect("a list").into_iter().filter(|name| name.starts_with(&mine));
+    let files = Path::new("/run/plait").join(format!("lab-{id}"));
+    namespaces.chain(files.exists().then(|| files.display().to_string())).collect()
+}
+
+/// Sends `size` bytes from `b` to `a` over one TCP connection to `address`; gives the time from the first to the last.
+fn transfer(a: &Host, b: &Host, address: IpAddr, size: usize) -> Duration {
+    let listener = b
+        .namespace()
+        .run(|| TcpListener::bind(SocketAddr::new(address, 0)))
+        .expect("enters b")
+        .expect("listens");
+    let to = listener.local_addr().expect("a bound socket");
+    thread::scope(|scope| {
+        scope.spawn(|| listener.accept().expect("accepts").0.write_all(&vec![b'x'; size]).expect("sends"));
+        let mut stream = a.namespace().run(|| TcpStream::connect(to)).expect("enters a").expect("connects");
+        let begin = Instant::now();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).expect("receives");
+        assert_eq!(received.len(), size);
+        begin.elapsed()
+    })
+}
+
+#[test]
+fn links_carry_both_families_and_never_faster_than_their_rate() {
+    if !may_run("links_carry_both_families_and_never_faster_than_their_rate", &[]) {
+        return;
+    }
+    let (_lab, [client, server], links) = two_links();
+    let size = 1_000_000;
+    for link in &links {
+        for address in [IpAddr::from(link.v4(End::B)), IpAddr::from(link.v6(End::B))] {
+            let took = transfer(&client, &server, address, size);
+            // The bucket is full at first, and holds 10 kB or 3 ms.
+            let least = (size - 15_000) as f64 * 8.0 / link.rate().bits_per_second() as f64;
+            assert!(took.as_secs_f64() > least, "{} to {address}: {took:?}, expected {least} s", link.name());
+        }
+        for host in [&client, &server] {
+            let mut tc = Command::new("tc");
+            tc.args(["-n", host.namespace_name(), "-s", "qdisc", "show", "dev", link.name()]);
+            let shown = String::from_utf8(tc.output().expect("tc runs").stdout).expect("text");
+            assert!(shown.starts_with("qdisc tbf"), "{} on {}: {shown}", link.name(), host.namespace_name());
+            assert!(!shown.contains("Sent 0 bytes"), "nothing left through the bucket: {shown}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_after_success_error_and_panic() {
+    if !may_run("nothing_is_left_after_success_error_and_panic", &[]) {
+        return;
+    }
+    let (lab, [client, _], _) = two_links();
+    let id = lab.id().to_owned();
+    assert_eq!(traces_of(&id).len(), 3, "two namespaces and a folder while it lives");
+    let mut sleep = client.command("sleep");
+    sleep.arg("1000");
+    let sleep = client.spawn(sleep).expect("sleep starts");
+    let process = Path::new("/proc").join(sleep.id().to_string());
+    assert!(process.exists());
+    drop(sleep);
+    assert!(!process.exists(), "the program outlived its owner");
+    drop(lab);
+    assert_eq!(traces_of(&id), BTreeSet::new());
+
+    let (mut lab, [client, server], _) = two_links();
+    let id = lab.id().to_owned();
+    let odd =
+        LinkSpec { congestion_control: Some("nosuch".into()), ..spec("odd", Role::Trusted, Rate::mbit(1)) };
+    let error = lab.link(&client, &server, odd).expect_err("no such congestion control");
+    assert!(matches!(&error, Error::Failed { command, .. } if command.contains("nosuch")), "{error}");
+    drop(lab);
+    assert_eq!(traces_of(&id), BTreeSet::new());
+
+    let mut id = String::new();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let (lab, [client, _], _) = two_links();
+        id = lab.id().to_owned();
+        let mut sleep = client.command("sleep");
+        sleep.arg("1000");
+        // Forgotten, as if its owner's destructor had not run: the lab ends it nevertheless.
+        std::mem::forget(client.spawn(sleep).expect("sleep starts"));
+        panic!("in the middle");
+    }));
+    assert!(panicked.is_err());
+    assert!(!id.is_empty());
+    assert_eq!(traces_of(&id), BTreeSet::new());
+}
+
+#[test]
+fn the_next_lab_removes_what_a_killed_run_left() {
+    if !may_run("the_next_lab_removes_what_a_killed_run_left", &[]) {
+        return;
+    }
+    let mut gone = Command::new("true").spawn().expect("runs");
+    let dead = gone.id();
+    gone.wait().expect("ends");
+    let name = format!("plait-{dead}-client");
+    let namespace = netns::Named::create(&name).expect("a namespace");
+    let files = plait_host::run_folder().expect("a run folder").join(format!("lab-{dead}"));
+    std::fs::create_dir(&files).expect("a folder");
+    let sleep = || Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn();
+    let mut child = namespace.run(sleep).expect("enters").expect("sleep starts");
+
+    let lab = Lab::new(Interrupt::default()).expect("a lab");
+    let left = traces_of(&dead.to_string());
+    let ended = child.try_wait().expect("a child");
+    if ended.is_none() {
+        child.kill().expect("kills");
+        child.wait().expect("ends");
+    }
+    assert_eq!(left, BTreeSet::new());
+    assert!(ended.is_some(), "the killed run's program still ran");
+    drop(lab);
+}
+
+#[test]
+fn a_capture_holds_every_packet() {
+    if !may_run("a_capture_holds_every_packet", &["tcpdump"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_lab, [client, server], [_, wlan]) = two_links();
+    let capture = Capture::start(&client, "wlan", &folder.path().join("wlan.pcap")).expect("listens");
+    let size = 300_000;
+    transfer(&client, &server, wlan.v4(End::B).into(), size);
+    let file = capture.stop().expect("is complete");
+    let bytes = std::fs::read(file).expect("a file");
+    let payload = bytes.iter().filter(|byte| **byte == b'x').count();
+    assert!(payload >= size, "{payload} of {size} bytes were captured");
+}
+
+#[test]
+fn a_failing_program_says_why() {
+    if !may_run("a_failing_program_says_why", &[]) {
+        return;
+    }
+    let (_lab, [client, _], _) = two_links();
+    let mut shell = client.command("sh");
+    shell.args(["-c", "echo no such thing >&2; exit 3"]);
+    let error = client.spawn(shell).expect("starts").finish(Duration::from_secs(10)).expect_err("fails");
+    assert!(error.to_string().contains("no such thing") && error.to_string().contains('3'), "{error}");
+
+    let missing = client.spawn(client.command("plait-no-such-program")).expect_err("is missing");
+    assert!(matches!(missing, Error::MissingProgram { .. }), "{missing}");
+}
