@@ -1,0 +1,39 @@
+# `make` prints what there is. Targets that compile first install what is missing (scripts/install-deps).
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+BPF_C := $(wildcard crates/*/bpf/*.[ch])
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test lint fmt bench deps clean
+
+help: ## Print this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build ## Protect a real transfer over two paths, and show what a listener got (needs root)
+	target/release/plait demo
+
+build: deps ## Build target/release/plait
+	cargo build --release --locked -p plait-cli
+
+test: build ## Run all tests (those that need root or a kernel feature say SKIP without it)
+	scripts/test
+
+lint: deps ## Check formatting, lints, bindings and Cargo.lock
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	clang-format-19 --dry-run -Werror $(BPF_C)
+	scripts/bindings --check
+
+fmt: deps ## Format Rust and BPF C
+	cargo fmt --all
+	clang-format-19 -i $(BPF_C)
+
+bench: build ## Measure the transforms beside memcpy and the usual ciphers
+	target/release/plait bench codec
+
+deps: ## Install what is missing
+	@scripts/install-deps
+
+clean: ## Remove everything that was built or measured here
+	cargo clean
+	rm -rf out
