@@ -47,9 +47,10 @@
 //!
 //! # Why it is weak
 //!
-//! (4) has no secret in it. Whoever captured the wire bytes and knows, or guesses, 65 consecutive bytes of
-//! plaintext recovers everything captured contiguously after them. Without any known plaintext, (4) still gives
-//! the XOR of every two plaintext bytes 65 apart, which for text of a known language is enough.
+//! The secret is the first 64 bytes and no more. Whoever knows, or guesses, any 64 consecutive bytes of plaintext
+//! recovers by (2) all that was captured contiguously after them, and by (4), read backwards, all before them.
+//! Knowing none, (4) still gives the XOR of every two plaintext bytes 65 apart, which is enough for text in a
+//! known language.
 //!
 //! # Cutting the stream
 //!

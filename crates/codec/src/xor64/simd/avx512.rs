@@ -22,7 +22,7 @@ use std::arch::x86_64::{
     _mm512_setzero_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
-use super::{WINDOW, encode_by_blocks, rows};
+use super::{WINDOW, encode_by_blocks};
 
 /// Bytes in a vector.
 const BLOCK: usize = 64;
@@ -44,12 +44,6 @@ pub(super) fn encode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
             store(block, before.encode(load(block)));
         }
     });
-}
-
-/// Decodes `buf` in place and moves the window on.
-#[target_feature(enable = "avx512f,gfni")]
-pub(super) fn decode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
-    rows::decode(window, buf);
 }
 
 /// What encoding a block needs of the block before it.
