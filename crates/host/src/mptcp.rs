@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Socket, Type};
 use zeroize::Zeroize;
 
-use crate::bytes::{socket_address, u8_at, u32_at, u64_at};
+use crate::bytes::{socket_address, u8_at, u32_at, u64_at, unmapped};
 use crate::sockopt;
 
 /// What a socket made by [`stream_socket`] speaks.
@@ -211,6 +211,8 @@ pub struct FullInfo {
 }
 
 /// One subflow of a connection: its addresses and what `TCP_INFO` says of it.
+///
+/// IPv4 addresses of IPv6 sockets are given as IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subflow {
     /// The local address.
@@ -273,8 +275,8 @@ impl Subflow {
     /// Reads a `struct mptcp_subflow_addrs` and a `struct tcp_info`. `None` for a subflow without addresses.
     fn parse(addresses: &[u8], tcp: &[u8]) -> Option<Subflow> {
         Some(Subflow {
-            local: socket_address(addresses)?,
-            remote: socket_address(addresses.get(ADDRESSES_SIZE / 2..)?)?,
+            local: unmapped(socket_address(addresses)?),
+            remote: unmapped(socket_address(addresses.get(ADDRESSES_SIZE / 2..)?)?),
             state: u8_at(tcp, 0)?,
             rto: u32_at(tcp, 8)?,
             snd_mss: u32_at(tcp, 16)?,
