@@ -1,0 +1,209 @@
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use plait_wire::mptcp::{Capable, Dss, Join, MptcpOption, Token};
+use plait_wire::tcp::{Seq, TcpOption};
+use plait_wire::{ParseError, tcp};
+
+use crate::Direction;
+use crate::unwrap::Unwrap;
+
+/// What is known of one TCP connection while captures are read.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) opener: SocketAddr,
+    /// The direction of the connection in which the opener sends.
+    pub(crate) opener_sends: Direction,
+    /// The connection it belongs to; unknown for a join that was not accepted yet.
+    pub(crate) connection: Option<usize>,
+    /// Which of the connection's subflows it is.
+    pub(crate) subflow: usize,
+    pub(crate) kind: FlowKind,
+    opener_half: Half,
+    acceptor_half: Half,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowKind {
+    /// Opened with MP_CAPABLE.
+    Initial,
+    /// Opened with MP_JOIN that named this token.
+    Join(Token),
+    /// Plain TCP.
+    Plain,
+    /// Its opening was not captured.
+    MidStream,
+}
+
+impl Flow {
+    pub(crate) fn new(opener: SocketAddr, kind: FlowKind) -> Self {
+        let opener_sends = Direction::ClientToServer;
+        let half = Half::default;
+        Self {
+            opener,
+            opener_sends,
+            connection: None,
+            subflow: 0,
+            kind,
+            opener_half: half(),
+            acceptor_half: half(),
+        }
+    }
+
+    /// Whether the opener's SYN had this number, as far as is known.
+    pub(crate) fn opened_by(&self, isn: Seq) -> bool {
+        self.opener_half.isn.is_none_or(|known| known == isn)
+    }
+
+    /// The direction in which `source` sends.
+    pub(crate) fn direction(&self, source: SocketAddr) -> Direction {
+        if source == self.opener { self.opener_sends } else { self.opener_sends.reverse() }
+    }
+
+    /// What `source` sends in this flow.
+    pub(crate) fn half(&mut self, source: SocketAddr) -> &mut Half {
+        if source == self.opener { &mut self.opener_half } else { &mut self.acceptor_half }
+    }
+
+    /// What `source` receives in this flow.
+    pub(crate) fn other_half(&mut self, source: SocketAddr) -> &mut Half {
+        if source == self.opener { &mut self.acceptor_half } else { &mut self.opener_half }
+    }
+}
+
+/// One direction of a flow. Places in it count from the SYN, so that the first byte is at 1, as relative subflow
+/// sequence numbers do.
+#[derive(Debug, Default)]
+pub(crate) struct Half {
+    isn: Option<Seq>,
+    places: Unwrap,
+    mappings: VecDeque<Mapped>,
+    mapped_ever: bool,
+}
+
+/// Places from `start` on belong at positions of the stream from `position` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    pub(crate) start: i64,
+    /// Behind the last; `i64::MAX` without end.
+    pub(crate) end: i64,
+    pub(crate) position: u64,
+}
+
+/// How many mappings of a half are kept: segments carry their own, so only a segment without, or one that a network
+/// card made longer than its mapping, needs an older one.
+const MAPPINGS_KEPT: usize = 256;
+
+impl Half {
+    pub(crate) fn isn(&self) -> Option<Seq> {
+        self.isn
+    }
+
+    pub(crate) fn learn_isn(&mut self, isn: Seq) {
+        self.isn.get_or_insert(isn);
+    }
+
+    /// The place of a sequence number, where the SYN's is known.
+    pub(crate) fn place(&mut self, seq: Seq) -> Option<i64> {
+        let isn = self.isn?;
+        Some(self.places.advance(seq.since(isn)))
+    }
+
+    /// The place of a relative subflow sequence number.
+    pub(crate) fn place_of(&self, relative: u32) -> i64 {
+        self.places.near(relative)
+    }
+
+    pub(crate) fn map(&mut self, mapped: Mapped) {
+        self.mapped_ever = true;
+        if self.mappings.back() == Some(&mapped) {
+            return;
+        }
+        if self.mappings.len() == MAPPINGS_KEPT {
+            self.mappings.pop_front();
+        }
+        self.mappings.push_back(mapped);
+    }
+
+    pub(crate) fn mapped_ever(&self) -> bool {
+        self.mapped_ever
+    }
+
+    /// The part of `from..to` that starts at `from` and is alike: mapped by one mapping, the newest that holds it, or
+    /// by none. Gives its end, and the position of `from`.
+    pub(crate) fn next_part(&self, from: i64, to: i64) -> (i64, Option<u64>) {
+        let newest = self.mappings.iter().rev();
+        for (index, mapped) in newest.clone().enumerate() {
+            if mapped.start <= from && from < mapped.end {
+                // A newer mapping that starts within the part takes over there.
+                let newer = newest.clone().take(index).map(|newer| newer.start);
+                let end = newer.filter(|start| *start > from).fold(mapped.end.min(to), i64::min);
+                return (end, Some(mapped.position.wrapping_add_signed(from - mapped.start)));
+            }
+        }
+        let end = newest.map(|mapped| mapped.start).filter(|start| *start > from).fold(to, i64::min);
+        (end, None)
+    }
+}
+
+/// The MPTCP options of a segment, each the last of its kind.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) capable: Option<Capable>,
+    pub(crate) join: Option<Join>,
+    pub(crate) dss: Option<Dss>,
+    /// Options are missing because the capture cut the header.
+    pub(crate) cut: bool,
+}
+
+impl Signals {
+    pub(crate) fn of(packet: &tcp::Packet<'_>) -> Self {
+        let mut signals = Self::default();
+        for option in packet.options() {
+            match option {
+                Ok(TcpOption::Mptcp(MptcpOption::Capable(capable))) => signals.capable = Some(capable),
+                Ok(TcpOption::Mptcp(MptcpOption::Join(join))) => signals.join = Some(join),
+                Ok(TcpOption::Mptcp(MptcpOption::Dss(dss))) => signals.dss = Some(dss),
+                Ok(_) => {}
+                Err(ParseError::Truncated { .. }) => signals.cut = true,
+                Err(_) => {}
+            }
+        }
+        signals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against an array in which each mapping overwrites what it covers.
+        #[test]
+        fn the_newest_mapping_holds(
+            mappings in vec((0..60i64, 0..30i64, 0..1000u64), 0..8),
+            from in 0..60i64,
+            len in 1..40i64,
+        ) {
+            let (mut half, mut array) = (Half::default(), [None; 200]);
+            for (start, len, position) in mappings {
+                half.map(Mapped { start, end: start + len, position });
+                for offset in 0..len {
+                    array[(start + offset) as usize] = Some(position + offset as u64);
+                }
+            }
+            let (mut at, to) = (from, from + len);
+            while at < to {
+                let (end, position) = half.next_part(at, to);
+                prop_assert!(at < end && end <= to);
+                for place in at..end {
+                    let expected = position.map(|position| position + (place - at) as u64);
+                    prop_assert_eq!(array[place as usize], expected);
+                }
+                at = end;
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What captures say about MPTCP connections: which bytes of each stream crossed which path, and what somebody who
+//! listened there can read of a document that the stream carried.
+//!
+//! [`Connections::read`] takes one capture per path, merges them by time, groups subflows into connections by keys
+//! and tokens, and places every payload byte in its stream by the DSS mappings. Each direction of a connection is
+//! then a [`Stream`] that tells, path by path, what was [exposed](Stream::exposure) and what the listener's
+//! [`Payload`] holds. [`readable`] compares that payload with a document.
+//!
+//! Nothing here opens a socket, and no capture, however damaged, makes it panic. Memory holds the connections and
+//! at most [`ReadOptions::payload_limit`] bytes of payload.
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod exposure;
+mod flow;
+mod payload;
+mod ranges;
+mod read;
+mod readable;
+mod stream;
+mod unwrap;
+
+pub use connection::{Connection, Direction, Protocol, Subflow};
+pub use exposure::Exposure;
+pub use payload::Payload;
+pub use ranges::ByteRanges;
+pub use read::{Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Role, Skipped};
+pub use readable::{Readable, SHINGLE_LEN, readable};
+pub use stream::{FirstFlight, Stream};

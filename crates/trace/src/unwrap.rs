@@ -1,0 +1,38 @@
+/// Turns 32-bit sequence numbers that wrap into positions that do not: each is taken to lie within 2^31 of the one
+/// before it. Positions before the first number are negative.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unwrap {
+    latest: i64,
+}
+
+impl Unwrap {
+    /// The position of `number`, and remembers it.
+    pub(crate) fn advance(&mut self, number: u32) -> i64 {
+        self.latest = self.near(number);
+        self.latest
+    }
+
+    /// The position of `number`.
+    pub(crate) fn near(&self, number: u32) -> i64 {
+        // The difference of the low halves as a signed number is the shortest way.
+        let distance = number.wrapping_sub(self.latest as u32) as i32;
+        self.latest + i64::from(distance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn follows_any_walk_of_short_steps(steps in proptest::collection::vec(any::<i32>(), 0..50)) {
+            let (mut unwrap, mut position) = (Unwrap::default(), 0i64);
+            for step in steps {
+                position += i64::from(step);
+                prop_assert_eq!(unwrap.advance(position as u32), position);
+            }
+        }
+    }
+}

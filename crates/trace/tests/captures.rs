@@ -1,0 +1,46 @@
+//! Real captures in the folder that `PLAIT_CAPTURES` names: connections, subflows and payload as their makers and
+//! other tools count them.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use plait_trace::{Capture, Connections, Direction, Path, Protocol, ReadOptions, Role};
+use plait_wire::capture::PcapReader;
+use plait_wire::mptcp::Version;
+
+/// File, version, subflows of its only MPTCP connection.
+const CAPTURES: [(&str, Version, usize); 6] = [
+    ("tcpdump-mptcp-v0.pcap", Version::V0, 2),
+    ("tcpdump-mptcp-v1.pcap", Version::V1, 1),
+    ("tcpdump-mptcp-aa-v1.pcap", Version::V1, 1),
+    ("ptcpdump-mptcp.pcap", Version::V1, 1),
+    ("pymptcpanalyzer-iperf-mptcp-0-0.pcap", Version::V0, 4),
+    ("own-native-s128.pcap", Version::V1, 1),
+];
+
+#[test]
+fn connections_and_subflows_are_those_of_the_captures() {
+    let Some(folder) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
+        println!("SKIP connections_and_subflows_are_those_of_the_captures: PLAIT_CAPTURES names no folder");
+        return;
+    };
+    for (name, version, subflows) in CAPTURES {
+        let file = File::open(folder.join(name)).expect("the capture is in the folder");
+        let reader = PcapReader::new(file).expect("a pcap file");
+        let path = Path { name: name.into(), role: Role::Untrusted };
+        let found = Connections::read(vec![Capture { path, reader }], ReadOptions::default())
+            .expect("a readable file");
+        let (path, _) = found.paths().next().expect("one path");
+        let connections: Vec<_> =
+            found.connections.iter().filter(|found| found.protocol == Protocol::Mptcp(version)).collect();
+        assert_eq!(connections.len(), 1, "{name}: {found:?}");
+        assert_eq!(connections[0].subflows.len(), subflows, "{name}");
+        assert!(!connections[0].partial && !connections[0].fell_back, "{name}");
+        assert_eq!((found.unmapped, found.cut.len()), (0, 0), "{name}");
+        for direction in [Direction::ClientToServer, Direction::ServerToClient] {
+            let stream = connections[0].stream(direction);
+            println!("{name}: {direction:?} {} bytes, {:?}", stream.length(), stream.exposure(path));
+            assert_eq!(stream.exposure(path).bytes, stream.length(), "{name}: all paths were captured");
+        }
+    }
+}
