@@ -99,6 +99,10 @@ impl fmt::Display for InstructionSet {
 }
 
 /// One direction's state: the last 64 plaintext bytes, oldest first.
+///
+/// Each call begins by loading the window that the call before has just stored. That is quick only if no vector of
+/// it straddles two cache lines, hence the alignment with the window in front.
+#[repr(C, align(64))]
 pub(super) struct Simd {
     window: Zeroizing<[u8; WINDOW]>,
     instructions: InstructionSet,
