@@ -1,7 +1,7 @@
 //! What a killed process leaves behind: recognised by the process number in its name.
 //!
-//! Everything plait makes with a name of its own carries its process number: `plait-PID-ROLE` for cgroups and
-//! network namespaces, `WHAT-PID` or `WHAT-PID.EXTENSION` for files in the [run folder](run_folder).
+//! Everything plait makes with a name of its own carries its process number: `plait-PID-ROLE` for cgroups,
+//! `WHAT-PID` or `WHAT-PID.EXTENSION` for files in the [run folder](run_folder).
 
 use std::fs;
 use std::io;

@@ -16,6 +16,7 @@ pub mod mptcp;
 pub mod netlink;
 pub mod netns;
 pub mod pm;
+pub mod probe;
 mod sockopt;
 
 pub use leftovers::{clean_run_folder, run_folder};

@@ -13,8 +13,6 @@ use std::thread;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind_recursive, mount_change, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::leftovers;
-
 /// What identifies a namespace as long as it lives; the kernel may use it again afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
@@ -106,8 +104,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Makes an empty namespace (its loopback interface is down). Names of the form `plait-PID-ROLE` are removed
-    /// by [`clean_leftovers`] when the process PID was killed.
+    /// Makes an empty namespace (its loopback interface is down).
     ///
     /// # Errors
     /// `EEXIST` if the name is taken, `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` for a name with a slash.
@@ -177,19 +174,6 @@ pub fn list() -> io::Result<Vec<String>> {
         other => other?,
     };
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
-}
-
-/// Removes the namespaces called `plait-PID-...` whose process is dead; their names.
-///
-/// # Errors
-/// As [`list`], or one cannot be removed.
-pub fn clean_leftovers() -> io::Result<Vec<String>> {
-    let mut removed = Vec::new();
-    for name in list()?.into_iter().filter(|name| leftovers::is_of_dead_process(name)) {
-        delete(&name)?;
-        removed.push(name);
-    }
-    Ok(removed)
 }
 
 /// The namespace with this identity, wherever it has a name or a process.

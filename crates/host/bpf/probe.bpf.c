@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * One small program for each thing that plait's programs need of the kernel. They are loaded, and attached to
+ * an empty cgroup, one by one: what the kernel refuses is not there. They change nothing.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+struct mptcp_sock;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, int);
+} storage SEC(".maps");
+
+SEC("sockops")
+int nothing(struct bpf_sock_ops *ctx)
+{
+	(void)ctx;
+	return 1;
+}
+
+SEC("sockops")
+int header_option(struct bpf_sock_ops *ctx)
+{
+	__u8 option[4] = {254, 4};
+
+	if (ctx->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)
+		bpf_reserve_hdr_opt(ctx, sizeof(option), 0);
+	if (ctx->op == BPF_SOCK_OPS_WRITE_HDR_OPT_CB)
+		bpf_store_hdr_opt(ctx, option, sizeof(option), 0);
+	if (ctx->op == BPF_SOCK_OPS_PARSE_HDR_OPT_CB)
+		bpf_load_hdr_opt(ctx, option, sizeof(option), 0);
+	return 1;
+}
+
+SEC("sockops")
+int socket_storage(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *socket = ctx->sk;
+
+	if (socket)
+		bpf_sk_storage_get(&storage, socket, 0, 0);
+	return 1;
+}
+
+SEC("sockops")
+int mptcp_socket(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *socket = ctx->sk;
+	struct mptcp_sock *connection = socket ? bpf_skc_to_mptcp_sock(socket) : NULL;
+
+	if (connection)
+		bpf_sk_storage_get(&storage, connection, 0, 0);
+	return 1;
+}
+
+SEC("cgroup/connect4")
+int connect4(struct bpf_sock_addr *ctx)
+{
+	ctx->user_port = ctx->user_port;
+	return 1;
+}
+
+SEC("cgroup/connect6")
+int connect6(struct bpf_sock_addr *ctx)
+{
+	ctx->user_port = ctx->user_port;
+	return 1;
+}
+
+SEC("cgroup/getpeername4")
+int getpeername4(struct bpf_sock_addr *ctx)
+{
+	ctx->user_port = ctx->user_port;
+	return 1;
+}
+
+SEC("cgroup/getpeername6")
+int getpeername6(struct bpf_sock_addr *ctx)
+{
+	ctx->user_port = ctx->user_port;
+	return 1;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,116 @@
+//! Trying what the kernel offers beside BPF programs.
+
+use std::fs::File;
+
+use rustix::thread::{CapabilitySet, UnshareFlags, unshare_unsafe};
+use socket2::Domain;
+
+use super::{Finding, command};
+use crate::cgroup::Cgroup;
+use crate::connections::Connections;
+use crate::mptcp::{Info, Protocol, stream_socket};
+use crate::netns::NetNs;
+use crate::pm::{PathManager, user_space_sockets};
+
+pub(super) fn privileges() -> Finding {
+    let has = rustix::thread::capabilities(None).map_err(|error| error.to_string())?.effective;
+    let wanted = [
+        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
+        ("CAP_BPF", CapabilitySet::BPF),
+        ("CAP_PERFMON", CapabilitySet::PERFMON),
+    ];
+    let missing: Vec<_> =
+        wanted.iter().filter(|(_, one)| !has.contains(*one)).map(|(name, _)| *name).collect();
+    if missing.is_empty() {
+        return Ok("CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_BPF and CAP_PERFMON".into());
+    }
+    Err(format!("user {} lacks {}", rustix::process::geteuid().as_raw(), missing.join(", ")))
+}
+
+pub(super) fn mptcp() -> Finding {
+    match stream_socket(Domain::IPV4) {
+        Ok((socket, Protocol::Mptcp)) => {
+            Info::of(&socket)
+                .map_err(|error| format!("sockets, but not their state (MPTCP_INFO): {error}"))?;
+            Ok("sockets of protocol 262, and their state".into())
+        }
+        Ok((_, Protocol::Tcp)) => Err(match std::fs::read_to_string("/proc/sys/net/mptcp/enabled") {
+            Ok(value) => format!("the kernel has it, but net.mptcp.enabled is {} here", value.trim()),
+            Err(_) => "the kernel has no protocol 262".into(),
+        }),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn path_manager() -> Finding {
+    let manager = PathManager::open().map_err(|error| error.to_string())?;
+    let limits = manager.limits().map_err(|error| error.to_string())?;
+    let endpoints = manager.endpoints().map_err(|error| error.to_string())?;
+    Ok(format!("answers: {} endpoints, up to {} more subflows", endpoints.len(), limits.subflows))
+}
+
+pub(super) fn user_space_path_manager() -> Finding {
+    // The setting is changed for a moment: where nobody else can notice.
+    in_new_namespace(|| user_space_sockets(1, Domain::IPV4).map_err(|error| error.to_string()))??;
+    Ok("a socket was made".into())
+}
+
+pub(super) fn cgroup2() -> Finding {
+    empty_cgroup()?;
+    Ok("a cgroup was made and removed".into())
+}
+
+pub(super) fn type_information() -> Finding {
+    let path = "/sys/kernel/btf/vmlinux";
+    File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?;
+    Ok(path.into())
+}
+
+pub(super) fn connection_list() -> Finding {
+    let program = Connections::load().map_err(|error| error.to_string())?;
+    let list = program.list().map_err(|error| error.to_string())?;
+    Ok(format!("{} MPTCP connections now", list.len()))
+}
+
+pub(super) fn network_namespaces() -> Finding {
+    in_new_namespace(NetNs::current)?.map_err(|error| error.to_string())?;
+    Ok("one was made and left".into())
+}
+
+pub(super) fn links() -> Finding {
+    in_new_namespace(|| {
+        run("ip", "link add plait0 type veth peer name plait1")?;
+        run("tc", "qdisc add dev plait0 root tbf rate 10mbit burst 10kb latency 10ms")
+    })??;
+    Ok("a link of 10 Mb/s was made and removed".into())
+}
+
+/// A cgroup for one attempt; its name is that of the thread, as several may try at once.
+pub(super) fn empty_cgroup() -> Result<Cgroup, String> {
+    let role = format!("probe{}", rustix::thread::gettid().as_raw_pid());
+    Cgroup::create_below_current(&role).map_err(|error| error.to_string())
+}
+
+/// Calls `work` on a thread in a network namespace that is gone afterwards.
+fn in_new_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let inside = || {
+            // SAFETY: only the network namespace is unshared, not the table of file descriptors.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+                .map_err(|error| format!("cannot make a network namespace: {error}"))?;
+            Ok(work())
+        };
+        scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn run(program: &str, arguments: &str) -> Result<(), String> {
+    let failed = |what: &dyn std::fmt::Display| format!("{program} {arguments}: {what}");
+    let output = command(program).args(arguments.split(' ')).output().map_err(|error| failed(&error))?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(failed(&String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}

@@ -1,0 +1,45 @@
+//! Trying BPF programs: each is loaded, and attached to an empty cgroup.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::ObjectBuilder;
+
+use super::Finding;
+
+pub(super) fn load_and_attach() -> Finding {
+    attempt(&["nothing"])
+}
+
+pub(super) fn header_options() -> Finding {
+    attempt(&["header_option"])
+}
+
+pub(super) fn socket_storage() -> Finding {
+    attempt(&["socket_storage"])
+}
+
+pub(super) fn mptcp_sockets() -> Finding {
+    attempt(&["mptcp_socket"])
+}
+
+pub(super) fn redirect() -> Finding {
+    attempt(&["connect4", "connect6", "getpeername4", "getpeername6"])
+}
+
+/// Loads these programs of `probe.bpf.c`, and those only, and attaches them.
+fn attempt(names: &[&str]) -> Finding {
+    let mut object = ObjectBuilder::default().open_memory(PROBE).map_err(|error| error.to_string())?;
+    for mut program in object.progs_mut() {
+        let wanted = names.iter().any(|name| program.name() == *name);
+        program.set_autoload(wanted);
+    }
+    let object = object.load().map_err(|error| format!("the kernel does not load them: {error}"))?;
+    let cgroup = super::kernel::empty_cgroup()?;
+    for program in object.progs_mut().filter(|program| names.iter().any(|name| program.name() == *name)) {
+        let link = program.attach_cgroup(cgroup.as_fd().as_raw_fd());
+        drop(link.map_err(|error| format!("the kernel loads them, but does not attach them: {error}"))?);
+    }
+    Ok(if names.len() == 1 { "loaded and attached" } else { "all loaded and attached" }.into())
+}
+
+const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));
