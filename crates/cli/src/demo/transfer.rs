@@ -1,0 +1,214 @@
+//! One transfer of the demo: a client and a server with two links between them, a listener on each link, and
+//! unmodified programs that know nothing of all this.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use plait_lab::{Capture, End, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Role};
+use sha2::{Digest as _, Sha256};
+
+use super::document::Document;
+
+const WEB_PORT: u16 = 8080;
+const GATEWAY_PORT: u16 = 8443;
+const START_LIMIT: Duration = Duration::from_secs(15);
+/// Subflows per connection and announced addresses taken, as for a full mesh of two by two links.
+const MPTCP_LIMIT: u8 = 8;
+/// BBR takes a token bucket's burst for its rate; CUBIC fills the bucket as it would fill a real link's queue.
+const CONGESTION_CONTROL: &str = "cubic";
+
+/// How the bytes of a transfer are protected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Off,
+    Xor64,
+}
+
+impl Mode {
+    pub(super) const ALL: [Self; 2] = [Self::Off, Self::Xor64];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Xor64 => "xor64",
+        }
+    }
+}
+
+/// What a transfer left: what curl says of it, and the listeners' captures.
+pub(super) struct Transfer {
+    pub(super) mode: Mode,
+    /// Bytes received.
+    pub(super) bytes: u64,
+    /// Whether they are the document.
+    pub(super) sha256_ok: bool,
+    /// From the request to the last byte, as curl measured it.
+    pub(super) seconds: f64,
+    pub(super) paths: Vec<CapturedPath>,
+}
+
+/// A path and what was captured on it.
+pub(super) struct CapturedPath {
+    pub(super) name: String,
+    pub(super) role: Role,
+    pub(super) rate: Rate,
+    pub(super) capture: PathBuf,
+}
+
+/// Fetches the document through plait in this mode; the captures go to `folder`.
+pub(super) fn run(
+    mode: Mode,
+    document: &Document,
+    rates: [Rate; 2],
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Transfer> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let network = Network::build(rates, interrupt)?;
+    let _web_server = network.start_web_server(document)?;
+    let _gateway = network.start_gateway(mode)?;
+
+    let capture = |link: &Link| {
+        let file = folder.join(format!("{}.pcap", link.name()));
+        Ok((link.clone(), Capture::start(&network.client, link.name(), &file)?))
+    };
+    let captures: Vec<_> = network.links.iter().map(capture).collect::<anyhow::Result<_>>()?;
+    let fetched = network.fetch(mode, document)?;
+    let captured = |(link, capture): (Link, Capture)| {
+        let capture = capture.stop()?;
+        Ok(CapturedPath { name: link.name().into(), role: link.role(), rate: link.rate(), capture })
+    };
+    let paths = captures.into_iter().map(captured).collect::<anyhow::Result<_>>()?;
+    Ok(Transfer {
+        mode,
+        bytes: fetched.content.len() as u64,
+        sha256_ok: Sha256::digest(&fetched.content)[..] == document.sha256,
+        seconds: fetched.seconds,
+        paths,
+    })
+}
+
+struct Network {
+    client: Host,
+    server: Host,
+    links: [Link; 2],
+    lab: Lab,
+}
+
+struct Fetched {
+    content: Vec<u8>,
+    seconds: f64,
+}
+
+impl Network {
+    /// The server announces its address on the untrusted path: so a client learns of that path.
+    fn build([eth, wlan]: [Rate; 2], interrupt: &Interrupt) -> anyhow::Result<Self> {
+        let mut lab = Lab::new(interrupt.clone())?;
+        let client = lab.host("client")?;
+        let server = lab.host("server")?;
+        let congestion_control =
+            has_congestion_control(CONGESTION_CONTROL).then(|| CONGESTION_CONTROL.to_owned());
+        let mut link = |name: &str, role, rate| {
+            let congestion_control = congestion_control.clone();
+            lab.link(&client, &server, LinkSpec { name: name.into(), role, rate, congestion_control })
+        };
+        let links = [link("eth", Role::Trusted, eth)?, link("wlan", Role::Untrusted, wlan)?];
+        for host in [&client, &server] {
+            host.set_mptcp_limits(MPTCP_LIMIT, MPTCP_LIMIT)?;
+        }
+        let [_, wlan] = &links;
+        server.add_mptcp_endpoint(wlan.v4(End::B).into(), wlan.name(), &["signal"])?;
+        Ok(Self { client, server, links, lab })
+    }
+
+    fn start_web_server(&self, document: &Document) -> anyhow::Result<Process> {
+        let folder = self.lab.scratch();
+        let (root, config) = (folder.join("www"), folder.join("nginx.conf"));
+        fs::create_dir(&root).and_then(|()| fs::write(root.join("document.txt"), &document.text))?;
+        fs::write(&config, nginx_config(folder))?;
+        let mut nginx = self.server.command("nginx");
+        nginx.args(["-e", "stderr", "-p"]).arg(folder).arg("-c").arg(config);
+        let mut nginx = self.server.spawn(nginx)?;
+        nginx.wait_until_listening(WEB_PORT, START_LIMIT)?;
+        Ok(nginx)
+    }
+
+    fn start_gateway(&self, mode: Mode) -> anyhow::Result<Process> {
+        let mut serve = self.server.command(this_program()?);
+        // On every address: a subflow to one that nobody listens on would be reset.
+        let (listen, to) = (format!("0.0.0.0:{GATEWAY_PORT}"), format!("127.0.0.1:{WEB_PORT}"));
+        serve.args(["serve", "--listen", &listen, "--to", &to]);
+        serve.args(mode_arguments(mode));
+        let mut serve = self.server.spawn(serve)?;
+        serve.wait_until_listening(GATEWAY_PORT, START_LIMIT)?;
+        Ok(serve)
+    }
+
+    fn fetch(&self, mode: Mode, document: &Document) -> anyhow::Result<Fetched> {
+        let [eth, wlan] = &self.links;
+        let received = self.lab.scratch().join("received.txt");
+        let mut run = self.client.command(this_program()?);
+        run.arg("run").args(mode_arguments(mode)).args(["--trusted", eth.name(), "--"]);
+        run.args(["curl", "-sS", "--fail", "-w", "%{time_total}\n", "-o"]).arg(&received);
+        run.arg(format!("http://{}:{GATEWAY_PORT}/document.txt", eth.v4(End::B)));
+        let slowest = eth.rate().min(wlan.rate()).bits_per_second() as f64;
+        let limit = Duration::from_secs_f64(30.0 + 3.0 * document.text.len() as f64 * 8.0 / slowest);
+        let said = self.client.spawn(run)?.finish(limit)?;
+        let seconds: f64 = said.trim().parse().with_context(|| format!("curl gave no time, but {said:?}"))?;
+        ensure!(seconds > 0.0, "curl gave {seconds} s as the time of the transfer");
+        let content = fs::read(&received).context("curl ended well and left no file")?;
+        Ok(Fetched { content, seconds })
+    }
+}
+
+/// What the demo cannot do without, asked before anything is built.
+pub(super) fn check_requirements() -> anyhow::Result<()> {
+    Lab::check_permitted()?;
+    for (program, package) in
+        [("ip", "iproute2"), ("tc", "iproute2"), ("tcpdump", "tcpdump"), ("nginx", "nginx"), ("curl", "curl")]
+    {
+        let found = Command::new(program).arg("-V").output();
+        ensure!(found.is_ok(), "the demo needs {program}, which is not here: apt-get install {package}");
+    }
+    let mptcp = Path::new("/proc/sys/net/mptcp/enabled");
+    ensure!(
+        mptcp.exists(),
+        "the demo needs Multipath TCP, and this kernel has none (no {}): use a kernel from 5.19 on with CONFIG_MPTCP",
+        mptcp.display()
+    );
+    Ok(())
+}
+
+fn this_program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot find the program plait itself")
+}
+
+/// Without a mode to require, `--require` would refuse everything.
+fn mode_arguments(mode: Mode) -> &'static [&'static str] {
+    match mode {
+        Mode::Off => &["--mode", "off"],
+        Mode::Xor64 => &["--mode", "xor64", "--require"],
+    }
+}
+
+fn has_congestion_control(name: &str) -> bool {
+    let available =
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    available.split_ascii_whitespace().any(|available| available == name)
+}
+
+/// Everything nginx writes stays in `folder`; as root, because nobody else may read there.
+fn nginx_config(folder: &Path) -> String {
+    let folder = folder.display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path {folder}/{kind};\n"))
+        .concat();
+    format!(
+        "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr;\nevents {{}}\n\
+         http {{\n{temporary}    access_log off;\n    default_type text/plain;\n    \
+         server {{\n        listen 127.0.0.1:{WEB_PORT};\n        root {folder}/www;\n    }}\n}}\n"
+    )
+}
