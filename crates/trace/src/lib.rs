@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod assembly;
 mod connection;
 mod exposure;
 mod flow;

@@ -1,13 +1,16 @@
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::thread;
 
 use crate::Payload;
 
 /// The length of a shingle, in bytes.
 pub const SHINGLE_LEN: usize = 16;
 
-/// How many distinct shingles are held at once: at most about 70 MB of memory, whatever the document's length.
-const SHINGLES_AT_ONCE: usize = 2 << 20;
+/// How many distinct shingles of the document, and of the payload, are looked at in one pass on average.
+const SHINGLES_AT_ONCE: usize = 8 << 20;
+
+/// How many hashes of shingles are held before repetitions are thrown out: 128 MiB each for document and payload,
+/// whatever their lengths.
+const HASHES_HELD: usize = 2 * SHINGLES_AT_ONCE;
 
 /// How much of a document a listener can read in what he captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,32 +31,67 @@ impl Readable {
 /// Searches `payload` for the shingles of `document`. A shingle is found wherever all its bytes were captured next
 /// to each other in the stream, in one packet or in several, in whatever order they came.
 ///
-/// The comparison is exact. A long document is searched for in several passes, so that memory stays bounded.
+/// Shingles are compared by 64-bit hashes: two of the 50 million of a 50 MB document are mistaken for each other with
+/// a probability of less than 10^-4. Long inputs take several passes, each with the shingles whose hash has its turn,
+/// so that memory stays bounded.
 pub fn readable(document: &[u8], payload: &Payload) -> Readable {
-    // A power of two, so that bits of the hash say in which pass a shingle has its turn.
-    let passes = document.len().div_ceil(SHINGLES_AT_ONCE).next_power_of_two() as u64;
+    let longer = document.len().max(usize::try_from(payload.present().total()).unwrap_or(usize::MAX));
+    // A power of two, so that the low bits of a hash say in which pass it has its turn.
+    let passes = longer.div_ceil(SHINGLES_AT_ONCE).next_power_of_two() as u64;
     let mut result = Readable { distinct: 0, found: 0 };
-    let mut wanted = HashSet::with_hasher(BuildHasherDefault::<ShingleHasher>::default());
     for pass in 0..passes {
-        let mine = |shingle: u128| (mix(shingle) >> 32) & (passes - 1) == pass;
-        shingles(std::iter::once(document), |shingle| {
-            if mine(shingle) {
-                wanted.insert(shingle);
-            }
+        let turn = |hash: u64| hash & (passes - 1) == pass;
+        let (wanted, captured) = thread::scope(|scope| {
+            let captured = scope.spawn(|| {
+                let runs = payload.present().runs().iter();
+                distinct(runs.map(|run| payload.chunks(run.clone())), turn)
+            });
+            let wanted = distinct(std::iter::once(std::iter::once(document)), turn);
+            (wanted, captured.join().expect("a loop over bytes does not panic"))
         });
         result.distinct += wanted.len() as u64;
-        let before = wanted.len();
-        for run in payload.present().runs() {
-            shingles(payload.chunks(run.clone()), |shingle| {
-                if mine(shingle) {
-                    wanted.remove(&shingle);
-                }
-            });
-        }
-        result.found += (before - wanted.len()) as u64;
-        wanted.clear();
+        result.found += common(&wanted, &captured);
     }
     result
+}
+
+/// The hashes of all shingles of some byte strings, each string in chunks, that have their turn: ascending, each once.
+fn distinct<'a, S>(strings: impl Iterator<Item = S>, turn: impl Fn(u64) -> bool) -> Vec<u64>
+where
+    S: Iterator<Item = &'a [u8]>,
+{
+    let mut hashes = Vec::new();
+    let mut limit = HASHES_HELD;
+    for chunks in strings {
+        shingles(chunks, |shingle| {
+            let hash = mix(shingle);
+            if turn(hash) {
+                if hashes.len() == limit {
+                    sort_and_dedup(&mut hashes);
+                    limit = HASHES_HELD.max(2 * hashes.len());
+                }
+                hashes.push(hash);
+            }
+        });
+    }
+    sort_and_dedup(&mut hashes);
+    hashes
+}
+
+fn sort_and_dedup(hashes: &mut Vec<u64>) {
+    hashes.sort_unstable();
+    hashes.dedup();
+}
+
+/// How many values two ascending lists have in common.
+fn common(a: &[u64], b: &[u64]) -> u64 {
+    let mut b = b.iter().peekable();
+    let mut count = 0;
+    for value in a {
+        while b.next_if(|other| *other < value).is_some() {}
+        count += u64::from(b.peek() == Some(&value));
+    }
+    count
 }
 
 /// Calls `each` with every shingle of the bytes that `chunks` make one after the other.
@@ -74,36 +112,22 @@ fn shingles<'a>(chunks: impl Iterator<Item = &'a [u8]>, mut each: impl FnMut(u12
     }
 }
 
-/// Spreads a shingle over 64 bits: the folded product of its halves, each of them first changed by a constant of
-/// random digits, since text has few bits that differ.
+/// Spreads a shingle over 64 bits: two rounds of multiplying halves and folding the product, each half first changed
+/// by a constant of random digits, since text has few bits that differ.
 fn mix(shingle: u128) -> u64 {
-    let product = u128::from(shingle as u64 ^ 0x9e37_79b9_7f4a_7c15)
-        .wrapping_mul(u128::from((shingle >> 64) as u64 ^ 0xd1b5_4a32_d192_ed03));
-    let folded = product as u64 ^ (product >> 64) as u64;
-    folded.wrapping_mul(0xff51_afd7_ed55_8ccd) ^ folded >> 29
-}
-
-#[derive(Default)]
-struct ShingleHasher(u64);
-
-impl Hasher for ShingleHasher {
-    fn write_u128(&mut self, shingle: u128) {
-        self.0 = mix(shingle);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = mix(u128::from(self.0) << 64 | u128::from(*byte));
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
+    let fold = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let (low, high) = (shingle as u64, (shingle >> 64) as u64);
+    let first = fold(low ^ 0x9e37_79b9_7f4a_7c15, high ^ 0xd1b5_4a32_d192_ed03);
+    fold(first ^ low.rotate_left(32) ^ 0x8cb9_2ba7_2f3d_8dd7, high ^ 0xff51_afd7_ed55_8ccd)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
