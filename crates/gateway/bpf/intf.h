@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The only contract between the gateway's BPF programs and its Rust: option layout, map values, constants.
+ * crates/gateway/src/bindings.rs is generated from this file by scripts/bindings.
+ */
+#ifndef PLAIT_GATEWAY_INTF_H
+#define PLAIT_GATEWAY_INTF_H
+
+#include <linux/types.h>
+
+/* The experimental TCP option (RFC 6994): kind 254, ExID "PLAI". */
+enum plait_option_number {
+	PLAIT_OPTION_KIND = 254,
+	PLAIT_OPTION_EXID = 0x504c4149,
+	PLAIT_OPTION_VERSION = 1,
+};
+
+/* On SYN: the modes offered. On SYN-ACK: the one mode chosen, or none when the two sides share none. */
+struct plait_option {
+	__u8 kind;
+	__u8 length;
+	__u8 exid[4];
+	__u8 version;
+	__u8 modes;
+};
+_Static_assert(sizeof(struct plait_option) == 8, "fits beside MP_CAPABLE on SYN and SYN-ACK");
+
+/*
+ * On every packet of the initiator until the responder's first packet after the handshake: "I saw your
+ * choice". 4 bytes, with the first half of the ExID, is what fits beside MP_CAPABLE with data.
+ */
+struct plait_confirmation {
+	__u8 kind;
+	__u8 length;
+	__u8 exid[2];
+};
+_Static_assert(sizeof(struct plait_confirmation) == 4, "fits beside MP_CAPABLE with data");
+
+/* Written before the program is attached. */
+struct plait_negotiate_settings {
+	/* Modes this gateway offers and accepts. */
+	__u8 modes;
+};
+_Static_assert(sizeof(struct plait_negotiate_settings) == 1, "no hidden padding");
+
+/* Bits of plait_option.modes. A responder chooses the highest bit that both sides know. */
+enum plait_mode {
+	PLAIT_MODE_XOR64_KEY = 1 << 0,
+	PLAIT_MODE_XOR64_HMAC = 1 << 1,
+	PLAIT_MODE_STREAM = 1 << 2,
+	PLAIT_MODE_SEALED = 1 << 3,
+};
+
+enum plait_outcome {
+	/* The peer said nothing of plait. */
+	PLAIT_OUTCOME_PLAIN = 1,
+	/* Both sides chose plait_verdict.mode. */
+	PLAIT_OUTCOME_NEGOTIATED = 2,
+	/* The peer speaks plait, but no common mode or version. */
+	PLAIT_OUTCOME_NO_COMMON_MODE = 3,
+	/* The two ends may believe different things: something on the way strips options. */
+	PLAIT_OUTCOME_UNCONFIRMED = 4,
+	/* The peer speaks plait, but the connection fell back to TCP, and both ends know. */
+	PLAIT_OUTCOME_FALLBACK = 5,
+};
+
+/**
+ * What the handshake of one connection came to. Kept in socket storage of the MPTCP (else TCP) socket.
+ * <div rustbindgen nodebug></div>
+ */
+struct plait_verdict {
+	/* As the kernel holds them: the numbers whose big-endian form crosses the wire. Zero without MPTCP.
+	 */
+	__u64 local_key;
+	__u64 remote_key;
+	__u32 token;
+	__u8 outcome;
+	__u8 mode;
+	/* A further subflow was accepted before any data of the first flight arrived. */
+	__u8 early_subflow;
+	__u8 padding;
+};
+_Static_assert(sizeof(struct plait_verdict) == 24, "no hidden padding");
+
+/* Written before the programs are attached. */
+struct plait_redirect_settings {
+	/* The gateway's listeners on 127.0.0.1 and ::1, network order; 0: none. */
+	__u16 listener_v4;
+	__u16 listener_v6;
+	/* Refuse what cannot be protected: datagrams other than DNS, or a family without a listener. */
+	__u16 require;
+};
+_Static_assert(sizeof(struct plait_redirect_settings) == 6, "no hidden padding");
+
+/* Where a redirected socket was really going. Ports and addresses in network order. */
+struct plait_destination {
+	__u32 address[4];
+	__u16 port;
+	/* AF_INET or AF_INET6; an IPv4-mapped destination is AF_INET6 with a mapped address. */
+	__u16 family;
+};
+_Static_assert(sizeof(struct plait_destination) == 20, "no hidden padding");
+
+/* Names a redirected connection as the gateway's listener sees it. */
+struct plait_client {
+	/* Host order. */
+	__u16 port;
+	/* Reached the listener over IPv6 (1) or IPv4 (0). */
+	__u16 ipv6;
+};
+_Static_assert(sizeof(struct plait_client) == 4, "no hidden padding");
+
+#endif

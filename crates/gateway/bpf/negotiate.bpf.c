@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Negotiates the mode of a connection inside its TCP handshake, and hands the outcome with the connection's
+ *MPTCP keys to user space in the socket's own storage.
+ *
+ * Attached to a cgroup that holds only the gateway, so it sees no other program's connections.
+ *
+ *	SYN		initiator	offers its modes
+ *	SYN-ACK		responder	chooses one, when the SYN offered any
+ *	ACK, data	initiator	confirms, until the responder's next packet
+ *
+ * Without the confirmation a path that strips the option from the SYN-ACK alone would leave the responder
+ * decoding a plain stream.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include "intf.h"
+
+#define TCPHDR_SYN 0x02
+#define TCPHDR_ACK 0x10
+#define TCPOPT_MPTCP 30
+#define SOL_TCP 6
+#define TCP_SAVE_SYN 27
+
+/* A SYN sent this often without an answer goes without the offer: something may drop unknown options. */
+#define OFFERED_SYNS 2
+
+struct mptcp_sock {
+	__u64 local_key;
+	__u64 remote_key;
+	__u64 bytes_received;
+	__u32 token;
+} __attribute__((preserve_access_index));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct plait_negotiate_settings);
+} settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct plait_verdict);
+} verdicts SEC(".maps");
+
+/* The modes this gateway offers and accepts. */
+static __always_inline __u8 own_modes(void)
+{
+	struct plait_negotiate_settings *written;
+	__u32 zero = 0;
+
+	written = bpf_map_lookup_elem(&settings, &zero);
+	return written ? written->modes : 0;
+}
+
+static __always_inline struct plait_option option(__u8 modes)
+{
+	return (struct plait_option){
+	    .kind = PLAIT_OPTION_KIND,
+	    .length = sizeof(struct plait_option),
+	    .exid = {PLAIT_OPTION_EXID >> 24, PLAIT_OPTION_EXID >> 16 & 0xff, PLAIT_OPTION_EXID >> 8 & 0xff,
+		     PLAIT_OPTION_EXID & 0xff},
+	    .version = PLAIT_OPTION_VERSION,
+	    .modes = modes,
+	};
+}
+
+static __always_inline struct plait_confirmation confirmation(void)
+{
+	return (struct plait_confirmation){
+	    .kind = PLAIT_OPTION_KIND,
+	    .length = sizeof(struct plait_confirmation),
+	    .exid = {PLAIT_OPTION_EXID >> 24, PLAIT_OPTION_EXID >> 16 & 0xff},
+	};
+}
+
+/* Reads the peer's option of this packet (flags 0) or of the SYN (BPF_LOAD_HDR_OPT_TCP_SYN). */
+static __always_inline int load_option(struct bpf_sock_ops *ctx, struct plait_option *found, __u64 flags)
+{
+	*found = option(0);
+	/* The helper takes the length of the ExID to look for in place of the option's. */
+	found->length = 2 + sizeof(found->exid);
+	if (bpf_load_hdr_opt(ctx, found, sizeof(*found), flags) < (int)sizeof(*found))
+		return -1;
+	return 0;
+}
+
+static __always_inline __u8 common_mode(const struct plait_option *offer)
+{
+	__u8 common = offer->modes & own_modes();
+
+	if (offer->version != PLAIT_OPTION_VERSION)
+		return 0;
+	for (int bit = 7; bit >= 0; bit--)
+		if (common & 1 << bit)
+			return 1 << bit;
+	return 0;
+}
+
+static __always_inline void set_flags(struct bpf_sock_ops *ctx, int set, int clear)
+{
+	bpf_sock_ops_cb_flags_set(ctx, (ctx->bpf_sock_ops_cb_flags & ~clear) | set);
+}
+
+static __always_inline struct mptcp_sock *mptcp_of(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	return sk ? (struct mptcp_sock *)bpf_skc_to_mptcp_sock(sk) : NULL;
+}
+
+/* Storage lives on the socket that user space holds: the MPTCP one, or the TCP one where there is no MPTCP.
+ */
+static __always_inline struct plait_verdict *verdict_of(struct bpf_sock_ops *ctx, struct mptcp_sock *msk,
+							__u64 flags)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (msk)
+		return bpf_sk_storage_get(&verdicts, msk, 0, flags);
+	return sk ? bpf_sk_storage_get(&verdicts, sk, 0, flags) : NULL;
+}
+
+static __always_inline void conclude(struct bpf_sock_ops *ctx, struct mptcp_sock *msk, __u8 outcome,
+				     __u8 mode)
+{
+	struct plait_verdict *verdict = verdict_of(ctx, msk, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (!verdict)
+		return;
+	if (msk) {
+		verdict->local_key = msk->local_key;
+		verdict->remote_key = msk->remote_key;
+		verdict->token = msk->token;
+	}
+	verdict->mode = mode;
+	verdict->outcome = outcome;
+}
+
+/* An MPTCP socket of the gateway begins to connect; a subflow that joins a concluded connection does not
+ * offer. */
+static __always_inline void begin_connect(struct bpf_sock_ops *ctx)
+{
+	struct mptcp_sock *msk = mptcp_of(ctx);
+
+	if (msk && !verdict_of(ctx, msk, 0))
+		set_flags(ctx, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
+}
+
+static __always_inline void begin_listen(struct bpf_sock_ops *ctx)
+{
+	int save = 1;
+
+	if (!mptcp_of(ctx))
+		return;
+	/* The offer must still be readable when the handshake ends and when a SYN-ACK is sent again. */
+	if (bpf_setsockopt(ctx, SOL_TCP, TCP_SAVE_SYN, &save, sizeof(save)))
+		return;
+	set_flags(ctx, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
+}
+
+static __always_inline int writes_offer(struct bpf_sock_ops *ctx)
+{
+	return ctx->skb_tcp_flags & TCPHDR_SYN && !(ctx->skb_tcp_flags & TCPHDR_ACK) &&
+	       ctx->total_retrans < OFFERED_SYNS;
+}
+
+/* Modes derive their keys from MPTCP's, so an offer counts only beside MP_CAPABLE. */
+static __always_inline int load_offer(struct bpf_sock_ops *ctx, struct plait_option *offer)
+{
+	__u8 mptcp[40] = {TCPOPT_MPTCP};
+
+	if (bpf_load_hdr_opt(ctx, mptcp, sizeof(mptcp), BPF_LOAD_HDR_OPT_TCP_SYN) < 0)
+		return -1;
+	return load_option(ctx, offer, BPF_LOAD_HDR_OPT_TCP_SYN);
+}
+
+static __always_inline int writes_choice(struct bpf_sock_ops *ctx, struct plait_option *offer)
+{
+	return (ctx->skb_tcp_flags & (TCPHDR_SYN | TCPHDR_ACK)) == (TCPHDR_SYN | TCPHDR_ACK) &&
+	       /* After a SYN cookie nothing remembers the offer. */
+	       ctx->args[0] != BPF_WRITE_HDR_TCP_SYNACK_COOKIE && load_offer(ctx, offer) == 0;
+}
+
+static __always_inline void reserve(struct bpf_sock_ops *ctx)
+{
+	struct plait_option offer;
+
+	if (writes_offer(ctx) || writes_choice(ctx, &offer))
+		bpf_reserve_hdr_opt(ctx, sizeof(struct plait_option), 0);
+	else if (!(ctx->skb_tcp_flags & TCPHDR_SYN))
+		bpf_reserve_hdr_opt(ctx, sizeof(struct plait_confirmation), 0);
+}
+
+static __always_inline void write(struct bpf_sock_ops *ctx)
+{
+	struct plait_option offer;
+
+	if (writes_offer(ctx)) {
+		struct plait_option own = option(own_modes());
+
+		bpf_store_hdr_opt(ctx, &own, sizeof(own), 0);
+	} else if (writes_choice(ctx, &offer)) {
+		struct plait_option choice = option(common_mode(&offer));
+
+		bpf_store_hdr_opt(ctx, &choice, sizeof(choice), 0);
+	} else if (!(ctx->skb_tcp_flags & TCPHDR_SYN)) {
+		struct plait_confirmation seen = confirmation();
+
+		bpf_store_hdr_opt(ctx, &seen, sizeof(seen), 0);
+	}
+}
+
+static __always_inline void initiator_established(struct bpf_sock_ops *ctx)
+{
+	struct mptcp_sock *msk = mptcp_of(ctx);
+	struct plait_option choice;
+
+	if (!msk || verdict_of(ctx, msk, 0))
+		return;
+	if (load_option(ctx, &choice, 0)) {
+		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0);
+	} else if (choice.version != PLAIT_OPTION_VERSION || !(choice.modes & own_modes()) ||
+		   choice.modes & (choice.modes - 1)) {
+		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0);
+	} else if (!msk->remote_key) {
+		conclude(ctx, msk, PLAIT_OUTCOME_FALLBACK, choice.modes);
+	} else {
+		conclude(ctx, msk, PLAIT_OUTCOME_NEGOTIATED, choice.modes);
+		/* Confirm until the responder's next packet. */
+		set_flags(ctx, BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG, 0);
+		return;
+	}
+	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+}
+
+static __always_inline int is_confirmed(struct bpf_sock_ops *ctx)
+{
+	struct plait_confirmation seen = confirmation();
+
+	return bpf_load_hdr_opt(ctx, &seen, sizeof(seen), 0) >= (int)sizeof(seen);
+}
+
+/* The initiator confirms exactly when it saw both the choice and MP_CAPABLE; whatever contradicts that is
+ * refused. */
+static __always_inline __u8 responder_outcome(int confirmed, int is_mptcp)
+{
+	if (confirmed && is_mptcp)
+		return PLAIT_OUTCOME_NEGOTIATED;
+	return confirmed || is_mptcp ? PLAIT_OUTCOME_UNCONFIRMED : PLAIT_OUTCOME_FALLBACK;
+}
+
+static __always_inline void responder_established(struct bpf_sock_ops *ctx)
+{
+	struct mptcp_sock *msk = mptcp_of(ctx);
+	struct plait_verdict *earlier;
+	struct plait_option offer;
+	__u8 mode;
+
+	/* Inherited from the listener. */
+	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+	earlier = msk ? verdict_of(ctx, msk, 0) : NULL;
+	if (earlier) {
+		if (bpf_core_field_exists(msk->bytes_received) && !msk->bytes_received)
+			earlier->early_subflow = 1;
+		return;
+	}
+	if (load_offer(ctx, &offer)) {
+		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0);
+		return;
+	}
+	mode = common_mode(&offer);
+	if (!mode)
+		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0);
+	else
+		conclude(ctx, msk, responder_outcome(is_confirmed(ctx), msk && msk->remote_key), mode);
+}
+
+SEC("sockops")
+int negotiate(struct bpf_sock_ops *ctx)
+{
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		begin_connect(ctx);
+		break;
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+		begin_listen(ctx);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		reserve(ctx);
+		break;
+	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
+		write(ctx);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		initiator_established(ctx);
+		break;
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		responder_established(ctx);
+		break;
+	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
+		set_flags(ctx, 0,
+			  BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+		break;
+	}
+	return 1;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

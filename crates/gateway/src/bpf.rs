@@ -1,0 +1,99 @@
+//! Loading this crate's BPF objects, and the types that cross between them and Rust.
+//!
+//! `unsafe` here only asserts that the generated structs are plain numbers without padding, which `intf.h` asserts too.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use bytemuck::{Pod, Zeroable};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+
+use crate::bindings::{
+    plait_client, plait_destination, plait_negotiate_settings, plait_redirect_settings, plait_verdict,
+};
+
+macro_rules! plain_numbers {
+    ($($name:ty),+) => {$(
+        // SAFETY: integers only, and intf.h asserts that the size is the sum of the fields' sizes.
+        unsafe impl Zeroable for $name {}
+        // SAFETY: as above.
+        unsafe impl Pod for $name {}
+    )+};
+}
+
+plain_numbers!(
+    plait_client,
+    plait_destination,
+    plait_negotiate_settings,
+    plait_redirect_settings,
+    plait_verdict
+);
+
+/// A BPF object could not be loaded, attached or read.
+#[derive(Debug, thiserror::Error)]
+#[error("BPF: cannot {action}: {source} ({hint})")]
+pub struct BpfError {
+    action: String,
+    source: libbpf_rs::Error,
+    hint: &'static str,
+}
+
+const HINT: &str = "needs root or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel with BTF; \
+                    `plait doctor` says what is missing";
+
+fn failed(action: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> BpfError {
+    move |source| BpfError { action: action.into(), source, hint: HINT }
+}
+
+/// A loaded BPF object with its programs attached for as long as it lives.
+pub(crate) struct Loaded {
+    object: Object,
+    links: Vec<Link>,
+}
+
+impl Loaded {
+    /// Loads an object whose map `settings` gets the given value before anything can run.
+    pub(crate) fn load(name: &str, bytes: &[u8], settings: &impl Pod) -> Result<Loaded, BpfError> {
+        let object = ObjectBuilder::default()
+            .name(name)
+            .and_then(|builder| builder.open_memory(bytes))
+            .and_then(|open| open.load())
+            .map_err(failed(format!("load the programs of '{name}'")))?;
+        let loaded = Loaded { object, links: Vec::new() };
+        loaded
+            .map("settings")?
+            .update(&0u32.to_ne_bytes(), bytemuck::bytes_of(settings), MapFlags::ANY)
+            .map_err(failed("write its settings"))?;
+        Ok(loaded)
+    }
+
+    /// Attaches every program of the object to a cgroup.
+    pub(crate) fn attach(&mut self, cgroup: impl AsFd) -> Result<(), BpfError> {
+        let cgroup = cgroup.as_fd().as_raw_fd();
+        for program in self.object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            let link =
+                program.attach_cgroup(cgroup).map_err(failed(format!("attach '{name}' to a cgroup")))?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    /// The links that keep the programs attached.
+    pub(crate) fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// A handle of one of the object's maps.
+    pub(crate) fn map(&self, name: &str) -> Result<MapHandle, BpfError> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        let map =
+            map.ok_or_else(|| libbpf_rs::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound)));
+        map.and_then(|map| MapHandle::try_from(&map)).map_err(failed(format!("open the map '{name}'")))
+    }
+}
+
+/// The value under a key, if there is one.
+pub(crate) fn lookup<V: Pod>(map: &MapHandle, key: &[u8]) -> Result<Option<V>, BpfError> {
+    let value = map.lookup(key, MapFlags::ANY).map_err(failed("read a map"))?;
+    Ok(value.map(|bytes| bytemuck::pod_read_unaligned(&bytes)))
+}

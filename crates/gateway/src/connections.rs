@@ -1,0 +1,161 @@
+//! The connections that a gateway carries now, and how many it has carried and refused.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use plait_host::mptcp::{FullInfo, Info, Token};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+
+use crate::mode::Mode;
+use crate::relay::Progress;
+
+/// One connection on the network's side, from the end of its handshake on.
+pub(crate) struct Connection {
+    pub(crate) far: TcpStream,
+    pub(crate) token: Option<Token>,
+    pub(crate) progress: Progress,
+    mode: Mode,
+    application: SocketAddr,
+    peer: SocketAddr,
+    since: Instant,
+}
+
+/// Every connection of a gateway.
+#[derive(Default)]
+pub(crate) struct Connections {
+    live: Mutex<BTreeMap<u64, Weak<Connection>>>,
+    next: AtomicU64,
+    protected: AtomicU64,
+    plain: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// How many connections came to what since the gateway began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Carried protected.
+    pub protected: u64,
+    /// Carried plain.
+    pub plain: u64,
+    /// Not carried: refused by policy, or the handshake could not be trusted.
+    pub refused: u64,
+}
+
+/// One live connection, for people and programs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ConnectionReport {
+    /// Counts from 1 in one gateway.
+    pub id: u64,
+    /// The application's end.
+    pub application: SocketAddr,
+    /// The network's far end.
+    pub peer: SocketAddr,
+    /// How its bytes are protected.
+    pub mode: Mode,
+    /// Whether the peer agreed on that in the handshake.
+    pub negotiated: bool,
+    /// `mptcp`, or `tcp` after a fallback.
+    pub protocol: String,
+    /// RFC 8684 token, hexadecimal; absent with `tcp`.
+    pub token: Option<String>,
+    /// Application bytes handed to the network.
+    pub sent: u64,
+    /// Application bytes from the network.
+    pub received: u64,
+    /// Seconds since the handshake.
+    pub age_s: f64,
+    /// Its subflows now.
+    pub subflows: Vec<SubflowReport>,
+}
+
+/// One subflow of a live connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SubflowReport {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Bytes that the other end acknowledged on it.
+    pub acked: u64,
+    /// Bytes received on it.
+    pub received: u64,
+    /// Smoothed round-trip time, microseconds.
+    pub rtt_us: u32,
+}
+
+impl Connections {
+    /// Enters a connection for as long as it lives.
+    pub(crate) fn enter(
+        &self,
+        application: SocketAddr,
+        peer: SocketAddr,
+        mode: Mode,
+        far: TcpStream,
+    ) -> Arc<Connection> {
+        let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
+        let connection = Arc::new(Connection {
+            far,
+            token,
+            progress: Progress::default(),
+            mode,
+            application,
+            peer,
+            since: Instant::now(),
+        });
+        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.retain(|_, connection| connection.strong_count() > 0);
+        live.insert(id, Arc::downgrade(&connection));
+        if mode == Mode::Off { &self.plain } else { &self.protected }.fetch_add(1, Ordering::Relaxed);
+        connection
+    }
+
+    pub(crate) fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            protected: self.protected.load(Ordering::Relaxed),
+            plain: self.plain.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn report(&self) -> Vec<ConnectionReport> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        live.iter().filter_map(|(id, connection)| Some(connection.upgrade()?.report(*id))).collect()
+    }
+}
+
+impl Connection {
+    fn report(&self, id: u64) -> ConnectionReport {
+        let subflows = FullInfo::of(&self.far).map(|info| info.subflows).unwrap_or_default();
+        ConnectionReport {
+            id,
+            application: self.application,
+            peer: self.peer,
+            mode: self.mode,
+            negotiated: self.mode != Mode::Off,
+            protocol: if self.token.is_some() { "mptcp" } else { "tcp" }.to_owned(),
+            token: self.token.map(|token| format!("{:08x}", token.0)),
+            sent: self.progress.sent(),
+            received: self.progress.received(),
+            age_s: self.since.elapsed().as_secs_f64(),
+            subflows: subflows
+                .into_iter()
+                .map(|subflow| SubflowReport {
+                    local: subflow.local,
+                    remote: subflow.remote,
+                    acked: subflow.bytes_acked,
+                    received: subflow.bytes_received,
+                    rtt_us: subflow.rtt,
+                })
+                .collect(),
+        }
+    }
+}

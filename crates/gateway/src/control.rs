@@ -1,0 +1,108 @@
+//! What a running gateway tells of itself: one JSON document to whoever connects to its socket in the run folder.
+//!
+//! The socket is `gateway-PID.sock`; only its owner can open the folder. A socket left by a killed gateway is removed by
+//! the next one that starts.
+
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{fs, process};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixListener;
+
+use crate::connections::{ConnectionReport, Counts};
+use crate::mode::Mode;
+
+/// A gateway that does not answer within this time is left out.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A gateway and what goes through it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Process id.
+    pub pid: u32,
+    /// `serve`, `proxy` or `run`.
+    pub command: String,
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// The mode it prefers or requires.
+    pub mode: Mode,
+    /// Whether unprotected connections are refused.
+    pub require: bool,
+    /// Since it began.
+    pub counts: Counts,
+    /// Now.
+    pub connections: Vec<ConnectionReport>,
+}
+
+/// The socket on which a gateway answers, removed when dropped.
+pub(crate) struct Control {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Control {
+    /// Opens this process's socket, and removes what dead ones left.
+    pub(crate) fn open() -> io::Result<Control> {
+        let folder = plait_host::run_folder()?;
+        for (pid, path) in sockets(&folder)? {
+            if pid == process::id() || !fs::exists(format!("/proc/{pid}"))? {
+                fs::remove_file(path)?;
+            }
+        }
+        let path = folder.join(format!("gateway-{}.sock", process::id()));
+        let listener = UnixListener::bind(&path)?;
+        Ok(Control { path, listener })
+    }
+
+    /// Answers until dropped.
+    pub(crate) async fn answer(&self, report: impl Fn() -> Report) {
+        loop {
+            let Ok((mut asker, _)) = self.listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let Ok(document) = serde_json::to_vec(&report()) else { continue };
+            // An asker that does not listen must not hold up the next one.
+            let _ = tokio::time::timeout(ANSWER_TIMEOUT, asker.write_all(&document)).await;
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn sockets(folder: &std::path::Path) -> io::Result<Vec<(u32, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let pid = name.strip_prefix("gateway-").and_then(|name| name.strip_suffix(".sock"));
+        if let Some(pid) = pid.and_then(|pid| pid.parse().ok()) {
+            found.push((pid, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Asks every running gateway of this user.
+pub fn reports() -> io::Result<Vec<Report>> {
+    let sockets = sockets(&plait_host::run_folder()?)?;
+    Ok(sockets.into_iter().filter_map(|(_, path)| ask(&path).ok()).collect())
+}
+
+fn ask(path: &std::path::Path) -> io::Result<Report> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let mut document = Vec::new();
+    stream.read_to_end(&mut document)?;
+    serde_json::from_slice(&document).map_err(io::Error::from)
+}

@@ -1,0 +1,331 @@
+//! The runtime under `plait serve`, `plait proxy` and `plait run`: what their connections share, from start to drain.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use plait_host::cgroup::{self, Cgroup};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use crate::bpf::BpfError;
+use crate::connections::{Connection, Connections};
+use crate::control::{Control, Report};
+use crate::mode::{Mode, Policy};
+use crate::negotiation::{Agreement, Negotiator, Refusal, Unprotected, unprotected};
+use crate::relay::{RelayError, relay, reset_on_drop};
+use crate::transform::Transforms;
+
+/// A peer that is gone without a word is noticed after this long without traffic.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Peers that are remembered for saying once that they are carried plain.
+const MOST_REMEMBERED: usize = 1024;
+
+/// What a gateway is to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The command it serves, for reports.
+    pub command: &'static str,
+    /// How its connections are protected.
+    pub policy: Policy,
+    /// Connections carried at once; more wait in the listen queue.
+    pub most_connections: usize,
+    /// How long live connections may take to end after a stop was asked for.
+    pub drain: Duration,
+}
+
+/// A gateway could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// This host cannot give the protection that was asked for.
+    #[error("this host cannot protect with mode '{mode}': {source}")]
+    Protection {
+        /// The mode.
+        mode: Mode,
+        /// What is missing.
+        source: ProtectionError,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", hint(source))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What protection needs and this host does not give.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtectionError {
+    /// No control group for the gateway alone.
+    #[error("no control group of its own: {0}")]
+    Cgroup(cgroup::Error),
+    /// No BPF programs.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// No control of the paths.
+    #[error(
+        "no control over the paths: {0} (needs CAP_NET_ADMIN and a kernel with MPTCP; `plait doctor` says more)"
+    )]
+    Paths(io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (another gateway or service has this port: stop it or choose another)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need root)",
+        io::ErrorKind::AddrNotAvailable => " (no interface has this address)",
+        _ => "",
+    }
+}
+
+/// Why one connection ended badly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CarryError {
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A running gateway.
+pub struct Gateway {
+    settings: Settings,
+    policy: Policy,
+    protection: Option<Protection>,
+    connections: Connections,
+    listening: Mutex<Vec<SocketAddr>>,
+    said_plain: Mutex<HashSet<IpAddr>>,
+    room: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    abort: CancellationToken,
+}
+
+/// Dropped in this order: the programs first, then the group they are attached to.
+struct Protection {
+    negotiator: Negotiator,
+    _cgroup: Cgroup,
+}
+
+impl Protection {
+    fn start(policy: Policy) -> Result<Protection, ProtectionError> {
+        let cgroup = Cgroup::create_below_current("gateway").map_err(ProtectionError::Cgroup)?;
+        let negotiator = Negotiator::attach(policy, &cgroup)?;
+        cgroup.enter().map_err(ProtectionError::Cgroup)?;
+        Ok(Protection { negotiator, _cgroup: cgroup })
+    }
+}
+
+impl Gateway {
+    /// Starts a gateway; sockets that are to negotiate must be made after this.
+    ///
+    /// Where this host cannot protect, a preferred mode becomes `off`, with a warning; a required one is an error.
+    pub fn start(settings: Settings) -> Result<Arc<Gateway>, StartError> {
+        raise_descriptor_limit();
+        let (policy, protection) = match settings.policy.mode() {
+            Mode::Off => (settings.policy, None),
+            mode => match Protection::start(settings.policy) {
+                Ok(protection) => (settings.policy, Some(protection)),
+                Err(source) if settings.policy.requires() => {
+                    return Err(StartError::Protection { mode, source });
+                }
+                Err(source) => {
+                    warn!("nothing will be protected: mode '{mode}' cannot be negotiated here: {source}");
+                    (Policy::Off, None)
+                }
+            },
+        };
+        Ok(Arc::new(Gateway {
+            room: Arc::new(Semaphore::new(settings.most_connections)),
+            settings,
+            policy,
+            protection,
+            connections: Connections::default(),
+            listening: Mutex::default(),
+            said_plain: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            abort: CancellationToken::new(),
+        }))
+    }
+
+    /// The policy in force: `Off` where this host cannot protect.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Answers `plait status` until the gateway stops. A host without a run folder has no status, with a warning.
+    pub fn publish(self: &Arc<Self>) {
+        let control = match Control::open() {
+            Ok(control) => control,
+            Err(error) => return warn!("`plait status` will not see this gateway: {error}"),
+        };
+        let gateway = Arc::clone(self);
+        self.tasks.spawn(async move {
+            gateway.abort.run_until_cancelled(control.answer(|| gateway.report())).await;
+        });
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            pid: process::id(),
+            command: self.settings.command.to_owned(),
+            listen: self.listening.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            mode: self.policy.mode(),
+            require: self.policy.requires(),
+            counts: self.connections.counts(),
+            connections: self.connections.report(),
+        }
+    }
+
+    /// Accepts connections until a stop is asked for, each handled in a task of its own.
+    pub(crate) async fn accept<H, F>(self: &Arc<Self>, listener: TcpListener, handle: H)
+    where
+        H: Fn(TcpStream, SocketAddr) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if let Ok(address) = listener.local_addr() {
+            self.listening.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+        }
+        let accepting = async {
+            loop {
+                let place = self.place().await;
+                match listener.accept().await {
+                    Ok((stream, from)) => {
+                        if let Err(error) = prepare(&stream) {
+                            debug!("{from}: {error}");
+                            continue;
+                        }
+                        let handled = handle(stream, from);
+                        let abort = self.abort.clone();
+                        self.tasks.spawn(async move {
+                            abort.run_until_cancelled(handled).await;
+                            drop(place);
+                        });
+                    }
+                    // Out of descriptors, or a connection that was reset before it was accepted.
+                    Err(error) => {
+                        warn!("cannot accept: {error}");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        };
+        self.stop.run_until_cancelled(accepting).await;
+    }
+
+    async fn place(&self) -> OwnedSemaphorePermit {
+        let place = Arc::clone(&self.room).acquire_owned().await;
+        place.expect("the semaphore is never closed")
+    }
+
+    /// Judges a connection's handshake; says so once per peer when it is carried plain although a mode was wanted.
+    pub(crate) async fn agreement(&self, far: &TcpStream) -> Result<Agreement, Refusal> {
+        let judged = match &self.protection {
+            Some(protection) => protection.negotiator.agreement(self.policy, far).await,
+            None => unprotected(self.policy, Unprotected::Off),
+        };
+        let peer = far.peer_addr().map(|address| address.ip().to_canonical());
+        match &judged {
+            Err(_) => self.connections.refuse(),
+            Ok(agreement) => {
+                if let (Some(reason), Ok(peer)) = (agreement.unprotected, peer) {
+                    self.say_plain(peer, reason);
+                }
+            }
+        }
+        judged
+    }
+
+    fn say_plain(&self, peer: IpAddr, reason: Unprotected) {
+        let why = match reason {
+            Unprotected::Off => return,
+            Unprotected::Silent => "the peer does not speak plait",
+            Unprotected::NoCommonMode => "the peer offers no mode in common",
+            Unprotected::Fallback => "the connection fell back to TCP",
+        };
+        let mut said = self.said_plain.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < MOST_REMEMBERED && said.insert(peer) {
+            warn!("connections with {peer} are carried PLAIN: {why} (--require refuses them)");
+        }
+    }
+
+    /// Enters a judged connection into the gateway's books.
+    pub(crate) fn enter(
+        &self,
+        application: SocketAddr,
+        far: TcpStream,
+        agreement: Agreement,
+    ) -> io::Result<(Arc<Connection>, Transforms)> {
+        let peer = far.peer_addr()?;
+        let mode = if agreement.unprotected.is_some() { Mode::Off } else { self.policy.mode() };
+        Ok((self.connections.enter(application, peer, mode, far), agreement.transforms))
+    }
+
+    /// Carries a connection to its end, or until `meanwhile` finds a reason not to.
+    pub(crate) async fn carry(
+        &self,
+        near: &TcpStream,
+        connection: &Connection,
+        transforms: Transforms,
+        meanwhile: impl Future<Output = Refusal>,
+    ) -> Result<(), CarryError> {
+        tokio::select! {
+            done = relay(near, &connection.far, transforms, &connection.progress) => Ok(done?),
+            refusal = meanwhile => {
+                self.connections.refuse();
+                Err(refusal.into())
+            }
+        }
+    }
+
+    /// Whether the peer broke the rule that the first flight crosses the trusted path alone.
+    pub(crate) fn broke_trusted_first(&self, far: &TcpStream) -> bool {
+        self.protection.as_ref().is_some_and(|protection| protection.negotiator.early_subflow(far))
+    }
+
+    /// Stops accepting, lets live connections end until the drain deadline, then resets what is left.
+    pub async fn shut_down(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        // The control socket's task ends only by `abort`.
+        let drained = async {
+            while self.room.available_permits() < self.settings.most_connections {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(self.settings.drain, drained).await.is_ok();
+        if !in_time {
+            warn!("connections that were still open after {:?} are reset", self.settings.drain);
+        }
+        self.abort.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+/// Every socket of a connection: small writes leave at once, dead peers are noticed, and it resets unless ended well.
+pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    reset_on_drop(stream)?;
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+}
+
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        debug!("the limit of open files stays as it is: {error}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Protected streams over kernel MPTCP, for unmodified programs.
+//!
+//! Two gateways carry an application's bytes: one beside the application ([`Outbound`]: redirected by a control group, or
+//! by a proxy protocol), one beside the service ([`Gateway::serve`]). Between them runs an ordinary MPTCP connection whose
+//! two ends agreed on a [`Mode`] inside its TCP handshake.
+//!
+//! The way of a byte, from top to bottom:
+//!
+//! | step | module |
+//! |---|---|
+//! | the application's connection arrives | `run` and `redirect`, or `proxy` (`socks5`, `http_connect`) |
+//! | an MPTCP connection is opened by the trusted path | `outbound`, `dial` |
+//! | its handshake is judged by the policy | `negotiation` |
+//! | bytes are read, transformed, written | `relay`, `transform` |
+//! | after the first flight, further subflows are made | `subflows` |
+//! | the other end accepts, judges, transforms back, and connects to the service | `serve` |
+//!
+//! What holds everywhere: a connection whose ends agreed on a mode is never carried plain; one that cannot go on is
+//! reset, never closed as if it had ended; keys come from the kernel and reach only `transform`.
+
+#[allow(missing_docs, non_camel_case_types, unreachable_pub, dead_code)]
+mod bindings;
+mod bpf;
+mod connections;
+mod control;
+mod credentials;
+mod dial;
+mod gateway;
+mod http_connect;
+mod mode;
+mod negotiation;
+mod outbound;
+mod proxy;
+mod redirect;
+mod relay;
+mod roles;
+mod run;
+mod serve;
+mod socks5;
+mod subflows;
+mod transform;
+
+pub use bpf::BpfError;
+pub use connections::{ConnectionReport, Counts, SubflowReport};
+pub use control::{Report, reports};
+pub use credentials::{Credentials, CredentialsError};
+pub use gateway::{Gateway, ProtectionError, Settings, StartError};
+pub use mode::{Mode, NothingToRequire, Policy, UnknownMode};
+pub use outbound::Outbound;
+pub use roles::{ConfigError, Role, Roles};
+pub use run::{RunError, exit_code};

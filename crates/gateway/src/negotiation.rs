@@ -1,0 +1,170 @@
+//! Whether the two ends of a connection agreed on a mode, settled inside its TCP handshake.
+//!
+//! `bpf/negotiate.bpf.c` writes and reads the option; this module attaches it to the gateway's own cgroup and reads,
+//! per socket, what came of it. Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms, so
+//! no byte can be carried before its handshake was judged.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use libbpf_rs::MapHandle;
+use plait_host::mptcp::{Info, Key};
+
+use crate::bindings::{
+    PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED, PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN,
+    PLAIT_OUTCOME_UNCONFIRMED, plait_negotiate_settings, plait_verdict,
+};
+use crate::bpf::{BpfError, Loaded, lookup};
+use crate::mode::Policy;
+use crate::transform::Transforms;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/negotiate.bpf.o"));
+
+/// How long an accepted socket may be without a verdict: the program writes it a moment after accept() can return.
+const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Negotiates for every MPTCP connection of one cgroup while it lives.
+pub(crate) struct Negotiator {
+    verdicts: MapHandle,
+    _programs: Loaded,
+}
+
+/// What a handshake came to, before the policy has judged it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unprotected {
+    /// The peer said nothing of plait.
+    Silent,
+    /// The peer speaks plait, but shares no mode or version.
+    NoCommonMode,
+    /// The connection fell back to TCP, so there are no MPTCP keys.
+    Fallback,
+    /// This gateway's own mode is off.
+    Off,
+}
+
+/// Why a connection is not carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The policy requires protection and the peer did not answer the offer (or made none).
+    #[error("protection is required, and the peer did not negotiate: run plait there, or drop --require")]
+    NotNegotiated,
+    /// The policy requires protection and the peer knows only other modes or versions.
+    #[error(
+        "protection is required, and the peer offers no mode in common: use the same --mode on both ends"
+    )]
+    NoCommonMode,
+    /// The policy requires protection and the connection is plain TCP.
+    #[error(
+        "protection is required, and the connection fell back to TCP, which has no MPTCP keys: \
+         is MPTCP enabled at the peer, or does something on the path strip its options?"
+    )]
+    Fallback,
+    /// The two ends may believe different things.
+    #[error("the mode was chosen but never confirmed: something on the path strips TCP options one way")]
+    Unconfirmed,
+    /// A second subflow carried on before the first flight had arrived.
+    #[error("the peer opened a further subflow before its first flight had arrived on the trusted path")]
+    EarlySubflow,
+    /// The kernel never said what the handshake came to.
+    #[error("the outcome of the handshake is not known")]
+    NoVerdict,
+}
+
+/// A connection that may be carried, and how.
+pub(crate) struct Agreement {
+    pub(crate) transforms: Transforms,
+    /// Why the connection is carried plain; `None` when it is protected.
+    pub(crate) unprotected: Option<Unprotected>,
+}
+
+impl Agreement {
+    fn plain(reason: Unprotected) -> Agreement {
+        Agreement { transforms: Transforms::plain(), unprotected: Some(reason) }
+    }
+}
+
+impl Negotiator {
+    /// Attaches to a cgroup that holds only the gateway; must precede the sockets it is to negotiate for.
+    pub(crate) fn attach(policy: Policy, cgroup: impl AsFd) -> Result<Negotiator, BpfError> {
+        let settings = plait_negotiate_settings { modes: policy.mode().offer() };
+        let mut programs = Loaded::load("plait_negotiate", OBJECT, &settings)?;
+        let verdicts = programs.map("verdicts")?;
+        programs.attach(cgroup)?;
+        Ok(Negotiator { verdicts, _programs: programs })
+    }
+
+    fn verdict(&self, socket: &impl AsFd) -> Option<plait_verdict> {
+        let descriptor = socket.as_fd().as_raw_fd();
+        lookup(&self.verdicts, &descriptor.to_ne_bytes()).ok().flatten()
+    }
+
+    async fn settled_verdict(&self, socket: &impl AsFd) -> Option<plait_verdict> {
+        let patient = async {
+            loop {
+                if let Some(verdict) = self.verdict(socket) {
+                    return verdict;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(VERDICT_TIMEOUT, patient).await.ok()
+    }
+
+    /// Judges the handshake of a connected or accepted socket by the policy.
+    pub(crate) async fn agreement(&self, policy: Policy, socket: &impl AsFd) -> Result<Agreement, Refusal> {
+        let verdict = self.settled_verdict(socket).await.ok_or(Refusal::NoVerdict)?;
+        let reason = match u32::from(verdict.outcome) {
+            PLAIT_OUTCOME_NEGOTIATED => return protected(&verdict, socket),
+            PLAIT_OUTCOME_PLAIN => Unprotected::Silent,
+            PLAIT_OUTCOME_NO_COMMON_MODE => Unprotected::NoCommonMode,
+            PLAIT_OUTCOME_FALLBACK => Unprotected::Fallback,
+            PLAIT_OUTCOME_UNCONFIRMED => return Err(Refusal::Unconfirmed),
+            _ => return Err(Refusal::NoVerdict),
+        };
+        unprotected(policy, reason)
+    }
+
+    /// Whether the peer opened a further subflow before any data of the first flight had arrived.
+    pub(crate) fn early_subflow(&self, socket: &impl AsFd) -> bool {
+        self.verdict(socket).is_some_and(|verdict| verdict.early_subflow != 0)
+    }
+}
+
+/// What the policy says of a connection that did not negotiate.
+pub(crate) fn unprotected(policy: Policy, reason: Unprotected) -> Result<Agreement, Refusal> {
+    if !policy.requires() {
+        return Ok(Agreement::plain(reason));
+    }
+    Err(match reason {
+        Unprotected::Silent | Unprotected::Off => Refusal::NotNegotiated,
+        Unprotected::NoCommonMode => Refusal::NoCommonMode,
+        Unprotected::Fallback => Refusal::Fallback,
+    })
+}
+
+fn protected(verdict: &plait_verdict, socket: &impl AsFd) -> Result<Agreement, Refusal> {
+    // Both ends have confirmed: from here on there is no way back to plain.
+    if Info::of(socket).map_or(true, |info| info.fallback) {
+        return Err(Refusal::Unconfirmed);
+    }
+    let local = Key::new(verdict.local_key.to_be_bytes());
+    let remote = Key::new(verdict.remote_key.to_be_bytes());
+    let transforms = Transforms::negotiated(verdict.mode, &local, &remote).ok_or(Refusal::NoCommonMode)?;
+    Ok(Agreement { transforms, unprotected: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mode::Mode;
+
+    #[test]
+    fn prefer_carries_plain_and_require_refuses() {
+        let prefer = Policy::new(Mode::Xor64, false).unwrap();
+        let require = Policy::new(Mode::Xor64, true).unwrap();
+        for reason in [Unprotected::Silent, Unprotected::NoCommonMode, Unprotected::Fallback] {
+            assert!(unprotected(prefer, reason).is_ok_and(|agreement| agreement.unprotected == Some(reason)));
+            assert!(unprotected(require, reason).is_err());
+        }
+    }
+}

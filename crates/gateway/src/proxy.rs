@@ -1,0 +1,146 @@
+//! `plait proxy`: the entry for programs that speak to a proxy, by SOCKS5 (RFC 1928, 1929) or HTTP CONNECT (RFC 9110).
+//!
+//! Which of the two a client speaks is told by its first byte. A request that is malformed, too long or too slow gets the
+//! protocol's own error where it has one, and is closed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tracing::{debug, info};
+
+use crate::credentials::Credentials;
+use crate::gateway::{CarryError, StartError};
+use crate::outbound::{OpenError, Opened, Outbound};
+use crate::relay::{close_on_drop, reset_on_drop};
+use crate::{http_connect, socks5};
+
+/// A client that has not said where it wants to go by then is closed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+const SOCKS5_VERSION: u8 = 5;
+
+/// Where a client wants to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Address(SocketAddr),
+    Name(String, u16),
+}
+
+impl Target {
+    async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        match self {
+            Target::Address(address) => Ok(vec![*address]),
+            Target::Name(name, port) => Ok(lookup_host((name.as_str(), *port)).await?.collect()),
+        }
+    }
+}
+
+/// Why a proxy connection ended badly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProxyError {
+    #[error("no request within {REQUEST_TIMEOUT:?}")]
+    TooSlow,
+    #[error("malformed request: {0}")]
+    Request(String),
+    #[error("wrong or missing user name and password")]
+    Credentials,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    #[error("{0}")]
+    Carry(#[from] CarryError),
+}
+
+/// The client's request, read, and not answered yet.
+pub(crate) enum Request {
+    Socks5(socks5::Request),
+    HttpConnect(http_connect::Request),
+}
+
+impl Request {
+    async fn read(near: TcpStream, credentials: Option<&Credentials>) -> Result<Request, ProxyError> {
+        let mut first = [0];
+        if near.peek(&mut first).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        if first[0] == SOCKS5_VERSION {
+            Ok(Request::Socks5(socks5::Request::read(near, credentials).await?))
+        } else {
+            Ok(Request::HttpConnect(http_connect::Request::read(near, credentials).await?))
+        }
+    }
+
+    fn target(&self) -> &Target {
+        match self {
+            Request::Socks5(request) => &request.target,
+            Request::HttpConnect(request) => &request.target,
+        }
+    }
+
+    async fn grant(self, opened: &Opened) -> Result<TcpStream, ProxyError> {
+        match self {
+            Request::Socks5(request) => request.grant(opened.local_addr()?).await,
+            Request::HttpConnect(request) => request.grant().await,
+        }
+    }
+
+    async fn deny(self, why: &OpenError) -> Result<(), ProxyError> {
+        match self {
+            Request::Socks5(request) => request.deny(why).await,
+            Request::HttpConnect(request) => request.deny(why).await,
+        }
+    }
+}
+
+impl Outbound {
+    /// A listener for proxy clients, on an ordinary TCP socket.
+    pub async fn proxy_listener(address: SocketAddr) -> Result<TcpListener, StartError> {
+        TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+    }
+
+    /// Serves proxy clients until [`crate::Gateway::shut_down`]. With credentials, only clients that know them.
+    pub async fn proxy(self: &Arc<Self>, listener: TcpListener, credentials: Option<Credentials>) {
+        if let Ok(address) = listener.local_addr() {
+            info!("proxy listening on {address} (SOCKS5 and HTTP CONNECT)");
+        }
+        let credentials = Arc::new(credentials);
+        self.gateway()
+            .accept(listener, |near, from| {
+                let (outbound, credentials) = (Arc::clone(self), Arc::clone(&credentials));
+                async move {
+                    if let Err(error) = outbound.proxy_one(near, credentials.as_ref().as_ref()).await {
+                        debug!("{from}: {error}");
+                    }
+                }
+            })
+            .await;
+    }
+
+    async fn proxy_one(&self, near: TcpStream, credentials: Option<&Credentials>) -> Result<(), ProxyError> {
+        // A client that is refused must get to read why.
+        close_on_drop(&near)?;
+        let request = tokio::time::timeout(REQUEST_TIMEOUT, Request::read(near, credentials))
+            .await
+            .map_err(|_| ProxyError::TooSlow)??;
+        let opened = match request.target().resolve().await {
+            Ok(destinations) => self.open(&destinations).await,
+            Err(error) => Err(OpenError::Connect(error)),
+        };
+        match opened {
+            Ok(opened) => {
+                let near = request.grant(&opened).await?;
+                reset_on_drop(&near)?;
+                Ok(self.carry(&near, opened).await?)
+            }
+            Err(why) => {
+                debug!("{:?}: {why}", request.target());
+                request.deny(&why).await?;
+                Err(why.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Leads a program's connections to the gateway without the program knowing, by cgroup hooks.
+//!
+//! The programs of `bpf/redirect.bpf.c` sit on a cgroup that holds only the program and its children. Their links are
+//! also inherited by the program ([`Redirect::keep_across_exec`]): should the gateway be killed, connections still lead
+//! to its closed port and are refused, until the last of those processes has ended. They never go out unprotected.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use libbpf_rs::{MapCore, MapHandle};
+
+use crate::bindings::{plait_client, plait_destination, plait_redirect_settings};
+use crate::bpf::{BpfError, Loaded, lookup};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
+
+/// Attached redirection of one cgroup.
+pub(crate) struct Redirect {
+    arrivals: MapHandle,
+    programs: Loaded,
+}
+
+/// The listeners that connections are led to; both on loopback.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listeners {
+    pub(crate) v4: Option<u16>,
+    pub(crate) v6: Option<u16>,
+}
+
+impl Redirect {
+    /// Attaches to the program's cgroup. Under `require`, datagrams other than DNS and connections of a family without a
+    /// listener are refused (EPERM), since they would go out unprotected.
+    pub(crate) fn attach(
+        cgroup: impl AsFd,
+        listeners: Listeners,
+        require: bool,
+    ) -> Result<Redirect, BpfError> {
+        let settings = plait_redirect_settings {
+            listener_v4: listeners.v4.unwrap_or(0).to_be(),
+            listener_v6: listeners.v6.unwrap_or(0).to_be(),
+            require: require.into(),
+        };
+        let mut programs = Loaded::load("plait_redirect", OBJECT, &settings)?;
+        let arrivals = programs.map("arrivals")?;
+        programs.attach(cgroup)?;
+        Ok(Redirect { arrivals, programs })
+    }
+
+    /// The original destination of a connection that a listener accepted from `client`, once.
+    pub(crate) fn take_destination(&self, client: SocketAddr) -> Option<SocketAddr> {
+        let key = plait_client { port: client.port(), ipv6: client.is_ipv6().into() };
+        let key = bytemuck::bytes_of(&key);
+        let destination = lookup::<plait_destination>(&self.arrivals, key).ok().flatten()?;
+        // One that stays is evicted in time, and a port that is used again overwrites it.
+        let _ = self.arrivals.delete(key);
+        address(&destination)
+    }
+
+    /// The descriptors to make inheritable in the child, between fork and exec.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        self.programs.links().iter().map(|link| link.as_fd().as_raw_fd()).collect()
+    }
+}
+
+/// Makes descriptors survive exec. Safe to call between fork and exec: one system call each, no allocation.
+pub(crate) fn keep_across_exec(descriptors: &[RawFd]) -> io::Result<()> {
+    for &descriptor in descriptors {
+        // SAFETY: changes one flag of a descriptor; a closed one is an error, not undefined.
+        if unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn address(destination: &plait_destination) -> Option<SocketAddr> {
+    let words = destination.address;
+    let ip = match i32::from(destination.family) {
+        libc::AF_INET => IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes())),
+        libc::AF_INET6 => {
+            let mut bytes = [0; 16];
+            for (chunk, word) in bytes.chunks_exact_mut(4).zip(words) {
+                chunk.copy_from_slice(&word.to_ne_bytes());
+            }
+            Ipv6Addr::from(bytes).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_be(destination.port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destination(family: i32, address: [u8; 16]) -> plait_destination {
+        let mut words = [0; 4];
+        for (word, chunk) in words.iter_mut().zip(address.chunks_exact(4)) {
+            *word = u32::from_ne_bytes(chunk.try_into().unwrap());
+        }
+        plait_destination { address: words, port: 443u16.to_be(), family: family as u16 }
+    }
+
+    #[test]
+    fn destinations_are_read_in_network_order() {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&[192, 0, 2, 7]);
+        assert_eq!(address(&destination(libc::AF_INET, bytes)), Some("192.0.2.7:443".parse().unwrap()));
+
+        let six: Ipv6Addr = "2001:db8::9".parse().unwrap();
+        let found = address(&destination(libc::AF_INET6, six.octets()));
+        assert_eq!(found, Some("[2001:db8::9]:443".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_mapped_destination_is_an_ipv4_one() {
+        let mapped = Ipv4Addr::new(192, 0, 2, 7).to_ipv6_mapped();
+        let found = address(&destination(libc::AF_INET6, mapped.octets()));
+        assert_eq!(found, Some("192.0.2.7:443".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_unknown_family_is_no_destination() {
+        assert_eq!(address(&destination(libc::AF_UNIX, [0; 16])), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! The way of an application's bytes: read from one socket, transform in place, write to the other, in both directions.
+//!
+//! Keeps TCP's meaning: the end of one direction is passed on and leaves the other open (half-close), a reset on either
+//! side resets the other, and nothing is read that cannot be written (back-pressure): a connection holds at most one
+//! buffer of [`BUFFER`] bytes per direction, and only while bytes are on their way.
+//!
+//! A socket that reaches this module must reset rather than close when it is dropped ([`reset_on_drop`]), so that a
+//! gateway that dies in the middle never looks like the end of the stream; only a relay that saw both directions end
+//! makes it an ordinary close.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::transform::{Transform, Transforms};
+
+/// Bytes read at once, and the most that waits in one direction.
+const BUFFER: usize = 64 << 10;
+
+/// Buffers that a worker thread keeps for reuse.
+const SPARE_BUFFERS: usize = 8;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What has crossed a connection so far, in application bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    sent: AtomicU64,
+    received: AtomicU64,
+    /// Woken once, when the first byte was handed to the far socket.
+    pub(crate) first_sent: Notify,
+    /// Woken once, when the first byte came from the far socket.
+    pub(crate) first_received: Notify,
+}
+
+impl Progress {
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
+/// Which side of a relay failed, and how.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelayError {
+    #[error("the application's side: {0}")]
+    Near(io::Error),
+    #[error("the network's side: {0}")]
+    Far(io::Error),
+}
+
+/// Makes a socket reset its connection when it is closed, by whomever: also by the kernel after a kill -9.
+pub(crate) fn reset_on_drop(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO))
+}
+
+/// Makes a socket end its connection in good order when it is closed.
+pub(crate) fn close_on_drop(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_linger(None)
+}
+
+/// Carries both directions between the application (`near`) and the network (`far`) until both have ended, or one side
+/// fails; then both sockets reset.
+pub(crate) async fn relay(
+    near: &TcpStream,
+    far: &TcpStream,
+    transforms: Transforms,
+    progress: &Progress,
+) -> Result<(), RelayError> {
+    let Transforms { mut outgoing, mut incoming } = transforms;
+    let out = async {
+        pump(near, far, &mut outgoing, &progress.sent, &progress.first_sent)
+            .await
+            .map_err(|failure| failure.place(RelayError::Near, RelayError::Far))
+    };
+    let back = async {
+        pump(far, near, &mut incoming, &progress.received, &progress.first_received)
+            .await
+            .map_err(|failure| failure.place(RelayError::Far, RelayError::Near))
+    };
+    tokio::try_join!(out, back)?;
+    close_on_drop(near).map_err(RelayError::Near)?;
+    close_on_drop(far).map_err(RelayError::Far)
+}
+
+enum PumpFailure {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+impl PumpFailure {
+    fn place<E>(self, reading: fn(io::Error) -> E, writing: fn(io::Error) -> E) -> E {
+        match self {
+            PumpFailure::Reading(error) => reading(error),
+            PumpFailure::Writing(error) => writing(error),
+        }
+    }
+}
+
+/// One direction: from the first byte to the end of the stream, which it passes on.
+async fn pump(
+    from: &TcpStream,
+    to: &TcpStream,
+    transform: &mut Transform,
+    count: &AtomicU64,
+    first: &Notify,
+) -> Result<(), PumpFailure> {
+    loop {
+        from.readable().await.map_err(PumpFailure::Reading)?;
+        let mut buffer = Buffer::take();
+        let length = match from.try_read(&mut buffer.bytes) {
+            Ok(0) => {
+                return match SockRef::from(to).shutdown(std::net::Shutdown::Write) {
+                    // The other side is gone altogether; its own direction tells how.
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+                    result => result.map_err(PumpFailure::Writing),
+                };
+            }
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(PumpFailure::Reading(error)),
+        };
+        let bytes = &mut buffer.bytes[..length];
+        transform.apply(bytes);
+        write_all(to, bytes).await.map_err(PumpFailure::Writing)?;
+        if count.fetch_add(length as u64, Ordering::Relaxed) == 0 {
+            first.notify_one();
+        }
+    }
+}
+
+async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => to.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A buffer from the worker thread's spares, which it goes back to. Held only while bytes are on their way.
+struct Buffer {
+    bytes: Box<[u8]>,
+}
+
+impl Buffer {
+    fn take() -> Buffer {
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        Buffer { bytes: spare.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice()) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < SPARE_BUFFERS {
+                spare.push(bytes);
+            }
+        });
+    }
+}

@@ -1,0 +1,216 @@
+//! `plait run`: an unmodified program, its connections led through the gateway.
+//!
+//! The program and its children live in a control group of their own, whose connect() calls are redirected
+//! ([`crate::redirect`]). Without the privileges for that, the program is told of a proxy by the usual environment
+//! variables instead, which reaches only programs that heed them.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+use plait_host::cgroup::Cgroup;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{debug, warn};
+
+use crate::gateway::{ProtectionError, StartError};
+use crate::outbound::{OpenError, Outbound};
+use crate::redirect::{Listeners, Redirect, keep_across_exec};
+
+/// Set for programs that must use a proxy themselves, in both spellings that programs look for.
+const PROXY_VARIABLES: [&str; 6] =
+    ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
+
+/// The program could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Neither redirection nor a proxy could be set up.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The program could not be started.
+    #[error("cannot run {program:?}: {source}")]
+    Spawn {
+        /// Its name.
+        program: OsString,
+        /// Why.
+        source: io::Error,
+    },
+    /// Waiting for it failed.
+    #[error("cannot wait for the program: {0}")]
+    Wait(io::Error),
+}
+
+impl RunError {
+    /// Whether the program does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, RunError::Spawn { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// How a program's connections reach the gateway.
+enum Entry {
+    Redirected { redirect: Arc<Redirect>, cgroup: Cgroup, listeners: Vec<TcpListener> },
+    Proxied { listener: TcpListener, address: SocketAddr },
+}
+
+impl Outbound {
+    /// Runs a program to its end with its connections led through the gateway, and returns its exit status.
+    ///
+    /// SIGTERM and SIGHUP are passed on to it; SIGINT it gets from the terminal itself.
+    pub async fn run(
+        self: &Arc<Self>,
+        program: OsString,
+        arguments: Vec<OsString>,
+    ) -> Result<ExitStatus, RunError> {
+        let mut command = Command::new(&program);
+        command.args(arguments).kill_on_drop(true);
+        let entry = self.entry().await?;
+        // Held until the program has ended: dropping it would let later connections out unprotected.
+        let mut held = None;
+        match entry {
+            Entry::Redirected { redirect, cgroup, listeners } => {
+                let mode = self.gateway().policy().mode();
+                enter_before_exec(&mut command, &cgroup, &redirect)
+                    .map_err(|source| StartError::Protection { mode, source })?;
+                for listener in listeners {
+                    tokio::spawn(Arc::clone(self).redirected(listener, Arc::clone(&redirect)));
+                }
+                held = Some((redirect, cgroup));
+            }
+            Entry::Proxied { listener, address } => {
+                let url = format!("socks5h://{address}");
+                command.envs(PROXY_VARIABLES.map(|name| (name, url.clone())));
+                let outbound = Arc::clone(self);
+                tokio::spawn(async move { outbound.proxy(listener, None).await });
+            }
+        }
+        let child = command.spawn().map_err(|source| RunError::Spawn { program, source })?;
+        let status = wait(child).await.map_err(RunError::Wait)?;
+        drop(held);
+        Ok(status)
+    }
+
+    async fn entry(&self) -> Result<Entry, RunError> {
+        match self.redirected_entry().await {
+            Ok(entry) => Ok(entry),
+            Err(source) if self.gateway().policy().requires() => {
+                let mode = self.gateway().policy().mode();
+                Err(StartError::Protection { mode, source }.into())
+            }
+            Err(error) => {
+                warn!(
+                    "connections cannot be redirected, so only programs that heed ALL_PROXY are led: {error}"
+                );
+                let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let listener = Outbound::proxy_listener(any).await?;
+                let address =
+                    listener.local_addr().map_err(|source| StartError::Listen { address: any, source })?;
+                Ok(Entry::Proxied { listener, address })
+            }
+        }
+    }
+
+    async fn redirected_entry(&self) -> Result<Entry, ProtectionError> {
+        let cgroup = Cgroup::create_below_current("program").map_err(ProtectionError::Cgroup)?;
+        let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.ok();
+        let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.ok();
+        let port = |listener: &TcpListener| listener.local_addr().ok().map(|address| address.port());
+        let listeners = Listeners { v4: v4.as_ref().and_then(port), v6: v6.as_ref().and_then(port) };
+        let redirect = Redirect::attach(&cgroup, listeners, self.gateway().policy().requires())?;
+        Ok(Entry::Redirected {
+            redirect: Arc::new(redirect),
+            cgroup,
+            listeners: v4.into_iter().chain(v6).collect(),
+        })
+    }
+
+    async fn redirected(self: Arc<Self>, listener: TcpListener, redirect: Arc<Redirect>) {
+        let gateway = Arc::clone(self.gateway());
+        gateway
+            .accept(listener, |near, from| {
+                let (outbound, destination) = (Arc::clone(&self), redirect.take_destination(from));
+                async move {
+                    let Some(destination) = destination else {
+                        return debug!("{from}: not a redirected connection");
+                    };
+                    match outbound.open(&[destination]).await {
+                        Ok(opened) => {
+                            if let Err(error) = outbound.carry(&near, opened).await {
+                                debug!("{from} to {destination}: {error}");
+                            }
+                        }
+                        // The program sees a reset; only this line can say why.
+                        Err(OpenError::Refused(refusal)) => warn!("{destination}: refused: {refusal}"),
+                        Err(OpenError::Connect(error)) => warn!("{destination}: {error}"),
+                    }
+                }
+            })
+            .await;
+    }
+}
+
+/// Between fork and exec the child enters the program's group and keeps the redirection's descriptors.
+fn enter_before_exec(
+    command: &mut Command,
+    cgroup: &Cgroup,
+    redirect: &Redirect,
+) -> Result<(), ProtectionError> {
+    let entrance = cgroup.entrance().map_err(ProtectionError::Cgroup)?;
+    let descriptors = redirect.descriptors();
+    let enter = move || {
+        (&entrance).write_all(b"0")?;
+        keep_across_exec(&descriptors)
+    };
+    // SAFETY: the closure makes write and fcntl system calls on what was opened before, and allocates nothing.
+    unsafe { command.as_std_mut().pre_exec(enter) };
+    Ok(())
+}
+
+/// Waits for the program, passing on what asks it to end.
+async fn wait(mut child: tokio::process::Child) -> io::Result<ExitStatus> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    // The terminal sends it to the program as well, and the program decides what it means.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    loop {
+        tokio::select! {
+            status = child.wait() => return status,
+            _ = terminate.recv() => pass_on(&child, libc::SIGTERM),
+            _ = hang_up.recv() => pass_on(&child, libc::SIGHUP),
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+fn pass_on(child: &tokio::process::Child, signal: libc::c_int) {
+    let Some(pid) =
+        child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
+    else {
+        return;
+    };
+    if let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
+        // The program may have ended this very moment.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// The exit status that a shell would give: the program's own, or 128 plus the signal that ended it.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+    }
+}

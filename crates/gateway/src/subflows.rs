@@ -1,0 +1,337 @@
+//! Trusted path first: a connection's further subflows are made here, and not before its first flight has arrived.
+//!
+//! While a connection has one subflow the kernel has nowhere else to send. So a connection starts with one, on the
+//! trusted path, with its path manager in user space; once the first flight is DATA_ACKed and the peer has begun to
+//! answer, one subflow per further interface is made. From then on [`Subflows::tend`] compares what is there with what
+//! should be, whenever the kernel reports a change and every few seconds, so that a lost subflow is made again and a new
+//! interface is used.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use plait_host::interfaces::{self, Interface};
+use plait_host::mptcp::{FullInfo, Info, Token};
+use plait_host::pm::{Event, Events, Local, PathManager};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::connections::Connection;
+use crate::roles::Roles;
+
+/// A peer that says nothing for this long after our first flight gets further subflows without its own first flight.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether the first flight was acknowledged: at first, and at most.
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Before a subflow that failed or was lost is made again: at first, and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+
+/// Interfaces are compared with subflows at least this often.
+const TICK: Duration = Duration::from_secs(5);
+
+/// A list of interfaces serves all connections for this long.
+const INTERFACES_FRESH: Duration = Duration::from_millis(200);
+
+/// Events wait this long for the connection they belong to: the kernel is faster than connect()'s return.
+const UNCLAIMED_KEPT: Duration = Duration::from_secs(10);
+
+/// Announced addresses kept per connection; a hostile peer may announce without end.
+const MOST_ANNOUNCED: usize = 16;
+
+/// News kept per connection until it is read.
+const MOST_NEWS: usize = 64;
+
+/// What the kernel reports of one connection.
+#[derive(Clone, Copy, Debug)]
+enum News {
+    Announced { id: u8, address: SocketAddr },
+    Withdrawn { id: u8 },
+    Changed,
+}
+
+/// Makes the further subflows of a gateway's connections.
+pub(crate) struct Subflows {
+    roles: Roles,
+    manager: PathManager,
+    desk: Mutex<Desk>,
+    interfaces: Mutex<Option<(Instant, Arc<[Interface]>)>>,
+}
+
+impl Subflows {
+    /// Listens to the kernel's path-manager events in a task of its own, which ends with the last user of this value.
+    pub(crate) fn start(roles: Roles) -> io::Result<Arc<Subflows>> {
+        let manager = PathManager::open().map_err(io::Error::other)?;
+        let events = Events::open().map_err(io::Error::other)?;
+        let wakeups = wakeups(&events)?;
+        let subflows =
+            Arc::new(Subflows { roles, manager, desk: Mutex::default(), interfaces: Mutex::default() });
+        let listening = Arc::downgrade(&subflows);
+        tokio::spawn(async move {
+            let deliver = |event| listening.upgrade().map(|subflows| subflows.desk().deliver(event));
+            if let Err(error) = listen(events, wakeups, deliver).await {
+                tracing::warn!("no more news of paths: lost subflows are noticed late: {error}");
+            }
+        });
+        Ok(subflows)
+    }
+
+    fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks after one connection's subflows for as long as it is polled. Returns only for one that has no MPTCP.
+    pub(crate) async fn tend(&self, connection: &Connection) {
+        let Some(token) = connection.token else { return };
+        let reader = Reader { token, news: self.desk().subscribe(token), subflows: self };
+        first_flight(connection).await;
+        let Ok(initial) = connection.far.peer_addr() else { return };
+        reader.run(connection, initial).await;
+    }
+
+    fn interfaces(&self) -> io::Result<Arc<[Interface]>> {
+        let mut kept = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            Some((since, list)) if since.elapsed() < INTERFACES_FRESH => Ok(Arc::clone(list)),
+            _ => {
+                let list: Arc<[Interface]> = interfaces::interfaces().map_err(io::Error::other)?.into();
+                *kept = Some((Instant::now(), Arc::clone(&list)));
+                Ok(list)
+            }
+        }
+    }
+}
+
+/// Ends once our first flight is DATA_ACKed and the peer has begun to answer, or has kept silent for [`ANSWER_WAIT`].
+async fn first_flight(connection: &Connection) {
+    connection.progress.first_sent.notified().await;
+    let Ok(sent) = Info::of(&connection.far) else { return };
+    let mut look = LOOK.0;
+    // What is sent in the meantime leaves by the only subflow too, so the mark need not move with it.
+    while Info::of(&connection.far).is_ok_and(|now| now.snd_una < sent.write_seq) {
+        tokio::time::sleep(look).await;
+        look = (look * 2).min(LOOK.1);
+    }
+    let _ = tokio::time::timeout(ANSWER_WAIT, connection.progress.first_received.notified()).await;
+}
+
+/// One connection's care.
+struct Reader<'a> {
+    token: Token,
+    news: mpsc::Receiver<News>,
+    subflows: &'a Subflows,
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.subflows.desk().readers.remove(&self.token);
+    }
+}
+
+impl Reader<'_> {
+    async fn run(mut self, connection: &Connection, initial: SocketAddr) -> Infallible {
+        let mut plan = Plan::new(initial);
+        loop {
+            while let Ok(news) = self.news.try_recv() {
+                plan.hear(news);
+            }
+            self.reconcile(connection, &mut plan);
+            let wait =
+                plan.next_retry().map_or(TICK, |due| due.saturating_duration_since(Instant::now()).min(TICK));
+            if let Ok(Some(news)) = tokio::time::timeout(wait, self.news.recv()).await {
+                plan.hear(news);
+            }
+        }
+    }
+
+    /// Makes a subflow by every interface with a role that has none.
+    fn reconcile(&self, connection: &Connection, plan: &mut Plan) {
+        let (Ok(interfaces), Ok(live)) = (self.subflows.interfaces(), FullInfo::of(&connection.far)) else {
+            return;
+        };
+        let live: Vec<IpAddr> =
+            live.subflows.iter().map(|subflow| subflow.local.ip().to_canonical()).collect();
+        for interface in interfaces.iter().filter(|interface| interface.up && !interface.loopback) {
+            if self.subflows.roles.of(&interface.name).is_none() {
+                continue;
+            }
+            if interface.addresses.iter().any(|address| live.contains(&address.ip)) {
+                plan.is_live(interface.index);
+            } else if plan.is_due(interface.index) {
+                self.make(interface, plan);
+            }
+        }
+    }
+
+    fn make(&self, interface: &Interface, plan: &mut Plan) {
+        let Some((remote_id, remote, source)) =
+            plan.choose(interface, |remote| interfaces::route_via(remote, interface.index).ok().flatten())
+        else {
+            return;
+        };
+        let id = plan.attempt(interface.index);
+        let local = Local { address: source, id, if_index: interface.index, backup: false };
+        match self.subflows.manager.subflow_create(self.token, &local, remote, remote_id) {
+            Ok(()) => debug!("subflow by {} from {source} to {remote}", interface.name),
+            Err(error) => debug!("no subflow by {} to {remote}: {error}", interface.name),
+        }
+    }
+}
+
+/// What is known of a connection's possible subflows.
+struct Plan {
+    initial: SocketAddr,
+    announced: Vec<(u8, SocketAddr)>,
+    attempts: HashMap<u32, Attempts>,
+}
+
+/// The attempts to make a subflow by one interface.
+struct Attempts {
+    /// The interface's address identifier in this connection.
+    id: u8,
+    pause: Duration,
+    due: Instant,
+}
+
+impl Plan {
+    fn new(initial: SocketAddr) -> Plan {
+        let initial = SocketAddr::new(initial.ip().to_canonical(), initial.port());
+        Plan { initial, announced: Vec::new(), attempts: HashMap::new() }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Announced { id, address } => {
+                self.announced.retain(|(known, _)| *known != id);
+                if self.announced.len() < MOST_ANNOUNCED {
+                    let port = if address.port() == 0 { self.initial.port() } else { address.port() };
+                    self.announced.push((id, SocketAddr::new(address.ip().to_canonical(), port)));
+                }
+            }
+            News::Withdrawn { id } => self.announced.retain(|(known, _)| *known != id),
+            News::Changed => {}
+        }
+    }
+
+    /// The peer's address for a subflow by this interface, and our source address for it: an announced one of the
+    /// interface's own network, else the one the connection began with, else any announced one that routing reaches.
+    fn choose(
+        &self,
+        interface: &Interface,
+        route: impl Fn(IpAddr) -> Option<IpAddr>,
+    ) -> Option<(u8, SocketAddr, IpAddr)> {
+        let same_family = |address: &SocketAddr| address.is_ipv4() == self.initial.is_ipv4();
+        let announced = || self.announced.iter().copied().filter(|(_, address)| same_family(address));
+        let on_link = announced().filter(|(_, remote)| {
+            interface.addresses.iter().any(|address| address.network_contains(remote.ip()))
+        });
+        on_link
+            .chain([(0, self.initial)])
+            .chain(announced())
+            .find_map(|(id, remote)| Some((id, remote, route(remote.ip())?)))
+    }
+
+    fn is_live(&mut self, interface: u32) {
+        if let Some(attempts) = self.attempts.get_mut(&interface) {
+            attempts.pause = RETRY.0;
+        }
+    }
+
+    fn is_due(&self, interface: u32) -> bool {
+        self.attempts.get(&interface).is_none_or(|attempts| attempts.due <= Instant::now())
+    }
+
+    fn next_retry(&self) -> Option<Instant> {
+        self.attempts.values().map(|attempts| attempts.due).filter(|due| *due > Instant::now()).min()
+    }
+
+    /// Notes an attempt and gives the interface's address identifier.
+    fn attempt(&mut self, interface: u32) -> u8 {
+        let next_id = u8::try_from(self.attempts.len() + 1).unwrap_or(u8::MAX);
+        let attempts = self.attempts.entry(interface).or_insert(Attempts {
+            id: next_id,
+            pause: RETRY.0,
+            due: Instant::now(),
+        });
+        attempts.due = Instant::now() + attempts.pause;
+        attempts.pause = (attempts.pause * 2).min(RETRY.1);
+        attempts.id
+    }
+}
+
+/// Hands news to connections by token.
+#[derive(Default)]
+struct Desk {
+    readers: HashMap<Token, mpsc::Sender<News>>,
+    unclaimed: HashMap<Token, (Instant, Vec<News>)>,
+}
+
+impl Desk {
+    fn subscribe(&mut self, token: Token) -> mpsc::Receiver<News> {
+        let (sender, receiver) = mpsc::channel(MOST_NEWS);
+        for news in self.unclaimed.remove(&token).map(|(_, news)| news).unwrap_or_default() {
+            // As many as are kept fit.
+            let _ = sender.try_send(news);
+        }
+        self.readers.insert(token, sender);
+        receiver
+    }
+
+    fn deliver(&mut self, event: Event) {
+        let (token, news) = match event {
+            Event::Announced { token, remote_id, address } => {
+                (token, News::Announced { id: remote_id, address })
+            }
+            Event::Removed { token, remote_id } => (token, News::Withdrawn { id: remote_id }),
+            Event::SubflowClosed(subflow) => (subflow.token, News::Changed),
+            Event::Lost => {
+                for reader in self.readers.values() {
+                    let _ = reader.try_send(News::Changed);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if let Some(reader) = self.readers.get(&token) {
+            // A reader with this much unread looks for itself at its next tick.
+            let _ = reader.try_send(news);
+            return;
+        }
+        self.unclaimed.retain(|_, (since, _)| since.elapsed() < UNCLAIMED_KEPT);
+        let (_, kept) = self.unclaimed.entry(token).or_insert((Instant::now(), Vec::new()));
+        if kept.len() < MOST_NEWS {
+            kept.push(news);
+        }
+    }
+}
+
+/// Tells when there may be events to read.
+fn wakeups(events: &Events) -> io::Result<AsyncFd<OwnedFd>> {
+    let descriptor = events.as_fd().try_clone_to_owned()?;
+    // SAFETY: the descriptor is owned by the result, which never replaces or closes it while it lives.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
+}
+
+/// Reads events until nobody wants them any more.
+async fn listen(
+    mut events: Events,
+    wakeups: AsyncFd<OwnedFd>,
+    deliver: impl Fn(Event) -> Option<()>,
+) -> io::Result<()> {
+    loop {
+        let mut ready = wakeups.readable().await?;
+        while let Some(event) = events.try_next()? {
+            if deliver(event).is_none() {
+                return Ok(());
+            }
+        }
+        ready.clear_ready();
+    }
+}
