@@ -28,8 +28,9 @@ fmt: deps ## Format Rust and BPF C
 	cargo fmt --all
 	clang-format-19 -i $(BPF_C)
 
-bench: build ## Measure the transforms beside memcpy and the usual ciphers
+bench: build ## Measure the transforms beside the usual ciphers, and throughput beside plain MPTCP (needs root)
 	target/release/plait bench codec
+	bench/throughput.py
 
 deps: ## Install what is missing
 	@scripts/install-deps

@@ -1,0 +1,74 @@
+"""Fixtures of the end-to-end tests. Without root or a tool, tests that need them are skipped and say so."""
+
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from hosts import PLAIT, Pair, missing_tools
+
+
+def reason_to_skip() -> str | None:
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not pathlib.Path("/proc/sys/net/mptcp").exists():
+        return "this kernel has no MPTCP"
+    if missing := missing_tools():
+        return f"not installed: {', '.join(missing)}"
+    return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binary():
+    assert pathlib.Path(PLAIT).exists(), f"{PLAIT} is not built: run `make build`, or set PLAIT"
+
+
+_built = 0
+
+
+@pytest.fixture
+def make_pair(tmp_path):
+    """Builds pairs of hosts that end with the test, however it ends."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    pairs = []
+
+    def make(rate: str | None = None) -> Pair:
+        global _built
+        _built += 1
+        pair = Pair(f"{os.getpid()}-{_built}", tmp_path, rate)
+        pairs.append(pair)
+        pair.build()
+        return pair
+
+    yield make
+    for pair in pairs:
+        pair.remove()
+
+
+@pytest.fixture
+def pair(make_pair) -> Pair:
+    """A client and a server with two unlimited links."""
+    return make_pair()
+
+
+@pytest.fixture
+def documents(tmp_path) -> pathlib.Path:
+    """A folder that a web server may serve."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def text(documents) -> pathlib.Path:
+    """Real text, about half a megabyte of it."""
+    licences = sorted(pathlib.Path("/usr/share/common-licenses").iterdir())
+    file = documents / "text.txt"
+    with file.open("wb") as out:
+        for licence in licences:
+            if licence.is_file() and not licence.is_symlink():
+                with licence.open("rb") as source:
+                    shutil.copyfileobj(source, out)
+    return file

@@ -1,0 +1,82 @@
+"""Many connections, and what they leave behind."""
+
+import os
+import time
+
+from hosts import PLAIT, wait_for
+from streams import REQUIRE, connect_by_socks, random_file, resident_bytes
+
+
+# One Python process opens all connections before it reads from any.
+CONCURRENT_FETCHES = r"""
+exec python3 -c '
+import pathlib, selectors, socket, sys
+address, name, folder = sys.argv[1:]
+chooser = selectors.DefaultSelector()
+for number in range(1000):
+    client = socket.create_connection((address, 8443), timeout=60)
+    client.sendall(f"GET /{name} HTTP/1.0\r\n\r\n".encode())
+    client.setblocking(False)
+    chooser.register(client, selectors.EVENT_READ, (number, []))
+left = 1000
+while left:
+    for key, _ in chooser.select(60):
+        data = key.fileobj.recv(1 << 16)
+        number, parts = key.data
+        parts.append(data)
+        if not data:
+            chooser.unregister(key.fileobj)
+            body = b"".join(parts).split(b"\r\n\r\n", 1)[1]
+            pathlib.Path(folder, str(number)).write_bytes(body)
+            left -= 1
+' "$@"
+"""
+
+
+def test_a_thousand_connections_at_once(pair, documents):
+    document = random_file(documents, 100_000)
+    serve = pair.serve("--require", to=pair.nginx(documents))
+    urls = pair.folder / "urls"
+    urls.write_text(f"url = http://{pair.ETH}:8443/{document.name}\n" * 1000)
+    hold = pair.folder / "bodies"
+    hold.mkdir()
+    program = pair.client.start(
+        PLAIT, "run", *REQUIRE, "--", "sh", "-c", CONCURRENT_FETCHES, "sh", pair.ETH, document.name, hold, log="run.log"
+    )
+    peak = {"serve": 0, "run": 0}
+    while program.poll() is None:
+        for name, process in (("serve", serve), ("run", program)):
+            peak[name] = max(peak[name], resident_bytes(process.pid))
+        time.sleep(0.02)
+    assert program.returncode == 0, (pair.folder / "run.log").read_text()
+    expected = document.read_bytes()
+    bodies = list(hold.iterdir())
+    assert len(bodies) == 1000
+    assert all(body.read_bytes() == expected for body in bodies)
+    assert max(peak.values()) < 200 << 20, peak
+    print(f"peak resident memory: {peak}")
+
+
+def test_descriptors_do_not_leak(pair, documents):
+    document = random_file(documents, 10_000)
+    serve = pair.serve("--require", to=pair.nginx(documents))
+    proxy = pair.proxy(*REQUIRE)
+
+    def descriptors():
+        return [len(os.listdir(f"/proc/{process.pid}/fd")) for process in (serve, proxy)]
+
+    def fetch_often(times):
+        for _ in range(times):
+            client = connect_by_socks(pair, pair.ETH, 8443)
+            client.sendall(f"GET /{document.name} HTTP/1.0\r\n\r\n".encode())
+            while client.recv(65536):
+                pass
+            client.close()
+
+    fetch_often(5)
+    time.sleep(0.5)
+    before = descriptors()
+    fetch_often(100)
+    wait_for("closed connections", lambda: all(
+        now <= then + 64 for now, then in zip(descriptors(), before)  # the stock of unconnected sockets may differ
+    ))  # fmt: skip

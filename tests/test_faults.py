@@ -1,0 +1,88 @@
+"""Gateways that are killed or stopped, and paths that die."""
+
+import subprocess
+import threading
+
+import pytest
+
+from hosts import PLAIT, tool, wait_for
+from streams import REQUIRE, connect_by_socks, echo_server, fetch, random_file, receive_exactly, send_until_error
+
+
+@pytest.mark.parametrize("killed", ["serve", "proxy"])
+def test_a_killed_gateway_is_a_reset_never_a_short_success(make_pair, killed):
+    pair = make_pair(rate="50mbit")
+    listener = pair.server.socket()
+    listener.bind(("127.0.0.1", 9000))
+    listener.listen()
+    gateways = {"serve": pair.serve("--require", to="127.0.0.1:9000"), "proxy": pair.proxy(*REQUIRE)}
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service, _ = listener.accept()
+    client.sendall(b"go")
+    assert receive_exactly(service, 2) == b"go"
+    threading.Thread(target=send_until_error, args=(service,), daemon=True).start()
+    receive_exactly(client, 2_000_000)
+    gateways[killed].kill()
+    with pytest.raises(ConnectionResetError):
+        while client.recv(65536):
+            pass
+        raise AssertionError("the stream ended as if it were complete")
+
+
+def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, documents):
+    pair = make_pair(rate="50mbit")
+    document = random_file(documents, 12_000_000)
+    pair.serve("--require", to=pair.nginx(documents))
+    fetched = {}
+    worker = threading.Thread(target=lambda: fetched.update(data=fetch(pair, document)))
+    worker.start()
+    wait_for("two subflows", lambda: any(
+        len(connection["subflows"]) > 1 for gateway in pair.status() for connection in gateway["connections"]
+    ))  # fmt: skip
+    for host in (pair.client, pair.server):
+        subprocess.run(["tc", "-n", host.name, "qdisc", "replace", "dev", "wlan", "root", "handle", "1:",
+                        "tbf", "rate", "8bit", "burst", "1", "limit", "1"], check=True)  # fmt: skip
+    worker.join(100)
+    assert fetched["data"] == document.read_bytes()
+
+
+def test_a_lost_subflow_is_made_again(make_pair, documents):
+    pair = make_pair(rate="50mbit")
+    echo_server(pair.server, 9000)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+
+    def subflows():
+        gateway = next(gateway for gateway in pair.status() if gateway["command"] == "proxy")
+        return len(gateway["connections"][0]["subflows"])
+
+    wait_for("second subflow", lambda: subflows() == 2)
+    tool("ip", "netns", "exec", pair.client.name, "ss", "-K", "dst", pair.WLAN)
+    wait_for("lost subflow", lambda: subflows() == 1)
+    wait_for("new subflow", lambda: subflows() == 2)
+
+
+def test_a_port_in_use_is_one_sentence(pair):
+    pair.serve(to="127.0.0.1:9000")
+    done = pair.server.run(PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000")
+    assert done.returncode == 1
+    assert b"cannot listen on [::]:8443" in done.stderr and b"stop it or choose another" in done.stderr
+
+
+def test_sigterm_drains_and_then_resets(pair):
+    echo_server(pair.server, 9000)
+    serve = pair.serve("--require", "--drain", "1", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    serve.terminate()
+    # Still carried while it drains.
+    client.sendall(b"again")
+    assert receive_exactly(client, 5) == b"again"
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    assert serve.wait(10) == 0

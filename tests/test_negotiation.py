@@ -1,0 +1,64 @@
+"""Peers that speak plait, and peers that do not."""
+
+import socket
+
+import pytest
+
+from streams import REQUIRE, connect_by_socks, plain_server, receive_exactly
+
+
+def test_a_peer_without_plait_is_carried_plain_under_prefer_and_said_once(pair, text):
+    plain_server(pair, 8443, text.read_bytes())
+    done = pair.run("curl", "-sS", "--http0.9", f"http://{pair.ETH}:8443/", f"http://{pair.ETH}:8443/")
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == text.read_bytes() * 2
+    assert done.stderr.count(b"PLAIN") == 1, done.stderr.decode()
+
+
+@pytest.mark.parametrize("protocol", [262, socket.IPPROTO_TCP], ids=["mptcp", "tcp"])
+def test_require_refuses_a_peer_without_plait(pair, protocol):
+    plain_server(pair, 8443, b"secret", protocol)
+    done = pair.run("curl", "-sS", "--http0.9", f"http://{pair.ETH}:8443/", options=REQUIRE)
+    assert done.returncode != 0
+    assert done.stdout == b""
+    assert b"protection is required" in done.stderr, done.stderr.decode()
+    # The proxy protocol has a word for it: connection not allowed by ruleset.
+    pair.proxy(*REQUIRE)
+    with pytest.raises(AssertionError, match="SOCKS reply 0x02"):
+        connect_by_socks(pair, pair.ETH, 8443)
+
+
+@pytest.mark.parametrize("protocol", [262, socket.IPPROTO_TCP], ids=["mptcp", "tcp"])
+def test_a_client_without_plait_is_served_plain_under_prefer_and_reset_under_require(pair, text, protocol):
+    to = pair.nginx(text.parent)
+    for options, expected in (((), b"HTTP/1.1 200"), (("--require",), ConnectionResetError)):
+        serve = pair.serve(*options, to=to)
+        client = pair.client.socket(protocol=protocol)
+        client.settimeout(10)
+        try:
+            client.connect((pair.ETH, 8443))
+            client.sendall(b"GET /text.txt HTTP/1.0\r\n\r\n")
+            answer = receive_exactly(client, 12)
+        except OSError as error:
+            answer = error
+        assert answer == expected or type(answer) is expected
+        client.close()
+        serve.terminate()
+        assert serve.wait(15) == 0
+
+
+def test_a_peer_that_negotiates_and_says_nothing_holds_nobody_up(pair):
+    """Silence is legal in TCP: the connection stays, others are served, and it ends with the service."""
+    listener = pair.server.socket()
+    listener.bind(("127.0.0.1", 9000))
+    listener.listen()
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    silent = connect_by_socks(pair, pair.ETH, 8443)
+    silent_service, _ = listener.accept()
+    talker = connect_by_socks(pair, pair.ETH, 8443)
+    service, _ = listener.accept()
+    talker.sendall(b"hello")
+    assert receive_exactly(service, 5) == b"hello"
+    silent_service.close()
+    assert silent.recv(1) == b""

@@ -1,0 +1,141 @@
+"""`plait run`: programs that know nothing of plait, led through it."""
+
+import pathlib
+import subprocess
+
+import pytest
+
+from hosts import PLAIT, tool, wait_for
+from streams import REQUIRE, echo_server, plain_server
+
+# A static program that connects, says whom it believes to talk to, and prints what it got.
+STATIC_CLIENT = r"""
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(8443)}, peer;
+	socklen_t length = sizeof(peer);
+	char buffer[64] = "", name[64];
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)argc;
+	inet_pton(AF_INET, argv[1], &to.sin_addr);
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) || getpeername(fd, (struct sockaddr *)&peer, &length))
+		return 1;
+	if (write(fd, "static", 6) != 6 || read(fd, buffer, 6) != 6)
+		return 2;
+	printf("%s %s:%d\n", buffer, inet_ntop(AF_INET, &peer.sin_addr, name, sizeof(name)), ntohs(peer.sin_port));
+	return 0;
+}
+"""
+
+
+def protected(pair, command="run"):
+    """How many connections the pair's serving gateway has carried protected."""
+    gateway = next(gateway for gateway in pair.status() if gateway["command"] == "serve")
+    return gateway["counts"]["protected"]
+
+
+def test_a_static_binary_is_led_and_sees_its_true_peer(pair, tmp_path):
+    source, binary = tmp_path / "client.c", tmp_path / "client"
+    source.write_text(STATIC_CLIENT)
+    subprocess.run(["cc", "-static", "-o", binary, source], check=True)
+    echo_server(pair.server, 9000)
+    pair.serve("--require", to="127.0.0.1:9000")
+    done = pair.run(binary, pair.ETH, options=REQUIRE)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == f"static {pair.ETH}:8443\n"
+    assert protected(pair) == 1
+
+
+def test_children_are_led_too(pair, text):
+    pair.serve("--require", to=pair.nginx(text.parent))
+    command = f"(curl -sS http://{pair.ETH}:8443/text.txt | sha256sum) & wait; exit 7"
+    done = pair.run("sh", "-c", command, options=REQUIRE)
+    assert done.returncode == 7
+    assert done.stdout.split()[0].decode() == tool("sha256sum", str(text)).split()[0]
+    assert protected(pair) == 1
+
+
+@pytest.mark.parametrize("peer", ["10.77.1.2", "fd77:1::2"])
+def test_python_sees_its_true_peer(pair, peer):
+    echo_server(pair.server, 9000)
+    pair.serve("--require", to="127.0.0.1:9000")
+    program = f"import socket; s = socket.create_connection(('{peer}', 8443)); print(s.getpeername()[:2])"
+    done = pair.run("python3", "-c", program, options=REQUIRE)
+    assert done.stdout.decode().strip() == str((peer, 8443)), done.stderr.decode()
+
+
+def test_a_program_that_speaks_mptcp_itself_is_led_too(pair, text):
+    pair.serve("--require", to=pair.nginx(text.parent))
+    url = f"http://{pair.ETH}:8443/text.txt"
+    done = pair.run("mptcpize", "run", "curl", "-sS", url, options=REQUIRE)
+    assert done.stdout == text.read_bytes(), done.stderr.decode()
+    assert protected(pair) == 1
+
+
+@pytest.mark.parametrize(
+    "command, status",
+    [(["true"], 0), (["sh", "-c", "exit 42"], 42), (["sh", "-c", "kill -TERM $$"], 143), (["/nonexistent/program"], 127)],
+    ids=["0", "42", "signal", "missing"],
+)
+def test_the_exit_status_is_the_programs(pair, command, status):
+    assert pair.run(*command).returncode == status
+
+
+def test_signals_are_passed_on(pair, tmp_path):
+    ready = tmp_path / "ready"
+    script = f"trap 'exit 9' TERM; touch {ready}; while :; do sleep 0.05; done"
+    program = pair.client.start(PLAIT, "run", "--trusted", "eth", "--", "sh", "-c", script)
+    wait_for("started program", ready.exists)
+    program.terminate()
+    assert program.wait(10) == 9
+
+
+def test_loopback_is_left_alone(pair):
+    echo_server(pair.client, 9000)
+    program = "import socket; s = socket.create_connection(('127.0.0.1', 9000)); s.send(b'x'); print(s.recv(1))"
+    done = pair.run("python3", "-c", program, options=REQUIRE)
+    assert done.stdout == b"b'x'\n", done.stderr.decode()
+
+
+def test_datagrams_that_cannot_be_protected_are_refused_under_require_only(pair):
+    program = "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('10.77.1.2', {}))"
+    assert pair.run("python3", "-c", program.format(443)).returncode == 0
+    refused = pair.run("python3", "-c", program.format(443), options=REQUIRE)
+    assert b"PermissionError" in refused.stderr
+    assert pair.run("python3", "-c", program.format(53), options=REQUIRE).returncode == 0
+
+
+def test_a_killed_gateway_lets_nothing_out_unprotected(pair, tmp_path):
+    """After a kill -9 the program's connections are refused; they do not go out directly."""
+    plain_server(pair, 8443, b"plain")
+    started, go, result = tmp_path / "started", tmp_path / "go", tmp_path / "result"
+    script = (
+        f"touch {started}; while [ ! -e {go} ]; do sleep 0.05; done; "
+        f"curl -sS --http0.9 -m 5 http://{pair.ETH}:8443/ > {result} 2>&1; touch {result}.done"
+    )
+    program = pair.client.start(PLAIT, "run", "--trusted", "eth", "--", "sh", "-c", script)
+    wait_for("started program", started.exists)
+    program.kill()
+    program.wait()
+    go.touch()
+    wait_for("the orphan's attempt", pathlib.Path(f"{result}.done").exists)
+    assert "onnect" in result.read_text() and "plain" not in result.read_text().replace("plait", "")
+
+
+def test_without_privileges_the_program_is_told_of_a_proxy(pair, text):
+    """An ordinary user: said in one sentence, and programs that heed proxy variables still arrive (plain)."""
+    pair.serve(to=pair.nginx(text.parent))
+    url = f"http://{pair.ETH}:8443/text.txt"
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    done = pair.client.run(*user, PLAIT, "run", "--mode", "off", "--", "curl", "-sS", url)
+    assert done.stdout == text.read_bytes(), done.stderr.decode()
+    assert b"ALL_PROXY" in done.stderr
+    refused = pair.client.run(*user, PLAIT, "run", "--require", "--", "curl", "-sS", url)
+    assert refused.returncode == 1 and refused.stdout == b""
+    assert b"cannot protect" in refused.stderr and b"run as root" in refused.stderr
