@@ -1,23 +1,133 @@
-"""Which paths connections use."""
+"""Which paths connections use, and when."""
+
+import pathlib
+import socket
+import struct
+import subprocess
+
+import pytest
+
+from hosts import Pair, tool, wait_for
+from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
+
+SOL_MPTCP, MPTCP_INFO, IPPROTO_MPTCP = 284, 1, 262
 
 
-from hosts import tool, wait_for
-from streams import receive_exactly
+def extra_subflows(client: socket.socket) -> int:
+    return client.getsockopt(SOL_MPTCP, MPTCP_INFO, 256)[0]
 
 
 def test_other_programs_keep_the_kernels_path_manager(pair):
     """While a gateway runs, an ordinary MPTCP program's subflows are made by the kernel as configured."""
     tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", "10.77.2.1", "dev", "wlan", "subflow")
     pair.proxy("--trusted", "eth")
-    mptcp = 262
-    listener = pair.server.socket(protocol=mptcp)
+    listener = pair.server.socket(protocol=IPPROTO_MPTCP)
     listener.bind((pair.ETH, 7000))
     listener.listen()
-    client = pair.client.socket(protocol=mptcp)
+    client = pair.client.socket(protocol=IPPROTO_MPTCP)
     client.connect((pair.ETH, 7000))
     accepted, _ = listener.accept()
     client.sendall(b"hello")
     assert receive_exactly(accepted, 5) == b"hello"
     accepted.sendall(b"hello")
     assert receive_exactly(client, 5) == b"hello"
-    wait_for("kernel-made subflow", lambda: client.getsockopt(284, 1, 256)[0] >= 1)
+    wait_for("kernel-made subflow", lambda: extra_subflows(client) >= 1)
+
+
+def subflows(pair: Pair, command="proxy") -> list[dict]:
+    gateway = next(gateway for gateway in pair.status() if gateway["command"] == command)
+    return gateway["connections"][0]["subflows"]
+
+
+@pytest.fixture
+def talking(pair):
+    """A pair with one protected connection that has said hello."""
+    echo_server(pair.server, 9000)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    yield pair, client
+    client.close()
+
+
+def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
+    pair, client = talking
+    # Long enough for a path manager that does not wait for the first flight.
+    with pytest.raises(TimeoutError):
+        client.settimeout(1.5)
+        client.recv(1)
+    assert [subflow["remote"] for subflow in subflows(pair)] == [f"{pair.ETH}:8443"]
+    client.sendall(b"hello")
+    client.settimeout(10)
+    assert receive_exactly(client, 5) == b"hello"
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
+    assert {subflow["remote"] for subflow in subflows(pair)} == {f"{pair.ETH}:8443", f"{pair.WLAN}:8443"}
+
+
+def test_an_interface_without_a_role_is_not_used(pair, tmp_path):
+    configuration = tmp_path / "plait.toml"
+    configuration.write_text('[paths]\neth = "trusted"\nother0 = "untrusted"\n')
+    echo_server(pair.server, 9000)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy("--require", "--config", configuration)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    with pytest.raises(TimeoutError):
+        client.settimeout(1.5)
+        client.recv(1)
+    assert len(subflows(pair)) == 1
+
+
+def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
+    echo_server(pair.server, 9000)
+    pair.serve(to="127.0.0.1:9000")
+    pair.proxy("--trusted", "eth")
+    tool("ip", "-n", pair.client.name, "link", "set", "eth", "down")
+    with pytest.raises(AssertionError, match="SOCKS reply 0x0[1-6]"):
+        connect_by_socks(pair, pair.WLAN, 8443)
+
+
+def test_a_peer_that_joins_before_its_first_flight_is_reset(pair):
+    """A client that negotiates, but leaves its subflows to the kernel, breaks the rule and is told so."""
+    echo_server(pair.server, 9000)
+    pair.serve("--require", to="127.0.0.1:9000")
+    proxy = pair.proxy(*REQUIRE)
+    script = f"""
+import os, socket, sys, time
+group, = [folder for folder, _, _ in os.walk(sys.argv[1]) if folder.endswith("plait-{proxy.pid}-gateway")]
+open(group + "/cgroup.procs", "w").write("0")
+client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, {IPPROTO_MPTCP})
+client.connect(("{pair.ETH}", 8443))
+deadline = time.monotonic() + 5
+while client.getsockopt({SOL_MPTCP}, {MPTCP_INFO}, 256)[0] == 0 and time.monotonic() < deadline:
+    time.sleep(0.01)
+client.send(b"hello")
+client.settimeout(5)
+try:
+    print(client.recv(5))
+except ConnectionResetError:
+    print("reset")
+"""
+    # Unlike `ip netns exec`, nsenter leaves the control groups in sight.
+    network = f"--net=/run/netns/{pair.client.name}"
+    command = ["nsenter", network, "python3", "-c", script, cgroup_mount()]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    assert done.stdout == b"reset\n", done.stderr.decode()
+    assert "before its first flight" in (pair.folder / "serve.log").read_text()
+
+
+def cgroup_mount() -> str:
+    lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
+    return next(line[1] for line in lines if line[2] == "cgroup2")
+
+
+def test_the_linger_of_a_reset_reaches_every_subflow(talking):
+    """A program that resets a connection of two subflows resets it, whichever path its last bytes took."""
+    pair, client = talking
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    wait_for("ended connection", lambda: all(not gateway["connections"] for gateway in pair.status()))
