@@ -1,6 +1,7 @@
 # `make` prints what there is. Targets that compile first install what is missing (scripts/install-deps).
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
+export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
 BPF_C := $(wildcard crates/*/bpf/*.[ch])
 
 .DEFAULT_GOAL := help
@@ -10,7 +11,7 @@ help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## Protect a real transfer over two paths, and show what a listener got (needs root)
-	target/release/plait demo
+	$(PLAIT) demo
 
 build: deps ## Build target/release/plait
 	cargo build --release --locked -p plait-cli
@@ -29,7 +30,7 @@ fmt: deps ## Format Rust and BPF C
 	clang-format-19 -i $(BPF_C)
 
 bench: build ## Measure the transforms beside the usual ciphers, and throughput beside plain MPTCP (needs root)
-	target/release/plait bench codec
+	$(PLAIT) bench codec
 	bench/throughput.py
 
 deps: ## Install what is missing
