@@ -22,11 +22,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use plait_gateway::Mode;
 use plait_lab::{Interrupt, Rate};
 
 use document::Document;
 use report::Report;
-use transfer::Mode;
+
+/// The plain run shows the danger, the other the protection.
+const MODES: [Mode; 2] = [Mode::Off, Mode::Xor64];
 
 /// Show what a listener on one path gets of an unmodified program's connection, without and with protection.
 #[derive(Debug, clap::Args)]
@@ -53,20 +56,20 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
     transfer::check_requirements()?;
-    let steps = Steps::new(2 + 2 * Mode::ALL.len() as u64);
+    let steps = Steps::new(2 + 2 * MODES.len() as u64);
 
     steps.next("gathering a text from this machine's documentation");
     let document = Document::gather(args.size)?;
     let mut transfers = Vec::new();
-    for mode in Mode::ALL {
-        steps.next(&format!("{}: curl fetches {} bytes over both paths", mode.name(), document.text.len()));
-        let folder = args.out.join(mode.name());
+    for mode in MODES {
+        steps.next(&format!("{}: curl fetches {} bytes over both paths", mode, document.text.len()));
+        let folder = args.out.join(mode.to_string());
         let rates = [args.rate_eth, args.rate_wlan];
         transfers.push(transfer::run(mode, &document, rates, &folder, &interrupt)?);
     }
     let mut judged = Vec::new();
     for transfer in transfers {
-        steps.next(&format!("{}: reading the captures", transfer.mode.name()));
+        steps.next(&format!("{}: reading the captures", transfer.mode));
         judged.push(judge::judge(transfer, &document, &interrupt)?);
     }
     steps.next("comparing what the listener has");

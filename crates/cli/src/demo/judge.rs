@@ -7,6 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 
 use anyhow::{Context as _, ensure};
+use plait_gateway::Mode;
 use plait_lab::{Interrupt, Rate, Role};
 use plait_trace::{
     ByteRanges, Capture, Connection, Connections, Direction, Exposure, Path, PathId, Payload, Protocol,
@@ -15,7 +16,7 @@ use plait_trace::{
 use plait_wire::capture::PcapReader;
 
 use super::document::Document;
-use super::transfer::{CapturedPath, Mode, Transfer};
+use super::transfer::{CapturedPath, Transfer};
 
 /// A transfer and what was found out about it.
 pub(super) struct JudgedRun {

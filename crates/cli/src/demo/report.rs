@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
+use plait_gateway::Mode;
 use plait_lab::Role;
 
 use super::document::Document;
 use super::judge::{JudgedPath, JudgedRun};
 use super::piece;
-use super::transfer::Mode;
 
 /// Above this share of readable text the plain run shows that the listener really reads along.
 const READABLE_OFF_LEAST: f64 = 0.2;
@@ -42,7 +42,7 @@ impl<'a> Report<'a> {
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         for run in self.runs {
-            let mode = run.mode.name();
+            let mode = run.mode;
             let mut demand = |holds: bool, otherwise: String| {
                 if !holds {
                     failures.push(format!("{mode}: {otherwise}"));
@@ -108,7 +108,8 @@ impl<'a> Report<'a> {
             "mode", "throughput", "path", "role", "crossed", "longest run", "runs", "readable"
         )?;
         for run in self.runs {
-            let (mut mode, mut throughput) = (run.mode.name(), format!("{:.1} Mb/s", run.throughput_mbps()));
+            let (mut mode, mut throughput) =
+                (run.mode.to_string(), format!("{:.1} Mb/s", run.throughput_mbps()));
             for path in &run.paths {
                 let readable = path.readable_fraction;
                 let style = match path.role {
@@ -126,7 +127,7 @@ impl<'a> Report<'a> {
                     path.exposure.runs,
                     100.0 * readable,
                 )?;
-                (mode, throughput) = ("", String::new());
+                (mode, throughput) = (String::new(), String::new());
             }
         }
         writeln!(
@@ -145,7 +146,7 @@ impl<'a> Report<'a> {
             piece::LENGTH,
             grouped(listing.offset as u64)
         )?;
-        let [off, xor64] = Mode::ALL.map(Mode::name);
+        let [off, xor64] = [Mode::Off, Mode::Xor64].map(|mode| mode.to_string());
         writeln!(out, "{BOLD}{:<8}  {off:<32}  {xor64}{BOLD:#}", "offset")?;
         listing.rows.iter().try_for_each(|row| writeln!(out, "{row}"))
     }

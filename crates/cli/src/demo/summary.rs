@@ -1,5 +1,6 @@
 //! What the demo found, for programs: summary.json.
 
+use plait_gateway::Mode;
 use serde::Serialize;
 
 use super::document::Document;
@@ -35,7 +36,7 @@ struct DocumentSummary {
 
 #[derive(Serialize)]
 struct RunSummary<'a> {
-    mode: &'static str,
+    mode: Mode,
     bytes: u64,
     sha256_ok: bool,
     throughput_mbps: f64,
@@ -62,7 +63,7 @@ struct ExposureSummary {
 impl<'a> RunSummary<'a> {
     fn new(run: &'a JudgedRun) -> Self {
         Self {
-            mode: run.mode.name(),
+            mode: run.mode,
             bytes: run.bytes,
             sha256_ok: run.sha256_ok,
             throughput_mbps: run.throughput_mbps(),

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use plait_gateway::Mode;
 use plait_lab::{Capture, End, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Role};
 use sha2::{Digest as _, Sha256};
 
@@ -19,24 +20,6 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 const MPTCP_LIMIT: u8 = 8;
 /// BBR takes a token bucket's burst for its rate; CUBIC fills the bucket as it would fill a real link's queue.
 const CONGESTION_CONTROL: &str = "cubic";
-
-/// How the bytes of a transfer are protected.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    Off,
-    Xor64,
-}
-
-impl Mode {
-    pub(super) const ALL: [Self; 2] = [Self::Off, Self::Xor64];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Xor64 => "xor64",
-        }
-    }
-}
 
 /// What a transfer left: what curl says of it, and the listeners' captures.
 pub(super) struct Transfer {
