@@ -1,10 +1,8 @@
 //! Exposure of generated captures, against arrays with one entry per byte.
 
-mod generate;
-
 use std::ops::Range;
 
-use generate::{CLIENT_KEY, Net, PLAIN_STYLE, SERVER_KEY, Side, Style, read};
+use crate::generate::{CLIENT_KEY, Net, PLAIN_STYLE, SERVER_KEY, Side, Style, read};
 use plait_trace::{ByteRanges, Connections, Direction, KnownKeys, PathId, Protocol, ReadOptions};
 use plait_wire::mptcp::{Capable, CapableFlags, CapableKeys, FirstData, Key, MptcpOption, Token, Version};
 use plait_wire::tcp::Flags;

@@ -1,0 +1,79 @@
+//! The seeds of the fuzz target `capture`: as generated here, and all inputs pass the target's check.
+
+#[path = "../../../../fuzz/checks/capture.rs"]
+mod capture;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::generate::{Net, PLAIN_STYLE, Style};
+use plait_wire::LinkType;
+use plait_wire::capture::{ByteOrder, PcapHeader, PcapReader, PcapWriter, Resolution};
+use plait_wire::mptcp::Version;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/capture")
+}
+
+/// Compares the seed with its file, or writes it where `PLAIT_BLESS` is set.
+fn seed(name: &str, bytes: &[u8]) {
+    let path = folder().join(format!("seed-{name}"));
+    if std::env::var_os("PLAIT_BLESS").is_some() {
+        fs::create_dir_all(folder()).expect("a writable checkout");
+        fs::write(&path, bytes).expect("a writable checkout");
+    }
+    let committed = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(committed, bytes, "{} is not what its generator makes", path.display());
+}
+
+/// A short connection over a path that it starts on, or joins.
+fn connection(style: Style, joined: bool) -> Vec<u8> {
+    let mut net = Net::new(1, style);
+    if joined {
+        net.join(0)
+    } else {
+        net.open(0)
+    }
+    for offset in [0, 100, 250] {
+        net.send(0, 1, offset, &[0x61; 100]);
+    }
+    net.data_ack(0, 0, 200);
+    net.data_fin(0, 1, 350);
+    net.files().swap_remove(0)
+}
+
+/// The same capture with a Linux cooked header, in the other byte order and in microseconds.
+fn recast(file: &[u8]) -> Vec<u8> {
+    let mut reader = PcapReader::new(file).expect("a pcap file");
+    let header = PcapHeader {
+        byte_order: ByteOrder::Big,
+        resolution: Resolution::Microseconds,
+        snap_len: 128,
+        link_type: LinkType::LinuxSll,
+    };
+    let mut writer = PcapWriter::new(Vec::new(), header).expect("memory");
+    while let Some(record) = reader.next_record().expect("a whole file") {
+        let frame = [&[0; 14], &[0x08, 0x00][..], record.data].concat();
+        writer.write(record.time, &frame).expect("memory");
+    }
+    writer.into_inner()
+}
+
+#[test]
+fn capture_seeds() {
+    let old = Style { version: Version::V0, full: false, ..PLAIN_STYLE };
+    seed("v1", &connection(PLAIN_STYLE, false));
+    seed("v1-joined", &connection(PLAIN_STYLE, true));
+    seed("v0-half-numbers", &connection(old, false));
+    seed("v1-sll-big-endian-snapped", &recast(&connection(PLAIN_STYLE, false)));
+    let mut plain = Net::new(1, PLAIN_STYLE);
+    plain.handshake(0, [Vec::new(), Vec::new(), Vec::new()]);
+    plain.segment(0, 0, 1, None, b"hello");
+    seed("plain-tcp", &plain.files().swap_remove(0));
+
+    for entry in fs::read_dir(folder()).expect("a corpus") {
+        let path = entry.expect("a corpus").path();
+        println!("{}", path.display());
+        capture::check(&fs::read(&path).expect("a readable input"));
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests on captures that are generated segment by segment.
+
+mod corpus;
+mod exposure;
+mod generate;

@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../checks/options.rs"]
+mod options;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| options::check(input));

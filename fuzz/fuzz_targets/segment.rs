@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../checks/segment.rs"]
+mod segment;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| segment::check(input));
