@@ -40,15 +40,16 @@ fn processes_are_moved_in_and_out_and_the_cgroup_goes() {
     cgroup.leave().expect("outside");
     assert_eq!(current(), before);
 
-    let name = cgroup.name().to_owned();
-    drop(cgroup);
-    let path = format!("/proc/{}/cgroup", child.id());
-    let table = std::fs::read_to_string(path).expect("the child lives");
-    assert!(table.contains(&format!("0::{before}\n")), "moved to the parent: {table}");
     child.kill().expect("its end");
     child.wait().expect("its end");
+    let name = cgroup.name().to_owned();
+    drop(cgroup);
     let again = Cgroup::create_below_current("moves").expect("the name is free");
     assert_eq!(again.name(), name);
+    again.enter().expect("inside");
+    drop(again);
+    assert_eq!(current(), before, "whoever drops it has left it");
+    assert!(!folder().join(&name).exists());
 }
 
 #[test]
@@ -64,7 +65,13 @@ fn leftovers_of_dead_processes_go_and_others_stay() {
         .expect("a shell");
     assert!(shell.wait().expect("its end").success());
     let name = format!("plait-{}-dead", shell.id());
-    assert!(folder().join(&name).is_dir());
+    let mut inside = Command::new("sleep").arg("60").spawn().expect("a process");
+    std::fs::write(folder().join(&name).join("cgroup.procs"), inside.id().to_string())
+        .expect("a process inside");
+    cgroup::clean_leftovers().expect("a cleaning");
+    assert!(folder().join(&name).is_dir(), "it stays while a program that it was made for runs");
+    inside.kill().expect("its end");
+    inside.wait().expect("its end");
     let removed = cgroup::clean_leftovers().expect("a cleaning");
     assert!(removed.iter().any(|path| path.ends_with(&name)), "{removed:?}");
     assert!(!folder().join(&name).exists());
