@@ -7,14 +7,15 @@ from hosts import PLAIT, wait_for
 from streams import REQUIRE, connect_by_socks, random_file, resident_bytes
 
 
-# One Python process opens all connections before it reads from any.
+# One Python process opens all connections before it asks for anything, and asks on all before it reads from any.
 CONCURRENT_FETCHES = r"""
 exec python3 -c '
-import pathlib, selectors, socket, sys
+import pathlib, resource, selectors, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 address, name, folder = sys.argv[1:]
 chooser = selectors.DefaultSelector()
-for number in range(1000):
-    client = socket.create_connection((address, 8443), timeout=60)
+clients = [socket.create_connection((address, 8443), timeout=60) for _ in range(1000)]
+for number, client in enumerate(clients):
     client.sendall(f"GET /{name} HTTP/1.0\r\n\r\n".encode())
     client.setblocking(False)
     chooser.register(client, selectors.EVENT_READ, (number, []))
@@ -36,8 +37,6 @@ while left:
 def test_a_thousand_connections_at_once(pair, documents):
     document = random_file(documents, 100_000)
     serve = pair.serve("--require", to=pair.nginx(documents))
-    urls = pair.folder / "urls"
-    urls.write_text(f"url = http://{pair.ETH}:8443/{document.name}\n" * 1000)
     hold = pair.folder / "bodies"
     hold.mkdir()
     program = pair.client.start(

@@ -87,6 +87,12 @@ def test_the_exit_status_is_the_programs(pair, command, status):
     assert pair.run(*command).returncode == status
 
 
+def test_the_program_finds_its_own_limits(pair):
+    script = "ulimit -Sn 512 && exec {} sh -c 'ulimit -Sn'"
+    done = pair.client.run("sh", "-c", script.format(f"{PLAIT} run --trusted eth --"))
+    assert done.stdout == b"512\n", done.stderr.decode()
+
+
 def test_signals_are_passed_on(pair, tmp_path):
     ready = tmp_path / "ready"
     script = f"trap 'exit 9' TERM; touch {ready}; while :; do sleep 0.05; done"

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plait_host::cgroup::{self, Cgroup};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -103,6 +104,8 @@ pub struct Gateway {
     settings: Settings,
     policy: Policy,
     protection: Option<Protection>,
+    /// Of this process before it was raised; what a program that is run here must find.
+    pub(crate) descriptor_limit: Rlimit,
     connections: Connections,
     listening: Mutex<Vec<SocketAddr>>,
     said_plain: Mutex<HashSet<IpAddr>>,
@@ -132,7 +135,7 @@ impl Gateway {
     ///
     /// Where this host cannot protect, a preferred mode becomes `off`, with a warning; a required one is an error.
     pub fn start(settings: Settings) -> Result<Arc<Gateway>, StartError> {
-        raise_descriptor_limit();
+        let descriptor_limit = raise_descriptor_limit();
         let (policy, protection) = match settings.policy.mode() {
             Mode::Off => (settings.policy, None),
             mode => match Protection::start(settings.policy) {
@@ -147,6 +150,7 @@ impl Gateway {
             },
         };
         Ok(Arc::new(Gateway {
+            descriptor_limit,
             room: Arc::new(Semaphore::new(settings.most_connections)),
             settings,
             policy,
@@ -321,11 +325,12 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }
 
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+/// Raises this process's limit of open files as far as it may; what it was before.
+fn raise_descriptor_limit() -> Rlimit {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
     {
         debug!("the limit of open files stays as it is: {error}");
     }
+    limit
 }

@@ -12,6 +12,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 
 use plait_host::cgroup::Cgroup;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,6 +69,7 @@ impl Outbound {
     ) -> Result<ExitStatus, RunError> {
         let mut command = Command::new(&program);
         command.args(arguments).kill_on_drop(true);
+        limit_before_exec(&mut command, self.gateway().descriptor_limit);
         let entry = self.entry().await?;
         // Held until the program has ended: dropping it would let later connections out unprotected.
         let mut held = None;
@@ -153,6 +155,13 @@ impl Outbound {
     }
 }
 
+/// Between fork and exec the child gets back the limit of open files that the gateway raised for itself.
+fn limit_before_exec(command: &mut Command, descriptor_limit: Rlimit) {
+    let limit = move || Ok(setrlimit(Resource::Nofile, descriptor_limit)?);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.as_std_mut().pre_exec(limit) };
+}
+
 /// Between fork and exec the child enters the program's group and keeps the redirection's descriptors.
 fn enter_before_exec(
     command: &mut Command,
@@ -165,7 +174,7 @@ fn enter_before_exec(
         (&entrance).write_all(b"0")?;
         keep_across_exec(&descriptors)
     };
-    // SAFETY: the closure makes write and fcntl system calls on what was opened before, and allocates nothing.
+    // SAFETY: the closure makes system calls on what was opened before, and allocates nothing.
     unsafe { command.as_std_mut().pre_exec(enter) };
     Ok(())
 }
