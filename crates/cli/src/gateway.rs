@@ -1,0 +1,196 @@
+//! `plait run`, `plait serve` and `plait proxy`: from arguments to a running gateway and its end.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use plait_gateway::{
+    Credentials, Gateway, Mode, Outbound, Policy, Role, Roles, RunError, Settings, exit_code,
+};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(clap::Args)]
+struct Protection {
+    /// How connections are protected: off, xor64 (obfuscation, not secrecy)
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Xor64)]
+    mode: Mode,
+    /// Refuse connections whose peer does not agree on the mode, instead of carrying them plain
+    #[arg(long)]
+    require: bool,
+    /// Seconds that live connections may take to end when asked to stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    drain: u64,
+    /// Connections carried at once; more wait
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+}
+
+impl Protection {
+    fn settings(&self, command: &'static str) -> anyhow::Result<Settings> {
+        Ok(Settings {
+            command,
+            policy: Policy::new(self.mode, self.require)?,
+            most_connections: self.max_connections as usize,
+            drain: Duration::from_secs(self.drain),
+        })
+    }
+}
+
+/// Which interfaces lead to a trusted path.
+#[derive(clap::Args)]
+pub(crate) struct Paths {
+    /// Interface of the trusted path, where every connection begins
+    #[arg(long, value_name = "IFACE")]
+    trusted: Vec<String>,
+    /// Interface of an untrusted path [default: every other one that leads to the destination]
+    #[arg(long, value_name = "IFACE")]
+    untrusted: Vec<String>,
+    /// File with the roles of interfaces in its table [paths]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Paths {
+    /// The roles from the file, with what the command line says in its place.
+    pub(crate) fn roles(&self) -> anyhow::Result<Roles> {
+        let mut roles = match &self.config {
+            Some(file) => Roles::from_file(file)?,
+            None => Roles::default(),
+        };
+        for name in &self.trusted {
+            roles.name(name, Role::Trusted);
+        }
+        for name in &self.untrusted {
+            roles.name(name, Role::Untrusted);
+        }
+        Ok(roles)
+    }
+}
+
+/// Arguments of `plait run`.
+#[derive(clap::Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    protection: Protection,
+    #[command(flatten)]
+    paths: Paths,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Arguments of `plait serve`.
+#[derive(clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Address and port to accept connections on
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// The service that connections are carried to
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    to: String,
+    #[command(flatten)]
+    protection: Protection,
+}
+
+/// Arguments of `plait proxy`.
+#[derive(clap::Args)]
+pub(crate) struct ProxyArgs {
+    /// Address and port to accept clients on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080")]
+    listen: SocketAddr,
+    /// File with one line USER:PASSWORD that clients must know
+    #[arg(long, value_name = "FILE")]
+    credentials: Option<PathBuf>,
+    #[command(flatten)]
+    protection: Protection,
+    #[command(flatten)]
+    paths: Paths,
+}
+
+fn host_and_port(text: &str) -> Result<String, String> {
+    let expected = || format!("expected HOST:PORT, found '{text}'");
+    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
+    if host.is_empty() || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+        return Err(expected());
+    }
+    Ok(text.to_owned())
+}
+
+fn runtime() -> anyhow::Result<Runtime> {
+    Runtime::new().context("cannot start the runtime")
+}
+
+/// Runs a service until SIGTERM or SIGINT; a second one of them does not wait for the drain.
+async fn until_stopped<F>(gateway: &Arc<Gateway>, service: F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut stop = async || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    tokio::select! {
+        ended = service => ended?,
+        () = stop() => {}
+    }
+    tokio::select! {
+        () = gateway.shut_down() => {}
+        () = stop() => {}
+    }
+    Ok(())
+}
+
+pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let (settings, roles) = (args.protection.settings("run")?, args.paths.roles()?);
+    runtime()?.block_on(async {
+        let gateway = Gateway::start(settings)?;
+        gateway.publish();
+        let outbound = Arc::new(Outbound::start(&gateway, roles)?);
+        let mut command = args.command.into_iter();
+        let program = command.next().context("no program given")?;
+        let status = outbound.run(program, command.collect()).await;
+        gateway.shut_down().await;
+        match status {
+            // As every program that runs another one says it.
+            Err(error @ RunError::Spawn { .. }) => {
+                eprintln!("plait: {error}");
+                Ok(ExitCode::from(if error.is_not_found() { 127 } else { 126 }))
+            }
+            status => Ok(ExitCode::from(exit_code(status?))),
+        }
+    })
+}
+
+pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    let settings = args.protection.settings("serve")?;
+    runtime()?.block_on(async {
+        let gateway = Gateway::start(settings)?;
+        gateway.publish();
+        until_stopped(&gateway, async { Ok(gateway.serve(args.listen, &args.to).await?) }).await
+    })
+}
+
+pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
+    let (settings, roles) = (args.protection.settings("proxy")?, args.paths.roles()?);
+    let credentials = args.credentials.as_deref().map(Credentials::from_file).transpose()?;
+    runtime()?.block_on(async {
+        let listener = Outbound::proxy_listener(args.listen).await?;
+        let gateway = Gateway::start(settings)?;
+        gateway.publish();
+        let outbound = Arc::new(Outbound::start(&gateway, roles)?);
+        until_stopped(&gateway, async {
+            outbound.proxy(listener, credentials).await;
+            Ok(())
+        })
+        .await
+    })
+}

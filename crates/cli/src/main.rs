@@ -1,0 +1,86 @@
+//! The command `plait`: arguments in, the crates called, text or JSON out.
+//!
+//! Exit status: 0 done, 1 failed, 2 wrong usage; `plait run` exits as its program did.
+
+mod bench;
+mod codec;
+mod demo;
+mod gateway;
+mod status;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Multipath TCP on a stock Linux kernel: programmable, private, measurable.
+#[derive(Parser)]
+#[command(name = "plait", version, max_term_width = 100)]
+struct Cli {
+    /// Say more on stderr (-vv: everything)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The eavesdropping experiment from end to end: table and summary.json
+    Demo(demo::Args),
+    /// Run an unmodified program with its connections protected
+    Run(gateway::RunArgs),
+    /// Accept protected connections for a service
+    Serve(gateway::ServeArgs),
+    /// SOCKS5 and HTTP CONNECT entry for programs that speak to a proxy
+    Proxy(gateway::ProxyArgs),
+    /// Running gateways and their connections
+    Status(status::Args),
+    /// The transforms as filters from stdin to stdout
+    #[command(subcommand)]
+    Codec(codec::Args),
+    /// Benchmarks
+    #[command(subcommand)]
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    let done = match cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Run(args) => return ended(gateway::run(args)),
+        Command::Serve(args) => gateway::serve(args),
+        Command::Proxy(args) => gateway::proxy(args),
+        Command::Status(args) => status::run(args),
+        Command::Codec(args) => codec::run(args),
+        Command::Bench(args) => bench::run(args),
+    };
+    ended(done.map(|()| ExitCode::SUCCESS))
+}
+
+fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| {
+        eprintln!("plait: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Warnings always, progress with -v, everything of plait's own with -vv; RUST_LOG overrides.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "info,plait_gateway=debug,plait_host=debug,plait_lab=debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .with_target(false)
+        .without_time()
+        .init();
+}

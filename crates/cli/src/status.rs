@@ -1,0 +1,50 @@
+//! `plait status`: running gateways and their connections.
+
+use anyhow::Context;
+use plait_gateway::{ConnectionReport, Report, reports};
+
+/// Arguments of `plait status`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let gateways = reports().context("cannot look for running gateways")?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "gateways": gateways }))?);
+    } else if gateways.is_empty() {
+        println!("no gateway of this user is running (plait run, serve or proxy starts one)");
+    } else {
+        gateways.iter().for_each(print);
+    }
+    Ok(())
+}
+
+fn print(gateway: &Report) {
+    let Report { pid, command, mode, counts, .. } = gateway;
+    let strictness = if gateway.require { "required" } else { "preferred" };
+    let listen: Vec<String> = gateway.listen.iter().map(ToString::to_string).collect();
+    println!("plait {command} (process {pid}): {mode} {strictness}, listening on {}", listen.join(", "));
+    println!("  {} protected, {} plain, {} refused", counts.protected, counts.plain, counts.refused);
+    gateway.connections.iter().for_each(print_connection);
+}
+
+fn print_connection(connection: &ConnectionReport) {
+    let ConnectionReport { id, application, peer, mode, protocol, sent, received, age_s, .. } = connection;
+    println!(
+        "  #{id} {application} <-> {peer}  {mode} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"
+    );
+    for subflow in &connection.subflows {
+        println!(
+            "     {} -> {}  rtt {:.1} ms, {} B acknowledged, {} B received",
+            subflow.local,
+            subflow.remote,
+            f64::from(subflow.rtt_us) / 1000.0,
+            subflow.acked,
+            subflow.received
+        );
+    }
+}
