@@ -19,7 +19,7 @@ pub enum Error {
         /// The program's name.
         program: String,
         /// The Debian package that has it.
-        package: &'static str,
+        package: String,
     },
     /// A program could not be started for another reason than being absent.
     #[error("cannot start {program}: {source}")]

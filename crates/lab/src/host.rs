@@ -4,10 +4,9 @@ use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use plait_host::netns::{Named, NetNs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -20,28 +19,15 @@ use crate::{Error, Interrupt, Process};
 pub struct Host {
     name: String,
     namespace: Arc<Named>,
-    scratch: PathBuf,
-    started: Arc<AtomicU32>,
     interrupt: Interrupt,
 }
 
 impl Host {
     /// Makes the namespace, with its loopback up and without reverse-path filtering: MPTCP joins would otherwise be
     /// dropped when a reply's route differs from the path it came by.
-    pub(crate) fn make(
-        name: &str,
-        namespace: String,
-        scratch: &Path,
-        interrupt: &Interrupt,
-    ) -> Result<Self, Error> {
-        let namespace = Named::create(&namespace).map_err(Error::Namespace)?;
-        let host = Self {
-            name: name.into(),
-            namespace: Arc::new(namespace),
-            scratch: scratch.into(),
-            started: Arc::default(),
-            interrupt: interrupt.clone(),
-        };
+    pub(crate) fn make(name: &str, namespace: &str, interrupt: &Interrupt) -> Result<Self, Error> {
+        let namespace = Named::create(namespace).map_err(Error::Namespace)?;
+        let host = Self { name: name.into(), namespace: Arc::new(namespace), interrupt: interrupt.clone() };
         host.ip(["link", "set", "lo", "up"])?;
         for interfaces in ["all", "default"] {
             host.set_sysctl(&format!("net.ipv4.conf.{interfaces}.rp_filter"), "0")?;
@@ -79,9 +65,7 @@ impl Host {
 
     /// Starts a [`command`](Self::command) in the background, without stdin; its output is kept.
     pub fn spawn(&self, command: Command) -> Result<Process, Error> {
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let output = self.scratch.join(format!("{}-{number}", self.name));
-        Process::start(command, output, self.interrupt.clone())
+        Process::start(command, self.interrupt.clone())
     }
 
     /// Runs a [`command`](Self::command) that ends by itself at once, and gives its stdout.

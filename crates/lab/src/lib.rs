@@ -14,6 +14,7 @@ mod host;
 mod interrupt;
 mod lab;
 mod link;
+mod output;
 mod process;
 mod rate;
 
@@ -23,5 +24,5 @@ pub use host::Host;
 pub use interrupt::Interrupt;
 pub use lab::{Lab, remove_leftovers};
 pub use link::{End, Link, LinkSpec, Role};
-pub use process::Process;
+pub use process::{Process, require_program};
 pub use rate::Rate;

@@ -3,43 +3,40 @@
 //! Every program gets its own process group, so that a Ctrl-C on the terminal reaches only the lab's owner, who then
 //! ends the programs in order, and so that ending one also ends its children.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
+use crate::output::Output;
 use crate::{Error, Interrupt};
 
 /// How long a program may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
-
-const STDOUT: &str = "stdout";
-const STDERR: &str = "stderr";
 
 /// A program that runs until it ends by itself, is stopped, or this value is dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     child: Child,
-    output: PathBuf,
+    stdout: Output,
+    stderr: Output,
     interrupt: Interrupt,
 }
 
 impl Process {
-    /// Starts `command` without stdin; what it writes goes to the files `OUTPUT.stdout` and `OUTPUT.stderr`.
-    pub(crate) fn start(mut command: Command, output: PathBuf, interrupt: Interrupt) -> Result<Self, Error> {
+    /// Starts `command` without stdin.
+    pub(crate) fn start(mut command: Command, interrupt: Interrupt) -> Result<Self, Error> {
         let name = name_of(&command);
-        let create = |extension| {
-            let path = output.with_extension(extension);
-            File::create(&path).map_err(|source| Error::File { path, source })
-        };
-        command.process_group(0).stdin(Stdio::null()).stdout(create(STDOUT)?).stderr(create(STDERR)?);
-        let child = command.spawn().map_err(|source| cannot_start(&name, source))?;
-        Ok(Self { name, child, output, interrupt })
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|source| cannot_start(&name, source))?;
+        let stdout = Output::of(child.stdout.take().expect("stdout was asked to be a pipe"));
+        let stderr = Output::of(child.stderr.take().expect("stderr was asked to be a pipe"));
+        Ok(Self { name, child, stdout, stderr, interrupt })
     }
 
     /// The process id.
@@ -49,12 +46,12 @@ impl Process {
 
     /// What the program has written on stdout so far.
     pub fn stdout(&self) -> String {
-        self.written(STDOUT)
+        self.stdout.text()
     }
 
     /// What the program has written on stderr so far.
     pub fn stderr(&self) -> String {
-        self.written(STDERR)
+        self.stderr.text()
     }
 
     /// Waits until a socket of the program's namespace listens for TCP connections on `port`.
@@ -122,7 +119,10 @@ impl Process {
 
     fn reap(&mut self) -> Result<ExitStatus, Error> {
         let _ = kill_process_group(self.pid(), Signal::KILL);
-        self.child.wait().map_err(|source| self.lost(source))
+        let status = self.child.wait().map_err(|source| self.lost(source))?;
+        self.stdout.wait_for_rest();
+        self.stderr.wait_for_rest();
+        Ok(status)
     }
 
     /// The program first, so that it can see to its children, then whatever is left of its group. Not
@@ -138,11 +138,6 @@ impl Process {
             }
         }
         let _ = self.reap();
-    }
-
-    fn written(&self, extension: &str) -> String {
-        let bytes = fs::read(self.output.with_extension(extension)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     fn pid(&self) -> Pid {
@@ -207,19 +202,25 @@ fn name_of(command: &Command) -> String {
 
 fn cannot_start(program: &str, source: io::Error) -> Error {
     if source.kind() == io::ErrorKind::NotFound {
-        return Error::MissingProgram { program: program.into(), package: package_of(program) };
+        return Error::MissingProgram { program: program.into(), package: package_of(program).into() };
     }
     Error::Start { program: program.into(), source }
 }
 
-/// The Debian package of the programs a lab drives.
-pub(crate) fn package_of(program: &str) -> &'static str {
+/// [`Error::MissingProgram`] unless `PATH` leads to this program.
+pub fn require_program(name: &str) -> Result<(), Error> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
+        return Ok(());
+    }
+    Err(Error::MissingProgram { program: name.into(), package: package_of(name).into() })
+}
+
+/// The Debian package of the programs that labs run.
+fn package_of(program: &str) -> &str {
     match program {
-        "ip" | "tc" | "ss" => "iproute2",
-        "tcpdump" => "tcpdump",
-        "nginx" => "nginx-light",
-        "curl" => "curl",
-        _ => "the package that has it",
+        "ip" | "tc" => "iproute2",
+        _ => program,
     }
 }
 

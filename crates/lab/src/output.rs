@@ -1,0 +1,70 @@
+//! What a program writes, kept while it runs.
+//!
+//! Through a pipe, not a file: a program confined by AppArmor, as tcpdump is on many systems, may not inherit files
+//! that its profile does not name, and would be mute.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What is kept; a program that writes more is read on, so that it does not block, and the rest forgotten.
+const MOST: usize = 1 << 20;
+/// How long the rest may take to arrive after the program's end. It does not end at all if a process that outlived
+/// the program holds the other end of the pipe.
+const REST_LIMIT: Duration = Duration::from_secs(1);
+
+/// One output of a program.
+#[derive(Debug)]
+pub(crate) struct Output {
+    written: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Output {
+    /// Reads `pipe` from now on until its other end is closed.
+    pub(crate) fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let kept = written.clone();
+        let reader = thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = MOST - kept.len();
+                kept.extend_from_slice(&buffer[..n.min(room)]);
+            }
+        });
+        Self { written, reader }
+    }
+
+    /// What was written so far.
+    pub(crate) fn text(&self) -> String {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&written).into_owned()
+    }
+
+    /// Waits until all is read that an ended program wrote.
+    pub(crate) fn wait_for_rest(&self) {
+        let end = Instant::now() + REST_LIMIT;
+        while !self.reader.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_was_written_up_to_a_bound() {
+        let output = Output::of(&b"some words"[..]);
+        output.wait_for_rest();
+        assert_eq!(output.text(), "some words");
+
+        let output = Output::of(std::io::repeat(b'x').take(3 * MOST as u64));
+        output.wait_for_rest();
+        assert!(output.reader.is_finished(), "what is too much is read nevertheless");
+        assert_eq!(output.text().len(), MOST);
+    }
+}
