@@ -31,23 +31,23 @@ use report::Report;
 /// The plain run shows the danger, the other the protection.
 const MODES: [Mode; 2] = [Mode::Off, Mode::Xor64];
 
-/// Show what a listener on one path gets of an unmodified program's connection, without and with protection.
+/// Show what a listener on one path gets of an unmodified program's connection, without and with protection
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder for summary.json, report.txt and the captures.
+    /// Folder for summary.json, report.txt and the captures
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
-    /// Print the content of summary.json instead of the table.
+    /// Print the content of summary.json instead of the table
     #[arg(long)]
     json: bool,
-    /// Size of the document, at least 1000000; less is used if this machine has less text.
+    /// Size of the document, at least 1000000; less is used if this machine has less text
     #[arg(long, value_name = "BYTES", default_value_t = 16_000_000,
           value_parser = clap::value_parser!(u64).range(document::SMALLEST..=1_000_000_000))]
     size: u64,
-    /// Rate of the trusted path.
+    /// Rate of the trusted path
     #[arg(long, value_name = "RATE", default_value = "100mbit")]
     rate_eth: Rate,
-    /// Rate of the untrusted path.
+    /// Rate of the untrusted path
     #[arg(long, value_name = "RATE", default_value = "54mbit")]
     rate_wlan: Rate,
 }

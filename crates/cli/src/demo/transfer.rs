@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -52,14 +51,17 @@ pub(super) fn run(
     fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let network = Network::build(rates, interrupt)?;
     let _web_server = network.start_web_server(document)?;
-    let _gateway = network.start_gateway(mode)?;
+    let gateway = network.start_gateway(mode)?;
 
     let capture = |link: &Link| {
         let file = folder.join(format!("{}.pcap", link.name()));
         Ok((link.clone(), Capture::start(&network.client, link.name(), &file)?))
     };
     let captures: Vec<_> = network.links.iter().map(capture).collect::<anyhow::Result<_>>()?;
-    let fetched = network.fetch(mode, document)?;
+    let fetched = network.fetch(mode, document).map_err(|error| match gateway.stderr().trim() {
+        "" => error,
+        said => error.context(format!("the server's gateway said: {said}")),
+    })?;
     let captured = |(link, capture): (Link, Capture)| {
         let capture = capture.stop()?;
         Ok(CapturedPath { name: link.name().into(), role: link.role(), rate: link.rate(), capture })
@@ -150,11 +152,8 @@ impl Network {
 /// What the demo cannot do without, asked before anything is built.
 pub(super) fn check_requirements() -> anyhow::Result<()> {
     Lab::check_permitted()?;
-    for (program, package) in
-        [("ip", "iproute2"), ("tc", "iproute2"), ("tcpdump", "tcpdump"), ("nginx", "nginx"), ("curl", "curl")]
-    {
-        let found = Command::new(program).arg("-V").output();
-        ensure!(found.is_ok(), "the demo needs {program}, which is not here: apt-get install {package}");
+    for program in ["ip", "tc", "tcpdump", "nginx", "curl"] {
+        plait_lab::require_program(program).context("the demo runs real programs")?;
     }
     let mptcp = Path::new("/proc/sys/net/mptcp/enabled");
     ensure!(
