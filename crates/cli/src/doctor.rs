@@ -1,0 +1,101 @@
+//! `plait doctor`: what this host has and lacks for plait, and removing what killed runs left behind.
+
+use anyhow::bail;
+use plait_host::probe::{Feature, features};
+use plait_host::{cgroup, clean_run_folder, pm};
+use serde::Serialize;
+use serde_json::json;
+
+/// Arguments of `plait doctor`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Remove what killed runs left behind, and list it, instead of looking for features
+    #[arg(long)]
+    clean: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Fails if something is missing that protected connections need, or something left behind cannot be removed.
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    if args.clean { clean(args.json) } else { diagnose(args.json) }
+}
+
+fn diagnose(as_json: bool) -> anyhow::Result<()> {
+    let features = features();
+    let missing = features.iter().filter(|feature| feature.essential && !feature.present).count();
+    let system = rustix::system::uname();
+    let kernel = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
+    if as_json {
+        let list: Vec<_> = features.iter().map(feature_as_json).collect();
+        let document = json!({ "kernel": kernel, "ok": missing == 0, "features": list });
+        println!("{}", serde_json::to_string_pretty(&document)?);
+    } else {
+        println!("{kernel}, user {}\n", rustix::process::geteuid().as_raw());
+        features.iter().for_each(print);
+        println!();
+        if missing == 0 {
+            println!("Everything that protected connections need is here.");
+        }
+    }
+    match missing {
+        0 => Ok(()),
+        1 => bail!("one thing that protected connections need is missing: see above"),
+        _ => bail!("{missing} things that protected connections need are missing: see above"),
+    }
+}
+
+fn feature_as_json(feature: &Feature) -> serde_json::Value {
+    json!({
+        "name": feature.name,
+        "present": feature.present,
+        "essential": feature.essential,
+        "detail": feature.detail,
+        "lost_without": feature.lost_without,
+        "how_to_get": feature.how_to_get,
+    })
+}
+
+fn print(feature: &Feature) {
+    let Feature { name, detail, lost_without, how_to_get, .. } = feature;
+    if feature.present {
+        return println!("  present   {name}: {detail}");
+    }
+    let state = if feature.essential { "MISSING " } else { "optional" };
+    println!("  {state}  {name}: {detail}");
+    println!("            lost without it: {lost_without}");
+    println!("            how to get it:   {how_to_get}");
+}
+
+/// Something removed.
+#[derive(Serialize)]
+struct Removed {
+    kind: &'static str,
+    name: String,
+}
+
+fn clean(as_json: bool) -> anyhow::Result<()> {
+    let mut removed = Vec::new();
+    let mut failures = Vec::new();
+    let mut gather = |kind, result: anyhow::Result<Vec<String>>| match result {
+        Ok(names) => removed.extend(names.into_iter().map(|name| Removed { kind, name })),
+        Err(error) => failures.push(format!("{error:#}")),
+    };
+    gather("namespace", plait_lab::remove_leftovers().map_err(Into::into));
+    let paths =
+        |paths: Vec<std::path::PathBuf>| paths.iter().map(|path| path.display().to_string()).collect();
+    gather("cgroup", cgroup::clean_leftovers().map(paths).map_err(Into::into));
+    gather("file", clean_run_folder().map(paths).map_err(Into::into));
+    let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
+    gather("setting", setting.map_err(Into::into));
+
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&json!({ "removed": removed, "failures": failures }))?);
+    } else if removed.is_empty() && failures.is_empty() {
+        println!("nothing was left behind");
+    } else {
+        removed.iter().for_each(|Removed { kind, name }| println!("removed: {kind} {name}"));
+    }
+    if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("\n")) }
+}

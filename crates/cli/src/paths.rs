@@ -1,0 +1,106 @@
+//! `plait paths`: the interfaces paths can leave by, with their addresses, whether they lead out, and their roles.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::Context;
+use plait_gateway::{Role, Roles};
+use plait_host::interfaces::{Interface, interfaces, route_via};
+use serde::Serialize;
+
+use crate::gateway::Paths;
+
+/// Arguments of `plait paths`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    paths: Paths,
+    /// Show which interfaces lead to this address [default: to the Internet, by a default route]
+    #[arg(long, value_name = "ADDRESS")]
+    to: Option<IpAddr>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists every interface but loopback.
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let roles = args.paths.roles()?;
+    let interfaces = interfaces().context("cannot list the interfaces")?;
+    let named = roles.trusted().find(|name| interfaces.iter().all(|interface| interface.name != **name));
+    if let Some(name) = named {
+        anyhow::bail!("expected an interface called {name}, which is to be trusted: there is none");
+    }
+    let destinations = match args.to {
+        Some(address) => vec![address],
+        // The first addresses that are neither this host, nor private, nor reserved.
+        None => vec![Ipv4Addr::new(1, 0, 0, 1).into(), Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 1).into()],
+    };
+    let list: Vec<Path> = interfaces
+        .iter()
+        .filter(|interface| !interface.loopback)
+        .map(|interface| Path::of(interface, &roles, &destinations))
+        .collect::<anyhow::Result<_>>()?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "paths": list }))?);
+    } else if list.is_empty() {
+        println!("this network namespace has no interface but loopback");
+    } else {
+        list.iter().for_each(print);
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Path {
+    interface: String,
+    index: u32,
+    up: bool,
+    running: bool,
+    mtu: u32,
+    role: Option<Role>,
+    addresses: Vec<String>,
+    sources: Vec<IpAddr>,
+}
+
+impl Path {
+    fn of(interface: &Interface, roles: &Roles, destinations: &[IpAddr]) -> anyhow::Result<Path> {
+        let mut sources = Vec::new();
+        for destination in destinations {
+            let found = route_via(*destination, interface.index);
+            sources.extend(found.with_context(|| format!("cannot look up a route to {destination}"))?);
+        }
+        Ok(Path {
+            interface: interface.name.clone(),
+            index: interface.index,
+            up: interface.up,
+            running: interface.running,
+            mtu: interface.mtu,
+            role: roles.of(&interface.name),
+            addresses: interface.addresses.iter().map(|own| format!("{}/{}", own.ip, own.prefix)).collect(),
+            sources,
+        })
+    }
+}
+
+fn print(path: &Path) {
+    let role = match path.role {
+        Some(Role::Trusted) => "trusted",
+        Some(Role::Untrusted) => "untrusted",
+        None => "not used",
+    };
+    let state = match (path.up, path.running) {
+        (false, _) => "down",
+        (true, false) => "no carrier",
+        (true, true) => "up",
+    };
+    println!("{}  {role}, {state}, MTU {}", path.interface, path.mtu);
+    println!("    addresses: {}", joined(&path.addresses));
+    println!("    leads out from: {}", joined(&path.sources));
+}
+
+fn joined(list: &[impl ToString]) -> String {
+    if list.is_empty() {
+        return "none".into();
+    }
+    list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
