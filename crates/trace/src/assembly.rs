@@ -70,9 +70,12 @@ impl Assembly {
                 state.accepted(flow, segment, &signals, time);
             }
         }
-        if let Some(index) = flow.connection {
-            state.keys(index, flow.direction(source), &signals);
-            state.data(index, flow, segment, &signals, path, time);
+        match flow.connection {
+            Some(index) => {
+                state.keys(index, flow.direction(source), &signals);
+                state.data(index, flow, segment, &signals, path, time);
+            }
+            None => state.assembled.unmapped += u64::from(segment.payload_len),
         }
     }
 
@@ -91,50 +94,51 @@ impl State {
     fn open(&mut self, segment: &Segment<'_>, signals: &Signals, time: Timestamp) -> Flow {
         let flags = segment.tcp.flags();
         if flags.contains(Flags::SYN) && !flags.contains(Flags::ACK) {
-            let kind = match (&signals.capable, signals.join) {
-                (Some(_), _) => FlowKind::Initial,
-                (None, Some(Join::Syn { token, .. })) => FlowKind::Join(token),
-                _ => FlowKind::Plain,
-            };
-            let mut flow = Flow::new(segment.source, kind);
-            match (&signals.capable, kind) {
-                (Some(capable), _) => {
-                    self.start(&mut flow, segment.destination, Protocol::Mptcp(capable.version), time);
-                }
-                (None, FlowKind::Plain) => {
-                    self.start(&mut flow, segment.destination, Protocol::Tcp, time);
-                }
-                (None, FlowKind::Join(token)) => {
-                    // One that names no known connection belongs nowhere until it is accepted.
-                    if let Some((index, owner)) = self.tokens.get(&token).copied() {
-                        self.joined(&mut flow, index, owner, segment.destination, time);
-                    }
-                }
-                (None, FlowKind::Initial | FlowKind::MidStream) => {}
+            self.open_by_syn(segment, signals, time)
+        } else {
+            self.open_midway(segment, signals, time)
+        }
+    }
+
+    fn open_by_syn(&mut self, segment: &Segment<'_>, signals: &Signals, time: Timestamp) -> Flow {
+        let (source, destination) = (segment.source, segment.destination);
+        if let (None, Some(Join::Syn { token, .. })) = (&signals.capable, signals.join) {
+            let mut flow = Flow::new(source, FlowKind::Join(token));
+            // One that names no known connection belongs nowhere until it is accepted.
+            if let Some((index, owner)) = self.tokens.get(&token).copied() {
+                self.joined(&mut flow, index, owner, destination, time);
             }
             return flow;
         }
+        let (kind, protocol) = match &signals.capable {
+            Some(capable) => (FlowKind::Initial, Protocol::Mptcp(capable.version)),
+            None => (FlowKind::Plain, Protocol::Tcp),
+        };
+        let mut flow = Flow::new(source, kind);
+        self.start(&mut flow, destination, protocol, time);
+        flow
+    }
+
+    /// A flow whose SYN was not captured.
+    fn open_midway(&mut self, segment: &Segment<'_>, signals: &Signals, time: Timestamp) -> Flow {
+        let syn_ack = segment.tcp.flags().contains(Flags::SYN);
+        let (kind, protocol) = match (&signals.capable, signals.join) {
+            (Some(capable), _) if syn_ack => (FlowKind::Initial, Protocol::Mptcp(capable.version)),
+            (Some(capable), _) => (FlowKind::MidStream, Protocol::Mptcp(capable.version)),
+            (None, Some(_)) => (FlowKind::MidStream, Protocol::Mptcp(Version::V1)),
+            (None, None) if syn_ack => (FlowKind::Plain, Protocol::Tcp),
+            (None, None) => (FlowKind::MidStream, Protocol::Tcp),
+        };
         // A SYN/ACK tells who opened; without it, who is seen first is held to have.
-        let (opener, acceptor) = match flags.contains(Flags::SYN) {
+        let (opener, acceptor) = match syn_ack {
             true => (segment.destination, segment.source),
             false => (segment.source, segment.destination),
         };
-        let mut flow = Flow::new(opener, FlowKind::MidStream);
-        if flags.contains(Flags::SYN) {
-            flow.kind = match (&signals.capable, signals.join) {
-                (Some(_), _) => FlowKind::Initial,
-                (None, Some(_)) => FlowKind::MidStream,
-                (None, None) => FlowKind::Plain,
-            };
-        }
-        let protocol = match &signals.capable {
-            Some(capable) => Protocol::Mptcp(capable.version),
-            None if signals.join.is_some() => Protocol::Mptcp(Version::V1),
-            None => Protocol::Tcp,
-        };
+        let mut flow = Flow::new(opener, kind);
         let index = self.start(&mut flow, acceptor, protocol, time);
-        self.assembled.connections[index].partial = true;
-        self.assembled.connections[index].subflows[0].accepted = true;
+        let connection = &mut self.assembled.connections[index];
+        connection.partial = true;
+        connection.subflows[0].accepted = true;
         flow
     }
 
@@ -258,12 +262,17 @@ impl State {
     ) {
         let connection = &mut self.assembled.connections[index];
         let direction = flow.direction(segment.source);
-        if flow.kind == FlowKind::MidStream && (signals.dss.is_some() || segment.payload_len > 0) {
-            let mptcp = matches!(connection.protocol, Protocol::Mptcp(_)) || signals.dss.is_some();
-            match (mptcp, connection.protocol) {
-                (true, Protocol::Tcp) => connection.protocol = Protocol::Mptcp(Version::V1),
-                (false, _) => flow.kind = FlowKind::Plain,
-                _ => {}
+        // What a reset carries is a remark for people (RFC 9293 3.5.3), not data.
+        let carries = segment.payload_len > 0 && !segment.tcp.flags().contains(Flags::RST);
+        if carries {
+            connection.first_payload[path.index()].get_or_insert(time);
+        }
+        if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp {
+            // The first sign tells; which version it is cannot be known.
+            if signals.dss.is_some() {
+                connection.protocol = Protocol::Mptcp(Version::V1);
+            } else if carries {
+                flow.kind = FlowKind::Plain;
             }
         }
         if let Some(Dss { data_ack: Some(data_ack), .. }) = signals.dss {
@@ -272,47 +281,45 @@ impl State {
                 acknowledged.acknowledged(position, time);
             }
         }
-        let syn = segment.tcp.flags().contains(Flags::SYN);
-        let seq = segment.tcp.seq().advance(u32::from(syn));
-        let stream = connection.stream_mut(direction);
         let kind = flow.kind;
         let half = flow.half(segment.source);
-        if half.isn().is_none() {
-            match (kind, mapping(signals)) {
-                // The first byte seen becomes the first of the stream.
-                (FlowKind::Plain, _) => half.learn_isn(seq.advance(u32::MAX)),
-                // Right unless the packet is a later part of what the mapping covers.
-                (_, Some((Mapping { subflow_seq, .. }, _))) if subflow_seq.0 != 0 => {
-                    half.learn_isn(seq.advance(subflow_seq.0.wrapping_neg()));
+        match place(half, kind, segment, signals) {
+            Some(place) => {
+                map(half, connection.stream_mut(direction), kind, signals, carries);
+                if carries {
+                    self.carry(index, direction, half, place, segment, path);
                 }
-                _ => {}
             }
+            None if carries => self.assembled.unmapped += u64::from(segment.payload_len),
+            None => {}
         }
-        let Some(place) = half.place(seq) else {
-            self.assembled.unmapped += u64::from(segment.payload_len);
-            return;
-        };
-        map(half, stream, kind, signals, segment.payload_len > 0);
-        // What a reset carries is a remark for people (RFC 9293 3.5.3), not data.
-        if segment.payload_len == 0 || segment.tcp.flags().contains(Flags::RST) {
-            return;
-        }
-        connection.first_payload[path.index()].get_or_insert(time);
-        let stream = connection.stream_mut(direction);
+    }
+
+    /// Moves the payload of a segment, which starts at `place` of its half, to where it belongs in the stream.
+    fn carry(
+        &mut self,
+        index: usize,
+        direction: Direction,
+        half: &Half,
+        place: i64,
+        segment: &Segment<'_>,
+        path: PathId,
+    ) {
+        let Assembled { connections, unmapped, payload_dropped } = &mut self.assembled;
+        let stream = connections[index].stream_mut(direction);
+        let captured = segment.payload();
         let (mut at, end) = (place, place + i64::from(segment.payload_len));
         while at < end {
             let (part_end, position) = half.next_part(at, end);
             let length = (part_end - at) as u64;
             match position {
                 Some(position) => {
-                    let payload = segment.payload();
-                    let from = payload.len().min((at - place) as usize);
-                    let to = payload.len().min((part_end - place) as usize);
+                    let from = captured.len().min((at - place) as usize);
+                    let to = captured.len().min((part_end - place) as usize);
                     let range = position..position + length;
-                    let dropped = stream.crossed(path, range, &payload[from..to], &mut self.budget);
-                    self.assembled.payload_dropped += dropped as u64;
+                    *payload_dropped += stream.crossed(path, range, &captured[from..to], &mut self.budget);
                 }
-                None => self.assembled.unmapped += length,
+                None => *unmapped += length,
             }
             at = part_end;
         }
@@ -330,6 +337,24 @@ fn reopens(flow: &Flow, segment: &Segment<'_>) -> bool {
 /// The mapping in a segment, and whether its last number stands for a DATA_FIN.
 fn mapping(signals: &Signals) -> Option<(Mapping, bool)> {
     signals.dss.and_then(|dss| dss.mapping.map(|mapping| (mapping, dss.data_fin)))
+}
+
+/// The place in its half at which a segment's data starts; `None` when nothing tells.
+fn place(half: &mut Half, kind: FlowKind, segment: &Segment<'_>, signals: &Signals) -> Option<i64> {
+    let syn = segment.tcp.flags().contains(Flags::SYN);
+    let seq = segment.tcp.seq().advance(u32::from(syn));
+    if half.isn().is_none() {
+        match (kind, mapping(signals)) {
+            // The first byte seen becomes the first of the stream.
+            (FlowKind::Plain, _) => half.learn_isn(seq.advance(u32::MAX)),
+            // Right unless the segment is a later part of what the mapping covers.
+            (_, Some((Mapping { subflow_seq, .. }, _))) if subflow_seq.0 != 0 => {
+                half.learn_isn(seq.advance(subflow_seq.0.wrapping_neg()));
+            }
+            _ => {}
+        }
+    }
+    half.place(seq)
 }
 
 /// Takes note of what a segment says about where the data of its half belongs.

@@ -12,8 +12,8 @@ pub struct Connection {
     pub protocol: Protocol,
     /// Whether MPTCP was asked for and plain TCP is spoken (RFC 8684 3.7).
     pub fell_back: bool,
-    /// Whether its opening was not captured: which side is the client is then a guess, and streams may start later
-    /// than the connection did.
+    /// Whether its opening was not captured: the version and which side is the client may then be guesses, and streams
+    /// may start later than the connection did.
     pub partial: bool,
     /// The subflows, and the attempts at some, in the order in which they were first seen; at least one.
     pub subflows: Vec<Subflow>,

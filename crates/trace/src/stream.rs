@@ -162,12 +162,12 @@ impl Stream {
         range: Range<u64>,
         captured: &[u8],
         budget: &mut u64,
-    ) -> usize {
+    ) -> u64 {
         let crossing = &mut self.crossings[path.index()];
         self.end = self.end.max(range.end);
         let kept = crossing.payload.write(range.start, captured, budget);
         crossing.exposed.insert(range);
-        captured.len() - kept
+        (captured.len() - kept) as u64
     }
 
     /// The peer has everything before `position`.
