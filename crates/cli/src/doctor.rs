@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use plait_host::probe::{Feature, features};
-use plait_host::{cgroup, clean_run_folder, pm};
+use plait_host::{cgroup, clean_run_folder, pm, run_folder};
 use serde::Serialize;
 use serde_json::json;
 
@@ -32,7 +32,9 @@ fn diagnose(as_json: bool) -> anyhow::Result<()> {
         let document = json!({ "kernel": kernel, "ok": missing == 0, "features": list });
         println!("{}", serde_json::to_string_pretty(&document)?);
     } else {
-        println!("{kernel}, user {}\n", rustix::process::geteuid().as_raw());
+        let user = rustix::process::geteuid();
+        let user = if user.is_root() { "root".into() } else { format!("user {}", user.as_raw()) };
+        println!("{kernel}, as {user}\n");
         features.iter().for_each(print);
         println!();
         if missing == 0 {
@@ -82,13 +84,19 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
         Ok(names) => removed.extend(names.into_iter().map(|name| Removed { kind, name })),
         Err(error) => failures.push(format!("{error:#}")),
     };
-    gather("namespace", plait_lab::remove_leftovers().map_err(Into::into));
     let paths =
         |paths: Vec<std::path::PathBuf>| paths.iter().map(|path| path.display().to_string()).collect();
     gather("cgroup", cgroup::clean_leftovers().map(paths).map_err(Into::into));
-    gather("file", clean_run_folder().map(paths).map_err(Into::into));
-    let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
-    gather("setting", setting.map_err(Into::into));
+    // Everything else is recorded in the run folder.
+    match run_folder() {
+        Err(error) => gather("file", Err(error.into())),
+        Ok(_) => {
+            gather("namespace", plait_lab::remove_leftovers().map_err(Into::into));
+            gather("file", clean_run_folder().map(paths).map_err(Into::into));
+            let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
+            gather("setting", setting.map_err(Into::into));
+        }
+    }
 
     if as_json {
         println!("{}", serde_json::to_string_pretty(&json!({ "removed": removed, "failures": failures }))?);

@@ -32,7 +32,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let destinations = match args.to {
         Some(address) => vec![address],
-        // The first addresses that are neither this host, nor private, nor reserved.
+        // Any address of the Internet tells whether a default route leads there; nothing is sent to it.
         None => vec![Ipv4Addr::new(1, 0, 0, 1).into(), Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 1).into()],
     };
     let list: Vec<Path> = interfaces

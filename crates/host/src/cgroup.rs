@@ -26,18 +26,18 @@ pub enum Error {
         "expected a mounted cgroup2 file system, found none, and cannot mount one: {0}; \
          run as root, or mount it: mount -t cgroup2 none /sys/fs/cgroup/unified"
     )]
-    NoFileSystem(#[source] io::Error),
+    NoFileSystem(io::Error),
     /// The cgroup of this process is not within reach.
-    #[error("cannot open the cgroup {} of this process: {source}", .path.display())]
+    #[error("cannot open the cgroup {} of this process: {reason}", .path.display())]
     Current {
         /// Where it should be, from the root of the hierarchy.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
     /// Making, changing or reading a cgroup failed.
     #[error(
-        "cannot {operation} the cgroup {name}: {source}; it takes root, or a cgroup delegated to this user"
+        "cannot {operation} the cgroup {name}: {reason}; it takes root, or a cgroup delegated to this user"
     )]
     Use {
         /// What was tried.
@@ -45,7 +45,7 @@ pub enum Error {
         /// The cgroup.
         name: String,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -70,7 +70,7 @@ impl Cgroup {
         let parent = open_current(&root)?;
         let name = format!("plait-{}-{role}", std::process::id());
         let failed =
-            |source: Errno| Error::Use { operation: "make", name: name.clone(), source: source.into() };
+            |reason: Errno| Error::Use { operation: "make", name: name.clone(), reason: reason.into() };
         mkdirat(&parent, &name, Mode::from_raw_mode(0o755)).map_err(failed)?;
         let folder = open_folder(&parent, Path::new(&name)).map_err(|error| {
             let _ = unlinkat(&parent, &name, AtFlags::REMOVEDIR);
@@ -97,7 +97,7 @@ impl Cgroup {
     /// # Errors
     /// The kernel's refusal.
     pub fn leave(&self) -> Result<(), Error> {
-        move_process(&self.parent, std::process::id()).map_err(|source| self.error("leave", source))
+        move_process(&self.parent, std::process::id()).map_err(|reason| self.error("leave", reason))
     }
 
     /// Moves a process inside.
@@ -105,7 +105,7 @@ impl Cgroup {
     /// # Errors
     /// `ESRCH` if there is none with this number, or the kernel's refusal.
     pub fn add(&self, pid: u32) -> Result<(), Error> {
-        move_process(&self.folder, pid).map_err(|source| self.error("add a process to", source))
+        move_process(&self.folder, pid).map_err(|reason| self.error("add a process to", reason))
     }
 
     /// The file through which a child enters between fork and exec, by writing `0` to it.
@@ -113,7 +113,7 @@ impl Cgroup {
     /// # Errors
     /// The kernel's refusal.
     pub fn entrance(&self) -> Result<fs::File, Error> {
-        entrance(&self.folder).map(fs::File::from).map_err(|source| self.error("open", source))
+        entrance(&self.folder).map(fs::File::from).map_err(|reason| self.error("open", reason))
     }
 
     /// The numbers of the processes inside.
@@ -121,11 +121,11 @@ impl Cgroup {
     /// # Errors
     /// The kernel's refusal.
     pub fn processes(&self) -> Result<Vec<u32>, Error> {
-        processes(&self.folder).map_err(|source| self.error("read", source))
+        processes(&self.folder).map_err(|reason| self.error("read", reason))
     }
 
-    fn error(&self, operation: &'static str, source: io::Error) -> Error {
-        Error::Use { operation, name: self.name.clone(), source }
+    fn error(&self, operation: &'static str, reason: io::Error) -> Error {
+        Error::Use { operation, name: self.name.clone(), reason }
     }
 }
 
@@ -188,14 +188,14 @@ fn open_if_cgroup2(path: &Path) -> Option<OwnedFd> {
 
 /// The cgroup of this process: the line `0::PATH` of `/proc/self/cgroup`.
 fn open_current(root: &OwnedFd) -> Result<OwnedFd, Error> {
-    let missing = |source| Error::Current { path: "/proc/self/cgroup".into(), source };
+    let missing = |reason| Error::Current { path: "/proc/self/cgroup".into(), reason };
     let table = fs::read_to_string("/proc/self/cgroup").map_err(missing)?;
     let path = table.lines().find_map(|line| line.strip_prefix("0::/")).ok_or_else(|| {
         missing(io::Error::new(io::ErrorKind::NotFound, "expected a line 0::PATH, the kernel has no cgroup2"))
     })?;
     let inside = if path.is_empty() { "." } else { path };
     open_folder(root, Path::new(inside))
-        .map_err(|source| Error::Current { path: Path::new("/").join(path), source: source.into() })
+        .map_err(|reason| Error::Current { path: Path::new("/").join(path), reason: reason.into() })
 }
 
 fn open_folder(parent: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
@@ -226,9 +226,9 @@ fn clean_below(folder: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Res
             match remove(folder, &name) {
                 Ok(()) => removed.push(path.join(&name)),
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
-                Err(source) => {
+                Err(reason) => {
                     let name = path.join(&name).display().to_string();
-                    return Err(Error::Use { operation: "remove", name, source });
+                    return Err(Error::Use { operation: "remove", name, reason });
                 }
             }
         }

@@ -26,10 +26,10 @@ pub enum Error {
         "cannot load the BPF program that lists MPTCP connections: {0}; \
          it takes root, and a kernel of version 5.19 or later with BPF, BTF and MPTCP"
     )]
-    Load(#[source] libbpf_rs::Error),
+    Load(libbpf_rs::Error),
     /// The program failed.
     #[error("cannot read the list of MPTCP connections: {0}")]
-    Read(#[source] io::Error),
+    Read(io::Error),
 }
 
 /// A connection.

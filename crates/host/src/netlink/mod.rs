@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// The netlink socket failed.
     #[error("the netlink socket failed: {0}")]
-    Socket(#[from] io::Error),
+    Socket(io::Error),
     /// The kernel's answer is not what was asked for.
     #[error("expected {expected} from the kernel, got something else")]
     Unexpected {
@@ -44,6 +44,12 @@ impl Error {
             Error::Refused { errno, .. } | Error::Socket(errno) => errno.raw_os_error(),
             Error::Unexpected { .. } => None,
         }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Socket(error)
     }
 }
 

@@ -111,9 +111,9 @@ impl Events {
     /// # Errors
     /// [`Error::Missing`] without MPTCP, [`Error::Refused`] without `CAP_NET_ADMIN`.
     pub fn open() -> Result<Events, Error> {
-        let refused = |source: crate::netlink::Error| Error::Refused {
+        let refused = |reason: crate::netlink::Error| Error::Refused {
             operation: "listen to its events".into(),
-            source,
+            reason,
         };
         let mut socket = Socket::generic().map_err(|error| refused(error.into()))?;
         let family = Family::find(&mut socket, super::FAMILY).map_err(refused)?.ok_or(Error::Missing)?;

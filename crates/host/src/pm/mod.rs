@@ -31,12 +31,12 @@ pub enum Error {
     )]
     Missing,
     /// The kernel refused.
-    #[error("the MPTCP path manager did not {operation}: {source}{}", hint(.source))]
+    #[error("the MPTCP path manager did not {operation}: {reason}{}", hint(.reason))]
     Refused {
         /// What was asked for.
         operation: String,
         /// What the kernel said.
-        source: netlink::Error,
+        reason: netlink::Error,
     },
 }
 
@@ -45,7 +45,7 @@ impl Error {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Error::Missing => None,
-            Error::Refused { source, .. } => source.errno(),
+            Error::Refused { reason, .. } => reason.errno(),
         }
     }
 }
@@ -91,7 +91,7 @@ impl PathManager {
         match open() {
             Ok((socket, Some(family))) => Ok(PathManager { socket: Mutex::new(socket), family: family.id }),
             Ok((_, None)) => Err(Error::Missing),
-            Err(source) => Err(Error::Refused { operation: "open".into(), source }),
+            Err(reason) => Err(Error::Refused { operation: "open".into(), reason }),
         }
     }
 
@@ -126,7 +126,7 @@ impl PathManager {
             found = Endpoint::read(message.attributes(4).inside(ATTR_ADDR));
         })
         .and_then(|()| found.ok_or(netlink::Error::Unexpected { expected: "an endpoint" }))
-        .map_err(|source| Error::Refused { operation: operation(), source })
+        .map_err(|reason| Error::Refused { operation: operation(), reason })
     }
 
     /// All endpoints.
@@ -140,7 +140,7 @@ impl PathManager {
                 |flags| Request::generic(self.family, CMD_GET_ADDR, VERSION, flags),
                 |message| Endpoint::read(message.attributes(4).inside(ATTR_ADDR)),
             )
-            .map_err(|source| Error::Refused { operation: "list its endpoints".into(), source })
+            .map_err(|reason| Error::Refused { operation: "list its endpoints".into(), reason })
     }
 
     /// Removes all endpoints.
@@ -165,7 +165,7 @@ impl PathManager {
             }
         })
         .and_then(|()| limits.ok_or(netlink::Error::Unexpected { expected: "two limits" }))
-        .map_err(|source| Error::Refused { operation: "give its limits".into(), source })
+        .map_err(|reason| Error::Refused { operation: "give its limits".into(), reason })
     }
 
     /// Sets the limits.
@@ -282,7 +282,7 @@ impl PathManager {
     }
 
     fn ask(&self, request: Request, operation: impl FnOnce() -> String) -> Result<(), Error> {
-        self.exchange(request, |_| ()).map_err(|source| Error::Refused { operation: operation(), source })
+        self.exchange(request, |_| ()).map_err(|reason| Error::Refused { operation: operation(), reason })
     }
 
     fn exchange(

@@ -29,26 +29,26 @@ pub enum UserSpaceError {
     )]
     Missing,
     /// The setting cannot be changed.
-    #[error("cannot set {path} to '{value}': {source}; it takes root and a writable /proc/sys")]
+    #[error("cannot set {path} to '{value}': {reason}; it takes root and a writable /proc/sys")]
     Setting {
         /// The setting.
         path: &'static str,
         /// The value meant for it.
         value: String,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The file that guards the change cannot be used.
-    #[error("cannot record the change of the MPTCP path manager in {}: {source}", .path.display())]
+    #[error("cannot record the change of the MPTCP path manager in {}: {reason}", .path.display())]
     Record {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
     /// No socket could be made.
     #[error("cannot make an MPTCP socket: {0}")]
-    Socket(#[source] io::Error),
+    Socket(io::Error),
 }
 
 /// Makes `count` unconnected MPTCP sockets whose subflows are made by [`PathManager`](super::PathManager) alone.
@@ -102,15 +102,15 @@ impl Setting {
     fn value(&self) -> Result<String, UserSpaceError> {
         fs::read_to_string(self.path)
             .map(|value| value.trim().to_owned())
-            .map_err(|source| self.error(self.user_space, source))
+            .map_err(|reason| self.error(self.user_space, reason))
     }
 
     fn set(&self, value: &str) -> Result<(), UserSpaceError> {
-        fs::write(self.path, value).map_err(|source| self.error(value, source))
+        fs::write(self.path, value).map_err(|reason| self.error(value, reason))
     }
 
-    fn error(&self, value: &str, source: io::Error) -> UserSpaceError {
-        UserSpaceError::Setting { path: self.path, value: value.into(), source }
+    fn error(&self, value: &str, reason: io::Error) -> UserSpaceError {
+        UserSpaceError::Setting { path: self.path, value: value.into(), reason }
     }
 }
 
@@ -154,7 +154,7 @@ struct Record {
 impl Record {
     fn lock() -> Result<Record, UserSpaceError> {
         let path = run_folder()
-            .map_err(|source| UserSpaceError::Record { path: "/run/plait".into(), source })?
+            .map_err(|reason| UserSpaceError::Record { path: "/run/plait".into(), reason })?
             .join("path-manager");
         let lock = || {
             let mut options = File::options();
@@ -164,7 +164,7 @@ impl Record {
         };
         match lock() {
             Ok(file) => Ok(Record { path, file }),
-            Err(source) => Err(UserSpaceError::Record { path, source }),
+            Err(reason) => Err(UserSpaceError::Record { path, reason }),
         }
     }
 
@@ -175,14 +175,14 @@ impl Record {
             let line = format!("{device} {inode} {} {before}\n", setting.path);
             self.file.write_all(line.as_bytes())
         };
-        write().map_err(|source| UserSpaceError::Record { path: self.path.clone(), source })
+        write().map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })
     }
 
     fn clear(&mut self) -> Result<(), UserSpaceError> {
         self.file
             .set_len(0)
             .and_then(|()| self.file.rewind())
-            .map_err(|source| UserSpaceError::Record { path: self.path.clone(), source })
+            .map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })
     }
 
     /// Does what the record of a killed process asks for.
@@ -190,7 +190,7 @@ impl Record {
         let mut text = String::new();
         self.file
             .read_to_string(&mut text)
-            .map_err(|source| UserSpaceError::Record { path: self.path.clone(), source })?;
+            .map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })?;
         if text.is_empty() {
             return Ok(None);
         }
@@ -207,7 +207,7 @@ impl Record {
                 setting.set(before)?;
                 Ok(Some(format!("{} set back to '{before}'", setting.path)))
             });
-            done = restored.map_err(|source| setting.error(before, source))??;
+            done = restored.map_err(|reason| setting.error(before, reason))??;
         }
         self.clear()?;
         Ok(done)

@@ -196,7 +196,9 @@ fn tool(name: &str, argument: &str) -> Finding {
         command(name).arg(argument).output().map_err(|error| format!("cannot run {name}: {error}"))?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    let first = text.lines().next().unwrap_or_default().trim().to_owned();
+    let line = text.lines().next().unwrap_or_default();
+    // What some say in addition, about libraries and builds, is in brackets.
+    let first = line.split(" (").next().unwrap_or_default().trim().to_owned();
     if output.status.success() { Ok(first) } else { Err(format!("{name} {argument} failed: {first}")) }
 }
 
