@@ -1,8 +1,8 @@
 //! A netlink socket (`netlink(7)`): requests answered by the kernel, and its multicast messages.
 //!
-//! Generic netlink carries the MPTCP path manager, the routing family carries links, addresses and routes; the few
-//! messages plait needs are built and read by [`message`], as no library covers the path manager's commands and
-//! events. A socket belongs to the network namespace of the thread that opens it, for good.
+//! Generic netlink carries the MPTCP path manager, the routing family carries links, addresses and routes. The few
+//! messages plait needs are built and read here, as no library covers the path manager's commands and events. A
+//! socket belongs to the network namespace of the thread that opens it, for good.
 
 pub(crate) mod message;
 
