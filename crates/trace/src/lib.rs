@@ -6,6 +6,29 @@
 //! then a [`Stream`] that tells, path by path, what was [exposed](Stream::exposure) and what the listener's
 //! [`Payload`] holds. [`readable`] compares that payload with a document.
 //!
+//! ```no_run
+//! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, Role, readable};
+//! use plait_wire::capture::PcapReader;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut captures = Vec::new();
+//! for (name, role) in [("eth", Role::Trusted), ("wlan", Role::Untrusted)] {
+//!     let reader = PcapReader::new(std::fs::File::open(format!("{name}.pcap"))?)?;
+//!     captures.push(Capture { path: Path { name: name.into(), role }, reader });
+//! }
+//! let found = Connections::read(captures, ReadOptions::default())?;
+//! let document = std::fs::read("document")?;
+//! for connection in &found.connections {
+//!     let stream = connection.stream(Direction::ServerToClient);
+//!     for (path, Path { name, .. }) in found.paths() {
+//!         let readable = readable(&document, stream.payload(path)).fraction();
+//!         println!("{name}: {:?}, readable {readable}", stream.exposure(path));
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Nothing here opens a socket, and no capture, however damaged, makes it panic. Memory holds the connections and
 //! at most [`ReadOptions::payload_limit`] bytes of payload.
 

@@ -197,3 +197,42 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The start of a stream whose low half is about to wrap, and half numbers of what comes later.
+    const ORIGIN: DataSeq = DataSeq(0x7_ffff_ff00);
+
+    fn low(offset: u64) -> SeqField {
+        SeqField::Low32(ORIGIN.advance(offset).0 as u32)
+    }
+
+    #[test]
+    fn half_numbers_follow_a_stream_beyond_their_range() {
+        let mut stream = Stream::new(1);
+        stream.learn_origin(ORIGIN);
+        let origin = stream.origin_position().expect("it was learnt");
+        for step in 0..10 {
+            let offset = step * 0x6000_0000;
+            assert_eq!(stream.position(low(offset)), Some(origin + offset));
+        }
+    }
+
+    #[test]
+    fn an_origin_learnt_late_settles_half_numbers() {
+        let mut stream = Stream::new(1);
+        let position = stream.position(low(5000)).expect("a first number is a position");
+        stream.learn_origin(ORIGIN);
+        assert_eq!(stream.origin_position(), Some(position - 5000));
+        assert_eq!(stream.position(SeqField::Full(ORIGIN.advance(6000))), Some(position + 1000));
+    }
+
+    #[test]
+    fn numbers_out_of_reach_are_refused() {
+        let mut stream = Stream::new(1);
+        stream.learn_origin(ORIGIN);
+        assert_eq!(stream.position(SeqField::Full(ORIGIN.advance(1 << 62))), None);
+    }
+}

@@ -1,15 +1,14 @@
 //! The seeds of the fuzz targets `options` and `segment`: as generated here, and all inputs pass the targets' checks.
 
-mod forms;
-#[path = "../../../fuzz/checks/options.rs"]
+#[path = "../../../../fuzz/checks/options.rs"]
 mod options;
-#[path = "../../../fuzz/checks/segment.rs"]
+#[path = "../../../../fuzz/checks/segment.rs"]
 mod segment;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use forms::{frame, mptcp_options};
+use crate::forms::{frame, mptcp_options};
 use plait_wire::LinkType;
 use plait_wire::mptcp::MptcpOption;
 use plait_wire::tcp::TcpOption;
@@ -79,7 +78,7 @@ fn option_seeds() {
         seed("options", name, &bytes);
         start = end;
     }
-    let others: Vec<u8> = forms::options()
+    let others: Vec<u8> = crate::forms::options()
         .into_iter()
         .filter(|option| !matches!(option, TcpOption::Mptcp(_)))
         .flat_map(option_bytes)

@@ -1,15 +1,13 @@
 //! Every option, field by field, as Wireshark's independent dissector reads it: over generated captures with each
 //! form, and over the captures in the folder that `PLAIT_CAPTURES` names.
 
-mod forms;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forms::{frame, options};
+use crate::forms::{frame, options};
 use plait_wire::capture::{CaptureError, PcapHeader, PcapReader, PcapWriter, Timestamp};
 use plait_wire::mptcp::{
     AddAddressForm, CapableFlags, CapableKeys, Join, Key, MptcpOption, ResetFlags, SeqField, Version,
