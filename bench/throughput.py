@@ -79,18 +79,26 @@ def start_nginx(pair, documents):
 
 def summary(rates):
     def of(values):
-        return {"mean": statistics.mean(values), "stddev": statistics.stdev(values) if len(values) > 1 else 0.0}
+        return {
+            "mean": statistics.mean(values),
+            "stddev": statistics.stdev(values) if len(values) > 1 else 0.0,
+        }
 
     ratio = lambda a, b: statistics.median(x / y for x, y in zip(rates[a], rates[b]))  # noqa: E731
     return {
         "mbps": {way: of(values) for way, values in rates.items()},
-        "ratio": {"xor64/off": ratio("xor64", "off"), "xor64/direct": ratio("xor64", "direct"),
-                  "off/direct": ratio("off", "direct")},  # fmt: skip
+        "ratio": {
+            "xor64/off": ratio("xor64", "off"),
+            "xor64/direct": ratio("xor64", "direct"),
+            "off/direct": ratio("off", "direct"),
+        },  # fmt: skip
     }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -105,7 +113,9 @@ def main():
         results[name] = summary(measure(rate, megabytes, arguments.rounds, progress))
     progress("")
     if arguments.json:
-        print(json.dumps({"kernel": os.uname().release, "rounds": arguments.rounds, "links": results}, indent=2))
+        print(
+            json.dumps({"kernel": os.uname().release, "rounds": arguments.rounds, "links": results}, indent=2)
+        )
         return
     for name, result in results.items():
         print(f"\n{name}, {arguments.rounds} rounds, kernel {os.uname().release}")

@@ -28,12 +28,25 @@ def random_file(folder, size, name="random.bin"):
     return file
 
 
-def echo_server(host, port):
-    """Answers with what it gets; returns a list that is true once somebody connected."""
-    listener = host.socket()
+def listen(host, port=9000, address="127.0.0.1", protocol=socket.IPPROTO_TCP):
+    """A listening socket on a host."""
+    listener = host.socket(protocol=protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    listener.bind((address, port))
     listener.listen()
+    return listener
+
+
+def accept(listener):
+    """The next connection; it waits at most 10 s for anything."""
+    connection, _ = listener.accept()
+    connection.settimeout(10)
+    return connection
+
+
+def echo_server(host, port=9000):
+    """Answers with what it gets; returns a list that is true once somebody connected."""
+    listener = listen(host, port)
     accepted = []
 
     def answer():
@@ -57,10 +70,7 @@ def echo(connection):
 
 def plain_server(pair, port, answer, protocol=262):
     """Sends the answer to whoever connects and asks."""
-    listener = pair.server.socket(protocol=protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((pair.ETH, port))
-    listener.listen()
+    listener = listen(pair.server, port, pair.ETH, protocol)
 
     def serve():
         while True:

@@ -6,7 +6,6 @@ import time
 from hosts import PLAIT, wait_for
 from streams import REQUIRE, connect_by_socks, random_file, resident_bytes
 
-
 # One Python process opens all connections before it asks for anything, and asks on all before it reads from any.
 CONCURRENT_FETCHES = r"""
 exec python3 -c '
@@ -40,7 +39,18 @@ def test_a_thousand_connections_at_once(pair, documents):
     hold = pair.folder / "bodies"
     hold.mkdir()
     program = pair.client.start(
-        PLAIT, "run", *REQUIRE, "--", "sh", "-c", CONCURRENT_FETCHES, "sh", pair.ETH, document.name, hold, log="run.log"
+        PLAIT,
+        "run",
+        *REQUIRE,
+        "--",
+        "sh",
+        "-c",
+        CONCURRENT_FETCHES,
+        "sh",
+        pair.ETH,
+        document.name,
+        hold,
+        log="run.log",
     )
     peak = {"serve": 0, "run": 0}
     while program.poll() is None:

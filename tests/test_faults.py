@@ -6,18 +6,26 @@ import threading
 import pytest
 
 from hosts import PLAIT, tool, wait_for
-from streams import REQUIRE, connect_by_socks, echo_server, fetch, random_file, receive_exactly, send_until_error
+from streams import (
+    REQUIRE,
+    accept,
+    connect_by_socks,
+    echo_server,
+    fetch,
+    listen,
+    random_file,
+    receive_exactly,
+    send_until_error,
+)
 
 
 @pytest.mark.parametrize("killed", ["serve", "proxy"])
 def test_a_killed_gateway_is_a_reset_never_a_short_success(make_pair, killed):
     pair = make_pair(rate="50mbit")
-    listener = pair.server.socket()
-    listener.bind(("127.0.0.1", 9000))
-    listener.listen()
+    listener = listen(pair.server)
     gateways = {"serve": pair.serve("--require", to="127.0.0.1:9000"), "proxy": pair.proxy(*REQUIRE)}
     client = connect_by_socks(pair, pair.ETH, 8443)
-    service, _ = listener.accept()
+    service = accept(listener)
     client.sendall(b"go")
     assert receive_exactly(service, 2) == b"go"
     threading.Thread(target=send_until_error, args=(service,), daemon=True).start()
@@ -48,7 +56,7 @@ def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, document
 
 def test_a_lost_subflow_is_made_again(make_pair, documents):
     pair = make_pair(rate="50mbit")
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     client = connect_by_socks(pair, pair.ETH, 8443)
@@ -73,7 +81,7 @@ def test_a_port_in_use_is_one_sentence(pair):
 
 
 def test_sigterm_drains_and_then_resets(pair):
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     serve = pair.serve("--require", "--drain", "1", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     client = connect_by_socks(pair, pair.ETH, 8443)

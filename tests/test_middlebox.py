@@ -42,7 +42,7 @@ def counts(pair):
 
 @pytest.fixture
 def preferring(pair):
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve(to="127.0.0.1:9000")
     pair.proxy("--trusted", "eth")
     return pair
@@ -79,7 +79,7 @@ def test_a_confirmation_that_never_arrives_is_a_reset(preferring):
 @pytest.mark.parametrize("option", [PLAIT_OPTION, MPTCP_OPTION])
 @pytest.mark.parametrize("who, flags", [("client", "syn"), ("server", "syn|ack")])
 def test_require_refuses_whatever_was_stripped(pair, option, who, flags):
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     strip(getattr(pair, who), option, flags)

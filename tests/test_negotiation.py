@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from streams import REQUIRE, connect_by_socks, plain_server, receive_exactly
+from streams import REQUIRE, accept, connect_by_socks, listen, plain_server, receive_exactly
 
 
 def test_a_peer_without_plait_is_carried_plain_under_prefer_and_said_once(pair, text):
@@ -49,15 +49,13 @@ def test_a_client_without_plait_is_served_plain_under_prefer_and_reset_under_req
 
 def test_a_peer_that_negotiates_and_says_nothing_holds_nobody_up(pair):
     """Silence is legal in TCP: the connection stays, others are served, and it ends with the service."""
-    listener = pair.server.socket()
-    listener.bind(("127.0.0.1", 9000))
-    listener.listen()
+    listener = listen(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     silent = connect_by_socks(pair, pair.ETH, 8443)
-    silent_service, _ = listener.accept()
+    silent_service = accept(listener)
     talker = connect_by_socks(pair, pair.ETH, 8443)
-    service, _ = listener.accept()
+    service = accept(listener)
     talker.sendall(b"hello")
     assert receive_exactly(service, 5) == b"hello"
     silent_service.close()

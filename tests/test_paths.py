@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from hosts import Pair, tool, wait_for
-from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
+from streams import REQUIRE, accept, connect_by_socks, echo_server, listen, receive_exactly
 
 SOL_MPTCP, MPTCP_INFO, IPPROTO_MPTCP = 284, 1, 262
 
@@ -21,12 +21,10 @@ def test_other_programs_keep_the_kernels_path_manager(pair):
     """While a gateway runs, an ordinary MPTCP program's subflows are made by the kernel as configured."""
     tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", "10.77.2.1", "dev", "wlan", "subflow")
     pair.proxy("--trusted", "eth")
-    listener = pair.server.socket(protocol=IPPROTO_MPTCP)
-    listener.bind((pair.ETH, 7000))
-    listener.listen()
+    listener = listen(pair.server, 7000, pair.ETH, IPPROTO_MPTCP)
     client = pair.client.socket(protocol=IPPROTO_MPTCP)
     client.connect((pair.ETH, 7000))
-    accepted, _ = listener.accept()
+    accepted = accept(listener)
     client.sendall(b"hello")
     assert receive_exactly(accepted, 5) == b"hello"
     accepted.sendall(b"hello")
@@ -42,7 +40,7 @@ def subflows(pair: Pair, command="proxy") -> list[dict]:
 @pytest.fixture
 def talking(pair):
     """A pair with one protected connection that has said hello."""
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     client = connect_by_socks(pair, pair.ETH, 8443)
@@ -67,7 +65,7 @@ def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
 def test_an_interface_without_a_role_is_not_used(pair, tmp_path):
     configuration = tmp_path / "plait.toml"
     configuration.write_text('[paths]\neth = "trusted"\nother0 = "untrusted"\n')
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy("--require", "--config", configuration)
     client = connect_by_socks(pair, pair.ETH, 8443)
@@ -80,7 +78,7 @@ def test_an_interface_without_a_role_is_not_used(pair, tmp_path):
 
 
 def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve(to="127.0.0.1:9000")
     pair.proxy("--trusted", "eth")
     tool("ip", "-n", pair.client.name, "link", "set", "eth", "down")
@@ -90,7 +88,7 @@ def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
 
 def test_a_peer_that_joins_before_its_first_flight_is_reset(pair):
     """A client that negotiates, but leaves its subflows to the kernel, breaks the rule and is told so."""
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     proxy = pair.proxy(*REQUIRE)
     script = f"""

@@ -33,7 +33,7 @@ def test_curl_over_http_connect(proxied, text, url):
 
 def test_names_are_resolved_by_the_proxy(pair):
     """The client sends a name; localhost is one that needs no network."""
-    echo_server(pair.client, 9000)
+    echo_server(pair.client)
     pair.proxy("--trusted", "eth")
     client = pair.client.socket()
     client.settimeout(10)
@@ -87,7 +87,17 @@ def exchange(pair, request):
         (b"CONNECT 10.77.1.2:1 HTTP/1.1\r\n\r\n", b"HTTP/1.1 502"),
         (b"\x05\x01\x00\x05\x01\x00\x01" + socket.inet_aton("10.77.1.2") + b"\x00\x01", b"\x05\x00\x05\x05"),
     ],
-    ids=["get", "no-port", "tls", "long-head", "no-method", "bind", "bad-address-type", "refused", "refused-socks"],
+    ids=[
+        "get",
+        "no-port",
+        "tls",
+        "long-head",
+        "no-method",
+        "bind",
+        "bad-address-type",
+        "refused",
+        "refused-socks",
+    ],
 )
 def test_each_bad_request_gets_its_protocols_error(pair, request_, expected):
     pair.proxy("--trusted", "eth")
@@ -96,7 +106,7 @@ def test_each_bad_request_gets_its_protocols_error(pair, request_, expected):
 
 def test_bytes_sent_with_the_request_are_not_lost(pair):
     """A client may send the first bytes of its stream before it has read the answer."""
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     client = pair.client.socket()
@@ -104,7 +114,9 @@ def test_bytes_sent_with_the_request_are_not_lost(pair):
     client.connect(("127.0.0.1", 1080))
     authorization = base64.b64encode(b"any:body")
     client.sendall(
-        b"CONNECT 10.77.1.2:8443 HTTP/1.1\r\nProxy-Authorization: Basic " + authorization + b"\r\n\r\nearly bytes"
+        b"CONNECT 10.77.1.2:8443 HTTP/1.1\r\nProxy-Authorization: Basic "
+        + authorization
+        + b"\r\n\r\nearly bytes"
     )
     head = b""
     while not head.endswith(b"\r\n\r\n"):

@@ -44,7 +44,7 @@ def test_a_static_binary_is_led_and_sees_its_true_peer(pair, tmp_path):
     source, binary = tmp_path / "client.c", tmp_path / "client"
     source.write_text(STATIC_CLIENT)
     subprocess.run(["cc", "-static", "-o", binary, source], check=True)
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     done = pair.run(binary, pair.ETH, options=REQUIRE)
     assert done.returncode == 0, done.stderr.decode()
@@ -63,7 +63,7 @@ def test_children_are_led_too(pair, text):
 
 @pytest.mark.parametrize("peer", ["10.77.1.2", "fd77:1::2"])
 def test_python_sees_its_true_peer(pair, peer):
-    echo_server(pair.server, 9000)
+    echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     program = f"import socket; s = socket.create_connection(('{peer}', 8443)); print(s.getpeername()[:2])"
     done = pair.run("python3", "-c", program, options=REQUIRE)
@@ -80,7 +80,12 @@ def test_a_program_that_speaks_mptcp_itself_is_led_too(pair, text):
 
 @pytest.mark.parametrize(
     "command, status",
-    [(["true"], 0), (["sh", "-c", "exit 42"], 42), (["sh", "-c", "kill -TERM $$"], 143), (["/nonexistent/program"], 127)],
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 42"], 42),
+        (["sh", "-c", "kill -TERM $$"], 143),
+        (["/nonexistent/program"], 127),
+    ],
     ids=["0", "42", "signal", "missing"],
 )
 def test_the_exit_status_is_the_programs(pair, command, status):
@@ -103,8 +108,10 @@ def test_signals_are_passed_on(pair, tmp_path):
 
 
 def test_loopback_is_left_alone(pair):
-    echo_server(pair.client, 9000)
-    program = "import socket; s = socket.create_connection(('127.0.0.1', 9000)); s.send(b'x'); print(s.recv(1))"
+    echo_server(pair.client)
+    program = (
+        "import socket; s = socket.create_connection(('127.0.0.1', 9000)); s.send(b'x'); print(s.recv(1))"
+    )
     done = pair.run("python3", "-c", program, options=REQUIRE)
     assert done.stdout == b"b'x'\n", done.stderr.decode()
 

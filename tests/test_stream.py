@@ -6,19 +6,16 @@ import socket
 
 import pytest
 
-from streams import REQUIRE, connect_by_socks, receive_exactly, reset
+from streams import REQUIRE, accept, connect_by_socks, listen, receive_exactly, reset
 
 
 def test_half_close_works_both_ways(pair):
-    listener = pair.server.socket()
-    listener.bind(("127.0.0.1", 9000))
-    listener.listen()
+    listener = listen(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     # The client ends first, and still gets an answer.
     client = connect_by_socks(pair, pair.ETH, 8443)
-    service, _ = listener.accept()
-    service.settimeout(10)
+    service = accept(listener)
     client.sendall(b"question")
     client.shutdown(socket.SHUT_WR)
     assert receive_exactly(service, 8) == b"question"
@@ -29,8 +26,7 @@ def test_half_close_works_both_ways(pair):
     assert client.recv(1) == b""
     # The service ends first, and still gets the rest.
     client = connect_by_socks(pair, pair.ETH, 8443)
-    service, _ = listener.accept()
-    service.settimeout(10)
+    service = accept(listener)
     service.sendall(b"greeting")
     service.shutdown(socket.SHUT_WR)
     assert receive_exactly(client, 8) == b"greeting"
@@ -43,14 +39,11 @@ def test_half_close_works_both_ways(pair):
 
 @pytest.mark.parametrize("who", ["client", "service"])
 def test_a_reset_is_passed_on_as_a_reset(pair, who):
-    listener = pair.server.socket()
-    listener.bind(("127.0.0.1", 9000))
-    listener.listen()
+    listener = listen(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)
     client = connect_by_socks(pair, pair.ETH, 8443)
-    service, _ = listener.accept()
-    service.settimeout(10)
+    service = accept(listener)
     client.sendall(b"hello")
     assert receive_exactly(service, 5) == b"hello"
     one, other = (client, service) if who == "client" else (service, client)

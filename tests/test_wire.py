@@ -30,7 +30,7 @@ def test_off_is_readable_on_the_wire(pair, text):
 def test_the_wire_is_xor64_seeded_by_the_hmac_of_the_keys(pair):
     """An independent decoder, given the keys from the captured handshake, reads the stream."""
     message = b"not every, not any: " + bytes(range(256)) * 4
-    received = echo_server(pair.server, 9000)
+    received = echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     with pair.capture("eth") as eth:
         pair.proxy(*REQUIRE)
@@ -40,8 +40,12 @@ def test_the_wire_is_xor64_seeded_by_the_hmac_of_the_keys(pair):
         client.close()
     assert received
     keys = eth.fields("tcp.options.mptcp.sendkey", "tcp.srcport", where="tcp.options.mptcp.sendkey")
-    server_key = next(bytes.fromhex(key[2:].zfill(16)) for key, port in map(first_key, keys) if port == "8443")
-    client_key = next(bytes.fromhex(key[2:].zfill(16)) for key, port in map(first_key, keys) if port != "8443")
+    server_key = next(
+        bytes.fromhex(key[2:].zfill(16)) for key, port in map(first_key, keys) if port == "8443"
+    )
+    client_key = next(
+        bytes.fromhex(key[2:].zfill(16)) for key, port in map(first_key, keys) if port != "8443"
+    )
     for sender, receiver, where in (
         (client_key, server_key, "tcp.dstport == 8443"),
         (server_key, client_key, "tcp.srcport == 8443"),

@@ -47,7 +47,7 @@ pub(crate) struct Paths {
     /// Interface of the trusted path, where every connection begins
     #[arg(long, value_name = "IFACE")]
     trusted: Vec<String>,
-    /// Interface of an untrusted path [default: every other one that leads to the destination]
+    /// Interface of an untrusted path [default: all others]
     #[arg(long, value_name = "IFACE")]
     untrusted: Vec<String>,
     /// File with the roles of interfaces in its table [paths]
@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
 /// Arguments of `plait serve`.
 #[derive(clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Address and port to accept connections on
+    /// Address and port to accept connections on; with [::] further subflows arrive at every address of this host
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// The service that connections are carried to

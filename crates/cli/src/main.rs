@@ -5,7 +5,9 @@
 mod bench;
 mod codec;
 mod demo;
+mod doctor;
 mod gateway;
+mod paths;
 mod status;
 
 use std::io::IsTerminal;
@@ -35,8 +37,12 @@ enum Command {
     Serve(gateway::ServeArgs),
     /// SOCKS5 and HTTP CONNECT entry for programs that speak to a proxy
     Proxy(gateway::ProxyArgs),
+    /// This host's interfaces, addresses and roles
+    Paths(paths::Args),
     /// Running gateways and their connections
     Status(status::Args),
+    /// What this host has and lacks for plait, and how to get it
+    Doctor(doctor::Args),
     /// The transforms as filters from stdin to stdout
     #[command(subcommand)]
     Codec(codec::Args),
@@ -53,7 +59,9 @@ fn main() -> ExitCode {
         Command::Run(args) => return ended(gateway::run(args)),
         Command::Serve(args) => gateway::serve(args),
         Command::Proxy(args) => gateway::proxy(args),
+        Command::Paths(args) => paths::run(args),
         Command::Status(args) => status::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Codec(args) => codec::run(args),
         Command::Bench(args) => bench::run(args),
     };
@@ -75,7 +83,8 @@ fn log_to_stderr(verbose: u8) {
         _ => "info,plait_gateway=debug,plait_host=debug,plait_lab=debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel};
 
 use crate::bindings::{
     plait_client, plait_destination, plait_negotiate_settings, plait_redirect_settings, plait_verdict,
@@ -30,10 +30,10 @@ plain_numbers!(
 
 /// A BPF object could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
-#[error("BPF: cannot {action}: {source} ({hint})")]
+#[error("BPF: cannot {action}: {reason} ({hint})")]
 pub struct BpfError {
     action: String,
-    source: libbpf_rs::Error,
+    reason: libbpf_rs::Error,
     hint: &'static str,
 }
 
@@ -41,7 +41,7 @@ const HINT: &str = "needs root or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a 
                     `plait doctor` says what is missing";
 
 fn failed(action: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> BpfError {
-    move |source| BpfError { action: action.into(), source, hint: HINT }
+    move |reason| BpfError { action: action.into(), reason, hint: HINT }
 }
 
 /// A loaded BPF object with its programs attached for as long as it lives.
@@ -53,6 +53,8 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Loads an object whose map `settings` gets the given value before anything can run.
     pub(crate) fn load(name: &str, bytes: &[u8], settings: &impl Pod) -> Result<Loaded, BpfError> {
+        // A refused program's verifier log is long, and of use only to who looks for it.
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
         let object = ObjectBuilder::default()
             .name(name)
             .and_then(|builder| builder.open_memory(bytes))

@@ -1,7 +1,6 @@
 //! What a running gateway tells of itself: one JSON document to whoever connects to its socket in the run folder.
 //!
-//! The socket is `gateway-PID.sock`; only its owner can open the folder. A socket left by a killed gateway is removed by
-//! the next one that starts.
+//! The socket is `gateway-PID.sock`; only its owner can open the folder.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -46,15 +45,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Opens this process's socket, and removes what dead ones left.
+    /// Opens this process's socket.
     pub(crate) fn open() -> io::Result<Control> {
-        let folder = plait_host::run_folder()?;
-        for (pid, path) in sockets(&folder)? {
-            if pid == process::id() || !fs::exists(format!("/proc/{pid}"))? {
-                fs::remove_file(path)?;
-            }
-        }
-        let path = folder.join(format!("gateway-{}.sock", process::id()));
+        let path = plait_host::run_folder()?.join(format!("gateway-{}.sock", process::id()));
+        // One of a dead process that had the same number.
+        let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         Ok(Control { path, listener })
     }

@@ -16,12 +16,12 @@ pub struct Credentials {
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// It could not be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}: {reason}")]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// Its first line is something else.
     #[error("{0}: expected one line 'user:password'")]
@@ -35,7 +35,7 @@ impl Credentials {
     /// Reads a file whose first line is `user:password`; a file, so that they are on no command line.
     pub fn from_file(path: &Path) -> Result<Credentials, CredentialsError> {
         let text = fs::read_to_string(path)
-            .map_err(|source| CredentialsError::Read { path: path.to_owned(), source })?;
+            .map_err(|reason| CredentialsError::Read { path: path.to_owned(), reason })?;
         let text = Zeroizing::new(text);
         match text.lines().next().and_then(|line| line.split_once(':')) {
             Some((user, password)) if !user.is_empty() => Credentials::new(user, password),

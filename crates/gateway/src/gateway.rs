@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plait_host::cgroup::{self, Cgroup};
+use plait_host::pm;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
@@ -48,20 +49,20 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// This host cannot give the protection that was asked for.
-    #[error("this host cannot protect with mode '{mode}': {source}")]
+    #[error("this host cannot protect with mode '{mode}': {reason}")]
     Protection {
         /// The mode.
         mode: Mode,
         /// What is missing.
-        source: ProtectionError,
+        reason: ProtectionError,
     },
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", hint(source))]
+    #[error("cannot listen on {address}: {reason}{}", hint(reason))]
     Listen {
         /// The address.
         address: SocketAddr,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -136,15 +137,16 @@ impl Gateway {
     /// Where this host cannot protect, a preferred mode becomes `off`, with a warning; a required one is an error.
     pub fn start(settings: Settings) -> Result<Arc<Gateway>, StartError> {
         let descriptor_limit = raise_descriptor_limit();
+        remove_leftovers();
         let (policy, protection) = match settings.policy.mode() {
             Mode::Off => (settings.policy, None),
             mode => match Protection::start(settings.policy) {
                 Ok(protection) => (settings.policy, Some(protection)),
-                Err(source) if settings.policy.requires() => {
-                    return Err(StartError::Protection { mode, source });
+                Err(reason) if settings.policy.requires() => {
+                    return Err(StartError::Protection { mode, reason });
                 }
-                Err(source) => {
-                    warn!("nothing will be protected: mode '{mode}' cannot be negotiated here: {source}");
+                Err(reason) => {
+                    warn!("nothing will be protected: mode '{mode}' cannot be negotiated here: {reason}");
                     (Policy::Off, None)
                 }
             },
@@ -323,6 +325,18 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     reset_on_drop(stream)?;
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+}
+
+/// Undoes what killed gateways left behind. An ordinary user can undo little, and `plait doctor --clean` says what failed.
+fn remove_leftovers() {
+    let failures = [
+        cgroup::clean_leftovers().err().map(|error| error.to_string()),
+        pm::restore_after_crash().err().map(|error| error.to_string()),
+        plait_host::clean_run_folder().err().map(|error| error.to_string()),
+    ];
+    for failure in failures.into_iter().flatten() {
+        debug!("leftovers of killed gateways: {failure}");
+    }
 }
 
 /// Raises this process's limit of open files as far as it may; what it was before.

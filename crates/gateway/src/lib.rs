@@ -8,7 +8,7 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | the application's connection arrives | `run` and `redirect`, or `proxy` (`socks5`, `http_connect`) |
+//! | the application's connection arrives | `run` and `redirect`, or `proxy` |
 //! | an MPTCP connection is opened by the trusted path | `outbound`, `dial` |
 //! | its handshake is judged by the policy | `negotiation` |
 //! | bytes are read, transformed, written | `relay`, `transform` |
@@ -26,7 +26,6 @@ mod control;
 mod credentials;
 mod dial;
 mod gateway;
-mod http_connect;
 mod mode;
 mod negotiation;
 mod outbound;
@@ -36,7 +35,6 @@ mod relay;
 mod roles;
 mod run;
 mod serve;
-mod socks5;
 mod subflows;
 mod transform;
 

@@ -55,8 +55,8 @@ impl Outbound {
         }
         let subflows = match Subflows::start(roles.clone()) {
             Ok(subflows) => Some(subflows),
-            Err(source) if protects => {
-                return Err(StartError::Protection { mode, source: ProtectionError::Paths(source) });
+            Err(reason) if protects => {
+                return Err(StartError::Protection { mode, reason: ProtectionError::Paths(reason) });
             }
             Err(error) => {
                 warn!("the kernel's own path manager decides about subflows: {error}");

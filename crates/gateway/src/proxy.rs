@@ -3,57 +3,28 @@
 //! Which of the two a client speaks is told by its first byte. A request that is malformed, too long or too slow gets the
 //! protocol's own error where it has one, and is closed.
 
+mod http_connect;
+mod socks5;
+mod target;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, info};
 
 use crate::credentials::Credentials;
-use crate::gateway::{CarryError, StartError};
+use crate::gateway::StartError;
 use crate::outbound::{OpenError, Opened, Outbound};
 use crate::relay::{close_on_drop, reset_on_drop};
-use crate::{http_connect, socks5};
+use target::{ProxyError, Target};
 
 /// A client that has not said where it wants to go by then is closed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 const SOCKS5_VERSION: u8 = 5;
-
-/// Where a client wants to go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Address(SocketAddr),
-    Name(String, u16),
-}
-
-impl Target {
-    async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        match self {
-            Target::Address(address) => Ok(vec![*address]),
-            Target::Name(name, port) => Ok(lookup_host((name.as_str(), *port)).await?.collect()),
-        }
-    }
-}
-
-/// Why a proxy connection ended badly.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ProxyError {
-    #[error("no request within {REQUEST_TIMEOUT:?}")]
-    TooSlow,
-    #[error("malformed request: {0}")]
-    Request(String),
-    #[error("wrong or missing user name and password")]
-    Credentials,
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Open(#[from] OpenError),
-    #[error("{0}")]
-    Carry(#[from] CarryError),
-}
 
 /// The client's request, read, and not answered yet.
 pub(crate) enum Request {
@@ -99,7 +70,7 @@ impl Request {
 impl Outbound {
     /// A listener for proxy clients, on an ordinary TCP socket.
     pub async fn proxy_listener(address: SocketAddr) -> Result<TcpListener, StartError> {
-        TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+        TcpListener::bind(address).await.map_err(|reason| StartError::Listen { address, reason })
     }
 
     /// Serves proxy clients until [`crate::Gateway::shut_down`]. With credentials, only clients that know them.

@@ -28,20 +28,20 @@ pub struct Roles {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}: {reason}")]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The file is not what was expected.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     Parse {
         /// The file.
         path: PathBuf,
         /// What was expected and found, and where.
-        source: Box<toml::de::Error>,
+        reason: Box<toml::de::Error>,
     },
 }
 
@@ -56,9 +56,9 @@ impl Roles {
     /// The table `[paths]` of a configuration file: `INTERFACE = "trusted"` or `"untrusted"`.
     pub fn from_file(path: &Path) -> Result<Roles, ConfigError> {
         let text =
-            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+            fs::read_to_string(path).map_err(|reason| ConfigError::Read { path: path.to_owned(), reason })?;
         let config: Config = toml::from_str(&text)
-            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+            .map_err(|reason| ConfigError::Parse { path: path.to_owned(), reason: Box::new(reason) })?;
         Ok(Roles { named: config.paths })
     }
 

@@ -33,12 +33,12 @@ pub enum RunError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// The program could not be started.
-    #[error("cannot run {program:?}: {source}")]
+    #[error("cannot run {program:?}: {reason}")]
     Spawn {
         /// Its name.
         program: OsString,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// Waiting for it failed.
     #[error("cannot wait for the program: {0}")]
@@ -48,7 +48,7 @@ pub enum RunError {
 impl RunError {
     /// Whether the program does not exist.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, RunError::Spawn { source, .. } if source.kind() == io::ErrorKind::NotFound)
+        matches!(self, RunError::Spawn { reason, .. } if reason.kind() == io::ErrorKind::NotFound)
     }
 }
 
@@ -77,7 +77,7 @@ impl Outbound {
             Entry::Redirected { redirect, cgroup, listeners } => {
                 let mode = self.gateway().policy().mode();
                 enter_before_exec(&mut command, &cgroup, &redirect)
-                    .map_err(|source| StartError::Protection { mode, source })?;
+                    .map_err(|reason| StartError::Protection { mode, reason })?;
                 for listener in listeners {
                     tokio::spawn(Arc::clone(self).redirected(listener, Arc::clone(&redirect)));
                 }
@@ -90,7 +90,7 @@ impl Outbound {
                 tokio::spawn(async move { outbound.proxy(listener, None).await });
             }
         }
-        let child = command.spawn().map_err(|source| RunError::Spawn { program, source })?;
+        let child = command.spawn().map_err(|reason| RunError::Spawn { program, reason })?;
         let status = wait(child).await.map_err(RunError::Wait)?;
         drop(held);
         Ok(status)
@@ -99,9 +99,9 @@ impl Outbound {
     async fn entry(&self) -> Result<Entry, RunError> {
         match self.redirected_entry().await {
             Ok(entry) => Ok(entry),
-            Err(source) if self.gateway().policy().requires() => {
+            Err(reason) if self.gateway().policy().requires() => {
                 let mode = self.gateway().policy().mode();
-                Err(StartError::Protection { mode, source }.into())
+                Err(StartError::Protection { mode, reason }.into())
             }
             Err(error) => {
                 warn!(
@@ -110,7 +110,7 @@ impl Outbound {
                 let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
                 let listener = Outbound::proxy_listener(any).await?;
                 let address =
-                    listener.local_addr().map_err(|source| StartError::Listen { address: any, source })?;
+                    listener.local_addr().map_err(|reason| StartError::Listen { address: any, reason })?;
                 Ok(Entry::Proxied { listener, address })
             }
         }

@@ -20,7 +20,7 @@ impl Gateway {
     /// Serves `listen`, carrying each connection to `service` (`HOST:PORT`), until [`Gateway::shut_down`].
     pub async fn serve(self: &Arc<Self>, listen: SocketAddr, service: &str) -> Result<(), StartError> {
         let listener =
-            mptcp_listener(listen).map_err(|source| StartError::Listen { address: listen, source })?;
+            mptcp_listener(listen).map_err(|reason| StartError::Listen { address: listen, reason })?;
         info!("listening on {}, serving {service}", listener.local_addr().unwrap_or(listen));
         let service: Arc<str> = service.into();
         self.accept(listener, |far, peer| {

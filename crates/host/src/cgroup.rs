@@ -166,7 +166,9 @@ pub(crate) fn open_root() -> io::Result<OwnedFd> {
 fn mount_without_place() -> Result<OwnedFd, Errno> {
     let file_system = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&file_system)?;
-    fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+    let mount = fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    // The mount's own descriptor names the folder, but cannot list it.
+    open_folder(&mount, Path::new("."))
 }
 
 /// The mount point in a line of `mountinfo` (`proc(5)`), if it shows a whole cgroup2 hierarchy.
@@ -211,15 +213,26 @@ fn entrance(folder: impl AsFd) -> io::Result<OwnedFd> {
     Ok(openat(folder, PROCESSES, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Nobody is inside a cgroup that somebody else has removed in the meantime.
 fn processes(folder: impl AsFd) -> io::Result<Vec<u32>> {
-    let file = openat(folder, PROCESSES, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let text = io::read_to_string(fs::File::from(file))?;
+    let file = match openat(folder, PROCESSES, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NODEV) => return Ok(Vec::new()),
+        file => file?,
+    };
+    let text = match io::read_to_string(fs::File::from(file)) {
+        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => return Ok(Vec::new()),
+        text => text?,
+    };
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
 fn clean_below(folder: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
-    // Cgroups come and go while we look: one that is gone is no error.
-    for name in children(folder).unwrap_or_default() {
+    let failed = |path: &Path, reason| {
+        let name = path.display().to_string();
+        Error::Use { operation: "clean", name, reason }
+    };
+    for name in children(folder).map_err(|source| failed(path, source))? {
+        // Cgroups come and go while we look: one that is gone is no error.
         let Ok(child) = open_folder(folder, Path::new(&name)) else { continue };
         clean_below(&child, &path.join(&name), removed)?;
         if leftovers::is_of_dead_process(&name) {
@@ -236,10 +249,14 @@ fn clean_below(folder: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Res
     Ok(())
 }
 
+/// The cgroups inside; none if this one was removed in the meantime.
 fn children(folder: &OwnedFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
-        let entry = entry?;
+        let entry = match entry {
+            Err(Errno::NOENT | Errno::NODEV) => return Ok(Vec::new()),
+            entry => entry?,
+        };
         let name = entry.file_name().to_string_lossy();
         if entry.file_type() == FileType::Directory && name != "." && name != ".." {
             names.push(name.into_owned());

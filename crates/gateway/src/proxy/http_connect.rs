@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::target::{ProxyError, Target};
 use crate::credentials::Credentials;
 use crate::outbound::OpenError;
-use crate::proxy::{ProxyError, Target};
 
 /// A request head longer than this is refused.
 const LONGEST_HEAD: usize = 16 << 10;

@@ -11,9 +11,9 @@ use fast_socks5::server::{
 use fast_socks5::util::target_addr::TargetAddr;
 use tokio::net::TcpStream;
 
+use super::target::{ProxyError, Target};
 use crate::credentials::Credentials;
 use crate::outbound::OpenError;
-use crate::proxy::{ProxyError, Target};
 
 /// A CONNECT request that waits for its answer.
 pub(crate) struct Request {

@@ -1,0 +1,43 @@
+//! Where a proxy client wants to go, and why it may not get there.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::lookup_host;
+
+use crate::gateway::CarryError;
+use crate::outbound::OpenError;
+
+/// Where a client wants to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Address(SocketAddr),
+    Name(String, u16),
+}
+
+impl Target {
+    /// The addresses to try, in order.
+    pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        match self {
+            Target::Address(address) => Ok(vec![*address]),
+            Target::Name(name, port) => Ok(lookup_host((name.as_str(), *port)).await?.collect()),
+        }
+    }
+}
+
+/// Why a proxy connection ended badly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProxyError {
+    #[error("no request in time")]
+    TooSlow,
+    #[error("malformed request: {0}")]
+    Request(String),
+    #[error("wrong or missing user name and password")]
+    Credentials,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Carry(#[from] CarryError),
+}
