@@ -1,4 +1,4 @@
-//! A listener on one interface: a real `tcpdump` that writes every packet whole.
+//! A listener on one interface: a real `tcpdump` that writes every packet whole, and at once.
 //!
 //! Contract: the capture runs once [`Capture::start`] has returned, and [`Capture::stop`] gives the file only if
 //! nothing was missed between the two.
@@ -17,7 +17,10 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_millis(300);
 /// How long the listener may need to write what it holds.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
-/// The ring between kernel and listener, in KiB: half a second of a gigabit link.
+/// More than the longest frame on a lab's links. What tcpdump takes by default is a hundred times as much, and in
+/// immediate mode, in which each packet takes up the room of the longest one, leaves room for 250 packets.
+const SNAP_LENGTH: &str = "2048";
+/// The ring between kernel and listener, in KiB: some 30,000 packets, a third of a second of a gigabit link.
 const BUFFER_KIB: &str = "65536";
 
 /// A running capture.
@@ -33,21 +36,8 @@ impl Capture {
     pub fn start(host: &Host, interface: &str, file: &Path) -> Result<Self, Error> {
         let mut command = host.command("tcpdump");
         // -Z root: the listener would otherwise become a user that may not write into the given folder.
-        command.args([
-            "-Z",
-            "root",
-            "-n",
-            "-s",
-            "0",
-            "-U",
-            "--immediate-mode",
-            "-B",
-            BUFFER_KIB,
-            "-i",
-            interface,
-            "-w",
-        ]);
-        command.arg(file);
+        command.args(["-Z", "root", "-n", "-U", "--immediate-mode", "-s", SNAP_LENGTH, "-B", BUFFER_KIB]);
+        command.args(["-i", interface, "-w"]).arg(file);
         let mut tcpdump = host.spawn(command)?;
         let opened = |tcpdump: &Process| Ok(tcpdump.stderr().contains("listening on"));
         tcpdump.wait_until(&format!("tcpdump to listen on {interface}"), START_LIMIT, opened)?;
