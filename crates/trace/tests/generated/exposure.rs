@@ -366,6 +366,28 @@ fn joins_with_unknown_tokens_make_no_connections() {
 }
 
 #[test]
+fn payload_that_belongs_nowhere_is_counted() {
+    let mut net = Net::new(2, PLAIN_STYLE);
+    net.open(0);
+    net.join_syn(1, Token(7));
+    net.send(1, 0, 0, &bytes(0, 0, 100));
+    let found = read(&net.files(), ReadOptions::default());
+    assert_eq!(found.unmapped, 100);
+    assert_eq!(found.connections[0].stream(Direction::ClientToServer).length(), 0);
+}
+
+#[test]
+fn the_remark_of_a_reset_is_no_data() {
+    let mut net = Net::new(1, PLAIN_STYLE);
+    net.handshake(0, [Vec::new(), Vec::new(), Vec::new()]);
+    net.packet(0, 0, 1, Flags::RST, Vec::new(), b"no such service");
+    let found = read(&net.files(), ReadOptions::default());
+    assert_eq!(found.connections[0].stream(Direction::ClientToServer).length(), 0);
+    assert_eq!(found.connections[0].first_payload(path(&found, 0)), None);
+    assert_eq!(found.unmapped, 0);
+}
+
+#[test]
 fn a_truncated_capture_is_used_up_to_there() {
     let mut net = Net::new(1, PLAIN_STYLE);
     net.open(0);
