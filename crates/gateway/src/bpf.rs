@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel};
+use zeroize::Zeroizing;
 
 use crate::bindings::{
     plait_client, plait_destination, plait_negotiate_settings, plait_redirect_settings, plait_verdict,
@@ -97,5 +98,6 @@ impl Loaded {
 /// The value under a key, if there is one.
 pub(crate) fn lookup<V: Pod>(map: &MapHandle, key: &[u8]) -> Result<Option<V>, BpfError> {
     let value = map.lookup(key, MapFlags::ANY).map_err(failed("read a map"))?;
-    Ok(value.map(|bytes| bytemuck::pod_read_unaligned(&bytes)))
+    // It may hold keys.
+    Ok(value.map(Zeroizing::new).map(|bytes| bytemuck::pod_read_unaligned(&bytes)))
 }

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plait_host::cgroup::{self, Cgroup};
+use plait_host::mptcp::{Protocol, stream_socket};
 use plait_host::pm;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use socket2::{SockRef, TcpKeepalive};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use socket2::{Domain, SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
+use tracing::{debug, trace, warn};
 
 use crate::bpf::BpfError;
 use crate::connections::{Connection, Connections};
@@ -69,6 +70,11 @@ pub enum StartError {
 /// What protection needs and this host does not give.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtectionError {
+    /// No MPTCP.
+    #[error(
+        "its kernel has no MPTCP, or it is switched off: sysctl -w net.mptcp.enabled=1 (`plait doctor` says more)"
+    )]
+    Mptcp,
     /// No control group for the gateway alone.
     #[error("no control group of its own: {0}")]
     Cgroup(cgroup::Error),
@@ -124,9 +130,16 @@ struct Protection {
 
 impl Protection {
     fn start(policy: Policy) -> Result<Protection, ProtectionError> {
+        if !has_mptcp() {
+            return Err(ProtectionError::Mptcp);
+        }
         let cgroup = Cgroup::create_below_current("gateway").map_err(ProtectionError::Cgroup)?;
         let negotiator = Negotiator::attach(policy, &cgroup)?;
         cgroup.enter().map_err(ProtectionError::Cgroup)?;
+        // Keys are in memory from now on: no core dumps, and no other process of this user may look.
+        if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            debug!("this process can still be dumped: {error}");
+        }
         Ok(Protection { negotiator, _cgroup: cgroup })
     }
 }
@@ -320,11 +333,25 @@ impl Gateway {
     }
 }
 
-/// Every socket of a connection: small writes leave at once, dead peers are noticed, and it resets unless ended well.
+/// Every socket of a connection: it resets unless ended well, small writes leave at once, and dead peers are noticed.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     reset_on_drop(stream)?;
-    stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+    let socket = SockRef::from(stream);
+    // MPTCP sockets of older kernels have not all of these; a connection works without them.
+    let optional = [
+        stream.set_nodelay(true),
+        socket.set_keepalive(true),
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE)),
+    ];
+    for error in optional.into_iter().filter_map(Result::err) {
+        trace!("socket option: {error}");
+    }
+    Ok(())
+}
+
+/// Whether an MPTCP socket can be made here and now.
+pub(crate) fn has_mptcp() -> bool {
+    stream_socket(Domain::IPV4).is_ok_and(|(_, protocol)| protocol == Protocol::Mptcp)
 }
 
 /// Undoes what killed gateways left behind. An ordinary user can undo little, and `plait doctor --clean` says what failed.

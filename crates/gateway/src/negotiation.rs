@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use libbpf_rs::MapHandle;
 use plait_host::mptcp::{Info, Key};
+use zeroize::Zeroize;
 
 use crate::bindings::{
     PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED, PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN,
@@ -27,6 +28,16 @@ const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct Negotiator {
     verdicts: MapHandle,
     _programs: Loaded,
+}
+
+/// What the kernel says of a handshake; holds its keys, and wipes them.
+struct Verdict(plait_verdict);
+
+impl Drop for Verdict {
+    fn drop(&mut self) {
+        self.0.local_key.zeroize();
+        self.0.remote_key.zeroize();
+    }
 }
 
 /// What a handshake came to, before the policy has judged it.
@@ -93,12 +104,12 @@ impl Negotiator {
         Ok(Negotiator { verdicts, _programs: programs })
     }
 
-    fn verdict(&self, socket: &impl AsFd) -> Option<plait_verdict> {
+    fn verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
         let descriptor = socket.as_fd().as_raw_fd();
-        lookup(&self.verdicts, &descriptor.to_ne_bytes()).ok().flatten()
+        lookup(&self.verdicts, &descriptor.to_ne_bytes()).ok().flatten().map(Verdict)
     }
 
-    async fn settled_verdict(&self, socket: &impl AsFd) -> Option<plait_verdict> {
+    async fn settled_verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
         let patient = async {
             loop {
                 if let Some(verdict) = self.verdict(socket) {
@@ -113,7 +124,7 @@ impl Negotiator {
     /// Judges the handshake of a connected or accepted socket by the policy.
     pub(crate) async fn agreement(&self, policy: Policy, socket: &impl AsFd) -> Result<Agreement, Refusal> {
         let verdict = self.settled_verdict(socket).await.ok_or(Refusal::NoVerdict)?;
-        let reason = match u32::from(verdict.outcome) {
+        let reason = match u32::from(verdict.0.outcome) {
             PLAIT_OUTCOME_NEGOTIATED => return protected(&verdict, socket),
             PLAIT_OUTCOME_PLAIN => Unprotected::Silent,
             PLAIT_OUTCOME_NO_COMMON_MODE => Unprotected::NoCommonMode,
@@ -126,7 +137,7 @@ impl Negotiator {
 
     /// Whether the peer opened a further subflow before any data of the first flight had arrived.
     pub(crate) fn early_subflow(&self, socket: &impl AsFd) -> bool {
-        self.verdict(socket).is_some_and(|verdict| verdict.early_subflow != 0)
+        self.verdict(socket).is_some_and(|verdict| verdict.0.early_subflow != 0)
     }
 }
 
@@ -142,7 +153,7 @@ pub(crate) fn unprotected(policy: Policy, reason: Unprotected) -> Result<Agreeme
     })
 }
 
-fn protected(verdict: &plait_verdict, socket: &impl AsFd) -> Result<Agreement, Refusal> {
+fn protected(Verdict(verdict): &Verdict, socket: &impl AsFd) -> Result<Agreement, Refusal> {
     // Both ends have confirmed: from here on there is no way back to plain.
     if Info::of(socket).map_or(true, |info| info.fallback) {
         return Err(Refusal::Unconfirmed);

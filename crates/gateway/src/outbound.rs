@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tracing::warn;
 
 use crate::dial::Dialer;
-use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, prepare};
+use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, has_mptcp, prepare};
 use crate::negotiation::{Agreement, Refusal};
 use crate::roles::Roles;
 use crate::subflows::Subflows;
@@ -53,8 +53,9 @@ impl Outbound {
         if protects && roles.trusted().next().is_none() {
             warn!("no trusted path is named (--trusted IFACE): the first flight goes where routing sends it");
         }
-        let subflows = match Subflows::start(roles.clone()) {
-            Ok(subflows) => Some(subflows),
+        let subflows = if has_mptcp() { Some(Subflows::start(roles.clone())) } else { None };
+        let subflows = match subflows.transpose() {
+            Ok(subflows) => subflows,
             Err(reason) if protects => {
                 return Err(StartError::Protection { mode, reason: ProtectionError::Paths(reason) });
             }

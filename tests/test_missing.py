@@ -1,0 +1,63 @@
+"""Hosts that lack something: one sentence that says what, why and what to do; never a silent loss of protection."""
+
+import pytest
+
+from hosts import PLAIT, tool
+from streams import REQUIRE, echo_server, fetch, random_file
+
+
+def switch_mptcp_off(host):
+    tool("ip", "netns", "exec", host.name, "sysctl", "-qw", "net.mptcp.enabled=0")
+
+
+WITHOUT_BPF = ("setpriv", "--bounding-set", "-bpf,-sys_admin,-perfmon")
+
+
+def test_require_without_mptcp_is_an_error(pair):
+    switch_mptcp_off(pair.client)
+    done = pair.run("true", options=REQUIRE)
+    assert done.returncode == 1
+    assert b"no MPTCP" in done.stderr and b"net.mptcp.enabled=1" in done.stderr
+
+
+def test_prefer_without_mptcp_carries_plain_tcp_and_says_so(pair, documents):
+    document = random_file(documents, 100_000)
+    pair.serve(to=pair.nginx(documents))
+    switch_mptcp_off(pair.client)
+    url = f"http://{pair.ETH}:8443/{document.name}"
+    done = pair.run("curl", "-sS", "--fail", url)
+    assert done.stdout == document.read_bytes(), done.stderr.decode()
+    assert b"nothing will be protected" in done.stderr and b"no MPTCP" in done.stderr
+
+
+def test_a_server_without_mptcp_refuses_to_start_or_serves_plain(pair, documents):
+    document = random_file(documents, 100_000)
+    switch_mptcp_off(pair.server)
+    command = (PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000", "--require")
+    done = pair.server.run(*command)
+    assert done.returncode == 1 and b"no MPTCP" in done.stderr
+    pair.serve(to=pair.nginx(documents))
+    assert fetch(pair, document, options=("--trusted", "eth")) == document.read_bytes()
+
+
+@pytest.mark.parametrize("command", [("serve", "--listen", "127.0.0.1:8443", "--to", "127.0.0.1:9"), ("proxy",)])
+def test_require_without_bpf_is_an_error(pair, command):
+    done = pair.client.run(*WITHOUT_BPF, PLAIT, *command, "--require")
+    assert done.returncode == 1
+    assert b"cannot protect" in done.stderr and b"root" in done.stderr, done.stderr.decode()
+
+
+def test_prefer_without_bpf_carries_plain_and_says_so(pair):
+    echo_server(pair.server)
+    pair.serve(to="127.0.0.1:9000")
+    program = f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); print(s.recv(1))"
+    done = pair.client.run(*WITHOUT_BPF, PLAIT, "run", "--trusted", "eth", "--", "python3", "-c", program)
+    assert done.stdout == b"b'x'\n", done.stderr.decode()
+    assert b"nothing will be protected" in done.stderr
+
+
+def test_an_interface_that_does_not_exist_is_named(pair):
+    echo_server(pair.server)
+    pair.serve(to="127.0.0.1:9000")
+    done = pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=("--trusted", "nosuch0"))
+    assert done.returncode != 0 and b"nosuch0" in done.stderr
