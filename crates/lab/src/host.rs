@@ -17,7 +17,6 @@ use crate::{Error, Interrupt, Process};
 /// A host of a [`Lab`](crate::Lab), which owns its namespace; clones name the same host.
 #[derive(Debug, Clone)]
 pub struct Host {
-    name: String,
     namespace: Arc<Named>,
     interrupt: Interrupt,
 }
@@ -25,19 +24,14 @@ pub struct Host {
 impl Host {
     /// Makes the namespace, with its loopback up and without reverse-path filtering: MPTCP joins would otherwise be
     /// dropped when a reply's route differs from the path it came by.
-    pub(crate) fn make(name: &str, namespace: &str, interrupt: &Interrupt) -> Result<Self, Error> {
+    pub(crate) fn make(namespace: &str, interrupt: &Interrupt) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
-        let host = Self { name: name.into(), namespace: Arc::new(namespace), interrupt: interrupt.clone() };
+        let host = Self { namespace: Arc::new(namespace), interrupt: interrupt.clone() };
         host.ip(["link", "set", "lo", "up"])?;
         for interfaces in ["all", "default"] {
             host.set_sysctl(&format!("net.ipv4.conf.{interfaces}.rp_filter"), "0")?;
         }
         Ok(host)
-    }
-
-    /// Its name in the lab.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Its network namespace.
@@ -66,11 +60,6 @@ impl Host {
     /// Starts a [`command`](Self::command) in the background, without stdin; its output is kept.
     pub fn spawn(&self, command: Command) -> Result<Process, Error> {
         Process::start(command, self.interrupt.clone())
-    }
-
-    /// Runs a [`command`](Self::command) that ends by itself at once, and gives its stdout.
-    pub fn run(&self, command: Command) -> Result<String, Error> {
-        run(command)
     }
 
     /// Sets a kernel setting of this namespace, by its dotted name.

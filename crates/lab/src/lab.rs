@@ -80,7 +80,7 @@ impl Lab {
     pub fn host(&mut self, name: &str) -> Result<Host, Error> {
         check_name(name, "a host", 32)?;
         let namespace = format!("{NAMESPACE_PREFIX}{}-{name}", self.id);
-        let host = Host::make(name, &namespace, &self.interrupt)?;
+        let host = Host::make(&namespace, &self.interrupt)?;
         self.hosts.push(host.clone());
         Ok(host)
     }

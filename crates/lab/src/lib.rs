@@ -23,6 +23,6 @@ pub use error::Error;
 pub use host::Host;
 pub use interrupt::Interrupt;
 pub use lab::{Lab, remove_leftovers};
-pub use link::{End, Link, LinkSpec, Role};
+pub use link::{End, Link, LinkSpec};
 pub use process::{Process, require_program};
 pub use rate::Rate;

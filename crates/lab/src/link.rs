@@ -11,20 +11,11 @@ use crate::host::ip;
 use crate::process::run;
 use crate::{Error, Host, Rate};
 
-/// Bucket depth: what may leave at once at the link's speed, at least a few full frames.
+/// Bucket depth: what leaves in 3 ms, at least a few full frames.
 const BURST_MS: u64 = 3;
 const BURST_MIN_BYTES: u64 = 10_000;
-/// The longest a frame may wait in the queue, as a multiple of `tc`'s own unit: milliseconds.
+/// The longest a frame may wait in the queue.
 const QUEUE_MS: u64 = 30;
-
-/// Who is believed to listen on a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Nobody: the first flight may cross it.
-    Trusted,
-    /// Anybody.
-    Untrusted,
-}
 
 /// What a link is asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
