@@ -1,6 +1,7 @@
 //! The input is a capture file.
 
-use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, Role};
+use plait_trace::{Capture, Connections, Direction, Path, ReadOptions};
+use plait_wire::Role;
 use plait_wire::capture::PcapReader;
 
 /// The capture is read to its end or its damage, and what is said of its connections is consistent.

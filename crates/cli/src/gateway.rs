@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use plait_gateway::{
-    Credentials, Gateway, Mode, Outbound, Policy, Role, Roles, RunError, Settings, exit_code,
-};
+use plait_gateway::{Credentials, Gateway, Mode, Outbound, Policy, Roles, RunError, Settings, exit_code};
+use plait_wire::Role;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Context;
-use plait_gateway::{Role, Roles};
+use plait_gateway::Roles;
 use plait_host::interfaces::{Interface, interfaces, route_via};
+use plait_wire::Role;
 use serde::Serialize;
 
 use crate::gateway::Paths;
@@ -83,11 +84,7 @@ impl Path {
 }
 
 fn print(path: &Path) {
-    let role = match path.role {
-        Some(Role::Trusted) => "trusted",
-        Some(Role::Untrusted) => "untrusted",
-        None => "not used",
-    };
+    let role = path.role.map_or("not used".to_owned(), |role| role.to_string());
     let state = match (path.up, path.running) {
         (false, _) => "down",
         (true, false) => "no carrier",

@@ -45,5 +45,5 @@ pub use credentials::{Credentials, CredentialsError};
 pub use gateway::{Gateway, ProtectionError, Settings, StartError};
 pub use mode::{Mode, NothingToRequire, Policy, UnknownMode};
 pub use outbound::Outbound;
-pub use roles::{ConfigError, Role, Roles};
+pub use roles::{ConfigError, Roles};
 pub use run::{RunError, exit_code};

@@ -6,17 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde::{Deserialize, Serialize};
-
-/// Whether somebody may listen on a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Nobody who must not read the traffic listens here; the first flight of a connection crosses only such a path.
-    Trusted,
-    /// Somebody may listen here.
-    Untrusted,
-}
+use plait_wire::Role;
+use serde::Deserialize;
 
 /// The roles of this host's interfaces, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use plait_wire::Role;
+
 use crate::host::ip;
 use crate::process::run;
 use crate::{Error, Host, Rate};

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plait_host::netns;
-use plait_lab::{Capture, End, Error, Host, Interrupt, Lab, Link, LinkSpec, Rate, Role};
+use plait_lab::{Capture, End, Error, Host, Interrupt, Lab, Link, LinkSpec, Rate};
+use plait_wire::Role;
 
 fn may_run(test: &str, programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());

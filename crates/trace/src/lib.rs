@@ -7,7 +7,8 @@
 //! [`Payload`] holds. [`readable`] compares that payload with a document.
 //!
 //! ```no_run
-//! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, Role, readable};
+//! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, readable};
+//! use plait_wire::Role;
 //! use plait_wire::capture::PcapReader;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,6 +50,6 @@ pub use connection::{Connection, Direction, Protocol, Subflow};
 pub use exposure::Exposure;
 pub use payload::Payload;
 pub use ranges::ByteRanges;
-pub use read::{Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Role, Skipped};
+pub use read::{Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Skipped};
 pub use readable::{Readable, SHINGLE_LEN, readable};
 pub use stream::{FirstFlight, Stream};

@@ -1,8 +1,8 @@
 use std::io::{self, Read};
 
-use plait_wire::Skip;
 use plait_wire::capture::{CaptureError, PcapReader, Timestamp};
 use plait_wire::mptcp::{Key, Version};
+use plait_wire::{Role, Skip};
 use thiserror::Error;
 
 use crate::Connection;
@@ -15,15 +15,6 @@ pub struct Path {
     pub name: String,
     /// Whether somebody may listen on it.
     pub role: Role,
-}
-
-/// What a path is held to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Nobody listens there.
-    Trusted,
-    /// Somebody may listen there.
-    Untrusted,
 }
 
 /// A path by its place among the captures that were read.

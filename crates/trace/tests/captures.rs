@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use plait_trace::{Capture, Connections, Direction, Path, Protocol, ReadOptions, Role};
+use plait_trace::{Capture, Connections, Direction, Path, Protocol, ReadOptions};
+use plait_wire::Role;
 use plait_wire::capture::PcapReader;
 use plait_wire::mptcp::Version;
 

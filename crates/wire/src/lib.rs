@@ -23,11 +23,13 @@ pub mod ipv4;
 pub mod ipv6;
 mod link;
 pub mod mptcp;
+mod role;
 mod segment;
 pub mod tcp;
 
 pub use error::{BuildError, ParseError};
 pub use link::LinkType;
+pub use role::Role;
 pub use segment::{Segment, Skip};
 
 /// Protocol numbers of the IP header (IANA "Assigned Internet Protocol Numbers") that this crate knows.

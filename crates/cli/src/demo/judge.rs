@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use anyhow::{Context as _, ensure};
 use plait_gateway::Mode;
-use plait_lab::{Interrupt, Rate, Role};
+use plait_lab::{Interrupt, Rate};
 use plait_trace::{
     ByteRanges, Capture, Connection, Connections, Direction, Exposure, Path, PathId, Payload, Protocol,
     ReadOptions, Stream, readable,
 };
+use plait_wire::Role;
 use plait_wire::capture::PcapReader;
 
 use super::document::Document;
@@ -50,13 +51,6 @@ impl JudgedRun {
 }
 
 impl JudgedPath {
-    pub(super) fn role_name(&self) -> &'static str {
-        match self.role {
-            Role::Trusted => "trusted",
-            Role::Untrusted => "untrusted",
-        }
-    }
-
     /// Which parts of the document crossed the path, in whatever form.
     pub(super) fn ranges(&self) -> Vec<Range<usize>> {
         let offset = |position: u64| (position - self.document.start) as usize;
@@ -112,11 +106,7 @@ fn read(paths: &[CapturedPath]) -> anyhow::Result<Connections> {
         let reader = File::open(&path.capture).map_err(anyhow::Error::from);
         let reader = reader.and_then(|file| Ok(PcapReader::new(file)?));
         let reader = reader.with_context(|| format!("cannot read the capture {}", path.capture.display()))?;
-        let role = match path.role {
-            Role::Trusted => plait_trace::Role::Trusted,
-            Role::Untrusted => plait_trace::Role::Untrusted,
-        };
-        Ok(Capture { path: Path { name: path.name.clone(), role }, reader })
+        Ok(Capture { path: Path { name: path.name.clone(), role: path.role }, reader })
     };
     let captures = paths.iter().map(open).collect::<anyhow::Result<_>>()?;
     // The captures are ours and hold little more than the document.

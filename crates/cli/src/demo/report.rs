@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use plait_gateway::Mode;
-use plait_lab::Role;
+use plait_wire::Role;
 
 use super::document::Document;
 use super::judge::{JudgedPath, JudgedRun};
@@ -121,7 +121,7 @@ impl<'a> Report<'a> {
                     out,
                     "{mode:<6} {throughput:>10}  {:<5} {:<10} {:>7.2} % {:>11} B {:>6} {style}{:>7.2} %{style:#}",
                     path.name,
-                    path.role_name(),
+                    path.role,
                     100.0 * path.exposure.fraction,
                     grouped(path.exposure.longest_run),
                     path.exposure.runs,

@@ -1,6 +1,7 @@
 //! What the demo found, for programs: summary.json.
 
 use plait_gateway::Mode;
+use plait_wire::Role;
 use serde::Serialize;
 
 use super::document::Document;
@@ -47,7 +48,7 @@ struct RunSummary<'a> {
 #[derive(Serialize)]
 struct PathSummary<'a> {
     name: &'a str,
-    role: &'static str,
+    role: Role,
     rate_bps: u64,
     exposure: ExposureSummary,
     readable_fraction: f64,
@@ -77,7 +78,7 @@ impl<'a> PathSummary<'a> {
     fn new(path: &'a JudgedPath) -> Self {
         Self {
             name: &path.name,
-            role: path.role_name(),
+            role: path.role,
             rate_bps: path.rate.bits_per_second(),
             exposure: ExposureSummary {
                 fraction: path.exposure.fraction,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use plait_gateway::Mode;
-use plait_lab::{Capture, End, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Role};
+use plait_lab::{Capture, End, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate};
+use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
 
 use super::document::Document;
