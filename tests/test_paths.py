@@ -77,6 +77,12 @@ def test_an_interface_without_a_role_is_not_used(pair, tmp_path):
     assert len(subflows(pair)) == 1
 
 
+def test_listening_on_one_address_of_several_is_pointed_out(pair):
+    """The kernel refuses joins at addresses where nobody listens."""
+    pair.serve(to="127.0.0.1:9000", listen=f"{pair.ETH}:8443")
+    assert "listen on [::]:8443" in (pair.folder / "serve.log").read_text()
+
+
 def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
     echo_server(pair.server)
     pair.serve(to="127.0.0.1:9000")

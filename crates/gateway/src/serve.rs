@@ -2,9 +2,10 @@
 
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use plait_host::interfaces::{Scope, interfaces};
 use plait_host::mptcp::{Protocol, stream_socket};
 use socket2::Domain;
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +22,13 @@ impl Gateway {
     pub async fn serve(self: &Arc<Self>, listen: SocketAddr, service: &str) -> Result<(), StartError> {
         let listener =
             mptcp_listener(listen).map_err(|reason| StartError::Listen { address: listen, reason })?;
+        if leaves_addresses_out(listen.ip()) {
+            warn!(
+                "further subflows can arrive at {} only: listen on [::]:{} to use this host's other addresses too",
+                listen.ip(),
+                listen.port()
+            );
+        }
         info!("listening on {}, serving {service}", listener.local_addr().unwrap_or(listen));
         let service: Arc<str> = service.into();
         self.accept(listener, |far, peer| {
@@ -65,6 +73,19 @@ enum ServeError {
     Carry(#[from] CarryError),
     #[error(transparent)]
     Service(io::Error),
+}
+
+/// Whether this host has addresses on other interfaces, at which the kernel would refuse the peer's joins.
+fn leaves_addresses_out(listen: IpAddr) -> bool {
+    if listen.is_unspecified() || listen.is_loopback() {
+        return false;
+    }
+    let others = interfaces().unwrap_or_default().into_iter().filter(|interface| {
+        let has_listener = interface.addresses.iter().any(|address| address.ip == listen);
+        let reachable = interface.addresses.iter().any(|address| address.scope == Scope::Global);
+        interface.up && !interface.loopback && reachable && !has_listener
+    });
+    others.count() > 0
 }
 
 fn mptcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
