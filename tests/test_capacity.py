@@ -66,6 +66,58 @@ def test_a_thousand_connections_at_once(pair, documents):
     print(f"peak resident memory: {peak}")
 
 
+# Opens connections, asks for a large document on each, and reads none of it until a file appears.
+RELUCTANT_READERS = r"""
+exec python3 -c '
+import os, resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+address, name, end = sys.argv[1:]
+clients = [socket.create_connection((address, 8443), timeout=60) for _ in range(1000)]
+for client in clients:
+    client.sendall(f"GET /{name} HTTP/1.0\r\n\r\n".encode())
+while not os.path.exists(end):
+    time.sleep(0.05)
+' "$@"
+"""
+
+
+def test_clients_that_do_not_read_hold_up_their_servers_not_memory(pair, documents):
+    document = random_file(documents, 20_000_000)
+    serve = pair.serve("--require", to=pair.nginx(documents))
+    end = pair.folder / "end"
+    program = pair.client.start(
+        PLAIT,
+        "run",
+        *REQUIRE,
+        "--",
+        "sh",
+        "-c",
+        RELUCTANT_READERS,
+        "sh",
+        pair.ETH,
+        document.name,
+        end,
+        log="run.log",
+    )
+
+    def received():
+        """Bytes so far, of all connections of the program's gateway."""
+        gateways = [gateway for gateway in pair.status() if gateway["command"] == "run"]
+        return sum(connection["received"] for gateway in gateways for connection in gateway["connections"])
+
+    wait_for("every connection's first bytes", lambda: received() > 1000 * 10_000, timeout=60)
+    # Until nothing moves any more.
+    before = -1
+    while (now := received()) != before:
+        before = now
+        time.sleep(0.5)
+    held = {"serve": resident_bytes(serve.pid), "run": resident_bytes(program.pid)}
+    end.touch()
+    assert program.wait(60) == 0
+    assert max(held.values()) < 200 << 20, held
+    print(f"resident memory while nobody reads: {held}")
+
+
 def test_descriptors_do_not_leak(pair, documents):
     document = random_file(documents, 10_000)
     serve = pair.serve("--require", to=pair.nginx(documents))

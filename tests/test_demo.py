@@ -68,7 +68,16 @@ def test_the_untrusted_path_carries_nothing_before_the_first_flight_is_acknowled
     assert run_of(demo, mode)["first_payload_after_data_ack"] is True
 
     def earliest(link, where):
-        arguments = ["-o", "tcp.desegment_tcp_streams:FALSE", "-Y", where, "-T", "fields", "-e", "frame.time_epoch"]
+        arguments = [
+            "-o",
+            "tcp.desegment_tcp_streams:FALSE",
+            "-Y",
+            where,
+            "-T",
+            "fields",
+            "-e",
+            "frame.time_epoch",
+        ]
         capture = demo[0] / mode / f"{link}.pcap"
         return min(map(float, tool("tshark", "-n", "-r", str(capture), *arguments).split()))
 

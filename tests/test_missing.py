@@ -40,7 +40,9 @@ def test_a_server_without_mptcp_refuses_to_start_or_serves_plain(pair, documents
     assert fetch(pair, document, options=("--trusted", "eth")) == document.read_bytes()
 
 
-@pytest.mark.parametrize("command", [("serve", "--listen", "127.0.0.1:8443", "--to", "127.0.0.1:9"), ("proxy",)])
+@pytest.mark.parametrize(
+    "command", [("serve", "--listen", "127.0.0.1:8443", "--to", "127.0.0.1:9"), ("proxy",)]
+)
 def test_require_without_bpf_is_an_error(pair, command):
     done = pair.client.run(*WITHOUT_BPF, PLAIT, *command, "--require")
     assert done.returncode == 1
@@ -50,7 +52,9 @@ def test_require_without_bpf_is_an_error(pair, command):
 def test_prefer_without_bpf_carries_plain_and_says_so(pair):
     echo_server(pair.server)
     pair.serve(to="127.0.0.1:9000")
-    program = f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); print(s.recv(1))"
+    program = (
+        f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); print(s.recv(1))"
+    )
     done = pair.client.run(*WITHOUT_BPF, PLAIT, "run", "--trusted", "eth", "--", "python3", "-c", program)
     assert done.stdout == b"b'x'\n", done.stderr.decode()
     assert b"nothing will be protected" in done.stderr

@@ -1,7 +1,7 @@
 //! `plait status`: running gateways and their connections.
 
 use anyhow::Context;
-use plait_gateway::{ConnectionReport, Report, reports};
+use plait_gateway::{ConnectionReport, Mode, Report, reports};
 
 /// Arguments of `plait status`.
 #[derive(clap::Args)]
@@ -25,9 +25,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn print(gateway: &Report) {
     let Report { pid, command, mode, counts, .. } = gateway;
-    let strictness = if gateway.require { "required" } else { "preferred" };
+    let protection = match (mode, gateway.require) {
+        (Mode::Off, _) => "nothing protected".to_owned(),
+        (mode, true) => format!("{mode} required"),
+        (mode, false) => format!("{mode} preferred"),
+    };
     let listen: Vec<String> = gateway.listen.iter().map(ToString::to_string).collect();
-    println!("plait {command} (process {pid}): {mode} {strictness}, listening on {}", listen.join(", "));
+    println!("plait {command} (process {pid}): {protection}, listening on {}", listen.join(", "));
     println!("  {} protected, {} plain, {} refused", counts.protected, counts.plain, counts.refused);
     gateway.connections.iter().for_each(print_connection);
 }

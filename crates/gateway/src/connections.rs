@@ -97,6 +97,7 @@ impl Connections {
         far: TcpStream,
     ) -> Arc<Connection> {
         let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
+        let peer = canonical(peer);
         let connection = Arc::new(Connection {
             far,
             token,
@@ -149,8 +150,8 @@ impl Connection {
             subflows: subflows
                 .into_iter()
                 .map(|subflow| SubflowReport {
-                    local: subflow.local,
-                    remote: subflow.remote,
+                    local: canonical(subflow.local),
+                    remote: canonical(subflow.remote),
                     acked: subflow.bytes_acked,
                     received: subflow.bytes_received,
                     rtt_us: subflow.rtt,
@@ -158,4 +159,9 @@ impl Connection {
                 .collect(),
         }
     }
+}
+
+/// An IPv4 peer of an IPv6 socket, as IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

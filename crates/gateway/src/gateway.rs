@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, trace, warn};
+use tracing::{debug, info, trace, warn};
 
 use crate::bpf::BpfError;
 use crate::connections::{Connection, Connections};
@@ -184,11 +184,11 @@ impl Gateway {
         self.policy
     }
 
-    /// Answers `plait status` until the gateway stops. A host without a run folder has no status, with a warning.
+    /// Answers `plait status` until the gateway stops. Without a run folder there is no status.
     pub fn publish(self: &Arc<Self>) {
         let control = match Control::open() {
             Ok(control) => control,
-            Err(error) => return warn!("`plait status` will not see this gateway: {error}"),
+            Err(error) => return info!("`plait status` will not see this gateway: {error}"),
         };
         let gateway = Arc::clone(self);
         self.tasks.spawn(async move {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::dial::Dialer;
 use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, has_mptcp, prepare};
@@ -60,7 +60,7 @@ impl Outbound {
                 return Err(StartError::Protection { mode, reason: ProtectionError::Paths(reason) });
             }
             Err(error) => {
-                warn!("the kernel's own path manager decides about subflows: {error}");
+                info!("the kernel's own path manager decides about subflows: {error}");
                 None
             }
         };

@@ -78,13 +78,7 @@ fn address(destination: &plait_destination) -> Option<SocketAddr> {
     let words = destination.address;
     let ip = match i32::from(destination.family) {
         libc::AF_INET => IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes())),
-        libc::AF_INET6 => {
-            let mut bytes = [0; 16];
-            for (chunk, word) in bytes.chunks_exact_mut(4).zip(words) {
-                chunk.copy_from_slice(&word.to_ne_bytes());
-            }
-            Ipv6Addr::from(bytes).to_canonical()
-        }
+        libc::AF_INET6 => Ipv6Addr::from(bytemuck::cast::<_, [u8; 16]>(words)).to_canonical(),
         _ => return None,
     };
     Some(SocketAddr::new(ip, u16::from_be(destination.port)))
@@ -95,11 +89,7 @@ mod tests {
     use super::*;
 
     fn destination(family: i32, address: [u8; 16]) -> plait_destination {
-        let mut words = [0; 4];
-        for (word, chunk) in words.iter_mut().zip(address.chunks_exact(4)) {
-            *word = u32::from_ne_bytes(chunk.try_into().unwrap());
-        }
-        plait_destination { address: words, port: 443u16.to_be(), family: family as u16 }
+        plait_destination { address: bytemuck::cast(address), port: 443u16.to_be(), family: family as u16 }
     }
 
     #[test]

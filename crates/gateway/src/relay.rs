@@ -2,7 +2,8 @@
 //!
 //! Keeps TCP's meaning: the end of one direction is passed on and leaves the other open (half-close), a reset on either
 //! side resets the other, and nothing is read that cannot be written (back-pressure): a connection holds at most one
-//! buffer of [`BUFFER`] bytes per direction, and only while bytes are on their way.
+//! buffer per direction, and only while bytes are on their way. Buffers are large, for speed, until [`MOST_LARGE`] of
+//! them are held, and small from then on.
 //!
 //! A socket that reaches this module must reset rather than close when it is dropped ([`reset_on_drop`]), so that a
 //! gateway that dies in the middle never looks like the end of the stream; only a relay that saw both directions end
@@ -10,7 +11,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -20,14 +21,20 @@ use tokio::sync::Notify;
 use crate::transform::{Transform, Transforms};
 
 /// Bytes read at once, and the most that waits in one direction.
-const BUFFER: usize = 64 << 10;
+const LARGE: usize = 256 << 10;
+const SMALL: usize = 16 << 10;
 
-/// Buffers that a worker thread keeps for reuse.
+/// Large buffers held at once, by all connections together.
+const MOST_LARGE: usize = 256;
+
+/// Large buffers that a worker thread keeps for reuse.
 const SPARE_BUFFERS: usize = 8;
 
 thread_local! {
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
+
+static LARGE_HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// What has crossed a connection so far, in application bytes.
 #[derive(Debug, Default)]
@@ -150,20 +157,28 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A buffer from the worker thread's spares, which it goes back to. Held only while bytes are on their way.
+/// A large buffer, which goes back to the worker thread's spares, or a small one while many are held.
 struct Buffer {
     bytes: Box<[u8]>,
 }
 
 impl Buffer {
     fn take() -> Buffer {
+        if LARGE_HELD.fetch_add(1, Ordering::Relaxed) >= MOST_LARGE {
+            LARGE_HELD.fetch_sub(1, Ordering::Relaxed);
+            return Buffer { bytes: vec![0; SMALL].into_boxed_slice() };
+        }
         let spare = SPARE.with_borrow_mut(Vec::pop);
-        Buffer { bytes: spare.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice()) }
+        Buffer { bytes: spare.unwrap_or_else(|| vec![0; LARGE].into_boxed_slice()) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.bytes.len() < LARGE {
+            return;
+        }
+        LARGE_HELD.fetch_sub(1, Ordering::Relaxed);
         let bytes = std::mem::take(&mut self.bytes);
         SPARE.with_borrow_mut(|spare| {
             if spare.len() < SPARE_BUFFERS {

@@ -107,7 +107,7 @@ impl Connections {
                 Err(error) => return Err(Error::Read(error)),
             }
             let whole = filled - filled % SIZE;
-            for record in buffer[..whole].chunks_exact(SIZE) {
+            for record in buffer[..whole].as_chunks::<SIZE>().0 {
                 add(&mut connections, &bytemuck::pod_read_unaligned(record));
             }
             buffer.copy_within(whole..filled, 0);

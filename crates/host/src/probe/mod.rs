@@ -172,7 +172,7 @@ const FEATURES: &[Probe] = &[
         essential: false,
         attempt: || tool("nginx", "-v"),
         lost_without: "the server of plait demo",
-        how_to_get: "apt-get install nginx-light",
+        how_to_get: "apt-get install nginx",
     },
     Probe {
         name: "curl",
