@@ -4,6 +4,7 @@ import pathlib
 import socket
 import struct
 import subprocess
+import time
 
 import pytest
 
@@ -60,6 +61,34 @@ def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
     assert receive_exactly(client, 5) == b"hello"
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
     assert {subflow["remote"] for subflow in subflows(pair)} == {f"{pair.ETH}:8443", f"{pair.WLAN}:8443"}
+
+
+def test_a_slow_answer_still_begins_on_the_trusted_path(pair):
+    """However long the service thinks: a client that waits for it needs no second path."""
+    listener = listen(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    client.sendall(b"question")
+    assert receive_exactly(service, 8) == b"question"
+    time.sleep(2.5)
+    assert len(subflows(pair)) == 1
+    service.sendall(b"answer")
+    assert receive_exactly(client, 6) == b"answer"
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
+
+
+def test_an_upload_that_is_not_answered_uses_both_paths(pair):
+    listener = listen(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    upload = bytes(1 << 20)
+    client.sendall(upload)
+    assert receive_exactly(service, len(upload)) == upload
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
 
 
 def test_an_interface_without_a_role_is_not_used(pair, tmp_path):

@@ -219,13 +219,13 @@ impl Gateway {
         }
         let accepting = async {
             loop {
-                let place = self.place().await;
                 match listener.accept().await {
                     Ok((stream, from)) => {
                         if let Err(error) = prepare(&stream) {
                             debug!("{from}: {error}");
                             continue;
                         }
+                        let place = self.place().await;
                         let handled = handle(stream, from);
                         let abort = self.abort.clone();
                         self.tasks.spawn(async move {

@@ -25,8 +25,10 @@ use tracing::debug;
 use crate::connections::Connection;
 use crate::roles::Roles;
 
-/// A peer that says nothing for this long after our first flight gets further subflows without its own first flight.
-const ANSWER_WAIT: Duration = Duration::from_secs(1);
+/// A peer that says nothing gets further subflows without its own first flight when we have this many bytes for it, looked
+/// at this often. Who merely waits for an answer has no use for them.
+const UPLOAD: u64 = 256 << 10;
+const UPLOAD_LOOK: Duration = Duration::from_secs(1);
 
 /// Between two looks at whether the first flight was acknowledged: at first, and at most.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -109,7 +111,7 @@ impl Subflows {
     }
 }
 
-/// Ends once our first flight is DATA_ACKed and the peer has begun to answer, or has kept silent for [`ANSWER_WAIT`].
+/// Ends once our first flight is DATA_ACKed and the peer has begun to answer, or listens to an upload in silence.
 async fn first_flight(connection: &Connection) {
     connection.progress.first_sent.notified().await;
     let Ok(sent) = Info::of(&connection.far) else { return };
@@ -119,7 +121,16 @@ async fn first_flight(connection: &Connection) {
         tokio::time::sleep(look).await;
         look = (look * 2).min(LOOK.1);
     }
-    let _ = tokio::time::timeout(ANSWER_WAIT, connection.progress.first_received.notified()).await;
+    let uploading = async {
+        tokio::time::sleep(UPLOAD_LOOK).await;
+        while connection.progress.sent() < UPLOAD {
+            tokio::time::sleep(UPLOAD_LOOK).await;
+        }
+    };
+    tokio::select! {
+        () = connection.progress.first_received.notified() => {}
+        () = uploading => {}
+    }
 }
 
 /// One connection's care.
