@@ -5,8 +5,8 @@ import pathlib
 import shutil
 
 import pytest
-
 from hosts import PLAIT, Pair, missing_tools
+from streams import REQUIRE, listen
 
 
 def reason_to_skip() -> str | None:
@@ -51,6 +51,15 @@ def make_pair(tmp_path):
 def pair(make_pair) -> Pair:
     """A client and a server with two unlimited links."""
     return make_pair()
+
+
+@pytest.fixture
+def listener(pair):
+    """A service that listens on the server, behind two gateways that require protection; SOCKS leads to it."""
+    accepting = listen(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    return accepting
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import random
 import subprocess
 
 import pytest
-
 from hosts import PLAIT
 
 IMPLEMENTATIONS = ["straightforward", "running", "simd"]

@@ -7,7 +7,6 @@ import signal
 import subprocess
 
 import pytest
-
 from conftest import reason_to_skip
 from hosts import PLAIT, tool, wait_for
 

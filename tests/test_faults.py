@@ -4,7 +4,6 @@ import subprocess
 import threading
 
 import pytest
-
 from hosts import PLAIT, tool, wait_for
 from streams import (
     REQUIRE,

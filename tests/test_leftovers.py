@@ -4,7 +4,6 @@ import os
 import pathlib
 
 import pytest
-
 from hosts import PLAIT, tool
 from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
 

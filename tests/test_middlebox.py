@@ -1,7 +1,6 @@
 """Middleboxes that strip options: the two ends never believe different things and go on."""
 
 import pytest
-
 from hosts import tool
 from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
 

@@ -1,7 +1,6 @@
 """Hosts that lack something: one sentence that says what, why and what to do; never a silent loss of protection."""
 
 import pytest
-
 from hosts import PLAIT, tool
 from streams import REQUIRE, echo_server, fetch, random_file
 

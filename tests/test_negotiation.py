@@ -3,8 +3,7 @@
 import socket
 
 import pytest
-
-from streams import REQUIRE, accept, connect_by_socks, listen, plain_server, receive_exactly
+from streams import REQUIRE, accept, connect_by_socks, plain_server, receive_exactly
 
 
 def test_a_peer_without_plait_is_carried_plain_under_prefer_and_said_once(pair, text):
@@ -47,11 +46,8 @@ def test_a_client_without_plait_is_served_plain_under_prefer_and_reset_under_req
         assert serve.wait(15) == 0
 
 
-def test_a_peer_that_negotiates_and_says_nothing_holds_nobody_up(pair):
+def test_a_peer_that_negotiates_and_says_nothing_holds_nobody_up(pair, listener):
     """Silence is legal in TCP: the connection stays, others are served, and it ends with the service."""
-    listener = listen(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
     silent = connect_by_socks(pair, pair.ETH, 8443)
     silent_service = accept(listener)
     talker = connect_by_socks(pair, pair.ETH, 8443)

@@ -7,7 +7,6 @@ import subprocess
 import time
 
 import pytest
-
 from hosts import Pair, tool, wait_for
 from streams import REQUIRE, accept, connect_by_socks, echo_server, listen, receive_exactly
 
@@ -63,11 +62,8 @@ def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
     assert {subflow["remote"] for subflow in subflows(pair)} == {f"{pair.ETH}:8443", f"{pair.WLAN}:8443"}
 
 
-def test_a_slow_answer_still_begins_on_the_trusted_path(pair):
+def test_a_slow_answer_still_begins_on_the_trusted_path(pair, listener):
     """However long the service thinks: a client that waits for it needs no second path."""
-    listener = listen(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
     client = connect_by_socks(pair, pair.ETH, 8443)
     service = accept(listener)
     client.sendall(b"question")
@@ -79,10 +75,7 @@ def test_a_slow_answer_still_begins_on_the_trusted_path(pair):
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
 
 
-def test_an_upload_that_is_not_answered_uses_both_paths(pair):
-    listener = listen(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
+def test_an_upload_that_is_not_answered_uses_both_paths(pair, listener):
     client = connect_by_socks(pair, pair.ETH, 8443)
     service = accept(listener)
     upload = bytes(1 << 20)

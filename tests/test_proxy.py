@@ -4,7 +4,6 @@ import base64
 import socket
 
 import pytest
-
 from streams import REQUIRE, echo_server, receive_exactly
 
 

@@ -4,7 +4,6 @@ import pathlib
 import subprocess
 
 import pytest
-
 from hosts import PLAIT, tool, wait_for
 from streams import REQUIRE, echo_server, plain_server
 

@@ -5,14 +5,10 @@ import random
 import socket
 
 import pytest
+from streams import REQUIRE, accept, connect_by_socks, receive_exactly, reset
 
-from streams import REQUIRE, accept, connect_by_socks, listen, receive_exactly, reset
 
-
-def test_half_close_works_both_ways(pair):
-    listener = listen(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
+def test_half_close_works_both_ways(pair, listener):
     # The client ends first, and still gets an answer.
     client = connect_by_socks(pair, pair.ETH, 8443)
     service = accept(listener)
@@ -38,10 +34,7 @@ def test_half_close_works_both_ways(pair):
 
 
 @pytest.mark.parametrize("who", ["client", "service"])
-def test_a_reset_is_passed_on_as_a_reset(pair, who):
-    listener = listen(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
+def test_a_reset_is_passed_on_as_a_reset(pair, listener, who):
     client = connect_by_socks(pair, pair.ETH, 8443)
     service = accept(listener)
     client.sendall(b"hello")

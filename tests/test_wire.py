@@ -3,7 +3,6 @@
 import hmac
 
 import pytest
-
 from streams import REQUIRE, connect_by_socks, echo_server, fetch, random_file, receive_exactly
 
 
