@@ -14,8 +14,8 @@ use std::sync::Arc;
 use plait_host::cgroup::Cgroup;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::process::Command;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, warn};
 
 use crate::gateway::{ProtectionError, StartError};
@@ -90,8 +90,9 @@ impl Outbound {
                 tokio::spawn(async move { outbound.proxy(listener, None).await });
             }
         }
+        let signals = Signals::listen().map_err(RunError::Wait)?;
         let child = command.spawn().map_err(|reason| RunError::Spawn { program, reason })?;
-        let status = wait(child).await.map_err(RunError::Wait)?;
+        let status = signals.wait(child).await.map_err(RunError::Wait)?;
         drop(held);
         Ok(status)
     }
@@ -179,23 +180,37 @@ fn enter_before_exec(
     Ok(())
 }
 
-/// Waits for the program, passing on what asks it to end.
-async fn wait(mut child: tokio::process::Child) -> io::Result<ExitStatus> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    // The terminal sends it to the program as well, and the program decides what it means.
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    loop {
-        tokio::select! {
-            status = child.wait() => return status,
-            _ = terminate.recv() => pass_on(&child, libc::SIGTERM),
-            _ = hang_up.recv() => pass_on(&child, libc::SIGHUP),
-            _ = interrupt.recv() => {}
+/// What asks this process to end, from before the program starts: a signal in between must not leave it alone.
+struct Signals {
+    terminate: Signal,
+    hang_up: Signal,
+    /// The terminal sends it to the program as well, and the program decides what it means.
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the program, passing on what asks it to end.
+    async fn wait(mut self, mut child: Child) -> io::Result<ExitStatus> {
+        loop {
+            tokio::select! {
+                status = child.wait() => return status,
+                _ = self.terminate.recv() => pass_on(&child, libc::SIGTERM),
+                _ = self.hang_up.recv() => pass_on(&child, libc::SIGHUP),
+                _ = self.interrupt.recv() => {}
+            }
         }
     }
 }
 
-fn pass_on(child: &tokio::process::Child, signal: libc::c_int) {
+fn pass_on(child: &Child, signal: libc::c_int) {
     let Some(pid) =
         child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
     else {

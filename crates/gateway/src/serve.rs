@@ -80,12 +80,11 @@ fn leaves_addresses_out(listen: IpAddr) -> bool {
     if listen.is_unspecified() || listen.is_loopback() {
         return false;
     }
-    let others = interfaces().unwrap_or_default().into_iter().filter(|interface| {
+    interfaces().unwrap_or_default().iter().any(|interface| {
         let has_listener = interface.addresses.iter().any(|address| address.ip == listen);
         let reachable = interface.addresses.iter().any(|address| address.scope == Scope::Global);
         interface.up && !interface.loopback && reachable && !has_listener
-    });
-    others.count() > 0
+    })
 }
 
 fn mptcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
