@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::mem;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
@@ -9,7 +11,8 @@ use plait_wire::tcp::Flags;
 
 use crate::flow::{Flow, FlowKind, Half, Mapped, Signals};
 use crate::read::KnownKeys;
-use crate::{Connection, Direction, PathId, Protocol, ReadOptions, Stream, Subflow};
+use crate::stream::Novelty;
+use crate::{Close, Connection, Direction, Event, EventKind, PathId, Protocol, ReadOptions, Stream, Subflow};
 
 /// Builds connections from segments in the order of time.
 pub(crate) struct Assembly {
@@ -24,6 +27,13 @@ pub(crate) struct Assembled {
     pub(crate) payload_dropped: u64,
 }
 
+/// Where and when a segment was captured.
+#[derive(Clone, Copy)]
+struct Seen {
+    path: PathId,
+    time: Timestamp,
+}
+
 struct State {
     assembled: Assembled,
     /// The connection that a token names, and the side it names it towards, as the direction in which that side
@@ -32,12 +42,19 @@ struct State {
     paths: usize,
     /// What is left of [`ReadOptions::payload_limit`].
     budget: u64,
+    interval: Option<Duration>,
 }
 
 impl Assembly {
     pub(crate) fn new(paths: usize, options: ReadOptions) -> Self {
         let assembled = Assembled { connections: Vec::new(), unmapped: 0, payload_dropped: 0 };
-        let mut state = State { assembled, tokens: HashMap::new(), paths, budget: options.payload_limit };
+        let mut state = State {
+            assembled,
+            tokens: HashMap::new(),
+            paths,
+            budget: options.payload_limit,
+            interval: options.interval,
+        };
         for KnownKeys { version, client, server } in options.known {
             let connection = state.add_connection(Protocol::Mptcp(version));
             state.learn_key(connection, Direction::ClientToServer, &client);
@@ -50,14 +67,15 @@ impl Assembly {
     pub(crate) fn segment(&mut self, path: PathId, time: Timestamp, segment: &Segment<'_>) {
         let (source, destination) = (segment.source, segment.destination);
         let key = if source <= destination { (source, destination) } else { (destination, source) };
-        let signals = Signals::of(&segment.tcp);
+        let mut signals = Signals::of(&segment.tcp);
         let state = &mut self.state;
         let flow = match self.flows.entry(key) {
             Entry::Vacant(entry) => entry.insert(state.open(segment, &signals, time)),
             Entry::Occupied(entry) => {
                 let flow = entry.into_mut();
                 if reopens(flow, segment) {
-                    *flow = state.open(segment, &signals, time);
+                    let new = state.open(segment, &signals, time);
+                    state.retire(mem::replace(flow, new));
                 }
                 flow
             }
@@ -70,16 +88,29 @@ impl Assembly {
                 state.accepted(flow, segment, &signals, time);
             }
         }
+        let carries = carries(segment);
+        let direction = flow.direction(source);
+        flow.last_seen = flow.last_seen.max(time);
+        flow.handshake.saw(flags, source == flow.opener, time);
+        flow.close = flow.close.after(direction, flags.contains(Flags::FIN), flags.contains(Flags::RST));
+        if flags.contains(Flags::ACK) {
+            flow.other_half(source).sender.acknowledged(segment.tcp.ack(), signals.stamps, time);
+        }
+        flow.half(source).sender.sent(segment, carries, signals.stamps, time);
         match flow.connection {
             Some(index) => {
+                state.events(index, flow, direction, &mut signals, time);
                 state.keys(index, flow.direction(source), &signals);
-                state.data(index, flow, segment, &signals, path, time);
+                state.data(index, flow, segment, &signals, Seen { path, time });
             }
-            None => state.assembled.unmapped += u64::from(segment.payload_len),
+            None => state.unmapped(flow.half(source), carries, time),
         }
     }
 
-    pub(crate) fn finish(self) -> Assembled {
+    pub(crate) fn finish(mut self) -> Assembled {
+        for (_, flow) in self.flows.drain() {
+            self.state.retire(flow);
+        }
         let mut assembled = self.state.assembled;
         let connections = &mut assembled.connections;
         // Known keys that no capture has to do with.
@@ -147,13 +178,7 @@ impl State {
         let index = self.add_connection(protocol);
         flow.connection = Some(index);
         let connection = &mut self.assembled.connections[index];
-        connection.subflows.push(Subflow {
-            client: flow.opener,
-            server: acceptor,
-            joined: false,
-            accepted: false,
-            first_seen: time,
-        });
+        connection.subflows.push(Subflow::new(flow.opener, acceptor, false, time));
         index
     }
 
@@ -220,7 +245,50 @@ impl State {
         };
         let subflows = &mut self.assembled.connections[index].subflows;
         flow.subflow = subflows.len();
-        subflows.push(Subflow { client, server, joined: true, accepted: false, first_seen: time });
+        subflows.push(Subflow::new(client, server, true, time));
+    }
+
+    /// A flow of which no more segments come.
+    fn retire(&mut self, mut flow: Flow) {
+        let Some(index) = flow.connection else { return };
+        let (opener, sends) = (flow.opener, flow.opener_sends);
+        let subflow = &mut self.assembled.connections[index].subflows[flow.subflow];
+        subflow.last_seen = flow.last_seen;
+        subflow.syn_rtt = flow.handshake.rtt();
+        subflow.close = flow.close;
+        subflow.sent[sends as usize] = mem::take(&mut flow.half(opener).sender.tally);
+        subflow.sent[sends.reverse() as usize] = mem::take(&mut flow.other_half(opener).sender.tally);
+    }
+
+    /// What a segment from the side that sends in `sender` signals.
+    fn events(
+        &mut self,
+        index: usize,
+        flow: &mut Flow,
+        sender: Direction,
+        signals: &mut Signals,
+        time: Timestamp,
+    ) {
+        let connection = &mut self.assembled.connections[index];
+        let subflow = flow.subflow;
+        if let Some(Join::Syn { backup, .. } | Join::SynAck { backup, .. }) = signals.join {
+            connection.subflows[subflow].backup |= backup;
+        }
+        for kind in signals.events.drain(..) {
+            match (&kind, flow.close) {
+                (EventKind::Priority { backup, id: None }, _) => {
+                    connection.subflows[subflow].backup = *backup;
+                }
+                (EventKind::FastClose, Close::Open | Close::HalfClosed(_) | Close::Reset { .. }) => {
+                    flow.close = Close::FastClose(sender);
+                }
+                (EventKind::Reset { reason }, Close::Reset { by, .. }) if by == sender => {
+                    flow.close = Close::Reset { by, reason: Some(*reason) };
+                }
+                _ => {}
+            }
+            connection.happened(Event { time, subflow, sender, kind });
+        }
     }
 
     /// Keys in a segment that goes in `direction`.
@@ -251,19 +319,11 @@ impl State {
     }
 
     /// What a segment acknowledges, maps and carries.
-    fn data(
-        &mut self,
-        index: usize,
-        flow: &mut Flow,
-        segment: &Segment<'_>,
-        signals: &Signals,
-        path: PathId,
-        time: Timestamp,
-    ) {
+    fn data(&mut self, index: usize, flow: &mut Flow, segment: &Segment<'_>, signals: &Signals, seen: Seen) {
+        let Seen { path, time } = seen;
         let connection = &mut self.assembled.connections[index];
         let direction = flow.direction(segment.source);
-        // What a reset carries is a remark for people (RFC 9293 3.5.3), not data.
-        let carries = segment.payload_len > 0 && !segment.tcp.flags().contains(Flags::RST);
+        let (bytes, carries) = (carries(segment), carries(segment) > 0);
         if carries {
             connection.first_payload[path.index()].get_or_insert(time);
         }
@@ -287,11 +347,20 @@ impl State {
             Some(place) => {
                 map(half, connection.stream_mut(direction), kind, signals, carries);
                 if carries {
-                    self.carry(index, direction, half, place, segment, path);
+                    self.carry(index, direction, flow, place, segment, seen);
                 }
             }
-            None if carries => self.assembled.unmapped += u64::from(segment.payload_len),
+            None if carries => self.unmapped(half, bytes, time),
             None => {}
+        }
+    }
+
+    /// Payload bytes without a place in a stream.
+    fn unmapped(&mut self, half: &mut Half, bytes: u64, time: Timestamp) {
+        self.assembled.unmapped += bytes;
+        half.sender.tally.unmapped += bytes;
+        if let Some(interval) = self.interval.filter(|_| bytes > 0) {
+            half.sender.tally.series.add(interval, time, bytes, 0);
         }
     }
 
@@ -300,11 +369,14 @@ impl State {
         &mut self,
         index: usize,
         direction: Direction,
-        half: &Half,
+        flow: &mut Flow,
         place: i64,
         segment: &Segment<'_>,
-        path: PathId,
+        Seen { path, time }: Seen,
     ) {
+        let subflow = flow.subflow;
+        let half = flow.half(segment.source);
+        let mut sum = Novelty::default();
         let Assembled { connections, unmapped, payload_dropped } = &mut self.assembled;
         let stream = connections[index].stream_mut(direction);
         let captured = segment.payload();
@@ -317,13 +389,32 @@ impl State {
                     let from = captured.len().min((at - place) as usize);
                     let to = captured.len().min((part_end - place) as usize);
                     let range = position..position + length;
+                    let novelty = stream.carry(subflow, range.clone());
+                    sum.new += novelty.new;
+                    sum.reinjected += novelty.reinjected;
+                    sum.repeated += novelty.repeated;
                     *payload_dropped += stream.crossed(path, range, &captured[from..to], &mut self.budget);
                 }
-                None => *unmapped += length,
+                None => {
+                    *unmapped += length;
+                    half.sender.tally.unmapped += length;
+                }
             }
             at = part_end;
         }
+        let tally = &mut half.sender.tally;
+        tally.new += sum.new;
+        tally.reinjected.add(sum.reinjected);
+        tally.repeated += sum.repeated;
+        if let Some(interval) = self.interval {
+            tally.series.add(interval, time, carries(segment), sum.new);
+        }
     }
+}
+
+/// How many bytes of data a segment carries: what a reset carries is a remark for people (RFC 9293 3.5.3).
+fn carries(segment: &Segment<'_>) -> u64 {
+    if segment.tcp.flags().contains(Flags::RST) { 0 } else { segment.payload_len.into() }
 }
 
 /// Whether a segment opens a new connection between the flow's two endpoints.

@@ -1,9 +1,10 @@
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{Token, Version};
 
-use crate::{PathId, Stream};
+use crate::{Event, Exposure, PathId, Stream, Tally};
 
 /// A connection found in the captures: an MPTCP connection with all its subflows, or a plain TCP one.
 #[derive(Clone, Debug)]
@@ -17,10 +18,16 @@ pub struct Connection {
     pub partial: bool,
     /// The subflows, and the attempts at some, in the order in which they were first seen; at least one.
     pub subflows: Vec<Subflow>,
+    /// What the sides signalled, in the order of time; the first 10,000.
+    pub events: Vec<Event>,
+    /// How many more events there were.
+    pub events_dropped: u64,
     pub(crate) tokens: [Option<Token>; 2],
     pub(crate) streams: [Stream; 2],
     pub(crate) first_payload: Vec<Option<Timestamp>>,
 }
+
+const EVENTS_KEPT: usize = 10_000;
 
 /// What a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +59,7 @@ impl Direction {
 }
 
 /// A TCP connection that carries a connection, or a part of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Subflow {
     /// The connection's client in it.
     pub client: SocketAddr,
@@ -64,6 +71,71 @@ pub struct Subflow {
     pub accepted: bool,
     /// When its first packet was captured.
     pub first_seen: Timestamp,
+    /// When its last packet was captured.
+    pub last_seen: Timestamp,
+    /// Whether a side asked, when it was opened or by the last MP_PRIO, to use it only when others fail.
+    pub backup: bool,
+    /// From the SYN to the acknowledgement of the SYN/ACK: a round trip wherever the capture was taken. `None` where
+    /// one of them was repeated or is not in the capture.
+    pub syn_rtt: Option<Duration>,
+    /// How it ended.
+    pub close: Close,
+    pub(crate) sent: [Tally; 2],
+}
+
+/// How a subflow ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Close {
+    /// Not within the capture.
+    #[default]
+    Open,
+    /// The side that sends in this direction sent a FIN, the other one did not.
+    HalfClosed(Direction),
+    /// Both sides sent a FIN.
+    Fin,
+    /// The side that sends in this direction reset it.
+    Reset {
+        /// Who.
+        by: Direction,
+        /// The reason in MP_TCPRST (RFC 8684 table 2), where it is there.
+        reason: Option<u8>,
+    },
+    /// The side that sends in this direction closed the whole connection here with MP_FASTCLOSE.
+    FastClose(Direction),
+}
+
+impl Close {
+    /// After a segment from the side that sends in `by`.
+    pub(crate) fn after(self, by: Direction, fin: bool, reset: bool) -> Self {
+        match self {
+            Self::Open if fin => Self::HalfClosed(by),
+            Self::HalfClosed(first) if fin && first != by => Self::Fin,
+            Self::Open | Self::HalfClosed(_) if reset => Self::Reset { by, reason: None },
+            other => other,
+        }
+    }
+}
+
+impl Subflow {
+    /// What was sent in a direction.
+    pub fn sent(&self, direction: Direction) -> &Tally {
+        &self.sent[direction as usize]
+    }
+
+    pub(crate) fn new(client: SocketAddr, server: SocketAddr, joined: bool, time: Timestamp) -> Self {
+        Self {
+            client,
+            server,
+            joined,
+            accepted: false,
+            first_seen: time,
+            last_seen: time,
+            backup: false,
+            syn_rtt: None,
+            close: Close::Open,
+            sent: Default::default(),
+        }
+    }
 }
 
 impl Connection {
@@ -87,6 +159,12 @@ impl Connection {
         self.tokens[direction as usize]
     }
 
+    /// How much of what was sent in a direction crossed one of [`subflows`](Self::subflows), given by its index.
+    pub fn exposure(&self, direction: Direction, subflow: usize) -> Exposure {
+        let stream = self.stream(direction);
+        Exposure::new(stream.carried(subflow), stream.length())
+    }
+
     /// When the connection's first packet with TCP payload, in either direction, crossed a path.
     pub fn first_payload(&self, path: PathId) -> Option<Timestamp> {
         self.first_payload[path.index()]
@@ -98,9 +176,19 @@ impl Connection {
             fell_back: false,
             partial: false,
             subflows: Vec::new(),
+            events: Vec::new(),
+            events_dropped: 0,
             tokens: [None; 2],
             streams: [Stream::new(paths), Stream::new(paths)],
             first_payload: vec![None; paths],
+        }
+    }
+
+    pub(crate) fn happened(&mut self, event: Event) {
+        if self.events.len() < EVENTS_KEPT {
+            self.events.push(event);
+        } else {
+            self.events_dropped += 1;
         }
     }
 

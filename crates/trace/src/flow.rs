@@ -1,12 +1,15 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{Capable, Dss, Join, MptcpOption, Token};
-use plait_wire::tcp::{Seq, TcpOption};
+use plait_wire::tcp::{Flags, Seq, TcpOption};
 use plait_wire::{ParseError, tcp};
 
-use crate::Direction;
+use crate::sender::{Sender, Stamps};
 use crate::unwrap::Unwrap;
+use crate::{Close, Direction, EventKind};
 
 /// What is known of one TCP connection while captures are read.
 #[derive(Debug)]
@@ -19,6 +22,9 @@ pub(crate) struct Flow {
     /// Which of the connection's subflows it is.
     pub(crate) subflow: usize,
     pub(crate) kind: FlowKind,
+    pub(crate) handshake: Handshake,
+    pub(crate) close: Close,
+    pub(crate) last_seen: Timestamp,
     opener_half: Half,
     acceptor_half: Half,
 }
@@ -45,6 +51,9 @@ impl Flow {
             connection: None,
             subflow: 0,
             kind,
+            handshake: Handshake::default(),
+            close: Close::Open,
+            last_seen: Timestamp::default(),
             opener_half: half(),
             acceptor_half: half(),
         }
@@ -71,12 +80,47 @@ impl Flow {
     }
 }
 
+/// The times of a flow's opening.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Handshake {
+    syn: Option<Timestamp>,
+    answered: bool,
+    repeated: bool,
+    rtt: Option<Duration>,
+}
+
+impl Handshake {
+    /// A segment of the flow.
+    pub(crate) fn saw(&mut self, flags: Flags, from_opener: bool, time: Timestamp) {
+        match (flags.contains(Flags::SYN), from_opener) {
+            (true, true) => {
+                self.repeated |= self.syn.is_some();
+                self.syn.get_or_insert(time);
+            }
+            (true, false) => {
+                self.repeated |= self.answered;
+                self.answered = true;
+            }
+            (false, true) if self.answered && self.rtt.is_none() && flags.contains(Flags::ACK) => {
+                self.rtt = self.syn.and_then(|syn| time.since(syn));
+            }
+            (false, _) => {}
+        }
+    }
+
+    /// From the SYN to the acknowledgement of its answer, where neither was repeated.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.rtt.filter(|_| !self.repeated)
+    }
+}
+
 /// One direction of a flow. Places in it count from the SYN, so that the first byte is at 1, as relative subflow
 /// sequence numbers do.
 #[derive(Debug, Default)]
 pub(crate) struct Half {
     isn: Option<Seq>,
     places: Unwrap,
+    pub(crate) sender: Sender,
     mappings: VecDeque<Mapped>,
     mapped_ever: bool,
 }
@@ -146,12 +190,14 @@ impl Half {
     }
 }
 
-/// The MPTCP options of a segment, each the last of its kind.
+/// The options of a segment that tell something, each the last of its kind.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     pub(crate) capable: Option<Capable>,
     pub(crate) join: Option<Join>,
     pub(crate) dss: Option<Dss>,
+    pub(crate) stamps: Option<Stamps>,
+    pub(crate) events: Vec<EventKind>,
     /// Options are missing because the capture cut the header.
     pub(crate) cut: bool,
 }
@@ -164,6 +210,8 @@ impl Signals {
                 Ok(TcpOption::Mptcp(MptcpOption::Capable(capable))) => signals.capable = Some(capable),
                 Ok(TcpOption::Mptcp(MptcpOption::Join(join))) => signals.join = Some(join),
                 Ok(TcpOption::Mptcp(MptcpOption::Dss(dss))) => signals.dss = Some(dss),
+                Ok(TcpOption::Mptcp(other)) => signals.events.extend(EventKind::of(&other)),
+                Ok(TcpOption::Timestamps { value, echo }) => signals.stamps = Some((value, echo)),
                 Ok(_) => {}
                 Err(ParseError::Truncated { .. }) => signals.cut = true,
                 Err(_) => {}

@@ -4,7 +4,9 @@
 //! [`Connections::read`] takes one capture per path, merges them by time, groups subflows into connections by keys
 //! and tokens, and places every payload byte in its stream by the DSS mappings. Each direction of a connection is
 //! then a [`Stream`] that tells, path by path, what was [exposed](Stream::exposure) and what the listener's
-//! [`Payload`] holds. [`readable`] compares that payload with a document.
+//! [`Payload`] holds. [`readable`] compares that payload with a document. Each [`Subflow`] has a [`Tally`] of what
+//! either side sent in it (bytes, retransmissions, reinjections, round trips, throughput over time), and each
+//! connection the [`Event`]s that its sides signalled.
 //!
 //! ```no_run
 //! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, readable};
@@ -37,19 +39,28 @@
 
 mod assembly;
 mod connection;
+mod event;
 mod exposure;
 mod flow;
 mod payload;
 mod ranges;
 mod read;
 mod readable;
+mod rtt;
+mod sender;
+mod series;
 mod stream;
+mod tally;
 mod unwrap;
 
-pub use connection::{Connection, Direction, Protocol, Subflow};
+pub use connection::{Close, Connection, Direction, Protocol, Subflow};
+pub use event::{Event, EventKind};
 pub use exposure::Exposure;
 pub use payload::Payload;
 pub use ranges::ByteRanges;
 pub use read::{Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Skipped};
 pub use readable::{Readable, SHINGLE_LEN, readable};
+pub use rtt::RoundTrips;
+pub use series::{Bin, Series};
 pub use stream::{FirstFlight, Stream};
+pub use tally::{Tally, Volume};

@@ -64,6 +64,11 @@ impl ByteRanges {
             .take_while(|part| !part.is_empty())
     }
 
+    /// How many positions of `range` are in the set.
+    pub(crate) fn overlap(&self, range: Range<u64>) -> u64 {
+        self.within(range).map(|part| length(&part)).sum()
+    }
+
     /// All positions that are in this set or in `other`.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {

@@ -1,4 +1,5 @@
 use std::io::{self, Read};
+use std::time::Duration;
 
 use plait_wire::capture::{CaptureError, PcapReader, Timestamp};
 use plait_wire::mptcp::{Key, Version};
@@ -44,12 +45,14 @@ pub struct ReadOptions {
     pub payload_limit: u64,
     /// Keys of connections whose opening is in none of the captures, as when only a joined subflow was listened to.
     pub known: Vec<KnownKeys>,
+    /// The length of the intervals of each [`Tally::series`](crate::Tally::series); `None` for none.
+    pub interval: Option<Duration>,
 }
 
 impl Default for ReadOptions {
-    /// Up to 1 GiB of payload, and no keys.
+    /// Up to 1 GiB of payload, no keys and no series.
     fn default() -> Self {
-        Self { payload_limit: 1 << 30, known: Vec::new() }
+        Self { payload_limit: 1 << 30, known: Vec::new(), interval: None }
     }
 }
 

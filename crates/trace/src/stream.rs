@@ -16,7 +16,27 @@ pub struct Stream {
     /// The position behind the last byte that is known to exist.
     end: u64,
     crossings: Vec<Crossing>,
+    carried: Carried,
     flight: Option<Flight>,
+}
+
+/// What was carried, by all subflows together and by each.
+#[derive(Clone, Debug, Default)]
+struct Carried {
+    by_any: ByteRanges,
+    by_subflow: Vec<ByteRanges>,
+    nothing: ByteRanges,
+}
+
+/// Bytes by what they mean to the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Novelty {
+    /// Carried by no subflow before.
+    pub(crate) new: u64,
+    /// Carried by others before, but not by this one.
+    pub(crate) reinjected: u64,
+    /// Carried by this subflow before.
+    pub(crate) repeated: u64,
 }
 
 /// Ties data sequence numbers to positions: `seq` is at [`BIAS`]. Numbers wrap, positions do not, and the bias leaves
@@ -79,6 +99,11 @@ impl Stream {
         Exposure::new(self.exposed(path), self.end)
     }
 
+    /// The bytes that one of the connection's subflows, given by its index, carried at least once.
+    pub fn carried(&self, subflow: usize) -> &ByteRanges {
+        self.carried.by_subflow.get(subflow).unwrap_or(&self.carried.nothing)
+    }
+
     /// What the capture of a path kept of the stream.
     pub fn payload(&self, path: PathId) -> &Payload {
         &self.crossings[path.index()].payload
@@ -97,6 +122,7 @@ impl Stream {
             latest: BIAS,
             end: 0,
             crossings: vec![Crossing::default(); paths],
+            carried: Carried::default(),
             flight: None,
         }
     }
@@ -170,6 +196,20 @@ impl Stream {
         (captured.len() - kept) as u64
     }
 
+    /// A subflow carried the bytes of `range`.
+    pub(crate) fn carry(&mut self, subflow: usize, range: Range<u64>) -> Novelty {
+        let Carried { by_any, by_subflow, .. } = &mut self.carried;
+        if by_subflow.len() <= subflow {
+            by_subflow.resize_with(subflow + 1, ByteRanges::new);
+        }
+        let by_this = &mut by_subflow[subflow];
+        let before = by_any.overlap(range.clone());
+        let repeated = by_this.overlap(range.clone());
+        by_any.insert(range.clone());
+        by_this.insert(range.clone());
+        Novelty { new: range.end - range.start - before, reinjected: before - repeated, repeated }
+    }
+
     /// The peer has everything before `position`.
     pub(crate) fn acknowledged(&mut self, position: u64, time: Timestamp) {
         if self.origin_position().is_none_or(|origin| position <= origin) {
@@ -191,6 +231,9 @@ impl Stream {
         for crossing in &mut self.crossings {
             crossing.exposed = crossing.exposed.rebased(origin);
             crossing.payload.rebase(origin);
+        }
+        for carried in &mut self.carried.by_subflow {
+            *carried = carried.rebased(origin);
         }
         if let Some(flight) = &mut self.flight {
             flight.end = flight.end.saturating_sub(origin);

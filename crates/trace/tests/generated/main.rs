@@ -3,3 +3,4 @@
 mod corpus;
 mod exposure;
 mod generate;
+mod tally;

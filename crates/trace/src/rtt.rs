@@ -1,0 +1,136 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Round-trip times: how many, and how they are spread.
+///
+/// Mean, standard deviation, least and greatest are exact; percentiles are at most 0.8 % too great, so that memory
+/// does not grow with the number of samples.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RoundTrips {
+    count: u64,
+    /// Mean and sum of squared distances from it, in nanoseconds (Welford 1962).
+    mean: f64,
+    squares: f64,
+    least: u64,
+    greatest: u64,
+    buckets: BTreeMap<u16, u64>,
+}
+
+/// Each power of two is divided into 2^7 buckets.
+const SUB_BITS: u32 = 7;
+
+impl RoundTrips {
+    /// How many were measured.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; `None` without samples, as for all that follow.
+    pub fn mean(&self) -> Option<Duration> {
+        self.if_any(|trips| Duration::from_nanos(trips.mean.round() as u64))
+    }
+
+    /// Their standard deviation (of the samples as the whole population).
+    pub fn sigma(&self) -> Option<Duration> {
+        self.if_any(|trips| Duration::from_nanos((trips.squares / trips.count as f64).sqrt().round() as u64))
+    }
+
+    /// The shortest.
+    pub fn min(&self) -> Option<Duration> {
+        self.if_any(|trips| Duration::from_nanos(trips.least))
+    }
+
+    /// The longest.
+    pub fn max(&self) -> Option<Duration> {
+        self.if_any(|trips| Duration::from_nanos(trips.greatest))
+    }
+
+    /// The least value that a share `quantile` (0 to 1) of the samples does not exceed: 0.5 for the median.
+    pub fn quantile(&self, quantile: f64) -> Option<Duration> {
+        let rank = ((quantile * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut passed = 0;
+        let (bucket, _) = self.buckets.iter().find(|(_, count)| {
+            passed += **count;
+            passed >= rank
+        })?;
+        Some(Duration::from_nanos(last_of(*bucket).clamp(self.least, self.greatest)))
+    }
+
+    pub(crate) fn add(&mut self, sample: Duration) {
+        let nanoseconds = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
+        self.least = if self.count == 0 { nanoseconds } else { self.least.min(nanoseconds) };
+        self.greatest = self.greatest.max(nanoseconds);
+        self.count += 1;
+        let distance = nanoseconds as f64 - self.mean;
+        self.mean += distance / self.count as f64;
+        self.squares += distance * (nanoseconds as f64 - self.mean);
+        *self.buckets.entry(bucket_of(nanoseconds)).or_default() += 1;
+    }
+
+    fn if_any<T>(&self, value: impl Fn(&Self) -> T) -> Option<T> {
+        (self.count > 0).then(|| value(self))
+    }
+}
+
+fn bucket_of(value: u64) -> u16 {
+    // Values below 2^8 have a bucket each.
+    let shift = (u64::BITS - value.leading_zeros()).saturating_sub(SUB_BITS + 1);
+    // At most 56 * 128 + 255.
+    ((shift << SUB_BITS) + (value >> shift) as u32) as u16
+}
+
+/// The greatest value of a bucket.
+fn last_of(bucket: u16) -> u64 {
+    let bucket = u64::from(bucket);
+    let shift = (bucket >> SUB_BITS).saturating_sub(1);
+    let mantissa = bucket - (shift << SUB_BITS);
+    (mantissa << shift) + ((1 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a sorted list of all samples.
+        #[test]
+        fn same_as_a_sorted_list(
+            mut samples in vec(prop_oneof![0..300u64, 0..5_000_000_000u64], 1..200),
+            quantile in 0.01..1.0f64,
+        ) {
+            let mut trips = RoundTrips::default();
+            samples.iter().for_each(|sample| trips.add(Duration::from_nanos(*sample)));
+            samples.sort_unstable();
+            let count = samples.len();
+            let mean = samples.iter().sum::<u64>() as f64 / count as f64;
+            let variance =
+                samples.iter().map(|sample| (*sample as f64 - mean).powi(2)).sum::<f64>() / count as f64;
+            let nanoseconds = |value: Option<Duration>| value.expect("samples").as_nanos() as f64;
+            prop_assert!((nanoseconds(trips.mean()) - mean).abs() <= 1.0);
+            prop_assert!((nanoseconds(trips.sigma()) - variance.sqrt()).abs() <= 1.0 + 1e-6 * variance.sqrt());
+            prop_assert_eq!(nanoseconds(trips.min()), samples[0] as f64);
+            prop_assert_eq!(nanoseconds(trips.max()), samples[count - 1] as f64);
+            let exact = samples[(quantile * count as f64).ceil() as usize - 1] as f64;
+            let found = nanoseconds(trips.quantile(quantile));
+            prop_assert!(exact <= found && found <= exact * 1.008, "{} for {}", found, exact);
+        }
+    }
+
+    #[test]
+    fn any_value_has_a_bucket() {
+        for value in [0, 1, 127, 128, 255, 256, u64::MAX / 2, u64::MAX] {
+            assert!(last_of(bucket_of(value)) >= value);
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_no_samples() {
+        let none = RoundTrips::default();
+        assert_eq!(
+            (none.mean(), none.sigma(), none.min(), none.max(), none.quantile(0.5)),
+            Default::default()
+        );
+    }
+}
