@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 done, 1 failed, 2 wrong usage; `plait run` exits as its program did.
 
+mod analyze;
 mod bench;
 mod codec;
 mod demo;
@@ -43,6 +44,8 @@ enum Command {
     Status(status::Args),
     /// What this host has and lacks for plait, and how to get it
     Doctor(doctor::Args),
+    /// What captures say about connections and their subflows: tables, JSON, CSV
+    Analyze(analyze::Args),
     /// The transforms as filters from stdin to stdout
     #[command(subcommand)]
     Codec(codec::Args),
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Paths(args) => paths::run(args),
         Command::Status(args) => status::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Analyze(args) => analyze::run(args),
         Command::Codec(args) => codec::run(args),
         Command::Bench(args) => bench::run(args),
     };
