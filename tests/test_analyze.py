@@ -258,7 +258,9 @@ def test_a_truncated_capture_is_used_up_to_there(tmp_path):
     assert "truncated" in found["damaged"][0]["error"]
 
 
-@pytest.mark.parametrize("arguments", [(), ("--interval", "0", "x"), ("--interval", "fast", "x")])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--interval", "0", "x"), ("--interval", "fast", "x"), ("--interval", "1s", "x")]
+)
 def test_wrong_usage(arguments):
     done = analyze(*arguments)
     assert done.returncode == 2 and done.stdout == ""

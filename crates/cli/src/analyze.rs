@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// The intervals of series.csv, such as 0.1s or 50ms
-    #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = interval, requires = "output")]
     interval: Duration,
 }
 
