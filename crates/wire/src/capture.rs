@@ -1,23 +1,30 @@
-//! Capture files in the classic pcap format (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>), read
-//! and written as streams.
+//! Capture files, read and written as streams: classic pcap
+//! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>) and pcapng
+//! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>).
 //!
-//! [`PcapReader`] takes files of both byte orders and both time resolutions from anything that implements
-//! [`Read`](std::io::Read), keeps one buffer whatever the file's length, and lends each record from it. pcapng and
-//! compressed files are recognised and refused by name. Records longer than the snap length, which several tools
-//! write, are accepted up to [`MAX_RECORD_LEN`]. A file that ends within a record, as one does whose writer was
-//! killed, gives all records before it and then [`CaptureError::Truncated`]. Nothing here panics on input.
+//! [`PcapReader`] takes files of both byte orders and both time resolutions, [`PcapngReader`] all that the draft
+//! allows. Each reads from anything that implements [`Read`](std::io::Read), keeps one buffer whatever the file's
+//! length, and lends each record from it. Records longer than the snap length, which several tools write, are
+//! accepted up to [`MAX_RECORD_LEN`]. A file that ends within a record, as one does whose writer was killed, gives
+//! all records before it and then [`CaptureError::Truncated`]. What is not such a file is refused by name. Nothing
+//! here panics on input.
 
-mod reader;
+mod error;
+mod format;
+mod pcap;
+mod pcapng;
+mod window;
 mod writer;
 
+use std::fmt;
 use std::time::Duration;
-use std::{fmt, io};
-
-use thiserror::Error;
 
 use crate::{LinkType, Segment, Skip};
 
-pub use reader::PcapReader;
+pub use error::CaptureError;
+pub use format::{Compression, Format};
+pub use pcap::PcapReader;
+pub use pcapng::PcapngReader;
 pub use writer::PcapWriter;
 
 /// The longest record that is believed, in bytes: four times the longest snap length of the usual tools, and more
@@ -96,6 +103,13 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
+    fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
     fn u32(self, bytes: [u8; 4]) -> u32 {
         match self {
             Self::Little => u32::from_le_bytes(bytes),
@@ -133,65 +147,5 @@ impl Resolution {
             Self::Microseconds => 0xa1b2_c3d4,
             Self::Nanoseconds => 0xa1b2_3c4d,
         }
-    }
-}
-
-/// Why a capture cannot be read, or not further.
-#[derive(Debug, Error)]
-pub enum CaptureError {
-    /// The input itself failed.
-    #[error("cannot read the capture: {0}")]
-    Io(#[from] io::Error),
-    /// No bytes at all.
-    #[error("the capture is empty: expected a pcap header of 24 bytes")]
-    Empty,
-    /// A format that is known but not read.
-    #[error("{format} is not supported: expected a classic pcap file ({hint})")]
-    Unsupported {
-        /// The format found.
-        format: &'static str,
-        /// How to get from it to pcap.
-        hint: &'static str,
-    },
-    /// Something else.
-    #[error("not a capture: expected a pcap magic number, got bytes {}", Hex(.got))]
-    NotACapture {
-        /// The first bytes.
-        got: [u8; 4],
-    },
-    /// A version of pcap other than 2.
-    #[error("pcap version 2 expected, got {got}")]
-    Version {
-        /// The major version found.
-        got: u16,
-    },
-    /// A link type that this crate cannot take apart.
-    #[error("link type {0} is not supported (known: 0, 1, 9, 12, 14, 101, 108, 113, 228, 229, 276)")]
-    LinkType(u16),
-    /// The input ends within a header or record.
-    #[error("the capture is truncated at byte {offset}: {expected} bytes expected there, got {got}")]
-    Truncated {
-        /// Where the unfinished part starts.
-        offset: u64,
-        /// How long it should be.
-        expected: usize,
-        /// How much of it there is.
-        got: usize,
-    },
-    /// A record whose length cannot be true.
-    #[error("corrupt record at byte {offset}: at most {MAX_RECORD_LEN} captured bytes expected, got {got}")]
-    RecordTooLong {
-        /// Where the record starts.
-        offset: u64,
-        /// The length it claims.
-        got: u32,
-    },
-}
-
-struct Hex<'a>(&'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }

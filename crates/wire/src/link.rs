@@ -25,6 +25,8 @@ pub enum LinkType {
     Ipv6,
     /// 276: Linux "cooked" header version 2.
     LinuxSll2,
+    /// Any other, by its number; its frames cannot be taken apart.
+    Other(u16),
 }
 
 /// An IP packet found behind a link-layer header.
@@ -62,6 +64,7 @@ impl LinkType {
             Self::Ipv4 => 228,
             Self::Ipv6 => 229,
             Self::LinuxSll2 => 276,
+            Self::Other(number) => number,
         }
     }
 
@@ -91,6 +94,12 @@ impl LinkType {
                 cooked(protocol, fields.remaining())
             }
             Self::Ppp => ppp(frame),
+            Self::Other(number) => Err(ParseError::Value {
+                what: "link type",
+                expected: "one of 0, 1, 9, 12, 14, 101, 108, 113, 228, 229, 276",
+                got: number.into(),
+            }
+            .into()),
         }
     }
 }

@@ -1,0 +1,465 @@
+use std::io::Read;
+
+use super::format::{Format, Kind, recognise};
+use super::window::Window;
+use super::{ByteOrder, CaptureError, MAX_RECORD_LEN, Record, Timestamp};
+use crate::{LinkType, ParseError};
+
+/// Block types (section 11.1 of the draft).
+mod block {
+    pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+    pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
+    /// Obsolete, with a 16-bit interface number and a count of drops where the enhanced block's number is.
+    pub(super) const PACKET: u32 = 2;
+    pub(super) const SIMPLE_PACKET: u32 = 3;
+    pub(super) const ENHANCED_PACKET: u32 = 6;
+}
+
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+
+/// Type and length at a block's start, and the length once more at its end.
+const MIN_BLOCK_LEN: usize = 12;
+const TRAILER_LEN: usize = 4;
+const PACKET_HEADER_LEN: usize = 28;
+const SIMPLE_PACKET_HEADER_LEN: usize = 12;
+
+/// The longest block that is held in memory: the longest record, and as much again for its options.
+const MAX_BLOCK_LEN: usize = 2 * MAX_RECORD_LEN as usize;
+
+/// More interfaces than any tool writes into a section; what they take in memory is bounded by it.
+const MAX_INTERFACES: usize = 1 << 16;
+
+/// Reads the packets of a pcapng file (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>) from any
+/// input, which needs no buffering of its own.
+///
+/// Sections of both byte orders may follow each other. Enhanced, simple and obsolete packet blocks give records with
+/// the link type and the clock of their interface; all other blocks are skipped, whatever their length. A time before
+/// 1970 or after 2554 becomes the nearest that [`Timestamp`] can say. A simple packet has no time and gets that of
+/// the record before it, or 0 where there is none.
+///
+/// After an error the reader is at its end: the next call gives `Ok(None)`.
+#[derive(Debug)]
+pub struct PcapngReader<R> {
+    window: Window<R>,
+    byte_order: ByteOrder,
+    /// Those of the section, by their numbers.
+    interfaces: Vec<Interface>,
+    /// When the last record was captured.
+    time: Timestamp,
+    /// The block at the start of the window, where it is a packet's and the window holds it as a whole.
+    loaded: Option<PacketBlock>,
+    finished: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PacketBlock {
+    block_len: usize,
+    data_start: usize,
+    captured_len: usize,
+    wire_len: u32,
+    time: Timestamp,
+    link_type: LinkType,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link_type: LinkType,
+    /// `u32::MAX` where the file sets no limit.
+    snap_len: u32,
+    clock: Clock,
+}
+
+impl<R: Read> PcapngReader<R> {
+    /// Reads the first section's header.
+    ///
+    /// # Errors
+    /// The input is empty, fails, or is not a pcapng file.
+    pub fn new(input: R) -> Result<Self, CaptureError> {
+        let mut window = Window::new(input);
+        window.fill(MIN_BLOCK_LEN)?;
+        match recognise(window.unread()) {
+            Ok(Kind::Capture(Format::Pcapng)) => {}
+            Ok(kind) => {
+                return Err(CaptureError::Unsupported {
+                    expected: "a pcapng file that is not compressed",
+                    found: kind.name(),
+                    hint: "`editcap -F pcapng IN OUT` converts it",
+                });
+            }
+            Err(error) => return Err(error),
+        }
+        let mut reader = Self {
+            window,
+            byte_order: ByteOrder::Little,
+            interfaces: Vec::new(),
+            time: Timestamp(0),
+            loaded: None,
+            finished: false,
+        };
+        reader.section_header()?;
+        Ok(reader)
+    }
+
+    /// The time stamp of the record that [`next_record`](Self::next_record) will give.
+    ///
+    /// # Errors
+    /// As for [`next_record`](Self::next_record).
+    #[inline]
+    pub fn peek_time(&mut self) -> Result<Option<Timestamp>, CaptureError> {
+        Ok(self.load()?.map(|packet| packet.time))
+    }
+
+    /// The next record, or `None` at the end of the file.
+    ///
+    /// # Errors
+    /// The input fails, ends within a block, or a block is corrupt.
+    #[inline]
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
+        let Some(packet) = self.load()? else {
+            return Ok(None);
+        };
+        let PacketBlock { block_len, data_start, captured_len, wire_len, time, link_type } = packet;
+        self.loaded = None;
+        let data = &self.window.take(block_len)[data_start..data_start + captured_len];
+        Ok(Some(Record { time, link_type, wire_len, data }))
+    }
+
+    /// Brings the next packet's block into the window as a whole.
+    #[inline]
+    fn load(&mut self) -> Result<Option<PacketBlock>, CaptureError> {
+        if self.loaded.is_none() && !self.finished {
+            match self.try_load() {
+                Ok(loaded) => {
+                    self.loaded = loaded;
+                    self.finished = loaded.is_none();
+                }
+                Err(error) => {
+                    self.finished = true;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.loaded)
+    }
+
+    #[inline]
+    fn try_load(&mut self) -> Result<Option<PacketBlock>, CaptureError> {
+        loop {
+            if self.window.fill(MIN_BLOCK_LEN)? == 0 {
+                return Ok(None);
+            }
+            match self.word(0)? {
+                block::ENHANCED_PACKET => return self.packet(|word, _| word).map(Some),
+                block::PACKET => return self.packet(|_, half| half.into()).map(Some),
+                block::SIMPLE_PACKET => return self.simple_packet().map(Some),
+                block::SECTION_HEADER => self.section_header()?,
+                block::INTERFACE_DESCRIPTION => self.interface_description()?,
+                _ => self.skip_block()?,
+            }
+        }
+    }
+
+    /// An enhanced packet block or an obsolete one. They differ in where the interface's number is: `interface`
+    /// chooses between a word and its first half.
+    #[inline]
+    fn packet(&mut self, interface: impl Fn(u32, u16) -> u32) -> Result<PacketBlock, CaptureError> {
+        let block_len = self.load_block("packet block", PACKET_HEADER_LEN + TRAILER_LEN)?;
+        let (words, _) = self.window.unread()[..PACKET_HEADER_LEN].as_chunks::<4>();
+        let word = |index: usize| self.byte_order.u32(words[index]);
+        let half = self.byte_order.u16([words[2][0], words[2][1]]);
+        let interface = self.interface(interface(word(2), half))?;
+        let time = interface.clock.timestamp(u64::from(word(3)) << 32 | u64::from(word(4)));
+        let captured_len = word(5);
+        // Some writers leave the original length 0.
+        let wire_len = word(6).max(captured_len);
+        let captured_len = self.captured_len(captured_len, block_len - PACKET_HEADER_LEN - TRAILER_LEN)?;
+        self.time = time;
+        let link_type = interface.link_type;
+        Ok(PacketBlock { block_len, data_start: PACKET_HEADER_LEN, captured_len, wire_len, time, link_type })
+    }
+
+    fn simple_packet(&mut self) -> Result<PacketBlock, CaptureError> {
+        let block_len = self.load_block("simple packet block", SIMPLE_PACKET_HEADER_LEN + TRAILER_LEN)?;
+        let wire_len = self.word(8)?;
+        let Interface { link_type, snap_len, .. } = self.interface(0)?;
+        let room = block_len - SIMPLE_PACKET_HEADER_LEN - TRAILER_LEN;
+        let captured_len = self.captured_len(wire_len.min(snap_len), room)?;
+        let (data_start, time) = (SIMPLE_PACKET_HEADER_LEN, self.time);
+        Ok(PacketBlock { block_len, data_start, captured_len, wire_len, time, link_type })
+    }
+
+    fn section_header(&mut self) -> Result<(), CaptureError> {
+        // The byte order of the length before it is known only from here.
+        self.byte_order = match self.at(8)? {
+            magic if u32::from_le_bytes(magic) == BYTE_ORDER_MAGIC => ByteOrder::Little,
+            magic if u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC => ByteOrder::Big,
+            magic => {
+                return Err(self.corrupt(ParseError::Value {
+                    what: "byte-order magic of a section",
+                    expected: "0x1a2b3c4d in either order",
+                    got: u32::from_be_bytes(magic).into(),
+                }));
+            }
+        };
+        // Byte-order magic, version and section length, of which the last is not needed.
+        let len = self.load_block("section header", MIN_BLOCK_LEN + 16)?;
+        let [v0, v1, ..] = self.at(12)?;
+        let version = self.byte_order.u16([v0, v1]);
+        if version != 1 {
+            return Err(CaptureError::Version { format: Format::Pcapng, expected: 1, got: version });
+        }
+        self.interfaces.clear();
+        self.window.take(len);
+        Ok(())
+    }
+
+    fn interface_description(&mut self) -> Result<(), CaptureError> {
+        const HEADER_LEN: usize = 16;
+        let len = self.load_block("interface description", HEADER_LEN + TRAILER_LEN)?;
+        if self.interfaces.len() == MAX_INTERFACES {
+            return Err(self.corrupt(ParseError::Value {
+                what: "interfaces of a section",
+                expected: "at most 65536",
+                got: MAX_INTERFACES as u64 + 1,
+            }));
+        }
+        let [n0, n1, ..] = self.at(8)?;
+        let number = self.byte_order.u16([n0, n1]);
+        let options = &self.window.unread()[HEADER_LEN..len - TRAILER_LEN];
+        let interface = Interface {
+            link_type: LinkType::from_number(number).unwrap_or(LinkType::Other(number)),
+            snap_len: match self.word(12)? {
+                0 => u32::MAX,
+                limit => limit,
+            },
+            clock: Clock::parse(options, self.byte_order).map_err(|reason| self.corrupt(reason))?,
+        };
+        self.interfaces.push(interface);
+        self.window.take(len);
+        Ok(())
+    }
+
+    /// Passes over a block without holding it.
+    fn skip_block(&mut self) -> Result<(), CaptureError> {
+        let len = self.block_len("block", MIN_BLOCK_LEN)?;
+        let offset = self.window.offset();
+        let mut body = len - TRAILER_LEN;
+        while body > 0 {
+            let available = self.window.fill(1)?.min(body);
+            if available == 0 {
+                break;
+            }
+            self.window.take(available);
+            body -= available;
+        }
+        if self.window.fill(TRAILER_LEN)? < TRAILER_LEN {
+            let got = len - TRAILER_LEN - body + self.window.unread().len();
+            return Err(CaptureError::Truncated { offset, expected: len, got });
+        }
+        let trailer = self.word(0)?;
+        check_trailer(trailer, len).map_err(|reason| CaptureError::Block { offset, reason })?;
+        self.window.take(TRAILER_LEN);
+        Ok(())
+    }
+
+    /// Brings the block at the start of the window into it as a whole, and gives its length: `min` or more.
+    #[inline]
+    fn load_block(&mut self, what: &'static str, min: usize) -> Result<usize, CaptureError> {
+        let len = self.block_len(what, min)?;
+        if len > MAX_BLOCK_LEN {
+            return Err(self.corrupt(ParseError::Length { what, expected: "at most 2097152", got: len }));
+        }
+        if self.window.fill(len)? < len {
+            return Err(self.window.truncated(len));
+        }
+        let trailer = self.word(len - TRAILER_LEN)?;
+        check_trailer(trailer, len).map_err(|reason| self.corrupt(reason))?;
+        Ok(len)
+    }
+
+    /// The length of the block at the start of the window: `min` or more, and whole words.
+    #[inline]
+    fn block_len(&self, what: &'static str, min: usize) -> Result<usize, CaptureError> {
+        let len = self.word(4)? as usize;
+        if len < min {
+            return Err(self.corrupt(ParseError::Truncated { what, expected: min, got: len }));
+        }
+        if !len.is_multiple_of(4) {
+            return Err(self.corrupt(ParseError::Length { what, expected: "a multiple of 4", got: len }));
+        }
+        Ok(len)
+    }
+
+    /// Checks that so many bytes are in a block that has room for `room`.
+    #[inline]
+    fn captured_len(&self, len: u32, room: usize) -> Result<usize, CaptureError> {
+        if len > MAX_RECORD_LEN {
+            return Err(CaptureError::RecordTooLong { offset: self.window.offset(), got: len });
+        }
+        let len = len as usize;
+        if len > room {
+            let (what, expected) = ("captured packet", "at most what its block holds");
+            return Err(self.corrupt(ParseError::Length { what, expected, got: len }));
+        }
+        Ok(len)
+    }
+
+    #[inline]
+    fn interface(&self, number: u32) -> Result<Interface, CaptureError> {
+        self.interfaces.get(number as usize).copied().ok_or_else(|| {
+            self.corrupt(ParseError::Value {
+                what: "interface number",
+                expected: "one that the section described before",
+                got: number.into(),
+            })
+        })
+    }
+
+    /// The field of 32 bits at this place in the window.
+    #[inline]
+    fn word(&self, index: usize) -> Result<u32, CaptureError> {
+        self.at(index).map(|bytes| self.byte_order.u32(bytes))
+    }
+
+    #[inline]
+    fn at(&self, index: usize) -> Result<[u8; 4], CaptureError> {
+        let bytes = self.window.unread().get(index..).and_then(|rest| rest.first_chunk());
+        bytes.copied().ok_or_else(|| self.window.truncated(MIN_BLOCK_LEN.max(index + 4)))
+    }
+
+    #[cold]
+    fn corrupt(&self, reason: ParseError) -> CaptureError {
+        CaptureError::Block { offset: self.window.offset(), reason }
+    }
+}
+
+#[inline]
+fn check_trailer(trailer: u32, len: usize) -> Result<(), ParseError> {
+    if trailer as usize != len {
+        let (what, expected) = ("length at the block's end", "that at its start");
+        return Err(ParseError::Length { what, expected, got: trailer as usize });
+    }
+    Ok(())
+}
+
+/// How an interface's time stamps count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Clock {
+    unit: Unit,
+    /// Added to every time stamp, in seconds.
+    offset: i64,
+}
+
+/// The unit of time stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// So many nanoseconds.
+    Nanoseconds(u64),
+    /// One so-manieth of a nanosecond.
+    NanosecondOver(u128),
+    /// 2^-n s.
+    Binary(u32),
+}
+
+impl Clock {
+    /// From the options of an interface description (section 4.2 of the draft), of which only if_tsresol and
+    /// if_tsoffset matter.
+    fn parse(options: &[u8], byte_order: ByteOrder) -> Result<Self, ParseError> {
+        const END: u16 = 0;
+        const RESOLUTION: u16 = 9;
+        const OFFSET: u16 = 14;
+        let mut clock = Self { unit: Unit::Nanoseconds(1000), offset: 0 };
+        let mut rest = options;
+        while let Some((&[c0, c1, l0, l1], after)) = rest.split_first_chunk() {
+            let len = usize::from(byte_order.u16([l0, l1]));
+            let Some(value) = after.get(..len) else {
+                let what = "option of an interface description";
+                return Err(ParseError::Truncated { what, expected: len, got: after.len() });
+            };
+            match (byte_order.u16([c0, c1]), value) {
+                (END, _) => break,
+                (RESOLUTION, &[resolution]) => clock.unit = Unit::parse(resolution),
+                (RESOLUTION, _) => {
+                    let what = "time resolution of an interface";
+                    return Err(ParseError::Length { what, expected: "1", got: len });
+                }
+                (OFFSET, &[a, b, c, d, e, f, g, h]) => {
+                    let bytes = [a, b, c, d, e, f, g, h];
+                    clock.offset = match byte_order {
+                        ByteOrder::Little => i64::from_le_bytes(bytes),
+                        ByteOrder::Big => i64::from_be_bytes(bytes),
+                    };
+                }
+                (OFFSET, _) => {
+                    let what = "time offset of an interface";
+                    return Err(ParseError::Length { what, expected: "8", got: len });
+                }
+                _ => {}
+            }
+            rest = after.get(len.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ok(clock)
+    }
+
+    #[inline]
+    fn timestamp(self, ticks: u64) -> Timestamp {
+        const SECOND: u64 = 1_000_000_000;
+        if let Self { unit: Unit::Nanoseconds(unit), offset: 0 } = self {
+            return Timestamp(ticks.saturating_mul(unit));
+        }
+        let nanoseconds = match self.unit {
+            Unit::Nanoseconds(unit) => u128::from(ticks) * u128::from(unit),
+            Unit::NanosecondOver(part) => u128::from(ticks) / part,
+            Unit::Binary(exponent) => (u128::from(ticks) * u128::from(SECOND)) >> exponent,
+        };
+        // Below 2^94, and what is added to it too.
+        let nanoseconds = nanoseconds as i128 + i128::from(self.offset) * i128::from(SECOND);
+        Timestamp(nanoseconds.clamp(0, u64::MAX.into()) as u64)
+    }
+}
+
+impl Unit {
+    /// From if_tsresol: the upper bit says whether the rest is a negative power of 2 or of 10.
+    fn parse(resolution: u8) -> Self {
+        let exponent = u32::from(resolution & 0x7f);
+        if resolution & 0x80 != 0 {
+            Self::Binary(exponent)
+        } else if exponent <= 9 {
+            Self::Nanoseconds(10u64.pow(9 - exponent))
+        } else {
+            // A divisor beyond all time stamps gives 0, as the true one would.
+            Self::NanosecondOver(10u128.checked_pow(exponent - 9).unwrap_or(u128::MAX))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(resolution: u8, offset: i64, ticks: u64) -> u64 {
+        Clock { unit: Unit::parse(resolution), offset }.timestamp(ticks).0
+    }
+
+    #[test]
+    fn resolutions_are_powers_of_ten_or_two() {
+        assert_eq!(time(0, 0, 7), 7_000_000_000);
+        assert_eq!(time(3, 0, 7), 7_000_000);
+        assert_eq!(time(9, 0, 7), 7);
+        assert_eq!(time(12, 0, 7_999), 7);
+        assert_eq!(time(127, 0, u64::MAX), 0);
+        assert_eq!(time(0x80, 0, 7), 7_000_000_000);
+        assert_eq!(time(0x80 | 10, 0, 1536), 1_500_000_000);
+        assert_eq!(time(0xff, 0, u64::MAX), 0);
+    }
+
+    #[test]
+    fn an_offset_moves_the_clock_and_its_ends_are_the_nearest_time() {
+        assert_eq!(time(6, -1, 1_500_000), 500_000_000);
+        assert_eq!(time(6, 3, 1_500_000), 4_500_000_000);
+        assert_eq!(time(6, -2, 1_500_000), 0);
+        assert_eq!(time(6, i64::MIN, 1_500_000), 0);
+        assert_eq!(time(0, i64::MAX, u64::MAX), u64::MAX);
+        assert_eq!(time(0, 0, u64::MAX), u64::MAX);
+    }
+}
