@@ -1,0 +1,155 @@
+//! pcapng files: what Wireshark's editcap makes of a pcap file reads as the pcap file does, wherever it ends; a file
+//! built by hand from the draft shows what editcap does not write.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use plait_wire::LinkType;
+use plait_wire::capture::{
+    CaptureError, PcapHeader, PcapReader, PcapWriter, PcapngReader, Record, Resolution, Timestamp,
+};
+
+type Owned = (Timestamp, LinkType, u32, Vec<u8>);
+
+fn owned(record: Record<'_>) -> Owned {
+    (record.time, record.link_type, record.wire_len, record.data.to_vec())
+}
+
+fn read(file: &[u8]) -> (Vec<Owned>, Option<CaptureError>) {
+    let mut records = Vec::new();
+    let mut reader = match PcapngReader::new(file) {
+        Ok(reader) => reader,
+        Err(error) => return (records, Some(error)),
+    };
+    loop {
+        match reader.next_record() {
+            Ok(Some(record)) => records.push(owned(record)),
+            Ok(None) => return (records, None),
+            Err(error) => return (records, Some(error)),
+        }
+    }
+}
+
+fn read_pcap(file: &[u8]) -> Vec<Owned> {
+    let mut reader = PcapReader::new(file).expect("a pcap file");
+    let mut records = Vec::new();
+    while let Ok(Some(record)) = reader.next_record() {
+        records.push(owned(record));
+    }
+    records
+}
+
+/// The records of a pcap file after editcap turned it into pcapng; `None` where there is no editcap.
+fn converted(test: &str, path: &Path) -> Option<Vec<u8>> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = folder.path().join("out.pcapng");
+    match Command::new("editcap").args(["-F", "pcapng"]).arg(path).arg(&output).output() {
+        // editcap fails on a truncated file too, after it wrote what was before.
+        Ok(_) => Some(fs::read(output).expect("editcap wrote a file")),
+        Err(error) => {
+            println!("SKIP {test}: editcap cannot be run: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn what_editcap_converts_reads_the_same_and_so_does_its_beginning() {
+    let test = "what_editcap_converts_reads_the_same_and_so_does_its_beginning";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("in.pcap");
+    for resolution in [Resolution::Microseconds, Resolution::Nanoseconds] {
+        let header = PcapHeader { resolution, snap_len: 60, ..PcapHeader::new(LinkType::RawIp) };
+        let mut writer = PcapWriter::new(Vec::new(), header).expect("memory");
+        for index in 0..9u64 {
+            let frame = vec![index as u8; 10 * index as usize + 3];
+            writer.write(Timestamp(1_700_000_000_123_456_789 + index), &frame).expect("memory");
+        }
+        let pcap = writer.into_inner();
+        fs::write(&path, &pcap).expect("a writable folder");
+        let Some(file) = converted(test, &path) else { return };
+        let (whole, error) = read(&file);
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(whole, read_pcap(&pcap));
+        let mut cut_records = 0;
+        for cut in 0..file.len() {
+            let (records, error) = read(&file[..cut]);
+            assert_eq!(records, whole[..records.len()], "cut at {cut}");
+            assert!(records.len() >= cut_records, "more bytes, no fewer records");
+            cut_records = records.len();
+            match error {
+                None | Some(CaptureError::Truncated { .. }) => {}
+                Some(CaptureError::Empty) => assert_eq!(cut, 0),
+                Some(CaptureError::NotACapture { .. }) => assert!(cut < 4),
+                Some(error) => panic!("cut at {cut}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn real_captures_read_as_their_conversions_do() {
+    let test = "real_captures_read_as_their_conversions_do";
+    let Some(folder) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
+        println!("SKIP {test}: PLAIT_CAPTURES names no folder");
+        return;
+    };
+    for entry in fs::read_dir(&folder).expect("a readable folder") {
+        let path = entry.expect("a readable folder").path();
+        let file = fs::read(&path).expect("a readable file");
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("pcap") => {
+                let Some(converted) = converted(test, &path) else { return };
+                let (records, error) = read(&converted);
+                assert!(error.is_none(), "{}: {error:?}", path.display());
+                assert_eq!(records, read_pcap(&file), "{}", path.display());
+            }
+            Some("pcapng") => {
+                let (records, error) = read(&file);
+                assert!(error.is_none() && !records.is_empty(), "{}: {error:?}", path.display());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A block with big-endian fields.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut body = body.to_vec();
+    body.resize(body.len().next_multiple_of(4), 0);
+    let len = (body.len() as u32 + 12).to_be_bytes();
+    [&kind.to_be_bytes()[..], &len, &body, &len].concat()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+#[test]
+fn simple_obsolete_and_unknown_blocks_and_interfaces_of_a_big_endian_file() {
+    let section = block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 0x0001_0000, u32::MAX, u32::MAX]));
+    let file = [
+        section,
+        // Raw IP, at most 4 bytes; time stamps in 2^-1 s, 10 s late.
+        block(1, &words(&[101 << 16, 4, 0x0009_0001, 0x8100_0000, 0x000e_0008, 0, 10, 0])),
+        block(1, &words(&[147 << 16, 0])),
+        block(0x0bad, &[7; 300_000]),
+        block(2, &words(&[0x0000_0005, 0, 3, 2, 9, 0x0102_0000])),
+        block(3, &words(&[6, 0x0304_0506])),
+        block(6, &words(&[1, 0, 5_000_000, 1, 1, 0x0700_0000])),
+        block(6, &words(&[2, 0, 0, 0, 0])),
+    ]
+    .concat();
+    let (records, error) = read(&file);
+    let late = Timestamp(11_500_000_000);
+    assert_eq!(
+        records,
+        [
+            (late, LinkType::RawIp, 9, vec![1, 2]),
+            (late, LinkType::RawIp, 6, vec![3, 4, 5, 6]),
+            (Timestamp(5_000_000_000), LinkType::Other(147), 1, vec![7]),
+        ]
+    );
+    assert!(error.expect("no interface 2").to_string().contains("interface number"));
+}
