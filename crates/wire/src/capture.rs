@@ -2,6 +2,7 @@
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>) and pcapng
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>).
 //!
+//! [`CaptureReader`] recognises what it is given, also compressed by gzip or zstd.
 //! [`PcapReader`] takes files of both byte orders and both time resolutions, [`PcapngReader`] all that the draft
 //! allows. Each reads from anything that implements [`Read`](std::io::Read), keeps one buffer whatever the file's
 //! length, and lends each record from it. Records longer than the snap length, which several tools write, are
@@ -9,6 +10,7 @@
 //! all records before it and then [`CaptureError::Truncated`]. What is not such a file is refused by name. Nothing
 //! here panics on input.
 
+mod any;
 mod error;
 mod format;
 mod pcap;
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 use crate::{LinkType, Segment, Skip};
 
+pub use any::CaptureReader;
 pub use error::CaptureError;
 pub use format::{Compression, Format};
 pub use pcap::PcapReader;
