@@ -2,11 +2,11 @@
 
 use plait_trace::{Capture, Connections, Direction, Path, ReadOptions};
 use plait_wire::Role;
-use plait_wire::capture::PcapReader;
+use plait_wire::capture::CaptureReader;
 
 /// The capture is read to its end or its damage, and what is said of its connections is consistent.
 pub(crate) fn check(input: &[u8]) {
-    let Ok(reader) = PcapReader::new(input) else { return };
+    let Ok(reader) = CaptureReader::new(input) else { return };
     let path = Path { name: "path".into(), role: Role::Untrusted };
     let options = ReadOptions { payload_limit: 1 << 20, ..ReadOptions::default() };
     let found = Connections::read(vec![Capture { path, reader }], options).expect("memory does not fail");

@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use indicatif::ProgressBar;
 use plait_trace::{Capture, Connections, ReadOptions};
 use plait_wire::Role;
-use plait_wire::capture::PcapReader;
+use plait_wire::capture::CaptureReader;
 
 use summary::Summary;
 
@@ -79,7 +79,7 @@ fn open(path: &Path, progress: &ProgressBar) -> anyhow::Result<Capture<Box<dyn R
         progress.inc_length(file.metadata().map_or(0, |metadata| metadata.len()));
         Box::new(progress.wrap_read(file))
     };
-    let reader = PcapReader::new(input).with_context(|| name.clone())?;
+    let reader = CaptureReader::new(input).with_context(|| name.clone())?;
     Ok(Capture { path: plait_trace::Path { name, role: Role::Untrusted }, reader })
 }
 

@@ -11,12 +11,12 @@
 //! ```no_run
 //! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, readable};
 //! use plait_wire::Role;
-//! use plait_wire::capture::PcapReader;
+//! use plait_wire::capture::CaptureReader;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut captures = Vec::new();
 //! for (name, role) in [("eth", Role::Trusted), ("wlan", Role::Untrusted)] {
-//!     let reader = PcapReader::new(std::fs::File::open(format!("{name}.pcap"))?)?;
+//!     let reader = CaptureReader::new(std::fs::File::open(format!("{name}.pcap"))?)?;
 //!     captures.push(Capture { path: Path { name: name.into(), role }, reader });
 //! }
 //! let found = Connections::read(captures, ReadOptions::default())?;

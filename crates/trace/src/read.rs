@@ -1,7 +1,7 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
-use plait_wire::capture::{CaptureError, PcapReader, Timestamp};
+use plait_wire::capture::{CaptureError, CaptureReader, Timestamp};
 use plait_wire::mptcp::{Key, Version};
 use plait_wire::{Role, Skip};
 use thiserror::Error;
@@ -30,11 +30,11 @@ impl PathId {
 
 /// A capture of one path.
 #[derive(Debug)]
-pub struct Capture<R> {
+pub struct Capture<R: Read> {
     /// The path.
     pub path: Path,
     /// Its packets.
-    pub reader: PcapReader<R>,
+    pub reader: CaptureReader<R>,
 }
 
 /// How to read captures.

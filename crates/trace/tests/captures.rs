@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use plait_trace::{Capture, Connections, Direction, Path, Protocol, ReadOptions};
 use plait_wire::Role;
-use plait_wire::capture::PcapReader;
+use plait_wire::capture::CaptureReader;
 use plait_wire::mptcp::Version;
 
 /// File, version, subflows of its only MPTCP connection, and the exposure of what the client sent as bytes and runs,
@@ -28,7 +28,7 @@ fn connections_and_subflows_are_those_of_the_captures() {
     };
     for (name, version, subflows, bytes, runs) in CAPTURES {
         let file = File::open(folder.join(name)).expect("the capture is in the folder");
-        let reader = PcapReader::new(file).expect("a pcap file");
+        let reader = CaptureReader::new(file).expect("a pcap file");
         let path = Path { name: name.into(), role: Role::Untrusted };
         let found = Connections::read(vec![Capture { path, reader }], ReadOptions::default())
             .expect("a readable file");

@@ -1,5 +1,5 @@
 //! Packets and capture files, parsed and built: Ethernet, IPv4, IPv6, TCP with its options, every Multipath TCP
-//! option of RFC 6824 (version 0) and RFC 8684 (version 1), and classic pcap files.
+//! option of RFC 6824 (version 0) and RFC 8684 (version 1), and capture files (pcap, pcapng, plain or compressed).
 //!
 //! Each protocol is a module with two types. A `Packet` (or `Frame`) is a view of borrowed bytes: making one checks
 //! the lengths that its accessors need, nothing is copied. A `Repr` is a value that says the same and can be

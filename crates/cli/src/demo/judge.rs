@@ -14,7 +14,7 @@ use plait_trace::{
     ReadOptions, Stream, readable,
 };
 use plait_wire::Role;
-use plait_wire::capture::PcapReader;
+use plait_wire::capture::CaptureReader;
 
 use super::document::Document;
 use super::transfer::{CapturedPath, Transfer};
@@ -104,7 +104,7 @@ pub(super) fn judge(
 fn read(paths: &[CapturedPath]) -> anyhow::Result<Connections> {
     let open = |path: &CapturedPath| {
         let reader = File::open(&path.capture).map_err(anyhow::Error::from);
-        let reader = reader.and_then(|file| Ok(PcapReader::new(file)?));
+        let reader = reader.and_then(|file| Ok(CaptureReader::new(file)?));
         let reader = reader.with_context(|| format!("cannot read the capture {}", path.capture.display()))?;
         Ok(Capture { path: Path { name: path.name.clone(), role: path.role }, reader })
     };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::generate::{Net, PLAIN_STYLE, Style};
 use plait_wire::LinkType;
-use plait_wire::capture::{ByteOrder, PcapHeader, PcapReader, PcapWriter, Resolution};
+use plait_wire::capture::{ByteOrder, CaptureReader, PcapHeader, PcapWriter, Resolution};
 use plait_wire::mptcp::Version;
 
 fn folder() -> PathBuf {
@@ -44,7 +44,7 @@ fn connection(style: Style, joined: bool) -> Vec<u8> {
 
 /// The same capture with a Linux cooked header, in the other byte order and in microseconds.
 fn recast(file: &[u8]) -> Vec<u8> {
-    let mut reader = PcapReader::new(file).expect("a pcap file");
+    let mut reader = CaptureReader::new(file).expect("a pcap file");
     let header = PcapHeader {
         byte_order: ByteOrder::Big,
         resolution: Resolution::Microseconds,

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use plait_trace::{Capture, Connections, Path, ReadOptions};
 use plait_wire::Role;
-use plait_wire::capture::{PcapHeader, PcapReader, PcapWriter, Timestamp};
+use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Timestamp};
 use plait_wire::checksum::PseudoHeader;
 use plait_wire::mptcp::{
     AddressId, Capable, CapableFlags, CapableKeys, DataSeq, Dss, Join, Key, Mapping, MptcpOption, Nonce,
@@ -216,7 +216,7 @@ pub(crate) fn read(files: &[Vec<u8>], options: ReadOptions) -> Connections {
             name: format!("path{index}"),
             role: if index == 0 { Role::Trusted } else { Role::Untrusted },
         },
-        reader: PcapReader::new(file.as_slice()).expect("a pcap file"),
+        reader: CaptureReader::new(file.as_slice()).expect("a pcap file"),
     });
     Connections::read(captures.collect(), options).expect("memory does not fail")
 }
