@@ -11,7 +11,7 @@ use anyhow::Context;
 use plait_gateway::{Credentials, Gateway, Mode, Outbound, Policy, Roles, RunError, Settings, exit_code};
 use plait_wire::Role;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(clap::Args)]
 struct Protection {
@@ -124,26 +124,38 @@ fn runtime() -> anyhow::Result<Runtime> {
     Runtime::new().context("cannot start the runtime")
 }
 
+/// SIGTERM and SIGINT.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> anyhow::Result<Stop> {
+        Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// Runs a service until SIGTERM or SIGINT; a second one of them does not wait for the drain.
 async fn until_stopped<F>(gateway: &Arc<Gateway>, service: F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut stop = async || {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+    let mut stop = Stop::listen()?;
     tokio::select! {
         ended = service => ended?,
-        () = stop() => {}
+        () = stop.asked() => {}
     }
     tokio::select! {
         () = gateway.shut_down() => {}
-        () = stop() => {}
+        () = stop.asked() => {}
     }
     Ok(())
 }
@@ -157,7 +169,11 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let mut command = args.command.into_iter();
         let program = command.next().context("no program given")?;
         let status = outbound.run(program, command.collect()).await;
-        gateway.shut_down().await;
+        let mut stop = Stop::listen()?;
+        tokio::select! {
+            () = gateway.shut_down_patiently() => {}
+            () = stop.asked() => {}
+        }
         match status {
             // As every program that runs another one says it.
             Err(error @ RunError::Spawn { .. }) => {

@@ -103,11 +103,13 @@ _Static_assert(sizeof(struct plait_destination) == 20, "no hidden padding");
 
 /* Names a redirected connection as the gateway's listener sees it. */
 struct plait_client {
+	/* Network order; an IPv4 address is the first word. */
+	__u32 address[4];
 	/* Host order. */
 	__u16 port;
 	/* Reached the listener over IPv6 (1) or IPv4 (0). */
 	__u16 ipv6;
 };
-_Static_assert(sizeof(struct plait_client) == 4, "no hidden padding");
+_Static_assert(sizeof(struct plait_client) == 20, "no hidden padding");
 
 #endif

@@ -98,6 +98,14 @@ static __always_inline enum verdict keep(struct bpf_sock_addr *ctx,
 	return ALLOW;
 }
 
+/* A socket that is used again goes where it says now. */
+static __always_inline enum verdict forget(struct bpf_sock_addr *ctx)
+{
+	if (ctx->sk)
+		bpf_sk_storage_delete(&destinations, ctx->sk);
+	return ALLOW;
+}
+
 SEC("cgroup/connect4")
 int redirect_connect4(struct bpf_sock_addr *ctx)
 {
@@ -109,7 +117,7 @@ int redirect_connect4(struct bpf_sock_addr *ctx)
 	struct plait_redirect_settings written = read_settings();
 
 	if (is_loopback_v4(ctx->user_ip4))
-		return ALLOW;
+		return forget(ctx);
 	if (!is_stream(ctx))
 		return other_traffic(ctx);
 	if (!written.listener_v4)
@@ -134,7 +142,7 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 	__u16 listener = mapped ? written.listener_v4 : written.listener_v6;
 
 	if (is_loopback_v6(destination.address))
-		return ALLOW;
+		return forget(ctx);
 	if (!is_stream(ctx))
 		return other_traffic(ctx);
 	if (!listener)
@@ -197,15 +205,31 @@ SEC("sockops")
 int redirect_publish(struct bpf_sock_ops *ctx)
 {
 	struct plait_client client = {.port = ctx->local_port};
-	struct plait_destination *kept;
+	struct plait_destination *kept, *shown;
+	struct bpf_sock *sk = ctx->sk;
+	struct mptcp_sock *msk;
 
-	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB || !ctx->sk)
+	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB || !sk)
 		return 1;
-	kept = bpf_sk_storage_get(&destinations, ctx->sk, 0, 0);
+	kept = bpf_sk_storage_get(&destinations, sk, 0, 0);
 	if (!kept)
 		return 1;
 	client.ipv6 = kept->family == AF_INET6 && !is_mapped(kept->address);
+	if (client.ipv6) {
+		client.address[0] = ctx->local_ip6[0];
+		client.address[1] = ctx->local_ip6[1];
+		client.address[2] = ctx->local_ip6[2];
+		client.address[3] = ctx->local_ip6[3];
+	} else {
+		client.address[0] = ctx->local_ip4;
+	}
 	bpf_map_update_elem(&arrivals, &client, kept, BPF_ANY);
+	/* A program that speaks MPTCP itself asks its MPTCP socket for the peer, not the subflow that
+	 * connects. */
+	msk = (struct mptcp_sock *)bpf_skc_to_mptcp_sock(sk);
+	shown = msk ? bpf_sk_storage_get(&destinations, msk, 0, BPF_SK_STORAGE_GET_F_CREATE) : NULL;
+	if (shown)
+		*shown = *kept;
 	return 1;
 }
 

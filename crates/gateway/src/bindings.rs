@@ -66,6 +66,7 @@ pub struct plait_destination {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct plait_client {
+    pub address: [__u32; 4usize],
     pub port: __u16,
     pub ipv6: __u16,
 }

@@ -69,7 +69,30 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Attaches every program of the object to a cgroup.
+    /// Attaches every program of the object to a cgroup, until that is removed: also beyond the end of this process.
+    pub(crate) fn attach_for_the_life_of(&self, cgroup: impl AsFd) -> Result<(), BpfError> {
+        let cgroup = cgroup.as_fd().as_raw_fd();
+        for program in self.object.progs() {
+            let (descriptor, kind) = (program.as_fd().as_raw_fd(), program.attach_type() as u32);
+            // SAFETY: takes numbers only; both descriptors are open for the length of the call.
+            let result = unsafe {
+                libbpf_rs::libbpf_sys::bpf_prog_attach(
+                    descriptor,
+                    cgroup,
+                    kind,
+                    libbpf_rs::libbpf_sys::BPF_F_ALLOW_MULTI,
+                )
+            };
+            if result < 0 {
+                let name = program.name().to_string_lossy().into_owned();
+                let error = libbpf_rs::Error::from_raw_os_error(-result);
+                return Err(failed(format!("attach '{name}' to a cgroup"))(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches every program of the object to a cgroup, for as long as this value lives.
     pub(crate) fn attach(&mut self, cgroup: impl AsFd) -> Result<(), BpfError> {
         let cgroup = cgroup.as_fd().as_raw_fd();
         for program in self.object.progs_mut() {
@@ -79,11 +102,6 @@ impl Loaded {
             self.links.push(link);
         }
         Ok(())
-    }
-
-    /// The links that keep the programs attached.
-    pub(crate) fn links(&self) -> &[Link] {
-        &self.links
     }
 
     /// A handle of one of the object's maps.

@@ -127,6 +127,16 @@ impl Connections {
         }
     }
 
+    /// A number that changes whenever a live connection gets on: bytes are carried, or the peer acknowledges some.
+    pub(crate) fn progress(&self) -> u64 {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        live.values().filter_map(Weak::upgrade).fold(0, |sum: u64, connection| {
+            let acknowledged = Info::of(&connection.far).map_or(0, |info| info.snd_una);
+            let carried = connection.progress.sent() + connection.progress.received();
+            sum.wrapping_add(acknowledged).wrapping_add(carried)
+        })
+    }
+
     pub(crate) fn report(&self) -> Vec<ConnectionReport> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
         live.iter().filter_map(|(id, connection)| Some(connection.upgrade()?.report(*id))).collect()

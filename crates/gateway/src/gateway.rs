@@ -317,17 +317,39 @@ impl Gateway {
     /// Stops accepting, lets live connections end until the drain deadline, then resets what is left.
     pub async fn shut_down(&self) {
         self.stop.cancel();
-        self.tasks.close();
-        // The control socket's task ends only by `abort`.
-        let drained = async {
-            while self.room.available_permits() < self.settings.most_connections {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+        let in_time = tokio::time::timeout(self.settings.drain, self.drained()).await.is_ok();
+        self.reset_the_rest(in_time).await;
+    }
+
+    /// As [`shut_down`](Self::shut_down), but the deadline begins anew while bytes move: a program that has written
+    /// and ended may rely on the network to go on, as it does without a gateway.
+    pub async fn shut_down_patiently(&self) {
+        self.stop.cancel();
+        let stalled = async {
+            let mut before = None;
+            while before != Some(self.connections.progress()) {
+                before = Some(self.connections.progress());
+                tokio::time::sleep(self.settings.drain).await;
             }
         };
-        let in_time = tokio::time::timeout(self.settings.drain, drained).await.is_ok();
-        if !in_time {
+        let in_time = tokio::select! {
+            () = self.drained() => true,
+            () = stalled => false,
+        };
+        self.reset_the_rest(in_time).await;
+    }
+
+    async fn drained(&self) {
+        while self.room.available_permits() < self.settings.most_connections {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn reset_the_rest(&self, all_ended: bool) {
+        if !all_ended {
             warn!("connections that were still open after {:?} are reset", self.settings.drain);
         }
+        self.tasks.close();
         self.abort.cancel();
         self.tasks.wait().await;
     }

@@ -1,12 +1,11 @@
 //! Leads a program's connections to the gateway without the program knowing, by cgroup hooks.
 //!
-//! The programs of `bpf/redirect.bpf.c` sit on a cgroup that holds only the program and its children. Their links are
-//! also inherited by the program ([`Redirect::keep_across_exec`]): should the gateway be killed, connections still lead
-//! to its closed port and are refused, until the last of those processes has ended. They never go out unprotected.
+//! The programs of `bpf/redirect.bpf.c` sit on a cgroup that holds only the program and its children, and stay for as
+//! long as that cgroup does, whoever ends first: should the gateway be killed, connections still lead to its closed port
+//! and are refused. They never go out unprotected.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::AsFd;
 
 use libbpf_rs::{MapCore, MapHandle};
 
@@ -18,7 +17,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o")
 /// Attached redirection of one cgroup.
 pub(crate) struct Redirect {
     arrivals: MapHandle,
-    programs: Loaded,
+    _programs: Loaded,
 }
 
 /// The listeners that connections are led to; both on loopback.
@@ -41,37 +40,30 @@ impl Redirect {
             listener_v6: listeners.v6.unwrap_or(0).to_be(),
             require: require.into(),
         };
-        let mut programs = Loaded::load("plait_redirect", OBJECT, &settings)?;
+        let programs = Loaded::load("plait_redirect", OBJECT, &settings)?;
         let arrivals = programs.map("arrivals")?;
-        programs.attach(cgroup)?;
-        Ok(Redirect { arrivals, programs })
+        programs.attach_for_the_life_of(cgroup)?;
+        Ok(Redirect { arrivals, _programs: programs })
     }
 
     /// The original destination of a connection that a listener accepted from `client`, once.
     pub(crate) fn take_destination(&self, client: SocketAddr) -> Option<SocketAddr> {
-        let key = plait_client { port: client.port(), ipv6: client.is_ipv6().into() };
+        let mut octets = [0; 16];
+        match client.ip() {
+            IpAddr::V4(ip) => octets[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => octets = ip.octets(),
+        }
+        let key = plait_client {
+            address: bytemuck::cast(octets),
+            port: client.port(),
+            ipv6: client.is_ipv6().into(),
+        };
         let key = bytemuck::bytes_of(&key);
         let destination = lookup::<plait_destination>(&self.arrivals, key).ok().flatten()?;
         // One that stays is evicted in time, and a port that is used again overwrites it.
         let _ = self.arrivals.delete(key);
         address(&destination)
     }
-
-    /// The descriptors to make inheritable in the child, between fork and exec.
-    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        self.programs.links().iter().map(|link| link.as_fd().as_raw_fd()).collect()
-    }
-}
-
-/// Makes descriptors survive exec. Safe to call between fork and exec: one system call each, no allocation.
-pub(crate) fn keep_across_exec(descriptors: &[RawFd]) -> io::Result<()> {
-    for &descriptor in descriptors {
-        // SAFETY: changes one flag of a descriptor; a closed one is an error, not undefined.
-        if unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }
 
 fn address(destination: &plait_destination) -> Option<SocketAddr> {

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 
 use crate::gateway::{ProtectionError, StartError};
 use crate::outbound::{OpenError, Outbound};
-use crate::redirect::{Listeners, Redirect, keep_across_exec};
+use crate::redirect::{Listeners, Redirect};
 
 /// Set for programs that must use a proxy themselves, in both spellings that programs look for.
 const PROXY_VARIABLES: [&str; 6] =
@@ -76,7 +76,7 @@ impl Outbound {
         match entry {
             Entry::Redirected { redirect, cgroup, listeners } => {
                 let mode = self.gateway().policy().mode();
-                enter_before_exec(&mut command, &cgroup, &redirect)
+                enter_before_exec(&mut command, &cgroup)
                     .map_err(|reason| StartError::Protection { mode, reason })?;
                 for listener in listeners {
                     tokio::spawn(Arc::clone(self).redirected(listener, Arc::clone(&redirect)));
@@ -163,19 +163,11 @@ fn limit_before_exec(command: &mut Command, descriptor_limit: Rlimit) {
     unsafe { command.as_std_mut().pre_exec(limit) };
 }
 
-/// Between fork and exec the child enters the program's group and keeps the redirection's descriptors.
-fn enter_before_exec(
-    command: &mut Command,
-    cgroup: &Cgroup,
-    redirect: &Redirect,
-) -> Result<(), ProtectionError> {
+/// Between fork and exec the child enters the program's group.
+fn enter_before_exec(command: &mut Command, cgroup: &Cgroup) -> Result<(), ProtectionError> {
     let entrance = cgroup.entrance().map_err(ProtectionError::Cgroup)?;
-    let descriptors = redirect.descriptors();
-    let enter = move || {
-        (&entrance).write_all(b"0")?;
-        keep_across_exec(&descriptors)
-    };
-    // SAFETY: the closure makes system calls on what was opened before, and allocates nothing.
+    let enter = move || (&entrance).write_all(b"0");
+    // SAFETY: the closure makes one system call on what was opened before, and allocates nothing.
     unsafe { command.as_std_mut().pre_exec(enter) };
     Ok(())
 }
