@@ -1,6 +1,7 @@
 //! Loading this crate's BPF objects, and the types that cross between them and Rust.
 //!
-//! `unsafe` here only asserts that the generated structs are plain numbers without padding, which `intf.h` asserts too.
+//! `unsafe` here asserts that the generated structs are plain numbers without padding, which `intf.h` asserts too, and
+//! calls the one function of libbpf that its Rust binding lacks.
 
 use std::os::fd::{AsFd, AsRawFd};
 
