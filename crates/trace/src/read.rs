@@ -189,7 +189,7 @@ impl Skipped {
     fn count(&mut self, skip: Skip) {
         match skip {
             Skip::NotIp => self.not_ip += 1,
-            Skip::NotTcp => self.not_tcp += 1,
+            Skip::NotTcp { .. } => self.not_tcp += 1,
             Skip::LaterFragment => self.fragments += 1,
             Skip::Malformed(_) => self.malformed += 1,
         }

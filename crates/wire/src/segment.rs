@@ -27,9 +27,14 @@ pub enum Skip {
     /// Something other than IPv4 or IPv6.
     #[error("not IP")]
     NotIp,
-    /// IP that carries something other than TCP.
+    /// IP that carries something other than TCP, between whom.
     #[error("not TCP")]
-    NotTcp,
+    NotTcp {
+        /// Who sent it. (`r#` says to `Error` that this is not the cause of an error.)
+        r#source: IpAddr,
+        /// Whom it is for.
+        destination: IpAddr,
+    },
     /// A fragment other than the first, which has no TCP header.
     #[error("a fragment without TCP header")]
     LaterFragment,
@@ -45,35 +50,14 @@ impl<'a> Segment<'a> {
     /// See [`Skip`].
     #[inline]
     pub fn parse(link_type: LinkType, frame: &'a [u8], wire_len: usize) -> Result<Self, Skip> {
-        let network = link_type.network(frame)?;
-        let (source, destination, payload, payload_len, fragmented): (IpAddr, IpAddr, _, _, _) = match network
-        {
-            Network::V4(bytes) => {
-                let packet = ipv4::Packet::parse(bytes)?;
-                check(packet.protocol(), packet.fragment_offset())?;
-                let wire_len = wire_len.saturating_sub(frame.len() - bytes.len());
-                (
-                    packet.source().into(),
-                    packet.destination().into(),
-                    packet.payload(),
-                    packet.payload_len(wire_len),
-                    packet.more_fragments(),
-                )
-            }
-            Network::V6(bytes) => {
-                let packet = ipv6::Packet::parse(bytes)?;
-                let fragment = packet.fragment();
-                check(packet.protocol(), fragment.map_or(0, |fragment| fragment.offset))?;
-                let wire_len = wire_len.saturating_sub(frame.len() - bytes.len());
-                (
-                    packet.source().into(),
-                    packet.destination().into(),
-                    packet.payload(),
-                    packet.payload_len(wire_len),
-                    fragment.is_some_and(|fragment| fragment.more),
-                )
-            }
-        };
+        let Ip { source, destination, protocol, fragment_offset, more_fragments, payload, payload_len } =
+            Ip::parse(link_type.network(frame)?, frame.len(), wire_len)?;
+        if protocol != protocol::TCP {
+            return Err(Skip::NotTcp { source, destination });
+        }
+        if fragment_offset != 0 {
+            return Err(Skip::LaterFragment);
+        }
         let tcp = tcp::Packet::parse(payload)?;
         let length = payload_len.checked_sub(tcp.header_len()).ok_or(ParseError::Length {
             what: "TCP header",
@@ -85,7 +69,7 @@ impl<'a> Segment<'a> {
             destination: SocketAddr::new(destination, tcp.destination_port()),
             tcp,
             payload_len: u32::try_from(length).unwrap_or(u32::MAX),
-            fragmented,
+            fragmented: more_fragments,
         })
     }
 
@@ -96,12 +80,47 @@ impl<'a> Segment<'a> {
     }
 }
 
-fn check(protocol: u8, fragment_offset: u16) -> Result<(), Skip> {
-    if protocol != protocol::TCP {
-        Err(Skip::NotTcp)
-    } else if fragment_offset != 0 {
-        Err(Skip::LaterFragment)
-    } else {
-        Ok(())
+/// What both versions of IP say.
+struct Ip<'a> {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    fragment_offset: u16,
+    more_fragments: bool,
+    payload: &'a [u8],
+    payload_len: usize,
+}
+
+impl<'a> Ip<'a> {
+    /// Reads the headers of a packet in a frame of `wire_len` bytes, of which `captured_len` were captured.
+    #[inline]
+    fn parse(network: Network<'a>, captured_len: usize, wire_len: usize) -> Result<Self, ParseError> {
+        Ok(match network {
+            Network::V4(bytes) => {
+                let packet = ipv4::Packet::parse(bytes)?;
+                Self {
+                    source: packet.source().into(),
+                    destination: packet.destination().into(),
+                    protocol: packet.protocol(),
+                    fragment_offset: packet.fragment_offset(),
+                    more_fragments: packet.more_fragments(),
+                    payload: packet.payload(),
+                    payload_len: packet.payload_len(wire_len.saturating_sub(captured_len - bytes.len())),
+                }
+            }
+            Network::V6(bytes) => {
+                let packet = ipv6::Packet::parse(bytes)?;
+                let fragment = packet.fragment();
+                Self {
+                    source: packet.source().into(),
+                    destination: packet.destination().into(),
+                    protocol: packet.protocol(),
+                    fragment_offset: fragment.map_or(0, |fragment| fragment.offset),
+                    more_fragments: fragment.is_some_and(|fragment| fragment.more),
+                    payload: packet.payload(),
+                    payload_len: packet.payload_len(wire_len.saturating_sub(captured_len - bytes.len())),
+                }
+            }
+        })
     }
 }

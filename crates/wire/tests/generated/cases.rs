@@ -91,7 +91,25 @@ fn only_the_first_fragment_is_a_segment() {
     later[40] = 6;
     assert_eq!(fragmented(LinkType::Ipv6, &later), Err(Skip::LaterFragment));
     later[40] = 60;
-    assert_eq!(fragmented(LinkType::Ipv6, &later), Err(Skip::NotTcp));
+    assert!(matches!(fragmented(LinkType::Ipv6, &later), Err(Skip::NotTcp { .. })));
+}
+
+#[test]
+fn what_is_not_tcp_still_says_between_whom_it_is() {
+    let [mut v4, mut v6] = packets();
+    let addresses = |packet: &[u8]| {
+        let segment = Segment::parse(LinkType::RawIp, packet, packet.len()).expect("a segment");
+        (segment.source.ip(), segment.destination.ip())
+    };
+    let expected = [addresses(&v4), addresses(&v6)];
+    // ICMP, and ICMPv6.
+    v4[9] = 1;
+    v6[6] = 58;
+    for (packet, (source, destination)) in [v4, v6].iter().zip(expected) {
+        assert_ne!(source, destination);
+        let skip = Segment::parse(LinkType::RawIp, packet, packet.len()).expect_err("not TCP");
+        assert_eq!(skip, Skip::NotTcp { source, destination });
+    }
 }
 
 #[test]
