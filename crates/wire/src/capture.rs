@@ -11,6 +11,7 @@
 //! all records before it and then [`CaptureError::Truncated`]. What is not such a file is refused by name. Nothing
 //! here panics on input.
 
+mod ahead;
 mod any;
 mod error;
 mod format;
@@ -59,6 +60,8 @@ impl fmt::Display for Timestamp {
 pub struct Record<'a> {
     /// When it was captured.
     pub time: Timestamp,
+    /// On which interface: its number in its section of a pcapng file, and 0 in a pcap file.
+    pub interface: u32,
     /// What the frame starts with.
     pub link_type: LinkType,
     /// How long it was on the wire, in bytes; never less than what was captured.

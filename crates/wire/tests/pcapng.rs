@@ -10,10 +10,10 @@ use plait_wire::capture::{
     CaptureError, PcapHeader, PcapReader, PcapWriter, PcapngReader, Record, Resolution, Timestamp,
 };
 
-type Owned = (Timestamp, LinkType, u32, Vec<u8>);
+type Owned = (Timestamp, u32, LinkType, u32, Vec<u8>);
 
 fn owned(record: Record<'_>) -> Owned {
-    (record.time, record.link_type, record.wire_len, record.data.to_vec())
+    (record.time, record.interface, record.link_type, record.wire_len, record.data.to_vec())
 }
 
 fn read(file: &[u8]) -> (Vec<Owned>, Option<CaptureError>) {
@@ -146,9 +146,9 @@ fn simple_obsolete_and_unknown_blocks_and_interfaces_of_a_big_endian_file() {
     assert_eq!(
         records,
         [
-            (late, LinkType::RawIp, 9, vec![1, 2]),
-            (late, LinkType::RawIp, 6, vec![3, 4, 5, 6]),
-            (Timestamp(5_000_000_000), LinkType::Other(147), 1, vec![7]),
+            (late, 0, LinkType::RawIp, 9, vec![1, 2]),
+            (late, 0, LinkType::RawIp, 6, vec![3, 4, 5, 6]),
+            (Timestamp(5_000_000_000), 1, LinkType::Other(147), 1, vec![7]),
         ]
     );
     assert!(error.expect("no interface 2").to_string().contains("interface number"));

@@ -1,5 +1,6 @@
 use std::io::Read;
 
+use super::ahead::Ahead;
 use super::{CaptureError, CaptureReader, Record, Timestamp};
 
 /// Merges the captures of one measurement by time.
@@ -15,23 +16,15 @@ pub struct MergedReader<R: Read> {
 #[derive(Debug)]
 struct Source<R: Read> {
     reader: CaptureReader<R>,
-    next: Next,
+    ahead: Ahead<Timestamp>,
     last: Timestamp,
     steps_back: u64,
-}
-
-/// What a source gives next.
-#[derive(Clone, Copy, Debug)]
-enum Next {
-    Unknown,
-    At(Timestamp),
-    Nothing,
 }
 
 impl<R: Read> MergedReader<R> {
     /// Merges these captures, each of which is a source known by its place here.
     pub fn new(readers: Vec<CaptureReader<R>>) -> Self {
-        let source = |reader| Source { reader, next: Next::Unknown, last: Timestamp(0), steps_back: 0 };
+        let source = |reader| Source { reader, ahead: Ahead::Unknown, last: Timestamp(0), steps_back: 0 };
         Self { sources: readers.into_iter().map(source).collect() }
     }
 
@@ -42,7 +35,8 @@ impl<R: Read> MergedReader<R> {
     pub fn next_record(&mut self) -> Result<Option<(usize, Record<'_>)>, (usize, CaptureError)> {
         let mut earliest: Option<(Timestamp, usize)> = None;
         for (index, source) in self.sources.iter_mut().enumerate() {
-            if let Some(time) = source.peek().map_err(|error| (index, error))?
+            let next = source.ahead.peek(|| source.reader.peek_time());
+            if let Some(time) = next.map_err(|error| (index, error))?
                 && earliest.is_none_or(|(first, _)| time < first)
             {
                 earliest = Some((time, index));
@@ -52,7 +46,7 @@ impl<R: Read> MergedReader<R> {
             return Ok(None);
         };
         let source = &mut self.sources[index];
-        source.next = Next::Unknown;
+        source.ahead = Ahead::Unknown;
         source.steps_back += u64::from(time < source.last);
         source.last = time;
         let record = source.reader.next_record().map_err(|error| (index, error))?;
@@ -65,20 +59,5 @@ impl<R: Read> MergedReader<R> {
     /// There is no such source.
     pub fn steps_back(&self, source: usize) -> u64 {
         self.sources[source].steps_back
-    }
-}
-
-impl<R: Read> Source<R> {
-    fn peek(&mut self) -> Result<Option<Timestamp>, CaptureError> {
-        if let Next::Unknown = self.next {
-            self.next = Next::Nothing;
-            if let Some(time) = self.reader.peek_time()? {
-                self.next = Next::At(time);
-            }
-        }
-        Ok(match self.next {
-            Next::At(time) => Some(time),
-            Next::Unknown | Next::Nothing => None,
-        })
     }
 }

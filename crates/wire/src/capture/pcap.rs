@@ -1,5 +1,6 @@
 use std::io::Read;
 
+use super::ahead::Ahead;
 use super::format::{Format, recognise};
 use super::window::Window;
 use super::{ByteOrder, CaptureError, MAX_RECORD_LEN, PcapHeader, Record, Resolution, Timestamp};
@@ -15,9 +16,8 @@ const RECORD_HEADER_LEN: usize = 16;
 pub struct PcapReader<R> {
     window: Window<R>,
     header: PcapHeader,
-    /// The record at the start of the window, where the window holds it as a whole.
-    loaded: Option<RecordHeader>,
-    finished: bool,
+    /// The record at the start of the window, which then holds it as a whole.
+    ahead: Ahead<RecordHeader>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl<R: Read> PcapReader<R> {
         let link_type = LinkType::from_number(number).ok_or(CaptureError::LinkType(number))?;
         let header = PcapHeader { byte_order, resolution, snap_len: byte_order.u32(snap), link_type };
         window.take(FILE_HEADER_LEN);
-        Ok(Self { window, header, loaded: None, finished: false })
+        Ok(Self { window, header, ahead: Ahead::Unknown })
     }
 
     /// What the file header says.
@@ -70,7 +70,8 @@ impl<R: Read> PcapReader<R> {
     /// As for [`next_record`](Self::next_record).
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<Timestamp>, CaptureError> {
-        Ok(self.load()?.map(|record| record.time))
+        let record = self.ahead.peek(|| load(&mut self.window, self.header))?;
+        Ok(record.map(|record| record.time))
     }
 
     /// The next record, or `None` at the end of the file.
@@ -79,59 +80,42 @@ impl<R: Read> PcapReader<R> {
     /// The input fails, ends within a record, or a record has an impossible length.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
-        let Some(RecordHeader { time, captured_len, wire_len }) = self.load()? else {
+        let Some(record) = self.ahead.next(|| load(&mut self.window, self.header))? else {
             return Ok(None);
         };
-        self.loaded = None;
+        let RecordHeader { time, captured_len, wire_len } = record;
         let data = &self.window.take(RECORD_HEADER_LEN + captured_len)[RECORD_HEADER_LEN..];
-        Ok(Some(Record { time, link_type: self.header.link_type, wire_len, data }))
+        Ok(Some(Record { time, interface: 0, link_type: self.header.link_type, wire_len, data }))
     }
+}
 
-    /// Brings the next record into the window as a whole.
-    #[inline]
-    fn load(&mut self) -> Result<Option<RecordHeader>, CaptureError> {
-        if self.loaded.is_none() && !self.finished {
-            match self.try_load() {
-                Ok(loaded) => {
-                    self.loaded = loaded;
-                    self.finished = loaded.is_none();
-                }
-                Err(error) => {
-                    self.finished = true;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(self.loaded)
+/// Brings the next record into the window as a whole.
+#[inline]
+fn load<R: Read>(window: &mut Window<R>, header: PcapHeader) -> Result<Option<RecordHeader>, CaptureError> {
+    if window.fill(RECORD_HEADER_LEN)? == 0 {
+        return Ok(None);
     }
-
-    #[inline]
-    fn try_load(&mut self) -> Result<Option<RecordHeader>, CaptureError> {
-        if self.window.fill(RECORD_HEADER_LEN)? == 0 {
-            return Ok(None);
-        }
-        let Some((fields, _)) = self.window.unread().split_first_chunk::<RECORD_HEADER_LEN>() else {
-            return Err(self.window.truncated(RECORD_HEADER_LEN));
-        };
-        let (words, _) = fields.as_chunks::<4>();
-        let word = |index: usize| self.header.byte_order.u32(words[index]);
-        let captured_len = word(2);
-        if captured_len > MAX_RECORD_LEN {
-            return Err(CaptureError::RecordTooLong { offset: self.window.offset(), got: captured_len });
-        }
-        let fraction = u64::from(word(1)) * self.header.resolution.nanoseconds();
-        let record = RecordHeader {
-            time: Timestamp(u64::from(word(0)) * 1_000_000_000 + fraction),
-            captured_len: captured_len as usize,
-            // Some writers leave the original length 0.
-            wire_len: word(3).max(captured_len),
-        };
-        let expected = RECORD_HEADER_LEN + record.captured_len;
-        if self.window.fill(expected)? < expected {
-            return Err(self.window.truncated(expected));
-        }
-        Ok(Some(record))
+    let Some((fields, _)) = window.unread().split_first_chunk::<RECORD_HEADER_LEN>() else {
+        return Err(window.truncated(RECORD_HEADER_LEN));
+    };
+    let (words, _) = fields.as_chunks::<4>();
+    let word = |index: usize| header.byte_order.u32(words[index]);
+    let captured_len = word(2);
+    if captured_len > MAX_RECORD_LEN {
+        return Err(CaptureError::RecordTooLong { offset: window.offset(), got: captured_len });
     }
+    let fraction = u64::from(word(1)) * header.resolution.nanoseconds();
+    let record = RecordHeader {
+        time: Timestamp(u64::from(word(0)) * 1_000_000_000 + fraction),
+        captured_len: captured_len as usize,
+        // Some writers leave the original length 0.
+        wire_len: word(3).max(captured_len),
+    };
+    let expected = RECORD_HEADER_LEN + record.captured_len;
+    if window.fill(expected)? < expected {
+        return Err(window.truncated(expected));
+    }
+    Ok(Some(record))
 }
 
 fn byte_order_and_resolution(magic: [u8; 4]) -> Option<(ByteOrder, Resolution)> {

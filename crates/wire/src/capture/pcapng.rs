@@ -1,5 +1,6 @@
 use std::io::Read;
 
+use super::ahead::Ahead;
 use super::format::{Format, Kind, recognise};
 use super::window::Window;
 use super::{ByteOrder, CaptureError, MAX_RECORD_LEN, Record, Timestamp};
@@ -40,15 +41,19 @@ const MAX_INTERFACES: usize = 1 << 16;
 /// After an error the reader is at its end: the next call gives `Ok(None)`.
 #[derive(Debug)]
 pub struct PcapngReader<R> {
+    blocks: Blocks<R>,
+    /// The packet whose block is at the start of the window, which then holds it as a whole.
+    ahead: Ahead<PacketBlock>,
+}
+
+#[derive(Debug)]
+struct Blocks<R> {
     window: Window<R>,
     byte_order: ByteOrder,
     /// Those of the section, by their numbers.
     interfaces: Vec<Interface>,
     /// When the last record was captured.
     time: Timestamp,
-    /// The block at the start of the window, where it is a packet's and the window holds it as a whole.
-    loaded: Option<PacketBlock>,
-    finished: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +63,7 @@ struct PacketBlock {
     captured_len: usize,
     wire_len: u32,
     time: Timestamp,
+    interface: u32,
     link_type: LinkType,
 }
 
@@ -88,16 +94,10 @@ impl<R: Read> PcapngReader<R> {
             }
             Err(error) => return Err(error),
         }
-        let mut reader = Self {
-            window,
-            byte_order: ByteOrder::Little,
-            interfaces: Vec::new(),
-            time: Timestamp(0),
-            loaded: None,
-            finished: false,
-        };
-        reader.section_header()?;
-        Ok(reader)
+        let (byte_order, interfaces, time) = (ByteOrder::Little, Vec::new(), Timestamp(0));
+        let mut blocks = Blocks { window, byte_order, interfaces, time };
+        blocks.section_header()?;
+        Ok(Self { blocks, ahead: Ahead::Unknown })
     }
 
     /// The time stamp of the record that [`next_record`](Self::next_record) will give.
@@ -106,7 +106,8 @@ impl<R: Read> PcapngReader<R> {
     /// As for [`next_record`](Self::next_record).
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<Timestamp>, CaptureError> {
-        Ok(self.load()?.map(|packet| packet.time))
+        let packet = self.ahead.peek(|| self.blocks.load_packet())?;
+        Ok(packet.map(|packet| packet.time))
     }
 
     /// The next record, or `None` at the end of the file.
@@ -115,35 +116,20 @@ impl<R: Read> PcapngReader<R> {
     /// The input fails, ends within a block, or a block is corrupt.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
-        let Some(packet) = self.load()? else {
+        let Some(packet) = self.ahead.next(|| self.blocks.load_packet())? else {
             return Ok(None);
         };
-        let PacketBlock { block_len, data_start, captured_len, wire_len, time, link_type } = packet;
-        self.loaded = None;
-        let data = &self.window.take(block_len)[data_start..data_start + captured_len];
-        Ok(Some(Record { time, link_type, wire_len, data }))
+        let PacketBlock { block_len, data_start, captured_len, wire_len, time, interface, link_type } =
+            packet;
+        let data = &self.blocks.window.take(block_len)[data_start..data_start + captured_len];
+        Ok(Some(Record { time, interface, link_type, wire_len, data }))
     }
+}
 
+impl<R: Read> Blocks<R> {
     /// Brings the next packet's block into the window as a whole.
     #[inline]
-    fn load(&mut self) -> Result<Option<PacketBlock>, CaptureError> {
-        if self.loaded.is_none() && !self.finished {
-            match self.try_load() {
-                Ok(loaded) => {
-                    self.loaded = loaded;
-                    self.finished = loaded.is_none();
-                }
-                Err(error) => {
-                    self.finished = true;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(self.loaded)
-    }
-
-    #[inline]
-    fn try_load(&mut self) -> Result<Option<PacketBlock>, CaptureError> {
+    fn load_packet(&mut self) -> Result<Option<PacketBlock>, CaptureError> {
         loop {
             if self.window.fill(MIN_BLOCK_LEN)? == 0 {
                 return Ok(None);
@@ -167,15 +153,16 @@ impl<R: Read> PcapngReader<R> {
         let (words, _) = self.window.unread()[..PACKET_HEADER_LEN].as_chunks::<4>();
         let word = |index: usize| self.byte_order.u32(words[index]);
         let half = self.byte_order.u16([words[2][0], words[2][1]]);
-        let interface = self.interface(interface(word(2), half))?;
-        let time = interface.clock.timestamp(u64::from(word(3)) << 32 | u64::from(word(4)));
+        let interface = interface(word(2), half);
+        let Interface { link_type, clock, .. } = self.interface(interface)?;
+        let time = clock.timestamp(u64::from(word(3)) << 32 | u64::from(word(4)));
         let captured_len = word(5);
         // Some writers leave the original length 0.
         let wire_len = word(6).max(captured_len);
         let captured_len = self.captured_len(captured_len, block_len - PACKET_HEADER_LEN - TRAILER_LEN)?;
         self.time = time;
-        let link_type = interface.link_type;
-        Ok(PacketBlock { block_len, data_start: PACKET_HEADER_LEN, captured_len, wire_len, time, link_type })
+        let data_start = PACKET_HEADER_LEN;
+        Ok(PacketBlock { block_len, data_start, captured_len, wire_len, time, interface, link_type })
     }
 
     fn simple_packet(&mut self) -> Result<PacketBlock, CaptureError> {
@@ -184,8 +171,8 @@ impl<R: Read> PcapngReader<R> {
         let Interface { link_type, snap_len, .. } = self.interface(0)?;
         let room = block_len - SIMPLE_PACKET_HEADER_LEN - TRAILER_LEN;
         let captured_len = self.captured_len(wire_len.min(snap_len), room)?;
-        let (data_start, time) = (SIMPLE_PACKET_HEADER_LEN, self.time);
-        Ok(PacketBlock { block_len, data_start, captured_len, wire_len, time, link_type })
+        let (data_start, time, interface) = (SIMPLE_PACKET_HEADER_LEN, self.time, 0);
+        Ok(PacketBlock { block_len, data_start, captured_len, wire_len, time, interface, link_type })
     }
 
     fn section_header(&mut self) -> Result<(), CaptureError> {
