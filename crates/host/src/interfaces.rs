@@ -73,7 +73,11 @@ pub enum Scope {
 /// # Errors
 /// What the kernel says.
 pub fn interfaces() -> Result<Vec<Interface>, Error> {
-    let mut socket = Socket::route()?;
+    list(&mut Socket::route()?)
+}
+
+/// As [`interfaces`], of the namespace of a socket of the routing family.
+pub(crate) fn list(socket: &mut Socket) -> Result<Vec<Interface>, Error> {
     let links = |flags| Request::new(RTM_GETLINK, flags, &[0; LINK_HEADER]);
     let addresses = |flags| Request::new(RTM_GETADDR, flags, &[0; ADDRESS_HEADER]);
     let mut interfaces = socket.dump(links, Interface::read)?;

@@ -12,6 +12,7 @@ mod bindings;
 mod bytes;
 pub mod cgroup;
 pub mod connections;
+pub mod diag;
 pub mod interfaces;
 mod leftovers;
 pub mod mptcp;
@@ -20,5 +21,7 @@ pub mod netns;
 pub mod pm;
 pub mod probe;
 mod sockopt;
+mod tcp_info;
 
 pub use leftovers::{clean_run_folder, run_folder};
+pub use tcp_info::{State, TcpInfo};

@@ -4,11 +4,14 @@
 //! comes from the kernel's `SOL_MPTCP` options, read here field by field so that older and newer kernels, whose
 //! structures are shorter or longer, are both understood. No function panics on anything the kernel says.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use socket2::{Domain, Socket, Type};
 use zeroize::Zeroize;
 
@@ -74,13 +77,30 @@ pub fn abort(fd: impl AsFd) -> io::Result<()> {
 
 /// The local identifier of a connection (RFC 8684, section 3.2): the first 32 bits of the SHA-256 of the local key.
 ///
-/// It is no secret: every MP_JOIN carries it in clear.
+/// It is no secret: every MP_JOIN carries it in clear. Displayed and serialised as 8 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u32);
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0)
+    }
+}
+
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        let expected =
+            || D::Error::custom(format!("expected a token of 8 hexadecimal digits, found '{text}'"));
+        let digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u32::from_str_radix(&text, 16).ok().filter(|_| digits);
+        number.map(Token).ok_or_else(expected)
     }
 }
 
@@ -177,7 +197,7 @@ impl Info {
     }
 
     /// Reads a `struct mptcp_info`, as much of it as there is.
-    fn parse(bytes: &[u8]) -> Option<Info> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Info> {
         let flags = u32_at(bytes, 8)?;
         Some(Info {
             token: Token(u32_at(bytes, 12)?),

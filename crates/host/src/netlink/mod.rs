@@ -73,6 +73,11 @@ impl Socket {
         Socket::open(Some(rustix::net::netlink::GENERIC))
     }
 
+    /// Opens a socket to the lists of sockets.
+    pub(crate) fn diag() -> io::Result<Socket> {
+        Socket::open(Some(rustix::net::netlink::SOCK_DIAG))
+    }
+
     fn open(protocol: Option<rustix::net::Protocol>) -> io::Result<Socket> {
         let fd = rustix::net::socket_with(
             rustix::net::AddressFamily::NETLINK,
@@ -148,13 +153,24 @@ pub(crate) struct Listener {
 impl Listener {
     /// Joins a group of generic netlink.
     pub(crate) fn generic(group: u32) -> io::Result<Listener> {
-        let Socket { fd, buffer, .. } = Socket::generic()?;
+        Listener::join(Socket::generic()?, &[group])
+    }
+
+    /// Joins groups of the lists of sockets.
+    pub(crate) fn diag(groups: &[u32]) -> io::Result<Listener> {
+        Listener::join(Socket::diag()?, groups)
+    }
+
+    fn join(socket: Socket, groups: &[u32]) -> io::Result<Listener> {
+        let Socket { fd, buffer, .. } = socket;
         rustix::io::ioctl_fionbio(&fd, true)?;
         // Room for bursts; beyond the limit of an ordinary user, root may go (SO_RCVBUFFORCE).
         if sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &EVENTS_BUFFER.to_ne_bytes()).is_err() {
             sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &EVENTS_BUFFER.to_ne_bytes())?;
         }
-        sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &group.to_ne_bytes())?;
+        for group in groups {
+            sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &group.to_ne_bytes())?;
+        }
         Ok(Listener { fd, buffer })
     }
 

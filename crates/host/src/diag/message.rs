@@ -1,0 +1,284 @@
+//! The messages of `sock_diag(7)` for TCP and MPTCP sockets.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Error;
+use crate::bytes::{array_at, ip_address, u8_at, u32_at, unmapped};
+use crate::mptcp::{Info, Token};
+use crate::netlink::Socket;
+use crate::netlink::message::{Attributes, Message, Request};
+use crate::tcp_info::{State, TcpInfo};
+
+/// What every socket in the list has (`struct inet_diag_msg`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Identifies the socket as long as the host is up: never used again for another.
+    pub(super) cookie: u64,
+    pub(super) state: State,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// The interface it is bound to, or 0.
+    pub(super) if_index: u32,
+    pub(super) uid: u32,
+    /// Inode of the socket of the program; 0 if no program has it. All subflows have that of their connection.
+    pub(super) inode: u32,
+}
+
+/// An MPTCP socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MptcpSocket {
+    pub(super) head: Head,
+    pub(super) info: Info,
+}
+
+/// A TCP socket that is a subflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SubflowSocket {
+    pub(super) head: Head,
+    pub(super) tcp: TcpInfo,
+    /// Its congestion control.
+    pub(super) congestion_control: Option<String>,
+    /// The connection; only for users with `CAP_NET_ADMIN`.
+    pub(super) token: Option<Token>,
+    /// What `subflow_diag.c` tells; only for users with `CAP_NET_ADMIN` before kernel 6.15.
+    pub(super) details: Option<Details>,
+}
+
+/// What MPTCP knows of a subflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Details {
+    pub(super) flags: u32,
+    pub(super) local_id: u8,
+    pub(super) remote_id: u8,
+}
+
+impl Details {
+    /// It was made by MP_JOIN, by either end.
+    pub(super) fn joined(self) -> bool {
+        self.flags & 0b1100 != 0
+    }
+
+    /// The peer wants it as a backup.
+    pub(super) fn backup_remote(self) -> bool {
+        self.flags & 0b1_0000 != 0
+    }
+
+    /// This end wants it as a backup.
+    pub(super) fn backup_local(self) -> bool {
+        self.flags & 0b10_0000 != 0
+    }
+}
+
+/// The MPTCP connections that there are now.
+pub(super) fn mptcp_sockets(socket: &mut Socket) -> Result<Vec<MptcpSocket>, Error> {
+    let missing =
+        Error::Missing { protocol: "MPTCP", option: "CONFIG_INET_MPTCP_DIAG", module: "mptcp_diag" };
+    list(socket, libc::IPPROTO_MPTCP as u32, "MPTCP", missing, MptcpSocket::read)
+}
+
+/// The subflows that there are now.
+pub(super) fn subflow_sockets(socket: &mut Socket) -> Result<Vec<SubflowSocket>, Error> {
+    let missing = Error::Missing { protocol: "TCP", option: "CONFIG_INET_DIAG", module: "tcp_diag" };
+    list(socket, libc::IPPROTO_TCP as u32, "TCP", missing, SubflowSocket::read)
+}
+
+/// A TCP socket that the kernel has just freed, as it tells those who listen: its last figures. There is no sign
+/// whether it was a subflow.
+pub(super) fn read_freed(message: &Message) -> Option<(Head, TcpInfo)> {
+    let head = Head::read(message)?;
+    Some((head, TcpInfo::parse(attributes(message).find(INET_DIAG_INFO)?)?))
+}
+
+fn list<T>(
+    socket: &mut Socket,
+    protocol: u32,
+    name: &'static str,
+    missing: Error,
+    read: impl Fn(&Message) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    let mut found = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let request = |flags| request(family as u8, protocol, flags);
+        match socket.dump(request, &read) {
+            Ok(list) => found.extend(list),
+            Err(error) if error.errno() == Some(libc::ENOENT) => return Err(missing),
+            Err(reason) => return Err(Error::Refused { protocol: name, reason }),
+        }
+    }
+    Ok(found)
+}
+
+/// `struct inet_diag_req_v2`, with the protocol as an attribute too, as that of MPTCP is greater than a byte.
+fn request(family: u8, protocol: u32, flags: u16) -> Request {
+    let mut header = [0; REQUEST];
+    header[0] = family;
+    header[1] = u8::try_from(protocol).unwrap_or(0);
+    header[2] = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1);
+    header[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    Request::new(SOCK_DIAG_BY_FAMILY, flags, &header)
+        .attribute(INET_DIAG_REQ_PROTOCOL, &protocol.to_ne_bytes())
+}
+
+impl Head {
+    fn read(message: &Message) -> Option<Head> {
+        let bytes = message.payload;
+        if message.kind != SOCK_DIAG_BY_FAMILY {
+            return None;
+        }
+        let width = match i32::from(u8_at(bytes, 0)?) {
+            libc::AF_INET => 4,
+            libc::AF_INET6 => 16,
+            _ => return None,
+        };
+        let address = |offset, port| {
+            let ip: IpAddr = ip_address(bytes.get(offset..offset + width)?)?;
+            Some(unmapped(SocketAddr::new(ip, array_at(bytes, port).map(u16::from_be_bytes)?)))
+        };
+        Some(Head {
+            cookie: u64::from(u32_at(bytes, 44)?) | u64::from(u32_at(bytes, 48)?) << 32,
+            state: State::from_number(u8_at(bytes, 1)?)?,
+            local: address(8, 4)?,
+            remote: address(24, 6)?,
+            if_index: u32_at(bytes, 40)?,
+            uid: u32_at(bytes, 64)?,
+            inode: u32_at(bytes, 68)?,
+        })
+    }
+}
+
+impl MptcpSocket {
+    fn read(message: &Message) -> Option<MptcpSocket> {
+        let head = Head::read(message)?;
+        let info = Info::parse(attributes(message).find(INET_DIAG_INFO)?)?;
+        Some(MptcpSocket { head, info })
+    }
+}
+
+impl SubflowSocket {
+    fn read(message: &Message) -> Option<SubflowSocket> {
+        let head = Head::read(message)?;
+        let attributes = attributes(message);
+        let upper = attributes.inside(INET_DIAG_ULP_INFO);
+        if attributes.find(INET_DIAG_ULP_INFO).is_some() && text(upper.find(INET_ULP_INFO_NAME)?) != "mptcp" {
+            return None;
+        }
+        let mptcp = upper.inside(INET_ULP_INFO_MPTCP);
+        let details = mptcp.u32(MPTCP_SUBFLOW_ATTR_FLAGS).map(|flags| Details {
+            flags,
+            local_id: mptcp.u8(MPTCP_SUBFLOW_ATTR_ID_LOC).unwrap_or(0),
+            remote_id: mptcp.u8(MPTCP_SUBFLOW_ATTR_ID_REM).unwrap_or(0),
+        });
+        Some(SubflowSocket {
+            tcp: TcpInfo::parse(attributes.find(INET_DIAG_INFO)?)?,
+            congestion_control: attributes.find(INET_DIAG_CONG).map(text),
+            token: mptcp.u32(MPTCP_SUBFLOW_ATTR_TOKEN_LOC).filter(|token| *token != 0).map(Token),
+            details,
+            head,
+        })
+    }
+}
+
+fn attributes<'a>(message: &Message<'a>) -> Attributes<'a> {
+    message.attributes(HEAD)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+}
+
+/// Every state in which a connection has figures: all but time wait, closed, listen and a mere request.
+const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+/// Size of `struct inet_diag_req_v2`.
+const REQUEST: usize = 56;
+/// Size of `struct inet_diag_msg`.
+const HEAD: usize = 72;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_REQ_PROTOCOL: u16 = 3;
+const INET_DIAG_INFO: u16 = 2;
+const INET_DIAG_CONG: u16 = 4;
+const INET_DIAG_ULP_INFO: u16 = 19;
+const INET_ULP_INFO_NAME: u16 = 1;
+const INET_ULP_INFO_MPTCP: u16 = 3;
+const MPTCP_SUBFLOW_ATTR_TOKEN_LOC: u16 = 2;
+const MPTCP_SUBFLOW_ATTR_FLAGS: u16 = 8;
+const MPTCP_SUBFLOW_ATTR_ID_REM: u16 = 9;
+const MPTCP_SUBFLOW_ATTR_ID_LOC: u16 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Recorded from kernel 6.18, beside what `ss -tieO` and `ss -MieO` printed at that moment: a connection, its
+    /// initial subflow and a backup that MP_JOIN made.
+    const CONNECTION: &[u8] = include_bytes!("recorded/connection.bin");
+    const INITIAL: &[u8] = include_bytes!("recorded/initial.bin");
+    const JOINED: &[u8] = include_bytes!("recorded/joined.bin");
+
+    fn message(payload: &[u8]) -> Message<'_> {
+        Message { kind: SOCK_DIAG_BY_FAMILY, flags: 0, sequence: 1, payload }
+    }
+
+    #[test]
+    fn a_connection_reads_as_ss_reads_it() {
+        let MptcpSocket { head, info } = MptcpSocket::read(&message(CONNECTION)).expect("a connection");
+        assert_eq!((head.local, head.remote), ends("10.78.1.1:46950", "10.78.1.2:9000"));
+        assert_eq!((head.cookie, head.inode, head.uid, head.if_index), (0x13d3, 1_706_193, 0, 0));
+        assert_eq!(head.state, State::Established);
+        assert_eq!((info.token, info.extra_subflows), (Token(0x6de3_da6b), 1));
+        assert_eq!((info.write_seq, info.snd_una), (0xc8be_afb6_c81d_041a, 0xc8be_afb6_c81d_041a));
+        assert_eq!((info.bytes_sent, info.bytes_acked), (Some(2_100_000), Some(2_100_000)));
+        assert!(info.remote_key_received && !info.fallback);
+    }
+
+    #[test]
+    fn subflows_read_as_ss_reads_them() {
+        let initial = SubflowSocket::read(&message(INITIAL)).expect("a subflow");
+        assert_eq!((initial.head.local, initial.head.remote), ends("10.78.1.1:46950", "10.78.1.2:9000"));
+        assert_eq!((initial.head.cookie, initial.head.inode), (0x13d1, 1_706_193));
+        assert_eq!(initial.token, Some(Token(0x6de3_da6b)));
+        assert_eq!(initial.congestion_control.as_deref(), Some("bbr"));
+        let details = initial.details.expect("details");
+        assert!(!details.joined() && !details.backup_local() && !details.backup_remote());
+        let tcp = initial.tcp;
+        assert_eq!((tcp.rtt_us, tcp.rtt_variance_us, tcp.min_rtt_us), (53_229, 691, Some(49)));
+        assert_eq!((tcp.rto_us, tcp.cwnd, tcp.ssthresh, tcp.mss), (256_000, 224, Some(160), 1448));
+        assert_eq!((tcp.bytes_sent, tcp.bytes_acked), (Some(2_100_000), 2_100_001));
+        assert_eq!((tcp.segments_sent, tcp.segments_received), (Some(1478), Some(292)));
+        assert_eq!((tcp.delivery_rate, tcp.pacing_rate), (Some(46_944_992 / 8), Some(6_826_285_304 / 8)));
+        assert_eq!((tcp.busy_us, tcp.buffer_limited_us), (Some(336_000), Some(336_000)));
+        assert_eq!((tcp.peer_window, tcp.retransmissions), (Some(4_147_200), 0));
+
+        let joined = SubflowSocket::read(&message(JOINED)).expect("a subflow");
+        assert_eq!((joined.head.local, joined.head.remote), ends("10.78.2.1:60779", "10.78.1.2:9000"));
+        assert_eq!((joined.head.if_index, joined.head.inode), (3, 1_706_193));
+        let details = joined.details.expect("details");
+        assert!(details.joined() && details.backup_local() && !details.backup_remote());
+        assert_eq!((details.local_id, details.remote_id), (1, 0));
+        assert_eq!((joined.tcp.ssthresh, joined.tcp.bytes_sent), (None, Some(0)));
+    }
+
+    fn ends(local: &str, remote: &str) -> (SocketAddr, SocketAddr) {
+        (local.parse().expect("an address"), remote.parse().expect("an address"))
+    }
+
+    proptest! {
+        #[test]
+        fn cut_and_damaged_messages_do_not_panic(
+            which in 0usize..3, length in 0usize..600, place: usize, value: u8
+        ) {
+            let mut bytes = [CONNECTION, INITIAL, JOINED][which].to_vec();
+            let place = place % bytes.len();
+            bytes[place] = value;
+            bytes.truncate(length);
+            let message = message(&bytes);
+            let _ = (MptcpSocket::read(&message), SubflowSocket::read(&message), read_freed(&message));
+        }
+
+        #[test]
+        fn nothing_panics(bytes: Vec<u8>) {
+            let message = message(&bytes);
+            let _ = (MptcpSocket::read(&message), SubflowSocket::read(&message), read_freed(&message));
+        }
+    }
+}

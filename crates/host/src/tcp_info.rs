@@ -1,0 +1,134 @@
+//! What the kernel says of one TCP connection (`struct tcp_info`, `tcp(7)`), read as far as the kernel gives it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::{u8_at, u32_at, u64_at};
+
+/// State and figures of a TCP connection, of which each subflow is one.
+///
+/// Counters run from the connection's beginning. What only newer kernels have is `None` on older ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpInfo {
+    /// Where it is in its life.
+    pub state: State,
+    /// Smoothed round-trip time, microseconds.
+    pub rtt_us: u32,
+    /// Mean deviation of the round-trip time, microseconds.
+    pub rtt_variance_us: u32,
+    /// Least round-trip time of late, microseconds (kernel 4.6); `None` also before there was one.
+    pub min_rtt_us: Option<u32>,
+    /// Retransmission timeout, microseconds.
+    pub rto_us: u32,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Slow start threshold, segments; `None` before the first loss.
+    pub ssthresh: Option<u32>,
+    /// Maximum segment size for sending, bytes.
+    pub mss: u32,
+    /// Window that the peer offers, bytes (kernel 5.18).
+    pub peer_window: Option<u32>,
+    /// Segments sent and not yet acknowledged.
+    pub unacked: u32,
+    /// Segments held to be lost now.
+    pub lost: u32,
+    /// Segments retransmitted.
+    pub retransmissions: u32,
+    /// Payload bytes retransmitted (kernel 4.19).
+    pub bytes_retransmitted: Option<u64>,
+    /// Payload bytes sent, retransmissions included (kernel 4.19).
+    pub bytes_sent: Option<u64>,
+    /// Bytes that the peer acknowledged; the SYN and the FIN count as one each.
+    pub bytes_acked: u64,
+    /// Bytes received in order; the FIN counts as one.
+    pub bytes_received: u64,
+    /// Bytes written to it and not yet sent (kernel 4.6).
+    pub bytes_not_sent: Option<u32>,
+    /// Segments sent (kernel 4.2).
+    pub segments_sent: Option<u32>,
+    /// Segments received (kernel 4.2).
+    pub segments_received: Option<u32>,
+    /// Most recent delivery rate, bytes per second (kernel 4.9).
+    pub delivery_rate: Option<u64>,
+    /// Rate that sending is paced to, bytes per second; `None`: it is not.
+    pub pacing_rate: Option<u64>,
+    /// Time spent with data to send, microseconds (kernel 4.10).
+    pub busy_us: Option<u64>,
+    /// Part of it that the peer's window held sending up, microseconds (kernel 4.10).
+    pub window_limited_us: Option<u64>,
+    /// Part of it that the send buffer held sending up, microseconds (kernel 4.10).
+    pub buffer_limited_us: Option<u64>,
+}
+
+/// State of a connection (RFC 9293, section 3.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the RFC's own names")]
+pub enum State {
+    Established,
+    SynSent,
+    SynReceived,
+    FinWait1,
+    FinWait2,
+    TimeWait,
+    Closed,
+    CloseWait,
+    LastAck,
+    Listen,
+    Closing,
+}
+
+impl State {
+    /// The state that the kernel's `tcp_states.h` gives this number.
+    pub(crate) fn from_number(number: u8) -> Option<State> {
+        Some(match number {
+            1 => State::Established,
+            2 => State::SynSent,
+            // 12 is a connection request without a socket of its own.
+            3 | 12 => State::SynReceived,
+            4 => State::FinWait1,
+            5 => State::FinWait2,
+            6 => State::TimeWait,
+            7 => State::Closed,
+            8 => State::CloseWait,
+            9 => State::LastAck,
+            10 => State::Listen,
+            11 => State::Closing,
+            _ => return None,
+        })
+    }
+}
+
+impl TcpInfo {
+    /// Reads a `struct tcp_info`; `None` if it is shorter than that of kernel 4.1 or its state is unknown.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
+        Some(TcpInfo {
+            state: State::from_number(u8_at(bytes, 0)?)?,
+            rto_us: u32_at(bytes, 8)?,
+            mss: u32_at(bytes, 16)?,
+            unacked: u32_at(bytes, 24)?,
+            lost: u32_at(bytes, 32)?,
+            rtt_us: u32_at(bytes, 68)?,
+            rtt_variance_us: u32_at(bytes, 72)?,
+            ssthresh: Some(u32_at(bytes, 76)?).filter(|segments| *segments < INFINITE_SSTHRESH),
+            cwnd: u32_at(bytes, 80)?,
+            retransmissions: u32_at(bytes, 100)?,
+            pacing_rate: Some(u64_at(bytes, 104)?).filter(|rate| *rate != u64::MAX),
+            bytes_acked: u64_at(bytes, 120)?,
+            bytes_received: u64_at(bytes, 128)?,
+            segments_sent: u32_at(bytes, 136),
+            segments_received: u32_at(bytes, 140),
+            bytes_not_sent: u32_at(bytes, 144),
+            min_rtt_us: u32_at(bytes, 148).filter(|rtt| *rtt != u32::MAX),
+            delivery_rate: u64_at(bytes, 160),
+            busy_us: u64_at(bytes, 168),
+            window_limited_us: u64_at(bytes, 176),
+            buffer_limited_us: u64_at(bytes, 184),
+            bytes_sent: u64_at(bytes, 200),
+            bytes_retransmitted: u64_at(bytes, 208),
+            peer_window: u32_at(bytes, 228),
+        })
+    }
+}
+
+/// `TCP_INFINITE_SSTHRESH`
+const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;

@@ -1,0 +1,162 @@
+//! Samples of real connections, against what their own sockets say.
+
+mod topology;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use plait_host::State;
+use plait_host::diag::{Closed, Sample, Watch};
+use plait_host::mptcp::{self, FullInfo, Info};
+use plait_host::pm::{self, Local, PathManager};
+use socket2::{Domain, Socket};
+use topology::{Topology, interface_index};
+
+/// The two ends of a connection with two subflows, the second of them a backup.
+fn connect(net: &Topology, domain: Domain, to: [&str; 2], local: &str) -> (Socket, Socket) {
+    let any: SocketAddr =
+        if domain == Domain::IPV4 { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("an address");
+    let listener = net.server.run(|| {
+        let (listener, _) = mptcp::stream_socket(domain).expect("a socket");
+        listener.bind(&any.into()).expect("a free port");
+        listener.listen(8).expect("a listener");
+        listener
+    });
+    let listener = listener.expect("the namespace");
+    let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+    let client = net.client.run(|| {
+        let mut socket = pm::user_space_sockets(1, domain).expect("a socket").remove(0);
+        let to = SocketAddr::new(to[0].parse().expect("an address"), port);
+        socket.connect(&to.into()).expect("a connection");
+        socket.write_all(&[1; 5000]).expect("a write");
+        socket
+    });
+    let mut client = client.expect("the namespace");
+    let (mut server, _) = listener.accept().expect("a connection");
+    server.read_exact(&mut [0; 5000]).expect("a read");
+    server.write_all(&[1; 7]).expect("a write");
+    client.read_exact(&mut [0; 7]).expect("a read");
+    let to = SocketAddr::new(to[1].parse().expect("an address"), port);
+    net.client
+        .run(|| {
+            let address = local.parse().expect("an address");
+            let local = Local { address, id: 2, if_index: interface_index("a1"), backup: true };
+            let token = Info::of(&client).expect("information").token;
+            let manager = PathManager::open().expect("a path manager");
+            manager.subflow_create(token, &local, to, 0).expect("a subflow");
+        })
+        .expect("the namespace");
+    // The handshake's end is not part of the call.
+    while FullInfo::of(&server).expect("information").subflows.len() < 2 {
+        thread::sleep(Duration::from_millis(2));
+    }
+    (client, server)
+}
+
+fn watch(host: &plait_host::netns::Named) -> Watch {
+    host.run(|| Watch::open().expect("a watch")).expect("the namespace")
+}
+
+fn of<'a>(samples: &'a [Sample], socket: &Socket) -> &'a Sample {
+    let token = Info::of(socket).expect("information").token;
+    samples.iter().find(|sample| sample.token == token).expect("the connection")
+}
+
+#[test]
+fn samples_say_what_the_sockets_say() {
+    let Some(net) = Topology::new("samples_say_what_the_sockets_say") else { return };
+    for (domain, to, local) in [
+        (Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1"),
+        (Domain::IPV6, ["fd00:1::2", "fd00:2::2"], "fd00:2::1"),
+        // IPv4 by IPv6 sockets.
+        (Domain::IPV6, ["::ffff:10.1.0.2", "10.2.0.2"], "10.2.0.1"),
+    ] {
+        let (client, server) = connect(&net, domain, to, local);
+        let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
+        let (c, s) = (at_client.sample().expect("a sample"), at_server.sample().expect("a sample"));
+        assert_eq!((c.len(), s.len()), (1, 1), "each namespace shows its own");
+        for (samples, socket) in [(&c, &client), (&s, &server)] {
+            let sample = of(samples, socket);
+            let own = FullInfo::of(socket).expect("information");
+            let connection = sample.connection.as_ref().expect("it is there");
+            assert_eq!(connection.state, State::Established);
+            assert_eq!(connection.bytes_sent, own.info.bytes_sent);
+            assert_eq!(connection.bytes_received, own.info.bytes_received);
+            assert_eq!(connection.bytes_unacked, 0);
+            let mut found: Vec<_> = sample
+                .subflows
+                .iter()
+                .map(|s| (s.local, s.remote, s.tcp.rtt_us, s.tcp.bytes_acked, s.tcp.bytes_received))
+                .collect();
+            let mut expected: Vec<_> = own
+                .subflows
+                .iter()
+                .map(|s| (s.local, s.remote, s.rtt, s.bytes_acked, s.bytes_received))
+                .collect();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected);
+            let [initial, joined] = sample.subflows.as_slice() else { panic!("two subflows: {sample:?}") };
+            assert_eq!((initial.local, initial.remote), (connection.local, connection.remote));
+            assert_eq!((initial.joined, joined.joined), (Some(false), Some(true)));
+            assert!(joined.backup() && !initial.backup());
+            let side = if std::ptr::eq(samples, &c) { "a" } else { "b" };
+            assert_eq!(initial.interface.as_deref(), Some(format!("{side}0").as_str()));
+            assert_eq!(joined.interface.as_deref(), Some(format!("{side}1").as_str()));
+            let text = serde_json::to_string(sample).expect("JSON");
+            assert_eq!(&serde_json::from_str::<Sample>(&text).expect("a sample"), sample);
+        }
+    }
+}
+
+#[test]
+fn the_last_figures_of_a_subflow_are_told() {
+    let Some(net) = Topology::new("the_last_figures_of_a_subflow_are_told") else { return };
+    let (mut client, mut server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1");
+    let mut watch = watch(&net.client);
+    let before = watch.sample().expect("a sample");
+    let sent = |samples: &[Sample]| -> u64 {
+        let subflows = samples.iter().flat_map(|sample| &sample.subflows);
+        subflows.map(|subflow| subflow.tcp.bytes_sent.expect("a count")).sum()
+    };
+    assert_eq!(sent(&before), 5000);
+    client.write_all(&[2; 3000]).expect("a write");
+    server.read_exact(&mut [0; 3000]).expect("a read");
+    drop(client);
+    drop(server);
+    let mut ended = Vec::new();
+    for _ in 0..100 {
+        thread::sleep(Duration::from_millis(10));
+        let samples = watch.sample().expect("a sample");
+        let gone = samples.iter().flat_map(|sample| &sample.subflows).filter(|s| s.closed.is_some());
+        ended.extend(gone.cloned());
+        if ended.len() == 2 {
+            break;
+        }
+    }
+    assert_eq!(ended.len(), 2);
+    assert!(ended.iter().all(|subflow| subflow.closed == Some(Closed::Final)), "{ended:?}");
+    assert_eq!(ended.iter().filter_map(|subflow| subflow.tcp.bytes_sent).sum::<u64>(), 8000);
+    assert!(watch.sample().expect("a sample").is_empty(), "each subflow ends once");
+}
+
+#[test]
+fn a_connection_between_two_samples_is_seen() {
+    let Some(net) = Topology::new("a_connection_between_two_samples_is_seen") else { return };
+    let mut watch = watch(&net.client);
+    assert!(watch.sees_short_subflows());
+    assert!(watch.sample().expect("a sample").is_empty());
+    let (client, server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1");
+    let token = Info::of(&client).expect("information").token;
+    drop(client);
+    drop(server);
+    thread::sleep(Duration::from_millis(300));
+    let samples = watch.last_sample().expect("a sample");
+    let [sample] = samples.as_slice() else { panic!("one connection: {samples:?}") };
+    assert_eq!(sample.token, token);
+    let figures: Vec<_> = sample.subflows.iter().map(|s| (s.joined, s.closed, s.tcp.bytes_sent)).collect();
+    let closed = Some(Closed::Final);
+    assert_eq!(figures, [(Some(false), closed, Some(5000)), (Some(true), closed, Some(0))]);
+}
