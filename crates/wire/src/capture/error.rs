@@ -56,8 +56,9 @@ pub enum CaptureError {
         /// How much of it there is.
         got: usize,
     },
-    /// The compressed form is not what its format allows, or does not match its checksum.
-    #[error("the compressed capture is damaged after {offset} unpacked bytes: {reason}")]
+    /// The compressed form is not what its format allows, does not match its checksum, or needs a window of more than
+    /// 32 MiB to be unpacked.
+    #[error("the compressed capture cannot be unpacked beyond byte {offset}: {reason}")]
     Damaged {
         /// How many bytes were unpacked before.
         offset: u64,
