@@ -5,18 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::blocks::Blocks;
 use plait_wire::LinkType;
 use plait_wire::capture::{
-    CaptureError, PcapHeader, PcapReader, PcapWriter, PcapngReader, Record, Resolution, Timestamp,
+    ByteOrder, CaptureError, PcapHeader, PcapReader, PcapWriter, PcapngReader, Record, Resolution, Timestamp,
 };
 
-type Owned = (Timestamp, u32, LinkType, u32, Vec<u8>);
+pub(crate) type Owned = (Timestamp, u32, LinkType, u32, Vec<u8>);
 
 fn owned(record: Record<'_>) -> Owned {
     (record.time, record.interface, record.link_type, record.wire_len, record.data.to_vec())
 }
 
-fn read(file: &[u8]) -> (Vec<Owned>, Option<CaptureError>) {
+pub(crate) fn read(file: &[u8]) -> (Vec<Owned>, Option<CaptureError>) {
     let mut records = Vec::new();
     let mut reader = match PcapngReader::new(file) {
         Ok(reader) => reader,
@@ -114,34 +115,19 @@ fn real_captures_read_as_their_conversions_do() {
     }
 }
 
-/// A block with big-endian fields.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-    let mut body = body.to_vec();
-    body.resize(body.len().next_multiple_of(4), 0);
-    let len = (body.len() as u32 + 12).to_be_bytes();
-    [&kind.to_be_bytes()[..], &len, &body, &len].concat()
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
 #[test]
 fn simple_obsolete_and_unknown_blocks_and_interfaces_of_a_big_endian_file() {
-    let section = block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 0x0001_0000, u32::MAX, u32::MAX]));
-    let file = [
-        section,
-        // Raw IP, at most 4 bytes; time stamps in 2^-1 s, 10 s late.
-        block(1, &words(&[101 << 16, 4, 0x0009_0001, 0x8100_0000, 0x000e_0008, 0, 10, 0])),
-        block(1, &words(&[147 << 16, 0])),
-        block(0x0bad, &[7; 300_000]),
-        block(2, &words(&[0x0000_0005, 0, 3, 2, 9, 0x0102_0000])),
-        block(3, &words(&[6, 0x0304_0506])),
-        block(6, &words(&[1, 0, 5_000_000, 1, 1, 0x0700_0000])),
-        block(6, &words(&[2, 0, 0, 0, 0])),
-    ]
-    .concat();
-    let (records, error) = read(&file);
+    let mut file = Blocks::new();
+    file.section(ByteOrder::Big);
+    // Raw IP, at most 4 bytes; time stamps in 2^-1 s, 10 s late.
+    file.interface(101, 4, &[(9, vec![0x81]), (14, vec![0, 0, 0, 0, 0, 0, 0, 10])]);
+    file.interface(147, 0, &[]);
+    file.block(0x0bad, &[7; 300_000]);
+    file.obsolete(0, 3, 9, &[1, 2]);
+    file.simple(6, &[3, 4, 5, 6]);
+    file.enhanced(1, 5_000_000, 1, &[7]);
+    file.enhanced(2, 0, 0, &[]);
+    let (records, error) = read(&file.bytes);
     let late = Timestamp(11_500_000_000);
     assert_eq!(
         records,

@@ -1,0 +1,8 @@
+//! Tests on capture files of all formats.
+
+mod any;
+mod blocks;
+mod merge;
+mod pcap;
+mod pcapng;
+mod sections;
