@@ -2,6 +2,7 @@
 
 mod any;
 mod blocks;
+mod corpus;
 mod merge;
 mod pcap;
 mod pcapng;

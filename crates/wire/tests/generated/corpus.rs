@@ -2,42 +2,15 @@
 
 #[path = "../../../../fuzz/checks/options.rs"]
 mod options;
+#[path = "../../../../fuzz/seeds.rs"]
+mod seeds;
 #[path = "../../../../fuzz/checks/segment.rs"]
 mod segment;
-
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use crate::forms::{frame, mptcp_options};
 use plait_wire::LinkType;
 use plait_wire::mptcp::MptcpOption;
 use plait_wire::tcp::TcpOption;
-
-fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
-
-/// Compares the seed with its file, or writes it where `PLAIT_BLESS` is set.
-fn seed(target: &str, name: &str, bytes: &[u8]) {
-    let path = folder(target).join(format!("seed-{name}"));
-    if std::env::var_os("PLAIT_BLESS").is_some() {
-        fs::create_dir_all(folder(target)).expect("a writable checkout");
-        fs::write(&path, bytes).expect("a writable checkout");
-    }
-    let committed = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(committed, bytes, "{} is not what its generator makes", path.display());
-}
-
-fn replay(target: &str, check: impl Fn(&[u8])) {
-    let mut replayed = 0;
-    for entry in fs::read_dir(folder(target)).expect("a corpus") {
-        let path = entry.expect("a corpus").path();
-        println!("{}", path.display());
-        check(&fs::read(&path).expect("a readable input"));
-        replayed += 1;
-    }
-    assert!(replayed > 0);
-}
 
 fn subtype(option: &MptcpOption<'_>) -> &'static str {
     match option {
@@ -75,7 +48,7 @@ fn option_seeds() {
             .iter()
             .flat_map(|option| option_bytes(TcpOption::Mptcp(option.clone())))
             .collect();
-        seed("options", name, &bytes);
+        seeds::seed("options", name, &bytes);
         start = end;
     }
     let others: Vec<u8> = crate::forms::options()
@@ -83,8 +56,8 @@ fn option_seeds() {
         .filter(|option| !matches!(option, TcpOption::Mptcp(_)))
         .flat_map(option_bytes)
         .collect();
-    seed("options", "tcp", &others);
-    replay("options", options::check);
+    seeds::seed("options", "tcp", &others);
+    seeds::replay("options", options::check);
 }
 
 #[test]
@@ -109,7 +82,7 @@ fn segment_seeds() {
         ("sll2-v6", LinkType::LinuxSll2, &cooked2, v6),
     ] {
         let input = [&link_type.number().to_be_bytes()[..], header, packet].concat();
-        seed("segment", name, &input);
+        seeds::seed("segment", name, &input);
     }
-    replay("segment", segment::check);
+    seeds::replay("segment", segment::check);
 }
