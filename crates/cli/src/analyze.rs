@@ -1,7 +1,6 @@
 //! `plait analyze`: what captures say about connections and their subflows, as tables, JSON and CSV.
 
 mod series;
-mod summary;
 mod table;
 
 use std::fs::{self, File};
@@ -11,11 +10,18 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use indicatif::ProgressBar;
-use plait_trace::{Capture, Connections, ReadOptions};
+use plait_trace::{Capture, Connections, ReadOptions, document};
 use plait_wire::Role;
 use plait_wire::capture::CaptureReader;
 
-use summary::Summary;
+
+/// The whole document.
+#[derive(serde::Serialize)]
+struct Summary {
+    connections: Vec<document::Connection>,
+    #[serde(flatten)]
+    totals: document::Totals,
+}
 
 /// Arguments of `plait analyze`.
 #[derive(clap::Args)]
@@ -43,15 +49,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let found =
         Connections::read(captures, ReadOptions { payload_limit: 0, interval, ..Default::default() })?;
     progress.finish_and_clear();
-    let summary = Summary::of(&found);
-    for damaged in &summary.damaged {
+    let summary = Summary {
+        connections: found.connections.iter().map(document::Connection::of).collect(),
+        totals: document::Totals::of(&found.totals),
+    };
+    for damaged in &summary.totals.damaged {
         eprintln!("plait: {}: {}; what comes before that is used", damaged.capture, damaged.error);
     }
     ensure!(
         !found.connections.is_empty(),
         "expected TCP in the capture, found none: {} packets read, {}",
-        found.packets,
-        summary.skipped
+        found.totals.packets,
+        summary.totals.skipped
     );
     if summary.connections.iter().all(|connection| connection.version.is_none()) {
         eprintln!("plait: no MPTCP in the capture, only {} TCP connections", found.connections.len());

@@ -31,6 +31,8 @@ pub enum EventKind {
         port: Option<u16>,
         /// Whether this only confirms the other side's announcement.
         echo: bool,
+        /// Whether its HMAC is that of who knows the connection's keys; `None` where that cannot be told.
+        authentic: Option<bool>,
     },
     /// REMOVE_ADDR: it no longer has these addresses (RFC 8684 3.4.2).
     RemoveAddress(Vec<AddressId>),
@@ -61,6 +63,7 @@ impl EventKind {
                 address: add.address,
                 port: add.port,
                 echo: add.form == AddAddressForm::Echo,
+                authentic: None,
             },
             MptcpOption::RemoveAddress(ids) => Self::RemoveAddress(ids.iter().collect()),
             MptcpOption::Priority(priority) => {

@@ -3,13 +3,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
-use plait_wire::mptcp::{Capable, Dss, Join, MptcpOption, Token};
+use plait_wire::mptcp::{AddAddress, Capable, Dss, Join, MptcpOption, Nonce, Token};
 use plait_wire::tcp::{Flags, Seq, TcpOption};
-use plait_wire::{ParseError, tcp};
+use plait_wire::{ParseError, Segment, tcp};
 
+use crate::checksum::Verifier;
+use crate::life::LifeId;
 use crate::sender::{Sender, Stamps};
+use crate::series::Current;
+use crate::silence::Silence;
 use crate::unwrap::Unwrap;
-use crate::{Close, Direction, EventKind};
+use crate::{Close, Direction, EventKind, Failover, PathId};
 
 /// What is known of one TCP connection while captures are read.
 #[derive(Debug)]
@@ -25,8 +29,13 @@ pub(crate) struct Flow {
     pub(crate) handshake: Handshake,
     pub(crate) close: Close,
     pub(crate) last_seen: Timestamp,
+    pub(crate) life: Option<LifeId>,
+    /// A silence that is over, and after which no data was carried yet.
+    pub(crate) recovering: Option<Box<Failover>>,
     opener_half: Half,
     acceptor_half: Half,
+    /// The captures that hold packets of this flow which are in others too.
+    copies: Vec<PathId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +63,37 @@ impl Flow {
             handshake: Handshake::default(),
             close: Close::Open,
             last_seen: Timestamp::default(),
+            life: None,
+            recovering: None,
             opener_half: half(),
             acceptor_half: half(),
+            copies: Vec::new(),
         }
+    }
+
+    /// Whether a segment from `source` in the capture of `path` is in that of another path too, at which the flow is
+    /// observed: the first that has a packet from this source, and that shows no packets of the flow which another
+    /// capture had shown before. `continues` tells whether the capture of `path` only begins where that of another
+    /// ended.
+    pub(crate) fn is_observed_elsewhere(
+        &mut self,
+        source: SocketAddr,
+        path: PathId,
+        continues: impl Fn(PathId) -> bool,
+    ) -> bool {
+        if self.copies.contains(&path) {
+            return true;
+        }
+        let observed_at = self.half(source).observed_at.get_or_insert(path);
+        if *observed_at == path {
+            return false;
+        }
+        if continues(*observed_at) {
+            *observed_at = path;
+            return false;
+        }
+        self.copies.push(path);
+        true
     }
 
     /// Whether the opener's SYN had this number, as far as is known.
@@ -72,6 +109,28 @@ impl Flow {
     /// What `source` sends in this flow.
     pub(crate) fn half(&mut self, source: SocketAddr) -> &mut Half {
         if source == self.opener { &mut self.opener_half } else { &mut self.acceptor_half }
+    }
+
+    /// What the opener sends, and what the other side sends.
+    pub(crate) fn halves(&mut self) -> [&mut Half; 2] {
+        [&mut self.opener_half, &mut self.acceptor_half]
+    }
+
+    /// The receive window that a segment announces, in bytes, where both sides' SYNs were seen: the scale counts only
+    /// if both offered one, and in a SYN not at all (RFC 7323 2.2).
+    pub(crate) fn window(&mut self, segment: &Segment<'_>) -> Option<u64> {
+        let flags = segment.tcp.flags();
+        if flags.contains(Flags::RST) {
+            return None;
+        }
+        let shift =
+            match (self.half(segment.source).window_shift?, self.other_half(segment.source).window_shift) {
+                _ if flags.contains(Flags::SYN) => 0,
+                (_, None) => return None,
+                (Some(own), Some(Some(_))) => own,
+                (_, Some(_)) => 0,
+            };
+        Some(u64::from(segment.tcp.window()) << shift)
     }
 
     /// What `source` receives in this flow.
@@ -108,6 +167,11 @@ impl Handshake {
         }
     }
 
+    /// Whether the opener got an answer, or a segment without SYN was seen.
+    pub(crate) fn answered(&self) -> bool {
+        self.answered || self.syn.is_none()
+    }
+
     /// From the SYN to the acknowledgement of its answer, where neither was repeated.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.rtt.filter(|_| !self.repeated)
@@ -120,7 +184,17 @@ impl Handshake {
 pub(crate) struct Half {
     isn: Option<Seq>,
     places: Unwrap,
+    observed_at: Option<PathId>,
+    /// What this side sent.
     pub(crate) sender: Sender,
+    pub(crate) silence: Silence,
+    pub(crate) interval: Current,
+    pub(crate) checksum: Verifier,
+    /// By how many bits this side shifts the windows that it announces.
+    /// `Some(None)` where its SYN offered none.
+    pub(crate) window_shift: Option<Option<u8>>,
+    /// What this side contributes to the HMACs of a join.
+    pub(crate) nonce: Option<Nonce>,
     mappings: VecDeque<Mapped>,
     mapped_ever: bool,
 }
@@ -169,6 +243,11 @@ impl Half {
         self.mappings.push_back(mapped);
     }
 
+    /// Whether a mapping is the last that was taken note of.
+    pub(crate) fn is_mapped(&self, mapped: &Mapped) -> bool {
+        self.mappings.back() == Some(mapped)
+    }
+
     pub(crate) fn mapped_ever(&self) -> bool {
         self.mapped_ever
     }
@@ -198,6 +277,8 @@ pub(crate) struct Signals {
     pub(crate) dss: Option<Dss>,
     pub(crate) stamps: Option<Stamps>,
     pub(crate) events: Vec<EventKind>,
+    pub(crate) announced: Option<AddAddress>,
+    pub(crate) window_shift: Option<u8>,
     /// Options are missing because the capture cut the header.
     pub(crate) cut: bool,
 }
@@ -210,7 +291,14 @@ impl Signals {
                 Ok(TcpOption::Mptcp(MptcpOption::Capable(capable))) => signals.capable = Some(capable),
                 Ok(TcpOption::Mptcp(MptcpOption::Join(join))) => signals.join = Some(join),
                 Ok(TcpOption::Mptcp(MptcpOption::Dss(dss))) => signals.dss = Some(dss),
-                Ok(TcpOption::Mptcp(other)) => signals.events.extend(EventKind::of(&other)),
+                Ok(TcpOption::Mptcp(other)) => {
+                    if let MptcpOption::AddAddress(add) = other {
+                        signals.announced = Some(add);
+                    }
+                    signals.events.extend(EventKind::of(&other));
+                }
+                // RFC 7323 2.3: a greater shift counts as 14.
+                Ok(TcpOption::WindowScale(shift)) => signals.window_shift = Some(shift.min(14)),
                 Ok(TcpOption::Timestamps { value, echo }) => signals.stamps = Some((value, echo)),
                 Ok(_) => {}
                 Err(ParseError::Truncated { .. }) => signals.cut = true,

@@ -37,30 +37,40 @@
 
 #![forbid(unsafe_code)]
 
+mod analyze;
 mod assembly;
+mod checksum;
 mod connection;
+pub mod document;
 mod event;
 mod exposure;
+mod failover;
 mod flow;
-mod payload;
+mod life;
+pub mod output;
 mod ranges;
 mod read;
 mod readable;
-mod rtt;
 mod sender;
 mod series;
+mod silence;
+mod sink;
 mod stream;
 mod tally;
+mod times;
 mod unwrap;
 
-pub use connection::{Close, Connection, Direction, Protocol, Subflow};
+pub use analyze::{AnalyzeError, analyze};
+pub use connection::{Close, Connection, Direction, Fallback, Protocol, Subflow};
 pub use event::{Event, EventKind};
 pub use exposure::Exposure;
-pub use payload::Payload;
+pub use failover::Failover;
 pub use ranges::ByteRanges;
-pub use read::{Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Skipped};
+pub use read::{
+    Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Skipped, Totals, read,
+};
 pub use readable::{Readable, SHINGLE_LEN, readable};
-pub use rtt::RoundTrips;
-pub use series::{Bin, Series};
-pub use stream::{FirstFlight, Stream};
-pub use tally::{Tally, Volume};
+pub use sink::{Counts, Interval, Sink, Spread};
+pub use stream::{FirstFlight, Payload, Stream};
+pub use tally::{Checksums, Tally, Volume, Window};
+pub use times::Times;

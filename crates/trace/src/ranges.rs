@@ -77,6 +77,17 @@ impl ByteRanges {
         union
     }
 
+    /// Takes the first `count` runs out of the set.
+    pub(crate) fn split_off_first(&mut self, count: usize) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.runs.drain(..count)
+    }
+
+    /// Takes the positions before `end` out of the set, by whole runs.
+    pub(crate) fn forget_before(&mut self, end: u64) {
+        let first = self.index_of_end(|run_end| run_end > end);
+        self.runs.drain(..first);
+    }
+
     /// The set as counted from `origin`; positions before it are dropped.
     #[must_use]
     pub(crate) fn rebased(&self, origin: u64) -> Self {

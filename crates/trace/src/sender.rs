@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Duration;
 
 use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
@@ -35,54 +36,79 @@ pub(crate) type Stamps = (u32, u32);
 
 /// How many segments and time stamps wait for an acknowledgement at most: more than a window holds. Only a capture of
 /// one direction alone gets there.
-const WAITING: usize = 1 << 16;
+const WAITING: usize = 1 << 14;
+
+/// How many runs of numbers sent are kept before those that are acknowledged are forgotten.
+const RUNS: usize = 1 << 10;
+
+/// What an acknowledgement told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Acknowledged {
+    /// It acknowledged something new.
+    pub(crate) advanced: bool,
+    /// The round trip that it completed.
+    pub(crate) round_trip: Option<Duration>,
+}
 
 /// Unwrapped sequence numbers start here, which leaves room for what comes before the first.
 const BIAS: i64 = 1 << 62;
 
 impl Sender {
-    /// Takes note of a segment from this side, `payload` bytes long where it carries data.
+    /// Takes note of a segment from this side, `payload` bytes long where it carries data, and tells how many of them
+    /// were sent before.
     pub(crate) fn sent(
         &mut self,
         segment: &Segment<'_>,
         payload: u64,
         stamps: Option<Stamps>,
         time: Timestamp,
-    ) {
+    ) -> u64 {
         self.tally.packets += 1;
         if payload == 0 {
-            return;
+            return 0;
         }
         self.tally.bytes += payload;
         let syn = segment.tcp.flags().contains(Flags::SYN);
         let start = position(self.numbers.advance(segment.tcp.seq().advance(u32::from(syn)).0));
         let range = start..start.saturating_add(payload);
-        if start < self.end {
-            self.again(&range);
-        }
+        let again = if start < self.end { self.again(&range) } else { 0 };
         if range.end > self.end {
             self.end = range.end;
             push(&mut self.outstanding, Outstanding { end: range.end, time });
         }
         self.sent.insert(range);
+        if self.sent.runs().len() > RUNS {
+            self.sent.forget_before(self.acknowledged);
+            // Without acknowledgements, what was sent first is the least likely to be sent again.
+            let excess = self.sent.runs().len().saturating_sub(RUNS);
+            self.sent.split_off_first(excess).for_each(drop);
+        }
         if let Some((value, _)) = stamps
             && self.stamps.back().is_none_or(|(last, _)| (value.wrapping_sub(*last) as i32) > 0)
         {
             push(&mut self.stamps, (value, time));
         }
+        again
+    }
+
+    /// Whether something that was sent is not acknowledged.
+    pub(crate) fn has_outstanding(&self) -> bool {
+        self.acknowledged < self.end
     }
 
     /// Takes note of an acknowledgement from the other side.
-    pub(crate) fn acknowledged(&mut self, ack: Seq, stamps: Option<Stamps>, time: Timestamp) {
-        if self.sent.runs().is_empty() {
-            return;
+    pub(crate) fn acknowledged(&mut self, ack: Seq, stamps: Option<Stamps>, time: Timestamp) -> Acknowledged {
+        let mut found = Acknowledged::default();
+        if self.end == 0 {
+            return found;
         }
         let ack = position(self.numbers.near(ack.0));
         // A FIN takes a number too; anything beyond was not captured.
         if ack <= self.acknowledged || ack > self.end.saturating_add(1) {
-            return;
+            return found;
         }
         self.acknowledged = ack;
+        found.advanced = true;
         let mut covered = None;
         while let Some(next) = pop_if(&mut self.outstanding, |next| next.end <= ack) {
             covered = Some(next);
@@ -92,8 +118,9 @@ impl Sender {
             && let Some(sample) = time.since(sent)
         {
             self.tally.round_trips.add(sample);
+            found.round_trip = Some(sample);
         }
-        let Some((_, echo)) = stamps else { return };
+        let Some((_, echo)) = stamps else { return found };
         while let Some((value, sent)) =
             pop_if(&mut self.stamps, |(value, _)| (echo.wrapping_sub(*value) as i32) >= 0)
         {
@@ -103,10 +130,11 @@ impl Sender {
                 self.tally.round_trips_by_timestamps.add(sample);
             }
         }
+        found
     }
 
-    /// A segment that starts before the end of what was sent.
-    fn again(&mut self, range: &Range<u64>) {
+    /// A segment that starts before the end of what was sent: how much of it was sent before.
+    fn again(&mut self, range: &Range<u64>) -> u64 {
         let duplicate = range.end.min(self.acknowledged).saturating_sub(range.start);
         let not_acknowledged = range.start.max(self.acknowledged)..range.end;
         let in_flight = if not_acknowledged.is_empty() { 0 } else { self.sent.overlap(not_acknowledged) };
@@ -117,6 +145,7 @@ impl Sender {
         let overlaps = range.start < self.ambiguous.end;
         let start = if overlaps { self.ambiguous.start.min(range.start) } else { range.start };
         self.ambiguous = start..self.end;
+        retransmitted
     }
 }
 

@@ -1,9 +1,21 @@
+mod coverage;
+mod order;
+mod payload;
+mod progress;
+mod stalls;
+
 use std::ops::Range;
+use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{DataSeq, SeqField};
 
-use crate::{ByteRanges, Exposure, PathId, Payload};
+use crate::{ByteRanges, Exposure, PathId, Times, Volume};
+use coverage::Coverage;
+use order::Order;
+use progress::Progress;
+
+pub use payload::Payload;
 
 /// One direction of a connection: the bytes that one side sent, numbered from 0, and where they were seen.
 #[derive(Clone, Debug)]
@@ -15,17 +27,32 @@ pub struct Stream {
     latest: u64,
     /// The position behind the last byte that is known to exist.
     end: u64,
-    crossings: Vec<Crossing>,
-    carried: Carried,
+    /// By path, those that it crossed.
+    crossings: Vec<(PathId, Crossing)>,
+    not_crossed: Crossing,
+    carried: Coverage,
+    carriers: Vec<Carrier>,
+    order: Order,
+    progress: Progress,
     flight: Option<Flight>,
 }
 
-/// What was carried, by all subflows together and by each.
+/// A subflow's part in a stream.
 #[derive(Clone, Debug, Default)]
-struct Carried {
-    by_any: ByteRanges,
-    by_subflow: Vec<ByteRanges>,
-    nothing: ByteRanges,
+struct Carrier {
+    carried: Coverage,
+    head_of_line: Times,
+    /// When it last carried something that none had carried before.
+    last_new: Option<Timestamp>,
+    replaced: Replaced,
+}
+
+/// What other subflows carried once more since a subflow was last heard of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Replaced {
+    pub(crate) reinjected: Volume,
+    /// The subflow that did so first.
+    pub(crate) by: Option<usize>,
 }
 
 /// Bytes by what they mean to the connection.
@@ -37,6 +64,14 @@ pub(crate) struct Novelty {
     pub(crate) reinjected: u64,
     /// Carried by this subflow before.
     pub(crate) repeated: u64,
+}
+
+impl std::ops::AddAssign for Novelty {
+    fn add_assign(&mut self, other: Self) {
+        self.new += other.new;
+        self.reinjected += other.reinjected;
+        self.repeated += other.repeated;
+    }
 }
 
 /// Ties data sequence numbers to positions: `seq` is at [`BIAS`]. Numbers wrap, positions do not, and the bias leaves
@@ -56,7 +91,7 @@ const REACH: u64 = 1 << 61;
 /// What crossed one path.
 #[derive(Clone, Debug, Default)]
 struct Crossing {
-    exposed: ByteRanges,
+    exposed: Coverage,
     payload: Payload,
 }
 
@@ -89,24 +124,40 @@ impl Stream {
         self.origin.is_some()
     }
 
-    /// The bytes that crossed a path, whether or not the capture kept them.
+    /// The bytes that crossed a path, whether or not the capture kept them: of a stream that crossed it in very many
+    /// runs only the last ones, 32,768 or more. [`exposure`](Self::exposure) tells of all.
     pub fn exposed(&self, path: PathId) -> &ByteRanges {
-        &self.crossings[path.index()].exposed
+        self.crossing(path).exposed.latest()
     }
 
     /// How much of the stream crossed a path.
     pub fn exposure(&self, path: PathId) -> Exposure {
-        Exposure::new(self.exposed(path), self.end)
+        self.crossing(path).exposed.exposure(self.end)
     }
 
-    /// The bytes that one of the connection's subflows, given by its index, carried at least once.
-    pub fn carried(&self, subflow: usize) -> &ByteRanges {
-        self.carried.by_subflow.get(subflow).unwrap_or(&self.carried.nothing)
+    /// How much of the stream one of the connection's subflows, given by its index, carried at least once.
+    pub fn carried_by(&self, subflow: usize) -> Exposure {
+        match self.carriers.get(subflow) {
+            Some(carrier) => carrier.carried.exposure(self.end),
+            None => Exposure::new(&ByteRanges::new(), self.end),
+        }
+    }
+
+    /// How long what a subflow, given by its index, carried ahead of its turn waited at the place of the capture for
+    /// bytes before it, which other subflows carried, or which were lost: head-of-line waiting. A segment that was in
+    /// its turn gives no sample.
+    pub fn head_of_line(&self, subflow: usize) -> Option<&Times> {
+        self.carriers.get(subflow).map(|carrier| &carrier.head_of_line)
+    }
+
+    /// When the receiver had acknowledged the whole stream, as far as it was captured, if it did.
+    pub fn completed(&self) -> Option<Timestamp> {
+        self.progress.completed(self.end)
     }
 
     /// What the capture of a path kept of the stream.
     pub fn payload(&self, path: PathId) -> &Payload {
-        &self.crossings[path.index()].payload
+        &self.crossing(path).payload
     }
 
     /// The first flight and when it was acknowledged; `None` when no DATA_ACK beyond the start was seen, or the
@@ -115,14 +166,23 @@ impl Stream {
         self.flight.map(|Flight { end, first_acked, acked }| FirstFlight { length: end, first_acked, acked })
     }
 
-    pub(crate) fn new(paths: usize) -> Self {
+    fn crossing(&self, path: PathId) -> &Crossing {
+        let found = self.crossings.iter().find(|(crossed, _)| *crossed == path);
+        found.map_or(&self.not_crossed, |(_, crossing)| crossing)
+    }
+
+    pub(crate) fn new() -> Self {
         Self {
             origin: None,
             anchor: None,
             latest: BIAS,
             end: 0,
-            crossings: vec![Crossing::default(); paths],
-            carried: Carried::default(),
+            crossings: Vec::new(),
+            not_crossed: Crossing::default(),
+            carried: Coverage::default(),
+            carriers: Vec::new(),
+            order: Order::default(),
+            progress: Progress::default(),
             flight: None,
         }
     }
@@ -133,6 +193,13 @@ impl Stream {
             return;
         }
         self.origin = Some(origin);
+        self.settle_anchor(origin);
+        if let Some(start) = self.origin_position() {
+            self.order.starts(start);
+        }
+    }
+
+    fn settle_anchor(&mut self, origin: DataSeq) {
         match self.anchor {
             None => self.anchor = Some(Anchor { seq: origin, full: true }),
             Some(Anchor { full: true, .. }) => {}
@@ -169,6 +236,17 @@ impl Stream {
         Some(position)
     }
 
+    /// A position as counted from the first byte, or, as long as its number is not known, from the first that was
+    /// seen.
+    pub(crate) fn relative(&self, position: u64) -> i64 {
+        position.wrapping_sub(self.origin_position().unwrap_or(BIAS)) as i64
+    }
+
+    /// The number of the byte at a position.
+    pub(crate) fn number(&self, position: u64) -> Option<DataSeq> {
+        self.anchor.filter(|anchor| anchor.full).map(|anchor| anchor.seq.advance(position.wrapping_sub(BIAS)))
+    }
+
     /// The position of the first byte, where its number is known.
     pub(crate) fn origin_position(&self) -> Option<u64> {
         let anchor = self.anchor?;
@@ -189,7 +267,11 @@ impl Stream {
         captured: &[u8],
         budget: &mut u64,
     ) -> u64 {
-        let crossing = &mut self.crossings[path.index()];
+        let place = self.crossings.iter().position(|(crossed, _)| *crossed == path).unwrap_or_else(|| {
+            self.crossings.push((path, Crossing::default()));
+            self.crossings.len() - 1
+        });
+        let (_, crossing) = &mut self.crossings[place];
         self.end = self.end.max(range.end);
         let kept = crossing.payload.write(range.start, captured, budget);
         crossing.exposed.insert(range);
@@ -197,21 +279,78 @@ impl Stream {
     }
 
     /// A subflow carried the bytes of `range`.
-    pub(crate) fn carry(&mut self, subflow: usize, range: Range<u64>) -> Novelty {
-        let Carried { by_any, by_subflow, .. } = &mut self.carried;
-        if by_subflow.len() <= subflow {
-            by_subflow.resize_with(subflow + 1, ByteRanges::new);
+    pub(crate) fn carry(&mut self, subflow: usize, range: Range<u64>, time: Timestamp) -> Novelty {
+        if self.carriers.len() <= subflow {
+            self.carriers.resize_with(subflow + 1, Carrier::default);
         }
-        let by_this = &mut by_subflow[subflow];
-        let before = by_any.overlap(range.clone());
-        let repeated = by_this.overlap(range.clone());
-        by_any.insert(range.clone());
-        by_this.insert(range.clone());
-        Novelty { new: range.end - range.start - before, reinjected: before - repeated, repeated }
+        let before = self.carried.overlap(range.clone());
+        let repeated = self.carriers[subflow].carried.overlap(range.clone());
+        let new = range.end - range.start - before;
+        let reinjected = before.saturating_sub(repeated);
+        if reinjected > 0 {
+            self.replaces(subflow, &range);
+        }
+        self.carried.insert(range.clone());
+        let carrier = &mut self.carriers[subflow];
+        carrier.carried.insert(range.clone());
+        if new > 0 {
+            carrier.last_new = Some(time);
+        }
+        self.progress.sent(range.end, time);
+        let carriers = &mut self.carriers;
+        self.order.arrived(&range, subflow, time, |(subflow, waited)| {
+            carriers[subflow].head_of_line.add(waited);
+        });
+        Novelty { new, reinjected, repeated: before - reinjected }
+    }
+
+    /// A subflow carries bytes of which others carried some.
+    fn replaces(&mut self, subflow: usize, range: &Range<u64>) {
+        for (_, carrier) in self.carriers.iter_mut().enumerate().filter(|(index, _)| *index != subflow) {
+            let overlap = carrier.carried.overlap(range.clone());
+            if overlap > 0 {
+                carrier.replaced.reinjected.add(overlap);
+                carrier.replaced.by.get_or_insert(subflow);
+            }
+        }
+    }
+
+    /// The receiver was heard on a subflow: what others carried once more so far has nothing to do with a silence.
+    #[inline]
+    pub(crate) fn heard(&mut self, subflow: usize) {
+        if let Some(carrier) = self.carriers.get_mut(subflow) {
+            carrier.replaced = Replaced::default();
+        }
+    }
+
+    /// What others carried once more since the receiver was [`heard`](Self::heard) on a subflow.
+    pub(crate) fn replaced(&self, subflow: usize) -> Replaced {
+        self.carriers.get(subflow).map_or(Replaced::default(), |carrier| carrier.replaced)
+    }
+
+    /// Which subflow carried on while another was silent: the one that ended the longest wait, or else the one that
+    /// carried new data last.
+    pub(crate) fn carried_on(&self, silent: usize, span: &Range<Timestamp>) -> Option<usize> {
+        self.gap_filled_by(span).filter(|subflow| *subflow != silent).or_else(|| {
+            let others = self.carriers.iter().enumerate().filter(|(subflow, _)| *subflow != silent);
+            let times = others.filter_map(|(subflow, carrier)| Some((carrier.last_new?, subflow)));
+            times.filter(|(time, _)| *time > span.start).max().map(|(_, subflow)| subflow)
+        })
+    }
+
+    /// The subflow that filled the gap in the stream that was open longest during a span of time.
+    pub(crate) fn gap_filled_by(&self, span: &Range<Timestamp>) -> Option<usize> {
+        self.order.stalls.longest_in(span).map(|(_, subflow)| *subflow)
+    }
+
+    /// The longest time without delivery that has a part in `span`, whose end may be the present.
+    pub(crate) fn longest_stall(&self, span: &Range<Timestamp>) -> Option<Duration> {
+        self.progress.longest_stall(span)
     }
 
     /// The peer has everything before `position`.
     pub(crate) fn acknowledged(&mut self, position: u64, time: Timestamp) {
+        self.delivered(position, time);
         if self.origin_position().is_none_or(|origin| position <= origin) {
             return;
         }
@@ -222,19 +361,26 @@ impl Stream {
         }
     }
 
-    /// Counts all positions from the first byte on, when all captures are read.
+    /// The receiver got everything before `position`, whichever kind of acknowledgement says so.
+    pub(crate) fn delivered(&mut self, position: u64, time: Timestamp) {
+        self.progress.acknowledged(position, self.end, time);
+        let carriers = &mut self.carriers;
+        self.order.delivered(position, time, |(subflow, waited)| carriers[subflow].head_of_line.add(waited));
+    }
+
+    /// Counts all positions from the first byte on, when nothing more comes.
     pub(crate) fn seal(&mut self) {
-        let first_seen =
-            self.crossings.iter().filter_map(|crossing| crossing.exposed.runs().first()).map(|run| run.start);
+        let first_seen = self.crossings.iter().filter_map(|(_, crossing)| crossing.exposed.start());
         let origin = self.origin_position().or(first_seen.min()).unwrap_or(self.end);
         self.end = self.end.saturating_sub(origin);
-        for crossing in &mut self.crossings {
-            crossing.exposed = crossing.exposed.rebased(origin);
+        for (_, crossing) in &mut self.crossings {
+            crossing.exposed.rebase(origin);
             crossing.payload.rebase(origin);
         }
-        for carried in &mut self.carried.by_subflow {
-            *carried = carried.rebased(origin);
+        for carrier in &mut self.carriers {
+            carrier.carried.rebase(origin);
         }
+        self.progress.rebase(origin);
         if let Some(flight) = &mut self.flight {
             flight.end = flight.end.saturating_sub(origin);
         }
@@ -254,7 +400,7 @@ mod tests {
 
     #[test]
     fn half_numbers_follow_a_stream_beyond_their_range() {
-        let mut stream = Stream::new(1);
+        let mut stream = Stream::new();
         stream.learn_origin(ORIGIN);
         let origin = stream.origin_position().expect("it was learnt");
         for step in 0..10 {
@@ -265,7 +411,7 @@ mod tests {
 
     #[test]
     fn an_origin_learnt_late_settles_half_numbers() {
-        let mut stream = Stream::new(1);
+        let mut stream = Stream::new();
         let position = stream.position(low(5000)).expect("a first number is a position");
         stream.learn_origin(ORIGIN);
         assert_eq!(stream.origin_position(), Some(position - 5000));
@@ -274,7 +420,7 @@ mod tests {
 
     #[test]
     fn numbers_out_of_reach_are_refused() {
-        let mut stream = Stream::new(1);
+        let mut stream = Stream::new();
         stream.learn_origin(ORIGIN);
         assert_eq!(stream.position(SeqField::Full(ORIGIN.advance(1 << 62))), None);
     }

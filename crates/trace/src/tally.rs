@@ -1,4 +1,4 @@
-use crate::{RoundTrips, Series};
+use crate::Times;
 
 /// What one side sent in one subflow, counted where it was captured. Packets that a network card had merged count as
 /// one; bytes are payload bytes, whether or not the capture kept them.
@@ -28,12 +28,43 @@ pub struct Tally {
     pub out_of_order: Volume,
     /// From a segment to the acknowledgement that covers it, without segments that were, or wait for,
     /// retransmissions (Karn and Partridge 1987).
-    pub round_trips: RoundTrips,
+    pub round_trips: Times,
     /// From the first segment with a time stamp to the first acknowledgement that echoes it (RFC 7323 4), in steps of
     /// the sender's clock; empty where the option is not used.
-    pub round_trips_by_timestamps: RoundTrips,
-    /// Throughput and goodput over time, where [`ReadOptions::interval`](crate::ReadOptions::interval) asks for it.
-    pub series: Series,
+    pub round_trips_by_timestamps: Times,
+    /// The receive windows that this side announced, in bytes; `None` where their scale was not captured.
+    pub window: Option<Window>,
+    /// DSS checksums (RFC 8684 3.3.1) of mappings that the capture kept as a whole.
+    pub checksums: Checksums,
+}
+
+/// Receive windows, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The least.
+    pub min: u64,
+    /// The greatest.
+    pub max: u64,
+    /// The last.
+    pub last: u64,
+}
+
+impl Window {
+    /// After another announcement.
+    pub(crate) fn after(before: Option<Self>, announced: u64) -> Self {
+        let Self { min, max, .. } =
+            before.unwrap_or(Self { min: announced, max: announced, last: announced });
+        Self { min: min.min(announced), max: max.max(announced), last: announced }
+    }
+}
+
+/// How many checksums were right, and wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checksums {
+    /// Those of the data they came with.
+    pub right: u64,
+    /// Those of other data: somebody changed it on the way, or the capture was taken before the checksum was put in.
+    pub wrong: u64,
 }
 
 /// A number of segments, and bytes in them.

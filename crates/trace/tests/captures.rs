@@ -37,8 +37,8 @@ fn connections_and_subflows_are_those_of_the_captures() {
             found.connections.iter().filter(|found| found.protocol == Protocol::Mptcp(version)).collect();
         assert_eq!(connections.len(), 1, "{name}: {found:?}");
         assert_eq!(connections[0].subflows.len(), subflows, "{name}");
-        assert!(!connections[0].partial && !connections[0].fell_back, "{name}");
-        assert_eq!((found.unmapped, found.cut.len()), (0, 0), "{name}");
+        assert!(!connections[0].partial && connections[0].fallback.is_none(), "{name}");
+        assert_eq!((found.totals.unmapped, found.totals.cut.len()), (0, 0), "{name}");
         let exposure = connections[0].stream(Direction::ClientToServer).exposure(path);
         assert_eq!((exposure.bytes, exposure.runs), (bytes, runs), "{name}");
     }

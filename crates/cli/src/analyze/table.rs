@@ -2,16 +2,18 @@
 
 use std::io::{self, Write};
 
-use super::summary::{Connection, Sent, Subflow, Summary};
+use plait_trace::document::{Connection, Sent, Subflow};
+
+use super::Summary;
 
 /// One table for each connection, then what was left out.
 pub(super) fn write(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     for connection in &summary.connections {
         write_connection(connection, out)?;
     }
-    write!(out, "{} packets read, {}", summary.packets, summary.skipped)?;
-    if summary.unmapped_bytes > 0 {
-        write!(out, "; {} payload bytes belong to no known place in a stream", summary.unmapped_bytes)?;
+    write!(out, "{} packets read, {}", summary.totals.packets, summary.totals.skipped)?;
+    if summary.totals.unmapped_bytes > 0 {
+        write!(out, "; {} payload bytes belong to no known place in a stream", summary.totals.unmapped_bytes)?;
     }
     Ok(())
 }

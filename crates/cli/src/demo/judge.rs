@@ -112,7 +112,7 @@ fn read(paths: &[CapturedPath]) -> anyhow::Result<Connections> {
     // The captures are ours and hold little more than the document.
     let options = ReadOptions { payload_limit: u64::MAX, ..ReadOptions::default() };
     let found = Connections::read(captures, options)?;
-    if let Some(cut) = found.cut.first() {
+    if let Some(cut) = found.totals.cut.first() {
         anyhow::bail!("a capture is damaged: {}", cut.error);
     }
     Ok(found)
@@ -122,7 +122,7 @@ fn the_connection(found: &Connections) -> anyhow::Result<&Connection> {
     let [connection] = found.connections.as_slice() else {
         anyhow::bail!("expected one connection in the captures, found {}", found.connections.len());
     };
-    let is_mptcp = matches!(connection.protocol, Protocol::Mptcp(_)) && !connection.fell_back;
+    let is_mptcp = matches!(connection.protocol, Protocol::Mptcp(_)) && connection.fallback.is_none();
     ensure!(is_mptcp, "expected an MPTCP connection in the captures, found one of plain TCP");
     ensure!(!connection.partial, "the captures began after the connection did");
     Ok(connection)

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::generate::{CLIENT_KEY, Net, PLAIN_STYLE, SERVER_KEY, Side, Style, read};
-use plait_trace::{ByteRanges, Connections, Direction, KnownKeys, PathId, Protocol, ReadOptions, Tally};
+use plait_trace::{
+    ByteRanges, Connections, Direction, Fallback, KnownKeys, PathId, Protocol, ReadOptions, Tally,
+};
 use plait_wire::mptcp::{Capable, CapableFlags, CapableKeys, FirstData, Key, MptcpOption, Token, Version};
 use plait_wire::tcp::Flags;
 use proptest::collection::vec;
@@ -93,11 +95,11 @@ proptest! {
         let found = read(&net.files(), ReadOptions::default());
 
         prop_assert_eq!(found.connections.len(), 1);
-        prop_assert_eq!((found.unmapped, found.payload_dropped, found.cut.len()), (0, 0, 0));
+        prop_assert_eq!((found.totals.unmapped, found.totals.payload_dropped, found.totals.cut.len()), (0, 0, 0));
         let connection = &found.connections[0];
         prop_assert_eq!(connection.protocol, Protocol::Mptcp(style.version));
         prop_assert_eq!(connection.subflows.len(), 3);
-        prop_assert!(!connection.partial && !connection.fell_back);
+        prop_assert!(!connection.partial && connection.fallback.is_none());
         for (side, direction) in DIRECTIONS.into_iter().enumerate() {
             let stream = connection.stream(direction);
             let sent = || pieces.iter().filter(|piece| piece.side == side);
@@ -193,12 +195,19 @@ proptest! {
         let found = read(&files, ReadOptions { payload_limit: 1 << 20, interval, ..ReadOptions::default() });
         for connection in &found.connections {
             for direction in DIRECTIONS {
-                for Tally { bytes, new, reinjected, repeated, unmapped, series, .. } in
+                let (mut total, mut total_in_series) = (0, 0);
+                for Tally { bytes, new, reinjected, repeated, unmapped, .. } in
                     connection.subflows.iter().map(|subflow| subflow.sent(direction))
                 {
                     prop_assert_eq!(*bytes, new + reinjected.bytes + repeated + unmapped);
-                    prop_assert_eq!(*bytes, series.bins().iter().map(|bin| bin.bytes).sum::<u64>());
+                    total += bytes;
                 }
+                for interval in &found.intervals {
+                    if (interval.connection, interval.direction) == (connection.id, direction) {
+                        total_in_series += interval.counts.bytes;
+                    }
+                }
+                prop_assert_eq!(total, total_in_series);
                 for (path, _) in found.paths() {
                     let exposure = connection.stream(direction).exposure(path);
                     prop_assert!((0.0..=1.0).contains(&exposure.fraction), "{exposure:?}");
@@ -278,7 +287,7 @@ fn an_infinite_mapping_maps_all_that_follows() {
     let found = read(&net.files(), ReadOptions::default());
     let stream = found.connections[0].stream(Direction::ServerToClient);
     assert_eq!(stream.exposed(path(&found, 0)), &run(0..600));
-    assert_eq!(found.unmapped, 0);
+    assert_eq!(found.totals.unmapped, 0);
 }
 
 #[test]
@@ -290,6 +299,7 @@ fn data_without_any_mapping_is_a_fallback() {
     let found = read(&net.files(), ReadOptions::default());
     let stream = found.connections[0].stream(Direction::ServerToClient);
     assert_eq!(stream.exposed(path(&found, 0)).runs(), [0..200, 300..400]);
+    assert_eq!(found.connections[0].fallback, Some(Fallback::NoMapping));
 }
 
 #[test]
@@ -305,7 +315,10 @@ fn a_peer_without_mptcp_leaves_plain_tcp() {
         let found = read(&net.files(), ReadOptions::default());
         assert_eq!(found.connections.len(), 1);
         let connection = &found.connections[0];
-        assert_eq!((connection.protocol, connection.fell_back), (Protocol::Tcp, asked));
+        assert_eq!(
+            (connection.protocol, connection.fallback),
+            (Protocol::Tcp, asked.then_some(Fallback::NoCapable))
+        );
         let stream = connection.stream(Direction::ServerToClient);
         assert_eq!(stream.length(), 3000);
         assert_eq!(stream.exposed(path(&found, 1)).runs(), [0..1000, 2000..3000]);
@@ -369,7 +382,7 @@ fn joins_with_unknown_tokens_make_no_connections() {
     net.open(0);
     (0..1000).for_each(|token| net.join_syn(1, Token(token)));
     let found = read(&net.files(), ReadOptions::default());
-    assert_eq!((found.packets, found.connections.len()), (1003, 1));
+    assert_eq!((found.totals.packets, found.connections.len()), (1003, 1));
     assert_eq!(found.connections[0].subflows.len(), 1);
 }
 
@@ -380,7 +393,7 @@ fn payload_that_belongs_nowhere_is_counted() {
     net.join_syn(1, Token(7));
     net.send(1, 0, 0, &bytes(0, 0, 100));
     let found = read(&net.files(), ReadOptions::default());
-    assert_eq!(found.unmapped, 100);
+    assert_eq!(found.totals.unmapped, 100);
     assert_eq!(found.connections[0].stream(Direction::ClientToServer).length(), 0);
 }
 
@@ -392,7 +405,7 @@ fn the_remark_of_a_reset_is_no_data() {
     let found = read(&net.files(), ReadOptions::default());
     assert_eq!(found.connections[0].stream(Direction::ClientToServer).length(), 0);
     assert_eq!(found.connections[0].first_payload(path(&found, 0)), None);
-    assert_eq!(found.unmapped, 0);
+    assert_eq!(found.totals.unmapped, 0);
 }
 
 #[test]
@@ -405,7 +418,7 @@ fn a_truncated_capture_is_used_up_to_there() {
     let len = files[0].len();
     files[0].truncate(len - 1);
     let found = read(&files, ReadOptions::default());
-    assert_eq!(found.cut.len(), 1);
+    assert_eq!(found.totals.cut.len(), 1);
     let stream = found.connections[0].stream(Direction::ServerToClient);
     assert_eq!(stream.exposed(path(&found, 0)), &run(0..100));
 }

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Round-trip times: how many, and how they are spread.
+/// How times are spread: round trips, or waits.
 ///
 /// Mean, standard deviation, least and greatest are exact; percentiles are at most 0.8 % too great, so that memory
 /// does not grow with the number of samples.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RoundTrips {
+pub struct Times {
     count: u64,
     /// Mean and sum of squared distances from it, in nanoseconds (Welford 1962).
     mean: f64,
@@ -19,7 +19,7 @@ pub struct RoundTrips {
 /// Each power of two is divided into 2^7 buckets.
 const SUB_BITS: u32 = 7;
 
-impl RoundTrips {
+impl Times {
     /// How many were measured.
     pub fn count(&self) -> u64 {
         self.count
@@ -27,22 +27,22 @@ impl RoundTrips {
 
     /// Their mean; `None` without samples, as for all that follow.
     pub fn mean(&self) -> Option<Duration> {
-        self.if_any(|trips| Duration::from_nanos(trips.mean.round() as u64))
+        self.if_any(|times| Duration::from_nanos(times.mean.round() as u64))
     }
 
     /// Their standard deviation (of the samples as the whole population).
     pub fn sigma(&self) -> Option<Duration> {
-        self.if_any(|trips| Duration::from_nanos((trips.squares / trips.count as f64).sqrt().round() as u64))
+        self.if_any(|times| Duration::from_nanos((times.squares / times.count as f64).sqrt().round() as u64))
     }
 
     /// The shortest.
     pub fn min(&self) -> Option<Duration> {
-        self.if_any(|trips| Duration::from_nanos(trips.least))
+        self.if_any(|times| Duration::from_nanos(times.least))
     }
 
     /// The longest.
     pub fn max(&self) -> Option<Duration> {
-        self.if_any(|trips| Duration::from_nanos(trips.greatest))
+        self.if_any(|times| Duration::from_nanos(times.greatest))
     }
 
     /// The least value that a share `quantile` (0 to 1) of the samples does not exceed: 0.5 for the median.
@@ -100,20 +100,20 @@ mod tests {
             mut samples in vec(prop_oneof![0..300u64, 0..5_000_000_000u64], 1..200),
             quantile in 0.01..1.0f64,
         ) {
-            let mut trips = RoundTrips::default();
-            samples.iter().for_each(|sample| trips.add(Duration::from_nanos(*sample)));
+            let mut times = Times::default();
+            samples.iter().for_each(|sample| times.add(Duration::from_nanos(*sample)));
             samples.sort_unstable();
             let count = samples.len();
             let mean = samples.iter().sum::<u64>() as f64 / count as f64;
             let variance =
                 samples.iter().map(|sample| (*sample as f64 - mean).powi(2)).sum::<f64>() / count as f64;
             let nanoseconds = |value: Option<Duration>| value.expect("samples").as_nanos() as f64;
-            prop_assert!((nanoseconds(trips.mean()) - mean).abs() <= 1.0);
-            prop_assert!((nanoseconds(trips.sigma()) - variance.sqrt()).abs() <= 1.0 + 1e-6 * variance.sqrt());
-            prop_assert_eq!(nanoseconds(trips.min()), samples[0] as f64);
-            prop_assert_eq!(nanoseconds(trips.max()), samples[count - 1] as f64);
+            prop_assert!((nanoseconds(times.mean()) - mean).abs() <= 1.0);
+            prop_assert!((nanoseconds(times.sigma()) - variance.sqrt()).abs() <= 1.0 + 1e-6 * variance.sqrt());
+            prop_assert_eq!(nanoseconds(times.min()), samples[0] as f64);
+            prop_assert_eq!(nanoseconds(times.max()), samples[count - 1] as f64);
             let exact = samples[(quantile * count as f64).ceil() as usize - 1] as f64;
-            let found = nanoseconds(trips.quantile(quantile));
+            let found = nanoseconds(times.quantile(quantile));
             prop_assert!(exact <= found && found <= exact * 1.008, "{} for {}", found, exact);
         }
     }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_no_samples() {
-        let none = RoundTrips::default();
+        let none = Times::default();
         assert_eq!(
             (none.mean(), none.sigma(), none.min(), none.max(), none.quantile(0.5)),
             Default::default()

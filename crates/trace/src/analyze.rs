@@ -1,0 +1,137 @@
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plait_wire::Role;
+use plait_wire::capture::{CaptureError, CaptureReader};
+use thiserror::Error;
+
+use crate::output::{Folder, Output};
+use crate::{Capture, Connection, Interval, ReadError, ReadOptions, Sink, document, read};
+
+/// Why captures could not be analysed, or what was found could not be written.
+#[derive(Debug, Error)]
+pub enum AnalyzeError {
+    /// A file cannot be opened.
+    #[error("cannot open {path}")]
+    Open {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is no capture, or damaged from its start on.
+    #[error("{path}")]
+    Capture {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        source: CaptureError,
+    },
+    /// A capture cannot be read on.
+    #[error(transparent)]
+    Read(ReadError),
+    /// An output cannot be written.
+    #[error(transparent)]
+    Output(io::Error),
+    /// There is nothing to tell of.
+    #[error("expected TCP in the capture, found none: {} packets read, {}", .0.packets, .0.skipped)]
+    NoTcp(document::Totals),
+}
+
+/// Analyses captures of one measurement, files in and files out: the step to repeat for each of many measurements.
+///
+/// The `captures` are merged by time; `-` is stdin. Where a `folder` is given it gets the files of a [`Folder`], with
+/// a series of intervals of this length. What is found is also given to `shown` (`()`: to nobody), and to `progress`
+/// how many bytes were read since it was called last; an error from either ends the analysis. Memory does not grow with
+/// the captures.
+///
+/// # Errors
+/// A file cannot be opened, read or written, is no capture, or there is no TCP in any. A capture that is damaged further
+/// on is used up to there and listed in [`damaged`](document::Totals::damaged).
+pub fn analyze<O: Output>(
+    captures: &[PathBuf],
+    folder: Option<&Path>,
+    interval: Duration,
+    shown: O,
+    progress: &dyn Fn(u64) -> io::Result<()>,
+) -> Result<document::Totals, AnalyzeError> {
+    let captures = captures.iter().map(|path| open(path, progress)).collect::<Result<_, _>>()?;
+    let folder =
+        folder.map(|path| Folder::create(path, interval)).transpose().map_err(AnalyzeError::Output)?;
+    let counted = (folder.is_some() || shown.intervals()).then_some(interval);
+    let options = ReadOptions { payload_limit: 0, interval: counted, ..Default::default() };
+    let mut outputs = Outputs { folder, shown, connections: 0 };
+    let totals = match read(captures, options, &mut outputs) {
+        Ok(totals) => document::Totals::of(&totals),
+        Err(ReadError::Sink(error)) => return Err(AnalyzeError::Output(error)),
+        Err(error) => return Err(AnalyzeError::Read(error)),
+    };
+    let Outputs { folder, shown, connections } = outputs;
+    if connections == 0 {
+        return Err(AnalyzeError::NoTcp(totals));
+    }
+    folder
+        .map_or(Ok(()), |folder| folder.finish(&totals))
+        .and_then(|()| shown.finish(&totals))
+        .map_err(AnalyzeError::Output)?;
+    Ok(totals)
+}
+
+type Input<'a> = Watched<'a, Box<dyn Read>>;
+
+fn open<'a>(
+    path: &Path,
+    progress: &'a dyn Fn(u64) -> io::Result<()>,
+) -> Result<Capture<Input<'a>>, AnalyzeError> {
+    let name = path.display().to_string();
+    let input: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin().lock()),
+        _ => match File::open(path) {
+            Ok(file) => Box::new(file),
+            Err(source) => return Err(AnalyzeError::Open { path: name, source }),
+        },
+    };
+    match CaptureReader::new(Watched { input, progress }) {
+        Ok(reader) => Ok(Capture { path: crate::Path { name, role: Role::Untrusted }, reader }),
+        Err(source) => Err(AnalyzeError::Capture { path: name, source }),
+    }
+}
+
+struct Watched<'a, R> {
+    input: R,
+    progress: &'a dyn Fn(u64) -> io::Result<()>,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buf)?;
+        (self.progress)(count as u64)?;
+        Ok(count)
+    }
+}
+
+struct Outputs<O> {
+    folder: Option<Folder>,
+    shown: O,
+    connections: u64,
+}
+
+impl<O: Output> Sink for Outputs<O> {
+    fn interval(&mut self, interval: &Interval) -> io::Result<()> {
+        if let Some(folder) = &mut self.folder {
+            folder.interval(interval)?;
+        }
+        self.shown.interval(interval)
+    }
+
+    fn connection(&mut self, connection: Connection) -> io::Result<()> {
+        self.connections += 1;
+        let connection = document::Connection::of(&connection);
+        if let Some(folder) = &mut self.folder {
+            folder.connection(&connection)?;
+        }
+        self.shown.connection(&connection)
+    }
+}

@@ -1,0 +1,136 @@
+use std::time::Duration;
+
+use plait_wire::Segment;
+use plait_wire::capture::Timestamp;
+
+use super::carries;
+use super::live::State;
+use crate::flow::Flow;
+use crate::sender::Acknowledged;
+use crate::silence::Silence;
+use crate::stream::Novelty;
+use crate::{Close, Failover, Protocol, Volume};
+
+impl State {
+    /// Takes a segment as a sign of life: of its sender, and of the path. A path that had been silent while it was
+    /// needed gives a [`Failover`], in two ways, by where the capture was taken:
+    ///
+    /// - Beside the sender of data, that data and its retransmissions are seen to go without an answer.
+    /// - Beside its receiver, nothing is seen, until others have filled the gap that the path left in the stream, and
+    ///   the path itself comes back with what they had carried already.
+    pub(super) fn listen(
+        &mut self,
+        index: usize,
+        flow: &mut Flow,
+        segment: &Segment<'_>,
+        acknowledged: Acknowledged,
+        novelty: Novelty,
+        time: Timestamp,
+    ) {
+        let (source, destination) = (segment.source, segment.destination);
+        let direction = flow.direction(source);
+        let listener = flow.other_half(source);
+        let round_trip = listener.sender.tally.round_trips.mean();
+        let awaited = listener.sender.has_outstanding();
+        if carries(segment) > 0 {
+            listener.silence.asked(time);
+        }
+        let (heard, awaited_since) = flow.half(source).silence.spoke(time, awaited);
+        let was_long = |since: &Timestamp| is_long(*since, time, round_trip);
+        let connection = &mut self.live[index].connection;
+        if connection.protocol == Protocol::Tcp {
+            return;
+        }
+        let subflow = flow.subflow;
+        let unanswered = awaited_since.filter(was_long).map(|since| (since, direction.reverse()));
+        let silence = unanswered.or_else(|| {
+            let since = heard.filter(|_| novelty.reinjected > 0).filter(was_long)?;
+            let filled = connection.stream(direction).gap_filled_by(&(since..time));
+            filled.is_some_and(|by| by != subflow).then_some((since, direction))
+        });
+        if let Some((since, held_up)) = silence {
+            self.end_recovery(index, flow, None);
+            let ends = (source.ip(), destination.ip());
+            let path = flow.life.and_then(|life| self.lives.silence(life, ends, &(since..time)));
+            let (from, to) = path.unwrap_or((since, Some(time)));
+            flow.recovering = Some(Box::new(Failover {
+                subflow,
+                direction: held_up,
+                from: from.max(since),
+                to: Some(to.unwrap_or(time)),
+                carried_again: None,
+                stall: None,
+                taken_over_by: None,
+                reinjected: Volume::default(),
+            }));
+        }
+        match &mut flow.recovering {
+            Some(failover) => {
+                let carried = match failover.direction == direction {
+                    true => {
+                        failover.reinjected.add(novelty.reinjected);
+                        novelty.new > 0
+                    }
+                    false => acknowledged.advanced,
+                };
+                if carried {
+                    self.end_recovery(index, flow, Some(time));
+                }
+            }
+            None => self.live[index].connection.stream_mut(direction.reverse()).heard(subflow),
+        }
+    }
+
+    /// What is to be said of silences when a flow is over.
+    pub(super) fn end_silence(&mut self, index: usize, flow: &mut Flow) {
+        self.end_recovery(index, flow, None);
+        let (last_seen, protocol) = (self.live[index].last_seen, self.live[index].connection.protocol);
+        if flow.close == Close::Fin || protocol == Protocol::Tcp {
+            return;
+        }
+        let opener = flow.opener;
+        let subflow = &self.live[index].connection.subflows[flow.subflow];
+        let acceptor = if subflow.client == opener { subflow.server } else { subflow.client };
+        for (speaker, listener) in [(opener, acceptor), (acceptor, opener)] {
+            let round_trip = flow.half(listener).sender.tally.round_trips.mean();
+            let Some(since) = flow.half(speaker).silence.awaited_since() else { continue };
+            if !is_long(since, last_seen, round_trip) {
+                continue;
+            }
+            let span = since..last_seen;
+            let path =
+                flow.life.and_then(|life| self.lives.silence(life, (speaker.ip(), listener.ip()), &span));
+            let (from, to) = path.unwrap_or((since, None));
+            flow.recovering = Some(Box::new(Failover {
+                subflow: flow.subflow,
+                direction: flow.direction(listener),
+                from: from.max(since),
+                to,
+                carried_again: None,
+                stall: None,
+                taken_over_by: None,
+                reinjected: Volume::default(),
+            }));
+            self.end_recovery(index, flow, None);
+        }
+    }
+
+    /// Completes the account of a silence: data crossed the path again, or will not any more.
+    fn end_recovery(&mut self, index: usize, flow: &mut Flow, carried_again: Option<Timestamp>) {
+        let Some(mut failover) = flow.recovering.take() else { return };
+        let live = &mut self.live[index];
+        let stream = live.connection.stream_mut(failover.direction);
+        let span = failover.from..carried_again.unwrap_or(live.last_seen);
+        let replaced = stream.replaced(failover.subflow);
+        failover.carried_again = carried_again;
+        failover.stall = stream.longest_stall(&span);
+        failover.taken_over_by = replaced.by.or_else(|| stream.carried_on(failover.subflow, &span));
+        failover.reinjected += replaced.reinjected;
+        stream.heard(failover.subflow);
+        live.connection.failed_over(*failover);
+    }
+}
+
+fn is_long(since: Timestamp, until: Timestamp, round_trip: Option<Duration>) -> bool {
+    until.since(since).is_some_and(|silence| silence >= Silence::least(round_trip))
+}

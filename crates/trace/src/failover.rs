@@ -1,0 +1,28 @@
+use std::time::Duration;
+
+use plait_wire::capture::Timestamp;
+
+use crate::{Direction, Volume};
+
+/// A path that fell silent while it was needed, and what the connection did about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failover {
+    /// Which of the connection's subflows used the path.
+    pub subflow: usize,
+    /// The direction whose data was held up.
+    pub direction: Direction,
+    /// The last sign of life from the path's far side before the silence.
+    pub from: Timestamp,
+    /// The first one after it, of any packet between the two addresses; `None` if the captures end before.
+    pub to: Option<Timestamp>,
+    /// When data crossed the path again and was acknowledged there, or arrived; `None` if the captures end before.
+    pub carried_again: Option<Timestamp>,
+    /// The longest time during the silence in which the receiving program got nothing: between two DATA_ACKs that
+    /// acknowledged something new. `None` where there are no DATA_ACKs.
+    pub stall: Option<Duration>,
+    /// The first subflow that carried on.
+    pub taken_over_by: Option<usize>,
+    /// What was sent on other subflows although this one had carried it, from the silence's start until data crossed
+    /// the path again.
+    pub reinjected: Volume,
+}

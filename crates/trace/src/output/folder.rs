@@ -1,0 +1,180 @@
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::series::SeriesFile;
+use super::tables::{ConnectionTable, SubflowTable};
+use super::whole_file::named;
+use super::{Json, Output, WholeFile};
+use crate::{Interval, document};
+
+/// The folder of an analysis: `analysis.json`, `connections.csv`, `subflows.csv` and `series.parquet`.
+///
+/// All files appear when all are whole, `analysis.json` as the last: where it is, the others are of the same analysis.
+/// Until then, or where it does not come to that, the files of an earlier analysis stay as they were.
+pub struct Folder {
+    path: PathBuf,
+    json: Json<WholeFile>,
+    connections: ConnectionTable<WholeFile>,
+    subflows: SubflowTable<WholeFile>,
+    series: SeriesFile<WholeFile>,
+    /// Locked while this lives, against a second writer of the same folder.
+    _lock: File,
+}
+
+const DOCUMENT: &str = "analysis.json";
+
+impl Folder {
+    /// A folder, made if it is not there, for an analysis with intervals of this length.
+    ///
+    /// # Errors
+    /// The folder or a file in it cannot be written, or another analysis is writing there; the error says which.
+    pub fn create(path: &Path, interval: Duration) -> io::Result<Self> {
+        fs::create_dir_all(path).map_err(|error| named(error, path))?;
+        let lock = File::open(path).map_err(|error| named(error, path))?;
+        // Where a file system knows no locks, there is none.
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another analysis is writing there");
+            return Err(named(busy, path));
+        }
+        let file = |name| WholeFile::create(path.join(name));
+        Ok(Self {
+            json: Json::new(file(DOCUMENT)?),
+            connections: ConnectionTable::new(file("connections.csv")?)?,
+            subflows: SubflowTable::new(file("subflows.csv")?)?,
+            series: SeriesFile::new(file("series.parquet")?, interval)?,
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+}
+
+impl Output for Folder {
+    fn interval(&mut self, interval: &Interval) -> io::Result<()> {
+        self.series.write(interval)
+    }
+
+    fn connection(&mut self, connection: &document::Connection) -> io::Result<()> {
+        self.json.connection(connection)?;
+        self.connections.write(connection)?;
+        self.subflows.write(connection)
+    }
+
+    fn finish(self, totals: &document::Totals) -> io::Result<()> {
+        let document = self.json.end(totals)?;
+        let mut files =
+            [self.connections.finish()?, self.subflows.finish()?, self.series.finish()?, document];
+        files.iter_mut().try_for_each(WholeFile::complete)?;
+        // An old document would claim the new tables.
+        match fs::remove_file(self.path.join(DOCUMENT)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error, &self.path)),
+            _ => files.into_iter().try_for_each(WholeFile::publish),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+    use serde_json::Value;
+
+    use super::super::sample;
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    fn write(path: &Path, connections: u64, intervals: u64) {
+        let mut folder = Folder::create(path, INTERVAL).expect("writable");
+        for id in 1..=connections {
+            (1..=intervals)
+                .try_for_each(|number| folder.interval(&sample::interval(id, number)))
+                .expect("written");
+            folder.connection(&sample::connection(id)).expect("written");
+        }
+        folder.finish(&document::Totals::default()).expect("written");
+    }
+
+    fn names(path: &Path) -> BTreeSet<String> {
+        let entries = fs::read_dir(path).expect("readable");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect()
+    }
+
+    fn table(path: &Path) -> (csv::StringRecord, Vec<csv::StringRecord>) {
+        let mut reader = csv::Reader::from_path(path).expect("readable");
+        let rows = reader.records().collect::<Result<_, _>>().expect("rows of as many cells as the heading");
+        (reader.headers().expect("a heading").clone(), rows)
+    }
+
+    #[test]
+    fn all_files_tell_of_the_same_connections() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // More than two row groups.
+        let intervals = 40_000;
+        write(folder.path(), 2, intervals);
+        let text = fs::read(folder.path().join(DOCUMENT)).expect("readable");
+        let document: Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(document["connections"].as_array().expect("a list").len(), 2);
+
+        let (heading, rows) = table(&folder.path().join("connections.csv"));
+        let column = |name| heading.iter().position(|it| it == name).expect("a column");
+        assert_eq!(rows.len(), 2);
+        assert_eq!(&rows[1][column("fallback")], sample::QUOTED);
+        assert_eq!(&rows[1][column("token_server")], "");
+        assert_eq!(&rows[1][column("bytes_server_to_client")], "2000");
+
+        let (heading, rows) = table(&folder.path().join("subflows.csv"));
+        let column = |name| heading.iter().position(|it| it == name).expect("a column");
+        assert_eq!(heading.iter().collect::<BTreeSet<_>>().len(), heading.len());
+        assert_eq!(rows.len(), 4);
+        assert_eq!(&rows[3][column("subflow")], "2");
+        assert_eq!(&rows[3][column("retransmitted_bytes_client_to_server")], "100");
+        assert_eq!(&rows[3][column("rtt_p95_ms_server_to_client")], "2");
+        assert_eq!(&rows[3][column("rtt_p95_ms_client_to_server")], "");
+
+        let file = File::open(folder.path().join("series.parquet")).expect("readable");
+        let reader = SerializedFileReader::new(file).expect("Parquet");
+        assert!(reader.num_row_groups() > 2);
+        let column = |name: &str| {
+            let fields = reader.metadata().file_metadata().schema_descr().columns();
+            fields.iter().position(|field| field.name() == name).expect("a column")
+        };
+        let (mut rows, mut bytes) = (0, 0);
+        for row in reader.get_row_iter(None).expect("rows") {
+            let row = row.expect("a row");
+            rows += 1;
+            bytes += row.get_long(column("bytes")).expect("a number");
+            assert_eq!(row.get_string(column("direction")).expect("text"), "client_to_server");
+            let found = row.get_long(column("position_end")).is_ok();
+            assert_eq!(found, row.get_long(column("bytes")).expect("a number") > 0);
+        }
+        let expected: u64 = (1..=intervals).map(|number| sample::interval(1, number).counts.bytes).sum();
+        assert_eq!((rows, bytes), (2 * intervals, 2 * expected as i64));
+    }
+
+    #[test]
+    fn an_analysis_that_does_not_end_leaves_what_was_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), 1, 1);
+        let before = names(folder.path());
+        let document = fs::read(folder.path().join(DOCUMENT)).expect("readable");
+        let mut unfinished = Folder::create(folder.path(), INTERVAL).expect("writable");
+        unfinished.connection(&sample::connection(2)).expect("written");
+        drop(unfinished);
+        assert_eq!(names(folder.path()), before);
+        assert_eq!(fs::read(folder.path().join(DOCUMENT)).expect("readable"), document);
+    }
+
+    #[test]
+    fn only_one_writes_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = Folder::create(folder.path(), INTERVAL).expect("writable");
+        let error = Folder::create(folder.path(), INTERVAL).err().expect("busy");
+        assert!(error.to_string().contains("another analysis"), "{error}");
+        drop(first);
+        assert!(Folder::create(folder.path(), INTERVAL).is_ok());
+    }
+}

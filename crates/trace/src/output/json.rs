@@ -1,0 +1,81 @@
+use std::io::{self, Write};
+
+use super::Output;
+use crate::document;
+
+/// The document of `plait analyze --json`, one line for each connection. Connections come in the order in which they
+/// ended. Nothing is written before the first of them, or the end.
+#[derive(Debug)]
+pub struct Json<W: Write> {
+    out: W,
+    connections: u64,
+}
+
+impl<W: Write> Json<W> {
+    /// Writes into `out`, in small pieces.
+    pub fn new(out: W) -> Self {
+        Self { out, connections: 0 }
+    }
+
+    /// Ends the document, and gives back where it was written.
+    ///
+    /// # Errors
+    /// Writing fails.
+    pub(super) fn end(mut self, totals: &document::Totals) -> io::Result<W> {
+        self.out.write_all(if self.connections == 0 { b"{\"connections\":[" } else { b"\n" })?;
+        let totals = serde_json::to_string(totals)?;
+        // An object that is not empty: its members go on behind the connections.
+        writeln!(self.out, "],\n{}", &totals[1..])?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+impl<W: Write> Output for Json<W> {
+    fn connection(&mut self, connection: &document::Connection) -> io::Result<()> {
+        self.out.write_all(if self.connections == 0 { b"{\"connections\":[\n" } else { b",\n" })?;
+        self.connections += 1;
+        Ok(serde_json::to_writer(&mut self.out, connection)?)
+    }
+
+    fn finish(self, totals: &document::Totals) -> io::Result<()> {
+        self.end(totals).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::sample;
+    use super::*;
+
+    fn written(connections: u64) -> Value {
+        let mut text = Vec::new();
+        let mut document = Json::new(&mut text);
+        for id in 1..=connections {
+            document.connection(&sample::connection(id)).expect("written");
+        }
+        document.finish(&document::Totals { packets: 7, ..Default::default() }).expect("written");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+
+    #[test]
+    fn any_number_of_connections_makes_a_document() {
+        for connections in 0..=3 {
+            let document = written(connections);
+            let ids: Vec<_> = (1..=connections).map(|id| json!(id)).collect();
+            let found: Vec<_> = document["connections"].as_array().expect("a list").iter().collect();
+            assert_eq!(found.into_iter().map(|it| it["id"].clone()).collect::<Vec<_>>(), ids);
+            assert_eq!(document["packets"], 7);
+            assert_eq!(document["skipped"]["not_ip"], 0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_before_there_is_something() {
+        let mut text = Vec::new();
+        drop(Json::new(&mut text));
+        assert!(text.is_empty());
+    }
+}

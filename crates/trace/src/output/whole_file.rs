@@ -1,0 +1,106 @@
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// A file that appears under its name only when it is whole: until then it is `NAME.partial` in the same folder, which
+/// goes with this value. What a killed process left is overwritten by the next.
+#[derive(Debug)]
+pub struct WholeFile {
+    path: PathBuf,
+    partial: PathBuf,
+    out: BufWriter<File>,
+    published: bool,
+}
+
+impl WholeFile {
+    /// A file to be. What has this name stays until [`publish`](Self::publish).
+    ///
+    /// # Errors
+    /// The partial file cannot be created. As all errors here, it names the file.
+    pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let mut partial = OsString::from(path.as_os_str());
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let out = BufWriter::new(File::create(&partial).map_err(|error| named(error, &path))?);
+        Ok(Self { path, partial, out, published: false })
+    }
+
+    /// Writes everything to the disk; errors that disks and network file systems tell late come here.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn complete(&mut self) -> io::Result<()> {
+        self.out
+            .flush()
+            .and_then(|()| self.out.get_ref().sync_all())
+            .map_err(|error| named(error, &self.path))
+    }
+
+    /// [Completes](Self::complete) the file and gives it its name.
+    ///
+    /// # Errors
+    /// The file cannot be written or renamed.
+    pub fn publish(mut self) -> io::Result<()> {
+        self.complete()?;
+        fs::rename(&self.partial, &self.path).map_err(|error| named(error, &self.path))?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.out.write(buf).map_err(|error| named(error, &self.path))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush().map_err(|error| named(error, &self.path))
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // Nobody is left to hear of an error, and the name says that the file is partial.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// An error that says which file could not be written.
+pub(super) fn named(error: io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_name_only_when_it_is_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("it is \"quoted\"");
+        fs::write(&path, "old").expect("writable");
+        let names = || fs::read_dir(folder.path()).expect("readable").count();
+
+        let mut file = WholeFile::create(&path).expect("created");
+        file.write_all(b"half").expect("written");
+        drop(file);
+        assert_eq!((fs::read(&path).expect("readable"), names()), (b"old".to_vec(), 1));
+
+        let mut file = WholeFile::create(&path).expect("created");
+        file.write_all(b"new").expect("written");
+        assert_eq!((fs::read(&path).expect("readable"), names()), (b"old".to_vec(), 2));
+        file.publish().expect("published");
+        assert_eq!((fs::read(&path).expect("readable"), names()), (b"new".to_vec(), 1));
+    }
+
+    #[test]
+    fn an_error_names_the_file() {
+        let error = WholeFile::create("/nonexistent/a").expect_err("there is no such folder");
+        assert!(error.to_string().starts_with("cannot write /nonexistent/a: "), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
