@@ -10,22 +10,31 @@ const MAX_RECORDS: usize = 10_000;
 /// The file is read to its end or its damage, records are within their bounds, and all is the same when the input
 /// comes in small pieces.
 pub(crate) fn check(input: &[u8]) {
-    assert!(read(input) == read(Pieces(input)), "what is read depends on how it comes");
+    let (whole, pieces) = (read(input), read(Pieces(input)));
+    let (short, long) =
+        if whole.records.len() < pieces.records.len() { (whole, pieces) } else { (pieces, whole) };
+    // How much is unpacked before the place where a compressed form is damaged depends on how it comes.
+    let both_cut = short.end.is_err() && (long.end.is_err() || long.records.len() == MAX_RECORDS);
+    let agree = !short.plain && !long.plain && both_cut && long.records.starts_with(&short.records);
+    assert!(agree || short == long, "what is read depends on how it comes");
 }
 
 /// Times, interfaces, lengths and sums of the records, and how the reading ended.
 #[derive(PartialEq)]
 struct Account {
+    /// The file starts as a capture that is not compressed.
+    plain: bool,
     records: Vec<(Timestamp, u32, u32, usize, u64)>,
     end: Result<(), String>,
 }
 
 fn read(input: impl Read) -> Account {
-    let mut account = Account { records: Vec::new(), end: Ok(()) };
+    let mut account = Account { plain: false, records: Vec::new(), end: Ok(()) };
     let mut reader = match CaptureReader::new(input) {
         Ok(reader) => reader,
         Err(error) => return Account { end: Err(error.to_string()), ..account },
     };
+    account.plain = reader.compression().is_none();
     while account.records.len() < MAX_RECORDS {
         let expected = match reader.peek_time() {
             Ok(time) => time,

@@ -10,7 +10,8 @@ const ZSTD_WINDOW_LOG: u32 = 25;
 /// Reads a capture of any format that this crate knows, plain or compressed, from any input: a file, a pipe, memory.
 ///
 /// Format and compression are recognised by the first bytes, never by a name. What is compressed is unpacked as it
-/// is read, in bounded memory; files of several gzip members or zstd frames are read as one. After an error the
+/// is read, in bounded memory; files of several gzip members or zstd frames are read as one. Where a compressed form is
+/// cut short, all before is read; where it is damaged, some of what was before is lost too. After an error the
 /// reader is at its end: the next call gives `Ok(None)`.
 #[derive(Debug)]
 pub struct CaptureReader<R: Read> {
