@@ -68,7 +68,7 @@ impl Output for Folder {
         files.iter_mut().try_for_each(WholeFile::complete)?;
         // An old document would claim the new tables.
         match fs::remove_file(self.path.join(DOCUMENT)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error, &self.path)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(error, &self.path)),
             _ => files.into_iter().try_for_each(WholeFile::publish),
         }
     }

@@ -2,7 +2,6 @@
 //! at its end; a cell is empty where the document says `null`.
 
 use std::io::{self, Write};
-use std::iter;
 
 use crate::Direction;
 use crate::document::{Connection, Sent, Subflow, Times};
@@ -14,18 +13,21 @@ pub(super) struct ConnectionTable<W: Write>(csv::Writer<W>);
 
 impl<W: Write> ConnectionTable<W> {
     pub(super) fn new(out: W) -> io::Result<Self> {
+        let mut heading = names(CONNECTION);
+        for way in WAYS {
+            heading.extend(CONNECTION_SIDES.iter().map(|(name, _)| format!("{name}_{}", way.name())));
+        }
         let mut out = csv::Writer::from_writer(out);
-        let names = CONNECTION.iter().map(|(name, _)| (*name).to_owned());
-        out.write_record(
-            names.chain(both_ways(CONNECTION_SIDES.iter().map(|(name, _)| (*name).to_owned()))),
-        )?;
+        out.write_record(heading)?;
         Ok(Self(out))
     }
 
     pub(super) fn write(&mut self, connection: &Connection) -> io::Result<()> {
-        let sides =
-            WAYS.iter().flat_map(|way| CONNECTION_SIDES.iter().map(|(_, value)| value(connection, *way)));
-        Ok(self.0.write_record(CONNECTION.iter().map(|(_, value)| value(connection)).chain(sides))?)
+        let mut row = values(CONNECTION, connection);
+        for way in WAYS {
+            row.extend(CONNECTION_SIDES.iter().map(|(_, value)| value(connection, way)));
+        }
+        Ok(self.0.write_record(row)?)
     }
 
     pub(super) fn finish(self) -> io::Result<W> {
@@ -38,31 +40,33 @@ pub(super) struct SubflowTable<W: Write>(csv::Writer<W>);
 
 impl<W: Write> SubflowTable<W> {
     pub(super) fn new(out: W) -> io::Result<Self> {
+        let mut sent = names(SENT);
+        for (spread, _) in SPREADS {
+            sent.extend(TIMES.iter().map(|(name, _)| format!("{spread}_{name}")));
+        }
+        let mut heading = vec!["connection".to_owned(), "subflow".to_owned()];
+        heading.extend(names(SUBFLOW));
+        for way in WAYS {
+            heading.extend(sent.iter().map(|name| format!("{name}_{}", way.name())));
+        }
         let mut out = csv::Writer::from_writer(out);
-        let sent = SENT.iter().map(|(name, _)| (*name).to_owned()).chain(
-            SPREADS
-                .iter()
-                .flat_map(|(spread, _)| TIMES.iter().map(move |(name, _)| format!("{spread}_{name}"))),
-        );
-        let names = ["connection", "subflow"].into_iter().chain(SUBFLOW.iter().map(|(name, _)| *name));
-        out.write_record(names.map(String::from).chain(both_ways(sent)))?;
+        out.write_record(heading)?;
         Ok(Self(out))
     }
 
     pub(super) fn write(&mut self, connection: &Connection) -> io::Result<()> {
-        for (subflow, number) in connection.subflows.iter().zip(1..) {
-            let sides = WAYS.iter().flat_map(|way| {
-                let sent = subflow.directions.in_direction(*way);
-                SENT.iter().map(move |(_, value)| value(sent)).chain(SPREADS.iter().flat_map(
-                    |(_, spread)| {
-                        let times = spread(sent);
-                        TIMES.iter().map(move |(_, value)| maybe(times.map(value)))
-                    },
-                ))
-            });
-            let cells = [connection.id.to_string(), u64::to_string(&number)];
-            let own = SUBFLOW.iter().map(|(_, value)| value(subflow));
-            self.0.write_record(cells.into_iter().chain(own).chain(sides))?;
+        for (subflow, number) in connection.subflows.iter().zip(1_u64..) {
+            let mut row = vec![connection.id.to_string(), number.to_string()];
+            row.extend(values(SUBFLOW, subflow));
+            for way in WAYS {
+                let sent = subflow.directions.in_direction(way);
+                row.extend(values(SENT, sent));
+                for (_, spread) in SPREADS {
+                    let times = spread(sent);
+                    row.extend(TIMES.iter().map(|(_, value)| times.map(value).unwrap_or_default()));
+                }
+            }
+            self.0.write_record(row)?;
         }
         Ok(())
     }
@@ -72,10 +76,12 @@ impl<W: Write> SubflowTable<W> {
     }
 }
 
-fn both_ways(names: impl Iterator<Item = String> + Clone) -> impl Iterator<Item = String> {
-    WAYS.into_iter()
-        .zip(iter::repeat(names))
-        .flat_map(|(way, names)| names.map(move |name| format!("{name}_{}", way.name())))
+fn names<T>(columns: &[Column<T>]) -> Vec<String> {
+    columns.iter().map(|(name, _)| (*name).to_owned()).collect()
+}
+
+fn values<T>(columns: &[Column<T>], row: &T) -> Vec<String> {
+    columns.iter().map(|(_, value)| value(row)).collect()
 }
 
 fn maybe<T: ToString>(value: Option<T>) -> String {
