@@ -13,6 +13,7 @@
 
 mod ahead;
 mod any;
+mod clock;
 mod error;
 mod format;
 mod merge;

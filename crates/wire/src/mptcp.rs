@@ -1,5 +1,5 @@
 //! Multipath TCP's option (kind 30) in all forms of RFC 6824 (version 0) and RFC 8684 (version 1), and the types of
-//! the facts it carries.
+//! the facts it carries; and the HMACs that prove a join or an announced address.
 //!
 //! Where both versions share a subtype, the form tells them apart: MP_CAPABLE by its version field, ADD_ADDR and
 //! MP_PRIO by their length. [`MptcpOption::parse`] never panics; a length that no form has is a [`ParseError`].
