@@ -10,6 +10,7 @@ mod doctor;
 mod gateway;
 mod paths;
 mod status;
+mod top;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ enum Command {
     Paths(paths::Args),
     /// Running gateways and their connections
     Status(status::Args),
+    /// Live connections and subflows of this host
+    Top(top::Args),
     /// What this host has and lacks for plait, and how to get it
     Doctor(doctor::Args),
     /// What captures say about connections and their subflows: tables, JSON, CSV
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Proxy(args) => gateway::proxy(args),
         Command::Paths(args) => paths::run(args),
         Command::Status(args) => status::run(args),
+        Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Codec(args) => codec::run(args),

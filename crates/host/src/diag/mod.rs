@@ -7,10 +7,12 @@
 //!
 //! Nothing that the kernel sends makes this module panic.
 
+mod growth;
 mod message;
 mod sample;
 mod watch;
 
+pub use growth::{Carried, Growth, Grown};
 pub use sample::{Closed, Connection, Sample, Subflow};
 pub use watch::Watch;
 

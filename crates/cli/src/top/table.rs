@@ -1,0 +1,204 @@
+//! A view as rows of cells: what both the printed and the full-screen form show.
+
+use std::net::SocketAddr;
+
+use plait_host::State;
+use plait_host::diag::Closed;
+
+use super::view::{ConnectionView, SubflowView, View};
+
+/// The columns, from left to right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Column {
+    /// Token of a connection, interface of a subflow.
+    Name,
+    Addresses,
+    Sent,
+    Received,
+    Share,
+    Rtt,
+    Cwnd,
+    Retransmissions,
+    Notes,
+}
+
+impl Column {
+    pub(super) const ALL: [Column; 9] = [
+        Column::Name,
+        Column::Addresses,
+        Column::Sent,
+        Column::Received,
+        Column::Share,
+        Column::Rtt,
+        Column::Cwnd,
+        Column::Retransmissions,
+        Column::Notes,
+    ];
+
+    pub(super) fn heading(self) -> &'static str {
+        match self {
+            Column::Name => "",
+            Column::Addresses => "local > remote",
+            Column::Sent => "sent",
+            Column::Received => "rcvd",
+            Column::Share => "share",
+            Column::Rtt => "RTT ms",
+            Column::Cwnd => "cwnd",
+            Column::Retransmissions => "retr.",
+            Column::Notes => "",
+        }
+    }
+
+    /// Figures stand at the right of their column.
+    pub(super) fn is_figure(self) -> bool {
+        !matches!(self, Column::Name | Column::Addresses | Column::Notes)
+    }
+}
+
+/// The cell of a connection.
+pub(super) fn connection_cell(connection: &ConnectionView, column: Column) -> String {
+    match column {
+        Column::Name => connection.token.to_string(),
+        Column::Addresses => {
+            let ends = connection.connection.as_ref().map(|known| addresses(known.local, known.remote));
+            ends.unwrap_or_else(|| "ended".into())
+        }
+        Column::Sent => scaled(connection.sent_bps),
+        Column::Received => scaled(connection.received_bps),
+        Column::Retransmissions => connection.retransmissions().to_string(),
+        Column::Share | Column::Rtt | Column::Cwnd => String::new(),
+        Column::Notes => connection_notes(connection).join(", "),
+    }
+}
+
+/// The cell of a subflow.
+pub(super) fn subflow_cell(view: &SubflowView, column: Column) -> String {
+    let tcp = &view.subflow.tcp;
+    match column {
+        Column::Name => format!("  {}", view.subflow.interface.as_deref().unwrap_or("?")),
+        Column::Addresses => addresses(view.subflow.local, view.subflow.remote),
+        Column::Sent => scaled(view.sent_bps),
+        Column::Received => scaled(view.received_bps),
+        Column::Share => view.share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0)),
+        Column::Rtt => milliseconds(tcp.rtt_us),
+        Column::Cwnd => tcp.cwnd.to_string(),
+        Column::Retransmissions => tcp.retransmissions.to_string(),
+        Column::Notes => subflow_notes(view).join(", "),
+    }
+}
+
+/// The view in lines, for print.
+pub(super) fn text(view: &View) -> String {
+    if view.connections.is_empty() {
+        return "no MPTCP connection in this network namespace\n".into();
+    }
+    let mut rows = vec![Column::ALL.map(|column| column.heading().to_owned())];
+    for connection in &view.connections {
+        rows.push(Column::ALL.map(|column| connection_cell(connection, column)));
+        rows.extend(connection.subflows.iter().map(|s| Column::ALL.map(|column| subflow_cell(s, column))));
+    }
+    let widths: [usize; Column::ALL.len()] = std::array::from_fn(|column| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    });
+    let line = |row: &[String; Column::ALL.len()]| {
+        let cells = Column::ALL.iter().zip(row).zip(widths);
+        let cells = cells.map(|((column, cell), width)| match column.is_figure() {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut text: String = rows.iter().map(line).collect();
+    text += &format!("\nsent and received in bit/s, over {:.1} s\n", view.interval_s);
+    text
+}
+
+fn connection_notes(view: &ConnectionView) -> Vec<String> {
+    let Some(connection) = &view.connection else { return Vec::new() };
+    let mut notes = Vec::new();
+    if connection.state != State::Established {
+        notes.push(state(connection.state).into());
+    }
+    if connection.fallback {
+        notes.push("fell back to TCP".into());
+    }
+    if let Some(bytes) = connection.bytes_reinjected.filter(|bytes| *bytes > 0) {
+        notes.push(format!("{}B reinjected", spaced(bytes as f64)));
+    }
+    notes
+}
+
+fn subflow_notes(view: &SubflowView) -> Vec<String> {
+    let subflow = &view.subflow;
+    let mut notes = Vec::new();
+    if subflow.backup() {
+        notes.push("backup".into());
+    }
+    match subflow.closed {
+        None if subflow.tcp.state != State::Established => notes.push(state(subflow.tcp.state).into()),
+        None => {}
+        Some(Closed::Final) => notes.push("ended".into()),
+        Some(Closed::LastSeen) => notes.push("ended, last figures unknown".into()),
+    }
+    if subflow.tcp.lost > 0 {
+        notes.push(format!("{} lost", subflow.tcp.lost));
+    }
+    notes
+}
+
+/// As the documents write states.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Established => "established",
+        State::SynSent => "SYN sent",
+        State::SynReceived => "SYN received",
+        State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => "closing",
+        State::CloseWait => "closed by peer",
+        State::TimeWait | State::Closed => "closed",
+        State::Listen => "listening",
+    }
+}
+
+fn addresses(local: SocketAddr, remote: SocketAddr) -> String {
+    format!("{local} > {remote}")
+}
+
+/// As before a unit: `48.2 M`.
+pub(super) fn spaced(number: f64) -> String {
+    let text = scaled(number);
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    format!("{digits} {}", &text[digits.len()..])
+}
+
+/// Three digits and a decimal prefix: at most five characters.
+fn scaled(number: f64) -> String {
+    let prefixes = [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)];
+    let (prefix, unit) = prefixes.into_iter().find(|(_, unit)| number < 999.5 * unit).unwrap_or(("T", 1e12));
+    let number = number / unit;
+    match number {
+        _ if prefix.is_empty() => format!("{number:.0}"),
+        ..9.995 => format!("{number:.2}{prefix}"),
+        ..99.95 => format!("{number:.1}{prefix}"),
+        _ => format!("{number:.0}{prefix}"),
+    }
+}
+
+fn milliseconds(microseconds: u32) -> String {
+    let milliseconds = f64::from(microseconds) / 1000.0;
+    match microseconds {
+        ..10_000 => format!("{milliseconds:.2}"),
+        10_000..100_000 => format!("{milliseconds:.1}"),
+        _ => format!("{milliseconds:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_fit_five_characters() {
+        let shown = [0.0, 999.4, 999.6, 1234.0, 48_200_000.0, 99_960_000.0, 2.5e9].map(scaled);
+        assert_eq!(shown, ["0", "999", "1.00k", "1.23k", "48.2M", "100M", "2.50G"]);
+    }
+}
