@@ -51,6 +51,7 @@ pub mod output;
 mod ranges;
 mod read;
 mod readable;
+mod report;
 mod sender;
 mod series;
 mod silence;
@@ -70,6 +71,7 @@ pub use read::{
     Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Skipped, Totals, read,
 };
 pub use readable::{Readable, SHINGLE_LEN, readable};
+pub use report::{Plot, Report};
 pub use sink::{Counts, Interval, Sink, Spread};
 pub use stream::{FirstFlight, Payload, Stream};
 pub use tally::{Checksums, Tally, Volume, Window};
