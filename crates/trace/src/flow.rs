@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
@@ -32,6 +33,8 @@ pub(crate) struct Flow {
     pub(crate) life: Option<LifeId>,
     /// A silence that is over, and after which no data was carried yet.
     pub(crate) recovering: Option<Box<Failover>>,
+    /// A time without a packet, since which only data came that had come before.
+    pub(crate) back: Option<Range<Timestamp>>,
     opener_half: Half,
     acceptor_half: Half,
     /// The captures that hold packets of this flow which are in others too.
@@ -65,6 +68,7 @@ impl Flow {
             last_seen: Timestamp::default(),
             life: None,
             recovering: None,
+            back: None,
             opener_half: half(),
             acceptor_half: half(),
             copies: Vec::new(),

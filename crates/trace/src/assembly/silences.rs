@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use plait_wire::Segment;
@@ -9,7 +11,7 @@ use crate::flow::Flow;
 use crate::sender::Acknowledged;
 use crate::silence::Silence;
 use crate::stream::Novelty;
-use crate::{Close, Failover, Protocol, Volume};
+use crate::{Close, Direction, Failover, Protocol, Volume};
 
 impl State {
     /// Takes a segment as a sign of life: of its sender, and of the path. A path that had been silent while it was
@@ -36,33 +38,26 @@ impl State {
             listener.silence.asked(time);
         }
         let (heard, awaited_since) = flow.half(source).silence.spoke(time, awaited);
-        let was_long = |since: &Timestamp| is_long(*since, time, round_trip);
         let connection = &mut self.live[index].connection;
         if connection.protocol == Protocol::Tcp {
             return;
         }
         let subflow = flow.subflow;
-        let unanswered = awaited_since.filter(was_long).map(|since| (since, direction.reverse()));
-        let silence = unanswered.or_else(|| {
-            let since = heard.filter(|_| novelty.reinjected > 0).filter(was_long)?;
-            let filled = connection.stream(direction).gap_filled_by(&(since..time));
-            filled.is_some_and(|by| by != subflow).then_some((since, direction))
-        });
-        if let Some((since, held_up)) = silence {
-            self.end_recovery(index, flow, None);
-            let ends = (source.ip(), destination.ip());
-            let path = flow.life.and_then(|life| self.lives.silence(life, ends, &(since..time)));
-            let (from, to) = path.unwrap_or((since, Some(time)));
-            flow.recovering = Some(Box::new(Failover {
-                subflow,
-                direction: held_up,
-                from: from.max(since),
-                to: Some(to.unwrap_or(time)),
-                carried_again: None,
-                stall: None,
-                taken_over_by: None,
-                reinjected: Volume::default(),
-            }));
+        let was_long = |since: &Timestamp| is_long(*since, time, round_trip);
+        if let Some(since) = awaited_since.filter(was_long) {
+            self.silent(index, flow, (source.ip(), destination.ip()), direction.reverse(), since..time);
+        } else if carries(segment) > 0 {
+            if let Some(since) = heard.filter(was_long) {
+                flow.back = Some(since..time);
+            }
+            if novelty.new > 0 {
+                flow.back = None;
+            } else if novelty.reinjected > 0
+                && let Some(silence) = flow.back.take()
+                && connection.stream(direction).gap_filled_by(&silence).is_some_and(|by| by != subflow)
+            {
+                self.silent(index, flow, (source.ip(), destination.ip()), direction, silence);
+            }
         }
         match &mut flow.recovering {
             Some(failover) => {
@@ -79,6 +74,31 @@ impl State {
             }
             None => self.live[index].connection.stream_mut(direction.reverse()).heard(subflow),
         }
+    }
+
+    /// The path of a flow was silent: nothing came from the first of the `ends`, and data in the direction `held_up`
+    /// did not get through.
+    fn silent(
+        &mut self,
+        index: usize,
+        flow: &mut Flow,
+        ends: (IpAddr, IpAddr),
+        held_up: Direction,
+        silence: Range<Timestamp>,
+    ) {
+        self.end_recovery(index, flow, None);
+        let path = flow.life.and_then(|life| self.lives.silence(life, ends, &silence));
+        let (from, to) = path.unwrap_or((silence.start, Some(silence.end)));
+        flow.recovering = Some(Box::new(Failover {
+            subflow: flow.subflow,
+            direction: held_up,
+            from: from.max(silence.start),
+            to: Some(to.unwrap_or(silence.end)),
+            carried_again: None,
+            stall: None,
+            taken_over_by: None,
+            reinjected: Volume::default(),
+        }));
     }
 
     /// What is to be said of silences when a flow is over.
