@@ -57,13 +57,14 @@ pub fn analyze<O: Output>(
     shown: O,
     progress: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<document::Totals, AnalyzeError> {
-    let captures = captures.iter().map(|path| open(path, progress)).collect::<Result<_, _>>()?;
-    let folder =
-        folder.map(|path| Folder::create(path, interval)).transpose().map_err(AnalyzeError::Output)?;
+    let opened = captures.iter().map(|path| open(path, progress)).collect::<Result<_, _>>()?;
+    let names = || captures.iter().map(|path| path.display().to_string()).collect();
+    let folder = folder.map(|path| Folder::create(path, names(), interval)).transpose();
+    let folder = folder.map_err(AnalyzeError::Output)?;
     let counted = (folder.is_some() || shown.intervals()).then_some(interval);
     let options = ReadOptions { payload_limit: 0, interval: counted, ..Default::default() };
     let mut outputs = Outputs { folder, shown, connections: 0 };
-    let totals = match read(captures, options, &mut outputs) {
+    let totals = match read(opened, options, &mut outputs) {
         Ok(totals) => document::Totals::of(&totals),
         Err(ReadError::Sink(error)) => return Err(AnalyzeError::Output(error)),
         Err(error) => return Err(AnalyzeError::Read(error)),

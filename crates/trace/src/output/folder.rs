@@ -1,5 +1,5 @@
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use super::series::SeriesFile;
 use super::tables::{ConnectionTable, SubflowTable};
 use super::whole_file::named;
 use super::{Json, Output, WholeFile};
-use crate::{Interval, document};
+use crate::{Interval, Report, document};
 
-/// The folder of an analysis: `analysis.json`, `connections.csv`, `subflows.csv` and `series.parquet`.
+/// The folder of an analysis: `analysis.json`, `connections.csv`, `subflows.csv`, `series.parquet`, `report.html`, and
+/// the report's plots as SVG and PNG in `plots`.
 ///
 /// All files appear when all are whole, `analysis.json` as the last: where it is, the others are of the same analysis.
 /// Until then, or where it does not come to that, the files of an earlier analysis stay as they were.
@@ -19,18 +20,20 @@ pub struct Folder {
     connections: ConnectionTable<WholeFile>,
     subflows: SubflowTable<WholeFile>,
     series: SeriesFile<WholeFile>,
+    report: Report,
     /// Locked while this lives, against a second writer of the same folder.
     _lock: File,
 }
 
 const DOCUMENT: &str = "analysis.json";
+const PLOTS: &str = "plots";
 
 impl Folder {
-    /// A folder, made if it is not there, for an analysis with intervals of this length.
+    /// A folder, made if it is not there, for an analysis of these captures with intervals of this length.
     ///
     /// # Errors
     /// The folder or a file in it cannot be written, or another analysis is writing there; the error says which.
-    pub fn create(path: &Path, interval: Duration) -> io::Result<Self> {
+    pub fn create(path: &Path, captures: Vec<String>, interval: Duration) -> io::Result<Self> {
         fs::create_dir_all(path).map_err(|error| named(error, path))?;
         let lock = File::open(path).map_err(|error| named(error, path))?;
         // Where a file system knows no locks, there is none.
@@ -44,6 +47,7 @@ impl Folder {
             connections: ConnectionTable::new(file("connections.csv")?)?,
             subflows: SubflowTable::new(file("subflows.csv")?)?,
             series: SeriesFile::new(file("series.parquet")?, interval)?,
+            report: Report::new(captures, interval),
             path: path.to_owned(),
             _lock: lock,
         })
@@ -51,27 +55,63 @@ impl Folder {
 }
 
 impl Output for Folder {
+    fn intervals(&self) -> bool {
+        true
+    }
+
     fn interval(&mut self, interval: &Interval) -> io::Result<()> {
+        self.report.interval(interval);
         self.series.write(interval)
     }
 
     fn connection(&mut self, connection: &document::Connection) -> io::Result<()> {
+        self.report.connection(connection);
         self.json.connection(connection)?;
         self.connections.write(connection)?;
         self.subflows.write(connection)
     }
 
     fn finish(self, totals: &document::Totals) -> io::Result<()> {
-        let document = self.json.end(totals)?;
-        let mut files =
-            [self.connections.finish()?, self.subflows.finish()?, self.series.finish()?, document];
+        let mut report = WholeFile::create(self.path.join("report.html"))?;
+        self.report.write_html(totals, &mut report)?;
+        let mut files = write_plots(&self.report, &self.path.join(PLOTS))?;
+        files.extend([self.connections.finish()?, self.subflows.finish()?, self.series.finish()?, report]);
+        files.push(self.json.end(totals)?);
         files.iter_mut().try_for_each(WholeFile::complete)?;
-        // An old document would claim the new tables.
+        // An old document would claim the new files.
         match fs::remove_file(self.path.join(DOCUMENT)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(error, &self.path)),
-            _ => files.into_iter().try_for_each(WholeFile::publish),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error, &self.path)),
+            _ => remove_plots(&self.path.join(PLOTS))?,
+        }
+        files.into_iter().try_for_each(WholeFile::publish)
+    }
+}
+
+/// Those of an earlier analysis: this one may have others.
+fn remove_plots(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder).map_err(|error| named(error, folder))? {
+        let path = entry?.path();
+        let is_ours = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
+            name.starts_with("connection-") && (name.ends_with(".svg") || name.ends_with(".png"))
+        });
+        if is_ours {
+            fs::remove_file(&path).map_err(|error| named(error, &path))?;
         }
     }
+    Ok(())
+}
+
+fn write_plots(report: &Report, folder: &Path) -> io::Result<Vec<WholeFile>> {
+    fs::create_dir_all(folder).map_err(|error| named(error, folder))?;
+    let mut files = Vec::new();
+    for plot in report.plots() {
+        for (ending, content) in [("svg", plot.svg.as_bytes()), ("png", &plot.png())] {
+            let mut file = WholeFile::create(folder.join(format!("{}.{ending}", plot.name)))?;
+            file.write_all(content)?;
+            files.push(file);
+        }
+    }
+    Ok(files)
 }
 
 #[cfg(test)]
@@ -88,7 +128,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(100);
 
     fn write(path: &Path, connections: u64, intervals: u64) {
-        let mut folder = Folder::create(path, INTERVAL).expect("writable");
+        let mut folder = Folder::create(path, vec!["a".into()], INTERVAL).expect("writable");
         for id in 1..=connections {
             (1..=intervals)
                 .try_for_each(|number| folder.interval(&sample::interval(id, number)))
@@ -161,7 +201,7 @@ mod tests {
         write(folder.path(), 1, 1);
         let before = names(folder.path());
         let document = fs::read(folder.path().join(DOCUMENT)).expect("readable");
-        let mut unfinished = Folder::create(folder.path(), INTERVAL).expect("writable");
+        let mut unfinished = Folder::create(folder.path(), Vec::new(), INTERVAL).expect("writable");
         unfinished.connection(&sample::connection(2)).expect("written");
         drop(unfinished);
         assert_eq!(names(folder.path()), before);
@@ -171,10 +211,10 @@ mod tests {
     #[test]
     fn only_one_writes_at_a_time() {
         let folder = tempfile::tempdir().expect("a folder");
-        let first = Folder::create(folder.path(), INTERVAL).expect("writable");
-        let error = Folder::create(folder.path(), INTERVAL).err().expect("busy");
+        let first = Folder::create(folder.path(), Vec::new(), INTERVAL).expect("writable");
+        let error = Folder::create(folder.path(), Vec::new(), INTERVAL).err().expect("busy");
         assert!(error.to_string().contains("another analysis"), "{error}");
         drop(first);
-        assert!(Folder::create(folder.path(), INTERVAL).is_ok());
+        assert!(Folder::create(folder.path(), Vec::new(), INTERVAL).is_ok());
     }
 }
