@@ -1,107 +1,166 @@
-//! `plait analyze`: what captures say about connections and their subflows, as tables, JSON and CSV.
+//! `plait analyze`: what captures say about connections and their subflows, as tables, JSON, CSV and Parquet.
 
-mod series;
+mod each;
+mod rates;
+mod stdout;
 mod table;
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::fs;
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use indicatif::ProgressBar;
-use plait_trace::{Capture, Connections, ReadOptions, document};
-use plait_wire::Role;
-use plait_wire::capture::CaptureReader;
+use clap::CommandFactory;
+use clap::error::ErrorKind as Usage;
+use indicatif::{ProgressBar, ProgressStyle};
+use plait_trace::output::{Json, Output};
+use plait_trace::{AnalyzeError, Interval, analyze, document};
 
-
-/// The whole document.
-#[derive(serde::Serialize)]
-struct Summary {
-    connections: Vec<document::Connection>,
-    #[serde(flatten)]
-    totals: document::Totals,
-}
+use stdout::Stdout;
+use table::Table;
 
 /// Arguments of `plait analyze`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Pcap files that together hold each packet once, as one per interface; - reads stdin
+    /// Captures of one measurement, as one per interface; - reads stdin
     #[arg(required = true, value_name = "CAPTURE")]
     captures: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Also write summary.json and series.csv into this folder
+    /// Also write analysis.json, tables, series and the report into this folder
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The intervals of series.csv, such as 0.1s or 50ms
-    #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = interval, requires = "output")]
-    interval: Duration,
+    /// The intervals of series, such as 0.1s or 50ms [default: 0.1s]
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    interval: Option<Duration>,
+    /// Print all connections in full, not only the largest
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+    /// Analyse each capture on its own, into DIR/NAME, and list all connections in DIR/index.csv
+    #[arg(long, requires = "output", conflicts_with = "all")]
+    each: bool,
 }
 
-/// Reads the captures, merged by time, and shows what is in them.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Reads the captures and shows what is in them.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let progress = ProgressBar::new(0);
-    let captures =
-        args.captures.iter().map(|path| open(path, &progress)).collect::<anyhow::Result<Vec<_>>>()?;
-    let interval = args.output.is_some().then_some(args.interval);
-    let found =
-        Connections::read(captures, ReadOptions { payload_limit: 0, interval, ..Default::default() })?;
+    if args.json && args.output.is_none() && args.interval.is_some() {
+        let unused = "--interval is for tables and for the files of --output, not for --json alone";
+        crate::Cli::command().error(Usage::ArgumentConflict, unused).exit();
+    }
+    let interval = args.interval.unwrap_or(INTERVAL);
+    match &args.output {
+        Some(folder) if args.each => each::run(&args.captures, folder, interval, args.json),
+        folder => together(&args, folder.as_deref(), interval),
+    }
+}
+
+/// All captures as one measurement.
+fn together(args: &Args, folder: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
+    let prints_while_reading = (args.json || args.all) && io::stdout().is_terminal();
+    let progress = if prints_while_reading { ProgressBar::hidden() } else { bar(&args.captures) };
+    let out = Stdout::new(folder.is_some());
+    let shown = Shown {
+        kind: match args.json {
+            true => Kind::Json(Json::new(out)),
+            false => Kind::Table(Table::new(out, args.all, interval)),
+        },
+        connections: 0,
+        multipath: false,
+        progress: progress.clone(),
+    };
+    let done = analyze(&args.captures, folder, interval, shown, &|bytes| {
+        progress.inc(bytes);
+        Ok(())
+    });
     progress.finish_and_clear();
-    let summary = Summary {
-        connections: found.connections.iter().map(document::Connection::of).collect(),
-        totals: document::Totals::of(&found.totals),
-    };
-    for damaged in &summary.totals.damaged {
-        eprintln!("plait: {}: {}; what comes before that is used", damaged.capture, damaged.error);
+    match done {
+        Ok(totals) => warn_of_damage(&totals),
+        // Whoever read the output has enough of it.
+        Err(AnalyzeError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            if let AnalyzeError::NoTcp(totals) = &error {
+                warn_of_damage(totals);
+            }
+            return Err(error.into());
+        }
     }
-    ensure!(
-        !found.connections.is_empty(),
-        "expected TCP in the capture, found none: {} packets read, {}",
-        found.totals.packets,
-        summary.totals.skipped
-    );
-    if summary.connections.iter().all(|connection| connection.version.is_none()) {
-        eprintln!("plait: no MPTCP in the capture, only {} TCP connections", found.connections.len());
-    }
-    if let Some(folder) = &args.output {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
-        write(&folder.join("summary.json"), |out| Ok(serde_json::to_writer_pretty(out, &summary)?))?;
-        write(&folder.join("series.csv"), |out| series::write(&found, args.interval, out))?;
-    }
-    let mut out = BufWriter::new(io::stdout().lock());
-    let printed = match args.json {
-        true => serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from),
-        false => table::write(&summary, &mut out),
-    };
-    printed.and_then(|()| writeln!(out)).and_then(|()| out.flush()).context("cannot write to stdout")
+    Ok(())
 }
 
-fn open(path: &Path, progress: &ProgressBar) -> anyhow::Result<Capture<Box<dyn Read>>> {
-    let name = path.display().to_string();
-    let input: Box<dyn Read> = if name == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-        progress.inc_length(file.metadata().map_or(0, |metadata| metadata.len()));
-        Box::new(progress.wrap_read(file))
-    };
-    let reader = CaptureReader::new(input).with_context(|| name.clone())?;
-    Ok(Capture { path: plait_trace::Path { name, role: Role::Untrusted }, reader })
+/// What goes to stdout.
+struct Shown {
+    kind: Kind,
+    connections: u64,
+    multipath: bool,
+    progress: ProgressBar,
 }
 
-fn write(
-    path: &Path,
-    content: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let write = || {
-        let mut out = BufWriter::new(File::create(path)?);
-        content(&mut out)?;
-        Ok::<_, anyhow::Error>(out.flush()?)
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+enum Kind {
+    Json(Json<Stdout>),
+    Table(Table<Stdout>),
+}
+
+impl Output for Shown {
+    fn intervals(&self) -> bool {
+        matches!(self.kind, Kind::Table(_))
+    }
+
+    fn interval(&mut self, interval: &Interval) -> io::Result<()> {
+        match &mut self.kind {
+            Kind::Json(_) => Ok(()),
+            Kind::Table(table) => table.interval(interval),
+        }
+    }
+
+    fn connection(&mut self, connection: &document::Connection) -> io::Result<()> {
+        self.connections += 1;
+        self.multipath |= connection.version.is_some();
+        match &mut self.kind {
+            Kind::Json(json) => json.connection(connection),
+            Kind::Table(table) => table.connection(connection),
+        }
+    }
+
+    fn finish(self, totals: &document::Totals) -> io::Result<()> {
+        self.progress.finish_and_clear();
+        if !self.multipath {
+            warn(format_args!("no MPTCP in the capture, only {} TCP connections", self.connections));
+        }
+        match self.kind {
+            Kind::Json(json) => json.finish(totals),
+            Kind::Table(table) => table.finish(totals),
+        }
+    }
+}
+
+/// How much of the captures was read, where stderr is a terminal.
+pub(crate) fn bar(captures: &[PathBuf]) -> ProgressBar {
+    let lengths = captures.iter().map(|path| fs::metadata(path).map(|metadata| metadata.len()));
+    match lengths.sum::<io::Result<u64>>() {
+        Ok(length) if length > 0 => {
+            let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {eta} to go");
+            ProgressBar::new(length).with_style(style.expect("a template of known fields"))
+        }
+        // Stdin, a pipe, or what cannot be read.
+        _ => {
+            let style = ProgressStyle::with_template("{spinner} {bytes} read");
+            ProgressBar::new_spinner().with_style(style.expect("a template of known fields"))
+        }
+    }
+}
+
+pub(crate) fn warn_of_damage(totals: &document::Totals) {
+    for document::Damaged { capture, error } in &totals.damaged {
+        warn(format_args!("{capture}: {error}; what comes before that is used"));
+    }
+}
+
+/// Says something beside the result; nothing depends on whether anybody hears it.
+fn warn(what: std::fmt::Arguments) {
+    let _ = writeln!(io::stderr(), "plait: {what}");
 }
 
 /// From a microsecond to an hour.

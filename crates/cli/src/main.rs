@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod gateway;
 mod paths;
+mod report;
 mod status;
 mod top;
 
@@ -47,8 +48,10 @@ enum Command {
     Top(top::Args),
     /// What this host has and lacks for plait, and how to get it
     Doctor(doctor::Args),
-    /// What captures say about connections and their subflows: tables, JSON, CSV
+    /// What captures say about connections and their subflows: tables, JSON, CSV, Parquet, report
     Analyze(analyze::Args),
+    /// What captures say as one page for the browser, which needs no network
+    Report(report::Args),
     /// The transforms as filters from stdin to stdout
     #[command(subcommand)]
     Codec(codec::Args),
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Analyze(args) => analyze::run(args),
+        Command::Report(args) => report::run(args),
         Command::Codec(args) => codec::run(args),
         Command::Bench(args) => bench::run(args),
     };

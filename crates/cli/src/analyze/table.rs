@@ -1,62 +1,153 @@
 //! What was found, for people.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use plait_trace::document::{Connection, Sent, Subflow};
+use plait_trace::document::{Connection, Event, Failover, Sent, Subflow, Totals};
+use plait_trace::output::Output;
+use plait_trace::{Direction, Interval};
 
-use super::Summary;
+use super::rates::{OfConnection, Rates};
 
-/// One table for each connection, then what was left out.
-pub(super) fn write(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
-    for connection in &summary.connections {
-        write_connection(connection, out)?;
-    }
-    write!(out, "{} packets read, {}", summary.totals.packets, summary.totals.skipped)?;
-    if summary.totals.unmapped_bytes > 0 {
-        write!(out, "; {} payload bytes belong to no known place in a stream", summary.totals.unmapped_bytes)?;
-    }
-    Ok(())
+/// How many connections are shown in full, unless all are, and how many events of each.
+const LARGEST: usize = 20;
+const EVENTS: usize = 20;
+
+/// One table for each connection: of all, each when it has ended; or of the largest, at the end.
+pub(super) struct Table<W: Write> {
+    out: W,
+    all: bool,
+    interval: Duration,
+    rates: Rates,
+    largest: Vec<(Connection, OfConnection)>,
+    smaller: u64,
+    smaller_bytes: u64,
 }
 
-fn write_connection(connection: &Connection, out: &mut impl Write) -> io::Result<()> {
-    let Connection { id, bytes, new_bytes, .. } = connection;
+impl<W: Write> Table<W> {
+    pub(super) fn new(out: W, all: bool, interval: Duration) -> Self {
+        let rates = Rates::new(interval);
+        Self { out, all, interval, rates, largest: Vec::new(), smaller: 0, smaller_bytes: 0 }
+    }
+}
+
+impl<W: Write> Output for Table<W> {
+    fn intervals(&self) -> bool {
+        true
+    }
+
+    fn interval(&mut self, interval: &Interval) -> io::Result<()> {
+        self.rates.count(interval);
+        Ok(())
+    }
+
+    fn connection(&mut self, connection: &Connection) -> io::Result<()> {
+        let rates = self.rates.take(connection.id);
+        if self.all {
+            return write_connection(connection, &rates, self.interval, &mut self.out);
+        }
+        self.largest.push((connection.clone(), rates));
+        if self.largest.len() > LARGEST {
+            let least = (0..self.largest.len()).min_by_key(|index| bytes(&self.largest[*index].0));
+            let (least, _) = self.largest.swap_remove(least.unwrap_or_default());
+            self.smaller += 1;
+            self.smaller_bytes += bytes(&least);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, totals: &Totals) -> io::Result<()> {
+        self.largest.sort_by_key(|(connection, _)| connection.id);
+        for (connection, rates) in &self.largest {
+            write_connection(connection, rates, self.interval, &mut self.out)?;
+        }
+        let out = &mut self.out;
+        if self.smaller > 0 {
+            let (count, bytes) = (self.smaller, self.smaller_bytes);
+            writeln!(out, "{count} smaller connections of {bytes} bytes together; --all shows them too")?;
+        }
+        write!(out, "{} packets read, {}", totals.packets, totals.skipped)?;
+        if totals.unmapped_bytes > 0 {
+            write!(out, "; {} payload bytes belong to no known place in a stream", totals.unmapped_bytes)?;
+        }
+        if totals.unanswered_joins > 0 {
+            write!(out, "; {} joins were not answered", totals.unanswered_joins)?;
+        }
+        writeln!(out)?;
+        out.flush()
+    }
+}
+
+fn bytes(connection: &Connection) -> u64 {
+    connection.bytes.client_to_server + connection.bytes.server_to_client
+}
+
+fn write_connection(
+    connection: &Connection,
+    rates: &OfConnection,
+    interval: Duration,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let protocol = match connection.version {
         Some(version) => format!("MPTCPv{version}"),
         None => "TCP".into(),
     };
-    write!(out, "Connection {id}: {protocol}, {:.3} s", connection.duration_s)?;
+    write!(out, "Connection {}: {protocol}, {:.3} s", connection.id, connection.duration_s)?;
     if connection.partial {
         write!(out, ", partial (its opening was not captured)")?;
+    }
+    if connection.evicted {
+        write!(out, ", let go of before it ended")?;
     }
     if let Some(cause) = connection.fallback {
         write!(out, ", fell back to TCP ({cause})")?;
     }
     writeln!(out)?;
-    for (way, bytes, new) in [
-        ("client to server", bytes.client_to_server, new_bytes.client_to_server),
-        ("server to client", bytes.server_to_client, new_bytes.server_to_client),
-    ] {
-        writeln!(out, "  {way}: {bytes} bytes, {new} of them new")?;
-    }
+    write_way("client to server", connection, Direction::ClientToServer, out)?;
+    write_way("server to client", connection, Direction::ServerToClient, out)?;
     if connection.reinjected.segments > 0 {
         let reinjected = &connection.reinjected;
         writeln!(out, "  reinjected: {} segments, {} bytes", reinjected.segments, reinjected.bytes)?;
     }
-    let heading =
-        ["", "", "bytes", "share", "RTT ms", "sigma", "median", "p95", "retrans.", "reinj.", "exposed"];
-    let mut rows = vec![heading.map(String::from)];
-    for (subflow, number) in connection.subflows.iter().zip(1..) {
-        writeln!(out, "  {number}  {}", described(subflow))?;
-        rows.push(row(number, "sent", &subflow.directions.client_to_server));
-        rows.push(row(number, "received", &subflow.directions.server_to_client));
+    let mut rows = vec![HEADING.map(String::from)];
+    for (subflow, index) in connection.subflows.iter().zip(0..) {
+        writeln!(out, "  {}  {}", index + 1, described(subflow))?;
+        for (way, direction) in [("sent", Direction::ClientToServer), ("received", Direction::ServerToClient)]
+        {
+            let rate = rates.get(&(index, direction)).map(|rate| rate.mean_and_sigma(interval));
+            rows.push(row(index + 1, way, subflow.directions.in_direction(direction), rate));
+        }
     }
     write_aligned(&rows, out)?;
-    for event in &connection.events {
-        write!(out, "  {:.6}  subflow {}  {}", event.time, event.subflow, event.event)?;
-        if let Some(address) = &event.address {
-            write!(out, "  {address}")?;
-        }
-        writeln!(out, "  {}", event.direction.replace('_', " "))?;
+    for failover in &connection.failovers {
+        writeln!(out, "  {}", failed_over(failover, connection.start))?;
+    }
+    for event in connection.events.iter().take(EVENTS) {
+        writeln!(out, "  {}", signalled(event, connection.start))?;
+    }
+    let more = connection.events.len().saturating_sub(EVENTS) as u64 + connection.events_dropped;
+    if more > 0 {
+        writeln!(out, "  and {more} more events")?;
+    }
+    writeln!(out)
+}
+
+fn write_way(
+    name: &str,
+    connection: &Connection,
+    direction: Direction,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let bytes = connection.bytes.in_direction(direction);
+    write!(out, "  {name}: {bytes} bytes, {} of them new", connection.new_bytes.in_direction(direction))?;
+    if let Some(time) = connection.completion_s.in_direction(direction) {
+        write!(out, ", in {time:.3} s")?;
+    }
+    let carriers =
+        connection.subflows.iter().filter(|subflow| *subflow.bytes.in_direction(direction) > 0).count();
+    match connection.aggregation_benefit.in_direction(direction) {
+        Some(benefit) if carriers > 1 => write!(out, ", {benefit:.2} x the best path alone")?,
+        _ => {}
     }
     writeln!(out)
 }
@@ -68,6 +159,9 @@ fn described(subflow: &Subflow) -> String {
     }
     if !subflow.accepted {
         text += ", not accepted";
+    }
+    if subflow.authentic == Some(false) {
+        text += ", with a wrong HMAC";
     }
     if subflow.backup {
         text += ", backup";
@@ -86,20 +180,27 @@ fn described(subflow: &Subflow) -> String {
     text
 }
 
+const HEADING: [&str; 13] = [
+    "", "", "bytes", "share", "Mbit/s", "sigma", "RTT ms", "sigma", "median", "p95", "retrans.", "reinj.",
+    "exposed",
+];
+
 /// From the client's point of view.
-fn row(number: usize, way: &str, sent: &Sent) -> [String; 11] {
+fn row(number: usize, way: &str, sent: &Sent, rate: Option<(f64, f64)>) -> [String; 13] {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let rtt = sent.rtt_ms.as_ref();
-    let time = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
+    let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     [
         number.to_string(),
         way.into(),
         sent.bytes.to_string(),
         sent.share.map_or("-".into(), percent),
-        time(rtt.map(|rtt| rtt.mean)),
-        time(rtt.map(|rtt| rtt.stddev)),
-        time(rtt.map(|rtt| rtt.p50)),
-        time(rtt.map(|rtt| rtt.p95)),
+        figure(rate.map(|(mean, _)| mean)),
+        figure(rate.map(|(_, sigma)| sigma)),
+        figure(rtt.map(|rtt| rtt.mean)),
+        figure(rtt.map(|rtt| rtt.stddev)),
+        figure(rtt.map(|rtt| rtt.p50)),
+        figure(rtt.map(|rtt| rtt.p95)),
         sent.retransmitted.segments.to_string(),
         sent.reinjected.segments.to_string(),
         percent(sent.exposure.fraction),
@@ -121,4 +222,37 @@ fn write_aligned<const N: usize>(rows: &[[String; N]], out: &mut impl Write) -> 
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// Times from the connection's start on.
+fn failed_over(failover: &Failover, start: f64) -> String {
+    let Failover { path, subflow, from, .. } = failover;
+    let mut text = format!("failover: {path} (subflow {subflow}) silent from {:.3} s", from - start);
+    match failover.to {
+        Some(to) => text += &format!(" to {:.3} s", to - start),
+        None => text += " on",
+    }
+    if let (Some(path), Some(subflow)) = (&failover.taken_over_by, failover.taken_over_by_subflow) {
+        text += &format!(", taken over by {path} (subflow {subflow})");
+    }
+    if let Some(stall) = failover.stall_s {
+        text += &format!(", stall {stall:.3} s");
+    }
+    let reinjected = &failover.reinjected;
+    text += &format!(", reinjected {} segments, {} bytes", reinjected.segments, reinjected.bytes);
+    match failover.carried_again {
+        Some(time) => text + &format!(", carried data again at {:.3} s", time - start),
+        None => text + ", carried no data again",
+    }
+}
+
+fn signalled(event: &Event, start: f64) -> String {
+    let mut text = format!("{:.6} s  subflow {}  {}", event.time - start, event.subflow, event.event);
+    if let Some(address) = &event.address {
+        text += &format!("  {address}");
+    }
+    if event.authentic == Some(false) {
+        text += "  (wrong HMAC)";
+    }
+    text + "  " + &event.direction.replace('_', " ")
 }
