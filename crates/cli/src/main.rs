@@ -8,6 +8,7 @@ mod codec;
 mod demo;
 mod doctor;
 mod gateway;
+mod metrics;
 mod paths;
 mod report;
 mod status;
@@ -46,6 +47,8 @@ enum Command {
     Status(status::Args),
     /// Live connections and subflows of this host
     Top(top::Args),
+    /// Serve connections, paths, kernel counters and gateways to Prometheus
+    Metrics(metrics::Args),
     /// What this host has and lacks for plait, and how to get it
     Doctor(doctor::Args),
     /// What captures say about connections and their subflows: tables, JSON, CSV, Parquet, report
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Paths(args) => paths::run(args),
         Command::Status(args) => status::run(args),
         Command::Top(args) => top::run(args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Report(args) => report::run(args),

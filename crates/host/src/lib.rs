@@ -12,6 +12,7 @@ mod bindings;
 mod bytes;
 pub mod cgroup;
 pub mod connections;
+pub mod counters;
 pub mod diag;
 pub mod interfaces;
 mod leftovers;

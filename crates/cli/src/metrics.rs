@@ -1,0 +1,88 @@
+//! `plait metrics`: connections, paths, kernel counters and gateways of this host, for Prometheus to scrape.
+
+mod exporter;
+mod gateways;
+mod http;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::top::interval;
+use exporter::Exporter;
+
+/// Arguments of `plait metrics`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Address and port to serve /metrics on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
+    listen: SocketAddr,
+    /// Time between samples, which are also taken at each scrape
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Paths told apart; what further ones carry is counted as path "other"
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_paths: u32,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let exporter = Arc::new(Mutex::new(Exporter::new(args.max_paths as usize)?));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let listener = TcpListener::bind(args.listen).await.with_context(|| {
+            format!("cannot listen on {}: choose another address with --listen", args.listen)
+        })?;
+        let address = listener.local_addr().context("cannot tell the address listened on")?;
+        println!("serving http://{address}/metrics");
+        tokio::spawn(sample(Arc::clone(&exporter), args.interval));
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = http::serve(listener, move || scrape(Arc::clone(&exporter))) => {}
+        }
+        Ok(())
+    })
+}
+
+async fn sample(exporter: Arc<Mutex<Exporter>>, interval: Duration) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let exporter = Arc::clone(&exporter);
+        let done = tokio::task::spawn_blocking(move || lock(&exporter).sample()).await;
+        if let Ok(Err(error)) = done {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+/// The text of /metrics, of a sample taken now; of the last one if that was just taken.
+async fn scrape(exporter: Arc<Mutex<Exporter>>) -> anyhow::Result<String> {
+    let work = move || {
+        let mut exporter = lock(&exporter);
+        if exporter.sampled().is_none_or(|last| Instant::now() >= last + FRESH) {
+            exporter.sample()?;
+        }
+        exporter.text()
+    };
+    tokio::task::spawn_blocking(work).await.context("the sampling ended")?
+}
+
+fn lock(exporter: &Mutex<Exporter>) -> std::sync::MutexGuard<'_, Exporter> {
+    exporter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// However many ask, samples are not taken more often than this.
+const FRESH: Duration = Duration::from_millis(100);
