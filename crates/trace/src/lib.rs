@@ -40,6 +40,7 @@
 mod analyze;
 mod assembly;
 mod checksum;
+pub mod companion;
 mod connection;
 pub mod document;
 mod event;
