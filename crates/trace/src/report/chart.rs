@@ -7,7 +7,7 @@ const WIDTH: f64 = 960.0;
 const PLOT_HEIGHT: f64 = 300.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 28.0;
-const TOP: f64 = 78.0;
+const TOP: f64 = 92.0;
 const BELOW: f64 = 56.0;
 const LEGEND_ROW: f64 = 22.0;
 const BAR_ROW: f64 = 52.0;
@@ -135,12 +135,12 @@ impl Chart {
             TOP - 2.0,
             PLOT_HEIGHT + 4.0
         ));
-        for (value, text) in ticks(&self.y, 6) {
+        for (value, text) in ticks(&self.y, 8) {
             let y = self.top(value);
             svg.add(&format!(r#"<path d="M{LEFT} {y:.1}H{right}" stroke="{RULE}"/>"#));
             svg.text((LEFT - 10.0, y + 4.0), "end", SOFT, 12, &text);
         }
-        for (value, text) in ticks(&self.x, 10) {
+        for (value, text) in ticks(&self.x, 14) {
             let x = self.left(value);
             svg.add(&format!(r#"<path d="M{x:.1} {bottom}v5" stroke="{SOFT}"/>"#));
             svg.text((x, bottom + 20.0), "middle", SOFT, 12, &text);
@@ -304,7 +304,7 @@ fn escaped(text: &str) -> String {
 
 /// About how wide a text is.
 fn text_width(text: &str, size: u32) -> f64 {
-    text.chars().count() as f64 * f64::from(size) * 0.58
+    text.chars().count() as f64 * f64::from(size) * 0.52
 }
 
 /// Up to about `most` round values within a range, and how to write them.

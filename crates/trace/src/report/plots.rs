@@ -16,6 +16,8 @@ const CONNECTIONS: usize = 3;
 const INTERVALS: u64 = 300;
 /// Over how many intervals without a sample a line of round-trip times goes on.
 const GAP: u64 = 8;
+/// How far above the highest line a chart ends, for outliers not to flatten all else.
+const FARTHEST: f64 = 4.0;
 
 /// The plots of the first few of these connections.
 pub(super) fn of(connections: &[&Kept], interval: Duration) -> Vec<Plot> {
@@ -50,13 +52,14 @@ impl<'a> View<'a> {
 
     fn plots(&self) -> Vec<Plot> {
         let plot = |what, svg| Plot { name: format!("connection-{}-{what}", self.connection.id), svg };
-        let plots = [
-            Some(plot("throughput", self.throughput().svg())),
-            self.round_trips().map(|chart| plot("rtt", chart.svg())),
-            self.sequence().map(|chart| plot("sequence", chart.svg())),
-            Some(plot("share", self.share().svg())),
-        ];
-        plots.into_iter().flatten().collect()
+        let mut plots = vec![plot("share", self.share().svg())];
+        // Within one interval, there is nothing over time.
+        if self.tracks.span().is_some_and(|span| span.end - span.start > 1) {
+            plots.push(plot("throughput", self.throughput().svg()));
+            plots.extend(self.round_trips().map(|chart| plot("rtt", chart.svg())));
+            plots.extend(self.sequence().map(|chart| plot("sequence", chart.svg())));
+        }
+        plots
     }
 
     fn throughput(&self) -> Chart {
@@ -80,7 +83,7 @@ impl<'a> View<'a> {
                 Series { label, style, shapes: vec![Shape::Line(steps)] }
             })
             .collect();
-        self.chart("Throughput", unit.name.into(), true, series)
+        self.chart("Throughput", "", unit.name.into(), true, series)
     }
 
     fn round_trips(&self) -> Option<Chart> {
@@ -92,7 +95,7 @@ impl<'a> View<'a> {
                 (!series.shapes.is_empty()).then_some(series)
             })
             .collect();
-        let chart = || self.chart("Round-trip time, mean and range", "ms".into(), true, series);
+        let chart = || self.chart("Round-trip time", "mean and range, ", "ms".into(), true, series);
         self.carrying().any(|(_, track)| track.values().any(|point| point.round_trips.count > 0)).then(chart)
     }
 
@@ -129,7 +132,13 @@ impl<'a> View<'a> {
             let label = self.name(index);
             series.push(Series { label, style: Style::Subflow(index), shapes: shapes.collect() });
         }
-        Some(self.chart("Place in the stream", unit.name.into(), false, series))
+        Some(self.chart(
+            "Place in the stream",
+            "what each subflow carried, ",
+            unit.name.into(),
+            false,
+            series,
+        ))
     }
 
     fn share(&self) -> Bars {
@@ -153,26 +162,31 @@ impl<'a> View<'a> {
         let bars = bars.into_iter().map(|(_, bytes, mut bar)| {
             let unit = Unit::of(bytes as f64, ["B", "kB", "MB", "GB"]);
             let percent = bytes as f64 / total as f64 * 100.0;
-            bar.value = format!("{percent:.1} %   {:.3} {}", unit.apply(bytes as f64), unit.name);
+            bar.value = format!("{percent:.1} % ({:.1} {})", unit.apply(bytes as f64), unit.name);
             bar
         });
-        Bars { title: self.title("Share of each path"), note: self.note(), bars: bars.collect() }
+        Bars { title: self.title("Share of each path"), note: self.way().into(), bars: bars.collect() }
     }
 
     /// A chart of all the connection's time. Without `from_zero`, values may be negative.
-    fn chart(&self, what: &str, unit: String, from_zero: bool, series: Vec<Series>) -> Chart {
+    fn chart(&self, what: &str, how: &str, unit: String, from_zero: bool, series: Vec<Series>) -> Chart {
         let heights = || {
             series.iter().flat_map(|series| &series.shapes).flat_map(|shape| match shape {
                 Shape::Line(points) | Shape::Area(points) => points.iter().map(|point| point.1).collect(),
                 Shape::Box(_, heights) => vec![heights.start, heights.end],
             })
         };
+        let lines = series.iter().flat_map(|series| &series.shapes).filter_map(|shape| match shape {
+            Shape::Line(points) => points.iter().map(|point| point.1).reduce(f64::max),
+            _ => None,
+        });
         let top = heights().fold(0.0, f64::max);
+        let top = lines.reduce(f64::max).map_or(top, |line| top.min(line * FARTHEST));
         let bottom = if from_zero { 0.0 } else { heights().fold(0.0, f64::min) };
         let last = self.tracks.span().map_or(0.0, |span| self.time(span.end));
         Chart {
             title: self.title(what),
-            note: self.note(),
+            note: format!("{how}{}, in intervals of {} s", self.way(), (self.interval * 1e6).round() / 1e6),
             unit,
             x: 0.0..last.max(self.connection.duration_s).max(1e-6),
             y: bottom..bottom + ((top - bottom) * 1.05).max(1e-9),
@@ -216,9 +230,10 @@ impl<'a> View<'a> {
         points
     }
 
-    /// When an interval starts, in seconds since the connection did.
+    /// When an interval starts, in seconds since the connection did. Intervals are aligned to the clock: the first
+    /// one may start before.
     fn time(&self, interval: u64) -> f64 {
-        interval as f64 * self.interval - self.connection.start
+        (interval as f64 * self.interval - self.connection.start).max(0.0)
     }
 
     fn name(&self, index: usize) -> String {
@@ -229,12 +244,11 @@ impl<'a> View<'a> {
         format!("{what} of connection {}", self.connection.id)
     }
 
-    fn note(&self) -> String {
-        let direction = match self.direction {
+    fn way(&self) -> &'static str {
+        match self.direction {
             Direction::ClientToServer => "from client to server",
             Direction::ServerToClient => "from server to client",
-        };
-        format!("{direction}, in intervals of {} s", (self.interval * 1e6).round() / 1e6)
+        }
     }
 }
 

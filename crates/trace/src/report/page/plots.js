@@ -5,6 +5,8 @@
 const INTERVALS = 400;
 /** Over how many intervals without a sample a line of round-trip times goes on. */
 const GAP = 8;
+/** How far above the greatest mean the plot of round-trip times ends, for outliers not to flatten all else. */
+const FARTHEST = 4;
 const SHORTEST_ZOOM = 1e-5;
 
 /**
@@ -24,7 +26,8 @@ function sampled(series, way, span) {
     carries: [...subflow.values()].some((cell) => cell.bytes > 0),
     cells: order.map((at) => subflow.get(at)),
   }));
-  return { interval, x: order.map((at) => series.start_s + at * interval), subflows };
+  // Intervals are aligned to the clock: the first one may start before the connection.
+  return { interval, x: order.map((at) => Math.max(0, series.start_s + at * interval)), subflows };
 }
 
 function mergedCells(columns, factor) {
@@ -109,7 +112,7 @@ const KINDS = {
     title: () => "Round-trip time",
     note: "mean, and range from least to greatest",
     unit: msText,
-    range: (min, max) => [0, max > 0 ? max * 1.06 : 1],
+    range: (min, max, u) => [0, Math.min(max, FARTHEST * greatestMean(u)) * 1.06 || 1],
     series: (indices) =>
       indices.flatMap((index) => [
         { stroke: null, width: 0, points: { show: false }, gaps: longGaps },
@@ -162,6 +165,16 @@ const KINDS = {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
+/** Of the times in view. */
+function greatestMean(u) {
+  const [first, last] = u.series[0].idxs ?? [0, -1];
+  let greatest = 0;
+  for (let series = 3; series < u.data.length; series += 3) {
+    for (let row = first; row <= last; row += 1) greatest = Math.max(greatest, u.data[series][row] ?? 0);
+  }
+  return greatest;
+}
+
 /** Gaps, given in pixels, that are too long for a line to go on. */
 function longGaps(u, series, first, last, gaps) {
   const x = u.data[0];
@@ -184,7 +197,7 @@ function extents(place, places) {
   return (u, series, first, last) => {
     const [x, from, to] = [u.data[0], u.data[series - 1], u.data[series]];
     const path = new Path2D();
-    const least = 1.5 * devicePixelRatio;
+    const least = 2 * devicePixelRatio;
     for (let row = Math.max(first - 1, 0); row <= last; row += 1) {
       if (to[row] === null || to[row] === undefined) continue;
       const left = u.valToPos(x[row] + (u.interval * place) / places, "x", true);
@@ -239,6 +252,7 @@ function drawLabels(u, { shades, ticks }) {
   const [first, behind] = [bbox.left, bbox.left + bbox.width];
   ctx.save();
   ctx.font = `${11.5 * pixel}px ${getComputedStyle(document.body).fontFamily}`;
+  ctx.textAlign = "left";
   ctx.textBaseline = "bottom";
   ctx.fillStyle = cssColour("--soft");
   let free = -Infinity;
@@ -282,7 +296,6 @@ class Plots {
     const sent = series.sent[view.direction];
     const last = Math.max(0, ...WAYS.flatMap((way) => series.sent[way].map(({ at }) => (at.at(-1) ?? -1) + 1)));
     this.end = Math.max(connection.duration_s, series.start_s + last * series.interval_s, 1e-6);
-    this.begin = Math.min(0, series.start_s);
     this.marks = marksOf(connection, view.direction);
     this.indices = [...sent.keys()].filter((index) => sent[index].bytes.some((bytes) => bytes > 0));
     this.indices = this.indices.filter((index) => !view.hidden.has(index));
@@ -296,14 +309,22 @@ class Plots {
       const kind = KINDS[figure.id];
       const holder = figure.querySelector(".plot");
       const data = kind.data(this.sampled, this.indices, this.view);
-      const empty = !data.some((column) => column.some((value) => value !== null));
-      holder.replaceChildren(...(empty ? [element("p", { class: "empty" }, "Nothing of it in the captures.")] : []));
-      const plot = empty ? null : new uPlot(this.options(kind, figure), [this.sampled.x, ...data], holder);
+      const nothing = this.whyNothing(data);
+      holder.replaceChildren(...(nothing ? [element("p", { class: "empty" }, nothing)] : []));
+      const plot = nothing ? null : new uPlot(this.options(kind, figure), [this.sampled.x, ...data], holder);
       if (plot) plot.interval = this.sampled.interval;
       return { kind, figure, plot };
     });
     this.plots.forEach((shown) => this.caption(shown, null));
     this.apply();
+  }
+
+  /** Why there is nothing to draw; empty where there is something. */
+  whyNothing(data) {
+    const { x, interval } = this.sampled;
+    if (!data.some((column) => column.some((value) => value !== null))) return "Nothing of it in the captures.";
+    if (x.length > 2) return "";
+    return `All in one interval of ${secondsText(interval)}: too short to draw; see analyze's option --interval.`;
   }
 
   sample() {
@@ -312,14 +333,14 @@ class Plots {
   }
 
   times() {
-    return this.zoom ?? [this.begin, this.end];
+    return this.zoom ?? [0, this.end];
   }
 
   zoomTo(from, to) {
-    from = Math.max(from, this.begin);
+    from = Math.max(from, 0);
     to = Math.min(to, this.end);
     if (!(to - from >= SHORTEST_ZOOM)) return;
-    this.zoom = from <= this.begin && to >= this.end ? null : [from, to];
+    this.zoom = from <= 0 && to >= this.end ? null : [from, to];
     this.refresh();
   }
 
@@ -333,7 +354,7 @@ class Plots {
   move(factor, share) {
     const [from, to] = this.times();
     const [middle, half] = [(from + to) / 2 + share * (to - from), ((to - from) / 2) * factor];
-    const shift = Math.max(this.begin - (middle - half), 0) + Math.min(this.end - (middle + half), 0);
+    const shift = Math.max(0 - (middle - half), 0) + Math.min(this.end - (middle + half), 0);
     this.zoomTo(middle - half + (factor === 1 ? shift : 0), middle + half + (factor === 1 ? shift : 0));
   }
 
@@ -368,10 +389,10 @@ class Plots {
     const rule = { stroke: () => cssColour("--rule"), width: 1 };
     return {
       width: figure.clientWidth,
-      height: figure.id === "throughput" ? 280 : 240,
+      height: figure.id === "rtt" ? 230 : 280,
       padding: [18, 12, 0, 0],
       legend: { show: false },
-      scales: { x: { time: false }, y: { range: (u, min, max) => kind.range(min ?? 0, max ?? 0) } },
+      scales: { x: { time: false }, y: { range: (u, min, max) => kind.range(min ?? 0, max ?? 0, u) } },
       axes: [
         { ...axis, grid: { show: false }, ticks: { ...rule, size: 5 }, size: 30, values: (u, at) => secondTicks(at) },
         { ...axis, grid: rule, ticks: { show: false }, size: 78, values: (u, at) => unitTicks(at, kind.unit) },
@@ -441,11 +462,17 @@ class Plots {
   }
 }
 
+/** How many digits behind the point evenly spaced values need. */
+function digitsOf(values) {
+  const step = values.length > 1 ? values[1] - values[0] : 1;
+  const exact = (digits) => Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-3;
+  return [0, 1, 2, 3, 4, 5, 6, 7, 8].find(exact) ?? 9;
+}
+
 /** Seconds at an axis, the last one with its unit. */
 function secondTicks(at) {
-  const step = at.length > 1 ? at[1] - at[0] : 1;
-  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  return at.map((value, place) => value.toFixed(Math.min(digits, 9)) + (place === at.length - 1 ? " s" : ""));
+  const digits = digitsOf(at);
+  return at.map((value, place) => value.toFixed(digits) + (place === at.length - 1 ? " s" : ""));
 }
 
 /** Values at an axis in one unit, which the greatest one tells. */
@@ -453,7 +480,7 @@ function unitTicks(at, text) {
   const greatest = Math.max(...at.map(Math.abs));
   const unit = text(greatest).split(" ")[1];
   const size = { k: 1e3, M: 1e6, G: 1e9, T: 1e12 }[unit.length > 1 && unit !== "ms" ? unit[0] : ""] ?? 1;
-  const step = (at.length > 1 ? at[1] - at[0] : size) / size;
-  const digits = Math.min(Math.max(0, -Math.floor(Math.log10(step) + 1e-9)), 6);
-  return at.map((value) => (value / size).toFixed(digits) + (Math.abs(value) === greatest ? ` ${unit}` : ""));
+  const values = at.map((value) => value / size);
+  const digits = digitsOf(values);
+  return values.map((value, place) => value.toFixed(digits) + (Math.abs(at[place]) === greatest ? ` ${unit}` : ""));
 }

@@ -150,12 +150,12 @@ function showFacts() {
   byId("badges").replaceChildren(...badges.map(([text, alert]) => element("span", { class: `badge ${alert}` }, text)));
   const repeated = (way) => (bytes[way] > new_bytes[way] ? `${bytesText(new_bytes[way])} of them new` : null);
   const facts = [
-    ["Start", secondsText(chosen.start - earliest()), dateText(chosen.start)],
+    ["Start", dateText(chosen.start).slice(11, 23), `${dateText(chosen.start).slice(0, 10)}, UTC`],
     ["Duration", secondsText(chosen.duration_s)],
     ...WAYS.map((way) => [WAY_TEXT[way], bytesText(bytes[way]), repeated(way)]),
     ...WAYS.filter((way) => chosen.completion_s[way] !== null).map((way) =>
       [`Completed, ${WAY_TEXT[way]}`, secondsText(chosen.completion_s[way]), meanRate(way)]),
-    ...WAYS.filter((way) => chosen.aggregation_benefit[way] !== null).map((way) =>
+    ...WAYS.filter((way) => carrying(way).length > 1 && chosen.aggregation_benefit[way] !== null).map((way) =>
       [`Aggregation, ${WAY_TEXT[way]}`, `${chosen.aggregation_benefit[way].toFixed(2)} ×`, "of the best single path"]),
     ["Reinjected", bytesText(reinjected.bytes), plural(reinjected.segments, "segment")],
     ["Tokens", [chosen.token_client, chosen.token_server].map((token) => token ?? "unknown").join(" / "), "client / server"],
@@ -165,6 +165,10 @@ function showFacts() {
   byId("start").textContent = dateText(chosen.start);
 }
 
+/** The subflows that carried something in a direction, with their indices. */
+const carrying = (way) =>
+  chosen.subflows.map((subflow, index) => ({ subflow, index })).filter(({ subflow }) => subflow.bytes[way] > 0);
+
 function meanRate(way) {
   const seconds = chosen.completion_s[way];
   return seconds > 0 ? `${rateText((chosen.new_bytes[way] * 8) / seconds)} on average` : null;
@@ -172,9 +176,7 @@ function meanRate(way) {
 
 /** A button for each subflow that carried something, to show it or not. */
 function showKeys() {
-  const carrying = chosen.subflows.map((subflow, index) => ({ subflow, index }))
-    .filter(({ subflow }) => subflow.bytes[view.direction] > 0);
-  byId("subflow-keys").replaceChildren(...carrying.map(({ subflow, index }) => {
+  byId("subflow-keys").replaceChildren(...carrying(view.direction).map(({ subflow, index }) => {
     const pressed = String(!view.hidden.has(index));
     const key = element("button", { type: "button", "aria-pressed": pressed, "data-index": index },
       lineSample(index), `${index + 1}: ${pathText(subflow)}`);
@@ -240,29 +242,32 @@ function cutNote(after, cut, what) {
 function showSubflows() {
   const way = view.direction;
   byId("subflow-direction").textContent = WAY_TEXT[way];
-  const times = (part) => (part === null ? NOTHING : `${msText(part.mean).replace(" ms", "")} ± ${msText(part.stddev)}`);
+  const counted = ({ segments, bytes }) => [countText(segments), segments ? bytesText(bytes) : null];
   const columns = [
-    ["subflow", (s, sent, index) => element("span", {}, lineSample(index), ` ${index + 1}`), "text"],
-    ["path", (s) => `${s.src} → ${s.dst}`, "text"],
-    ["bytes", (s, sent) => bytesText(sent.bytes)],
-    ["share", (s, sent) => percentText(sent.share)],
-    ["RTT mean ± σ", (s, sent) => times(sent.rtt_ms)],
-    ["p50", (s, sent) => msText(sent.rtt_ms?.p50)],
-    ["p95", (s, sent) => msText(sent.rtt_ms?.p95)],
-    ["max", (s, sent) => msText(sent.rtt_ms?.max)],
-    ["SYN RTT", (s) => msText(s.syn_rtt_ms)],
-    ["retransmitted", (s, sent) => countedText(sent.retransmitted)],
-    ["reinjected", (s, sent) => countedText(sent.reinjected)],
-    ["out of order", (s, sent) => countedText(sent.out_of_order)],
-    ["head of line p95", (s, sent) => msText(sent.head_of_line_ms?.p95)],
-    ["exposure", (s, sent) => (sent.bytes ? percentText(sent.exposure.fraction) : NOTHING)],
-    ["longest run", (s, sent) => (sent.bytes ? bytesText(sent.exposure.longest_run) : NOTHING)],
+    ["", (s, sent, index) => [element("span", {}, lineSample(index), ` ${index + 1}`)], "text"],
+    ["path", ({ src, dst }) => [src, `→ ${dst}`], "text"],
+    ["carried", (s, { bytes, share }) => [bytesText(bytes), bytes ? percentText(share) : null]],
+    ["RTT mean ± σ", (s, { rtt_ms }) => (rtt_ms
+      ? [`${msText(rtt_ms.mean).replace(" ms", "")} ± ${msText(rtt_ms.stddev)}`,
+        `p50 ${msText(rtt_ms.p50)}, p95 ${msText(rtt_ms.p95)}`]
+      : [NOTHING])],
+    ["SYN RTT", ({ syn_rtt_ms }) => [msText(syn_rtt_ms)]],
+    ["retransmitted", (s, sent) => counted(sent.retransmitted)],
+    ["reinjected", (s, sent) => counted(sent.reinjected)],
+    ["out of order", (s, sent) => counted(sent.out_of_order)],
+    ["head of line", (s, { head_of_line_ms: times }) =>
+      (times ? [msText(times.mean), `p95 ${msText(times.p95)}`] : [NOTHING])],
+    ["exposure", (s, { bytes, exposure }) =>
+      (bytes ? [percentText(exposure.fraction), `run ${bytesText(exposure.longest_run)}`] : [NOTHING])],
     ["opened", opened, "text"],
-    ["closed", (s) => closeText(s.close), "text"],
+    ["closed", ({ close }) => closeTexts(close), "text"],
   ];
   const heads = columns.map(([name, , kind]) => element("th", { class: kind, scope: "col" }, name));
-  const rows = chosen.subflows.map((subflow, index) => element("tr", {}, ...columns.map(([, show, kind]) =>
-    element("td", { class: kind }, show(subflow, subflow.directions[way], index)))));
+  const rows = chosen.subflows.map((subflow, index) => element("tr", {}, ...columns.map(([, show, kind]) => {
+    const [main, ...more] = show(subflow, subflow.directions[way], index);
+    const below = more.filter((text) => text).map((text) => element("div", { class: "soft" }, text));
+    return element("td", { class: kind }, main, ...below);
+  })));
   byId("subflow-table").replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
   byId("subflow-note").textContent = chosen.cut.subflows
     ? `${plural(chosen.cut.subflows, "more subflow")} in subflows.csv; they are in no plot.` : "";
@@ -274,7 +279,7 @@ function opened(subflow) {
     subflow.accepted ? null : "not accepted",
     subflow.backup ? "backup" : null,
     subflow.authentic === null ? null : subflow.authentic ? "HMAC right" : "HMAC wrong",
-  ].filter((part) => part).join(", ");
+  ].filter((part) => part);
 }
 
 function showEvents() {
@@ -342,6 +347,7 @@ byId("plots").addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+byId("filter").hidden = REPORT.connections.length < 6;
 showHead();
 showConnections();
 if (REPORT.connections.length) choose(REPORT.connections[0]);

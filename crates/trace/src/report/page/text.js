@@ -44,17 +44,18 @@ function dateText(seconds) {
 
 /** Segments and bytes. */
 const countedText = ({ segments, bytes }) =>
-  segments ? `${countText(segments)} (${bytesText(bytes)})` : "0";
+  segments ? `${plural(segments, "segment")} (${bytesText(bytes)})` : "nothing";
 
 const versionText = (version) => (version === null ? "TCP" : `MPTCP v${version}`);
 const hostText = (address) => address.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
 const pathText = ({ src, dst }) => `${hostText(src)} → ${hostText(dst)}`;
 const plural = (count, one, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
 
-function closeText({ how, by, reason }) {
+/** How a subflow ended, and by whom and why. */
+function closeTexts({ how, by, reason }) {
   const names = { half_closed: "half closed", fin: "FIN", reset: "reset", fastclose: "MP_FASTCLOSE" };
-  const side = by === null ? "" : by === "client_to_server" ? " by client" : " by server";
-  return (names[how] ?? how) + side + (reason === null ? "" : `, reason ${reason}`);
+  const side = by === null ? null : by === "client_to_server" ? "by client" : "by server";
+  return [names[how] ?? how, side, reason === null ? null : `reason ${reason}`];
 }
 
 const byId = (id) => document.getElementById(id);
