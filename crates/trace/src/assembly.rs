@@ -23,7 +23,7 @@ pub(crate) use live::Found;
 /// Builds connections from segments in the order of time. What is known for good is handed out by
 /// [`found`](Assembly::found) and forgotten.
 pub(crate) struct Assembly {
-    flows: HashMap<(SocketAddr, SocketAddr), Flow>,
+    flows: HashMap<(SocketAddr, SocketAddr), Flow, foldhash::quality::RandomState>,
     state: State,
     /// The most flows that may be alive at once.
     live_limit: usize,
@@ -58,7 +58,7 @@ const OPENING: Duration = Duration::from_secs(130);
 impl Assembly {
     pub(crate) fn new(captures: usize, options: ReadOptions) -> Self {
         let live_limit = options.live_limit.max(1);
-        Self { flows: HashMap::new(), state: State::new(captures, options), live_limit, segments: 0 }
+        Self { flows: HashMap::default(), state: State::new(captures, options), live_limit, segments: 0 }
     }
 
     /// A segment that crossed a path.

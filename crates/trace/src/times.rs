@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How times are spread: round trips, or waits.
@@ -13,8 +12,12 @@ pub struct Times {
     squares: f64,
     least: u64,
     greatest: u64,
-    buckets: BTreeMap<u16, u64>,
+    /// Counts of samples by [`bucket_of`]; those of a page that is not there are 0.
+    pages: Vec<Option<Box<Page>>>,
 }
+
+/// The buckets of a power of two.
+type Page = [u64; 1 << SUB_BITS];
 
 /// Each power of two is divided into 2^7 buckets.
 const SUB_BITS: u32 = 7;
@@ -49,11 +52,13 @@ impl Times {
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let rank = ((quantile * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut passed = 0;
-        let (bucket, _) = self.buckets.iter().find(|(_, count)| {
+        let pages = self.pages.iter().enumerate().filter_map(|(page, counts)| Some((page, counts.as_ref()?)));
+        let mut buckets = pages.flat_map(|(page, counts)| (page << SUB_BITS..).zip(counts.iter()));
+        let (bucket, _) = buckets.find(|(_, count)| {
             passed += **count;
             passed >= rank
         })?;
-        Some(Duration::from_nanos(last_of(*bucket).clamp(self.least, self.greatest)))
+        Some(Duration::from_nanos(last_of(bucket as u64).clamp(self.least, self.greatest)))
     }
 
     pub(crate) fn add(&mut self, sample: Duration) {
@@ -64,7 +69,12 @@ impl Times {
         let distance = nanoseconds as f64 - self.mean;
         self.mean += distance / self.count as f64;
         self.squares += distance * (nanoseconds as f64 - self.mean);
-        *self.buckets.entry(bucket_of(nanoseconds)).or_default() += 1;
+        let bucket = bucket_of(nanoseconds);
+        let (page, place) = (bucket >> SUB_BITS, bucket & ((1 << SUB_BITS) - 1));
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        self.pages[page].get_or_insert_with(|| Box::new([0; 1 << SUB_BITS]))[place] += 1;
     }
 
     fn if_any<T>(&self, value: impl Fn(&Self) -> T) -> Option<T> {
@@ -72,16 +82,15 @@ impl Times {
     }
 }
 
-fn bucket_of(value: u64) -> u16 {
+/// Less than 58 pages of buckets.
+fn bucket_of(value: u64) -> usize {
     // Values below 2^8 have a bucket each.
     let shift = (u64::BITS - value.leading_zeros()).saturating_sub(SUB_BITS + 1);
-    // At most 56 * 128 + 255.
-    ((shift << SUB_BITS) + (value >> shift) as u32) as u16
+    ((shift as usize) << SUB_BITS) + (value >> shift) as usize
 }
 
 /// The greatest value of a bucket.
-fn last_of(bucket: u16) -> u64 {
-    let bucket = u64::from(bucket);
+fn last_of(bucket: u64) -> u64 {
     let shift = (bucket >> SUB_BITS).saturating_sub(1);
     let mantissa = bucket - (shift << SUB_BITS);
     (mantissa << shift) + ((1 << shift) - 1)
@@ -121,7 +130,7 @@ mod tests {
     #[test]
     fn any_value_has_a_bucket() {
         for value in [0, 1, 127, 128, 255, 256, u64::MAX / 2, u64::MAX] {
-            assert!(last_of(bucket_of(value)) >= value);
+            assert!(last_of(bucket_of(value) as u64) >= value);
         }
     }
 
