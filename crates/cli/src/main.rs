@@ -4,6 +4,7 @@
 
 mod analyze;
 mod bench;
+mod capture;
 mod codec;
 mod demo;
 mod doctor;
@@ -47,6 +48,8 @@ enum Command {
     Status(status::Args),
     /// Live connections and subflows of this host
     Top(top::Args),
+    /// Record packets, subflow samples and kernel counters of a measurement into one folder
+    Capture(capture::Args),
     /// Serve connections, paths, kernel counters and gateways to Prometheus
     Metrics(metrics::Args),
     /// What this host has and lacks for plait, and how to get it
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Paths(args) => paths::run(args),
         Command::Status(args) => status::run(args),
         Command::Top(args) => top::run(args),
+        Command::Capture(args) => return ended(capture::run(args)),
         Command::Metrics(args) => metrics::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Analyze(args) => analyze::run(args),

@@ -1,0 +1,116 @@
+//! `capture.json`: what the folder holds.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::{recorder, tcpdump};
+
+/// What was recorded, how, and whether something is missing.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Document {
+    plait: &'static str,
+    kernel: String,
+    host: String,
+    command: Vec<String>,
+    pub(super) exit_status: Option<u8>,
+    pub(super) ended_by: Option<EndedBy>,
+    /// Seconds since 1970.
+    pub(super) begin: f64,
+    pub(super) end: f64,
+    interval_s: f64,
+    snap: Option<u32>,
+    filter: String,
+    pub(super) interfaces: Vec<tcpdump::Recorded>,
+    #[serde(flatten)]
+    pub(super) recorded: recorder::Recorded,
+    /// Why the recording ended early.
+    pub(super) error: Option<String>,
+}
+
+/// What ended a recording that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum EndedBy {
+    Command,
+    Duration,
+    Signal,
+}
+
+impl Document {
+    pub(super) fn new(interval: Duration, snap: Option<u32>, filter: &str, command: &[OsString]) -> Document {
+        let system = rustix::system::uname();
+        let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        Document {
+            plait: env!("CARGO_PKG_VERSION"),
+            kernel: format!("{} {}", text(system.sysname()), text(system.release())),
+            host: text(system.nodename()),
+            command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+            exit_status: None,
+            ended_by: None,
+            begin: 0.0,
+            end: 0.0,
+            interval_s: interval.as_secs_f64(),
+            snap,
+            filter: filter.to_owned(),
+            interfaces: Vec::new(),
+            recorded: recorder::Recorded::default(),
+            error: None,
+        }
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = folder.join("capture.json");
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Says on stderr what is missing.
+    pub(super) fn warn(&self) {
+        for tcpdump::Recorded { interface, file, seen, dropped, .. } in &self.interfaces {
+            match dropped {
+                Some(0) => {}
+                Some(dropped) => eprintln!(
+                    "plait: INCOMPLETE: {dropped} packets of {} on {interface} were dropped as tcpdump was too \
+                     slow, they are missing in {file}: record less of each with --snap",
+                    seen.unwrap_or(0)
+                ),
+                None => {
+                    eprintln!("plait: INCOMPLETE: tcpdump on {interface} did not say how much it recorded")
+                }
+            }
+        }
+        if self.recorded.lost > 0 {
+            eprintln!(
+                "plait: INCOMPLETE: subflows ended faster than their last samples were read, some are missing"
+            );
+        }
+    }
+
+    /// One line for people.
+    pub(super) fn summary(&self, folder: &Path) -> String {
+        let packets: Vec<String> = self
+            .interfaces
+            .iter()
+            .map(|recorded| format!("{} on {}", recorded.packets.unwrap_or(0), recorded.interface))
+            .collect();
+        format!(
+            "recorded {} packets ({}), {} samples and {} sets of counters in {:.1} s into {}",
+            self.interfaces.iter().filter_map(|recorded| recorded.packets).sum::<u64>(),
+            packets.join(", "),
+            self.recorded.samples,
+            self.recorded.counters,
+            self.end - self.begin,
+            folder.display()
+        )
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

@@ -1,0 +1,182 @@
+//! Samples of subflows, counters and links, each as lines of JSON, written by a thread of their own.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use plait_host::counters::counters;
+use plait_host::diag::Watch;
+use plait_host::interfaces::{Interface, interfaces};
+use serde::Serialize;
+use serde_json::json;
+
+use super::document::now;
+
+/// What it writes.
+pub(super) const FILES: [&str; 3] = ["samples.jsonl", "counters.jsonl", "links.jsonl"];
+
+/// What was recorded.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Recorded {
+    /// Lines of samples.jsonl.
+    pub(super) samples: u64,
+    /// Lines of counters.jsonl.
+    pub(super) counters: u64,
+    /// Lines of links.jsonl.
+    pub(super) links: u64,
+    /// Times that the kernel told of subflows' ends faster than they were read.
+    pub(super) lost: u64,
+    /// Whether subflows shorter than the interval are in samples.jsonl too.
+    pub(super) short_subflows: bool,
+}
+
+/// The running thread.
+pub(super) struct Recorder {
+    stop: Sender<()>,
+    failures: Receiver<anyhow::Error>,
+    thread: JoinHandle<anyhow::Result<Recorded>>,
+}
+
+impl Recorder {
+    /// Starts to record.
+    pub(super) fn start(folder: &Path, interval: Duration) -> anyhow::Result<Recorder> {
+        let mut files = Files::create(folder)?;
+        files.record()?;
+        let (stop, stopped) = channel();
+        let (fail, failures) = channel();
+        let work = move || {
+            let done = run(files, interval, &stopped);
+            done.inspect_err(|error| {
+                // Whoever started this may have gone.
+                let _ = fail.send(anyhow::anyhow!("{error:#}"));
+            })
+        };
+        let thread =
+            thread::Builder::new().name("recorder".into()).spawn(work).context("cannot start a thread")?;
+        Ok(Recorder { stop, failures, thread })
+    }
+
+    /// Why it ended, if it has.
+    pub(super) fn failure(&mut self) -> Option<anyhow::Error> {
+        self.failures.try_recv().ok()
+    }
+
+    /// Takes the last sample and ends.
+    pub(super) async fn finish(self) -> anyhow::Result<Recorded> {
+        let _ = self.stop.send(());
+        let joined =
+            tokio::task::spawn_blocking(|| self.thread.join()).await.context("the recorder ended")?;
+        joined.unwrap_or_else(|_| Err(anyhow::anyhow!("the recorder ended")))
+    }
+}
+
+fn run(mut files: Files, interval: Duration, stop: &Receiver<()>) -> anyhow::Result<Recorded> {
+    let mut due = Instant::now() + interval;
+    loop {
+        let wait = due.saturating_duration_since(Instant::now());
+        if stop.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+            return files.finish();
+        }
+        files.record()?;
+        // What took too long is left out rather than made up for.
+        due = (due + interval).max(Instant::now());
+    }
+}
+
+struct Files {
+    watch: Watch,
+    samples: Lines,
+    counters: Lines,
+    links: Lines,
+    known: Vec<Interface>,
+}
+
+impl Files {
+    fn create(folder: &Path) -> anyhow::Result<Files> {
+        let [samples, counters, links] = FILES.map(|name| Lines::create(folder.join(name)));
+        Ok(Files {
+            watch: Watch::open()?,
+            samples: samples?,
+            counters: counters?,
+            links: links?,
+            known: Vec::new(),
+        })
+    }
+
+    fn record(&mut self) -> anyhow::Result<()> {
+        let samples = self.watch.sample()?;
+        self.write(&samples)
+    }
+
+    fn finish(mut self) -> anyhow::Result<Recorded> {
+        let samples = self.watch.last_sample()?;
+        self.write(&samples)?;
+        Ok(Recorded {
+            samples: self.samples.count,
+            counters: self.counters.count,
+            links: self.links.count,
+            lost: self.watch.lost(),
+            short_subflows: self.watch.sees_short_subflows(),
+        })
+    }
+
+    fn write(&mut self, samples: &[plait_host::diag::Sample]) -> anyhow::Result<()> {
+        for sample in samples {
+            self.samples.write(sample)?;
+        }
+        let mut kernel = counters()?;
+        kernel.retain(|name, value| {
+            *value != 0 && ["Tcp", "TcpExt", "MPTcpExt"].iter().any(|group| name.starts_with(group))
+        });
+        self.counters.write(&json!({ "time": now(), "kernel": kernel }))?;
+        let present = interfaces().context("cannot list the interfaces")?;
+        if present != self.known {
+            let links: Vec<_> = present.iter().map(link).collect();
+            self.links.write(&json!({ "time": now(), "links": links }))?;
+            self.known = present;
+        }
+        [&mut self.samples, &mut self.counters, &mut self.links].into_iter().try_for_each(Lines::flush)
+    }
+}
+
+fn link(interface: &Interface) -> serde_json::Value {
+    let addresses: Vec<String> =
+        interface.addresses.iter().map(|own| format!("{}/{}", own.ip, own.prefix)).collect();
+    json!({
+        "name": interface.name, "index": interface.index, "up": interface.up, "running": interface.running,
+        "mtu": interface.mtu, "addresses": addresses
+    })
+}
+
+/// A file of one JSON document in each line.
+struct Lines {
+    path: PathBuf,
+    out: BufWriter<File>,
+    count: u64,
+}
+
+impl Lines {
+    fn create(path: PathBuf) -> anyhow::Result<Lines> {
+        let file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Lines { path, out: BufWriter::with_capacity(1 << 20, file), count: 0 })
+    }
+
+    fn write(&mut self, document: &impl Serialize) -> anyhow::Result<()> {
+        let line = serde_json::to_vec(document)?;
+        self.count += 1;
+        let written = self.out.write_all(&line).and_then(|()| self.out.write_all(b"\n"));
+        written.with_context(|| self.failed())
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        self.out.flush().with_context(|| self.failed())
+    }
+
+    fn failed(&self) -> String {
+        format!("cannot write {}", self.path.display())
+    }
+}
