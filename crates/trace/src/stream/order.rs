@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -14,16 +14,18 @@ pub(super) struct Order {
     front: Option<u64>,
     /// Since when the front is where it is.
     reached: Timestamp,
-    /// Arrived beyond the front, by start.
-    waiting: BTreeMap<u64, Waiting>,
+    /// What arrived beyond the front, by subflow: each brings its own mostly in order.
+    queues: Vec<VecDeque<Waiting>>,
+    /// How much is in the queues.
+    waiting: usize,
     /// When the front stood still although later data was there, and which subflow moved it on.
     pub(super) stalls: Stalls<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
+    start: u64,
     end: u64,
-    subflow: usize,
     time: Timestamp,
 }
 
@@ -50,12 +52,30 @@ impl Order {
             self.advance(range.end, Some(subflow), time, released);
             return;
         }
-        let waiting = self.waiting.entry(range.start).or_insert(Waiting { end: range.end, subflow, time });
-        waiting.end = waiting.end.max(range.end);
-        if self.waiting.len() > WAITING_KEPT
-            && let Some(start) = self.waiting.keys().next().copied()
+        self.wait(range, subflow, time);
+        if self.waiting > WAITING_KEPT
+            && let Some(start) = self.queues.iter().filter_map(|queue| Some(queue.front()?.start)).min()
         {
             self.advance(start, None, time, released);
+        }
+    }
+
+    fn wait(&mut self, range: &Range<u64>, subflow: usize, time: Timestamp) {
+        let Range { start, end } = *range;
+        if self.queues.len() <= subflow {
+            self.queues.resize_with(subflow + 1, VecDeque::new);
+        }
+        let queue = &mut self.queues[subflow];
+        let place = match queue.back() {
+            Some(last) if last.start >= start => queue.partition_point(|waiting| waiting.start < start),
+            _ => queue.len(),
+        };
+        match queue.get_mut(place) {
+            Some(waiting) if waiting.start == start => waiting.end = waiting.end.max(end),
+            _ => {
+                queue.insert(place, Waiting { start, end, time });
+                self.waiting += 1;
+            }
         }
     }
 
@@ -80,17 +100,24 @@ impl Order {
         mut released: impl FnMut(Waited),
     ) {
         if let Some(subflow) = subflow
-            && !self.waiting.is_empty()
+            && self.waiting > 0
         {
             self.stalls.moved_on(self.reached, time, subflow);
         }
-        let mut front = to;
-        while let Some(first) = self.waiting.first_entry()
-            && *first.key() <= front
-        {
-            let Waiting { end, subflow, time: arrived } = first.remove();
-            released((subflow, time.since(arrived).unwrap_or_default()));
-            front = front.max(end);
+        let (mut front, mut moved) = (to, self.waiting > 0);
+        while moved {
+            moved = false;
+            for (subflow, queue) in self.queues.iter_mut().enumerate() {
+                while let Some(Waiting { start, end, time: arrived }) = queue.front().copied()
+                    && start <= front
+                {
+                    queue.pop_front();
+                    self.waiting -= 1;
+                    released((subflow, time.since(arrived).unwrap_or_default()));
+                    moved |= end > front;
+                    front = front.max(end);
+                }
+            }
         }
         self.front = Some(front);
         self.reached = time;
