@@ -1,0 +1,95 @@
+//! `plait._plait`, the compiled part of the Python package (`python/plait`), which documents and types what is here.
+
+#![forbid(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use plait_trace::AnalyzeError;
+use plait_trace::output::Json;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(
+    plait,
+    CaptureError,
+    PyValueError,
+    "A file is not a capture, or holds nothing that could be analysed."
+);
+
+/// How often signals are looked for, so that Ctrl-C ends a long analysis.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+#[pymodule]
+fn _plait(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("CaptureError", module.py().get_type::<CaptureError>())?;
+    module.add_function(wrap_pyfunction!(analyze, module)?)
+}
+
+/// The document of `plait analyze --json`, as text. Other Python threads run meanwhile.
+#[pyfunction]
+fn analyze(
+    py: Python<'_>,
+    captures: Vec<PathBuf>,
+    output: Option<PathBuf>,
+    interval: f64,
+) -> PyResult<String> {
+    if !(1e-6..=3600.0).contains(&interval) {
+        let text = format!("expected an interval from 0.000001 to 3600 seconds, found {interval}");
+        return Err(PyValueError::new_err(text));
+    }
+    if captures.is_empty() {
+        return Err(PyValueError::new_err("expected at least one capture, found none"));
+    }
+    py.detach(|| {
+        let mut document = Vec::new();
+        let signalled = RefCell::new(None);
+        let looked = Cell::new(Instant::now());
+        let look = |_: u64| {
+            if looked.get().elapsed() < SIGNALS {
+                return Ok(());
+            }
+            looked.set(Instant::now());
+            Python::attach(|py| py.check_signals()).map_err(|error| {
+                signalled.replace(Some(error));
+                io::Error::other("a signal")
+            })
+        };
+        let interval = Duration::from_secs_f64(interval);
+        let done =
+            plait_trace::analyze(&captures, output.as_deref(), interval, Json::new(&mut document), &look);
+        match (done, signalled.take()) {
+            (_, Some(signal)) => Err(signal),
+            (Err(error), None) => Err(exception(error)),
+            (Ok(_), None) => Ok(String::from_utf8(document)?),
+        }
+    })
+}
+
+/// The class that Python's users expect for an error, with all that is known of it.
+fn exception(error: AnalyzeError) -> PyErr {
+    match error {
+        AnalyzeError::Open { path, source } => match source.raw_os_error() {
+            // With these Python chooses FileNotFoundError and its like.
+            Some(number) => PyOSError::new_err((number, source.to_string(), path)),
+            None => PyOSError::new_err(format!("{path}: {source}")),
+        },
+        AnalyzeError::Output(error) => error.into(),
+        AnalyzeError::Read(_) => PyOSError::new_err(text(&error)),
+        AnalyzeError::Capture { .. } | AnalyzeError::NoTcp(_) => CaptureError::new_err(text(&error)),
+    }
+}
+
+/// An error with its causes.
+fn text(mut error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    while let Some(cause) = error.source() {
+        text += &format!(": {cause}");
+        error = cause;
+    }
+    text
+}

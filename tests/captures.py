@@ -1,0 +1,34 @@
+"""Small captures that tests write, byte by byte."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+
+
+def pcap(*packets: bytes, start: int = 0) -> bytes:
+    """A capture of raw IP packets, a millisecond apart."""
+    header = bytes.fromhex("d4c3b2a1 02000400 00000000 00000000 ffff0000 65000000")
+    times = (divmod(start * 1000 + number, 1000) for number in range(len(packets)))
+    records = (
+        struct.pack("<IIII", seconds, thousandths * 1000, len(packet), len(packet)) + packet
+        for (seconds, thousandths), packet in zip(times, packets, strict=True)
+    )
+    return header + b"".join(records)
+
+
+def segment(port: int, payload: bytes = b"", flags: int = 0x02, sequence: int = 0) -> bytes:
+    """A TCP segment (by default a SYN) of a client with this port."""
+    length = 40 + len(payload)
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, length, 0, 0, 64, 6, 0)
+    addresses = ipaddress.IPv4Address("192.0.2.1").packed + ipaddress.IPv4Address("192.0.2.2").packed
+    tcp = struct.pack(">HHIIBBHHH", port, 443, sequence, 0, 5 << 4, flags, 65535, 0, 0)
+    return ip + addresses + tcp + payload
+
+
+def connections(count: int) -> bytes:
+    """A capture of plain TCP connections; the client of number N, from 1 on, has port N and sends N bytes."""
+    packets = []
+    for port in range(1, count + 1):
+        packets += [segment(port), segment(port, bytes(port), flags=0x18, sequence=1)]
+    return pcap(*packets)
