@@ -1,7 +1,6 @@
 """`plait analyze`: real transfers and captures, beside tshark and the kernel's own counters."""
 
 import collections
-import csv
 import json
 import os
 import pathlib
@@ -102,28 +101,6 @@ def test_a_transfer_is_counted_as_tshark_counts_it(transfer):
             # tshark also measures the SYN/ACK.
             assert abs(sent["rtt_ms"]["samples"] - len(expected)) <= 3
             assert sent["rtt_ms"]["mean"] == pytest.approx(sum(expected) / len(expected), rel=0.02)
-
-
-def test_series_add_up_to_the_byte(transfer, tmp_path):
-    files, _ = transfer
-    done = analyze("-o", tmp_path / "out", "--interval", "20ms", *files)
-    assert done.returncode == 0, done.stderr
-    assert "Connection 1: MPTCPv1" in done.stdout
-    connection = mptcp(json.loads((tmp_path / "out" / "summary.json").read_text()))
-    total, new = collections.Counter(), collections.Counter()
-    with (tmp_path / "out" / "series.csv").open() as lines:
-        for line in csv.DictReader(lines):
-            assert int(line["connection"]) == connection["id"]
-            key = line["subflow"], line["direction"]
-            total[key] += int(line["bytes"])
-            new[key] += int(line["new_bytes"])
-    for number, subflow in enumerate(connection["subflows"], start=1):
-        for way in WAYS:
-            assert total[str(number), way] == subflow["directions"][way]["bytes"]
-            assert new[str(number), way] == subflow["directions"][way]["new_bytes"]
-    for way in WAYS:
-        subflows = connection["subflows"]
-        assert sum(subflow["bytes"][way] for subflow in subflows) == connection["bytes"][way]
 
 
 def test_what_a_dead_path_owed_is_reinjected(make_pair, documents):
@@ -259,7 +236,15 @@ def test_a_truncated_capture_is_used_up_to_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--interval", "0", "x"), ("--interval", "fast", "x"), ("--interval", "1s", "x")]
+    "arguments",
+    [
+        (),
+        ("--interval", "0", "x"),
+        ("--interval", "fast", "x"),
+        ("--json", "--interval", "1s", "x"),
+        ("--json", "--all", "x"),
+        ("--each", "x"),
+    ],
 )
 def test_wrong_usage(arguments):
     done = analyze(*arguments)
