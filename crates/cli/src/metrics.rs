@@ -6,7 +6,7 @@ mod http;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -68,11 +68,11 @@ async fn sample(exporter: Arc<Mutex<Exporter>>, interval: Duration) {
     }
 }
 
-/// The text of /metrics, of a sample taken now; of the last one if that was just taken.
+/// The text of /metrics, of a sample taken now, or just before.
 async fn scrape(exporter: Arc<Mutex<Exporter>>) -> anyhow::Result<String> {
     let work = move || {
         let mut exporter = lock(&exporter);
-        if exporter.sampled().is_none_or(|last| Instant::now() >= last + FRESH) {
+        if !exporter.is_fresh() {
             exporter.sample()?;
         }
         exporter.text()
@@ -83,6 +83,3 @@ async fn scrape(exporter: Arc<Mutex<Exporter>>) -> anyhow::Result<String> {
 fn lock(exporter: &Mutex<Exporter>) -> std::sync::MutexGuard<'_, Exporter> {
     exporter.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// However many ask, samples are not taken more often than this.
-const FRESH: Duration = Duration::from_millis(100);

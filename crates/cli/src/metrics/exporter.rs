@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use plait_gateway::Report;
@@ -28,7 +28,8 @@ pub(super) struct Exporter {
     gateways: Gateways,
     known_paths: HashSet<String>,
     most_paths: usize,
-    sampled: Option<Instant>,
+    /// When the last sample was complete, and how long it took.
+    sampled: Option<(Instant, Duration)>,
     registry: Registry,
     metrics: Metrics,
 }
@@ -118,9 +119,9 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// When the last sample was taken.
-    pub(super) fn sampled(&self) -> Option<Instant> {
-        self.sampled
+    /// Whether the last sample is so new that, however many ask, most of the time is not spent on sampling.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.sampled.is_some_and(|(end, duration)| end.elapsed() < 4 * duration)
     }
 
     /// Brings everything up to date.
@@ -132,8 +133,9 @@ impl Exporter {
         self.show_kernel()?;
         self.show_gateways(&plait_gateway::reports().unwrap_or_default());
         self.metrics.lost.inner().store(self.watch.lost(), Ordering::Relaxed);
-        self.metrics.seconds.set(begin.elapsed().as_secs_f64());
-        self.sampled = Some(Instant::now());
+        let duration = begin.elapsed();
+        self.metrics.seconds.set(duration.as_secs_f64());
+        self.sampled = Some((Instant::now(), duration));
         Ok(())
     }
 
