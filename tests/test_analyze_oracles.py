@@ -306,9 +306,14 @@ def clean(pair, tmp_path) -> pathlib.Path:
     """A transfer over two links that lose nothing, captured where it is sent."""
     wire_size(pair)
     slow_acknowledgements(pair)
-    with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
-        send(pair, 3_000_000)
-    return merged((eth.file, wlan.file), tmp_path)
+    # On a busy machine, the kernel may take a late acknowledgement for a loss.
+    for _ in range(5):
+        before = counter(pair.client, "TcpRetransSegs")
+        with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
+            send(pair, 3_000_000)
+        if counter(pair.client, "TcpRetransSegs") == before:
+            return merged((eth.file, wlan.file), tmp_path)
+    pytest.fail("nothing was lost, and yet the kernel sent data again each time")
 
 
 def counter(host, name: str) -> int:
@@ -393,7 +398,8 @@ def without_openings_and_ends(file) -> pathlib.Path:
 @needs_tcptrace
 def test_round_trips_are_tcptraces(lossy):
     """To the sample, also around losses. tcptrace's deviation is that of a sample, plait's that of all there were."""
-    factor = 1000
+    # More would have pauses that tcptrace takes for the end of a connection.
+    factor = 100
     expected = tcptrace(stretched(without_openings_and_ends(lossy), factor))
     compared = 0
     for ends, sent in plait_by_sender(plait(lossy)).items():
