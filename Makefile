@@ -5,7 +5,7 @@ export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
 BPF_C := $(wildcard crates/*/bpf/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test lint fmt bench deps clean
+.PHONY: help demo build test lint fmt bench deps test-deps clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ demo: build ## Protect a real transfer over two paths, and show what a listener 
 build: deps ## Build target/release/plait
 	cargo build --release --locked -p plait-cli
 
-test: build ## Run all tests (those that need root or a kernel feature say SKIP without it)
+test: test-deps build ## Run all tests (those that need root or a kernel feature say SKIP without it)
 	scripts/test
 
 lint: deps ## Check formatting, lints, bindings and Cargo.lock
@@ -29,12 +29,16 @@ fmt: deps ## Format Rust and BPF C
 	cargo fmt --all
 	clang-format-19 -i $(BPF_C)
 
-bench: build ## Measure the transforms beside the usual ciphers, and throughput beside plain MPTCP (needs root)
+bench: test-deps build ## Measure transforms, throughput and analysis beside the usual tools (needs root)
 	$(PLAIT) bench codec
 	bench/throughput.py
+	bench/analyze.py
 
 deps: ## Install what is missing
 	@scripts/install-deps
+
+test-deps:
+	@scripts/install-deps test
 
 clean: ## Remove everything that was built or measured here
 	cargo clean
