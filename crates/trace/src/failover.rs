@@ -11,7 +11,8 @@ pub struct Failover {
     pub subflow: usize,
     /// The direction whose data was held up.
     pub direction: Direction,
-    /// The last sign of life from the path's far side before the silence.
+    /// The last sign of life from the path's far side before the silence; or, if the path was not in use at the time,
+    /// when it was needed first.
     pub from: Timestamp,
     /// The first one after it, of any packet between the two addresses; `None` if the captures end before.
     pub to: Option<Timestamp>,

@@ -36,8 +36,8 @@ impl Silence {
         self.awaited_since.get_or_insert(time);
     }
 
-    /// Since when the other side waits for this one.
+    /// Since when the other side waits for this one; `None` also where the capture shows nothing of this one at all.
     pub(crate) fn awaited_since(&self) -> Option<Timestamp> {
-        self.awaited_since
+        self.heard.and(self.awaited_since)
     }
 }

@@ -6,7 +6,7 @@ use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
 
 use super::carries;
-use super::live::State;
+use super::live::{Live, State};
 use crate::flow::Flow;
 use crate::sender::Acknowledged;
 use crate::silence::Silence;
@@ -87,6 +87,8 @@ impl State {
         silence: Range<Timestamp>,
     ) {
         self.end_recovery(index, flow, None);
+        // Beside the sender, what comes after its retransmissions is no second sign of the same silence.
+        flow.back = None;
         let path = flow.life.and_then(|life| self.lives.silence(life, ends, &silence));
         let (from, to) = path.unwrap_or((silence.start, Some(silence.end)));
         flow.recovering = Some(Box::new(Failover {
@@ -104,10 +106,12 @@ impl State {
     /// What is to be said of silences when a flow is over.
     pub(super) fn end_silence(&mut self, index: usize, flow: &mut Flow) {
         self.end_recovery(index, flow, None);
-        let (last_seen, protocol) = (self.live[index].last_seen, self.live[index].connection.protocol);
-        if flow.close == Close::Fin || protocol == Protocol::Tcp {
+        let Live { connection, last_seen, .. } = &self.live[index];
+        if flow.close == Close::Fin || connection.protocol == Protocol::Tcp {
             return;
         }
+        // Who has closed a subflow waits for nothing any more.
+        let last_seen = if flow.close.is_final() { flow.last_seen } else { *last_seen };
         let opener = flow.opener;
         let subflow = &self.live[index].connection.subflows[flow.subflow];
         let acceptor = if subflow.client == opener { subflow.server } else { subflow.client };
