@@ -15,7 +15,7 @@ pub(crate) struct Sender {
     pub(crate) tally: Tally,
     numbers: Unwrap,
     sent: ByteRanges,
-    /// Behind the last byte sent, or acknowledged.
+    /// Behind the last byte sent.
     end: u64,
     /// Everything before is acknowledged.
     acknowledged: u64,
@@ -40,6 +40,9 @@ const WAITING: usize = 1 << 14;
 
 /// How many runs of numbers sent are kept before those that are acknowledged are forgotten.
 const RUNS: usize = 1 << 10;
+
+/// How much may be sent ahead of an acknowledgement (RFC 7323 2.3).
+const GREATEST_WINDOW: u64 = 1 << 30;
 
 /// What an acknowledgement told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,8 +106,7 @@ impl Sender {
             return found;
         }
         let ack = position(self.numbers.near(ack.0));
-        // A FIN takes a number too; anything beyond was not captured.
-        if ack <= self.acknowledged || ack > self.end.saturating_add(1) {
+        if ack <= self.acknowledged || ack > self.end.saturating_add(GREATEST_WINDOW) {
             return found;
         }
         self.acknowledged = ack;
@@ -112,6 +114,10 @@ impl Sender {
         let mut covered = None;
         while let Some(next) = pop_if(&mut self.outstanding, |next| next.end <= ack) {
             covered = Some(next);
+        }
+        // A FIN takes a number too. Whatever else was acknowledged was not captured, and when it was sent is unknown.
+        if ack > self.end.saturating_add(1) {
+            return found;
         }
         if let Some(Outstanding { end, time: sent }) = covered
             && !(self.ambiguous.start < end && end <= self.ambiguous.end)
@@ -262,10 +268,19 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_of_what_was_not_captured_says_nothing() {
+    fn an_acknowledgement_of_what_was_not_captured_measures_nothing() {
         let mut sender = Sender::default();
         send(&mut sender, 0, 100, 1, 0);
         acknowledge(&mut sender, 5000, 1, 10);
         assert_eq!((of_acks(&sender).0, of_stamps(&sender).0), (0, 0));
+        assert!(!sender.has_outstanding(), "the receiver has what was captured, too");
+    }
+
+    #[test]
+    fn an_acknowledgement_beyond_any_window_is_none() {
+        let mut sender = Sender::default();
+        send(&mut sender, 0, 100, 1, 0);
+        acknowledge(&mut sender, 0x7000_0000, 1, 10);
+        assert!(sender.has_outstanding());
     }
 }
