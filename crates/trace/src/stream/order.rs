@@ -12,8 +12,8 @@ use super::stalls::Stalls;
 pub(super) struct Order {
     /// Everything before has arrived.
     front: Option<u64>,
-    /// Since when the front is where it is.
-    reached: Timestamp,
+    /// Since when the front is where it is and later data waits.
+    still_since: Timestamp,
     /// What arrived beyond the front, by subflow: each brings its own mostly in order.
     queues: Vec<VecDeque<Waiting>>,
     /// How much is in the queues.
@@ -51,6 +51,9 @@ impl Order {
         if range.start <= front {
             self.advance(range.end, Some(subflow), time, released);
             return;
+        }
+        if self.waiting == 0 {
+            self.still_since = time;
         }
         self.wait(range, subflow, time);
         if self.waiting > WAITING_KEPT
@@ -102,7 +105,7 @@ impl Order {
         if let Some(subflow) = subflow
             && self.waiting > 0
         {
-            self.stalls.moved_on(self.reached, time, subflow);
+            self.stalls.moved_on(self.still_since, time, subflow);
         }
         let (mut front, mut moved) = (to, self.waiting > 0);
         while moved {
@@ -120,7 +123,7 @@ impl Order {
             }
         }
         self.front = Some(front);
-        self.reached = time;
+        self.still_since = time;
     }
 }
 
