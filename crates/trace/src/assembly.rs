@@ -103,7 +103,9 @@ impl Assembly {
         destination: IpAddr,
     ) {
         self.state.saw(Seen { path, time });
-        self.state.lives.watched(path, source, destination, time);
+        if let Some(life) = self.state.life(path, source, destination) {
+            self.state.lives.heard(life, source, destination, time);
+        }
     }
 
     /// The next thing that is known for good, in order.

@@ -37,6 +37,8 @@ pub(crate) struct Flow {
     pub(crate) back: Option<Range<Timestamp>>,
     opener_half: Half,
     acceptor_half: Half,
+    /// The capture that had the first packet of this flow.
+    first_at: Option<PathId>,
     /// The captures that hold packets of this flow which are in others too.
     copies: Vec<PathId>,
 }
@@ -71,38 +73,55 @@ impl Flow {
             back: None,
             opener_half: half(),
             acceptor_half: half(),
+            first_at: None,
             copies: Vec::new(),
         }
     }
 
     /// Whether a segment from `source` in the capture of `path` is in that of another path too, at which the flow is
-    /// observed: the first that has a packet from this source, and that shows no packets of the flow which another
-    /// capture had shown before. `continues` tells whether the capture of `path` only begins where that of another
-    /// ended.
+    /// observed. Captures that show different directions of a flow are both needed. Of two that show the same one, the
+    /// first that had any packet of the flow is kept to. `continues` tells whether the capture of `path` only begins
+    /// where that of another ended.
     pub(crate) fn is_observed_elsewhere(
         &mut self,
         source: SocketAddr,
         path: PathId,
         continues: impl Fn(PathId) -> bool,
     ) -> bool {
-        if self.copies.contains(&path) {
+        let first = *self.first_at.get_or_insert(path);
+        let is_copy = self.copies.contains(&path);
+        let half = self.half(source);
+        let observed_at = match half.observed_at {
+            Some(observed_at) => observed_at,
+            None if is_copy => return true,
+            None => *half.observed_at.insert(path),
+        };
+        if observed_at == path {
+            return false;
+        }
+        if continues(observed_at) {
+            half.observed_at = Some(path);
+            self.copies.retain(|copy| *copy != path);
+            if first == observed_at {
+                self.first_at = Some(path);
+            }
+            return false;
+        }
+        if is_copy {
             return true;
         }
-        let observed_at = self.half(source).observed_at.get_or_insert(path);
-        if *observed_at == path {
-            return false;
+        let (kept, copy) = if path == first { (path, observed_at) } else { (observed_at, path) };
+        self.copies.push(copy);
+        for half in self.halves() {
+            half.observed_at = half.observed_at.filter(|at| *at != copy);
         }
-        if continues(*observed_at) {
-            *observed_at = path;
-            return false;
-        }
-        self.copies.push(path);
-        true
+        self.half(source).observed_at = Some(kept);
+        path == copy
     }
 
-    /// Whether the opener's SYN had this number, as far as is known.
+    /// Whether the opener's SYN had this number. Where that is unknown, it was sent before the captures began.
     pub(crate) fn opened_by(&self, isn: Seq) -> bool {
-        self.opener_half.isn.is_none_or(|known| known == isn)
+        self.opener_half.isn == Some(isn)
     }
 
     /// The direction in which `source` sends.

@@ -36,18 +36,28 @@ const LEAST: Duration = Duration::from_millis(100);
 const KEPT: usize = 16;
 
 impl Lives {
-    /// The pair of two addresses; `None` if too many others are watched.
-    pub(crate) fn of(&mut self, path: PathId, one: IpAddr, other: IpAddr) -> Option<LifeId> {
-        let key = (path, one.min(other), one.max(other));
-        if let Some(id) = self.by_pair.get(&key) {
+    /// The pair of two addresses in the capture of `path`, which is the same as in those that this one continues;
+    /// `None` if too many others are watched.
+    pub(crate) fn of(
+        &mut self,
+        path: PathId,
+        one: IpAddr,
+        other: IpAddr,
+        mut continued: impl Iterator<Item = PathId>,
+    ) -> Option<LifeId> {
+        let key = |path| (path, one.min(other), one.max(other));
+        if let Some(id) = self.by_pair.get(&key(path)) {
             return Some(*id);
         }
-        if self.lives.len() == PAIRS {
-            return None;
-        }
-        let id = LifeId(self.lives.len());
-        self.lives.push(Life::default());
-        self.by_pair.insert(key, id);
+        let id = match continued.find_map(|earlier| self.by_pair.get(&key(earlier)).copied()) {
+            Some(id) => id,
+            None if self.lives.len() < PAIRS => {
+                self.lives.push(Life::default());
+                LifeId(self.lives.len() - 1)
+            }
+            None => return None,
+        };
+        self.by_pair.insert(key(path), id);
         Some(id)
     }
 
@@ -64,13 +74,6 @@ impl Lives {
                 silences.pop_front();
             }
             silences.push_back(before..time);
-        }
-    }
-
-    /// A packet from `speaker` that belongs to no flow.
-    pub(crate) fn watched(&mut self, path: PathId, speaker: IpAddr, listener: IpAddr, time: Timestamp) {
-        if let Some(id) = self.of(path, speaker, listener) {
-            self.heard(id, speaker, listener, time);
         }
     }
 

@@ -23,13 +23,7 @@ pub struct Path {
 
 /// A path by its place among the captures that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PathId(usize);
-
-impl PathId {
-    pub(crate) fn index(self) -> usize {
-        self.0
-    }
-}
+pub struct PathId(pub(crate) usize);
 
 /// A capture of one path.
 #[derive(Debug)]
@@ -143,8 +137,8 @@ pub enum ReadError {
 }
 
 /// Reads captures of one measurement: one per path, several in a row of one path, or several taken at different
-/// places on the way. They are merged by time; packets of equal times come in the order of their captures. The clocks
-/// must agree to within a handshake, as they do when all captures were taken on one host: a join is recognised by the
+/// places on the way. They are merged by time; of packets of equal times, those in the capture that begins first come
+/// first. The clocks must agree to within a handshake, as they do when all captures were taken on one host: a join is recognised by the
 /// keys of a connection opened before it.
 ///
 /// Where several captures have the packets of a TCP connection, it is observed in the one that has the first of them,
@@ -167,12 +161,12 @@ pub fn read<R: Read>(
     let mut next = BinaryHeap::new();
     for (index, capture) in captures.iter_mut().enumerate() {
         if let Some(time) = next_time(capture, &mut totals)? {
-            next.push(Reverse((time, index)));
+            next.push(Reverse((time, time, index)));
         } else {
             assembly.ended(PathId(index));
         }
     }
-    while let Some(Reverse((_, index))) = next.pop() {
+    while let Some(Reverse((_, begin, index))) = next.pop() {
         let (capture, path) = (&mut captures[index], PathId(index));
         // The others' turn comes when this one is at a later time than the first of them.
         let until = next.peek().map(|Reverse(first)| *first);
@@ -192,9 +186,9 @@ pub fn read<R: Read>(
             }
             hand_over(&mut assembly, sink)?;
             match next_time(capture, &mut totals)? {
-                Some(time) if until.is_none_or(|until| (time, index) < until) => {}
+                Some(time) if until.is_none_or(|until| (time, begin, index) < until) => {}
                 Some(time) => {
-                    next.push(Reverse((time, index)));
+                    next.push(Reverse((time, begin, index)));
                     break;
                 }
                 None => {

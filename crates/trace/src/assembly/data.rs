@@ -74,6 +74,15 @@ impl State {
         let stream = self.live[index].connection.stream_mut(direction);
         let half = flow.half(segment.source);
         let Some(place) = place(half, kind, segment, signals) else { return };
+        if let Some((mapping, data_fin)) = mapping(signals)
+            && let (_, None) = half.next_part(place, place + 1)
+            && let Some(position) = stream.position(mapping.data_seq)
+        {
+            // It was seen longer ago than mappings are kept.
+            let start = half.place_of(mapping.subflow_seq.0);
+            let length = i64::from(mapping.length) - i64::from(data_fin);
+            half.map(Mapped { start, end: start + length, position });
+        }
         for (range, captured) in parts(half, place, segment) {
             if let Some(position) = range.position {
                 let positions = position..position + range.length;

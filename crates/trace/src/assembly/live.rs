@@ -1,6 +1,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{Key, Token};
@@ -8,7 +9,7 @@ use slab::Slab;
 
 use super::{Beside, Seen};
 use crate::flow::Flow;
-use crate::life::Lives;
+use crate::life::{LifeId, Lives};
 use crate::read::KnownKeys;
 use crate::series::Length;
 use crate::sink::{Counts, Interval};
@@ -58,6 +59,19 @@ struct Span {
     ended: bool,
 }
 
+/// How far the times of records are out of order, where a capture tool writes those of several processors.
+const DISORDER: Duration = Duration::from_millis(10);
+
+impl Span {
+    /// Whether a capture only begins where another ended.
+    fn continues(self, other: Self) -> bool {
+        other.ended
+            && self
+                .first
+                .is_some_and(|first| other.last.since(first).is_none_or(|overlap| overlap < DISORDER))
+    }
+}
+
 impl State {
     pub(super) fn new(captures: usize, options: ReadOptions) -> Self {
         let mut state = Self {
@@ -85,14 +99,14 @@ impl State {
     #[inline]
     pub(super) fn saw(&mut self, Seen { path, time }: Seen) {
         self.now = self.now.max(time);
-        let span = &mut self.spans[path.index()];
+        let span = &mut self.spans[path.0];
         span.first.get_or_insert(time);
         span.last = time;
     }
 
     /// A capture is at its end.
     pub(super) fn ended(&mut self, path: PathId) {
-        self.spans[path.index()].ended = true;
+        self.spans[path.0].ended = true;
     }
 
     /// Whether a segment is in another capture too, at whose place its flow is observed.
@@ -100,9 +114,15 @@ impl State {
     pub(super) fn is_observed_elsewhere(&self, flow: &mut Flow, source: SocketAddr, path: PathId) -> bool {
         self.spans.len() > 1
             && flow.is_observed_elsewhere(source, path, |other| {
-                let (other, this) = (self.spans[other.index()], self.spans[path.index()]);
-                other.ended && this.first.is_some_and(|first| first >= other.last)
+                self.spans[path.0].continues(self.spans[other.0])
             })
+    }
+
+    /// The sides with two addresses, as far as they are heard of in the capture of `path`, or in one that it continues.
+    pub(super) fn life(&mut self, path: PathId, one: IpAddr, other: IpAddr) -> Option<LifeId> {
+        let span = self.spans[path.0];
+        let continued = self.spans.iter().enumerate().filter(|(_, earlier)| span.continues(**earlier));
+        self.lives.of(path, one, other, continued.map(|(index, _)| PathId(index)))
     }
 
     pub(super) fn add_connection(&mut self, protocol: Protocol) -> usize {

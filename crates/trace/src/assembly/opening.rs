@@ -23,7 +23,7 @@ impl State {
             self.open_midway(segment, signals, seen.time)
         };
         flow.last_seen = seen.time;
-        flow.life = self.lives.of(seen.path, segment.source.ip(), segment.destination.ip());
+        flow.life = self.life(seen.path, segment.source.ip(), segment.destination.ip());
         flow
     }
 
