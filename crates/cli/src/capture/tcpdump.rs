@@ -128,7 +128,7 @@ impl Tcpdump {
 
     fn explain(&self, status: ExitStatus) -> anyhow::Error {
         let said = self.said();
-        let last = said.lines().filter(|line| line.starts_with("tcpdump: ")).next_back();
+        let last = said.lines().rfind(|line| line.starts_with("tcpdump: "));
         let last = last.map_or("it said nothing", |line| line.trim_start_matches("tcpdump: "));
         let interface = &self.interface;
         if said.contains("permission") || said.contains("Operation not permitted") {
