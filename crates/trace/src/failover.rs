@@ -18,8 +18,9 @@ pub struct Failover {
     pub to: Option<Timestamp>,
     /// When data crossed the path again and was acknowledged there, or arrived; `None` if the captures end before.
     pub carried_again: Option<Timestamp>,
-    /// The longest time during the silence in which the receiving program got nothing: between two DATA_ACKs that
-    /// acknowledged something new. `None` where there are no DATA_ACKs.
+    /// The longest time during the silence in which the receiving program got nothing although more was on its way:
+    /// up to a DATA_ACK of something new, from the one before it, or from when something later than that was seen to
+    /// be sent, or to arrive. `None` where there are no DATA_ACKs.
     pub stall: Option<Duration>,
     /// The first subflow that carried on.
     pub taken_over_by: Option<usize>,

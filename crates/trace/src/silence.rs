@@ -11,17 +11,12 @@ pub(crate) struct Silence {
 
 /// Shorter silences are what a lost packet causes: a retransmission comes after 0.2 s or more (RFC 6298 2.4 asks for
 /// 1 s, Linux waits as short as 0.2 s), and the one after it after twice that.
-const LEAST: Duration = Duration::from_millis(500);
+pub(crate) const LEAST: Duration = Duration::from_millis(500);
 
 /// Silences shorter than so many round trips are no silences.
-const ROUND_TRIPS: u32 = 4;
+pub(crate) const ROUND_TRIPS: u32 = 4;
 
 impl Silence {
-    /// The shortest time that counts, where a round trip takes `round_trip`.
-    pub(crate) fn least(round_trip: Option<Duration>) -> Duration {
-        LEAST.max(round_trip.unwrap_or_default() * ROUND_TRIPS)
-    }
-
     /// This side was heard. `awaited`: the other side still waits for an answer to what it had sent before. Gives the
     /// time of the last word before, and since when the other side had waited for this one, if it had.
     pub(crate) fn spoke(&mut self, time: Timestamp, awaited: bool) -> (Option<Timestamp>, Option<Timestamp>) {

@@ -1,6 +1,5 @@
 use std::net::IpAddr;
 use std::ops::Range;
-use std::time::Duration;
 
 use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
@@ -8,8 +7,8 @@ use plait_wire::capture::Timestamp;
 use super::carries;
 use super::live::{Live, State};
 use crate::flow::Flow;
-use crate::sender::Acknowledged;
-use crate::silence::Silence;
+use crate::sender::{Acknowledged, Sender};
+use crate::silence;
 use crate::stream::Novelty;
 use crate::{Close, Direction, Failover, Protocol, Volume};
 
@@ -32,7 +31,6 @@ impl State {
         let (source, destination) = (segment.source, segment.destination);
         let direction = flow.direction(source);
         let listener = flow.other_half(source);
-        let round_trip = listener.sender.tally.round_trips.mean();
         let awaited = listener.sender.has_outstanding();
         if carries(segment) > 0 {
             listener.silence.asked(time);
@@ -43,11 +41,13 @@ impl State {
             return;
         }
         let subflow = flow.subflow;
-        let was_long = |since: &Timestamp| is_long(*since, time, round_trip);
-        if let Some(since) = awaited_since.filter(was_long) {
+        let listener = &flow.other_half(source).sender;
+        let was_long = |since: &Timestamp| is_long(*since, time, listener);
+        let (heard, awaited_since) = (heard.filter(was_long), awaited_since.filter(was_long));
+        if let Some(since) = awaited_since {
             self.silent(index, flow, (source.ip(), destination.ip()), direction.reverse(), since..time);
         } else if carries(segment) > 0 {
-            if let Some(since) = heard.filter(was_long) {
+            if let Some(since) = heard {
                 flow.back = Some(since..time);
             }
             if novelty.new > 0 {
@@ -116,9 +116,8 @@ impl State {
         let subflow = &self.live[index].connection.subflows[flow.subflow];
         let acceptor = if subflow.client == opener { subflow.server } else { subflow.client };
         for (speaker, listener) in [(opener, acceptor), (acceptor, opener)] {
-            let round_trip = flow.half(listener).sender.tally.round_trips.mean();
             let Some(since) = flow.half(speaker).silence.awaited_since() else { continue };
-            if !is_long(since, last_seen, round_trip) {
+            if !is_long(since, last_seen, &flow.half(listener).sender) {
                 continue;
             }
             let span = since..last_seen;
@@ -155,6 +154,11 @@ impl State {
     }
 }
 
-fn is_long(since: Timestamp, until: Timestamp, round_trip: Option<Duration>) -> bool {
-    until.since(since).is_some_and(|silence| silence >= Silence::least(round_trip))
+/// Whether nothing came for longer than round trips of what `sender` sends, and losses, explain.
+fn is_long(since: Timestamp, until: Timestamp, sender: &Sender) -> bool {
+    until.since(since).is_some_and(|silence| {
+        // The median, because what ends a silence may itself give a sample as long as that.
+        silence >= silence::LEAST
+            && silence >= sender.tally.round_trips.quantile(0.5).unwrap_or_default() * silence::ROUND_TRIPS
+    })
 }
