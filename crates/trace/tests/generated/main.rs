@@ -2,5 +2,8 @@
 
 mod corpus;
 mod exposure;
+mod failover;
 mod generate;
+mod scene;
 mod tally;
+mod transfer;

@@ -1,0 +1,241 @@
+//! Paths that fail under a transfer between two simulated hosts, as a capture at either end shows it.
+
+use std::time::Duration;
+
+use plait_trace::{Connection, Direction, Failover};
+
+use crate::scene::{MILLISECOND, Packet, SECOND, Scene, joining, opening, read, since_begin};
+use crate::transfer::{Account, RECEIVER, SEGMENT, SENDER, Script, transfer};
+
+/// The connection that a capture at one end shows.
+fn seen_at(account: &Account, end: usize) -> Connection {
+    let file = account.scene.files().swap_remove(end);
+    let mut found = read(&[file]).connections;
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
+/// The longest time between two of these, as its start and end.
+fn longest_gap(times: &[u64]) -> (u64, u64) {
+    let gaps = times.windows(2).map(|pair| (pair[0], pair[1]));
+    gaps.max_by_key(|(from, to)| to - from).expect("more than one")
+}
+
+fn from_to(failover: &Failover) -> (u64, Option<u64>) {
+    (since_begin(failover.from), failover.to.map(since_begin))
+}
+
+/// What a failover object must say, from what the simulated hosts did.
+fn check(account: &Account, end: usize, failover: &Failover, path: usize, by: usize) {
+    let (from, to) = longest_gap(&account.heard[&(end, path)]);
+    assert_eq!(from_to(failover), (from, Some(to)), "end {end}, path {path}");
+    assert_eq!(failover.subflow, path);
+    assert_eq!(failover.direction, Direction::ClientToServer);
+    assert_eq!(failover.taken_over_by, Some(by));
+    let (from, to) = longest_gap(&account.progress[end]);
+    let stall = failover.stall.expect("there are DATA_ACKs").as_nanos() as u64;
+    // Beside the receiver, data was on its way from when something behind the gap arrived.
+    let until_then = if end == SENDER { 0 } else { 10 * MILLISECOND };
+    assert!(stall <= to - from && to - from <= stall + until_then, "end {end}: {stall} {from} {to}");
+    assert!(failover.carried_again.is_some_and(|again| Some(again) >= failover.to));
+}
+
+#[test]
+fn a_path_that_fails_and_returns_is_one_failover_at_either_end() {
+    for (path, ping) in [(0, None), (0, Some(20)), (1, None), (1, Some(20))] {
+        let account = transfer(Script { outages: vec![(path, 1500..5500)], ping, ..Script::default() });
+        for end in [SENDER, RECEIVER] {
+            let connection = seen_at(&account, end);
+            assert_eq!(connection.failovers.len(), 1, "{path} {ping:?} {end}: {:?}", connection.failovers);
+            check(&account, end, &connection.failovers[0], path, 1 - path);
+            let new = connection.subflows.iter().map(|subflow| subflow.sent(Direction::ClientToServer).new);
+            assert_eq!(new.sum::<u64>(), 2000 * SEGMENT as u64);
+        }
+        let reinjected = seen_at(&account, SENDER).failovers[0].reinjected;
+        let during = account.reinjected.iter().filter(|(_, from)| *from == path).count() as u64;
+        assert!(during > 0);
+        assert_eq!((reinjected.segments, reinjected.bytes), (during, during * SEGMENT as u64));
+    }
+}
+
+#[test]
+fn pings_tell_when_a_path_works_again() {
+    let outages = vec![(1, 1500..5500)];
+    for (ping, at_once) in [(None, false), (Some(20), true)] {
+        let account = transfer(Script { outages: outages.clone(), ping, ..Script::default() });
+        let failover = &seen_at(&account, SENDER).failovers[0];
+        let to = from_to(failover).1.expect("an end");
+        assert_eq!(to < 5500 * MILLISECOND + 50 * MILLISECOND, at_once, "{to}");
+        let again = since_begin(failover.carried_again.expect("the path carries again"));
+        assert!(again > 6 * SECOND, "the next retransmission is long after: {again}");
+    }
+}
+
+#[test]
+fn a_path_that_never_returns_has_no_end() {
+    for ping in [None, Some(20)] {
+        let account = transfer(Script { outages: vec![(1, 1500..90_000)], ping, ..Script::default() });
+        let connection = seen_at(&account, SENDER);
+        assert_eq!(connection.failovers.len(), 1, "{:?}", connection.failovers);
+        let failover = &connection.failovers[0];
+        let last = *account.heard[&(SENDER, 1)].last().expect("the path worked at first");
+        assert_eq!(from_to(failover), (last, None));
+        assert_eq!((failover.carried_again, failover.taken_over_by), (None, Some(0)));
+        let (from, to) = longest_gap(&account.progress[SENDER]);
+        assert_eq!(failover.stall, Some(Duration::from_nanos(to - from)));
+    }
+}
+
+#[test]
+fn a_path_that_fails_twice_has_two_failovers() {
+    let outages = vec![(1, 1500..3000), (1, 7000..9000)];
+    let account = transfer(Script { outages, segments: 8000, ..Script::default() });
+    for end in [SENDER, RECEIVER] {
+        let failovers = seen_at(&account, end).failovers;
+        assert_eq!(failovers.len(), 2, "end {end}: {failovers:?}");
+        for (failover, outage) in failovers.iter().zip([1500..3000, 7000..9000]) {
+            assert_eq!((failover.subflow, failover.taken_over_by), (1, Some(0)));
+            let (from, to) = from_to(failover);
+            let last = 20 * MILLISECOND;
+            assert!((outage.start * MILLISECOND).abs_diff(from) < last, "{from}");
+            assert!(to.expect("it came back") >= outage.end * MILLISECOND);
+        }
+    }
+}
+
+#[test]
+fn both_paths_at_once_are_two_failovers() {
+    let account = transfer(Script { outages: vec![(0, 1500..3500), (1, 1500..5500)], ..Script::default() });
+    let mut failovers = seen_at(&account, SENDER).failovers;
+    failovers.sort_by_key(|failover| failover.subflow);
+    assert_eq!(
+        failovers.iter().map(|failover| failover.subflow).collect::<Vec<_>>(),
+        [0, 1],
+        "{failovers:?}"
+    );
+    let (from, to) = longest_gap(&account.progress[SENDER]);
+    for (path, failover) in failovers.iter().enumerate() {
+        let silence = longest_gap(&account.heard[&(SENDER, path)]);
+        assert_eq!(from_to(failover), (silence.0, Some(silence.1)));
+        assert_eq!(failover.stall, Some(Duration::from_nanos(to - from)));
+    }
+    assert_eq!(failovers[1].taken_over_by, Some(0));
+}
+
+#[test]
+fn what_is_no_failure_is_no_failover() {
+    let scripts = [
+        ("nothing happens", Script::default()),
+        ("single packets are lost", Script { lost: vec![(0, 100), (1, 200), (1, 300)], ..Script::default() }),
+        ("the last packet is lost", Script { lost: vec![(1, 999)], ..Script::default() }),
+        ("the application sleeps", Script { pause: 2000..9000, ..Script::default() }),
+        ("a backup is not used", Script { backup: vec![1], every: 4, ..Script::default() }),
+        (
+            "an unused path fails",
+            Script { backup: vec![1], every: 4, outages: vec![(1, 2000..4000)], ..Script::default() },
+        ),
+        (
+            "a path fails while the application sleeps",
+            Script { pause: 2000..9000, outages: vec![(1, 3000..6000)], ..Script::default() },
+        ),
+    ];
+    for (name, script) in scripts {
+        for ping in [None, Some(20)] {
+            let account = transfer(Script { ping, ..script.clone() });
+            for end in [SENDER, RECEIVER] {
+                let failovers = seen_at(&account, end).failovers;
+                assert!(failovers.is_empty(), "{name}, end {end}, {ping:?}: {failovers:?}");
+            }
+        }
+    }
+}
+
+/// A connection with two subflows of which the second has its data acknowledged, and then what a test adds.
+fn quiet(more: impl IntoIterator<Item = (u64, Packet<'static>)>) -> Vec<Failover> {
+    let mut scene = Scene::default();
+    scene.all_at(0, 0, opening(0));
+    scene.all_at(0, MILLISECOND, joining(1));
+    scene.at(0, 2 * MILLISECOND, &Packet::new(1, 0, 1, 1).carries(0, 100));
+    scene.at(0, 3 * MILLISECOND, &Packet::new(1, 1, 1, 101).data_ack(100));
+    for (time, packet) in more {
+        scene.at(0, time, &packet);
+    }
+    read(&scene.files()).connections.remove(0).failovers
+}
+
+#[test]
+fn a_closed_window_is_no_silence() {
+    let closed = || {
+        let mut ack = Packet::new(1, 1, 1, 101).data_ack(100);
+        ack.window = 0;
+        ack
+    };
+    // Probes carry a number that was acknowledged, and no data.
+    let probes = (1..10).flat_map(|probe| {
+        [(probe * SECOND, Packet::new(1, 0, 100, 1)), (probe * SECOND + MILLISECOND, closed())]
+    });
+    let after = [
+        (20 * SECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
+        (20 * SECOND + MILLISECOND, Packet::new(1, 1, 1, 201).data_ack(200)),
+    ];
+    assert_eq!(quiet([(4 * MILLISECOND, closed())].into_iter().chain(probes).chain(after)), []);
+}
+
+#[test]
+fn what_the_capture_lost_is_no_silence() {
+    let more = [
+        // The data up to 401 is not in the capture.
+        (4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
+        (5 * MILLISECOND, Packet::new(1, 1, 1, 401).data_ack(400)),
+        (20 * SECOND, Packet::new(1, 0, 401, 1).carries(400, 100)),
+        (20 * SECOND + MILLISECOND, Packet::new(1, 1, 1, 501).data_ack(500)),
+    ];
+    assert_eq!(quiet(more), []);
+}
+
+#[test]
+fn a_subflow_that_is_reset_is_not_silent_afterwards() {
+    use plait_wire::tcp::Flags;
+    let unanswered = |end: Flags| {
+        [
+            (4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
+            (10 * MILLISECOND, Packet::new(1, 0, 201, 1).flags(end)),
+            (30 * SECOND, Packet::new(0, 0, 1, 1).carries(100, 100)),
+            (30 * SECOND + MILLISECOND, Packet::new(0, 1, 1, 101).data_ack(200)),
+        ]
+    };
+    assert_eq!(quiet(unanswered(Flags::RST)), []);
+    assert_eq!(quiet(unanswered(Flags::ACK)).len(), 1, "without the reset, it is");
+}
+
+#[test]
+fn a_capture_of_one_direction_shows_no_silence() {
+    let mut scene = Scene::default();
+    for segment in 0..100 {
+        let packet = Packet::new(0, 0, 1 + 100 * segment, 1).carries(100 * u64::from(segment), 100);
+        scene.at(0, u64::from(segment) * SECOND, &packet);
+    }
+    assert_eq!(read(&scene.files()).connections[0].failovers, []);
+}
+
+#[test]
+fn a_long_outage_with_many_short_stalls_keeps_the_long_one() {
+    // The first DATA_ACK after the cut comes late, the others steadily every 100 ms, for 20 s.
+    let mut more = vec![(4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100))];
+    for step in 0..200u64 {
+        let sent = 10 * MILLISECOND + step * 100 * MILLISECOND;
+        let acknowledged =
+            if step == 0 { sent + 90 * MILLISECOND + SECOND } else { sent + SECOND + 90 * MILLISECOND };
+        let number = 1 + 100 * step as u32;
+        more.push((sent, Packet::new(0, 0, number, 1).carries(200 + 100 * step, 100)));
+        more.push((
+            acknowledged,
+            Packet::new(0, 1, 1, number + 100).data_ack(if step == 0 { 150 } else { 150 + step }),
+        ));
+    }
+    more.push((21_050 * MILLISECOND, Packet::new(1, 1, 1, 201).data_ack(1000)));
+    let failovers = quiet(more);
+    assert_eq!(failovers.len(), 1, "{failovers:?}");
+    // From the data at 4 ms to the first DATA_ACK after it.
+    assert_eq!(failovers[0].stall, Some(Duration::from_millis(1096)));
+}
