@@ -2,7 +2,6 @@
 
 mod each;
 mod rates;
-mod stdout;
 mod table;
 
 use std::fs;
@@ -16,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plait_trace::output::{Json, Output};
 use plait_trace::{AnalyzeError, Interval, analyze, document};
 
-use stdout::Stdout;
+use crate::stdout::Stdout;
 use table::Table;
 
 /// Arguments of `plait analyze`.
@@ -61,7 +60,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 fn together(args: &Args, folder: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
     let prints_while_reading = (args.json || args.all) && io::stdout().is_terminal();
     let progress = if prints_while_reading { ProgressBar::hidden() } else { bar(&args.captures) };
-    let out = Stdout::new(folder.is_some());
+    let out = if folder.is_some() { Stdout::new() } else { Stdout::while_read() };
     let shown = Shown {
         kind: match args.json {
             true => Kind::Json(Json::new(out)),

@@ -1,10 +1,14 @@
 //! `plait doctor`: what this host has and lacks for plait, and removing what killed runs left behind.
 
+use std::io::{self, Write};
+
 use anyhow::bail;
 use plait_host::probe::{Feature, features};
 use plait_host::{cgroup, clean_run_folder, pm, run_folder};
 use serde::Serialize;
 use serde_json::json;
+
+use crate::stdout::Stdout;
 
 /// Arguments of `plait doctor`.
 #[derive(clap::Args)]
@@ -27,20 +31,22 @@ fn diagnose(as_json: bool) -> anyhow::Result<()> {
     let missing = features.iter().filter(|feature| feature.essential && !feature.present).count();
     let system = rustix::system::uname();
     let kernel = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
+    let mut out = Stdout::new();
     if as_json {
         let list: Vec<_> = features.iter().map(feature_as_json).collect();
         let document = json!({ "kernel": kernel, "ok": missing == 0, "features": list });
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
     } else {
         let user = rustix::process::geteuid();
         let user = if user.is_root() { "root".into() } else { format!("user {}", user.as_raw()) };
-        println!("{kernel}, as {user}\n");
-        features.iter().for_each(print);
-        println!();
+        writeln!(out, "{kernel}, as {user}\n")?;
+        features.iter().try_for_each(|feature| print(feature, &mut out))?;
+        writeln!(out)?;
         if missing == 0 {
-            println!("Everything that protected connections need is here.");
+            writeln!(out, "Everything that protected connections need is here.")?;
         }
     }
+    out.flush()?;
     match missing {
         0 => Ok(()),
         1 => bail!("one thing that protected connections need is missing: see above"),
@@ -59,15 +65,15 @@ fn feature_as_json(feature: &Feature) -> serde_json::Value {
     })
 }
 
-fn print(feature: &Feature) {
+fn print(feature: &Feature, out: &mut impl Write) -> io::Result<()> {
     let Feature { name, detail, lost_without, how_to_get, .. } = feature;
     if feature.present {
-        return println!("  present   {name}: {detail}");
+        return writeln!(out, "  present   {name}: {detail}");
     }
     let state = if feature.essential { "MISSING " } else { "optional" };
-    println!("  {state}  {name}: {detail}");
-    println!("            lost without it: {lost_without}");
-    println!("            how to get it:   {how_to_get}");
+    writeln!(out, "  {state}  {name}: {detail}")?;
+    writeln!(out, "            lost without it: {lost_without}")?;
+    writeln!(out, "            how to get it:   {how_to_get}")
 }
 
 /// Something removed.
@@ -98,12 +104,15 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
         }
     }
 
+    let mut out = Stdout::new();
     if as_json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "removed": removed, "failures": failures }))?);
+        let document = json!({ "removed": removed, "failures": failures });
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
     } else if removed.is_empty() && failures.is_empty() {
-        println!("nothing was left behind");
+        writeln!(out, "nothing was left behind")?;
     } else {
-        removed.iter().for_each(|Removed { kind, name }| println!("removed: {kind} {name}"));
+        removed.iter().try_for_each(|Removed { kind, name }| writeln!(out, "removed: {kind} {name}"))?;
     }
+    out.flush()?;
     if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("\n")) }
 }

@@ -13,6 +13,7 @@ mod metrics;
 mod paths;
 mod report;
 mod status;
+mod stdout;
 mod top;
 
 use std::io::IsTerminal;

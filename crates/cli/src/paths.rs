@@ -1,5 +1,6 @@
 //! `plait paths`: the interfaces paths can leave by, with their addresses, whether they lead out, and their roles.
 
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use plait_wire::Role;
 use serde::Serialize;
 
 use crate::gateway::Paths;
+use crate::stdout::Stdout;
 
 /// Arguments of `plait paths`.
 #[derive(clap::Args)]
@@ -41,14 +43,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .filter(|interface| !interface.loopback)
         .map(|interface| Path::of(interface, &roles, &destinations))
         .collect::<anyhow::Result<_>>()?;
+    let mut out = Stdout::new();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "paths": list }))?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&serde_json::json!({ "paths": list }))?)?;
     } else if list.is_empty() {
-        println!("this network namespace has no interface but loopback");
+        writeln!(out, "this network namespace has no interface but loopback")?;
     } else {
-        list.iter().for_each(print);
+        list.iter().try_for_each(|path| print(path, &mut out))?;
     }
-    Ok(())
+    Ok(out.flush()?)
 }
 
 #[derive(Serialize)]
@@ -83,16 +86,16 @@ impl Path {
     }
 }
 
-fn print(path: &Path) {
+fn print(path: &Path, out: &mut impl Write) -> io::Result<()> {
     let role = path.role.map_or("not used".to_owned(), |role| role.to_string());
     let state = match (path.up, path.running) {
         (false, _) => "down",
         (true, false) => "no carrier",
         (true, true) => "up",
     };
-    println!("{}  {role}, {state}, MTU {}", path.interface, path.mtu);
-    println!("    addresses: {}", joined(&path.addresses));
-    println!("    leads out from: {}", joined(&path.sources));
+    writeln!(out, "{}  {role}, {state}, MTU {}", path.interface, path.mtu)?;
+    writeln!(out, "    addresses: {}", joined(&path.addresses))?;
+    writeln!(out, "    leads out from: {}", joined(&path.sources))
 }
 
 fn joined(list: &[impl ToString]) -> String {

@@ -1,7 +1,11 @@
 //! `plait status`: running gateways and their connections.
 
+use std::io::{self, Write};
+
 use anyhow::Context;
 use plait_gateway::{ConnectionReport, Mode, Report, reports};
+
+use crate::stdout::Stdout;
 
 /// Arguments of `plait status`.
 #[derive(clap::Args)]
@@ -13,17 +17,18 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let gateways = reports().context("cannot look for running gateways")?;
+    let mut out = Stdout::new();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "gateways": gateways }))?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&serde_json::json!({ "gateways": gateways }))?)?;
     } else if gateways.is_empty() {
-        println!("no gateway of this user is running (plait run, serve or proxy starts one)");
+        writeln!(out, "no gateway of this user is running (plait run, serve or proxy starts one)")?;
     } else {
-        gateways.iter().for_each(print);
+        gateways.iter().try_for_each(|gateway| print(gateway, &mut out))?;
     }
-    Ok(())
+    Ok(out.flush()?)
 }
 
-fn print(gateway: &Report) {
+fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
     let Report { pid, command, mode, counts, .. } = gateway;
     let protection = match (mode, gateway.require) {
         (Mode::Off, _) => "nothing protected".to_owned(),
@@ -31,24 +36,27 @@ fn print(gateway: &Report) {
         (mode, false) => format!("{mode} preferred"),
     };
     let listen: Vec<String> = gateway.listen.iter().map(ToString::to_string).collect();
-    println!("plait {command} (process {pid}): {protection}, listening on {}", listen.join(", "));
-    println!("  {} protected, {} plain, {} refused", counts.protected, counts.plain, counts.refused);
-    gateway.connections.iter().for_each(print_connection);
+    writeln!(out, "plait {command} (process {pid}): {protection}, listening on {}", listen.join(", "))?;
+    writeln!(out, "  {} protected, {} plain, {} refused", counts.protected, counts.plain, counts.refused)?;
+    gateway.connections.iter().try_for_each(|connection| print_connection(connection, out))
 }
 
-fn print_connection(connection: &ConnectionReport) {
+fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::Result<()> {
     let ConnectionReport { id, application, peer, mode, protocol, sent, received, age_s, .. } = connection;
-    println!(
+    writeln!(
+        out,
         "  #{id} {application} <-> {peer}  {mode} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"
-    );
+    )?;
     for subflow in &connection.subflows {
-        println!(
+        writeln!(
+            out,
             "     {} -> {}  rtt {:.1} ms, {} B acknowledged, {} B received",
             subflow.local,
             subflow.remote,
             f64::from(subflow.rtt_us) / 1000.0,
             subflow.acked,
             subflow.received
-        );
+        )?;
     }
+    Ok(())
 }

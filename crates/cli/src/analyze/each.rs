@@ -17,8 +17,8 @@ use plait_trace::output::{Output, WholeFile};
 use plait_trace::{analyze, document};
 use serde_json::json;
 
-use super::stdout::Stdout;
 use super::{bar, warn, warn_of_damage};
+use crate::stdout::Stdout;
 
 /// The list of all connections.
 const INDEX: &str = "index.csv";
@@ -30,7 +30,7 @@ pub(super) fn run(captures: &[PathBuf], folder: &Path, interval: Duration, json:
     let folders: Vec<PathBuf> = names(captures).into_iter().map(|name| folder.join(name)).collect();
     let progress = bar(captures);
     let mut results = Results {
-        out: Stdout::new(true),
+        out: Stdout::new(),
         json,
         index: csv::Writer::from_writer(WholeFile::create(folder.join(INDEX))?),
         indexed: false,

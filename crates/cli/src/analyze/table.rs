@@ -118,6 +118,10 @@ fn write_connection(
             rows.push(row(index + 1, way, subflow.directions.in_direction(direction), rate));
         }
     }
+    if connection.subflows.len() > 1 {
+        rows.push(total("sent", connection, Direction::ClientToServer));
+        rows.push(total("received", connection, Direction::ServerToClient));
+    }
     write_aligned(&rows, out)?;
     for failover in &connection.failovers {
         writeln!(out, "  {}", failed_over(failover, connection.start))?;
@@ -205,6 +209,25 @@ fn row(number: usize, way: &str, sent: &Sent, rate: Option<(f64, f64)>) -> [Stri
         sent.reinjected.segments.to_string(),
         percent(sent.exposure.fraction),
     ]
+}
+
+/// Of all subflows together. The spread of their sum over time is not known: they are counted one by one.
+fn total(way: &str, connection: &Connection, direction: Direction) -> [String; 13] {
+    let bytes = *connection.bytes.in_direction(direction);
+    let mbps = bytes as f64 * 8.0 / 1e6 / connection.duration_s;
+    let segments = |part: fn(&Sent) -> u64| -> u64 {
+        connection.subflows.iter().map(|subflow| part(subflow.directions.in_direction(direction))).sum()
+    };
+    let mut row: [String; 13] = std::array::from_fn(|_| "-".into());
+    row[0] = "total".into();
+    row[1] = way.into();
+    row[2] = bytes.to_string();
+    if mbps.is_finite() {
+        row[4] = format!("{mbps:.3}");
+    }
+    row[10] = segments(|sent| sent.retransmitted.segments).to_string();
+    row[11] = segments(|sent| sent.reinjected.segments).to_string();
+    row
 }
 
 /// The first two columns to the left, figures to the right.

@@ -1,12 +1,14 @@
 //! The outcome as tables or JSON.
 
 use std::fs;
+use std::io::Write;
 
 use plait_codec::xor64::InstructionSet;
 use serde_json::{Value, json};
 
 use super::candidates::Direction;
 use super::measure::{Measured, REFERENCE, ROUNDS, SIZES};
+use crate::stdout::Stdout;
 
 pub(super) fn json(measured: &[Measured]) -> anyhow::Result<()> {
     let results: Vec<Value> = measured
@@ -25,36 +27,41 @@ pub(super) fn json(measured: &[Measured]) -> anyhow::Result<()> {
         "results": results,
         "ratios": {"to": REFERENCE, "results": ratios},
     });
-    println!("{}", serde_json::to_string_pretty(&report)?);
-    Ok(())
+    let mut out = Stdout::new();
+    writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    Ok(out.flush()?)
 }
 
 pub(super) fn text(measured: &[Measured]) -> anyhow::Result<()> {
-    println!("{}, Linux {}, one core, in place, medians of {ROUNDS} rounds", cpu(), kernel());
-    println!("simd is xor64 with {}; x is the speed relative to {REFERENCE}", InstructionSet::best());
+    let mut out = Stdout::new();
+    writeln!(out, "{}, Linux {}, one core, in place, medians of {ROUNDS} rounds", cpu(), kernel())?;
+    writeln!(out, "simd is xor64 with {}; x is the speed relative to {REFERENCE}", InstructionSet::best())?;
     for size in SIZES {
-        println!("\nbuffers of {size} bytes");
-        println!("{:24}{:>12}{:>8}{:>14}{:>8}", "", "encode GB/s", "x", "decode GB/s", "x");
+        writeln!(out, "\nbuffers of {size} bytes")?;
+        writeln!(out, "{:24}{:>12}{:>8}{:>14}{:>8}", "", "encode GB/s", "x", "decode GB/s", "x")?;
         let here = || measured.iter().filter(|m| m.size == size);
         for encode in here().filter(|m| m.direction == Direction::Encode) {
             let decode = here().find(|m| m.direction == Direction::Decode && m.name == encode.name);
-            println!(
+            writeln!(
+                out,
                 "{:24}{:>12.3}{:>8.2}{}",
                 encode.name,
                 encode.gb_per_s,
                 encode.ratio,
                 decode_columns(decode)
-            );
+            )?;
         }
     }
-    println!(
+    writeln!(
+        out,
         "\nThis compares cost, not strength: xor64 only hides text from somebody who looks at it and is undone"
-    );
-    println!(
+    )?;
+    writeln!(
+        out,
         "without the key by whoever computes. AES and ChaCha20 are encryption; the GCM and Poly1305 forms"
-    );
-    println!("also detect changes. DES and TDEA are the papers' comparison and not to be used.");
-    Ok(())
+    )?;
+    writeln!(out, "also detect changes. DES and TDEA are the papers' comparison and not to be used.")?;
+    Ok(out.flush()?)
 }
 
 fn decode_columns(decode: Option<&Measured>) -> String {

@@ -1,8 +1,9 @@
+//! Stdout, which may be full, and whose reader may leave before the end, as `head` does.
+
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 
-/// Stdout, whose reader may leave before the end, as `head` does. That is an error like any other, or, where there is
-/// more to do than to print, nothing to stop for.
-pub(super) struct Stdout(BufWriter<Reader>);
+/// Buffered stdout, to be flushed at the end. Its errors say what they are of.
+pub(crate) struct Stdout(BufWriter<Reader>);
 
 struct Reader {
     out: StdoutLock<'static>,
@@ -10,8 +11,14 @@ struct Reader {
 }
 
 impl Stdout {
-    pub(super) fn new(reader_may_leave: bool) -> Self {
-        Self(BufWriter::new(Reader { out: io::stdout().lock(), may_leave: reader_may_leave }))
+    /// Where a reader that left is nothing to stop for: what is written then goes nowhere.
+    pub(crate) fn new() -> Self {
+        Self(BufWriter::new(Reader { out: io::stdout().lock(), may_leave: true }))
+    }
+
+    /// Where there is nothing to do but to print, so that a reader that left is an error ([`ErrorKind::BrokenPipe`]).
+    pub(crate) fn while_read() -> Self {
+        Self(BufWriter::new(Reader { out: io::stdout().lock(), may_leave: false }))
     }
 }
 
