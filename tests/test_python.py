@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -91,6 +92,20 @@ writer.start()
 print(len(plait.analyze("pipe")["connections"]))
 """
     assert run(work, program).stdout == "3\n"
+
+
+def test_ctrl_c_ends_an_analysis(work):
+    """While packets go on and on."""
+    os.mkfifo(work / "pipe")
+    command = [PYTHON, "-c", 'import plait; plait.analyze("pipe")']
+    program = subprocess.Popen(command, cwd=work, stderr=subprocess.PIPE, text=True)
+    packets = connections(100)
+    with pytest.raises(BrokenPipeError), (work / "pipe").open("wb", buffering=0) as pipe:
+        pipe.write(packets)
+        program.send_signal(signal.SIGINT)
+        for _ in range(100_000):
+            pipe.write(packets[24:])
+    assert "KeyboardInterrupt" in program.communicate(timeout=60)[1]
 
 
 def test_types_are_those_of_the_schema(work):

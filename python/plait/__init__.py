@@ -37,6 +37,7 @@ def analyze(
     Raises `OSError` (`FileNotFoundError`, ...) for a file that cannot be opened, read or written, `CaptureError` for
     one that is not a capture or has no TCP in it, and `ValueError` for an interval that is not within 1 us and 1 h.
     """
-    one = isinstance(captures, (str, os.PathLike))
-    paths = [os.fspath(path) for path in ([captures] if one else captures)]
-    return json.loads(_analyze(paths, None if output is None else os.fspath(output), interval))
+    several = [captures] if isinstance(captures, (str, os.PathLike)) else captures
+    paths = [os.fspath(path) for path in several]
+    document: Analysis = json.loads(_analyze(paths, None if output is None else os.fspath(output), interval))
+    return document
