@@ -99,6 +99,15 @@ def transfer(make_pair):
     return [eth.file, wlan.file], {"client_to_server": sent, "server_to_client": answered}
 
 
+def test_subflows_sum_to_what_the_programs_counted(transfer):
+    captures, counted = transfer
+    (connection,) = json.loads(analyze("--json", *captures).stdout)["connections"]
+    for way in WAYS:
+        sent = [subflow["directions"][way] for subflow in connection["subflows"]]
+        assert sum(part["new_bytes"] for part in sent) == connection["new_bytes"][way] == counted[way]
+        assert sum(part["bytes"] for part in sent) == connection["bytes"][way]
+
+
 @pytest.mark.parametrize("reader", READERS)
 def test_series_sum_to_what_the_programs_counted(transfer, tmp_path, reader):
     captures, counted = transfer
@@ -109,8 +118,6 @@ def test_series_sum_to_what_the_programs_counted(transfer, tmp_path, reader):
     (connection,) = json.loads((folder / "analysis.json").read_text())["connections"]
     assert connection["new_bytes"] == counted
     assert len([subflow for subflow in connection["subflows"] if subflow["accepted"]]) == 2
-    for way in WAYS:
-        assert sum(subflow["bytes"][way] for subflow in connection["subflows"]) == connection["bytes"][way]
     expected = {
         (connection["id"], number, way): (sent["bytes"], sent["new_bytes"])
         for number, subflow in enumerate(connection["subflows"], start=1)
@@ -212,6 +219,24 @@ def test_stdout_that_cannot_be_written_is_an_error(tmp_path, options):
     assert done.returncode == 1
     assert "stdout" in done.stderr and "No space left on device" in done.stderr
     assert "panicked" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["paths", "status", "doctor"])
+@pytest.mark.parametrize("options", [("--json",), ()])
+def test_other_commands_do_so_too(command, options):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([PLAIT, command, *options], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "stdout" in done.stderr and "No space left on device" in done.stderr
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([PLAIT, command, *options], stdout=writing, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writing)
+    # The doctor fails where something is missing.
+    assert done.returncode == 0 or command == "doctor"
+    assert "panicked" not in done.stderr and "pipe" not in done.stderr
 
 
 @pytest.mark.parametrize("options", [("--json",), ("--all",), ()])
