@@ -8,7 +8,7 @@
 mod folder;
 mod json;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod series;
 mod tables;
 mod whole_file;

@@ -187,3 +187,6 @@ impl LeftOut {
         self.bytes += carried(connection);
     }
 }
+
+#[cfg(test)]
+mod tests;

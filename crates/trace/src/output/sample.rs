@@ -8,10 +8,10 @@ use crate::document::{Both, Closed, Connection, Counted, Exposure, Sent, Subflow
 use crate::{Counts, Direction, Interval};
 
 /// Text that a table has to quote.
-pub(super) const QUOTED: &str = "he said \"no, never\",\nand left";
+pub(crate) const QUOTED: &str = "he said \"no, never\",\nand left";
 
 /// A connection of two subflows.
-pub(super) fn connection(id: u64) -> Connection {
+pub(crate) fn connection(id: u64) -> Connection {
     let none = || Counted { segments: 0, bytes: 0 };
     Connection {
         id,
@@ -78,7 +78,7 @@ fn sent(id: u64, direction: Direction) -> Sent {
 }
 
 /// An interval of the connection with this id; every third carried nothing.
-pub(super) fn interval(connection: u64, number: u64) -> Interval {
+pub(crate) fn interval(connection: u64, number: u64) -> Interval {
     let bytes = if number.is_multiple_of(3) { 0 } else { number };
     let positions: Range<i64> = number as i64..(number + bytes) as i64;
     Interval {

@@ -42,7 +42,7 @@ impl<'a> View<'a> {
             tracks.coarsen();
         }
         let bytes = connection.bytes;
-        let direction = match bytes.client_to_server > bytes.server_to_client {
+        let direction = match bytes.client_to_server >= bytes.server_to_client {
             true => Direction::ClientToServer,
             false => Direction::ServerToClient,
         };
@@ -55,20 +55,23 @@ impl<'a> View<'a> {
         let mut plots = vec![plot("share", self.share().svg())];
         // Within one interval, there is nothing over time.
         if self.tracks.span().is_some_and(|span| span.end - span.start > 1) {
-            plots.push(plot("throughput", self.throughput().svg()));
+            plots.extend(self.throughput().map(|chart| plot("throughput", chart.svg())));
             plots.extend(self.round_trips().map(|chart| plot("rtt", chart.svg())));
             plots.extend(self.sequence().map(|chart| plot("sequence", chart.svg())));
         }
         plots
     }
 
-    fn throughput(&self) -> Chart {
+    fn throughput(&self) -> Option<Chart> {
         let mut total = BTreeMap::new();
         let mut series = Vec::new();
         for (index, track) in self.carrying() {
             let bytes: BTreeMap<u64, u64> = track.iter().map(|(&at, point)| (at, point.bytes)).collect();
             bytes.iter().for_each(|(&at, bytes)| *total.entry(at).or_default() += bytes);
             series.push((Style::Subflow(index), self.name(index), bytes));
+        }
+        if series.is_empty() {
+            return None;
         }
         if series.len() > 1 {
             series.insert(0, (Style::Total, "total".into(), total.clone()));
@@ -83,7 +86,7 @@ impl<'a> View<'a> {
                 Series { label, style, shapes: vec![Shape::Line(steps)] }
             })
             .collect();
-        self.chart("Throughput", "", unit.name.into(), true, series)
+        Some(self.chart("Throughput", "", unit.name.into(), true, series))
     }
 
     fn round_trips(&self) -> Option<Chart> {
@@ -95,8 +98,8 @@ impl<'a> View<'a> {
                 (!series.shapes.is_empty()).then_some(series)
             })
             .collect();
-        let chart = || self.chart("Round-trip time", "mean and range, ", "ms".into(), true, series);
-        self.carrying().any(|(_, track)| track.values().any(|point| point.round_trips.count > 0)).then(chart)
+        let some = !series.is_empty();
+        some.then(|| self.chart("Round-trip time", "mean and range, ", "ms".into(), true, series))
     }
 
     fn round_trip_shapes(&self, track: &Track) -> Vec<Shape> {

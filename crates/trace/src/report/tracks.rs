@@ -100,7 +100,7 @@ impl Tracks {
         let series = || self.subflows.iter().flatten();
         let first = series().filter_map(|track| track.keys().next()).min()?;
         let last = series().filter_map(|track| track.keys().next_back()).max()?;
-        Some(*first..last + 1)
+        Some(*first..last.saturating_add(1))
     }
 }
 

@@ -118,7 +118,7 @@ function sortBy(column) {
 function choose(connection) {
   chosen = connection;
   const { bytes } = connection;
-  view.direction = bytes.client_to_server > bytes.server_to_client ? WAYS[0] : WAYS[1];
+  view.direction = bytes.client_to_server >= bytes.server_to_client ? WAYS[0] : WAYS[1];
   view.hidden.clear();
   byId("chosen").hidden = false;
   const rows = byId("connection-table").querySelectorAll("tr[data-id]");

@@ -1,0 +1,292 @@
+"""report.html of `plait analyze -o` in a real browser: what it draws, and what a click, a drag and a key do."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+from conftest import reason_to_skip
+from hosts import PLAIT, Pair, wait_for
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="not installed: python3-selenium")
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+FIGURES = ("throughput", "rtt", "sequence")
+STREAMS = 5
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory):
+    """Downloads in several connections at once over two links, one of which is cut for a while."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    if not shutil.which("iperf3"):
+        pytest.skip("not installed: iperf3")
+    pair = Pair(f"{os.getpid()}-report", tmp_path_factory.mktemp("captures"), rate="20mbit")
+    try:
+        pair.build()
+        pair.server.start("mptcpize", "run", "iperf3", "-s", log="server.log")
+        wait_for("iperf3", lambda: pair.server.listens(5201))
+        with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
+            arguments = ("-c", pair.ETH, "-R", "-P", STREAMS, "-t", 7)
+            client = pair.client.start("mptcpize", "run", "iperf3", *arguments, log="client.log")
+            time.sleep(2)
+            pair.client.run("nft", "add table inet cut", check=True)
+            pair.client.run("nft", "add chain inet cut in { type filter hook input priority 0; }", check=True)
+            pair.client.run("nft", "add rule inet cut in iifname wlan drop", check=True)
+            time.sleep(2.5)
+            pair.client.run("nft", "delete table inet cut", check=True)
+            assert client.wait(60) == 0, (pair.folder / "client.log").read_text()
+        yield [eth.file, wlan.file]
+    finally:
+        pair.remove()
+
+
+def analyze(folder: pathlib.Path, *captures) -> dict:
+    command = [PLAIT, "analyze", *map(str, captures), "-o", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "analysis.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(captures, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    analyze(folder, *captures)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("not installed: chromium, chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1300,1200"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    yield browser
+    browser.quit()
+
+
+class Page:
+    """A report in the browser."""
+
+    def __init__(self, browser, file: pathlib.Path, scheme: str = "light"):
+        self.browser = browser
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        browser.get(file.as_uri())
+        self.settle()
+
+    def settle(self):
+        """Waits until what was asked for is drawn."""
+        self.browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+
+    def all(self, selector: str) -> list:
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def click(self, selector: str):
+        self.one(selector).click()
+        self.settle()
+
+    def drawn(self, figure: str) -> str:
+        return self.browser.execute_script(f"return document.querySelector('#{figure} canvas').toDataURL()")
+
+    def inked(self, figure: str) -> dict:
+        """How many pixels of a plot are coloured (not grey), and how many are drawn at all."""
+        return self.browser.execute_script(
+            """
+            const canvas = document.querySelector(`#${arguments[0]} canvas`);
+            const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const found = {drawn: 0, coloured: 0};
+            for (let at = 0; at < data.length; at += 4) {
+                if (data[at + 3] === 0) continue;
+                found.drawn += 1;
+                const colours = data.slice(at, at + 3);
+                if (Math.max(...colours) - Math.min(...colours) > 80) found.coloured += 1;
+            }
+            return found;
+            """,
+            figure,
+        )
+
+    def times(self) -> list[list[float]]:
+        """From when to when each plot shows, in seconds."""
+        script = "return plots.plots.map(({plot}) => [plot.scales.x.min, plot.scales.x.max])"
+        return self.browser.execute_script(script)
+
+    def drag(self, figure: str, start: float, end: float):
+        """Drags from one place to another, given as shares of a plot's width."""
+        area = self.one(f"#{figure} .u-over")
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", area)
+        width = area.size["width"]
+        actions = ActionChains(self.browser, duration=50)
+        actions.move_to_element_with_offset(area, (start - 0.5) * width, 0).click_and_hold()
+        actions.move_to_element_with_offset(area, (end - 0.5) * width, 0).release().perform()
+        self.settle()
+
+    def errors(self) -> list[str]:
+        return [line["message"] for line in self.browser.get_log("browser")]
+
+
+@pytest.fixture
+def page(browser, folder):
+    page = Page(browser, folder / "report.html")
+    yield page
+    assert page.errors() == []
+
+
+def test_it_needs_no_network(page):
+    loaded = page.browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)")
+    assert loaded == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_plots_are_drawn_in_light_and_dark(browser, folder, scheme):
+    page = Page(browser, folder / "report.html", scheme)
+    script = "return getComputedStyle(document.body).backgroundColor"
+    background = browser.execute_script(script)
+    lightness = sum(map(int, background[4:-1].split(", ")))
+    assert lightness > 700 if scheme == "light" else lightness < 100
+    for figure in FIGURES:
+        inked = page.inked(figure)
+        assert inked["drawn"] > 1000 and inked["coloured"] > 200, (figure, inked)
+    before = page.drawn("throughput")
+    page.click("#theme")
+    assert browser.execute_script(script) != background
+    assert page.drawn("throughput") != before
+    assert page.errors() == []
+
+
+def test_a_click_on_another_connection_changes_the_plots(page):
+    before = {figure: page.drawn(figure) for figure in FIGURES}
+    first = page.one("#chosen-title").text
+    page.click('#connection-table tr[aria-selected="false"]')
+    assert page.one("#chosen-title").text != first
+    for figure in FIGURES:
+        assert page.drawn(figure) != before[figure], figure
+
+
+def test_a_drag_zooms_all_plots_and_a_double_click_shows_all_again(page):
+    whole = page.times()
+    assert not page.one("#reset").is_enabled()
+    page.drag("rtt", 0.25, 0.5)
+    (start, end) = whole[0]
+    for shown_from, shown_to in page.times():
+        assert shown_from == pytest.approx(start + 0.25 * (end - start), abs=0.01 * (end - start))
+        assert shown_to == pytest.approx(start + 0.5 * (end - start), abs=0.01 * (end - start))
+    page.click("#reset")
+    assert page.times() == whole
+    page.drag("throughput", 0.5, 0.2)
+    assert page.times() != whole
+    ActionChains(page.browser).double_click(page.one("#sequence .u-over")).perform()
+    page.settle()
+    assert page.times() == whole
+
+
+def test_keys_zoom_move_and_reset(page):
+    whole = page.times()
+    plots = page.one("#plots")
+    plots.send_keys("+")
+    page.settle()
+    (zoomed_from, zoomed_to) = page.times()[0]
+    assert zoomed_to - zoomed_from == pytest.approx((whole[0][1] - whole[0][0]) / 2)
+    plots.send_keys(Keys.ARROW_RIGHT)
+    page.settle()
+    assert page.times()[0][0] > zoomed_from
+    plots.send_keys("0")
+    page.settle()
+    assert page.times() == whole
+
+
+def test_the_cursor_tells_values_in_all_plots(page):
+    area = page.one("#throughput .u-over")
+    ActionChains(page.browser).move_to_element_with_offset(area, -area.size["width"] * 0.4, 0).perform()
+    page.settle()
+    texts = [page.one(f"#{figure} .values").text for figure in FIGURES]
+    assert "Mb/s" in texts[0] and "total" in texts[0]
+    assert " ms" in texts[1]
+    assert "B to " in texts[2]
+
+
+def test_buttons_choose_direction_goodput_and_stacks(page):
+    for button in ("goodput", "stacked"):
+        before = page.drawn("throughput")
+        page.click(f'[data-set="{button}"][data-value="true"]')
+        assert page.drawn("throughput") != before, button
+    page.click('[data-set="direction"][data-value="client_to_server"]')
+    assert "client → server" in page.one("#subflow-direction").text
+
+
+def test_a_subflow_can_be_hidden(page):
+    before = page.drawn("sequence")
+    page.click("#subflow-keys button")
+    assert page.one("#subflow-keys button").get_attribute("aria-pressed") == "false"
+    assert page.drawn("sequence") != before
+
+
+def test_connections_are_sorted_and_filtered(page):
+    ids = lambda: [row.get_attribute("data-id") for row in page.all("#connection-table tr[data-id]")]
+    assert len(ids()) == STREAMS + 1
+    page.click("#connection-table th:first-child button")
+    assert ids() == sorted(ids(), key=int)
+    page.click("#connection-table th:first-child button")
+    assert ids() == sorted(ids(), key=int, reverse=True)
+    port = page.one("#connection-table tr[data-id] td:nth-child(3)").text.rsplit(":", 1)[1]
+    page.one("#filter").send_keys(port)
+    assert len(ids()) == 1
+    page.one("#connection-table tr[data-id]").send_keys(Keys.ENTER)
+    assert page.one("#chosen-title").text == f"Connection {ids()[0]}"
+
+
+def test_it_says_what_the_document_says(page, folder):
+    found = json.loads((folder / "analysis.json").read_text())
+    assert any(connection["failovers"] for connection in found["connections"])
+    for connection in found["connections"]:
+        page.click(f'tr[data-id="{connection["id"]}"]')
+        assert len(page.all("#subflow-table tbody tr")) == len(connection["subflows"])
+        failovers = [line.text for line in page.all(".failover")]
+        assert len(failovers) == len(connection["failovers"])
+        for text, failover in zip(failovers, connection["failovers"], strict=True):
+            assert text.startswith(failover["path"].replace("->", "→"))
+
+
+def test_names_from_elsewhere_stay_text(browser, captures, tmp_path):
+    name = "<img src=x onerror='window.hit = 1'>.pcap"
+    shutil.copy(captures[0], tmp_path / name)
+    analyze(tmp_path / "out", tmp_path / name)
+    page = Page(browser, tmp_path / "out" / "report.html")
+    assert page.one("#title").text == name
+    assert browser.execute_script("return window.hit === undefined")
+    assert page.errors() == []
+
+
+def test_a_tiny_connection_has_a_report_too(browser, captures, tmp_path):
+    head = tmp_path / "head.pcap"
+    # The handshake of the first connection, cut off in a record.
+    head.write_bytes(captures[0].read_bytes()[:400])
+    analyze(tmp_path / "out", head)
+    page = Page(browser, tmp_path / "out" / "report.html")
+    assert len(page.all("#connection-table tr[data-id]")) == 1
+    assert len(page.all("#warnings .warning")) == 1
+    assert len(page.all(".plot .empty")) == len(FIGURES)
+    assert page.errors() == []
+
+
+def test_plots_lie_beside_it(folder):
+    plots = {file.name for file in (folder / "plots").iterdir()}
+    for figure in (*FIGURES, "share"):
+        (svg,) = [file for file in (folder / "plots").glob(f"*-{figure}.svg")][:1]
+        assert svg.with_suffix(".png").name in plots
+        assert svg.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
