@@ -10,6 +10,7 @@ pub struct WholeFile {
     path: PathBuf,
     partial: PathBuf,
     out: BufWriter<File>,
+    complete: bool,
     published: bool,
 }
 
@@ -24,7 +25,7 @@ impl WholeFile {
         partial.push(".partial");
         let partial = PathBuf::from(partial);
         let out = BufWriter::new(File::create(&partial).map_err(|error| named(error, &path))?);
-        Ok(Self { path, partial, out, published: false })
+        Ok(Self { path, partial, out, complete: false, published: false })
     }
 
     /// Writes everything to the disk; errors that disks and network file systems tell late come here.
@@ -32,10 +33,12 @@ impl WholeFile {
     /// # Errors
     /// The file cannot be written.
     pub fn complete(&mut self) -> io::Result<()> {
-        self.out
-            .flush()
-            .and_then(|()| self.out.get_ref().sync_all())
-            .map_err(|error| named(error, &self.path))
+        if !self.complete {
+            self.flush()?;
+            self.out.get_ref().sync_all().map_err(|error| named(error, &self.path))?;
+            self.complete = true;
+        }
+        Ok(())
     }
 
     /// [Completes](Self::complete) the file and gives it its name.
@@ -52,6 +55,7 @@ impl WholeFile {
 
 impl Write for WholeFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.complete = false;
         self.out.write(buf).map_err(|error| named(error, &self.path))
     }
 
