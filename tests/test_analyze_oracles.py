@@ -343,23 +343,45 @@ def test_retransmissions_are_the_kernels_and_tcptraces(lossy, pair):
     assert all(direction["out_of_order"]["segments"] == 0 for direction in sent.values())
 
 
+@needs_tshark
+def test_a_packet_that_is_split_later_counts_once_and_to_the_kernel_as_what_it_becomes(pair, tmp_path):
+    slow_acknowledgements(pair)
+    lose_data(pair, 5)
+    with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
+        send(pair, 6_000_000)
+    file = merged((eth.file, wlan.file), tmp_path)
+    again = [int(packet["tcp.len"]) for packet in tshark_sent_again(file)]
+    retransmitted = [sent["retransmitted"] for sent in plait_by_sender(plait(file)).values()]
+    assert sum(count["segments"] for count in retransmitted) == len(again)
+    assert sum(count["bytes"] for count in retransmitted) == sum(again)
+    # 1500 bytes, without the headers of IP and TCP, time stamps, and the space kept for the longest DSS.
+    segment = 1500 - 20 - 20 - 12 - 24
+    split = sum(-(-length // segment) for length in again)
+    assert split == counter(pair.client, "TcpRetransSegs") >= len(again) > 0
+
+
 ANALYSIS = ("retransmission", "fast_retransmission", "spurious_retransmission", "out_of_order")
 
 
 @needs_tshark
 def test_retransmissions_are_tsharks_and_what_it_takes_for_reordering(lossy):
     """tshark takes a retransmission for reordering if it follows the segment after it within a round trip."""
-    names = [f"tcp.analysis.{name}" for name in ANALYSIS]
-    flagged = collections.Counter()
-    for packet in tshark(lossy, "tcp.len", *names):
-        if int(packet["tcp.len"]) and any(packet[name] for name in names):
-            flagged[packet["source"], packet["destination"]] += 1
+    flagged = collections.Counter(
+        (packet["source"], packet["destination"]) for packet in tshark_sent_again(lossy)
+    )
     found = {
         ends: sent["retransmitted"]["segments"]
         for ends, sent in plait_by_sender(plait(lossy)).items()
         if sent["retransmitted"]["segments"]
     }
     assert found == flagged and len(found) == 2
+
+
+def tshark_sent_again(file) -> list[dict]:
+    """The packets with data that tshark takes for sent again, or for reordered, which nothing is at the sender."""
+    names = [f"tcp.analysis.{name}" for name in ANALYSIS]
+    packets = tshark(file, "tcp.len", *names)
+    return [packet for packet in packets if int(packet["tcp.len"]) and any(packet[name] for name in names)]
 
 
 def stretched(file, factor: int) -> pathlib.Path:
@@ -415,6 +437,42 @@ def test_round_trips_are_tcptraces(lossy):
         assert deviation * factor == pytest.approx(float(theirs["RTT_stdev"]), abs=0.1)
         compared += 1
     assert compared == 2
+
+
+@needs_tcptrace
+def test_a_segment_that_fills_a_gap_may_be_a_retransmission_and_gives_no_round_trip(tmp_path):
+    """Its first transmission may have been lost before the capture. tcptrace cannot know, and takes the time."""
+    client, server = (1000, 80), (80, 1000)
+    # Two segments are lost before the capture, and sent again one by one.
+    packets = [
+        (client, 0, 0, "S", 0), (server, 0, 1, "SA", 0), (client, 1, 1, "A", 0),
+        (client, 1, 1, "A", 100), (server, 1, 101, "A", 0),
+        (client, 301, 1, "A", 100), (server, 1, 101, "A", 0),
+        (client, 101, 1, "A", 100), (server, 1, 201, "A", 0),
+        (client, 201, 1, "A", 100), (server, 1, 401, "A", 0),
+    ]  # fmt: skip
+    file = tmp_path / "filled.pcap"
+    file.write_bytes(raw_ip(packets))
+    ends = end("192.0.2.1", 1000), end("192.0.2.1", 80)
+    sent = plait_by_sender(plait(file))[ends]
+    assert sent["rtt_ms"]["samples"] == 1
+    assert (sent["out_of_order"]["segments"], sent["retransmitted"]["segments"]) == (2, 0)
+    theirs = tcptrace(file)[ends]
+    # The opening, the first segment, and the first of those that fill the gap.
+    assert (theirs["RTT_samples"], theirs["outoforder_pkts"], theirs["rexmt_data_pkts"]) == ("3", "2", "0")
+
+
+def raw_ip(packets) -> bytes:
+    """A capture of segments, a millisecond apart, from (source port, destination port), seq, ack, flags and length."""
+    flags = {"S": 2, "A": 16}
+    address = bytes((192, 0, 2, 1))
+    capture = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101)
+    for number, (ports, seq, ack, names, length) in enumerate(packets, start=1):
+        value = sum(flags[name] for name in names)
+        tcp = struct.pack(">HHIIBBHHH", *ports, seq, ack, 0x50, value, 64240, 0, 0) + bytes(length)
+        packet = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), number, 0, 64, 6, 0) + address * 2 + tcp
+        capture += struct.pack("<IIII", 1, number * 1000, len(packet), len(packet)) + packet
+    return capture
 
 
 @needs_tshark
