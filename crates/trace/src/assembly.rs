@@ -14,7 +14,7 @@ use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
 use plait_wire::tcp::Flags;
 
-use crate::flow::{Flow, Signals};
+use crate::flow::{Flow, Half, Signals};
 use crate::{PathId, ReadOptions, Window};
 use live::State;
 
@@ -187,13 +187,21 @@ impl State {
             false => Default::default(),
         };
         let window = flow.window(segment);
-        let sender = &mut flow.half(source).sender;
+        let connection = flow.connection;
+        let Half { sender, interval, .. } = flow.half(source);
         let again = sender.sent(segment, carries, signals.stamps, time);
         if let Some(window) = window {
             sender.tally.window = Some(Window::after(sender.tally.window, window));
         }
-        let Some(index) = flow.connection else {
+        let Some(index) = connection else {
             self.beside.unmapped += carries;
+            sender.tally.unmapped += carries;
+            if let Some(length) = self.interval {
+                let counts = interval.begun(length, time);
+                counts.packets += 1;
+                counts.bytes += carries;
+                counts.retransmitted += again;
+            }
             return;
         };
         if let Some(length) = self.interval {

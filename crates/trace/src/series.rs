@@ -40,6 +40,13 @@ impl Current {
         &mut self.counts
     }
 
+    /// The counts of the interval, which begins at `time` if there is none. It goes on until it is known to what it
+    /// belongs.
+    pub(crate) fn begun(&mut self, length: Length, time: Timestamp) -> &mut Counts {
+        self.index.get_or_insert(time.0 / length.0);
+        &mut self.counts
+    }
+
     /// The counts of the interval, if there is one.
     pub(crate) fn counts(&mut self) -> Option<&mut Counts> {
         self.index.is_some().then_some(&mut self.counts)
