@@ -19,8 +19,8 @@ pub struct Failover {
     /// When data crossed the path again and was acknowledged there, or arrived; `None` if the captures end before.
     pub carried_again: Option<Timestamp>,
     /// The longest time during the silence in which the receiving program got nothing although more was on its way:
-    /// up to a DATA_ACK of something new, from the one before it, or from when something later than that was seen to
-    /// be sent, or to arrive. `None` where there are no DATA_ACKs.
+    /// up to a DATA_ACK of something new, from the one before it, or, where everything was acknowledged then, from when
+    /// more was seen to be sent. `None` where there are no DATA_ACKs.
     pub stall: Option<Duration>,
     /// The first subflow that carried on.
     pub taken_over_by: Option<usize>,

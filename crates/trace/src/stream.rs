@@ -296,7 +296,7 @@ impl Stream {
         if new > 0 {
             carrier.last_new = Some(time);
         }
-        self.progress.sent(range.end, time);
+        self.progress.sent(&range, time);
         let carriers = &mut self.carriers;
         self.order.arrived(&range, subflow, time, |(subflow, waited)| {
             carriers[subflow].head_of_line.add(waited);

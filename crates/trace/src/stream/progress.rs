@@ -17,12 +17,18 @@ pub(super) struct Progress {
     stalls: Stalls<()>,
 }
 
+/// A program that sends nothing for so long is taken to have had nothing to send.
+const PAUSE: Duration = Duration::from_millis(500);
+
 impl Progress {
-    /// The stream was seen to reach `end`.
+    /// The bytes of `range` were seen.
     #[inline]
-    pub(super) fn sent(&mut self, end: u64, time: Timestamp) {
-        if end > self.acked && self.waiting_since.is_none() {
-            self.waiting_since = Some(time);
+    pub(super) fn sent(&mut self, range: &Range<u64>, time: Timestamp) {
+        if range.end > self.acked && self.waiting_since.is_none() {
+            // Beside the receiver, what is missing before these bytes was under way already.
+            let missing_since = self.last.filter(|_| range.start > self.acked);
+            let is_short = |since: &Timestamp| time.since(*since).is_some_and(|pause| pause < PAUSE);
+            self.waiting_since = missing_since.filter(is_short).or(Some(time));
         }
     }
 
