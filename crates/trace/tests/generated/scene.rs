@@ -229,22 +229,73 @@ impl Scene {
 
     /// The captures, each with its packets in the order of time.
     pub(crate) fn files(&self) -> Vec<Vec<u8>> {
-        self.captures.iter().map(|packets| file(packets.iter())).collect()
+        self.captures.iter().map(|packets| file(&sorted(packets))).collect()
+    }
+
+    /// The captures, each with its packets in the order in which they were put in.
+    pub(crate) fn files_as_written(&self) -> Vec<Vec<u8>> {
+        self.captures.iter().map(|packets| file(packets)).collect()
     }
 
     /// A capture cut into several at these times.
     pub(crate) fn rotated(&self, capture: usize, times: &[u64]) -> Vec<Vec<u8>> {
+        let packets = sorted(&self.captures[capture]);
         let bounds = [&[0], times, &[u64::MAX]].concat();
-        let part = |bounds: &[u64]| {
-            file(self.captures[capture].iter().filter(|(time, _)| bounds[0] <= *time && *time < bounds[1]))
+        let within = |bounds: &[u64]| {
+            let part = packets.iter().filter(|(time, _)| bounds[0] <= *time && *time < bounds[1]);
+            file(&part.cloned().collect::<Vec<_>>())
         };
-        bounds.windows(2).map(part).collect()
+        bounds.windows(2).map(within).collect()
+    }
+
+    /// A capture, as it was written, cut after so many packets.
+    pub(crate) fn rotated_after(&self, capture: usize, count: usize) -> Vec<Vec<u8>> {
+        let (first, second) = self.captures[capture].split_at(count);
+        vec![file(first), file(second)]
+    }
+
+    /// How many packets of TCP are in a capture.
+    pub(crate) fn segments(&self, capture: usize) -> u64 {
+        self.captures[capture].iter().filter(|(_, packet)| packet[9] == protocol::TCP).count() as u64
+    }
+
+    /// The same with clocks that only know multiples of `step`.
+    pub(crate) fn in_steps_of(&self, step: u64) -> Self {
+        let coarse = |(time, packet): (u64, Vec<u8>)| (time / step * step, packet);
+        let captures = self.captures.iter().map(|packets| sorted(packets).into_iter().map(coarse).collect());
+        Self { captures: captures.collect() }
+    }
+
+    /// One capture as taken by path.
+    pub(crate) fn by_path(&self, capture: usize) -> Self {
+        let mut scene = Self::default();
+        for (time, packet) in &self.captures[capture] {
+            // The second byte of the source's address.
+            scene.add(packet[13].into(), *time, packet.clone());
+        }
+        scene
+    }
+
+    /// The packet after `index` others is written after the next one.
+    pub(crate) fn swap(&mut self, capture: usize, index: usize) {
+        self.captures[capture] = sorted(&self.captures[capture]);
+        self.captures[capture].swap(index, index + 1);
+    }
+
+    /// The clock of a capture is set back at a time.
+    pub(crate) fn set_back(&mut self, capture: usize, at: u64, by: u64) {
+        self.captures[capture] = sorted(&self.captures[capture]);
+        self.captures[capture].iter_mut().filter(|(time, _)| *time >= at).for_each(|(time, _)| *time -= by);
     }
 }
 
-fn file<'a>(packets: impl Iterator<Item = &'a (u64, Vec<u8>)>) -> Vec<u8> {
-    let mut packets: Vec<_> = packets.collect();
+fn sorted(packets: &[(u64, Vec<u8>)]) -> Vec<(u64, Vec<u8>)> {
+    let mut packets = packets.to_vec();
     packets.sort_by_key(|(time, _)| *time);
+    packets
+}
+
+fn file(packets: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut writer = PcapWriter::new(Vec::new(), PcapHeader::new(LinkType::Ipv4)).expect("memory");
     for (time, packet) in packets {
         writer.write(Timestamp(BEGIN + time), packet).expect("memory");
