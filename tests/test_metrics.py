@@ -68,7 +68,7 @@ def carried(found: dict, what: str) -> int:
 
 
 def send(pair, listener, size: int):
-    """Sends bytes over a connection of its own, which the server closes first."""
+    """Sends bytes over a connection of its own; both ends of it."""
     client = pair.client.socket(protocol=MPTCP)
     client.connect((pair.ETH, 9000))
     server = accept(listener)
@@ -81,25 +81,27 @@ def send(pair, listener, size: int):
 
 def test_every_byte_is_counted_once(pair):
     """Whatever carried it, and although each connection is gone before a sample was taken."""
-    metrics = Metrics(pair.client, "--interval", "300s")
+    metrics = [Metrics(host, "--interval", "300s") for host in (pair.client, pair.server)]
     listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
-    before = metrics.scrape()
-    assert carried(before, "sent") == 0
+    assert carried(metrics[0].scrape(), "sent") == carried(metrics[1].scrape(), "received") == 0
     sizes = [40_000 + number for number in range(20)]
     for size in sizes:
-        for end in send(pair, listener, size):
+        # Sometimes the client closes first, sometimes the server.
+        for end in send(pair, listener, size)[:: 1 if size % 2 else -1]:
             end.close()
     time.sleep(0.5)
-    found = metrics.scrape()
-    new = carried(found, "sent") - carried(found, "retransmitted")
-    assert new - found["plait_mptcp_reinjected_bytes_total"][()] == sum(sizes)
-    paths = {labels[0] for labels in found["plait_path_sent_bytes_total"]}
+    sent, received = (side.scrape() for side in metrics)
+    new = carried(sent, "sent") - carried(sent, "retransmitted")
+    assert new - sent["plait_mptcp_reinjected_bytes_total"][()] == sum(sizes)
+    # A FIN counts as a byte, of each of at most two subflows.
+    assert sum(sizes) <= carried(received, "received") <= sum(sizes) + 2 * len(sizes)
+    paths = {labels[0] for labels in sent["plait_path_sent_bytes_total"]}
     assert paths <= {f"10.77.{link}.1-10.77.{to}.2" for link in (1, 2) for to in (1, 2)}
-    assert found["plait_mptcp_connections"]["false",] == 0
-    later = metrics.scrape()
-    for name in found:
+    assert sent["plait_mptcp_connections"]["false",] == 0
+    later = metrics[0].scrape()
+    for name in sent:
         if name.endswith("_total"):
-            for labels, value in found[name].items():
+            for labels, value in sent[name].items():
                 assert later[name][labels] >= value, (name, labels)
 
 

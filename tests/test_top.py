@@ -66,7 +66,7 @@ def figure(line: str, name: str) -> int:
 
 def once(host: Host, interval="0.2s", command=(PLAIT,)) -> dict:
     done = host.run(*command, "top", "--once", "--json", "--interval", interval, text=True)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
 

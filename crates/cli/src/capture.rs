@@ -193,8 +193,10 @@ async fn failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> anyhow::
         if let Some(error) = recorder.failure() {
             return error;
         }
-        if let Some(error) = listeners.iter_mut().find_map(Tcpdump::failure) {
-            return error;
+        for listener in &mut *listeners {
+            if let Some(error) = listener.failure().await {
+                return error;
+            }
         }
         sleep(LOOK).await;
     }

@@ -16,6 +16,18 @@ struct in6_addr {
 	} in6_u;
 };
 
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct sock_common {
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
@@ -25,6 +37,7 @@ struct sock_common {
 	__u16 skc_num;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	possible_net_t skc_net;
 };
 
 struct sock {
@@ -39,10 +52,21 @@ struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	_Bool is_mptcp;
 	__u64 bytes_sent;
+	__u64 bytes_acked;
 	__u64 bytes_received;
+	__u64 bytes_retrans;
+	__u32 total_retrans;
+	__u32 srtt_us;
+	__u32 mdev_us;
+	__u32 snd_cwnd;
+	__u32 mss_cache;
+	__u32 segs_out;
+	__u32 segs_in;
 };
 
 struct mptcp_subflow_context {
+	__u32 token;
+	__u32 request_join : 1, mp_join : 1;
 	struct sock *conn;
 };
 

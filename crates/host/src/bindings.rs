@@ -21,3 +21,27 @@ pub struct plait_subflow {
     pub connection_counts: __u8,
     pub padding: [__u8; 4usize],
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct plait_ended {
+    pub cookie: __u64,
+    pub bytes_sent: __u64,
+    pub bytes_acked: __u64,
+    pub bytes_received: __u64,
+    pub bytes_retransmitted: __u64,
+    pub local_address: [__u8; 16usize],
+    pub remote_address: [__u8; 16usize],
+    pub token: __u32,
+    pub retransmissions: __u32,
+    pub rtt_us: __u32,
+    pub rtt_variance_us: __u32,
+    pub cwnd: __u32,
+    pub mss: __u32,
+    pub segments_sent: __u32,
+    pub segments_received: __u32,
+    pub family: __u16,
+    pub local_port: __u16,
+    pub remote_port: __u16,
+    pub joined: __u8,
+    pub padding: [__u8; 1usize],
+}

@@ -106,7 +106,10 @@ fn samples_say_what_the_sockets_say() {
             assert_eq!(initial.interface.as_deref(), Some(format!("{side}0").as_str()));
             assert_eq!(joined.interface.as_deref(), Some(format!("{side}1").as_str()));
             let text = serde_json::to_string(sample).expect("JSON");
-            assert_eq!(&serde_json::from_str::<Sample>(&text).expect("a sample"), sample);
+            let read: Sample = serde_json::from_str(&text).expect("a sample");
+            // JSON's numbers are decimal.
+            assert!((read.time - sample.time).abs() < 1e-6);
+            assert_eq!(Sample { time: sample.time, ..read }, *sample);
         }
     }
 }
@@ -114,39 +117,60 @@ fn samples_say_what_the_sockets_say() {
 #[test]
 fn the_last_figures_of_a_subflow_are_told() {
     let Some(net) = Topology::new("the_last_figures_of_a_subflow_are_told") else { return };
-    let (mut client, mut server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1");
-    let mut watch = watch(&net.client);
-    let before = watch.sample().expect("a sample");
-    let sent = |samples: &[Sample]| -> u64 {
-        let subflows = samples.iter().flat_map(|sample| &sample.subflows);
-        subflows.map(|subflow| subflow.tcp.bytes_sent.expect("a count")).sum()
-    };
-    assert_eq!(sent(&before), 5000);
-    client.write_all(&[2; 3000]).expect("a write");
-    server.read_exact(&mut [0; 3000]).expect("a read");
-    drop(client);
-    drop(server);
-    let mut ended = Vec::new();
-    for _ in 0..100 {
-        thread::sleep(Duration::from_millis(10));
-        let samples = watch.sample().expect("a sample");
-        let gone = samples.iter().flat_map(|sample| &sample.subflows).filter(|s| s.closed.is_some());
-        ended.extend(gone.cloned());
-        if ended.len() == 2 {
-            break;
+    for client_ends_first in [true, false] {
+        let (mut client, mut server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1");
+        let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
+        let carried = |samples: &[Sample]| {
+            let subflows = samples.iter().flat_map(|sample| &sample.subflows);
+            let figures = subflows.map(|s| (s.tcp.bytes_sent.unwrap_or(0), s.tcp.bytes_received));
+            figures.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        };
+        assert_eq!(carried(&at_client.sample().expect("a sample")), (5000, 7));
+        assert_eq!(carried(&at_server.sample().expect("a sample")), (7, 5000));
+        client.write_all(&[2; 3000]).expect("a write");
+        server.read_exact(&mut [0; 3000]).expect("a read");
+        let (first, second) = if client_ends_first { (client, server) } else { (server, client) };
+        drop(first);
+        thread::sleep(Duration::from_millis(20));
+        drop(second);
+        for (watch, sent, received) in [(&mut at_client, 8000, 7), (&mut at_server, 7, 8000)] {
+            let mut ended = Vec::new();
+            for _ in 0..100 {
+                thread::sleep(Duration::from_millis(10));
+                let samples = watch.sample().expect("a sample");
+                ended.extend(samples.into_iter().map(|sample| Sample {
+                    subflows: sample.subflows.into_iter().filter(|s| s.closed.is_some()).collect(),
+                    ..sample
+                }));
+                if ended.iter().map(|sample| sample.subflows.len()).sum::<usize>() == 2 {
+                    break;
+                }
+            }
+            if !watch.sees_every_end() {
+                println!(
+                    "SKIP the_last_figures_of_a_subflow_are_told: the kernel does not run the BPF program"
+                );
+                return;
+            }
+            let mut closed = ended.iter().flat_map(|sample| &sample.subflows).map(|s| s.closed);
+            assert!(closed.all(|closed| closed == Some(Closed::Final)), "{ended:?}");
+            let (all_sent, all_received) = carried(&ended);
+            assert_eq!(all_sent, sent);
+            // Each FIN counts as a byte.
+            assert!((received..=received + 2).contains(&all_received), "{all_received}");
+            assert!(watch.sample().expect("a sample").is_empty(), "each subflow ends once");
         }
     }
-    assert_eq!(ended.len(), 2);
-    assert!(ended.iter().all(|subflow| subflow.closed == Some(Closed::Final)), "{ended:?}");
-    assert_eq!(ended.iter().filter_map(|subflow| subflow.tcp.bytes_sent).sum::<u64>(), 8000);
-    assert!(watch.sample().expect("a sample").is_empty(), "each subflow ends once");
 }
 
 #[test]
 fn a_connection_between_two_samples_is_seen() {
     let Some(net) = Topology::new("a_connection_between_two_samples_is_seen") else { return };
     let mut watch = watch(&net.client);
-    assert!(watch.sees_short_subflows());
+    if !watch.sees_every_end() {
+        println!("SKIP a_connection_between_two_samples_is_seen: the kernel does not run the BPF program");
+        return;
+    }
     assert!(watch.sample().expect("a sample").is_empty());
     let (client, server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1");
     let token = Info::of(&client).expect("information").token;

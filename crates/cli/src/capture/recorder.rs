@@ -30,8 +30,8 @@ pub(super) struct Recorded {
     pub(super) links: u64,
     /// Times that the kernel told of subflows' ends faster than they were read.
     pub(super) lost: u64,
-    /// Whether subflows shorter than the interval are in samples.jsonl too.
-    pub(super) short_subflows: bool,
+    /// Whether samples.jsonl has the last figures of every subflow, also of those shorter than the interval.
+    pub(super) every_end: bool,
 }
 
 /// The running thread.
@@ -120,7 +120,7 @@ impl Files {
             counters: self.counters.count,
             links: self.links.count,
             lost: self.watch.lost(),
-            short_subflows: self.watch.sees_short_subflows(),
+            every_end: self.watch.sees_every_end(),
         })
     }
 

@@ -84,7 +84,7 @@ impl Tcpdump {
                 if tcpdump.said().contains("listening on") {
                     return Ok(());
                 }
-                if let Some(error) = tcpdump.failure() {
+                if let Some(error) = tcpdump.failure().await {
                     return Err(error);
                 }
                 sleep(LOOK).await;
@@ -97,8 +97,9 @@ impl Tcpdump {
     }
 
     /// Why it ended, if it has.
-    pub(super) fn failure(&mut self) -> Option<anyhow::Error> {
+    pub(super) async fn failure(&mut self) -> Option<anyhow::Error> {
         let status = self.child.try_wait().ok().flatten()?;
+        self.listen_to_the_end().await;
         Some(self.explain(status))
     }
 
@@ -110,7 +111,7 @@ impl Tcpdump {
         if timeout(PATIENCE, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
-        let _ = timeout(PATIENCE, &mut self.reader).await;
+        self.listen_to_the_end().await;
         let said = self.said();
         let dropped = count(&said, " dropped by kernel");
         Recorded {
@@ -119,6 +120,13 @@ impl Tcpdump {
             dropped: dropped.map(|dropped| dropped + count(&said, " dropped by interface").unwrap_or(0)),
             interface: self.interface,
             file: self.file,
+        }
+    }
+
+    /// Waits for its last words.
+    async fn listen_to_the_end(&mut self) {
+        if !self.reader.is_finished() {
+            let _ = timeout(PATIENCE, &mut self.reader).await;
         }
     }
 

@@ -83,3 +83,52 @@ impl Carried {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A connection that reinjected so much, with a subflow that sent so much.
+    fn sample(sent: u64, reinjected: u64, closed: Option<&str>) -> Vec<Sample> {
+        let sample = json!({
+            "time": 0.0, "token": "00000001",
+            "connection": {
+                "local": "10.0.0.1:1", "remote": "10.0.0.2:2", "state": "established", "uid": 0, "inode": 1,
+                "fallback": false, "checksums": false, "bytes_sent": null, "bytes_acked": null,
+                "bytes_received": null, "bytes_reinjected": reinjected, "timeouts": null, "bytes_unacked": 0,
+                "addresses_announced": 0, "addresses_accepted": 0
+            },
+            "subflows": [{
+                "id": 7, "local": "10.0.0.1:1", "remote": "10.0.0.2:2", "interface": null, "joined": null,
+                "backup_local": null, "backup_remote": null, "local_id": null, "remote_id": null,
+                "congestion_control": null, "state": "established", "rtt_us": 1, "rtt_variance_us": 1,
+                "min_rtt_us": null, "rto_us": 1, "cwnd": 1, "ssthresh": null, "mss": 1, "peer_window": null,
+                "unacked": 0, "lost": 0, "retransmissions": 0, "bytes_retransmitted": null,
+                "bytes_sent": sent, "bytes_acked": 1, "bytes_received": 0, "bytes_not_sent": null,
+                "segments_sent": null, "segments_received": null, "delivery_rate": null, "pacing_rate": null,
+                "busy_us": null, "window_limited_us": null, "buffer_limited_us": null, "closed": closed
+            }]
+        });
+        vec![serde_json::from_value(sample).expect("a sample")]
+    }
+
+    #[test]
+    fn what_was_carried_is_counted_once() {
+        let mut growth = Growth::default();
+        assert_eq!(growth.since_last(&sample(100, 10, None)), None, "when that was is not known");
+        let mut grown = |samples: &[Sample]| {
+            let grown = growth.since_last(samples).expect("a growth");
+            let sent: u64 = grown.subflows.values().map(|carried| carried.bytes_sent).sum();
+            (sent, grown.reinjected.values().sum::<u64>())
+        };
+        assert_eq!(grown(&sample(150, 13, None)), (50, 3));
+        // Not in the list for a moment, then told to have ended.
+        assert_eq!(grown(&[]), (0, 0));
+        assert_eq!(grown(&sample(170, 13, Some("final"))), (20, 13));
+        // Another subflow, which began since.
+        assert_eq!(grown(&sample(40, 13, None)), (40, 0));
+        // Counters that fall are no growth.
+        assert_eq!(grown(&sample(30, 0, None)), (0, 0));
+    }
+}

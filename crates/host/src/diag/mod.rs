@@ -1,18 +1,20 @@
-//! What goes on in the MPTCP connections of this network namespace, for any user and without BPF.
+//! What goes on in the MPTCP connections of this network namespace, for any user.
 //!
 //! The kernel lists sockets over netlink (`sock_diag(7)`): MPTCP sockets with `struct mptcp_info`, TCP sockets with
 //! `struct tcp_info` and, if they are subflows, what MPTCP knows of them. [`Watch`] puts these together into
-//! [`Sample`]s, one per connection, and adds what is known of the subflows that ended since the sample before. It
+//! [`Sample`]s, one per connection, and adds what is known of the subflows that ended since the sample before, for
+//! which root has a BPF program. It
 //! takes kernel 5.10 or later with `CONFIG_INET_DIAG` and `CONFIG_INET_MPTCP_DIAG`, as distributions have.
 //!
 //! Nothing that the kernel sends makes this module panic.
 
+mod ended;
 mod growth;
 mod message;
 mod sample;
 mod watch;
 
-pub use growth::{Carried, Growth, Grown};
+pub use growth::{Carried, Grown, Growth};
 pub use sample::{Closed, Connection, Sample, Subflow};
 pub use watch::Watch;
 

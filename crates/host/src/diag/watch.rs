@@ -2,49 +2,53 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::message::{self, Head, MptcpSocket, SubflowSocket};
+use super::ended::{End, Ended};
+use super::message::{self, MptcpSocket, SubflowSocket};
 use super::{Closed, Connection, Error, Sample, Subflow};
 use crate::interfaces::{self, Interface};
 use crate::mptcp::Token;
 use crate::netlink::{Listener, Socket};
-use crate::pm::{Event, Events};
 use crate::tcp_info::TcpInfo;
 
 /// Takes samples of all MPTCP connections of the network namespace of the thread that opened it.
 ///
-/// A subflow that ends between two samples is part of one more sample, with [`Subflow::closed`] set. Its figures are
-/// those it ended with, as the kernel tells when it frees the socket; where it does not (the initial subflow of an
-/// accepted connection is emptied first), those of the sample before. A subflow that both began and ended between
-/// two samples is known only to those who may listen to the path manager (`CAP_NET_ADMIN`).
+/// A subflow that ends between two samples is part of one more sample, with [`Subflow::closed`] set. How it ended is
+/// told by a BPF program, also of subflows that began after the sample before; that takes root. For others, the kernel
+/// tells the figures of a socket when it frees it, except those of the initial subflow of an accepted connection
+/// that the peer closed first: it is emptied before. Then its last figures are those of the sample before.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
     routes: Socket,
-    freed: Option<Listener>,
-    events: Option<Events>,
+    source: Source,
     /// Subflows of the sample before, by cookie.
     seen: HashMap<u64, (Token, Subflow)>,
     /// Subflows that were not there at the last sample; how they ended may still be told.
     gone: HashMap<u64, (Token, Subflow)>,
-    /// Subflows that the path manager spoke of.
-    announced: HashMap<Ends, Announced>,
-    endings: HashMap<u64, (Head, TcpInfo)>,
+    endings: HashMap<u64, Ending>,
     interfaces: Vec<Interface>,
     unknown_addresses: HashSet<IpAddr>,
     lost: u64,
 }
 
-type Ends = (SocketAddr, SocketAddr);
-
+/// Who tells of the ends of subflows.
 #[derive(Debug)]
-struct Announced {
-    token: Token,
-    joined: bool,
-    /// Samples since the path manager said that it ended.
-    ended: Option<u8>,
+enum Source {
+    Program(Ended),
+    Freed(Listener),
+    Nobody,
+}
+
+/// How a socket ended.
+#[derive(Debug)]
+enum Ending {
+    /// A subflow was closed.
+    Subflow(End),
+    /// A TCP socket, of which it is not said whether it was a subflow, was freed with these figures.
+    Socket(Box<TcpInfo>),
 }
 
 impl Watch {
@@ -53,15 +57,16 @@ impl Watch {
     /// # Errors
     /// [`Error::Open`]
     pub fn open() -> Result<Watch, Error> {
+        // With neither of the two, less is known of subflows that end.
+        let freed = || Listener::diag(&[SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY]);
+        let source = Ended::start().map(Source::Program);
+        let source = source.or_else(|_| freed().map(Source::Freed)).unwrap_or(Source::Nobody);
         Ok(Watch {
             socket: Socket::diag().map_err(Error::Open)?,
             routes: Socket::route().map_err(Error::Open)?,
-            // Without these two, less is known of subflows that end.
-            freed: Listener::diag(&[SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY]).ok(),
-            events: Events::open().ok(),
+            source,
             seen: HashMap::new(),
             gone: HashMap::new(),
-            announced: HashMap::new(),
             endings: HashMap::new(),
             interfaces: Vec::new(),
             unknown_addresses: HashSet::new(),
@@ -96,7 +101,6 @@ impl Watch {
         for (token, subflow) in ended {
             samples.entry(token).or_insert_with(|| Sample::ended(time, token)).subflows.push(subflow);
         }
-        self.forget_announced();
         let mut samples: Vec<Sample> = samples.into_values().collect();
         samples.iter_mut().for_each(|sample| {
             sample.subflows.sort_by_key(|subflow| (subflow.closed.is_some(), subflow.joined, subflow.id));
@@ -120,103 +124,93 @@ impl Watch {
         Ok(samples)
     }
 
-    /// How often the kernel told of ends faster than samples were taken, so that some of them were lost.
+    /// How often ends were lost, as there were more of them than there was room for until the next sample.
     pub fn lost(&self) -> u64 {
-        self.lost
+        match &self.source {
+            Source::Program(ended) => ended.lost(),
+            Source::Freed(_) | Source::Nobody => self.lost,
+        }
     }
 
-    /// Whether subflows that begin and end between two samples are known.
-    pub fn sees_short_subflows(&self) -> bool {
-        self.events.is_some() && self.freed.is_some()
+    /// Whether subflows that begin and end between two samples are known, and every last figure is.
+    pub fn sees_every_end(&self) -> bool {
+        matches!(self.source, Source::Program(_))
     }
 
-    /// Takes in what the kernel told since the last time.
+    /// Takes in what was told since the last time.
     fn listen(&mut self) {
-        while let Some(event) = self.events.as_mut().and_then(|events| events.try_next().ok().flatten()) {
-            match event {
-                Event::Created(new) | Event::Established(new) => {
-                    self.announce(new.local, new.remote, new.token, false)
-                }
-                Event::SubflowEstablished(new) => self.announce(new.local, new.remote, new.token, true),
-                Event::SubflowClosed(old) => {
-                    if let Some(announced) = self.announced.get_mut(&(old.local, old.remote)) {
-                        announced.ended = Some(0);
+        match &mut self.source {
+            Source::Program(ended) => {
+                let ends = std::iter::from_fn(|| ended.next());
+                self.endings.extend(ends.map(|end| (end.id(), Ending::Subflow(end))));
+            }
+            Source::Freed(freed) => loop {
+                match freed.try_next() {
+                    Ok(Some(messages)) => {
+                        let found = messages.filter_map(|message| message::read_freed(&message));
+                        let found = found.map(|(head, tcp)| (head.cookie, Ending::Socket(Box::new(tcp))));
+                        self.endings.extend(found);
                     }
+                    Ok(None) => return,
+                    Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.lost += 1,
+                    Err(_) => return,
                 }
-                Event::Closed { token } => {
-                    self.announced
-                        .values_mut()
-                        .filter(|announced| announced.token == token)
-                        .for_each(|announced| announced.ended = Some(0));
-                }
-                Event::Lost => {
-                    self.lost += 1;
-                    // Which of these have ended is no longer known.
-                    self.announced.clear();
-                }
-                _ => {}
-            }
+            },
+            Source::Nobody => {}
         }
-        let Some(freed) = &mut self.freed else { return };
-        loop {
-            match freed.try_next() {
-                Ok(Some(messages)) => {
-                    let found = messages.filter_map(|message| message::read_freed(&message));
-                    self.endings.extend(found.map(|(head, tcp)| (head.cookie, (head, tcp))));
-                }
-                Ok(None) => return,
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.lost += 1,
-                Err(_) => return,
-            }
-        }
-    }
-
-    fn announce(&mut self, local: SocketAddr, remote: SocketAddr, token: Token, joined: bool) {
-        self.announced.insert((local, remote), Announced { token, joined, ended: None });
     }
 
     /// Subflows whose end was told, with their last figures.
     fn pick_up_endings(&mut self, now: &HashMap<u64, (Token, Subflow)>) -> Vec<(Token, Subflow)> {
         let mut ended = Vec::new();
-        for (cookie, (head, tcp)) in mem::take(&mut self.endings) {
-            if now.contains_key(&cookie) {
-                // It was freed after it was listed.
-                self.endings.insert(cookie, (head, tcp));
+        for (id, ending) in mem::take(&mut self.endings) {
+            if now.contains_key(&id) {
+                // It ended after it was listed.
+                self.endings.insert(id, ending);
                 continue;
             }
-            let known = self.seen.remove(&cookie).or_else(|| self.gone.remove(&cookie));
-            if let Some((token, mut subflow)) = known {
-                // A socket that was emptied for another use says nothing of what it carried.
-                if tcp.bytes_received >= subflow.tcp.bytes_received
-                    && tcp.bytes_acked >= subflow.tcp.bytes_acked
-                {
-                    subflow.tcp = tcp;
-                    subflow.closed = Some(Closed::Final);
-                } else {
-                    subflow.closed = Some(Closed::LastSeen);
+            let known = self.seen.remove(&id).or_else(|| self.gone.remove(&id));
+            match (known, ending) {
+                (Some((token, subflow)), Ending::Subflow(end)) => {
+                    let tcp = end.figures(Some(subflow.tcp));
+                    ended.push((token, Subflow { tcp, closed: Some(Closed::Final), ..subflow }));
                 }
-                ended.push((token, subflow));
-            } else if let Some(announced) = self.announced.remove(&(head.local, head.remote)) {
-                let (token, joined) = (announced.token, announced.joined);
-                let socket =
-                    SubflowSocket { head, tcp, congestion_control: None, token: Some(token), details: None };
-                let joined = Some(joined);
-                let closed = Some(Closed::Final);
-                ended.push((token, Subflow { joined, closed, ..self.subflow(socket) }));
+                (None, Ending::Subflow(end)) => {
+                    let subflow = self.ended_unseen(&end);
+                    ended.push((end.token(), subflow));
+                }
+                (Some((token, subflow)), Ending::Socket(tcp)) => {
+                    // A socket that was emptied says nothing of what it carried.
+                    let (before, after) = (&subflow.tcp, &tcp);
+                    let whole = after.bytes_received >= before.bytes_received
+                        && after.bytes_acked >= before.bytes_acked;
+                    ended.push(match whole {
+                        true => (token, Subflow { tcp: *tcp, closed: Some(Closed::Final), ..subflow }),
+                        false => last_seen((token, subflow)),
+                    });
+                }
+                (None, Ending::Socket(_)) => {}
             }
         }
         ended
     }
 
-    /// Forgets what the path manager said of subflows that have ended, once the kernel had time to free them.
-    fn forget_announced(&mut self) {
-        self.announced.retain(|_, announced| match &mut announced.ended {
-            None => true,
-            Some(samples) => {
-                *samples += 1;
-                *samples <= 2
-            }
-        });
+    fn ended_unseen(&mut self, end: &End) -> Subflow {
+        let (local, remote) = end.ends();
+        Subflow {
+            id: end.id(),
+            interface: self.interface(0, local.ip()),
+            local,
+            remote,
+            joined: Some(end.joined()),
+            backup_local: None,
+            backup_remote: None,
+            local_id: None,
+            remote_id: None,
+            congestion_control: None,
+            tcp: end.figures(None),
+            closed: Some(Closed::Final),
+        }
     }
 
     fn subflow(&mut self, socket: SubflowSocket) -> Subflow {
@@ -266,7 +260,7 @@ fn group(connections: &[MptcpSocket], sockets: Vec<SubflowSocket>) -> Vec<(Token
     let with_inode = connections.iter().filter(|connection| connection.head.inode != 0);
     let by_inode: HashMap<u32, Token> =
         with_inode.map(|connection| (connection.head.inode, token(connection))).collect();
-    let by_ends: HashMap<Ends, Token> = connections
+    let by_ends: HashMap<_, Token> = connections
         .iter()
         .map(|connection| ((connection.head.local, connection.head.remote), token(connection)))
         .collect();

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Queues the last figures of each subflow at the moment it is closed. Afterwards it is too late for some: MPTCP
+ * empties the initial subflow of an accepted connection before the kernel tells that it is freed.
+ */
+#include "kernel.h"
+#include "intf.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+
+#define AF_INET6 10
+#define TCP_CLOSE 7
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 16384);
+	__type(value, struct plait_ended);
+} ended SEC(".maps");
+
+/* How many were closed while the queue was full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost SEC(".maps");
+
+/* Inode of the network namespace whose subflows are wanted. */
+const volatile __u32 network;
+
+SEC("tp_btf/inet_sock_set_state")
+int closed(__u64 *arguments)
+{
+	/* The socket, its state before, its state now. */
+	struct sock *socket = (struct sock *)arguments[0];
+	int after = arguments[2];
+	struct plait_ended record = {};
+	struct mptcp_subflow_context *subflow;
+	struct tcp_sock *tcp;
+	__u32 first = 0;
+	__u64 *count;
+
+	if (after != TCP_CLOSE)
+		return 0;
+	if (BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum) != network)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(socket);
+	if (!tcp || !tcp->is_mptcp)
+		return 0;
+	/* By reads that may fail: a type for these pointers is not to be had before kernel 6.2. */
+	subflow = tcp->inet_conn.icsk_ulp_data;
+	/* The connection may have forgotten its token by now. */
+	record.token = BPF_CORE_READ(subflow, token);
+	/* A listening socket has none. */
+	if (!record.token)
+		return 0;
+	record.joined = BPF_CORE_READ_BITFIELD_PROBED(subflow, request_join) ||
+			BPF_CORE_READ_BITFIELD_PROBED(subflow, mp_join);
+
+	record.cookie = bpf_get_socket_cookie(socket);
+	record.bytes_sent = tcp->bytes_sent;
+	record.bytes_acked = tcp->bytes_acked;
+	record.bytes_received = tcp->bytes_received;
+	record.bytes_retransmitted = tcp->bytes_retrans;
+	record.retransmissions = tcp->total_retrans;
+	record.rtt_us = tcp->srtt_us >> 3;
+	record.rtt_variance_us = tcp->mdev_us >> 2;
+	record.cwnd = tcp->snd_cwnd;
+	record.mss = tcp->mss_cache;
+	record.segments_sent = tcp->segs_out;
+	record.segments_received = tcp->segs_in;
+
+	record.family = socket->__sk_common.skc_family;
+	record.local_port = socket->__sk_common.skc_num;
+	record.remote_port = bpf_ntohs(socket->__sk_common.skc_dport);
+	if (record.family == AF_INET6) {
+		BPF_CORE_READ_INTO(&record.local_address, socket, __sk_common.skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO(&record.remote_address, socket, __sk_common.skc_v6_daddr);
+	} else {
+		__builtin_memcpy(record.local_address, (__be32[]){socket->__sk_common.skc_rcv_saddr}, 4);
+		__builtin_memcpy(record.remote_address, (__be32[]){socket->__sk_common.skc_daddr}, 4);
+	}
+	if (bpf_map_push_elem(&ended, &record, 0)) {
+		count = bpf_map_lookup_elem(&lost, &first);
+		if (count)
+			__sync_fetch_and_add(count, 1);
+	}
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
