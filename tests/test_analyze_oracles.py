@@ -14,7 +14,6 @@ import os
 import pathlib
 import shutil
 import struct
-import subprocess
 import threading
 
 import pytest
