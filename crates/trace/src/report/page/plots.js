@@ -11,7 +11,8 @@ const SHORTEST_ZOOM = 1e-5;
 
 /**
  * What each subflow sent in a direction, on common times.
- * `x` has the start of each interval in which anything was sent, and of the one behind it.
+ * `x` has the start of each interval in which anything was sent, and of the one behind it; `subflows` has for each
+ * subflow, and each of these intervals, what was counted, if anything.
  */
 function sampled(series, way, span) {
   let factor = 1;
@@ -21,11 +22,7 @@ function sampled(series, way, span) {
   const starts = new Set();
   for (const subflow of cells) for (const at of subflow.keys()) starts.add(at).add(at + 1);
   const order = [...starts].sort((a, b) => a - b);
-  const subflows = cells.map((subflow, index) => ({
-    index,
-    carries: [...subflow.values()].some((cell) => cell.bytes > 0),
-    cells: order.map((at) => subflow.get(at)),
-  }));
+  const subflows = cells.map((subflow) => order.map((at) => subflow.get(at)));
   // Intervals are aligned to the clock: the first one may start before the connection.
   return { interval, x: order.map((at) => Math.max(0, series.start_s + at * interval)), subflows };
 }
@@ -97,7 +94,7 @@ const KINDS = {
       return lines;
     },
     rates: (sample, view) =>
-      sample.subflows.map(({ cells }) =>
+      sample.subflows.map((cells) =>
         cells.map((cell) => ((cell?.[view.goodput ? "new_bytes" : "bytes"] ?? 0) * 8) / sample.interval),
       ),
     texts(sample, indices, view, row) {
@@ -126,12 +123,12 @@ const KINDS = {
       indices.map((index, place) => ({ series: [3 * place + 2, 3 * place + 1], fill: fillOf(index, 0.16) })),
     data: (sample, indices) =>
       indices.flatMap((index) => {
-        const column = (value) => sample.subflows[index].cells.map((cell) => (cell?.samples ? value(cell) : null));
+        const column = (value) => sample.subflows[index].map((cell) => (cell?.samples ? value(cell) : null));
         return [column((cell) => cell.min), column((cell) => cell.max), column((cell) => cell.sum / cell.samples)];
       }),
     texts: (sample, indices, view, row) =>
       indices.map((index) => {
-        const cell = sample.subflows[index].cells[row];
+        const cell = sample.subflows[index][row];
         if (!cell?.samples) return [index, NOTHING];
         const mean = msText(cell.sum / cell.samples);
         return [index, cell.samples > 1 ? `${mean} (${msText(cell.min)} to ${msText(cell.max)})` : mean];
@@ -152,12 +149,12 @@ const KINDS = {
     bands: () => [],
     data: (sample, indices) =>
       indices.flatMap((index) => {
-        const { cells } = sample.subflows[index];
+        const cells = sample.subflows[index];
         return [cells.map((cell) => cell?.from ?? null), cells.map((cell) => cell?.to ?? null)];
       }),
     texts: (sample, indices, view, row) =>
       indices.map((index) => {
-        const cell = sample.subflows[index].cells[row];
+        const cell = sample.subflows[index][row];
         return [index, cell && cell.from !== null ? `${bytesText(cell.from)} to ${bytesText(cell.to)}` : NOTHING];
       }),
   },
@@ -309,9 +306,9 @@ class Plots {
       const kind = KINDS[figure.id];
       const holder = figure.querySelector(".plot");
       const data = kind.data(this.sampled, this.indices, this.view);
-      const nothing = this.whyNothing(data);
-      holder.replaceChildren(...(nothing ? [element("p", { class: "empty" }, nothing)] : []));
-      const plot = nothing ? null : new uPlot(this.options(kind, figure), [this.sampled.x, ...data], holder);
+      const empty = !data.some((column) => column.some((value) => value !== null));
+      holder.replaceChildren(...(empty ? [element("p", { class: "empty" }, "Nothing of it in the captures.")] : []));
+      const plot = empty ? null : new uPlot(this.options(kind, figure), [this.sampled.x, ...data], holder);
       if (plot) plot.interval = this.sampled.interval;
       return { kind, figure, plot };
     });
@@ -320,11 +317,12 @@ class Plots {
   }
 
   /** Why there is nothing to draw; empty where there is something. */
-  whyNothing(data) {
+  whyNone() {
     const { x, interval } = this.sampled;
-    if (!data.some((column) => column.some((value) => value !== null))) return "Nothing of it in the captures.";
+    if (!x.length) return "Nothing was sent in this direction.";
     if (x.length > 2) return "";
-    return `All in one interval of ${secondsText(interval)}: too short to draw; see analyze's option --interval.`;
+    return `All of it lies in one interval of ${secondsText(interval)}, too short for plots over time.` +
+      " The option --interval of plait analyze makes intervals shorter.";
   }
 
   sample() {

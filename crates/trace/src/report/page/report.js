@@ -36,9 +36,15 @@ function showHead() {
   }
 }
 
+/** Why packets count nowhere. */
+const SKIPPED = {
+  not_ip: "not IP", not_tcp: "not TCP", fragments: "later fragments", malformed: "malformed",
+  other_side: "in another capture too",
+};
+
 function skippedText(skipped, sum) {
   const reasons = Object.entries(skipped).filter(([, count]) => count > 0);
-  const parts = reasons.map(([reason, count]) => `${countText(count)} ${reason.replaceAll("_", " ")}`);
+  const parts = reasons.map(([reason, count]) => `${countText(count)} ${SKIPPED[reason] ?? reason}`);
   return `${countText(sum)} skipped (${parts.join(", ")})`;
 }
 
@@ -137,7 +143,14 @@ function showView() {
   showKeys();
   showShare();
   showSubflows();
+  // What is hidden has no width to draw in.
+  byId("plots").hidden = false;
   plots.show(chosen, view);
+  const why = plots.whyNone();
+  byId("plots").hidden = why !== "";
+  byId("plots-note").hidden = why !== "";
+  byId("no-plots").hidden = why === "";
+  byId("no-plots").textContent = why;
 }
 
 function showFacts() {
@@ -259,8 +272,7 @@ function showSubflows() {
       (times ? [msText(times.mean), `p95 ${msText(times.p95)}`] : [NOTHING])],
     ["exposure", (s, { bytes, exposure }) =>
       (bytes ? [percentText(exposure.fraction), `run ${bytesText(exposure.longest_run)}`] : [NOTHING])],
-    ["opened", opened, "text"],
-    ["closed", ({ close }) => closeTexts(close), "text"],
+    ["opened, closed", (s) => [openText(s), closeText(s.close)], "text wrap"],
   ];
   const heads = columns.map(([name, , kind]) => element("th", { class: kind, scope: "col" }, name));
   const rows = chosen.subflows.map((subflow, index) => element("tr", {}, ...columns.map(([, show, kind]) => {
@@ -273,13 +285,13 @@ function showSubflows() {
     ? `${plural(chosen.cut.subflows, "more subflow")} in subflows.csv; they are in no plot.` : "";
 }
 
-function opened(subflow) {
+function openText(subflow) {
   return [
     subflow.joined ? "joined" : "first",
     subflow.accepted ? null : "not accepted",
     subflow.backup ? "backup" : null,
     subflow.authentic === null ? null : subflow.authentic ? "HMAC right" : "HMAC wrong",
-  ].filter((part) => part);
+  ].filter((part) => part).join(", ");
 }
 
 function showEvents() {
