@@ -10,7 +10,7 @@ mod tcpdump;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
+use crate::stdout::Stdout;
 use crate::top::interval;
 use document::{Document, EndedBy, now};
 use recorder::Recorder;
@@ -112,7 +113,9 @@ async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
     written?;
     eprintln!("plait: {}", document.summary(&args.output));
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        let mut out = Stdout::new();
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        out.flush()?;
     }
     Ok(document.exit_status.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
@@ -161,21 +164,28 @@ async fn until_end(
         }
         error = failure(listeners, recorder) => {
             if let Some(command) = &mut command {
-                end(command, Signal::TERM).await;
+                end(command, Signal::TERM, stop).await;
             }
             return Err(error);
         }
         signal = stop.asked() => {
-            if let Some(command) = &mut command {
-                let status = end(command, signal).await;
-                return Ok((EndedBy::Signal, status));
-            }
-            EndedBy::Signal
+            let by = EndedBy::Signal;
+            return Ok((by, match &mut command {
+                // A terminal sent it to the command too.
+                Some(command) if signal == Signal::INT && io::stdin().is_terminal() => {
+                    match timeout(LINGER, command.wait()).await {
+                        Ok(status) => status.ok().map(exit_code),
+                        Err(_) => end(command, signal, stop).await,
+                    }
+                }
+                Some(command) => end(command, signal, stop).await,
+                None => None,
+            }));
         }
         () = time_is_up => EndedBy::Duration,
     };
     match &mut command {
-        Some(command) => Ok((by, end(command, Signal::TERM).await)),
+        Some(command) => Ok((by, end(command, Signal::TERM, stop).await)),
         None => Ok((by, None)),
     }
 }
@@ -202,18 +212,18 @@ async fn failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> anyhow::
     }
 }
 
-/// Asks a command to end; kills it if it does not. Its exit status.
-async fn end(command: &mut Child, signal: Signal) -> Option<u8> {
+/// Asks a command to end; kills it if it takes too long, or at another signal. Its exit status.
+async fn end(command: &mut Child, signal: Signal, stop: &mut Stop) -> Option<u8> {
     if let Some(pid) = command.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
         let _ = kill_process(pid, signal);
     }
-    match timeout(PATIENCE, command.wait()).await {
-        Ok(status) => status.ok().map(exit_code),
-        Err(_) => {
-            let _ = command.kill().await;
-            command.wait().await.ok().map(exit_code)
-        }
+    tokio::select! {
+        status = command.wait() => return status.ok().map(exit_code),
+        _ = stop.asked() => {}
+        () = sleep(PATIENCE) => {}
     }
+    let _ = command.kill().await;
+    command.wait().await.ok().map(exit_code)
 }
 
 struct Stop {
@@ -299,7 +309,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// How soon a failure of the recording is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a command may take to end when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 /// tcpdump takes packets from the kernel once a second.
 const LINGER: Duration = Duration::from_millis(1200);
 

@@ -4,6 +4,7 @@ mod exporter;
 mod gateways;
 mod http;
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::stdout::Stdout;
 use crate::top::interval;
 use exporter::Exporter;
 
@@ -44,7 +46,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             format!("cannot listen on {}: choose another address with --listen", args.listen)
         })?;
         let address = listener.local_addr().context("cannot tell the address listened on")?;
-        println!("serving http://{address}/metrics");
+        let mut out = Stdout::new();
+        writeln!(out, "serving http://{address}/metrics")?;
+        out.flush()?;
+        drop(out);
         tokio::spawn(sample(Arc::clone(&exporter), args.interval));
         tokio::select! {
             _ = terminate.recv() => {}

@@ -13,9 +13,10 @@ use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use plait_host::diag::{Growth, Watch};
 
+use crate::stdout::Stdout;
 use view::View;
 
 /// Arguments of `plait top`.
@@ -58,8 +59,9 @@ fn once(args: &Args) -> anyhow::Result<()> {
         true => serde_json::to_string_pretty(&view)? + "\n",
         false => table::text(&view),
     };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to stdout")
+    let mut out = Stdout::while_read();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 /// From 50 ms, below which counters hardly move and looking costs more than it shows, to an hour.

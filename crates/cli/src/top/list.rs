@@ -121,7 +121,8 @@ impl List {
         });
         let mut rows = Vec::new();
         for connection in connections {
-            let whole = Column::ALL.iter().any(|column| matches(connection_cell(connection, *column)));
+            let whole = wanted.is_empty()
+                || Column::ALL.iter().any(|column| matches(connection_cell(connection, *column)));
             let fits = |view: &SubflowView| {
                 whole || Column::ALL.iter().any(|column| matches(subflow_cell(view, *column)))
             };

@@ -43,10 +43,14 @@ fn show(
 ) -> anyhow::Result<()> {
     let look = Look { colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
     let mut due = Instant::now() + interval;
+    let mut changed = true;
     while !stop.load(Ordering::Relaxed) {
-        terminal.draw(|frame| draw(frame, &list, look)).context("cannot draw on the terminal")?;
+        if std::mem::take(&mut changed) {
+            terminal.draw(|frame| draw(frame, &list, look)).context("cannot draw on the terminal")?;
+        }
         let wait = due.saturating_duration_since(Instant::now()).min(PATIENCE);
         if poll(wait).context("cannot read from the terminal")? {
+            changed = true;
             match event::read().context("cannot read from the terminal")? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
                     let page = page(terminal.size().map_or(0, |size| size.height));
@@ -60,6 +64,7 @@ fn show(
         }
         if Instant::now() >= due && !list.paused {
             list.update(samples.take()?);
+            changed = true;
             due = Instant::now() + interval;
         }
     }

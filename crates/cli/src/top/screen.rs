@@ -253,7 +253,6 @@ mod tests {
     #[test]
     fn the_busiest_connection_comes_first_with_its_history() {
         let lines = drawn(&list(), 140, 12);
-        println!("{}", lines.join("\n"));
         assert!(lines[0].contains("2 connections, 3 subflows"));
         assert!(lines[2].starts_with("5f0c21aa"), "{}", lines[2]);
         assert!(lines[2].contains("52.9M") && lines[2].contains("1.20 MB reinjected"), "{}", lines[2]);
@@ -265,7 +264,6 @@ mod tests {
     #[test]
     fn a_narrow_screen_keeps_what_matters() {
         let lines = drawn(&list(), 80, 12);
-        println!("{}", lines.join("\n"));
         for heading in ["sent", "rcvd", "share", "RTT ms", "retr.", "history"] {
             assert!(lines[1].contains(heading), "{heading}: {}", lines[1]);
         }
@@ -286,7 +284,6 @@ mod tests {
         assert!(lines[2].contains("wlan0") && lines[5].contains("rows 3-5 of 5"), "{lines:?}");
         list.help = true;
         let lines = drawn(&list, 100, 24);
-        println!("{}", lines.join("\n"));
         assert!(lines.iter().any(|line| line.contains("filter by any text")));
     }
 
