@@ -21,8 +21,9 @@ use table::Table;
 /// Arguments of `plait analyze`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Captures of one measurement, as one per interface; - reads stdin
-    #[arg(required = true, value_name = "CAPTURE")]
+    /// Captures of one measurement, or folders of them; - reads stdin. Output of iperf3 -J, ss or nstat beside them
+    /// goes on the same time line
+    #[arg(required = true, value_name = "CAPTURE|DIR")]
     captures: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -59,7 +60,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 /// All captures as one measurement.
 fn together(args: &Args, folder: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
     let prints_while_reading = (args.json || args.all) && io::stdout().is_terminal();
-    let progress = if prints_while_reading { ProgressBar::hidden() } else { bar(&args.captures) };
+    let progress = match prints_while_reading {
+        true => ProgressBar::hidden(),
+        false => bar(&plait_trace::inputs(&args.captures)?),
+    };
     let out = if folder.is_some() { Stdout::new() } else { Stdout::while_read() };
     let shown = Shown {
         kind: match args.json {

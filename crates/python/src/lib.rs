@@ -80,7 +80,9 @@ fn exception(error: AnalyzeError) -> PyErr {
         },
         AnalyzeError::Output(error) => error.into(),
         AnalyzeError::Read(_) => PyOSError::new_err(text(&error)),
-        AnalyzeError::Capture { .. } | AnalyzeError::NoTcp(_) => CaptureError::new_err(text(&error)),
+        AnalyzeError::Capture { .. } | AnalyzeError::NoCapture | AnalyzeError::NoTcp(_) => {
+            CaptureError::new_err(text(&error))
+        }
     }
 }
 

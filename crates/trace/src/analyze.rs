@@ -1,14 +1,13 @@
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plait_wire::Role;
-use plait_wire::capture::{CaptureError, CaptureReader};
+use plait_wire::capture::CaptureError;
 use thiserror::Error;
 
+use crate::inputs::{Input, inputs, open};
 use crate::output::{Folder, Output};
-use crate::{Capture, Connection, Interval, ReadError, ReadOptions, Sink, document, read};
+use crate::{Connection, Interval, ReadError, ReadOptions, Sink, document, read};
 
 /// Why captures could not be analysed, or what was found could not be written.
 #[derive(Debug, Error)]
@@ -29,6 +28,9 @@ pub enum AnalyzeError {
         /// What is wrong with it.
         source: CaptureError,
     },
+    /// Only what other tools measured was given.
+    #[error("expected a capture beside what other tools measured, found none")]
+    NoCapture,
     /// A capture cannot be read on.
     #[error(transparent)]
     Read(ReadError),
@@ -42,7 +44,8 @@ pub enum AnalyzeError {
 
 /// Analyses captures of one measurement, files in and files out: the step to repeat for each of many measurements.
 ///
-/// The `captures` are merged by time; `-` is stdin. Where a `folder` is given it gets the files of a [`Folder`], with
+/// The captures are merged by time; `-` is stdin, and a folder stands for the captures in it. What other tools measured
+/// beside them ([`Companion`](crate::companion::Companion)) may be given too, and is part of the result. Where a `folder` is given it gets the files of a [`Folder`], with
 /// a series of intervals of this length. What is found is also given to `shown` (`()`: to nobody), and to `progress`
 /// how many bytes were read since it was called last; an error from either ends the analysis. Memory does not grow with
 /// the captures.
@@ -51,24 +54,34 @@ pub enum AnalyzeError {
 /// A file cannot be opened, read or written, is no capture, or there is no TCP in any. A capture that is damaged further
 /// on is used up to there and listed in [`damaged`](document::Totals::damaged).
 pub fn analyze<O: Output>(
-    captures: &[PathBuf],
+    measurement: &[PathBuf],
     folder: Option<&Path>,
     interval: Duration,
     shown: O,
     progress: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<document::Totals, AnalyzeError> {
-    let opened = captures.iter().map(|path| open(path, progress)).collect::<Result<_, _>>()?;
-    let names = || captures.iter().map(|path| path.display().to_string()).collect();
+    let (mut captures, mut companions) = (Vec::new(), Vec::new());
+    for path in inputs(measurement)? {
+        match open(&path, |input| Watched { input, progress })? {
+            Input::Capture(capture) => captures.push(capture),
+            Input::Companions(found) => companions.extend(found),
+        }
+    }
+    if captures.is_empty() {
+        return Err(AnalyzeError::NoCapture);
+    }
+    let names = || captures.iter().map(|capture| capture.path.name.clone()).collect();
     let folder = folder.map(|path| Folder::create(path, names(), interval)).transpose();
     let folder = folder.map_err(AnalyzeError::Output)?;
     let counted = (folder.is_some() || shown.intervals()).then_some(interval);
     let options = ReadOptions { payload_limit: 0, interval: counted, ..Default::default() };
     let mut outputs = Outputs { folder, shown, connections: 0 };
-    let totals = match read(opened, options, &mut outputs) {
+    let mut totals = match read(captures, options, &mut outputs) {
         Ok(totals) => document::Totals::of(&totals),
         Err(ReadError::Sink(error)) => return Err(AnalyzeError::Output(error)),
         Err(error) => return Err(AnalyzeError::Read(error)),
     };
+    totals.companions = companions;
     let Outputs { folder, shown, connections } = outputs;
     if connections == 0 {
         return Err(AnalyzeError::NoTcp(totals));
@@ -78,26 +91,6 @@ pub fn analyze<O: Output>(
         .and_then(|()| shown.finish(&totals))
         .map_err(AnalyzeError::Output)?;
     Ok(totals)
-}
-
-type Input<'a> = Watched<'a, Box<dyn Read>>;
-
-fn open<'a>(
-    path: &Path,
-    progress: &'a dyn Fn(u64) -> io::Result<()>,
-) -> Result<Capture<Input<'a>>, AnalyzeError> {
-    let name = path.display().to_string();
-    let input: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(io::stdin().lock()),
-        _ => match File::open(path) {
-            Ok(file) => Box::new(file),
-            Err(source) => return Err(AnalyzeError::Open { path: name, source }),
-        },
-    };
-    match CaptureReader::new(Watched { input, progress }) {
-        Ok(reader) => Ok(Capture { path: crate::Path { name, role: Role::Untrusted }, reader }),
-        Err(source) => Err(AnalyzeError::Capture { path: name, source }),
-    }
 }
 
 struct Watched<'a, R> {

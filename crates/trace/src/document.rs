@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::Direction;
+use crate::companion::Companion;
 
 /// A connection.
 #[derive(Clone, Debug, Serialize)]
@@ -181,6 +182,7 @@ pub struct Totals {
     pub unmapped_bytes: u64,
     pub unanswered_joins: u64,
     pub damaged: Vec<Damaged>,
+    pub companions: Vec<Companion>,
 }
 
 /// Packets that count nowhere, by reason.

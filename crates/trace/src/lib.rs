@@ -47,6 +47,7 @@ mod event;
 mod exposure;
 mod failover;
 mod flow;
+mod inputs;
 mod life;
 pub mod output;
 mod ranges;
@@ -67,6 +68,7 @@ pub use connection::{Close, Connection, Direction, Fallback, Protocol, Subflow};
 pub use event::{Event, EventKind};
 pub use exposure::Exposure;
 pub use failover::Failover;
+pub use inputs::inputs;
 pub use ranges::ByteRanges;
 pub use read::{
     Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Skipped, Totals, read,

@@ -37,6 +37,7 @@ impl Totals {
                 .iter()
                 .map(|cut| Damaged { capture: cut.path.clone(), error: cut.error.to_string() })
                 .collect(),
+            companions: Vec::new(),
         }
     }
 }
