@@ -212,12 +212,15 @@ def test_keys_zoom_move_and_reset(page):
 
 def test_the_cursor_tells_values_in_all_plots(page):
     area = page.one("#throughput .u-over")
-    ActionChains(page.browser).move_to_element_with_offset(area, -area.size["width"] * 0.4, 0).perform()
-    page.settle()
-    texts = [page.one(f"#{figure} .values").text for figure in FIGURES]
-    assert "Mb/s" in texts[0] and "total" in texts[0]
-    assert " ms" in texts[1]
-    assert "B to " in texts[2]
+    read = []
+    for share in (-0.4, -0.2, 0, 0.2, 0.4):
+        ActionChains(page.browser).move_to_element_with_offset(area, area.size["width"] * share, 0).perform()
+        page.settle()
+        read.append([page.one(f"#{figure} .values").text for figure in FIGURES])
+    throughput, rtt, sequence = zip(*read, strict=True)
+    assert all("b/s" in text and "total" in text for text in throughput)
+    assert any(" ms" in text for text in rtt)
+    assert any("MB to " in text for text in sequence)
 
 
 def test_buttons_choose_direction_goodput_and_stacks(page):

@@ -128,8 +128,8 @@ const KINDS = {
       }),
     texts: (sample, indices, view, row) =>
       indices.map((index) => {
-        const cell = sample.subflows[index][row];
-        if (!cell?.samples) return [index, NOTHING];
+        const cell = nearestSample(sample, index, row);
+        if (!cell) return [index, NOTHING];
         const mean = msText(cell.sum / cell.samples);
         return [index, cell.samples > 1 ? `${mean} (${msText(cell.min)} to ${msText(cell.max)})` : mean];
       }),
@@ -161,6 +161,16 @@ const KINDS = {
 };
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+/** What was counted in the nearest interval with round trips that a line leads to. */
+function nearestSample({ x, interval, subflows }, index, row) {
+  const cells = subflows[index];
+  const near = (place) => place >= 0 && place < x.length && Math.abs(x[place] - x[row]) <= GAP * interval;
+  for (let away = 0; near(row - away) || near(row + away); away += 1) {
+    for (const place of [row - away, row + away]) if (near(place) && cells[place]?.samples) return cells[place];
+  }
+  return null;
+}
 
 /** Of the times in view. */
 function greatestMean(u) {
