@@ -9,8 +9,10 @@ use plait_trace::{Direction, Interval};
 
 use super::rates::{OfConnection, Rates};
 
-/// How many connections are shown in full, unless all are, and how many events of each.
+/// How many connections are shown, unless all are, and how much of each.
 const LARGEST: usize = 20;
+const SUBFLOWS: usize = 50;
+const FAILOVERS: usize = 20;
 const EVENTS: usize = 20;
 
 /// One table for each connection: of all, each when it has ended; or of the largest, at the end.
@@ -19,9 +21,16 @@ pub(super) struct Table<W: Write> {
     all: bool,
     interval: Duration,
     rates: Rates,
-    largest: Vec<(Connection, OfConnection)>,
+    largest: Vec<Shown>,
     smaller: u64,
     smaller_bytes: u64,
+}
+
+/// A connection in words.
+struct Shown {
+    id: u64,
+    bytes: u64,
+    text: Vec<u8>,
 }
 
 impl<W: Write> Table<W> {
@@ -46,22 +55,29 @@ impl<W: Write> Output for Table<W> {
         if self.all {
             return write_connection(connection, &rates, self.interval, &mut self.out);
         }
-        self.largest.push((connection.clone(), rates));
-        if self.largest.len() > LARGEST {
-            let least = (0..self.largest.len()).min_by_key(|index| bytes(&self.largest[*index].0));
-            let (least, _) = self.largest.swap_remove(least.unwrap_or_default());
+        let bytes = connection.bytes.client_to_server + connection.bytes.server_to_client;
+        if self.largest.len() == LARGEST {
+            let least = self.largest.iter().enumerate().min_by_key(|(_, shown)| (shown.bytes, shown.id));
+            let Some((least, smallest)) = least.map(|(index, shown)| (index, shown.bytes)) else {
+                return Ok(());
+            };
             self.smaller += 1;
-            self.smaller_bytes += bytes(&least);
+            self.smaller_bytes += bytes.min(smallest);
+            if bytes <= smallest {
+                return Ok(());
+            }
+            self.largest.swap_remove(least);
         }
+        let mut text = Vec::new();
+        write_connection(connection, &rates, self.interval, &mut text)?;
+        self.largest.push(Shown { id: connection.id, bytes, text });
         Ok(())
     }
 
     fn finish(mut self, totals: &Totals) -> io::Result<()> {
-        self.largest.sort_by_key(|(connection, _)| connection.id);
-        for (connection, rates) in &self.largest {
-            write_connection(connection, rates, self.interval, &mut self.out)?;
-        }
+        self.largest.sort_by_key(|shown| shown.id);
         let out = &mut self.out;
+        self.largest.iter().try_for_each(|shown| out.write_all(&shown.text))?;
         if self.smaller > 0 {
             let (count, bytes) = (self.smaller, self.smaller_bytes);
             writeln!(out, "{count} smaller connections of {bytes} bytes together; --all shows them too")?;
@@ -76,10 +92,6 @@ impl<W: Write> Output for Table<W> {
         writeln!(out)?;
         out.flush()
     }
-}
-
-fn bytes(connection: &Connection) -> u64 {
-    connection.bytes.client_to_server + connection.bytes.server_to_client
 }
 
 fn write_connection(
@@ -110,7 +122,7 @@ fn write_connection(
         writeln!(out, "  reinjected: {} segments, {} bytes", reinjected.segments, reinjected.bytes)?;
     }
     let mut rows = vec![HEADING.map(String::from)];
-    for (subflow, index) in connection.subflows.iter().zip(0..) {
+    for (subflow, index) in connection.subflows.iter().zip(0..).take(SUBFLOWS) {
         writeln!(out, "  {}  {}", index + 1, described(subflow))?;
         for (way, direction) in [("sent", Direction::ClientToServer), ("received", Direction::ServerToClient)]
         {
@@ -123,15 +135,21 @@ fn write_connection(
         rows.push(total("received", connection, Direction::ServerToClient));
     }
     write_aligned(&rows, out)?;
-    for failover in &connection.failovers {
+    for failover in connection.failovers.iter().take(FAILOVERS) {
         writeln!(out, "  {}", failed_over(failover, connection.start))?;
     }
     for event in connection.events.iter().take(EVENTS) {
         writeln!(out, "  {}", signalled(event, connection.start))?;
     }
-    let more = connection.events.len().saturating_sub(EVENTS) as u64 + connection.events_dropped;
-    if more > 0 {
-        writeln!(out, "  and {more} more events")?;
+    let more = |list: usize, shown: usize| list.saturating_sub(shown) as u64;
+    for (more, what) in [
+        (more(connection.subflows.len(), SUBFLOWS), "subflows"),
+        (more(connection.failovers.len(), FAILOVERS), "failovers"),
+        (more(connection.events.len(), EVENTS), "events"),
+    ] {
+        if more > 0 {
+            writeln!(out, "  and {more} more {what}; --json has them")?;
+        }
     }
     writeln!(out)
 }
