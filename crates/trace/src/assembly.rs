@@ -23,7 +23,8 @@ pub(crate) use live::Found;
 /// Builds connections from segments in the order of time. What is known for good is handed out by
 /// [`found`](Assembly::found) and forgotten.
 pub(crate) struct Assembly {
-    flows: HashMap<(SocketAddr, SocketAddr), Flow, foldhash::quality::RandomState>,
+    /// Boxed, because the map has room for twice as many as there are.
+    flows: HashMap<(SocketAddr, SocketAddr), Box<Flow>, foldhash::quality::RandomState>,
     state: State,
     /// The most flows that may be alive at once.
     live_limit: usize,
@@ -76,13 +77,13 @@ impl Assembly {
         }
         let state = &mut self.state;
         state.saw(seen);
-        let flow = match self.flows.entry(key) {
+        let flow: &mut Flow = match self.flows.entry(key) {
             Entry::Vacant(entry) => entry.insert(state.open(segment, &signals, seen)),
             Entry::Occupied(entry) => {
                 let flow = entry.into_mut();
                 if reopens(flow, segment) {
                     let new = state.open(segment, &signals, seen);
-                    state.retire(mem::replace(flow, new), false);
+                    state.retire(*mem::replace(flow, new), false);
                 }
                 flow
             }
@@ -143,7 +144,7 @@ impl Assembly {
             return;
         }
         let rank = |flow: &Flow| (flow.handshake.answered(), flow.last_seen);
-        let mut ranks: Vec<_> = self.flows.values().map(rank).collect();
+        let mut ranks: Vec<_> = self.flows.values().map(|flow| rank(flow)).collect();
         let middle = ranks.len() / 4;
         let (_, limit, _) = ranks.select_nth_unstable(middle);
         let limit = *limit;
@@ -151,11 +152,11 @@ impl Assembly {
     }
 
     fn retire(&mut self, over: impl Fn(&Flow) -> bool, evicted: bool) {
-        let mut retired: Vec<Flow> =
+        let mut retired: Vec<Box<Flow>> =
             self.flows.extract_if(|_, flow| over(flow)).map(|(_, flow)| flow).collect();
         // So that what is handed out does not depend on hashes.
         retired.sort_by_key(|flow| self.state.rank(flow));
-        retired.into_iter().for_each(|flow| self.state.retire(flow, evicted));
+        retired.into_iter().for_each(|flow| self.state.retire(*flow, evicted));
     }
 }
 

@@ -241,7 +241,8 @@ impl Connection {
             fallback: None,
             partial: false,
             evicted: false,
-            subflows: Vec::new(),
+            // Most have one, and a vector that grows takes room for four.
+            subflows: Vec::with_capacity(1),
             failovers: Vec::new(),
             events: Vec::new(),
             events_dropped: 0,

@@ -50,9 +50,10 @@ pub struct ReadOptions {
 }
 
 impl Default for ReadOptions {
-    /// Up to 1 GiB of payload, no keys, no intervals, and 10,000 live connections.
+    /// Up to 1 GiB of payload, no keys, no intervals, and 4,000 live connections, which take
+    /// less than 50 MB.
     fn default() -> Self {
-        Self { payload_limit: 1 << 30, known: Vec::new(), interval: None, live_limit: 10_000 }
+        Self { payload_limit: 1 << 30, known: Vec::new(), interval: None, live_limit: 4_000 }
     }
 }
 

@@ -268,6 +268,7 @@ impl Stream {
         budget: &mut u64,
     ) -> u64 {
         let place = self.crossings.iter().position(|(crossed, _)| *crossed == path).unwrap_or_else(|| {
+            self.crossings.reserve_exact(1);
             self.crossings.push((path, Crossing::default()));
             self.crossings.len() - 1
         });
@@ -281,6 +282,10 @@ impl Stream {
     /// A subflow carried the bytes of `range`.
     pub(crate) fn carry(&mut self, subflow: usize, range: Range<u64>, time: Timestamp) -> Novelty {
         if self.carriers.len() <= subflow {
+            // Most streams have one, and a vector that grows takes room for four.
+            if self.carriers.is_empty() {
+                self.carriers.reserve_exact(subflow + 1);
+            }
             self.carriers.resize_with(subflow + 1, Carrier::default);
         }
         let before = self.carried.overlap(range.clone());

@@ -35,7 +35,7 @@ pub(super) struct State {
 
 /// A connection that has not ended.
 pub(super) struct Live {
-    pub(super) connection: Connection,
+    pub(super) connection: Box<Connection>,
     /// Of the side that sends in a direction, where they were seen.
     pub(super) keys: [Option<Key>; 2],
     pub(super) last_seen: Timestamp,
@@ -127,7 +127,7 @@ impl State {
 
     pub(super) fn add_connection(&mut self, protocol: Protocol) -> usize {
         self.live.insert(Live {
-            connection: Connection::new(protocol),
+            connection: Box::new(Connection::new(protocol)),
             keys: [None, None],
             last_seen: self.now,
             flows: 0,
@@ -215,7 +215,7 @@ impl State {
             }
         }
         connection.streams.iter_mut().for_each(Stream::seal);
-        self.found.push_back(Found::Connection(Box::new(connection)));
+        self.found.push_back(Found::Connection(connection));
     }
 
     /// Hands out what is left.

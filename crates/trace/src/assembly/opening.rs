@@ -15,7 +15,7 @@ const SUBFLOWS_KEPT: usize = 10_000;
 
 impl State {
     /// A flow seen for the first time.
-    pub(super) fn open(&mut self, segment: &Segment<'_>, signals: &Signals, seen: Seen) -> Flow {
+    pub(super) fn open(&mut self, segment: &Segment<'_>, signals: &Signals, seen: Seen) -> Box<Flow> {
         let flags = segment.tcp.flags();
         let mut flow = if flags.contains(Flags::SYN) && !flags.contains(Flags::ACK) {
             self.open_by_syn(segment, signals, seen.time)
@@ -24,7 +24,7 @@ impl State {
         };
         flow.last_seen = seen.time;
         flow.life = self.life(seen.path, segment.source.ip(), segment.destination.ip());
-        flow
+        Box::new(flow)
     }
 
     fn open_by_syn(&mut self, segment: &Segment<'_>, signals: &Signals, time: Timestamp) -> Flow {
