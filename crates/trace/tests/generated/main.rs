@@ -8,5 +8,6 @@ mod generate;
 mod numbers;
 mod scene;
 mod several;
+mod streaming;
 mod tally;
 mod transfer;
