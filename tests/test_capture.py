@@ -12,6 +12,7 @@ import time
 import pytest
 from hosts import PLAIT, tool, wait_for
 from streams import random_file
+from test_top import Terminal
 
 SIZE = 6_000_000
 
@@ -151,6 +152,52 @@ def test_a_kill_leaves_no_tcpdump(pair, tmp_path):
     program.kill()
     program.wait()
     wait_for("end of tcpdump", lambda: not tcpdumps(tmp_path / "new"))
+
+
+def test_ctrl_c_is_the_commands(pair, tmp_path):
+    """The terminal sends it to both; the recording goes on until the command has ended in its own way."""
+    script = "trap 'sleep 0.5; exit 3' INT; while :; do sleep 0.1; done"
+    terminal = Terminal(pair.client, PLAIT, "capture", "-o", tmp_path / "new", "--", "sh", "-c", script)
+    terminal.shows("recording")
+    time.sleep(0.3)
+    terminal.type(b"\x03")
+    assert terminal.program.wait(10) == 3
+    document = json.loads((tmp_path / "new" / "capture.json").read_text())
+    assert (document["ended_by"], document["exit_status"], document["error"]) == ("signal", 3, None)
+    terminal.close()
+
+
+def fake_tcpdump(folder, script: str) -> str:
+    """A PATH on which tcpdump is a script that listens and then does something."""
+    folder.mkdir()
+    program = folder / "tcpdump"
+    program.write_text(f"#!/bin/sh\necho 'tcpdump: listening on eth, link-type EN10MB' >&2\n{script}\n")
+    program.chmod(0o755)
+    return f"PATH={folder}:{os.environ['PATH']}"
+
+
+def test_dropped_packets_are_said_loudly(pair, tmp_path):
+    counts = "5 packets captured\n9 packets received by filter\n3 packets dropped by kernel\n1 packet dropped by interface"
+    path = fake_tcpdump(
+        tmp_path / "bin", f"trap 'echo \"{counts}\" >&2; exit' INT; while :; do sleep 0.05; done"
+    )
+    done = pair.client.run(
+        "env", path, PLAIT, "capture", "-o", tmp_path / "new", "-i", "eth", "--", "true", text=True
+    )
+    assert done.returncode == 0
+    assert "INCOMPLETE: 4 packets of 9 on eth" in done.stderr and "--snap" in done.stderr
+    (recorded,) = json.loads((tmp_path / "new" / "capture.json").read_text())["interfaces"]
+    assert (recorded["packets"], recorded["seen"], recorded["dropped"]) == (5, 9, 4)
+
+
+def test_a_tcpdump_that_ends_is_an_error(pair, tmp_path):
+    path = fake_tcpdump(tmp_path / "bin", "sleep 0.3; echo 'tcpdump: the interface went down' >&2; exit 1")
+    done = pair.client.run(
+        "env", path, PLAIT, "capture", "-o", tmp_path / "new", "-i", "eth", "--", "sleep", "1000", text=True
+    )
+    assert done.returncode == 1 and "eth" in done.stderr and "the interface went down" in done.stderr
+    document = json.loads((tmp_path / "new" / "capture.json").read_text())
+    assert "the interface went down" in document["error"] and document["ended_by"] is None
 
 
 def test_links_that_change_are_recorded(pair, tmp_path):
