@@ -27,7 +27,7 @@ const PARTS: usize = 250;
 /// How many points all series together may have: about 10 MB.
 const POINTS: usize = 100_000;
 /// Where making room stops, even if series still have more than [`POINTS`].
-const FEWEST_POINTS_PER_SERIES: usize = 32;
+const FEWEST_POINTS_PER_SERIES: usize = 4;
 
 /// Collects what captures say, to show it to people.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Report {
             }
         }
         // Where very many connections live, there is no more room to make until there are many more.
-        self.points_allowed = POINTS.max(self.points * 2);
+        self.points_allowed = POINTS.max(self.points + self.points / 4);
     }
 }
 
