@@ -18,9 +18,9 @@ pub struct Failover {
     pub to: Option<Timestamp>,
     /// When data crossed the path again and was acknowledged there, or arrived; `None` if the captures end before.
     pub carried_again: Option<Timestamp>,
-    /// The longest time during the silence in which the receiving program got nothing although more was on its way:
-    /// up to a DATA_ACK of something new, from the one before it, or, where everything was acknowledged then, from when
-    /// more was seen to be sent. `None` where there are no DATA_ACKs.
+    /// The longest time during the silence in which the receiving program got nothing: between two DATA_ACKs that
+    /// acknowledged something new. Where nothing was seen to be on its way for half a second or more after the first,
+    /// it counts from when something was. `None` where there are no DATA_ACKs.
     pub stall: Option<Duration>,
     /// The first subflow that carried on.
     pub taken_over_by: Option<usize>,

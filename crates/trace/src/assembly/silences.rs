@@ -86,6 +86,11 @@ impl State {
         held_up: Direction,
         silence: Range<Timestamp>,
     ) {
+        let is_told =
+            |before: &Failover| before.direction == held_up && before.to.is_none_or(|to| silence.start < to);
+        if flow.recovering.as_deref().is_some_and(is_told) {
+            return;
+        }
         self.end_recovery(index, flow, None);
         // Beside the sender, what comes after its retransmissions is no second sign of the same silence.
         flow.back = None;

@@ -17,7 +17,8 @@ pub(super) struct Progress {
     stalls: Stalls<()>,
 }
 
-/// A program that sends nothing for so long is taken to have had nothing to send.
+/// If nothing is on its way for so long, the program is taken to have had nothing to send. Beside the receiver, what
+/// was lost is not seen to be on its way.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Progress {
@@ -25,10 +26,8 @@ impl Progress {
     #[inline]
     pub(super) fn sent(&mut self, range: &Range<u64>, time: Timestamp) {
         if range.end > self.acked && self.waiting_since.is_none() {
-            // Beside the receiver, what is missing before these bytes was under way already.
-            let missing_since = self.last.filter(|_| range.start > self.acked);
             let is_short = |since: &Timestamp| time.since(*since).is_some_and(|pause| pause < PAUSE);
-            self.waiting_since = missing_since.filter(is_short).or(Some(time));
+            self.waiting_since = self.last.filter(is_short).or(Some(time));
         }
     }
 
