@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::generate::{Net, PLAIN_STYLE, Style};
+use crate::scene::{MILLISECOND, Packet, Scene, joining, opening};
 use plait_wire::LinkType;
 use plait_wire::capture::{ByteOrder, CaptureReader, PcapHeader, PcapWriter, Resolution};
 use plait_wire::mptcp::Version;
@@ -42,6 +43,27 @@ fn connection(style: Style, joined: bool) -> Vec<u8> {
     net.files().swap_remove(0)
 }
 
+/// A subflow is silent while the other one carries its data once more, and comes back.
+fn failover() -> Vec<u8> {
+    let mut scene = Scene::default();
+    scene.all_at(0, 0, opening(0));
+    scene.all_at(0, MILLISECOND, joining(1));
+    let packets = [
+        (10, Packet::new(1, 0, 1, 1).carries(0, 100)),
+        (11, Packet::new(1, 1, 1, 101).data_ack(100)),
+        (20, Packet::new(1, 0, 101, 1).carries(100, 100)),
+        (21, Packet::new(0, 0, 1, 1).carries(200, 100)),
+        (22, Packet::new(0, 1, 1, 101).data_ack(100)),
+        (220, Packet::new(1, 0, 101, 1).carries(100, 100)),
+        (320, Packet::new(0, 0, 101, 1).carries(100, 100)),
+        (321, Packet::new(0, 1, 1, 201).data_ack(300)),
+        (2000, Packet::new(1, 0, 101, 1).carries(100, 100)),
+        (2001, Packet::new(1, 1, 1, 201).data_ack(300)),
+    ];
+    packets.iter().for_each(|(time, packet)| scene.at(0, time * MILLISECOND, packet));
+    scene.files().swap_remove(0)
+}
+
 /// The same capture with a Linux cooked header, in the other byte order and in microseconds.
 fn recast(file: &[u8]) -> Vec<u8> {
     let mut reader = CaptureReader::new(file).expect("a pcap file");
@@ -66,6 +88,7 @@ fn capture_seeds() {
     seed("v1-joined", &connection(PLAIN_STYLE, true));
     seed("v0-half-numbers", &connection(old, false));
     seed("v1-sll-big-endian-snapped", &recast(&connection(PLAIN_STYLE, false)));
+    seed("v1-failover", &failover());
     let mut plain = Net::new(1, PLAIN_STYLE);
     plain.handshake(0, [Vec::new(), Vec::new(), Vec::new()]);
     plain.segment(0, 0, 1, None, b"hello");

@@ -215,6 +215,40 @@ fn a_capture_of_one_direction_shows_no_silence() {
     assert_eq!(read(&scene.files()).connections[0].failovers, []);
 }
 
+/// The last data before the cut arrives, but its acknowledgement is not captured any more: both ends of the path are
+/// then seen to be silent.
+#[test]
+fn a_silence_of_both_ends_is_one_failover() {
+    let failovers = quiet([
+        (4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
+        // What follows it is lost, while the other path brings later data, and then what is missing.
+        (100 * MILLISECOND, Packet::new(0, 0, 1, 1).carries(300, 100)),
+        (400 * MILLISECOND, Packet::new(0, 0, 101, 1).carries(200, 100)),
+        (401 * MILLISECOND, Packet::new(0, 1, 1, 201).data_ack(400)),
+        (4 * SECOND, Packet::new(1, 0, 201, 1).carries(200, 100)),
+        (4 * SECOND + MILLISECOND, Packet::new(1, 1, 1, 301).data_ack(400)),
+        (5 * SECOND, Packet::new(1, 0, 301, 1).carries(400, 100)),
+    ]);
+    assert_eq!(failovers.len(), 1, "{failovers:?}");
+    assert_eq!(from_to(&failovers[0]), (4 * MILLISECOND, Some(4 * SECOND)));
+    assert_eq!(failovers[0].taken_over_by, Some(0));
+    assert_eq!(failovers[0].stall, Some(Duration::from_millis(398)));
+}
+
+#[test]
+fn a_pause_of_the_program_is_no_part_of_a_stall() {
+    for (pause, stall) in [(400, 400 + 800), (600, 800)] {
+        let begin = 3 + pause;
+        let failovers = quiet([
+            (begin * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
+            ((begin + 400) * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
+            ((begin + 800) * MILLISECOND, Packet::new(1, 1, 1, 201).data_ack(200)),
+        ]);
+        assert_eq!(failovers.len(), 1, "{failovers:?}");
+        assert_eq!(failovers[0].stall, Some(Duration::from_millis(stall)));
+    }
+}
+
 #[test]
 fn a_long_outage_with_many_short_stalls_keeps_the_long_one() {
     // The first DATA_ACK after the cut comes late, the others steadily every 100 ms, for 20 s.
@@ -233,6 +267,6 @@ fn a_long_outage_with_many_short_stalls_keeps_the_long_one() {
     more.push((21_050 * MILLISECOND, Packet::new(1, 1, 1, 201).data_ack(1000)));
     let failovers = quiet(more);
     assert_eq!(failovers.len(), 1, "{failovers:?}");
-    // From the data at 4 ms to the first DATA_ACK after it.
-    assert_eq!(failovers[0].stall, Some(Duration::from_millis(1096)));
+    // From the DATA_ACK at 3 ms to the next one.
+    assert_eq!(failovers[0].stall, Some(Duration::from_millis(1097)));
 }
