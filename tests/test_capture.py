@@ -190,10 +190,11 @@ def test_dropped_packets_are_said_loudly(pair, tmp_path):
     assert (recorded["packets"], recorded["seen"], recorded["dropped"]) == (5, 9, 4)
 
 
-def test_a_tcpdump_that_ends_is_an_error(pair, tmp_path):
+@pytest.mark.parametrize("command", [("sleep", "1000"), ("true",)])
+def test_a_tcpdump_that_ends_is_an_error(pair, tmp_path, command):
     path = fake_tcpdump(tmp_path / "bin", "sleep 0.3; echo 'tcpdump: the interface went down' >&2; exit 1")
     done = pair.client.run(
-        "env", path, PLAIT, "capture", "-o", tmp_path / "new", "-i", "eth", "--", "sleep", "1000", text=True
+        "env", path, PLAIT, "capture", "-o", tmp_path / "new", "-i", "eth", "--", *command, text=True
     )
     assert done.returncode == 1 and "eth" in done.stderr and "the interface went down" in done.stderr
     document = json.loads((tmp_path / "new" / "capture.json").read_text())

@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::listen()?;
     let mut document = Document::new(args.interval, args.snap, &args.filter, &args.command);
-    let Recording { mut listeners, mut recorder, command } = match begin(args, names).await {
+    let Recording { mut listeners, mut recorder, began, command } = match begin(args, names).await {
         Ok(recording) => recording,
         Err(error) => {
             // Nothing was recorded; what was begun would only keep the next attempt from this folder.
@@ -83,11 +83,14 @@ async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
             return Err(error);
         }
     };
-    document.begin = now();
-    let ended = until_end(args.duration, command, &mut stop, &mut listeners, &mut recorder).await;
+    document.begin = began;
+    let mut ended = until_end(args.duration, command, &mut stop, &mut listeners, &mut recorder).await;
     // What is under way on the links, and what the kernel has yet to tell of sockets that were closed.
     if ended.is_ok() {
         sleep(LINGER).await;
+        if let Some(error) = failure(&mut listeners, &mut recorder).await {
+            ended = Err(error);
+        }
     }
     document.end = now();
     let recorded = recorder.finish().await;
@@ -124,6 +127,8 @@ async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
 struct Recording {
     listeners: Vec<Tcpdump>,
     recorder: Recorder,
+    /// Seconds since 1970.
+    began: f64,
     command: Option<Child>,
 }
 
@@ -134,6 +139,7 @@ async fn begin(args: &Args, names: &[String]) -> anyhow::Result<Recording> {
     }
     let recorder = Recorder::start(&args.output, args.interval)?;
     eprintln!("plait: recording {} into {}", names.join(", "), args.output.display());
+    let began = now();
     let command = match args.command.split_first() {
         None => None,
         Some((program, arguments)) => {
@@ -141,7 +147,7 @@ async fn begin(args: &Args, names: &[String]) -> anyhow::Result<Recording> {
             Some(child.with_context(|| format!("cannot run {}", program.display()))?)
         }
     };
-    Ok(Recording { listeners, recorder, command })
+    Ok(Recording { listeners, recorder, began, command })
 }
 
 /// Waits until the recording is to end; what ended it, and the command's exit status.
@@ -162,7 +168,7 @@ async fn until_end(
         status = wait(&mut command) => {
             return Ok((EndedBy::Command, Some(exit_code(status.context("cannot wait for the command")?))));
         }
-        error = failure(listeners, recorder) => {
+        error = next_failure(listeners, recorder) => {
             if let Some(command) = &mut command {
                 end(command, Signal::TERM, stop).await;
             }
@@ -197,19 +203,24 @@ async fn wait(command: &mut Option<Child>) -> std::io::Result<std::process::Exit
     }
 }
 
-/// The first thing that goes wrong with the recording.
-async fn failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> anyhow::Error {
+/// The first thing that goes wrong with the recording from now on.
+async fn next_failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> anyhow::Error {
     loop {
-        if let Some(error) = recorder.failure() {
+        if let Some(error) = failure(listeners, recorder).await {
             return error;
-        }
-        for listener in &mut *listeners {
-            if let Some(error) = listener.failure().await {
-                return error;
-            }
         }
         sleep(LOOK).await;
     }
+}
+
+/// What has gone wrong with the recording.
+async fn failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> Option<anyhow::Error> {
+    for listener in listeners {
+        if let Some(error) = listener.failure().await {
+            return Some(error);
+        }
+    }
+    recorder.failure()
 }
 
 /// Asks a command to end; kills it if it takes too long, or at another signal. Its exit status.
