@@ -190,6 +190,16 @@ class Damaged(TypedDict):
     error: str
 
 
+class Companion(TypedDict):
+    """A figure that another tool measured, over time: pairs of seconds since 1970 and value."""
+
+    source: Literal["iperf3", "ss", "nstat", "plait"]
+    of: str
+    figure: str
+    unit: Literal["Mb/s", "ms", "B", "segments", ""]
+    points: list[list[float]]
+
+
 class Analysis(TypedDict):
     """What captures say. Connections come in the order in which they ended."""
 
@@ -199,3 +209,4 @@ class Analysis(TypedDict):
     unmapped_bytes: int
     unanswered_joins: int
     damaged: list[Damaged]
+    companions: list[Companion]

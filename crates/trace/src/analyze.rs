@@ -45,10 +45,10 @@ pub enum AnalyzeError {
 /// Analyses captures of one measurement, files in and files out: the step to repeat for each of many measurements.
 ///
 /// The captures are merged by time; `-` is stdin, and a folder stands for the captures in it. What other tools measured
-/// beside them ([`Companion`](crate::companion::Companion)) may be given too, and is part of the result. Where a `folder` is given it gets the files of a [`Folder`], with
-/// a series of intervals of this length. What is found is also given to `shown` (`()`: to nobody), and to `progress`
-/// how many bytes were read since it was called last; an error from either ends the analysis. Memory does not grow with
-/// the captures.
+/// beside them ([`Companion`](crate::companion::Companion)) may be given too, and is part of the result. Where a
+/// `folder` is given it gets the files of a [`Folder`], with a series of intervals of this length. What is found is also
+/// given to `shown` (`()`: to nobody), and to `progress` how many bytes were read since it was called last; an error
+/// from either ends the analysis. Memory does not grow with the captures.
 ///
 /// # Errors
 /// A file cannot be opened, read or written, is no capture, or there is no TCP in any. A capture that is damaged further
