@@ -146,6 +146,24 @@ def test_tables_say_what_the_document_says(transfer, tmp_path):
             assert (float(mean) if mean else None) == (sent["rtt_ms"] and sent["rtt_ms"]["mean"])
 
 
+def test_the_table_has_means_and_deviations_of_each_path_and_the_total(transfer, tmp_path):
+    captures, _ = transfer
+    shown = analyze("-o", tmp_path, "--interval", "100ms", *captures).stdout
+    (connection,) = json.loads((tmp_path / "analysis.json").read_text())["connections"]
+    rows = [line.split() for line in shown.splitlines() if line.split()[1:2] == ["sent"]]
+    assert [row[0] for row in rows] == ["1", "2", "total"]
+    assert int(rows[2][2]) == connection["bytes"]["client_to_server"]
+    for row, subflow in zip(rows, connection["subflows"], strict=False):
+        sent = subflow["directions"]["client_to_server"]
+        _, _, count, _, _, mean, sigma, rtt, rtt_sigma, *_ = row
+        assert int(count) == sent["bytes"]
+        # Over whole intervals, so a little less than over the time of the subflow.
+        assert float(mean) == pytest.approx(sent["bytes"] * 8 / 1e6 / subflow["duration_s"], rel=0.3)
+        assert float(sigma) > 0
+        assert float(rtt) == pytest.approx(sent["rtt_ms"]["mean"], abs=0.0006)
+        assert float(rtt_sigma) == pytest.approx(sent["rtt_ms"]["stddev"], abs=0.0006)
+
+
 def documents(tmp_path) -> dict:
     """Real output by the name of its capture."""
     small = tmp_path / "small.pcap"
