@@ -399,7 +399,7 @@ def stretched(file, factor: int) -> pathlib.Path:
 
 
 def without_openings_and_ends(file) -> pathlib.Path:
-    """tcptrace takes the round trips of SYN and FIN too."""
+    """What tcptrace and tshark also take round trips of; a FIN may come with data."""
     target = file.with_name(f"data-{file.name}")
     tool(
         "tshark",
@@ -421,9 +421,10 @@ def test_round_trips_are_tcptraces(lossy):
     """To the sample, also around losses. tcptrace's deviation is that of a sample, plait's that of all there were."""
     # More would have pauses that tcptrace takes for the end of a connection.
     factor = 100
-    expected = tcptrace(stretched(without_openings_and_ends(lossy), factor))
+    file = without_openings_and_ends(lossy)
+    expected = tcptrace(stretched(file, factor))
     compared = 0
-    for ends, sent in plait_by_sender(plait(lossy)).items():
+    for ends, sent in plait_by_sender(plait(file)).items():
         found, theirs = sent["rtt_ms"], expected[ends]
         if found is None:
             assert theirs["RTT_samples"] == "0"
@@ -477,14 +478,15 @@ def raw_ip(packets) -> bytes:
 @needs_tshark
 def test_round_trips_are_tsharks_where_nothing_is_lost(clean):
     """Around losses, tshark also measures to acknowledgements that waited for another segment."""
+    file = without_openings_and_ends(clean)
     theirs = collections.defaultdict(list)
-    for packet in tshark(without_openings_and_ends(clean), "tcp.analysis.ack_rtt"):
+    for packet in tshark(file, "tcp.analysis.ack_rtt"):
         if packet["tcp.analysis.ack_rtt"]:
             # The acknowledgement's receiver is who sent the data.
             theirs[packet["destination"], packet["source"]].append(
                 float(packet["tcp.analysis.ack_rtt"]) * 1e3
             )
-    found = {ends: sent["rtt_ms"] for ends, sent in plait_by_sender(plait(clean)).items() if sent["rtt_ms"]}
+    found = {ends: sent["rtt_ms"] for ends, sent in plait_by_sender(plait(file)).items() if sent["rtt_ms"]}
     assert found.keys() == theirs.keys() and len(found) == 2
     for ends, sent in found.items():
         samples = theirs[ends]
