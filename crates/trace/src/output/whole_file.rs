@@ -15,12 +15,23 @@ pub struct WholeFile {
 }
 
 impl WholeFile {
-    /// A file to be. What has this name stays until [`publish`](Self::publish).
+    /// A file to be. What has this name stays until [`publish`](Self::publish); where it is a link to a file, that file
+    /// is replaced then.
     ///
     /// # Errors
-    /// The partial file cannot be created. As all errors here, it names the file.
+    /// Something other than a file has this name, as `/dev/stdout` has, or the partial file cannot be created. As all
+    /// errors here, it names the file.
     pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
-        let path = path.into();
+        let mut path = path.into();
+        match fs::metadata(&path) {
+            Ok(there) if !there.is_file() => {
+                let other = io::Error::new(io::ErrorKind::InvalidInput, "it is there, and is not a file");
+                return Err(named(other, &path));
+            }
+            Ok(_) => path = path.canonicalize().map_err(|error| named(error, &path))?,
+            // It is new, or creating it will tell what is wrong.
+            Err(_) => {}
+        }
         let mut partial = OsString::from(path.as_os_str());
         partial.push(".partial");
         let partial = PathBuf::from(partial);
@@ -99,6 +110,21 @@ mod tests {
         assert_eq!((fs::read(&path).expect("readable"), names()), (b"old".to_vec(), 2));
         file.publish().expect("published");
         assert_eq!((fs::read(&path).expect("readable"), names()), (b"new".to_vec(), 1));
+    }
+
+    #[test]
+    fn a_link_stays_and_a_device_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&path, "old").expect("writable");
+        std::os::unix::fs::symlink("file", &link).expect("linked");
+        let mut file = WholeFile::create(&link).expect("created");
+        file.write_all(b"new").expect("written");
+        file.publish().expect("published");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(&path).expect("readable"), b"new");
+        let error = WholeFile::create("/dev/null").expect_err("a device");
+        assert!(error.to_string().contains("/dev/null"), "{error}");
     }
 
     #[test]
