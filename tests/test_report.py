@@ -220,7 +220,7 @@ def test_the_cursor_tells_values_in_all_plots(page):
     throughput, rtt, sequence = zip(*read, strict=True)
     assert all("b/s" in text and "total" in text for text in throughput)
     assert any(" ms" in text for text in rtt)
-    assert any("MB to " in text for text in sequence)
+    assert any("MB on" in text for text in sequence)
 
 
 def test_buttons_choose_direction_goodput_and_stacks(page):

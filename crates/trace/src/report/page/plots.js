@@ -155,7 +155,8 @@ const KINDS = {
     texts: (sample, indices, view, row) =>
       indices.map((index) => {
         const cell = sample.subflows[index][row];
-        return [index, cell && cell.from !== null ? `${bytesText(cell.from)} to ${bytesText(cell.to)}` : NOTHING];
+        if (!cell || cell.from === null) return [index, NOTHING];
+        return [index, `${bytesText(cell.to - cell.from)} from ${bytesText(cell.from)} on`];
       }),
   },
 };
