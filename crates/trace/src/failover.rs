@@ -4,7 +4,9 @@ use plait_wire::capture::Timestamp;
 
 use crate::{Direction, Volume};
 
-/// A path that fell silent while it was needed, and what the connection did about it.
+/// A path that fell silent while it was needed, and what the connection did about it. Where something else was heard
+/// on the path meanwhile, such as the answers to pings, a subflow that waits for its retransmission timer is none; one
+/// whose retransmissions are not answered is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failover {
     /// Which of the connection's subflows used the path.

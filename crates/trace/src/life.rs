@@ -32,7 +32,7 @@ const PAIRS: usize = 1 << 14;
 /// Shorter silences are not remembered.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// How many silences are remembered.
+/// How many silences are remembered: the latest, and of those before them the longest.
 const KEPT: usize = 16;
 
 impl Lives {
@@ -71,7 +71,9 @@ impl Lives {
         {
             let silences = &mut silences[side];
             if silences.len() == KEPT {
-                silences.pop_front();
+                let older = silences.iter().take(KEPT / 2).enumerate();
+                let shortest = older.min_by_key(|(_, silence)| silence.end.since(silence.start));
+                silences.remove(shortest.map_or(0, |(index, _)| index));
             }
             silences.push_back(before..time);
         }

@@ -7,6 +7,7 @@ use plait_wire::capture::Timestamp;
 use super::carries;
 use super::live::{Live, State};
 use crate::flow::Flow;
+use crate::life::LifeId;
 use crate::sender::{Acknowledged, Sender};
 use crate::silence;
 use crate::stream::Novelty;
@@ -35,7 +36,7 @@ impl State {
         if carries(segment) > 0 {
             listener.silence.asked(time);
         }
-        let (heard, awaited_since) = flow.half(source).silence.spoke(time, awaited);
+        let before = flow.half(source).silence.spoke(time, awaited);
         let connection = &mut self.live[index].connection;
         if connection.protocol == Protocol::Tcp {
             return;
@@ -43,9 +44,10 @@ impl State {
         let subflow = flow.subflow;
         let listener = &flow.other_half(source).sender;
         let was_long = |since: &Timestamp| is_long(*since, time, listener);
-        let (heard, awaited_since) = (heard.filter(was_long), awaited_since.filter(was_long));
+        let (heard, awaited_since) = (before.heard.filter(was_long), before.awaited_since.filter(was_long));
+        let ends = (source.ip(), destination.ip());
         if let Some(since) = awaited_since {
-            self.silent(index, flow, (source.ip(), destination.ip()), direction.reverse(), since..time);
+            self.silent(index, flow, ends, direction.reverse(), since..time, before.asked_in_vain());
         } else if carries(segment) > 0 {
             if let Some(since) = heard {
                 flow.back = Some(since..time);
@@ -56,7 +58,7 @@ impl State {
                 && let Some(silence) = flow.back.take()
                 && connection.stream(direction).gap_filled_by(&silence).is_some_and(|by| by != subflow)
             {
-                self.silent(index, flow, (source.ip(), destination.ip()), direction, silence);
+                self.silent(index, flow, ends, direction, silence, false);
             }
         }
         match &mut flow.recovering {
@@ -85,6 +87,7 @@ impl State {
         ends: (IpAddr, IpAddr),
         held_up: Direction,
         silence: Range<Timestamp>,
+        in_vain: bool,
     ) {
         let is_told =
             |before: &Failover| before.direction == held_up && before.to.is_none_or(|to| silence.start < to);
@@ -94,18 +97,36 @@ impl State {
         self.end_recovery(index, flow, None);
         // Beside the sender, what comes after its retransmissions is no second sign of the same silence.
         flow.back = None;
-        let path = flow.life.and_then(|life| self.lives.silence(life, ends, &silence));
-        let (from, to) = path.unwrap_or((silence.start, Some(silence.end)));
+        let Some((from, to)) = self.silence_of_path(flow.life, ends, &silence, in_vain) else { return };
         flow.recovering = Some(Box::new(Failover {
             subflow: flow.subflow,
             direction: held_up,
-            from: from.max(silence.start),
+            from,
             to: Some(to.unwrap_or(silence.end)),
             carried_again: None,
             stall: None,
             taken_over_by: None,
             reinjected: Volume::default(),
         }));
+    }
+
+    /// From when to when the path was silent while a flow was; without an end if it still is. `None` if something else
+    /// was heard on it meanwhile: the flow only waited for its timer, unless it asked `in_vain`.
+    fn silence_of_path(
+        &self,
+        life: Option<LifeId>,
+        ends: (IpAddr, IpAddr),
+        flow: &Range<Timestamp>,
+        in_vain: bool,
+    ) -> Option<(Timestamp, Option<Timestamp>)> {
+        let path = life.and_then(|life| self.lives.silence(life, ends, flow));
+        let is_long = |(from, to): &(Timestamp, Option<Timestamp>)| {
+            to.unwrap_or(flow.end).since(*from).is_some_and(|silence| silence >= silence::LEAST)
+        };
+        match path.filter(is_long) {
+            Some((from, to)) => Some((from.max(flow.start), to)),
+            None => (in_vain || life.is_none()).then_some((flow.start, None)),
+        }
     }
 
     /// What is to be said of silences when a flow is over.
@@ -121,18 +142,19 @@ impl State {
         let subflow = &self.live[index].connection.subflows[flow.subflow];
         let acceptor = if subflow.client == opener { subflow.server } else { subflow.client };
         for (speaker, listener) in [(opener, acceptor), (acceptor, opener)] {
-            let Some(since) = flow.half(speaker).silence.awaited_since() else { continue };
+            let silence = flow.half(speaker).silence;
+            // Of a side that was never heard, the capture shows nothing.
+            let Some(since) = silence.heard.and(silence.awaited_since) else { continue };
             if !is_long(since, last_seen, &flow.half(listener).sender) {
                 continue;
             }
             let span = since..last_seen;
-            let path =
-                flow.life.and_then(|life| self.lives.silence(life, (speaker.ip(), listener.ip()), &span));
-            let (from, to) = path.unwrap_or((since, None));
+            let (ends, in_vain) = ((speaker.ip(), listener.ip()), silence.asked_in_vain());
+            let Some((from, to)) = self.silence_of_path(flow.life, ends, &span, in_vain) else { continue };
             flow.recovering = Some(Box::new(Failover {
                 subflow: flow.subflow,
                 direction: flow.direction(listener),
-                from: from.max(since),
+                from,
                 to,
                 carried_again: None,
                 stall: None,
