@@ -235,6 +235,42 @@ fn a_silence_of_both_ends_is_one_failover() {
     assert_eq!(failovers[0].stall, Some(Duration::from_millis(398)));
 }
 
+/// A subflow whose data is answered after two seconds, on a path that pings cross all the time.
+#[test]
+fn a_timer_is_no_failover_where_the_path_is_alive() {
+    let failovers = |retransmissions: &[u64]| {
+        let mut scene = Scene::default();
+        scene.all_at(0, 0, opening(0));
+        scene.all_at(0, MILLISECOND, joining(1));
+        scene.at(0, 2 * MILLISECOND, &Packet::new(1, 0, 1, 1).carries(0, 100));
+        scene.at(0, 3 * MILLISECOND, &Packet::new(1, 1, 1, 101).data_ack(100));
+        for ping in 0..150 {
+            scene.ping(0, (ping * 20 + 1) * MILLISECOND, 1, 1);
+        }
+        for time in [4].iter().chain(retransmissions) {
+            scene.at(0, time * MILLISECOND, &Packet::new(1, 0, 101, 1).carries(100, 100));
+        }
+        scene.at(0, 2004 * MILLISECOND, &Packet::new(1, 1, 1, 201).data_ack(200));
+        read(&scene.files()).connections.remove(0).failovers
+    };
+    assert_eq!(failovers(&[2000]), []);
+    // Something lets pings through, and not TCP.
+    let cut_off = failovers(&[200, 600, 1400, 2000]);
+    assert_eq!(
+        cut_off.iter().map(from_to).collect::<Vec<_>>(),
+        [(4 * MILLISECOND, Some(2004 * MILLISECOND))]
+    );
+}
+
+/// Slow pings leave many short silences behind the long one before TCP tries again.
+#[test]
+fn slow_pings_do_not_hide_a_failure() {
+    let account = transfer(Script { outages: vec![(1, 1500..5500)], ping: Some(120), ..Script::default() });
+    let failovers = seen_at(&account, SENDER).failovers;
+    assert_eq!(failovers.len(), 1);
+    check(&account, SENDER, &failovers[0], 1, 0);
+}
+
 #[test]
 fn a_pause_of_the_program_is_no_part_of_a_stall() {
     for (pause, stall) in [(400, 400 + 800), (600, 800)] {
