@@ -63,7 +63,7 @@ pub fn analyze<O: Output>(
     let (mut captures, mut companions) = (Vec::new(), Vec::new());
     for path in inputs(measurement)? {
         match open(&path, |input| Watched { input, progress })? {
-            Input::Capture(capture) => captures.push(capture),
+            Input::Capture(capture) => captures.push(*capture),
             Input::Companions(found) => companions.extend(found),
         }
     }

@@ -51,7 +51,7 @@ fn is_recorded_beside(file: &Path) -> bool {
 
 /// What an input turned out to be.
 pub(crate) enum Input<R: Read> {
-    Capture(Capture<R>),
+    Capture(Box<Capture<R>>),
     Companions(Vec<Companion>),
 }
 
@@ -70,7 +70,8 @@ pub(crate) fn open<R: Read>(
     };
     match CaptureReader::new(wrap(input)) {
         Ok(reader) => {
-            Ok(Input::Capture(Capture { path: crate::Path { name, role: Role::Untrusted }, reader }))
+            let path = crate::Path { name, role: Role::Untrusted };
+            Ok(Input::Capture(Box::new(Capture { path, reader })))
         }
         // Only a regular file can be read once more from its start.
         Err(CaptureError::NotACapture { got }) if path.is_file() => match Companion::read(path) {
