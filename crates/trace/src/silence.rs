@@ -9,6 +9,8 @@ pub(crate) struct Silence {
     pub(crate) heard: Option<Timestamp>,
     /// Since when the other side waits for it.
     pub(crate) awaited_since: Option<Timestamp>,
+    /// When it was asked first since it was heard.
+    pub(crate) first_asked: Option<Timestamp>,
     /// When it was asked last, and how often since it was heard: what is sent at about the same time counts once.
     asked: Timestamp,
     asks: u32,
@@ -31,14 +33,16 @@ impl Silence {
     /// This side was heard. `awaited`: the other side still waits for an answer to what it had sent before. Gives what
     /// was known before.
     pub(crate) fn spoke(&mut self, time: Timestamp, awaited: bool) -> Self {
-        let now = Self { heard: Some(time), awaited_since: awaited.then_some(time), asked: time, asks: 0 };
+        let awaited_since = awaited.then_some(time);
+        let now = Self { heard: Some(time), awaited_since, first_asked: None, asked: time, asks: 0 };
         std::mem::replace(self, now)
     }
 
     /// The other side sent something that wants an answer.
     pub(crate) fn asked(&mut self, time: Timestamp) {
-        if self.awaited_since.is_none() {
-            self.awaited_since = Some(time);
+        if self.first_asked.is_none() {
+            self.first_asked = Some(time);
+            self.awaited_since.get_or_insert(time);
         }
         if self.asks == 0 || time.since(self.asked).is_some_and(|since| since >= ASK) {
             (self.asked, self.asks) = (time, self.asks + 1);

@@ -44,7 +44,9 @@ impl State {
         let subflow = flow.subflow;
         let listener = &flow.other_half(source).sender;
         let was_long = |since: &Timestamp| is_long(*since, time, listener);
-        let (heard, awaited_since) = (before.heard.filter(was_long), before.awaited_since.filter(was_long));
+        let heard = before.heard.filter(was_long);
+        // What it was asked before, it may have answered, beside a receiver that misses something else.
+        let awaited_since = before.first_asked.filter(was_long).and(before.awaited_since);
         let ends = (source.ip(), destination.ip());
         if let Some(since) = awaited_since {
             self.silent(index, flow, ends, direction.reverse(), since..time, before.asked_in_vain());
@@ -145,7 +147,8 @@ impl State {
             let silence = flow.half(speaker).silence;
             // Of a side that was never heard, the capture shows nothing.
             let Some(since) = silence.heard.and(silence.awaited_since) else { continue };
-            if !is_long(since, last_seen, &flow.half(listener).sender) {
+            let is_long = |asked| is_long(asked, last_seen, &flow.half(listener).sender);
+            if !silence.first_asked.is_some_and(is_long) {
                 continue;
             }
             let span = since..last_seen;
