@@ -262,6 +262,18 @@ fn a_timer_is_no_failover_where_the_path_is_alive() {
     );
 }
 
+/// Beside a receiver that misses a segment, nobody waits for it while nothing comes.
+#[test]
+fn a_lost_segment_that_comes_late_is_no_failover() {
+    let packets = [
+        (4 * MILLISECOND, Packet::new(1, 0, 201, 1).carries(200, 100)),
+        (5 * MILLISECOND, Packet::new(1, 1, 1, 101).data_ack(100)),
+        (2000 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
+        (2001 * MILLISECOND, Packet::new(1, 1, 1, 301).data_ack(300)),
+    ];
+    assert_eq!(quiet(packets), []);
+}
+
 /// Slow pings leave many short silences behind the long one before TCP tries again.
 #[test]
 fn slow_pings_do_not_hide_a_failure() {
