@@ -135,7 +135,7 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
         for name, file in zip(ADDRESSES, files, strict=True):
             stack.enter_context(captured(client, name, file))
         if pings:
-            # To the address that the subflow on this link uses, so that they are signs of life of the same path.
+            # From the address of the subflow on this link: the answers come on it and are signs of life of its path.
             client.start("ping", "-i", "0.02", "-q", "-I", ADDRESSES[link], pair.ETH)
         opened = client.socket(protocol=MPTCP)
         opened.settimeout(60)

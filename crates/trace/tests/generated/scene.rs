@@ -93,7 +93,7 @@ impl<'a> Packet<'a> {
         self.mptcp(MptcpOption::Dss(Dss { data_ack, mapping: None, data_fin: false }))
     }
 
-    pub(crate) fn from_port(mut self, client_port: u16) -> Self {
+    pub(crate) fn with_port(mut self, client_port: u16) -> Self {
         self.client_port = client_port;
         self
     }

@@ -106,7 +106,7 @@ fn packet(step: &Step) -> (Packet<'static>, u64) {
         _ => at.carries(u64::from(number), len),
     };
     let carries = if packet.flags.contains(Flags::RST) { 0 } else { packet.data.len() as u64 };
-    (packet.from_port(50_000 + port), carries)
+    (packet.with_port(50_000 + port), carries)
 }
 
 proptest! {
@@ -175,7 +175,7 @@ fn beside_half_open(count: u64) -> Scene {
     scene.all_at(0, 0, opening(0));
     for index in 0..count {
         let [syn, ..] = handshake(1 + (index / 60_000) as usize);
-        scene.at(0, MILLISECOND * (1 + index), &syn.from_port(1 + (index % 60_000) as u16));
+        scene.at(0, MILLISECOND * (1 + index), &syn.with_port(1 + (index % 60_000) as u16));
         if index.is_multiple_of(1000) {
             let second = (index / 1000) as u32;
             let data = Packet::new(0, 0, 1 + 10 * second, 1).carries(10 * u64::from(second), 10);
@@ -204,7 +204,7 @@ fn a_quiet_connection_outlives_half_open_ones_that_came_later() {
     scene.all_at(0, 0, opening(0));
     for port in 1..50 {
         let [syn, ..] = handshake(1);
-        scene.at(0, SECOND + MILLISECOND * u64::from(port), &syn.from_port(port));
+        scene.at(0, SECOND + MILLISECOND * u64::from(port), &syn.with_port(port));
     }
     scene.at(0, 10 * SECOND, &Packet::new(0, 0, 1, 1).carries(0, 10));
     let (sink, _) = streamed(&scene.files(), 8);
@@ -221,10 +221,10 @@ fn joins_with_wrong_tokens_are_counted() {
         let join =
             Join::Syn { backup: false, address_id: AddressId(1), token: Token(index), nonce: NONCES[0] };
         let [syn, ..] = handshake(1);
-        let syn = syn.mptcp(MptcpOption::Join(join)).from_port(1 + index as u16);
+        let syn = syn.mptcp(MptcpOption::Join(join)).with_port(1 + index as u16);
         scene.at(0, MILLISECOND * u64::from(1 + index), &syn);
         if index % 2 == 0 {
-            let reset = Packet::new(1, 1, 0, 1).flags(Flags::RST | Flags::ACK).from_port(1 + index as u16);
+            let reset = Packet::new(1, 1, 0, 1).flags(Flags::RST | Flags::ACK).with_port(1 + index as u16);
             scene.at(0, MILLISECOND * u64::from(1 + index) + 1000, &reset);
         }
     }
