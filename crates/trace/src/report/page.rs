@@ -10,18 +10,20 @@ use serde_json::ser::{CharEscape, Formatter, Serializer};
 
 use super::tracks::Track;
 use super::{Cut, Kept, LeftOut, Report};
+use crate::companion::Companion;
 use crate::{Direction, document};
 
 const PAGE: &str = include_str!("page/report.html");
 
 /// What stands in [`PAGE`] in place of each `{{name}}`.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("uplot.css", include_str!("uplot/uPlot.min.css")),
     ("report.css", include_str!("page/report.css")),
     ("uplot.js", include_str!("uplot/uPlot.iife.min.js")),
     ("uplot-license", include_str!("uplot/LICENSE")),
     ("text.js", include_str!("page/text.js")),
     ("plots.js", include_str!("page/plots.js")),
+    ("companions.js", include_str!("page/companions.js")),
     ("report.js", include_str!("page/report.js")),
 ];
 
@@ -64,11 +66,22 @@ impl Formatter for Inert {
     }
 }
 
+/// How many figures of other tools are shown, and how many points of each.
+const COMPANIONS: usize = 200;
+const COMPANION_POINTS: usize = 1_000;
+
+/// A figure of another tool with evenly fewer points: the document has all.
+fn thinned(companion: &Companion) -> Companion {
+    let step = companion.points.len().div_ceil(COMPANION_POINTS).max(1);
+    let points = companion.points.iter().step_by(step).copied().collect();
+    Companion { points, ..companion.clone() }
+}
+
 /// All that the page shows.
 #[derive(Serialize)]
 struct Data<'a> {
     captures: &'a [String],
-    totals: &'a document::Totals,
+    totals: document::Totals,
     left_out: LeftOut,
     connections: Vec<Shown<'a>>,
 }
@@ -111,7 +124,10 @@ impl<'a> Data<'a> {
     fn of(report: &'a Report, totals: &'a document::Totals) -> Self {
         Self {
             captures: &report.captures,
-            totals,
+            totals: document::Totals {
+                companions: totals.companions.iter().take(COMPANIONS).map(thinned).collect(),
+                ..totals.clone()
+            },
             left_out: report.left_out,
             connections: report
                 .by_importance()

@@ -5,6 +5,12 @@ const REPORT = JSON.parse(byId("data").textContent);
 const view = { direction: WAYS[0], goodput: false, stacked: false, hidden: new Set() };
 const plots = new Plots(["throughput", "rtt", "sequence"].map(byId), (zoom) => {
   byId("reset").disabled = zoom === null;
+  companions.setTimes(plots.times());
+});
+const companions = new Companions(byId("companions"), REPORT.totals.companions, {
+  marks: () => plots.marks,
+  zoomTo: (from, to) => plots.zoomTo(from, to),
+  reset: () => plots.reset(),
 });
 let chosen = null;
 
@@ -146,6 +152,7 @@ function showView() {
   // What is hidden has no width to draw in.
   byId("plots").hidden = false;
   plots.show(chosen, view);
+  companions.show(chosen);
   const why = plots.whyNone();
   byId("plots").hidden = why !== "";
   byId("plots-note").hidden = why !== "";
@@ -327,6 +334,7 @@ function eventText({ event, address, address_ids = [], backup, reason, data_seq,
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   plots.redraw();
+  companions.redraw();
 }
 
 const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -1,0 +1,123 @@
+// What other tools measured, below the plots of a connection and on the same times.
+"use strict";
+
+/** How many lines of a figure are drawn. */
+const LINES = 12;
+
+class Companions {
+  /** `all`: as in the document. `marks` tells what to shade, `zoomTo` is called for a time that is dragged over. */
+  constructor(figure, all, { marks, zoomTo, reset }) {
+    Object.assign(this, { figure, all, marks, zoomTo, reset });
+    this.choice = figure.querySelector("select");
+    this.choice.addEventListener("change", () => this.build());
+    new ResizeObserver(() => this.plot?.setSize({ width: figure.clientWidth, height: this.plot.height })).observe(figure);
+  }
+
+  /** Offers the figures that have to do with a connection. */
+  show(connection) {
+    this.connection = connection;
+    this.lines = new Map();
+    for (const companion of this.all) {
+      const index = this.subflowOf(companion.of);
+      if (index === null) continue;
+      const { source, figure, unit } = companion;
+      const name = `${source}: ${figure}${unit && ` (${unit})`}`;
+      this.lines.set(name, [...(this.lines.get(name) ?? []), { ...companion, index }]);
+    }
+    this.figure.hidden = !this.lines.size;
+    const before = this.choice.value;
+    this.choice.replaceChildren(...[...this.lines.keys()].map((name) => element("option", {}, name)));
+    if (this.lines.has(before)) this.choice.value = before;
+    this.build();
+  }
+
+  /** The subflow that something is measured of; -1 for what concerns all, null for what has nothing to do with this. */
+  subflowOf(of) {
+    const ends = of.replace("connection ", "").split(" -> ");
+    if (ends.length !== 2) return -1;
+    const [a, b] = ends;
+    const place = this.connection.subflows.findIndex(({ src, dst }) => (src === a && dst === b) || (src === b && dst === a));
+    return place < 0 ? null : of.startsWith("connection ") ? -1 : place;
+  }
+
+  build() {
+    this.plot?.destroy();
+    this.plot = null;
+    if (this.figure.hidden) return;
+    this.shown = this.lines.get(this.choice.value).slice(0, LINES);
+    let free = this.connection.subflows.length;
+    for (const line of this.shown) line.look = line.index < 0 ? free++ : line.index;
+    const tables = this.shown.map(({ points }) =>
+      [points.map(([time]) => time - this.connection.start), points.map(([, value]) => value)]);
+    const axis = { stroke: () => cssColour("--soft"), font: `12px ${getComputedStyle(document.body).fontFamily}` };
+    const rule = { stroke: () => cssColour("--rule"), width: 1 };
+    const options = {
+      width: this.figure.clientWidth,
+      height: 230,
+      padding: [18, 12, 0, 0],
+      legend: { show: false },
+      scales: { x: { time: false }, y: { range: (u, min, max) => [Math.min(0, min ?? 0), max > 0 ? max * 1.06 : 1] } },
+      axes: [
+        { ...axis, grid: { show: false }, ticks: { ...rule, size: 5 }, size: 30, values: (u, at) => secondTicks(at) },
+        { ...axis, grid: rule, ticks: { show: false }, size: 78, values: (u, at) => at.map(this.valueText) },
+      ],
+      series: [{}, ...this.shown.map(({ look }) => (
+        { stroke: strokeOf(look), width: 1.5, dash: dashesOf(look), spanGaps: true, points: { size: 4 } }))],
+      cursor: {
+        y: false,
+        drag: { x: true, y: false, setScale: false },
+        sync: { key: "time", scales: ["x", null], filters: { pub: (type) => /^mouse(move|leave|enter)$/.test(type) } },
+        bind: { dblclick: () => () => this.reset() },
+      },
+      hooks: {
+        drawClear: [(u) => drawShades(u, this.marks().shades)],
+        setCursor: [(u) => this.caption(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null)],
+        setSelect: [(u) => this.selected(u)],
+      },
+    };
+    this.plot = new uPlot(options, uPlot.join(tables), this.figure.querySelector(".plot"));
+    this.caption(null);
+    this.apply();
+  }
+
+  valueText = (value) => inUnit(value, ["", "k", "M", "G", "T"]).trim();
+
+  /** Shows these times, as the plots do. */
+  setTimes(times) {
+    this.times = times;
+    this.apply();
+  }
+
+  apply() {
+    if (!this.plot || !this.times) return;
+    const [min, max] = this.times;
+    this.plot.setScale("x", { min, max });
+  }
+
+  redraw() {
+    this.plot?.redraw();
+  }
+
+  selected(u) {
+    const { left, width } = u.select;
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    if (width > 3) this.zoomTo(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
+  }
+
+  /** Says what is drawn, and the values nearest to a time. */
+  caption(time) {
+    const values = this.shown.map(({ of, look, points, unit }) => {
+      const text = time === null ? of.replace("->", "→") : `${this.nearest(points, time)} ${unit}`;
+      return element("span", { class: "value" }, lineSample(look), text);
+    });
+    const title = element("b", {}, "Other tools");
+    const at = time === null ? "" : `at ${secondsText(time)}`;
+    this.figure.querySelector("figcaption").replaceChildren(title, at, element("span", { class: "values" }, ...values));
+  }
+
+  nearest(points, time) {
+    const away = ([at]) => Math.abs(at - this.connection.start - time);
+    const nearest = points.reduce((best, point) => (best && away(best) <= away(point) ? best : point), null);
+    return nearest ? this.valueText(nearest[1]) : NOTHING;
+  }
+}
