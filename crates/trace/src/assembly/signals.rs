@@ -1,10 +1,10 @@
 use std::net::SocketAddr;
 
 use plait_wire::capture::Timestamp;
-use plait_wire::mptcp::{AddAddress, AddAddressForm, Capable, CapableKeys, Join, JoinHmac, Key};
+use plait_wire::mptcp::{AddAddress, AddAddressForm, Capable, CapableKeys, Join, JoinHmac, Key, Version};
 
 use super::live::{Live, State};
-use crate::flow::{Flow, Signals};
+use crate::flow::{Flow, FlowKind, Signals};
 use crate::{Close, Direction, Event, EventKind, Protocol};
 
 impl State {
@@ -23,6 +23,11 @@ impl State {
             self.join(index, flow, sender, join);
         }
         if !signals.events.is_empty() {
+            // The first sign of MPTCP; which version it is cannot be known.
+            let connection = &mut self.live[index].connection;
+            if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp {
+                connection.protocol = Protocol::Mptcp(Version::V1);
+            }
             self.events(index, flow, sender, signals, time);
         }
     }
