@@ -13,8 +13,8 @@ help: ## Print this help
 demo: build ## Protect a real transfer over two paths, and show what a listener got (needs root)
 	$(PLAIT) demo
 
-build: deps ## Build target/release/plait
-	cargo build --release --locked -p plait-cli
+build: deps ## Build target/release/plait, and the compiled part of the Python package
+	cargo build --release --locked -p plait-cli -p plait-python
 
 test: test-deps build ## Run all tests (those that need root or a kernel feature say SKIP without it)
 	scripts/test
@@ -32,7 +32,7 @@ fmt: deps ## Format Rust and BPF C
 bench: test-deps build ## Measure transforms, throughput and analysis beside the usual tools (needs root)
 	$(PLAIT) bench codec
 	bench/throughput.py
-	bench/analyze.py
+	bench/analyze.py --tshark-packets 100000
 
 deps: ## Install what is missing
 	@scripts/install-deps
