@@ -41,6 +41,7 @@ CAPTURES = {
     "tcpdump-mptcp-v1.pcap": [(1, 1)],
 }
 
+
 def needs(*programs):
     missing = [program for program in programs if not shutil.which(program)]
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
