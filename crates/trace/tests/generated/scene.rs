@@ -276,6 +276,16 @@ impl Scene {
         scene
     }
 
+    /// One capture as taken of each direction alone.
+    pub(crate) fn by_side(&self, capture: usize) -> Self {
+        let mut scene = Self::default();
+        for (time, packet) in &self.captures[capture] {
+            // The last byte of the source's address is 1 for the client.
+            scene.add(usize::from(packet[15] != 1), *time, packet.clone());
+        }
+        scene
+    }
+
     /// The packet after `index` others is written after the next one.
     pub(crate) fn swap(&mut self, capture: usize, index: usize) {
         self.captures[capture] = sorted(&self.captures[capture]);

@@ -124,6 +124,20 @@ fn rotated_captures_of_several_interfaces_say_what_the_whole_says() {
 }
 
 #[test]
+fn captures_of_one_direction_each_say_what_the_whole_says() {
+    let script =
+        Script { lost: vec![(0, 50)], outages: vec![(1, 1500..4000)], end: 9000, ..Script::default() };
+    let scene = transfer(script).scene;
+    let whole = read(&scene.files()[..1]);
+    let files = scene.by_side(SENDER).files();
+    for order in permutations(2) {
+        let found = read(&in_order(&files, &order));
+        assert_eq!(said(&found), said(&whole), "{order:?}");
+        assert_eq!(found.totals.skipped.other_side, 0);
+    }
+}
+
+#[test]
 fn a_clock_that_goes_back_loses_no_byte() {
     let mut scene = scene();
     scene.set_back(SENDER, 1000 * MILLISECOND, 400 * MILLISECOND);
