@@ -42,7 +42,8 @@ impl Silence {
     pub(crate) fn asked(&mut self, time: Timestamp) {
         if self.first_asked.is_none() {
             self.first_asked = Some(time);
-            self.awaited_since.get_or_insert(time);
+            // The clock may have gone back.
+            self.awaited_since = Some(self.awaited_since.unwrap_or(time).min(time));
         }
         if self.asks == 0 || time.since(self.asked).is_some_and(|since| since >= ASK) {
             (self.asked, self.asks) = (time, self.asks + 1);
