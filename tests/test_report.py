@@ -15,9 +15,12 @@ webdriver = pytest.importorskip("selenium.webdriver", reason="not installed: pyt
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
 
 FIGURES = ("throughput", "rtt", "sequence")
 STREAMS = 5
+# By ss, half a second apart.
+SAMPLES = 5
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +36,20 @@ def captures(tmp_path_factory):
         pair.server.start("mptcpize", "run", "iperf3", "-s", log="server.log")
         wait_for("iperf3", lambda: pair.server.listens(5201))
         with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
-            arguments = ("-c", pair.ETH, "-R", "-P", STREAMS, "-t", 7)
-            client = pair.client.start("mptcpize", "run", "iperf3", *arguments, log="client.log")
+            arguments = ("-c", pair.ETH, "-R", "-P", STREAMS, "-t", 7, "-i", 0.5, "-J")
+            client = pair.client.start("mptcpize", "run", "iperf3", *arguments, log="iperf3.json")
             time.sleep(2)
             pair.client.run("nft", "add table inet cut", check=True)
             pair.client.run("nft", "add chain inet cut in { type filter hook input priority 0; }", check=True)
             pair.client.run("nft", "add rule inet cut in iifname wlan drop", check=True)
-            time.sleep(2.5)
+            with (pair.folder / "ss.txt").open("w") as samples:
+                for _ in range(SAMPLES):
+                    samples.write(f"{time.time():.6f}\n")
+                    samples.write(pair.client.run("ss", "-tMinoOH", text=True).stdout)
+                    time.sleep(0.5)
             pair.client.run("nft", "delete table inet cut", check=True)
-            assert client.wait(60) == 0, (pair.folder / "client.log").read_text()
-        yield [eth.file, wlan.file]
+            assert client.wait(60) == 0, (pair.folder / "iperf3.json").read_text()
+        yield [eth.file, wlan.file, pair.folder / "iperf3.json", pair.folder / "ss.txt"]
     finally:
         pair.remove()
 
@@ -293,3 +300,51 @@ def test_plots_lie_beside_it(folder):
         (svg,) = [file for file in (folder / "plots").glob(f"*-{figure}.svg")][:1]
         assert svg.with_suffix(".png").name in plots
         assert svg.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_other_tools_measured_is_on_the_same_time_line(folder, captures):
+    document = json.loads((folder / "analysis.json").read_text())
+    companions = {(one["source"], one["of"], one["figure"]): one for one in document["companions"]}
+    *_, measured, samples = captures
+    iperf3 = json.loads(measured.read_text())
+    rates = [interval["sum"]["bits_per_second"] / 1e6 for interval in iperf3["intervals"]]
+    points = companions["iperf3", "all streams", "received"]["points"]
+    assert [rate for _, rate in points] == pytest.approx(rates)
+    # iperf3 tells its start in whole seconds.
+    begin = min(connection["start"] for connection in document["connections"])
+    assert abs(points[0][0] - begin) < 2
+    lines = samples.read_text().splitlines()
+    times = [float(line) for line in lines if " " not in line]
+    assert len(times) == SAMPLES
+    subflows = [subflow for connection in document["connections"] for subflow in connection["subflows"]]
+    for subflow in subflows:
+        if not subflow["accepted"] or not subflow["bytes"]["server_to_client"]:
+            continue
+        received = companions["ss", f"{subflow['src']} -> {subflow['dst']}", "bytes_received"]
+        assert [time for time, _ in received["points"]] == pytest.approx(times)
+        assert received["points"][-1][1] <= subflow["bytes"]["server_to_client"] + 1
+        address, _, port = subflow["src"].rpartition(":")
+        last = lines[len(lines) - lines[::-1].index(f"{times[-1]:.6f}") :]
+        local = [line for line in last if line.split()[4].startswith(address) and f":{port} " in line]
+        (line,) = [line for line in local if line.startswith("tcp")]
+        assert f"bytes_received:{received['points'][-1][1]:.0f} " in line
+
+
+def test_what_other_tools_measured_is_drawn(browser, folder):
+    page = Page(browser, folder / "report.html")
+    figure = browser.find_element(By.ID, "companions")
+    assert figure.is_displayed()
+    names = [option.text for option in figure.find_elements(By.TAG_NAME, "option")]
+    assert "ss: rtt (ms)" in names and "iperf3: received (Mb/s)" in names
+    for name in ("ss: rtt (ms)", "iperf3: received (Mb/s)"):
+        Select(figure.find_element(By.TAG_NAME, "select")).select_by_visible_text(name)
+        page.settle()
+        drawn = browser.execute_script(
+            "const canvas = document.querySelector('#companions canvas');"
+            "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+            "const pixels = new Set(); for (let at = 0; at < data.length; at += 4)"
+            "  pixels.add(`${data[at]},${data[at + 1]},${data[at + 2]},${data[at + 3]}`);"
+            "return pixels.size;"
+        )
+        assert drawn > 20, "nothing but axes"
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
