@@ -6,16 +6,16 @@ use super::{Figures, nstat};
 
 const SOURCE: &str = "plait";
 
-/// Figures of a subflow, with their unit and what to multiply by.
-const FIGURES: [(&str, &str, f64); 8] = [
-    ("rtt_us", "ms", 1e-3),
-    ("cwnd", "segments", 1.0),
-    ("bytes_sent", "B", 1.0),
-    ("bytes_acked", "B", 1.0),
-    ("bytes_received", "B", 1.0),
-    ("bytes_retransmitted", "B", 1.0),
-    ("delivery_rate", "Mb/s", 8e-6),
-    ("pacing_rate", "Mb/s", 8e-6),
+/// Figures of a subflow: the name in a sample, that of the figure, its unit and what to multiply by.
+const FIGURES: [(&str, &str, &str, f64); 8] = [
+    ("rtt_us", "rtt", "ms", 1e-3),
+    ("cwnd", "cwnd", "segments", 1.0),
+    ("bytes_sent", "bytes_sent", "B", 1.0),
+    ("bytes_acked", "bytes_acked", "B", 1.0),
+    ("bytes_received", "bytes_received", "B", 1.0),
+    ("bytes_retransmitted", "bytes_retransmitted", "B", 1.0),
+    ("delivery_rate", "delivery_rate", "Mb/s", 8e-6),
+    ("pacing_rate", "pacing_rate", "Mb/s", 8e-6),
 ];
 
 pub(super) fn add(line: &Value, figures: &mut Figures) {
@@ -26,10 +26,30 @@ pub(super) fn add(line: &Value, figures: &mut Figures) {
             continue;
         };
         let of = format!("{local} -> {remote}");
-        for (name, unit, scale) in FIGURES {
+        for (name, figure, unit, scale) in FIGURES {
             if let Some(value) = subflow[name].as_f64() {
-                figures.add(SOURCE, &of, name, unit, (time, value * scale));
+                figures.add(SOURCE, &of, figure, unit, (time, value * scale));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{points, read};
+
+    #[test]
+    fn samples_and_counters_become_figures() {
+        let found = read(
+            "{\"time\":7.5,\"token\":\"a77ae883\",\"connection\":null,\"subflows\":[{\"local\":\"192.0.2.2:40002\",\
+             \"remote\":\"192.0.2.1:80\",\"rtt_us\":1500,\"cwnd\":10,\"delivery_rate\":1000000,\"pacing_rate\":null}]}\n\
+             {\"time\":7.5,\"kernel\":{\"TcpRetransSegs\":1}}\n{\"time\":8.5,\"kernel\":{\"TcpRetransSegs\":2}}\n",
+        );
+        let subflow = "192.0.2.2:40002 -> 192.0.2.1:80";
+        assert_eq!(points(&found, subflow, "rtt"), [(7.5, 1.5)]);
+        assert_eq!(points(&found, subflow, "cwnd"), [(7.5, 10.0)]);
+        assert_eq!(points(&found, subflow, "delivery_rate"), [(7.5, 8.0)]);
+        assert_eq!(points(&found, "host", "TcpRetransSegs"), [(7.5, 1.0), (8.5, 2.0)]);
+        assert_eq!(found.len(), 4);
     }
 }

@@ -26,7 +26,10 @@ class Companions {
     }
     this.figure.hidden = !this.lines.size;
     const before = this.choice.value;
-    this.choice.replaceChildren(...[...this.lines.keys()].map((name) => element("option", {}, name)));
+    // What concerns subflows comes first.
+    const ofSubflows = (name) => this.lines.get(name).some(({ index }) => index >= 0);
+    const names = [...this.lines.keys()].sort((a, b) => ofSubflows(b) - ofSubflows(a));
+    this.choice.replaceChildren(...names.map((name) => element("option", {}, name)));
     if (this.lines.has(before)) this.choice.value = before;
     this.build();
   }
