@@ -170,26 +170,29 @@ impl State {
             self.lives.heard(life, source.ip(), destination.ip(), time);
         }
         if flags.contains(Flags::SYN) {
-            let half = flow.half(source);
+            let direction = flow.direction(source);
+            let half = flow.half(direction);
             half.learn_isn(segment.tcp.seq());
             half.window_shift = Some(signals.window_shift);
             if flags.contains(Flags::ACK) {
-                flow.other_half(source).learn_isn(segment.tcp.ack().advance(u32::MAX));
+                flow.half(direction.reverse()).learn_isn(segment.tcp.ack().advance(u32::MAX));
                 self.accepted(flow, segment, signals, time);
             }
         }
         let carries = carries(segment);
         let direction = flow.direction(source);
         flow.last_seen = flow.last_seen.max(time);
-        flow.handshake.saw(flags, source == flow.opener, time);
+        flow.handshake.saw(flags, direction == flow.opener_sends(), time);
         flow.close = flow.close.after(direction, flags.contains(Flags::FIN), flags.contains(Flags::RST));
         let acknowledged = match flags.contains(Flags::ACK) {
-            true => flow.other_half(source).sender.acknowledged(segment.tcp.ack(), signals.stamps, time),
+            true => {
+                flow.half(direction.reverse()).sender.acknowledged(segment.tcp.ack(), signals.stamps, time)
+            }
             false => Default::default(),
         };
-        let window = flow.window(segment);
+        let window = flow.window(segment, direction);
         let connection = flow.connection;
-        let Half { sender, interval, .. } = flow.half(source);
+        let Half { sender, interval, .. } = flow.half(direction);
         let again = sender.sent(segment, carries, signals.stamps, time);
         if let Some(window) = window {
             sender.tally.window = Some(Window::after(sender.tally.window, window));
@@ -206,18 +209,18 @@ impl State {
             return;
         };
         if let Some(length) = self.interval {
-            let counts = self.counts(flow, index, source, length, time);
+            let counts = self.counts(flow, index, direction, length, time);
             counts.packets += 1;
             counts.bytes += carries;
             counts.retransmitted += again;
             counts.window = window.or(counts.window);
             if let Some(sample) = acknowledged.round_trip {
-                self.counts(flow, index, destination, length, time).round_trip(sample);
+                self.counts(flow, index, direction.reverse(), length, time).round_trip(sample);
             }
         }
         self.signals(index, flow, direction, signals, time);
-        let novelty = self.data(index, flow, segment, signals, seen);
-        self.listen(index, flow, segment, acknowledged, novelty, time);
+        let novelty = self.data(index, flow, direction, segment, signals, seen);
+        self.listen(index, flow, direction, segment, acknowledged, novelty, time);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{Close, Direction, EventKind, Failover, PathId};
 pub(crate) struct Flow {
     pub(crate) opener: SocketAddr,
     /// The direction of the connection in which the opener sends.
-    pub(crate) opener_sends: Direction,
+    opener_sends: Direction,
     /// The connection it belongs to; unknown for a join that was not accepted yet.
     pub(crate) connection: Option<usize>,
     /// Which of the connection's subflows it is.
@@ -35,8 +35,8 @@ pub(crate) struct Flow {
     pub(crate) recovering: Option<Box<Failover>>,
     /// A time without a packet, since which only data came that had come before.
     pub(crate) back: Option<Range<Timestamp>>,
-    opener_half: Half,
-    acceptor_half: Half,
+    /// What the sides send, by direction.
+    halves: [Half; 2],
     /// The capture that had the first packet of this flow.
     first_at: Option<PathId>,
     /// The captures that hold packets of this flow which are in others too.
@@ -57,11 +57,9 @@ pub(crate) enum FlowKind {
 
 impl Flow {
     pub(crate) fn new(opener: SocketAddr, kind: FlowKind) -> Self {
-        let opener_sends = Direction::ClientToServer;
-        let half = Half::default;
         Self {
             opener,
-            opener_sends,
+            opener_sends: Direction::ClientToServer,
             connection: None,
             subflow: 0,
             kind,
@@ -71,26 +69,25 @@ impl Flow {
             life: None,
             recovering: None,
             back: None,
-            opener_half: half(),
-            acceptor_half: half(),
+            halves: Default::default(),
             first_at: None,
             copies: Vec::new(),
         }
     }
 
-    /// Whether a segment from `source` in the capture of `path` is in that of another path too, at which the flow is
+    /// Whether a segment in this direction, in the capture of `path`, is in that of another path too, at which the flow is
     /// observed. Captures that show different directions of a flow are both needed. Of two that show the same one, the
     /// first that had any packet of the flow is kept to. `continues` tells whether the capture of `path` only begins
     /// where that of another ended.
     pub(crate) fn is_observed_elsewhere(
         &mut self,
-        source: SocketAddr,
+        direction: Direction,
         path: PathId,
         continues: impl Fn(PathId) -> bool,
     ) -> bool {
         let first = *self.first_at.get_or_insert(path);
         let is_copy = self.copies.contains(&path);
-        let half = self.half(source);
+        let half = self.half(direction);
         let observed_at = match half.observed_at {
             Some(observed_at) => observed_at,
             None if is_copy => return true,
@@ -112,16 +109,16 @@ impl Flow {
         }
         let (kept, copy) = if path == first { (path, observed_at) } else { (observed_at, path) };
         self.copies.push(copy);
-        for half in self.halves() {
+        for half in &mut self.halves {
             half.observed_at = half.observed_at.filter(|at| *at != copy);
         }
-        self.half(source).observed_at = Some(kept);
+        self.half(direction).observed_at = Some(kept);
         path == copy
     }
 
     /// Whether the opener's SYN had this number. Where that is unknown, it was sent before the captures began.
     pub(crate) fn opened_by(&self, isn: Seq) -> bool {
-        self.opener_half.isn == Some(isn)
+        self.halves[self.opener_sends as usize].isn == Some(isn)
     }
 
     /// The direction in which `source` sends.
@@ -129,36 +126,40 @@ impl Flow {
         if source == self.opener { self.opener_sends } else { self.opener_sends.reverse() }
     }
 
-    /// What `source` sends in this flow.
-    pub(crate) fn half(&mut self, source: SocketAddr) -> &mut Half {
-        if source == self.opener { &mut self.opener_half } else { &mut self.acceptor_half }
+    /// The direction in which the opener sends: to the server, unless the server opened a further subflow.
+    pub(crate) fn opener_sends(&self) -> Direction {
+        self.opener_sends
     }
 
-    /// What the opener sends, and what the other side sends.
-    pub(crate) fn halves(&mut self) -> [&mut Half; 2] {
-        [&mut self.opener_half, &mut self.acceptor_half]
+    /// Sets [`opener_sends`](Self::opener_sends), which a join tells.
+    pub(crate) fn turn_to(&mut self, opener_sends: Direction) {
+        if opener_sends != self.opener_sends {
+            self.opener_sends = opener_sends;
+            self.halves.swap(0, 1);
+        }
+    }
+
+    /// What is sent in a direction.
+    #[inline]
+    pub(crate) fn half(&mut self, direction: Direction) -> &mut Half {
+        &mut self.halves[direction as usize]
     }
 
     /// The receive window that a segment announces, in bytes, where both sides' SYNs were seen: the scale counts only
     /// if both offered one, and in a SYN not at all (RFC 7323 2.2).
-    pub(crate) fn window(&mut self, segment: &Segment<'_>) -> Option<u64> {
+    pub(crate) fn window(&self, segment: &Segment<'_>, direction: Direction) -> Option<u64> {
         let flags = segment.tcp.flags();
         if flags.contains(Flags::RST) {
             return None;
         }
-        let shift =
-            match (self.half(segment.source).window_shift?, self.other_half(segment.source).window_shift) {
-                _ if flags.contains(Flags::SYN) => 0,
-                (_, None) => return None,
-                (Some(own), Some(Some(_))) => own,
-                (_, Some(_)) => 0,
-            };
+        let [own, other] = [direction, direction.reverse()].map(|way| self.halves[way as usize].window_shift);
+        let shift = match (own?, other) {
+            _ if flags.contains(Flags::SYN) => 0,
+            (_, None) => return None,
+            (Some(own), Some(Some(_))) => own,
+            (_, Some(_)) => 0,
+        };
         Some(u64::from(segment.tcp.window()) << shift)
-    }
-
-    /// What `source` receives in this flow.
-    pub(crate) fn other_half(&mut self, source: SocketAddr) -> &mut Half {
-        if source == self.opener { &mut self.acceptor_half } else { &mut self.opener_half }
     }
 }
 

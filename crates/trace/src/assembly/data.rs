@@ -14,13 +14,13 @@ impl State {
         &mut self,
         index: usize,
         flow: &mut Flow,
+        direction: Direction,
         segment: &Segment<'_>,
         signals: &Signals,
         seen: Seen,
     ) -> Novelty {
         let Seen { path, time } = seen;
         let connection = &mut self.live[index].connection;
-        let direction = flow.direction(segment.source);
         let (bytes, carries) = (carries(segment), carries(segment) > 0);
         if carries {
             connection.carries_payload(path, time);
@@ -39,12 +39,12 @@ impl State {
                 acknowledged.acknowledged(position, time);
             }
         } else if flow.kind == FlowKind::Plain
-            && let Some(position) = acknowledged_position(flow, segment)
+            && let Some(position) = acknowledged_position(flow, direction, segment)
         {
             acknowledged.delivered(position, time);
         }
         let kind = flow.kind;
-        let half = flow.half(segment.source);
+        let half = flow.half(direction);
         match place(half, kind, segment, signals) {
             Some(place) => {
                 map(half, connection, direction, kind, signals, carries);
@@ -72,7 +72,7 @@ impl State {
         let Some(index) = flow.connection.filter(|_| carries(segment) > 0) else { return };
         let (kind, direction) = (flow.kind, flow.direction(segment.source));
         let stream = self.live[index].connection.stream_mut(direction);
-        let half = flow.half(segment.source);
+        let half = flow.half(direction);
         let Some(place) = place(half, kind, segment, signals) else { return };
         if let Some((mapping, data_fin)) = mapping(signals)
             && let (_, None) = half.next_part(place, place + 1)
@@ -102,7 +102,7 @@ impl State {
         Seen { path, time }: Seen,
     ) -> Novelty {
         let subflow = flow.subflow;
-        let half = flow.half(segment.source);
+        let half = flow.half(direction);
         let stream = self.live[index].connection.stream_mut(direction);
         let (mut sum, mut unmapped, mut carried) = (Novelty::default(), 0, None);
         for (Part { position, length }, captured) in parts(half, place, segment) {
@@ -162,11 +162,11 @@ fn parts<'a>(half: &Half, place: i64, segment: &Segment<'a>) -> impl Iterator<It
 }
 
 /// The position in the stream of the other side that an acknowledgement of TCP names.
-fn acknowledged_position(flow: &mut Flow, segment: &Segment<'_>) -> Option<u64> {
+fn acknowledged_position(flow: &mut Flow, direction: Direction, segment: &Segment<'_>) -> Option<u64> {
     if !segment.tcp.flags().contains(Flags::ACK) {
         return None;
     }
-    let half = flow.other_half(segment.source);
+    let half = flow.half(direction.reverse());
     let place = half.place_of(segment.tcp.ack().since(half.isn()?));
     let (_, position) = half.next_part(place - 1, place);
     position.map(|last| last + 1)

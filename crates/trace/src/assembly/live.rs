@@ -113,7 +113,7 @@ impl State {
     #[inline]
     pub(super) fn is_observed_elsewhere(&self, flow: &mut Flow, source: SocketAddr, path: PathId) -> bool {
         self.spans.len() > 1
-            && flow.is_observed_elsewhere(source, path, |other| {
+            && flow.is_observed_elsewhere(flow.direction(source), path, |other| {
                 self.spans[path.0].continues(self.spans[other.0])
             })
     }
@@ -150,19 +150,19 @@ impl State {
         (flow.connection.map_or(0, |index| self.live[index].connection.id), flow.subflow)
     }
 
-    /// The counts of the present interval of what `source` sends.
+    /// The counts of the present interval of what is sent in a direction.
     #[inline]
     pub(super) fn counts<'a>(
         &mut self,
         flow: &'a mut Flow,
         index: usize,
-        source: SocketAddr,
+        direction: Direction,
         length: Length,
         time: Timestamp,
     ) -> &'a mut Counts {
-        let (direction, subflow) = (flow.direction(source), flow.subflow);
+        let subflow = flow.subflow;
         let (live, found) = (&self.live, &mut self.found);
-        flow.half(source).interval.at(length, time, |start, counts| {
+        flow.half(direction).interval.at(length, time, |start, counts| {
             let connection = live[index].connection.id;
             found.push_back(Found::Interval(Interval { connection, subflow, direction, start, counts }));
         })
@@ -175,11 +175,12 @@ impl State {
             return;
         };
         self.end_silence(index, &mut flow);
-        let (opener, sends) = (flow.opener, flow.opener_sends);
         let live = &mut self.live[index];
         let connection = live.connection.id;
-        let ways = [(sends, flow.subflow), (sends.reverse(), flow.subflow)];
-        for ((direction, subflow), half) in ways.into_iter().zip(flow.halves()) {
+        let subflow = flow.subflow;
+        for direction in [Direction::ClientToServer, Direction::ServerToClient] {
+            let half = flow.half(direction);
+            live.connection.subflows[subflow].sent[direction as usize] = mem::take(&mut half.sender.tally);
             if let Some(length) = self.interval {
                 let found = &mut self.found;
                 half.interval.end(length, |start, counts| {
@@ -197,8 +198,6 @@ impl State {
         subflow.last_seen = flow.last_seen;
         subflow.syn_rtt = flow.handshake.rtt();
         subflow.close = flow.close;
-        subflow.sent[sends as usize] = mem::take(&mut flow.half(opener).sender.tally);
-        subflow.sent[sends.reverse() as usize] = mem::take(&mut flow.other_half(opener).sender.tally);
         live.connection.evicted |= evicted;
         live.flows -= 1;
         if live.flows == 0 && !live.known {

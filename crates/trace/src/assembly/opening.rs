@@ -135,13 +135,13 @@ impl State {
         time: Timestamp,
     ) {
         // RFC 8684 3.2: the SYN carries the token of its receiver.
-        flow.opener_sends = owner.reverse();
+        flow.turn_to(owner.reverse());
         if self.live[index].connection.subflows.len() == SUBFLOWS_KEPT {
             return;
         }
         flow.connection = Some(index);
         self.added_flow(index);
-        let (client, server) = match flow.opener_sends {
+        let (client, server) = match flow.opener_sends() {
             Direction::ClientToServer => (flow.opener, acceptor),
             Direction::ServerToClient => (acceptor, flow.opener),
         };

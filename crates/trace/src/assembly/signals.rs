@@ -1,5 +1,3 @@
-use std::net::SocketAddr;
-
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{AddAddress, AddAddressForm, Capable, CapableKeys, Join, JoinHmac, Key, Version};
 
@@ -91,26 +89,24 @@ impl State {
 
     /// MP_JOIN from the side that sends in `sender`.
     fn join(&mut self, index: usize, flow: &mut Flow, sender: Direction, join: Join) {
-        let (opener, opens) = (flow.opener, flow.opener_sends);
+        let opens = flow.opener_sends();
         let Live { connection, .. } = &mut self.live[index];
         let subflow = &mut connection.subflows[flow.subflow];
         let verdict = match join {
             Join::Syn { backup, nonce, .. } => {
                 subflow.backup |= backup;
-                flow.half(opener).nonce = Some(nonce);
+                flow.half(opens).nonce = Some(nonce);
                 return;
             }
             Join::SynAck { backup, nonce, hmac, .. } => {
                 subflow.backup |= backup;
-                flow.other_half(opener).nonce = Some(nonce);
-                self.live[index]
-                    .expected(flow, opener, opens.reverse())
-                    .map(|right| right.matches_syn_ack(&hmac))
+                flow.half(opens.reverse()).nonce = Some(nonce);
+                self.live[index].expected(flow, opens.reverse()).map(|right| right.matches_syn_ack(&hmac))
             }
             // Both keys of a version 1 connection are known only after its first data: that of an early join is not
             // checked then.
             Join::Ack { hmac } if sender == opens => {
-                self.live[index].expected(flow, opener, opens).map(|right| right.matches_ack(&hmac))
+                self.live[index].expected(flow, opens).map(|right| right.matches_ack(&hmac))
             }
             Join::Ack { .. } => return,
         };
@@ -124,15 +120,10 @@ impl State {
 
 impl Live {
     /// The HMAC that the side of a join that sends in `sender` should send.
-    fn expected(&self, flow: &mut Flow, opener: SocketAddr, sender: Direction) -> Option<JoinHmac> {
+    fn expected(&self, flow: &mut Flow, sender: Direction) -> Option<JoinHmac> {
         let Protocol::Mptcp(version) = self.connection.protocol else { return None };
         let (own, peer) = self.keys(sender)?;
-        let opener_nonce = flow.half(opener).nonce?;
-        let acceptor_nonce = flow.other_half(opener).nonce?;
-        let (own_nonce, peer_nonce) = match sender == flow.opener_sends {
-            true => (opener_nonce, acceptor_nonce),
-            false => (acceptor_nonce, opener_nonce),
-        };
+        let (own_nonce, peer_nonce) = (flow.half(sender).nonce?, flow.half(sender.reverse()).nonce?);
         Some(JoinHmac::of(version, own, peer, own_nonce, peer_nonce))
     }
 

@@ -24,30 +24,29 @@ impl State {
         &mut self,
         index: usize,
         flow: &mut Flow,
+        direction: Direction,
         segment: &Segment<'_>,
         acknowledged: Acknowledged,
         novelty: Novelty,
         time: Timestamp,
     ) {
-        let (source, destination) = (segment.source, segment.destination);
-        let direction = flow.direction(source);
-        let listener = flow.other_half(source);
+        let listener = flow.half(direction.reverse());
         let awaited = listener.sender.has_outstanding();
         if carries(segment) > 0 {
             listener.silence.asked(time);
         }
-        let before = flow.half(source).silence.spoke(time, awaited);
+        let before = flow.half(direction).silence.spoke(time, awaited);
         let connection = &mut self.live[index].connection;
         if connection.protocol == Protocol::Tcp {
             return;
         }
         let subflow = flow.subflow;
-        let listener = &flow.other_half(source).sender;
+        let listener = &flow.half(direction.reverse()).sender;
         let was_long = |since: &Timestamp| is_long(*since, time, listener);
         let heard = before.heard.filter(was_long);
         // What it was asked before, it may have answered, beside a receiver that misses something else.
         let awaited_since = before.first_asked.filter(was_long).and(before.awaited_since);
-        let ends = (source.ip(), destination.ip());
+        let ends = (segment.source.ip(), segment.destination.ip());
         if let Some(since) = awaited_since {
             self.silent(index, flow, ends, direction.reverse(), since..time, before.asked_in_vain());
         } else if carries(segment) > 0 {
@@ -140,23 +139,24 @@ impl State {
         }
         // Who has closed a subflow waits for nothing any more.
         let last_seen = if flow.close.is_final() { flow.last_seen } else { *last_seen };
-        let opener = flow.opener;
         let subflow = &self.live[index].connection.subflows[flow.subflow];
-        let acceptor = if subflow.client == opener { subflow.server } else { subflow.client };
-        for (speaker, listener) in [(opener, acceptor), (acceptor, opener)] {
-            let silence = flow.half(speaker).silence;
+        let (client, server) = (subflow.client.ip(), subflow.server.ip());
+        for (held_up, ends) in
+            [(Direction::ClientToServer, (server, client)), (Direction::ServerToClient, (client, server))]
+        {
+            let silence = flow.half(held_up.reverse()).silence;
             // Of a side that was never heard, the capture shows nothing.
             let Some(since) = silence.heard.and(silence.awaited_since) else { continue };
-            let is_long = |asked| is_long(asked, last_seen, &flow.half(listener).sender);
+            let is_long = |asked| is_long(asked, last_seen, &flow.half(held_up).sender);
             if !silence.first_asked.is_some_and(is_long) {
                 continue;
             }
             let span = since..last_seen;
-            let (ends, in_vain) = ((speaker.ip(), listener.ip()), silence.asked_in_vain());
+            let in_vain = silence.asked_in_vain();
             let Some((from, to)) = self.silence_of_path(flow.life, ends, &span, in_vain) else { continue };
             flow.recovering = Some(Box::new(Failover {
                 subflow: flow.subflow,
-                direction: flow.direction(listener),
+                direction: held_up,
                 from,
                 to,
                 carried_again: None,
