@@ -220,7 +220,7 @@ impl State {
         }
         self.signals(index, flow, direction, signals, time);
         let novelty = self.data(index, flow, direction, segment, signals, seen);
-        self.listen(index, flow, direction, segment, acknowledged, novelty, time);
+        self.listen(index, flow, segment, acknowledged, novelty, time);
     }
 }
 

@@ -24,12 +24,12 @@ impl State {
         &mut self,
         index: usize,
         flow: &mut Flow,
-        direction: Direction,
         segment: &Segment<'_>,
         acknowledged: Acknowledged,
         novelty: Novelty,
         time: Timestamp,
     ) {
+        let direction = flow.direction(segment.source);
         let listener = flow.half(direction.reverse());
         let awaited = listener.sender.has_outstanding();
         if carries(segment) > 0 {
