@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Queues the last figures of each subflow at the moment it is closed. Afterwards it is too late for some: MPTCP
- * empties the initial subflow of an accepted connection before the kernel tells that it is freed.
+ * Queues the last figures of each subflow at the moment it is closed. Afterwards it is too late for some:
+ * MPTCP empties the initial subflow of an accepted connection before the kernel tells that it is freed.
  */
 #include "kernel.h"
 #include "intf.h"

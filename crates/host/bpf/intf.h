@@ -40,7 +40,7 @@ struct plait_ended {
 	__u64 bytes_retransmitted;
 	__u8 local_address[16]; /* 4 bytes of it for AF_INET */
 	__u8 remote_address[16];
-	__u32 token;   /* host order */
+	__u32 token; /* host order */
 	__u32 retransmissions;
 	__u32 rtt_us;
 	__u32 rtt_variance_us;
