@@ -49,7 +49,9 @@ mod failover;
 mod flow;
 mod inputs;
 mod life;
+mod options;
 pub mod output;
+mod path;
 mod ranges;
 mod read;
 mod readable;
@@ -69,10 +71,10 @@ pub use event::{Event, EventKind};
 pub use exposure::Exposure;
 pub use failover::Failover;
 pub use inputs::inputs;
+pub use options::{KnownKeys, ReadOptions};
+pub use path::{Path, PathId};
 pub use ranges::ByteRanges;
-pub use read::{
-    Capture, Connections, Cut, KnownKeys, Path, PathId, ReadError, ReadOptions, Skipped, Totals, read,
-};
+pub use read::{Capture, Connections, Cut, ReadError, Skipped, Totals, read};
 pub use readable::{Readable, SHINGLE_LEN, readable};
 pub use report::{Plot, Report};
 pub use sink::{Counts, Interval, Sink, Spread};

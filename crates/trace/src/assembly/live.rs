@@ -10,10 +10,9 @@ use slab::Slab;
 use super::{Beside, Seen};
 use crate::flow::Flow;
 use crate::life::{LifeId, Lives};
-use crate::read::KnownKeys;
 use crate::series::Length;
 use crate::sink::{Counts, Interval};
-use crate::{Connection, Direction, PathId, Protocol, ReadOptions, Stream};
+use crate::{Connection, Direction, KnownKeys, PathId, Protocol, ReadOptions, Stream};
 
 /// The connections that are alive, and what is known of them.
 pub(super) struct State {
