@@ -25,8 +25,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::stdout::Stdout;
 use crate::top::interval;
-use document::{Document, EndedBy, now};
-use recorder::Recorder;
+use document::{Document, EndedBy};
+use recorder::{Recorder, now};
 use tcpdump::Tcpdump;
 
 /// Arguments of `plait capture`.

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use plait_host::counters::counters;
@@ -13,8 +13,6 @@ use plait_host::diag::Watch;
 use plait_host::interfaces::{Interface, interfaces};
 use serde::Serialize;
 use serde_json::json;
-
-use super::document::now;
 
 /// What it writes.
 pub(super) const FILES: [&str; 3] = ["samples.jsonl", "counters.jsonl", "links.jsonl"];
@@ -179,4 +177,9 @@ impl Lines {
     fn failed(&self) -> String {
         format!("cannot write {}", self.path.display())
     }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
