@@ -16,6 +16,7 @@ use plait_trace::output::{Json, Output};
 use plait_trace::{AnalyzeError, Interval, analyze, document};
 
 use crate::stdout::Stdout;
+use crate::time;
 use table::Table;
 
 /// Arguments of `plait analyze`.
@@ -168,13 +169,6 @@ fn warn(what: std::fmt::Arguments) {
 
 /// From a microsecond to an hour.
 fn interval(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => (number, 1e-3),
-        (None, Some(number)) => (number, 1.0),
-        (None, None) => (text, 1.0),
-    };
-    match number.trim().parse::<f64>().map(|number| number * unit) {
-        Ok(seconds) if (1e-6..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected a time from 0.001ms to 3600s, such as 0.1s or 50ms".into()),
-    }
+    time::duration(text, time::SHORT, 1e-6..=3600.0)
+        .ok_or_else(|| "expected a time from 0.001ms to 3600s, such as 0.1s or 50ms".into())
 }

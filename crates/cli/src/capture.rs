@@ -24,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use crate::stdout::Stdout;
+use crate::time;
 use crate::top::interval;
 use document::{Document, EndedBy};
 use recorder::{Recorder, now};
@@ -308,13 +309,8 @@ fn make_folder(folder: &Path) -> anyhow::Result<()> {
 
 /// From a millisecond to a week.
 fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let found = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
-    let (number, unit) = found.unwrap_or((text, 1.0));
-    match number.trim().parse::<f64>().map(|number| number * unit) {
-        Ok(seconds) if (0.001..=604_800.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected a time from 1ms to 168h, such as 30s or 5m".into()),
-    }
+    time::duration(text, time::LONG, 0.001..=604_800.0)
+        .ok_or_else(|| "expected a time from 1ms to 168h, such as 30s or 5m".into())
 }
 
 /// How soon a failure of the recording is noticed.

@@ -14,6 +14,7 @@ mod paths;
 mod report;
 mod status;
 mod stdout;
+mod time;
 mod top;
 
 use std::io::IsTerminal;

@@ -17,6 +17,7 @@ use anyhow::ensure;
 use plait_host::diag::{Growth, Watch};
 
 use crate::stdout::Stdout;
+use crate::time;
 use view::View;
 
 /// Arguments of `plait top`.
@@ -66,13 +67,6 @@ fn once(args: &Args) -> anyhow::Result<()> {
 
 /// From 50 ms, below which counters hardly move and looking costs more than it shows, to an hour.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => (number, 1e-3),
-        (None, Some(number)) => (number, 1.0),
-        (None, None) => (text, 1.0),
-    };
-    match number.trim().parse::<f64>().map(|number| number * unit) {
-        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected a time from 50ms to 3600s, such as 1s or 500ms".into()),
-    }
+    time::duration(text, time::SHORT, 0.05..=3600.0)
+        .ok_or_else(|| "expected a time from 50ms to 3600s, such as 1s or 500ms".into())
 }

@@ -69,7 +69,7 @@ impl Capture {
     }
 }
 
-/// What `tcpdump` says when it ends. The interface's own drops appear only when there are some.
+/// What `tcpdump` says when it ends.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     captured: u64,
@@ -79,18 +79,28 @@ struct Counts {
 
 impl Counts {
     fn read(stderr: &str) -> Option<Self> {
-        let count = |what: &str| {
-            stderr.lines().find_map(|line| {
-                let number = line.trim().strip_suffix(what)?.trim_end();
-                number.strip_suffix(" packets").or(number.strip_suffix(" packet"))?.parse::<u64>().ok()
-            })
-        };
         Some(Self {
-            captured: count(" captured")?,
-            seen: count(" received by filter")?,
-            dropped: count(" dropped by kernel")? + count(" dropped by interface").unwrap_or(0),
+            captured: counted(stderr, "captured")?,
+            seen: counted(stderr, "received by filter")?,
+            dropped: dropped(stderr)?,
         })
     }
+}
+
+/// How many packets an ended tcpdump, by the lines on its stderr, has `captured` or `received by filter`, in its own
+/// words; `None` if it does not say.
+pub fn counted(stderr: &str, what: &str) -> Option<u64> {
+    stderr.lines().find_map(|line| {
+        let number = line.trim().strip_suffix(what)?.trim_end();
+        number.strip_suffix(" packets").or(number.strip_suffix(" packet"))?.parse().ok()
+    })
+}
+
+/// How many packets that tcpdump did not get to see were dropped, by the kernel and by the interface; `None` if it does
+/// not say. Those of the interface appear only when there are some.
+pub fn dropped(stderr: &str) -> Option<u64> {
+    let by_kernel = counted(stderr, "dropped by kernel")?;
+    Some(by_kernel + counted(stderr, "dropped by interface").unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -103,6 +113,15 @@ mod tests {
                     25194 packets captured\n25196 packets received by filter\n1 packet dropped by kernel\n\
                     2 packets dropped by interface\n";
         assert_eq!(Counts::read(text), Some(Counts { captured: 25194, seen: 25196, dropped: 3 }));
+    }
+
+    #[test]
+    fn counts_are_read() {
+        let said = "25194 packets captured\n25196 packets received by filter\n1 packet dropped by kernel\n";
+        assert_eq!(counted(said, "captured"), Some(25194));
+        assert_eq!(counted(said, "dropped by kernel"), Some(1));
+        assert_eq!(counted(said, "dropped by interface"), None);
+        assert_eq!(dropped(said), Some(1));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! Links and addresses are set with the programs `ip` and `tc`; what they refuse is an error that carries their words,
 //! so that no experiment goes on without a rate it was asked to have.
 
-mod capture;
+pub mod capture;
 mod error;
 mod host;
 mod interrupt;

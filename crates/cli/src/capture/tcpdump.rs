@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use plait_lab::capture::{counted, dropped};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
@@ -113,11 +114,10 @@ impl Tcpdump {
         }
         self.listen_to_the_end().await;
         let said = self.said();
-        let dropped = count(&said, " dropped by kernel");
         Recorded {
-            packets: count(&said, " captured"),
-            seen: count(&said, " received by filter"),
-            dropped: dropped.map(|dropped| dropped + count(&said, " dropped by interface").unwrap_or(0)),
+            packets: counted(&said, "captured"),
+            seen: counted(&said, "received by filter"),
+            dropped: dropped(&said),
             interface: self.interface,
             file: self.file,
         }
@@ -165,29 +165,8 @@ async fn read(mut stderr: ChildStderr, said: Arc<Mutex<Vec<u8>>>) {
     }
 }
 
-/// The number in front of `what`, in the lines that tcpdump ends with.
-fn count(said: &str, what: &str) -> Option<u64> {
-    said.lines().find_map(|line| {
-        let number = line.trim().strip_suffix(what)?.trim_end();
-        number.strip_suffix(" packets").or(number.strip_suffix(" packet"))?.parse().ok()
-    })
-}
-
 const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST: usize = 1 << 20;
 /// The ring between kernel and tcpdump: a quarter of a second of a gigabit link.
 const BUFFER_KIB: &str = "32768";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_read() {
-        let said = "25194 packets captured\n25196 packets received by filter\n1 packet dropped by kernel\n";
-        assert_eq!(count(said, " captured"), Some(25194));
-        assert_eq!(count(said, " dropped by kernel"), Some(1));
-        assert_eq!(count(said, " dropped by interface"), None);
-    }
-}
