@@ -30,3 +30,19 @@ pub struct Failover {
     /// the path again.
     pub reinjected: Volume,
 }
+
+impl Failover {
+    /// A silence, before it is known what became of it.
+    pub(crate) fn new(subflow: usize, direction: Direction, from: Timestamp, to: Option<Timestamp>) -> Self {
+        Self {
+            subflow,
+            direction,
+            from,
+            to,
+            carried_again: None,
+            stall: None,
+            taken_over_by: None,
+            reinjected: Volume::default(),
+        }
+    }
+}

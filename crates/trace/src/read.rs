@@ -90,8 +90,8 @@ pub enum ReadError {
 
 /// Reads captures of one measurement: one per path, several in a row of one path, or several taken at different
 /// places on the way. They are merged by time; of packets of equal times, those in the capture that begins first come
-/// first. The clocks must agree to within a handshake, as they do when all captures were taken on one host: a join is recognised by the
-/// keys of a connection opened before it.
+/// first. The clocks must agree to within a handshake, as they do when all captures were taken on one host: a join is
+/// recognised by the keys of a connection opened before it.
 ///
 /// Where several captures have the packets of a TCP connection, it is observed in the one that has the first of them,
 /// or in the one that begins where that ends; its packets in others count for [exposure](crate::Stream::exposure) only.
@@ -103,13 +103,12 @@ pub enum ReadError {
 /// The input of a capture fails, or the sink. A capture that is truncated or has a corrupt record ends there and is
 /// listed in [`Totals::cut`].
 pub fn read<R: Read>(
-    captures: Vec<Capture<R>>,
+    mut captures: Vec<Capture<R>>,
     options: ReadOptions,
     sink: &mut impl Sink,
 ) -> Result<Totals, ReadError> {
     let mut totals = Totals::default();
     let mut assembly = Assembly::new(captures.len(), options);
-    let mut captures = captures;
     let mut next = BinaryHeap::new();
     for (index, capture) in captures.iter_mut().enumerate() {
         if let Some(time) = next_time(capture, &mut totals)? {

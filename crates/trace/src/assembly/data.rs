@@ -1,5 +1,5 @@
 use plait_wire::Segment;
-use plait_wire::mptcp::{Capable, CapableKeys, DataSeq, Dss, Mapping, SubflowSeq, Version};
+use plait_wire::mptcp::{Capable, CapableKeys, DataSeq, Dss, Mapping, SubflowSeq};
 use plait_wire::tcp::Flags;
 
 use super::live::State;
@@ -25,13 +25,9 @@ impl State {
         if carries {
             connection.carries_payload(path, time);
         }
-        if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp {
-            // The first sign tells; which version it is cannot be known.
-            if signals.dss.is_some() {
-                connection.protocol = Protocol::Mptcp(Version::V1);
-            } else if carries {
-                flow.kind = FlowKind::Plain;
-            }
+        if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp && carries {
+            // Data without any sign of MPTCP.
+            flow.kind = FlowKind::Plain;
         }
         let acknowledged = connection.stream_mut(direction.reverse());
         if let Some(Dss { data_ack: Some(data_ack), .. }) = signals.dss {

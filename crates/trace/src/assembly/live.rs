@@ -50,6 +50,13 @@ pub(crate) enum Found {
     Connection(Box<Connection>),
 }
 
+impl Found {
+    fn interval(live: &Live, subflow: usize, direction: Direction, start: Timestamp, counts: Counts) -> Self {
+        let connection = live.connection.id;
+        Self::Interval(Interval { connection, subflow, direction, start, counts })
+    }
+}
+
 /// What of a capture was read so far.
 #[derive(Clone, Copy, Default)]
 struct Span {
@@ -162,8 +169,7 @@ impl State {
         let subflow = flow.subflow;
         let (live, found) = (&self.live, &mut self.found);
         flow.half(direction).interval.at(length, time, |start, counts| {
-            let connection = live[index].connection.id;
-            found.push_back(Found::Interval(Interval { connection, subflow, direction, start, counts }));
+            found.push_back(Found::interval(&live[index], subflow, direction, start, counts));
         })
     }
 
@@ -175,7 +181,6 @@ impl State {
         };
         self.end_silence(index, &mut flow);
         let live = &mut self.live[index];
-        let connection = live.connection.id;
         let subflow = flow.subflow;
         for direction in [Direction::ClientToServer, Direction::ServerToClient] {
             let half = flow.half(direction);
@@ -183,13 +188,7 @@ impl State {
             if let Some(length) = self.interval {
                 let found = &mut self.found;
                 half.interval.end(length, |start, counts| {
-                    found.push_back(Found::Interval(Interval {
-                        connection,
-                        subflow,
-                        direction,
-                        start,
-                        counts,
-                    }));
+                    found.push_back(Found::interval(live, subflow, direction, start, counts));
                 });
             }
         }

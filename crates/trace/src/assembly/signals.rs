@@ -20,12 +20,14 @@ impl State {
         if let Some(join) = signals.join {
             self.join(index, flow, sender, join);
         }
-        if !signals.events.is_empty() {
+        if flow.kind == FlowKind::MidStream && (signals.dss.is_some() || !signals.events.is_empty()) {
             // The first sign of MPTCP; which version it is cannot be known.
             let connection = &mut self.live[index].connection;
-            if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp {
+            if connection.protocol == Protocol::Tcp {
                 connection.protocol = Protocol::Mptcp(Version::V1);
             }
+        }
+        if !signals.events.is_empty() {
             self.events(index, flow, sender, signals, time);
         }
     }

@@ -11,7 +11,7 @@ use crate::life::LifeId;
 use crate::sender::{Acknowledged, Sender};
 use crate::silence;
 use crate::stream::Novelty;
-use crate::{Close, Direction, Failover, Protocol, Volume};
+use crate::{Close, Direction, Failover, Protocol};
 
 impl State {
     /// Takes a segment as a sign of life: of its sender, and of the path. A path that had been silent while it was
@@ -99,16 +99,8 @@ impl State {
         // Beside the sender, what comes after its retransmissions is no second sign of the same silence.
         flow.back = None;
         let Some((from, to)) = self.silence_of_path(flow.life, ends, &silence, in_vain) else { return };
-        flow.recovering = Some(Box::new(Failover {
-            subflow: flow.subflow,
-            direction: held_up,
-            from,
-            to: Some(to.unwrap_or(silence.end)),
-            carried_again: None,
-            stall: None,
-            taken_over_by: None,
-            reinjected: Volume::default(),
-        }));
+        let to = to.unwrap_or(silence.end);
+        flow.recovering = Some(Box::new(Failover::new(flow.subflow, held_up, from, Some(to))));
     }
 
     /// From when to when the path was silent while a flow was; without an end if it still is. `None` if something else
@@ -154,16 +146,7 @@ impl State {
             let span = since..last_seen;
             let in_vain = silence.asked_in_vain();
             let Some((from, to)) = self.silence_of_path(flow.life, ends, &span, in_vain) else { continue };
-            flow.recovering = Some(Box::new(Failover {
-                subflow: flow.subflow,
-                direction: held_up,
-                from,
-                to,
-                carried_again: None,
-                stall: None,
-                taken_over_by: None,
-                reinjected: Volume::default(),
-            }));
+            flow.recovering = Some(Box::new(Failover::new(flow.subflow, held_up, from, to)));
             self.end_recovery(index, flow, None);
         }
     }

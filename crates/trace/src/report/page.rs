@@ -73,8 +73,13 @@ const COMPANION_POINTS: usize = 1_000;
 /// A figure of another tool with evenly fewer points: the document has all.
 fn thinned(companion: &Companion) -> Companion {
     let step = companion.points.len().div_ceil(COMPANION_POINTS).max(1);
-    let points = companion.points.iter().step_by(step).copied().collect();
-    Companion { points, ..companion.clone() }
+    Companion {
+        source: companion.source,
+        of: companion.of.clone(),
+        figure: companion.figure.clone(),
+        unit: companion.unit,
+        points: companion.points.iter().step_by(step).copied().collect(),
+    }
 }
 
 /// All that the page shows.
@@ -125,8 +130,12 @@ impl<'a> Data<'a> {
         Self {
             captures: &report.captures,
             totals: document::Totals {
+                packets: totals.packets,
+                skipped: totals.skipped.clone(),
+                unmapped_bytes: totals.unmapped_bytes,
+                unanswered_joins: totals.unanswered_joins,
+                damaged: totals.damaged.clone(),
                 companions: totals.companions.iter().take(COMPANIONS).map(thinned).collect(),
-                ..totals.clone()
             },
             left_out: report.left_out,
             connections: report

@@ -2,30 +2,14 @@
 
 #[path = "../../../../fuzz/checks/capture.rs"]
 mod capture;
-
-use std::fs;
-use std::path::{Path, PathBuf};
+#[path = "../../../../fuzz/seeds.rs"]
+mod seeds;
 
 use crate::generate::{Net, PLAIN_STYLE, Style};
 use crate::scene::{MILLISECOND, Packet, Scene, joining, opening};
 use plait_wire::LinkType;
 use plait_wire::capture::{ByteOrder, CaptureReader, PcapHeader, PcapWriter, Resolution};
 use plait_wire::mptcp::Version;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/capture")
-}
-
-/// Compares the seed with its file, or writes it where `PLAIT_BLESS` is set.
-fn seed(name: &str, bytes: &[u8]) {
-    let path = folder().join(format!("seed-{name}"));
-    if std::env::var_os("PLAIT_BLESS").is_some() {
-        fs::create_dir_all(folder()).expect("a writable checkout");
-        fs::write(&path, bytes).expect("a writable checkout");
-    }
-    let committed = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(committed, bytes, "{} is not what its generator makes", path.display());
-}
 
 /// A short connection over a path that it starts on, or joins.
 fn connection(style: Style, joined: bool) -> Vec<u8> {
@@ -84,19 +68,15 @@ fn recast(file: &[u8]) -> Vec<u8> {
 #[test]
 fn capture_seeds() {
     let old = Style { version: Version::V0, full: false, ..PLAIN_STYLE };
-    seed("v1", &connection(PLAIN_STYLE, false));
-    seed("v1-joined", &connection(PLAIN_STYLE, true));
-    seed("v0-half-numbers", &connection(old, false));
-    seed("v1-sll-big-endian-snapped", &recast(&connection(PLAIN_STYLE, false)));
-    seed("v1-failover", &failover());
+    seeds::seed("capture", "v1", &connection(PLAIN_STYLE, false));
+    seeds::seed("capture", "v1-joined", &connection(PLAIN_STYLE, true));
+    seeds::seed("capture", "v0-half-numbers", &connection(old, false));
+    seeds::seed("capture", "v1-sll-big-endian-snapped", &recast(&connection(PLAIN_STYLE, false)));
+    seeds::seed("capture", "v1-failover", &failover());
     let mut plain = Net::new(1, PLAIN_STYLE);
     plain.handshake(0, [Vec::new(), Vec::new(), Vec::new()]);
     plain.segment(0, 0, 1, None, b"hello");
-    seed("plain-tcp", &plain.files().swap_remove(0));
+    seeds::seed("capture", "plain-tcp", &plain.files().swap_remove(0));
 
-    for entry in fs::read_dir(folder()).expect("a corpus") {
-        let path = entry.expect("a corpus").path();
-        println!("{}", path.display());
-        capture::check(&fs::read(&path).expect("a readable input"));
-    }
+    seeds::replay("capture", capture::check);
 }
