@@ -3,7 +3,6 @@
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>).
 //!
 //! [`CaptureReader`] recognises what it is given, also compressed by gzip or zstd.
-//! [`MergedReader`] merges several by time.
 //! [`PcapReader`] takes files of both byte orders and both time resolutions, [`PcapngReader`] all that the draft
 //! allows. Each reads from anything that implements [`Read`](std::io::Read), keeps one buffer whatever the file's
 //! length, and lends each record from it. Records longer than the snap length, which several tools write, are
@@ -16,7 +15,6 @@ mod any;
 mod clock;
 mod error;
 mod format;
-mod merge;
 mod pcap;
 mod pcapng;
 mod window;
@@ -30,7 +28,6 @@ use crate::{LinkType, Segment, Skip};
 pub use any::CaptureReader;
 pub use error::CaptureError;
 pub use format::{Compression, Format};
-pub use merge::MergedReader;
 pub use pcap::PcapReader;
 pub use pcapng::PcapngReader;
 pub use writer::PcapWriter;

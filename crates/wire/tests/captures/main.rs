@@ -3,7 +3,6 @@
 mod any;
 mod blocks;
 mod corpus;
-mod merge;
 mod pcap;
 mod pcapng;
 mod sections;
