@@ -162,9 +162,9 @@ impl Connection {
                 .map(|subflow| SubflowReport {
                     local: canonical(subflow.local),
                     remote: canonical(subflow.remote),
-                    acked: subflow.bytes_acked,
-                    received: subflow.bytes_received,
-                    rtt_us: subflow.rtt,
+                    acked: subflow.tcp.bytes_acked,
+                    received: subflow.tcp.bytes_received,
+                    rtt_us: subflow.tcp.rtt_us,
                 })
                 .collect(),
         }

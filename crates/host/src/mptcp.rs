@@ -17,6 +17,7 @@ use zeroize::Zeroize;
 
 use crate::bytes::{socket_address, u8_at, u32_at, u64_at, unmapped};
 use crate::sockopt;
+use crate::tcp_info::TcpInfo;
 
 /// What a socket made by [`stream_socket`] speaks.
 ///
@@ -239,32 +240,8 @@ pub struct Subflow {
     pub local: SocketAddr,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// State of the TCP connection, as in the kernel's `tcp_states.h`: 1 is established.
-    pub state: u8,
-    /// Smoothed round-trip time, microseconds.
-    pub rtt: u32,
-    /// Mean deviation of the round-trip time, microseconds.
-    pub rtt_variance: u32,
-    /// Retransmission timeout, microseconds.
-    pub rto: u32,
-    /// Congestion window, segments.
-    pub snd_cwnd: u32,
-    /// Slow start threshold, segments.
-    pub snd_ssthresh: u32,
-    /// Maximum segment size for sending, bytes.
-    pub snd_mss: u32,
-    /// Segments retransmitted since the subflow began.
-    pub total_retransmits: u32,
-    /// Bytes the peer acknowledged.
-    pub bytes_acked: u64,
-    /// Bytes received in order.
-    pub bytes_received: u64,
-    /// Bytes sent, retransmissions included (kernel 4.19).
-    pub bytes_sent: Option<u64>,
-    /// Bytes retransmitted (kernel 4.19).
-    pub bytes_retransmitted: Option<u64>,
-    /// Most recent delivery rate, bytes per second (kernel 4.9).
-    pub delivery_rate: Option<u64>,
+    /// State and figures.
+    pub tcp: TcpInfo,
 }
 
 impl FullInfo {
@@ -292,24 +269,13 @@ impl FullInfo {
 }
 
 impl Subflow {
-    /// Reads a `struct mptcp_subflow_addrs` and a `struct tcp_info`. `None` for a subflow without addresses.
+    /// Reads a `struct mptcp_subflow_addrs` and a `struct tcp_info`. `None` for a subflow without addresses, or of which
+    /// [`TcpInfo`] cannot be read.
     fn parse(addresses: &[u8], tcp: &[u8]) -> Option<Subflow> {
         Some(Subflow {
             local: unmapped(socket_address(addresses)?),
             remote: unmapped(socket_address(addresses.get(ADDRESSES_SIZE / 2..)?)?),
-            state: u8_at(tcp, 0)?,
-            rto: u32_at(tcp, 8)?,
-            snd_mss: u32_at(tcp, 16)?,
-            rtt: u32_at(tcp, 68)?,
-            rtt_variance: u32_at(tcp, 72)?,
-            snd_ssthresh: u32_at(tcp, 76)?,
-            snd_cwnd: u32_at(tcp, 80)?,
-            total_retransmits: u32_at(tcp, 100)?,
-            bytes_acked: u64_at(tcp, 120)?,
-            bytes_received: u64_at(tcp, 128)?,
-            delivery_rate: u64_at(tcp, 160),
-            bytes_sent: u64_at(tcp, 200),
-            bytes_retransmitted: u64_at(tcp, 208),
+            tcp: TcpInfo::parse(tcp)?,
         })
     }
 }

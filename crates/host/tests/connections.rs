@@ -2,15 +2,13 @@
 
 mod topology;
 
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use plait_host::connections::{Connection, Connections};
-use plait_host::mptcp::{self, FullInfo, Info, Key, Token};
-use plait_host::pm::{self, Local, PathManager};
+use plait_host::mptcp::{FullInfo, Info, Key, Token};
 use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket};
-use topology::{Topology, interface_index};
+use topology::{Topology, connect};
 
 /// RFC 8684, section 3.2: the token is the most significant 32 bits of the SHA-256 of the key.
 fn token_of(key: &Key) -> Token {
@@ -27,45 +25,15 @@ fn find(list: &[Connection], socket: &Socket) -> Connection {
 fn keys_hash_to_tokens_and_are_the_peers() {
     let Some(net) = Topology::new("keys_hash_to_tokens_and_are_the_peers") else { return };
     let program = Connections::load().expect("a program");
-    for (domain, any, first, second, local) in [
-        (Domain::IPV4, "0.0.0.0:0", "10.1.0.2", "10.2.0.2", "10.2.0.1"),
-        (Domain::IPV6, "[::]:0", "fd00:1::2", "fd00:2::2", "fd00:2::1"),
+    for (domain, first, second, local) in [
+        (Domain::IPV4, "10.1.0.2", "10.2.0.2", "10.2.0.1"),
+        (Domain::IPV6, "fd00:1::2", "fd00:2::2", "fd00:2::1"),
         // IPv4 by IPv6 sockets.
-        (Domain::IPV6, "[::]:0", "::ffff:10.1.0.2", "10.2.0.2", "10.2.0.1"),
+        (Domain::IPV6, "::ffff:10.1.0.2", "10.2.0.2", "10.2.0.1"),
     ] {
-        let any: SocketAddr = any.parse().expect("an address");
-        let listener = net.server.run(|| {
-            let (listener, _) = mptcp::stream_socket(domain).expect("a socket");
-            listener.bind(&any.into()).expect("a free port");
-            listener.listen(8).expect("a listener");
-            listener
-        });
-        let listener = listener.expect("the namespace");
-        let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
-        let client = net.client.run(|| {
-            let mut socket = pm::user_space_sockets(1, domain).expect("a socket").remove(0);
-            let to = SocketAddr::new(first.parse().expect("an address"), port);
-            socket.connect(&to.into()).expect("a connection");
-            socket.write_all(&[1; 5000]).expect("a write");
-            socket
-        });
-        let mut client = client.expect("the namespace");
-        let (mut server, _) = listener.accept().expect("a connection");
-        server.read_exact(&mut [0; 5000]).expect("a read");
-        server.write_all(&[1; 7]).expect("a write");
-        client.read_exact(&mut [0; 7]).expect("a read");
+        let (client, server) = connect(&net, domain, [first, second], local, false);
+        let port = server.local_addr().expect("an address").as_socket().expect("an IP address").port();
         let to = SocketAddr::new(second.parse().expect("an address"), port);
-        net.client
-            .run(|| {
-                let address = local.parse().expect("an address");
-                let local = Local { address, id: 2, if_index: interface_index("a1"), backup: false };
-                let token = Info::of(&client).expect("information").token;
-                PathManager::open()
-                    .expect("a path manager")
-                    .subflow_create(token, &local, to, 0)
-                    .expect("a subflow")
-            })
-            .expect("the namespace");
 
         let at_client = net.client.run(|| program.list()).expect("the namespace").expect("a list");
         let at_server = net.server.run(|| program.list()).expect("the namespace").expect("a list");
@@ -81,7 +49,7 @@ fn keys_hash_to_tokens_and_are_the_peers() {
         let info = FullInfo::of(&client).expect("information");
         assert_eq!((c.bytes_sent, c.bytes_received), (info.info.bytes_sent, info.info.bytes_received));
         let mut expected: Vec<_> =
-            info.subflows.iter().map(|s| (s.local, s.remote, s.bytes_received)).collect();
+            info.subflows.iter().map(|s| (s.local, s.remote, s.tcp.bytes_received)).collect();
         let mut found: Vec<_> = c.subflows.iter().map(|s| (s.local, s.remote, s.bytes_received)).collect();
         expected.sort_unstable();
         found.sort_unstable();

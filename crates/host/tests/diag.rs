@@ -3,57 +3,14 @@
 mod topology;
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use plait_host::State;
 use plait_host::diag::{Closed, Sample, Watch};
-use plait_host::mptcp::{self, FullInfo, Info};
-use plait_host::pm::{self, Local, PathManager};
+use plait_host::mptcp::{FullInfo, Info};
 use socket2::{Domain, Socket};
-use topology::{Topology, interface_index};
-
-/// The two ends of a connection with two subflows, the second of them a backup.
-fn connect(net: &Topology, domain: Domain, to: [&str; 2], local: &str) -> (Socket, Socket) {
-    let any: SocketAddr =
-        if domain == Domain::IPV4 { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("an address");
-    let listener = net.server.run(|| {
-        let (listener, _) = mptcp::stream_socket(domain).expect("a socket");
-        listener.bind(&any.into()).expect("a free port");
-        listener.listen(8).expect("a listener");
-        listener
-    });
-    let listener = listener.expect("the namespace");
-    let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
-    let client = net.client.run(|| {
-        let mut socket = pm::user_space_sockets(1, domain).expect("a socket").remove(0);
-        let to = SocketAddr::new(to[0].parse().expect("an address"), port);
-        socket.connect(&to.into()).expect("a connection");
-        socket.write_all(&[1; 5000]).expect("a write");
-        socket
-    });
-    let mut client = client.expect("the namespace");
-    let (mut server, _) = listener.accept().expect("a connection");
-    server.read_exact(&mut [0; 5000]).expect("a read");
-    server.write_all(&[1; 7]).expect("a write");
-    client.read_exact(&mut [0; 7]).expect("a read");
-    let to = SocketAddr::new(to[1].parse().expect("an address"), port);
-    net.client
-        .run(|| {
-            let address = local.parse().expect("an address");
-            let local = Local { address, id: 2, if_index: interface_index("a1"), backup: true };
-            let token = Info::of(&client).expect("information").token;
-            let manager = PathManager::open().expect("a path manager");
-            manager.subflow_create(token, &local, to, 0).expect("a subflow");
-        })
-        .expect("the namespace");
-    // The handshake's end is not part of the call.
-    while FullInfo::of(&server).expect("information").subflows.len() < 2 {
-        thread::sleep(Duration::from_millis(2));
-    }
-    (client, server)
-}
+use topology::{Topology, connect};
 
 fn watch(host: &plait_host::netns::Named) -> Watch {
     host.run(|| Watch::open().expect("a watch")).expect("the namespace")
@@ -73,7 +30,7 @@ fn samples_say_what_the_sockets_say() {
         // IPv4 by IPv6 sockets.
         (Domain::IPV6, ["::ffff:10.1.0.2", "10.2.0.2"], "10.2.0.1"),
     ] {
-        let (client, server) = connect(&net, domain, to, local);
+        let (client, server) = connect(&net, domain, to, local, true);
         let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
         let (c, s) = (at_client.sample().expect("a sample"), at_server.sample().expect("a sample"));
         assert_eq!((c.len(), s.len()), (1, 1), "each namespace shows its own");
@@ -93,7 +50,7 @@ fn samples_say_what_the_sockets_say() {
             let mut expected: Vec<_> = own
                 .subflows
                 .iter()
-                .map(|s| (s.local, s.remote, s.rtt, s.bytes_acked, s.bytes_received))
+                .map(|s| (s.local, s.remote, s.tcp.rtt_us, s.tcp.bytes_acked, s.tcp.bytes_received))
                 .collect();
             found.sort_unstable();
             expected.sort_unstable();
@@ -118,7 +75,8 @@ fn samples_say_what_the_sockets_say() {
 fn the_last_figures_of_a_subflow_are_told() {
     let Some(net) = Topology::new("the_last_figures_of_a_subflow_are_told") else { return };
     for client_ends_first in [true, false] {
-        let (mut client, mut server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1");
+        let (mut client, mut server) =
+            connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1", true);
         let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
         let carried = |samples: &[Sample]| {
             let subflows = samples.iter().flat_map(|sample| &sample.subflows);
@@ -172,7 +130,7 @@ fn a_connection_between_two_samples_is_seen() {
         return;
     }
     assert!(watch.sample().expect("a sample").is_empty());
-    let (client, server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1");
+    let (client, server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1", true);
     let token = Info::of(&client).expect("information").token;
     drop(client);
     drop(server);

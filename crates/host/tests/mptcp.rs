@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use plait_host::State;
 use plait_host::mptcp::{self, FullInfo, Info, Protocol};
 use socket2::{Domain, Socket, Type};
 
@@ -72,10 +73,10 @@ fn info_counts_what_was_sent_and_acknowledged() {
         let [subflow] = full.subflows.as_slice() else { panic!("one subflow: {:?}", full.subflows) };
         assert_eq!(Some(subflow.local), client.local_addr().expect("an address").as_socket());
         assert_eq!(Some(subflow.remote), client.peer_addr().expect("an address").as_socket());
-        assert_eq!(subflow.state, 1);
-        assert_eq!(subflow.bytes_sent, Some(1000));
-        assert_eq!(subflow.bytes_received, 10);
-        assert!(subflow.rtt > 0 && subflow.snd_cwnd > 0 && subflow.snd_mss > 0);
+        assert_eq!(subflow.tcp.state, State::Established);
+        assert_eq!(subflow.tcp.bytes_sent, Some(1000));
+        assert_eq!(subflow.tcp.bytes_received, 10);
+        assert!(subflow.tcp.rtt_us > 0 && subflow.tcp.cwnd > 0 && subflow.tcp.mss > 0);
     }
 }
 

@@ -3,12 +3,17 @@
 //! Client `a0` 10.1.0.1, fd00:1::1 and `a1` 10.2.0.1, fd00:2::1; server the same with .2 and ::2.
 #![allow(dead_code, reason = "every test program uses its own part")]
 
+use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use plait_host::mptcp::{Protocol, stream_socket};
+use plait_host::mptcp::{FullInfo, Info, Protocol, stream_socket};
 use plait_host::netns::Named;
-use socket2::Domain;
+use plait_host::pm::{self, Local, PathManager};
+use socket2::{Domain, Socket};
 
 /// The two hosts; gone when dropped.
 pub(crate) struct Topology {
@@ -59,6 +64,53 @@ impl Topology {
             server_v6: ["fd00:1::2", "fd00:2::2"],
         })
     }
+}
+
+/// The two ends, client first, of a connection that carried data both ways, with a second subflow from `local`.
+pub(crate) fn connect(
+    net: &Topology,
+    domain: Domain,
+    to: [&str; 2],
+    local: &str,
+    backup: bool,
+) -> (Socket, Socket) {
+    let any: SocketAddr =
+        if domain == Domain::IPV4 { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("an address");
+    let listener = net.server.run(|| {
+        let (listener, _) = stream_socket(domain).expect("a socket");
+        listener.bind(&any.into()).expect("a free port");
+        listener.listen(8).expect("a listener");
+        listener
+    });
+    let listener = listener.expect("the namespace");
+    let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+    let client = net.client.run(|| {
+        let mut socket = pm::user_space_sockets(1, domain).expect("a socket").remove(0);
+        let to = SocketAddr::new(to[0].parse().expect("an address"), port);
+        socket.connect(&to.into()).expect("a connection");
+        socket.write_all(&[1; 5000]).expect("a write");
+        socket
+    });
+    let mut client = client.expect("the namespace");
+    let (mut server, _) = listener.accept().expect("a connection");
+    server.read_exact(&mut [0; 5000]).expect("a read");
+    server.write_all(&[1; 7]).expect("a write");
+    client.read_exact(&mut [0; 7]).expect("a read");
+    let to = SocketAddr::new(to[1].parse().expect("an address"), port);
+    net.client
+        .run(|| {
+            let address = local.parse().expect("an address");
+            let local = Local { address, id: 2, if_index: interface_index("a1"), backup };
+            let token = Info::of(&client).expect("information").token;
+            let manager = PathManager::open().expect("a path manager");
+            manager.subflow_create(token, &local, to, 0).expect("a subflow");
+        })
+        .expect("the namespace");
+    // The handshake's end is not part of the call.
+    while FullInfo::of(&server).expect("information").subflows.len() < 2 {
+        thread::sleep(Duration::from_millis(2));
+    }
+    (client, server)
 }
 
 /// Runs `ip` with these arguments.
