@@ -89,12 +89,6 @@ pub enum Error {
         /// Packets the kernel or the interface dropped before the listener read them.
         dropped: u64,
     },
-    /// A rate that is not one.
-    #[error("{given:?} is not a rate: expected a number above 0 and bit, kbit, mbit or gbit, such as 54mbit")]
-    BadRate {
-        /// What was given.
-        given: String,
-    },
     /// Links are numbered, and the numbers are used up.
     #[error("a lab has at most 254 links, and this would be one more")]
     TooManyLinks,

@@ -16,7 +16,6 @@ mod lab;
 mod link;
 mod output;
 mod process;
-mod rate;
 
 pub use capture::Capture;
 pub use error::Error;
@@ -24,5 +23,5 @@ pub use host::Host;
 pub use interrupt::Interrupt;
 pub use lab::{Lab, remove_leftovers};
 pub use link::{End, Link, LinkSpec};
+pub use plait_link::Rate;
 pub use process::{Process, require_program};
-pub use rate::Rate;

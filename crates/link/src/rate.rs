@@ -23,7 +23,7 @@ impl Rate {
     }
 
     /// Bytes that cross in `millis` milliseconds.
-    pub(crate) const fn bytes_in(self, millis: u64) -> u64 {
+    pub const fn bytes_in(self, millis: u64) -> u64 {
         self.0.saturating_mul(millis) / 8_000
     }
 }
@@ -33,7 +33,10 @@ impl FromStr for Rate {
 
     /// Reads a decimal number and `bit`, `kbit`, `mbit` or `gbit` (powers of 1000), in any case.
     fn from_str(given: &str) -> Result<Self, Error> {
-        let bad = || Error::BadRate { given: given.into() };
+        let bad = || Error::Text {
+            expected: "a rate above 0 in bit, kbit, mbit or gbit, such as 54mbit",
+            found: given.into(),
+        };
         let text = given.trim().to_ascii_lowercase();
         let (number, unit) =
             UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit))).ok_or_else(bad)?;
@@ -74,7 +77,7 @@ mod tests {
     #[test]
     fn refuses_what_is_no_rate() {
         for text in ["", "100", "mbit", "0mbit", "-1mbit", "nanmbit", "infgbit", "1e30gbit", "54 mb/s"] {
-            assert!(matches!(text.parse::<Rate>(), Err(Error::BadRate { .. })), "{text:?} was taken");
+            assert!(matches!(text.parse::<Rate>(), Err(Error::Text { .. })), "{text:?} was taken");
         }
     }
 

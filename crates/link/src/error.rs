@@ -1,0 +1,42 @@
+//! What can go wrong with a link, in sentences a person can act on.
+
+use std::io;
+
+use crate::Backend;
+
+/// Why a link could not be specified, made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A text that does not say what it should.
+    #[error("expected {expected}, found {found:?}")]
+    Text {
+        /// What was expected, with an example.
+        expected: &'static str,
+        /// What was given.
+        found: String,
+    },
+    /// The backend that was asked for is not there.
+    #[error("the backend {backend} cannot be used here: {why}")]
+    Unavailable {
+        /// Which backend.
+        backend: Backend,
+        /// What happened when one was really made, and what to do about it.
+        why: String,
+    },
+    /// A property that the backend cannot give.
+    #[error("the backend {backend} has no {property}")]
+    Unsupported {
+        /// Which backend.
+        backend: Backend,
+        /// What was asked of it.
+        property: String,
+    },
+    /// The kernel or a program refused a step of making or changing the link.
+    #[error("cannot {step}: {source}")]
+    Refused {
+        /// What was being done.
+        step: String,
+        /// What was said.
+        source: io::Error,
+    },
+}
