@@ -1,6 +1,7 @@
 //! What can go wrong with a link, in sentences a person can act on.
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::Backend;
 
@@ -13,6 +14,18 @@ pub enum Error {
         /// What was expected, with an example.
         expected: &'static str,
         /// What was given.
+        found: String,
+    },
+    /// A line of a file that does not say what it should.
+    #[error("{}:{line}: expected {expected}, found {found}", .file.display())]
+    Line {
+        /// Which file.
+        file: PathBuf,
+        /// The line's number, from 1.
+        line: usize,
+        /// What was expected.
+        expected: &'static str,
+        /// What stands there.
         found: String,
     },
     /// The backend that was asked for is not there.
@@ -39,4 +52,10 @@ pub enum Error {
         /// What was said.
         source: io::Error,
     },
+}
+
+impl Error {
+    pub(crate) fn text(expected: &'static str, found: &str) -> Self {
+        Self::Text { expected, found: found.into() }
+    }
 }

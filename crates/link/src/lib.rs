@@ -12,14 +12,19 @@
 
 mod backend;
 mod error;
+mod form;
+mod found;
+mod probability;
 mod rate;
 mod spec;
 mod statistics;
+pub mod text;
+mod trace;
 
 pub use backend::{Backend, End, Link};
 pub use error::Error;
+pub use probability::Probability;
 pub use rate::Rate;
-pub use spec::{
-    Adjustment, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Probability, Toward, Trace,
-};
+pub use spec::{Adjustment, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Toward};
 pub use statistics::{Counters, Lateness, Statistics};
+pub use trace::Trace;

@@ -3,7 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::{Deserialize, Deserializer, Error as _};
+
 use crate::Error;
+use crate::found::Found;
+use crate::text::decimal;
+
+const EXPECTED: &str = "a rate above 0 in bit, kbit, mbit or gbit, such as 54mbit";
 
 /// Bits per second on the wire, at least 1; written as `tc` writes it (`54mbit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,17 +39,21 @@ impl FromStr for Rate {
 
     /// Reads a decimal number and `bit`, `kbit`, `mbit` or `gbit` (powers of 1000), in any case.
     fn from_str(given: &str) -> Result<Self, Error> {
-        let bad = || Error::Text {
-            expected: "a rate above 0 in bit, kbit, mbit or gbit, such as 54mbit",
-            found: given.into(),
-        };
+        let bad = || Error::text(EXPECTED, given);
         let text = given.trim().to_ascii_lowercase();
         let (number, unit) =
             UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit))).ok_or_else(bad)?;
-        let number: f64 = number.trim_end().parse().map_err(|_| bad())?;
+        let number: f64 = decimal(number.trim_end()).ok_or_else(bad)?;
         let bits = (number * unit as f64).round();
         // Above 2^53 a float no longer counts single bits, and no link is that fast.
         if (1.0..=9e15).contains(&bits) { Ok(Self(bits as u64)) } else { Err(bad()) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Found::<()>::deserialize(deserializer)?.text::<D::Error>(EXPECTED)?;
+        text.parse().map_err(D::Error::custom)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::Rate;
+use crate::{Probability, Rate, Trace};
 
 /// A link: what each direction does to frames, and what they share.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,14 +49,6 @@ pub enum Pace {
     Trace(Arc<Trace>),
 }
 
-/// Recorded opportunities to deliver, each for up to 1504 bytes: one millisecond per line of a text file, ascending, the
-/// last of which is the period after which the trace repeats (the format of the mahimahi tools).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trace {
-    /// Milliseconds since the start of the period; ascending; not empty; the last is above 0.
-    pub(crate) opportunities: Vec<u64>,
-}
-
 /// How a delay varies from frame to frame: normally distributed around it, cut off at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Jitter {
@@ -65,10 +57,6 @@ pub struct Jitter {
     /// Whether a frame may overtake an earlier one; otherwise it waits for it.
     pub reorder: bool,
 }
-
-/// From 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
-pub struct Probability(f64);
 
 /// Which frames are lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -143,6 +131,20 @@ pub enum Change {
     Carrier(bool),
     /// Properties of a direction, or of both, for the frames that come from now on.
     Adjust(Toward, Adjustment),
+}
+
+impl Direction {
+    /// This direction with some properties set.
+    pub fn adjusted(&self, to: &Adjustment) -> Self {
+        Self {
+            pace: to.pace.clone().unwrap_or_else(|| self.pace.clone()),
+            delay: to.delay.unwrap_or(self.delay),
+            jitter: to.jitter.unwrap_or(self.jitter),
+            loss: to.loss.unwrap_or(self.loss),
+            duplication: to.duplication.unwrap_or(self.duplication),
+            queue: to.queue.or(self.queue),
+        }
+    }
 }
 
 impl Default for Loss {

@@ -1,0 +1,94 @@
+//! What stands where a value was expected in a file that serde reads, so that what does not fit is told in our words.
+//!
+//! Errors are raised while the value is read, which keeps the position that formats such as TOML give them.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// A value; a table is read as `T`, which `()` stands for where none belongs.
+pub(crate) enum Found<T> {
+    Text(String),
+    Number(f64),
+    Boolean(bool),
+    List,
+    Table(T),
+}
+
+impl<T> Found<T> {
+    /// The text, or an error.
+    pub(crate) fn text<E: Error>(self, expected: &str) -> Result<String, E> {
+        match self {
+            Self::Text(text) => Ok(text),
+            other => Err(other.unexpected(expected)),
+        }
+    }
+
+    pub(crate) fn unexpected<E: Error>(self, expected: &str) -> E {
+        match self {
+            Self::Text(text) => E::custom(format_args!("expected {expected}, found {text:?}")),
+            Self::Number(number) => E::custom(format_args!("expected {expected}, found the number {number}")),
+            Self::Boolean(value) => E::custom(format_args!("expected {expected}, found {value}")),
+            Self::List => E::custom(format_args!("expected {expected}, found a list")),
+            Self::Table(_) => E::custom(format_args!("expected {expected}, found a table")),
+        }
+    }
+}
+
+/// What a table is read as.
+pub(crate) trait Table: Sized {
+    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error>;
+}
+
+impl Table for () {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+}
+
+impl<'de, T: Table> Deserialize<'de> for Found<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Look(PhantomData))
+    }
+}
+
+struct Look<T>(PhantomData<T>);
+
+impl<'de, T: Table> Visitor<'de> for Look<T> {
+    type Value = Found<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a number or a table")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Found<T>, E> {
+        Ok(Found::Text(text.into()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Found<T>, E> {
+        Ok(Found::Number(number as f64))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Found<T>, E> {
+        Ok(Found::Number(number as f64))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Found<T>, E> {
+        Ok(Found::Number(number))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Found<T>, E> {
+        Ok(Found::Boolean(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found<T>, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Found::List)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Found<T>, A::Error> {
+        T::read(map).map(Found::Table)
+    }
+}
