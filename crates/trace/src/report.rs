@@ -4,9 +4,7 @@
 //! makes the intervals of series longer instead of keeping more of them. Its page therefore has a fixed size at most,
 //! however long the captures; the files beside it have everything.
 
-mod chart;
 mod page;
-mod plot;
 mod plots;
 mod tracks;
 
@@ -17,7 +15,7 @@ use std::time::Duration;
 
 use crate::{Interval, document};
 
-pub use plot::Plot;
+pub use plait_chart::Plot;
 use tracks::Tracks;
 
 /// How many connections are kept when they have ended.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::chart::{Bar, Bars, Chart, Series, Shape, Style};
+use plait_chart::{Chart, Plot, Series, Shape, Share, Shares, Style};
+
+use super::Kept;
 use super::tracks::{Point, Track, Tracks};
-use super::{Kept, Plot};
 use crate::Direction;
 use crate::document::{self, Connection};
 
@@ -68,7 +69,7 @@ impl<'a> View<'a> {
         for (index, track) in self.carrying() {
             let bytes: BTreeMap<u64, u64> = track.iter().map(|(&at, point)| (at, point.bytes)).collect();
             bytes.iter().for_each(|(&at, bytes)| *total.entry(at).or_default() += bytes);
-            series.push((Style::Subflow(index), self.name(index), bytes));
+            series.push((Style::Nth(index), self.name(index), bytes));
         }
         if series.is_empty() {
             return None;
@@ -94,7 +95,7 @@ impl<'a> View<'a> {
             .carrying()
             .filter_map(|(index, track)| {
                 let shapes = self.round_trip_shapes(track);
-                let series = Series { label: self.name(index), style: Style::Subflow(index), shapes };
+                let series = Series { label: self.name(index), style: Style::Nth(index), shapes };
                 (!series.shapes.is_empty()).then_some(series)
             })
             .collect();
@@ -133,7 +134,7 @@ impl<'a> View<'a> {
                 Shape::Box(from..from + slot, unit.apply(start as f64)..unit.apply(end as f64))
             });
             let label = self.name(index);
-            series.push(Series { label, style: Style::Subflow(index), shapes: shapes.collect() });
+            series.push(Series { label, style: Style::Nth(index), shapes: shapes.collect() });
         }
         Some(self.chart(
             "Place in the stream",
@@ -144,8 +145,8 @@ impl<'a> View<'a> {
         ))
     }
 
-    fn share(&self) -> Bars {
-        let mut bars: Vec<(String, u64, Bar)> = Vec::new();
+    fn share(&self) -> Shares {
+        let mut bars: Vec<(String, u64, Share)> = Vec::new();
         let total = (*self.connection.bytes.in_direction(self.direction)).max(1);
         for (index, subflow) in self.connection.subflows.iter().enumerate() {
             let bytes = *subflow.bytes.in_direction(self.direction);
@@ -154,13 +155,13 @@ impl<'a> View<'a> {
             }
             let label = path(subflow);
             let place = bars.iter().position(|bar| bar.0 == label).unwrap_or_else(|| {
-                let bar = Bar { label: label.clone(), value: String::new(), shares: Vec::new() };
+                let bar = Share { label: label.clone(), value: String::new(), parts: Vec::new() };
                 bars.push((label, 0, bar));
                 bars.len() - 1
             });
             let (_, carried, bar) = &mut bars[place];
             *carried += bytes;
-            bar.shares.push((index, bytes as f64 / total as f64));
+            bar.parts.push((index, bytes as f64 / total as f64));
         }
         let bars = bars.into_iter().map(|(_, bytes, mut bar)| {
             let unit = Unit::of(bytes as f64, ["B", "kB", "MB", "GB"]);
@@ -168,7 +169,7 @@ impl<'a> View<'a> {
             bar.value = format!("{percent:.1} % ({:.1} {})", unit.apply(bytes as f64), unit.name);
             bar
         });
-        Bars { title: self.title("Share of each path"), note: self.way().into(), bars: bars.collect() }
+        Shares { title: self.title("Share of each path"), note: self.way().into(), bars: bars.collect() }
     }
 
     /// A chart of all the connection's time. Without `from_zero`, values may be negative.
@@ -191,6 +192,7 @@ impl<'a> View<'a> {
             title: self.title(what),
             note: format!("{how}{}, in intervals of {} s", self.way(), (self.interval * 1e6).round() / 1e6),
             unit,
+            along: "seconds since the connection's start".into(),
             x: 0.0..last.max(self.connection.duration_s).max(1e-6),
             y: bottom..bottom + ((top - bottom) * 1.05).max(1e-9),
             shades: self.shades(),

@@ -18,7 +18,7 @@ static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// A plot of a [`Report`](crate::Report).
+/// A chart with its name.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// What it shows, fit for a file's name, such as `connection-1-throughput`.
