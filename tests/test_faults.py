@@ -1,5 +1,7 @@
 """Gateways that are killed or stopped, and paths that die."""
 
+import json
+import signal
 import subprocess
 import threading
 
@@ -70,6 +72,17 @@ def test_a_lost_subflow_is_made_again(make_pair, documents):
     tool("ip", "netns", "exec", pair.client.name, "ss", "-K", "dst", pair.WLAN)
     wait_for("lost subflow", lambda: subflows() == 1)
     wait_for("new subflow", lambda: subflows() == 2)
+
+
+def test_a_stopped_gateway_is_told_by_status(pair):
+    gateway = pair.serve(to="127.0.0.1:9000")
+    gateway.send_signal(signal.SIGSTOP)
+    try:
+        assert gateway.pid in json.loads(tool(PLAIT, "status", "--json"))["silent"]
+        assert f"process {gateway.pid}): does not answer" in tool(PLAIT, "status")
+    finally:
+        gateway.send_signal(signal.SIGCONT)
+    assert gateway.pid in [answered["pid"] for answered in pair.status()]
 
 
 def test_a_port_in_use_is_one_sentence(pair):

@@ -120,8 +120,14 @@ fn host_and_port(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn runtime() -> anyhow::Result<Runtime> {
-    Runtime::new().context("cannot start the runtime")
+/// How long tasks and threads may take to end behind a gateway. A name lookup in progress cannot be ended.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = Runtime::new().context("cannot start the runtime")?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(END_LIMIT);
+    done
 }
 
 /// SIGTERM and SIGINT.
@@ -162,7 +168,7 @@ where
 
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let (settings, roles) = (args.protection.settings("run")?, args.paths.roles()?);
-    runtime()?.block_on(async {
+    block_on(async {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         let outbound = Arc::new(Outbound::start(&gateway, roles)?);
@@ -187,7 +193,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let settings = args.protection.settings("serve")?;
-    runtime()?.block_on(async {
+    block_on(async {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         until_stopped(&gateway, async { Ok(gateway.serve(args.listen, &args.to).await?) }).await
@@ -197,7 +203,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
 pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
     let (settings, roles) = (args.protection.settings("proxy")?, args.paths.roles()?);
     let credentials = args.credentials.as_deref().map(Credentials::from_file).transpose()?;
-    runtime()?.block_on(async {
+    block_on(async {
         let listener = Outbound::proxy_listener(args.listen).await?;
         let gateway = Gateway::start(settings)?;
         gateway.publish();

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use plait_gateway::{ConnectionReport, Mode, Report, reports};
+use plait_gateway::{Answers, ConnectionReport, Mode, Report};
 
 use crate::stdout::Stdout;
 
@@ -16,14 +16,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let gateways = reports().context("cannot look for running gateways")?;
+    let Answers { reports, silent } = Answers::ask().context("cannot look for running gateways")?;
     let mut out = Stdout::new();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&serde_json::json!({ "gateways": gateways }))?)?;
-    } else if gateways.is_empty() {
+        let document = serde_json::json!({ "gateways": reports, "silent": silent });
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+    } else if reports.is_empty() && silent.is_empty() {
         writeln!(out, "no gateway of this user is running (plait run, serve or proxy starts one)")?;
     } else {
-        gateways.iter().try_for_each(|gateway| print(gateway, &mut out))?;
+        reports.iter().try_for_each(|report| print(report, &mut out))?;
+        for pid in silent {
+            writeln!(out, "plait (process {pid}): does not answer; it may be stopped or very busy")?;
+        }
     }
     Ok(out.flush()?)
 }

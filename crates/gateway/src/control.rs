@@ -2,7 +2,7 @@
 //!
 //! The socket is `gateway-PID.sock`; only its owner can open the folder.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 use crate::connections::{ConnectionReport, Counts};
 use crate::mode::Mode;
 
-/// A gateway that does not answer within this time is left out.
+/// A gateway that does not answer within this time is silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A gateway and what goes through it.
@@ -88,10 +88,34 @@ fn sockets(folder: &std::path::Path) -> io::Result<Vec<(u32, PathBuf)>> {
     Ok(found)
 }
 
-/// Asks every running gateway of this user.
-pub fn reports() -> io::Result<Vec<Report>> {
-    let sockets = sockets(&plait_host::run_folder()?)?;
-    Ok(sockets.into_iter().filter_map(|(_, path)| ask(&path).ok()).collect())
+/// What the running gateways of this user say.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// What they answered.
+    pub reports: Vec<Report>,
+    /// Process ids of those that were asked and did not answer, for instance because they are stopped.
+    pub silent: Vec<u32>,
+}
+
+impl Answers {
+    /// Asks every one.
+    pub fn ask() -> io::Result<Answers> {
+        let mut running = Answers::default();
+        for (pid, path) in sockets(&plait_host::run_folder()?)? {
+            match ask(&path) {
+                Ok(report) => running.reports.push(report),
+                Err(error) if has_ended(&error) => {}
+                Err(_) => running.silent.push(pid),
+            }
+        }
+        Ok(running)
+    }
+}
+
+/// Whether what was asked is a gateway's that is gone: nobody listens, or it went while it answered.
+fn has_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::ConnectionReset)
+        || error.kind() == ErrorKind::UnexpectedEof
 }
 
 fn ask(path: &std::path::Path) -> io::Result<Report> {

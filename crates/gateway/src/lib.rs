@@ -40,7 +40,7 @@ mod transform;
 
 pub use bpf::BpfError;
 pub use connections::{ConnectionReport, Counts, SubflowReport};
-pub use control::{Report, reports};
+pub use control::{Answers, Report};
 pub use credentials::{Credentials, CredentialsError};
 pub use gateway::{Gateway, ProtectionError, Settings, StartError};
 pub use mode::{Mode, NothingToRequire, Policy, UnknownMode};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use plait_gateway::Report;
+use plait_gateway::{Answers, Report};
 use plait_host::counters::counters;
 use plait_host::diag::{Growth, Sample, Subflow, Watch};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -131,7 +131,7 @@ impl Exporter {
         self.count_carried(&samples);
         self.show_present(&samples);
         self.show_kernel()?;
-        self.show_gateways(&plait_gateway::reports().unwrap_or_default());
+        self.show_gateways(&Answers::ask().unwrap_or_default().reports);
         self.metrics.lost.inner().store(self.watch.lost(), Ordering::Relaxed);
         let duration = begin.elapsed();
         self.metrics.seconds.set(duration.as_secs_f64());

@@ -2,11 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::net::lookup_host;
+use tokio::time::timeout;
 
 use crate::gateway::CarryError;
 use crate::outbound::OpenError;
+
+/// How long a name may take to be found: as long as a resolver waits that asks one server twice.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where a client wants to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +25,10 @@ impl Target {
     pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Target::Address(address) => Ok(vec![*address]),
-            Target::Name(name, port) => Ok(lookup_host((name.as_str(), *port)).await?.collect()),
+            Target::Name(name, port) => {
+                let found = timeout(LOOKUP_TIMEOUT, lookup_host((name.as_str(), *port))).await;
+                Ok(found.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.collect())
+            }
         }
     }
 }
