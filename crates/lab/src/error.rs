@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::topology::Mistake;
+
 /// Why a lab could not be built, used or measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -89,6 +91,9 @@ pub enum Error {
         /// Packets the kernel or the interface dropped before the listener read them.
         dropped: u64,
     },
+    /// A file that describes a lab holds what cannot be.
+    #[error("{0}")]
+    Mistake(Box<Mistake>),
     /// Links are numbered, and the numbers are used up.
     #[error("a lab has at most 254 links, and this would be one more")]
     TooManyLinks,
@@ -102,6 +107,12 @@ pub enum Error {
         /// How long it may be.
         longest: usize,
     },
+}
+
+impl From<Mistake> for Error {
+    fn from(mistake: Mistake) -> Self {
+        Self::Mistake(Box::new(mistake))
+    }
 }
 
 fn said(stderr: &str) -> String {

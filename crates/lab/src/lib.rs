@@ -16,6 +16,7 @@ mod lab;
 mod link;
 mod output;
 mod process;
+pub mod topology;
 
 pub use capture::Capture;
 pub use error::Error;
@@ -25,3 +26,4 @@ pub use lab::{Lab, remove_leftovers};
 pub use link::{End, Link, LinkSpec};
 pub use plait_link::Rate;
 pub use process::{Process, require_program};
+pub use topology::{Mistake, Topology};

@@ -1,0 +1,267 @@
+//! A TOML file read part by part, its parameters filled in between.
+//!
+//! `${name}` in a text stands for a parameter; a text that is nothing else takes the parameter's own type. A table of a
+//! list with the key `when` is there only for some values: `when = { cut = ["address", "carrier"] }`. Both are resolved
+//! in the tree that the file was read into, so every later mistake is still told with the line as it stands in the file.
+//! Names with a point, such as `${server.lte}`, are addresses, which [`Topology::resolve`](super::Topology::resolve)
+//! knows.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use plait_link::Trace;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue, Deserializer};
+
+use super::mistake::{Mistake, Place, Source};
+
+/// The values of parameters, by their names.
+pub(crate) type Parameters<'t> = BTreeMap<String, DeValue<'t>>;
+
+/// The key of a condition.
+const WHEN: &str = "when";
+
+/// A TOML file, or some of its top-level keys.
+#[derive(Debug, Clone)]
+pub(crate) struct Document<'t> {
+    source: Source,
+    place: Place,
+    table: DeTable<'t>,
+}
+
+impl<'t> Document<'t> {
+    pub(crate) fn parse(text: &'t str, file: &str) -> Result<Self, Mistake> {
+        let source = Source::new(file, text);
+        let root = DeTable::parse(text).map_err(|error| source.refused(&error))?;
+        Ok(Self { source, place: root.span(), table: root.into_inner() })
+    }
+
+    /// These top-level keys, and all others.
+    pub(crate) fn split(mut self, keys: &[&str]) -> (Self, Self) {
+        let mut chosen = DeTable::new();
+        for key in keys {
+            if let Some((key, value)) = self.table.remove_entry(*key) {
+                chosen.insert(key, value);
+            }
+        }
+        let others = self.table;
+        let with = |table| Self { source: self.source.clone(), place: self.place.clone(), table };
+        (with(chosen), with(others))
+    }
+
+    /// The top-level keys, with the places of everything.
+    pub(crate) fn table(&self) -> &DeTable<'t> {
+        &self.table
+    }
+
+    /// For mistakes that are found later.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Reads it as `T`; the files of traces are looked for beside this one.
+    pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Mistake> {
+        let folder = Path::new(self.source.file()).parent().unwrap_or(Path::new("")).to_owned();
+        let table = Deserializer::from(Spanned::new(self.place, self.table));
+        Trace::relative_to(&folder, || T::deserialize(table)).map_err(|error| self.source.refused(&error))
+    }
+
+    /// Fills the parameters in, and leaves out the tables that are not there for these values.
+    pub(crate) fn substitute(&self, parameters: &Parameters<'t>) -> Result<Self, Mistake> {
+        let Self { source, place, table } = self;
+        let table = Substitution { source, parameters }.table(table)?;
+        Ok(Self { source: source.clone(), place: place.clone(), table })
+    }
+}
+
+struct Substitution<'s, 't> {
+    source: &'s Source,
+    parameters: &'s Parameters<'t>,
+}
+
+impl<'t> Substitution<'_, 't> {
+    fn table(&self, table: &DeTable<'t>) -> Result<DeTable<'t>, Mistake> {
+        table.iter().map(|(key, value)| Ok((key.clone(), self.value(value)?))).collect()
+    }
+
+    fn value(&self, value: &Spanned<DeValue<'t>>) -> Result<Spanned<DeValue<'t>>, Mistake> {
+        let place = value.span();
+        let value = match value.get_ref() {
+            DeValue::Table(table) => DeValue::Table(self.table(table)?),
+            DeValue::Array(list) => DeValue::Array(self.list(list)?),
+            DeValue::String(text) => self.text(text, &place)?,
+            other => other.clone(),
+        };
+        Ok(Spanned::new(place, value))
+    }
+
+    fn list(&self, list: &DeArray<'t>) -> Result<DeArray<'t>, Mistake> {
+        let mut kept = DeArray::new();
+        for value in list {
+            let Some(condition) = value.get_ref().as_table().and_then(|table| table.get(WHEN)) else {
+                kept.push(self.value(value)?);
+                continue;
+            };
+            if self.holds(condition)? {
+                let mut value = value.clone();
+                if let DeValue::Table(table) = value.get_mut() {
+                    table.remove(WHEN);
+                }
+                kept.push(self.value(&value)?);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Whether each parameter that a condition names has one of the values it gives.
+    fn holds(&self, condition: &Spanned<DeValue<'t>>) -> Result<bool, Mistake> {
+        let Some(table) = condition.get_ref().as_table() else {
+            let found = condition.get_ref().type_str();
+            let message =
+                format!("expected a table such as {{ size = [\"20MB\"] }}, found a value ({found})");
+            return Err(self.source.mistake(Some(condition.span()), message));
+        };
+        for (name, wanted) in table {
+            let is = self.parameter(name.get_ref(), &name.span())?;
+            let fits = match wanted.get_ref() {
+                DeValue::Array(values) => values.iter().any(|value| same(value.get_ref(), is)),
+                value => same(value, is),
+            };
+            if !fits {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn text(&self, text: &Cow<'t, str>, place: &Place) -> Result<DeValue<'t>, Mistake> {
+        let mut filled = String::new();
+        let mut rest: &str = text;
+        while let Some((before, name, after)) = next_name(rest) {
+            filled.push_str(before);
+            if name.contains('.') {
+                filled.push_str(&rest[before.len()..rest.len() - after.len()]);
+            } else {
+                let value = self.parameter(name, place)?;
+                if before.is_empty() && after.is_empty() && filled.is_empty() {
+                    return Ok(value.clone());
+                }
+                let written = written(value).ok_or_else(|| {
+                    let found = value.type_str();
+                    let message =
+                        format!("expected a parameter that a text can hold, found {name}, of type {found}");
+                    self.source.mistake(Some(place.clone()), message)
+                })?;
+                filled.push_str(&written);
+            }
+            rest = after;
+        }
+        if filled.is_empty() {
+            return Ok(DeValue::String(text.clone()));
+        }
+        Ok(DeValue::String(Cow::Owned(filled + rest)))
+    }
+
+    fn parameter(&self, name: &str, place: &Place) -> Result<&DeValue<'t>, Mistake> {
+        self.parameters.get(name).ok_or_else(|| {
+            let known: Vec<_> = self.parameters.keys().map(String::as_str).collect();
+            let expected = match known[..] {
+                [] => "no parameter, as none is set".into(),
+                _ => format!("one of the parameters {}", known.join(", ")),
+            };
+            self.source
+                .mistake(Some(place.clone()), format!("expected {expected}, found the parameter {name:?}"))
+        })
+    }
+}
+
+/// The text before the first `${name}`, the name, and the text after.
+pub(super) fn next_name(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once("${")?;
+    let (name, after) = rest.split_once('}')?;
+    Some((before, name, after))
+}
+
+fn same(a: &DeValue, b: &DeValue) -> bool {
+    a.same_type(b) && written(a).is_some_and(|text| written(b).is_some_and(|other| text == other))
+}
+
+/// A simple value as it stands within a text.
+pub(crate) fn written(value: &DeValue) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        DeValue::Boolean(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+[parameters]
+size = "20MB"
+paths = 2
+[[steps]]
+text = "get ${size} over ${paths} from ${server.lte}"
+number = "${paths}"
+[[steps]]
+when = { paths = [1, 3] }
+text = "not for two"
+[[steps]]
+when = { paths = 2, size = ["20MB", "40MB"] }
+text = "for two"
+"#;
+
+    #[derive(Debug, serde::Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Step {
+        text: String,
+        number: Option<u8>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Steps {
+        steps: Vec<Step>,
+    }
+
+    fn parameters<'t>(document: &Document<'t>) -> Parameters<'t> {
+        let table = document.table().get("parameters").and_then(|p| p.get_ref().as_table()).expect("a table");
+        table.iter().map(|(name, value)| (name.get_ref().to_string(), value.get_ref().clone())).collect()
+    }
+
+    #[test]
+    fn parameters_are_filled_in_with_their_type_and_choose_tables() {
+        let document = Document::parse(FILE, "f.toml").expect("TOML");
+        let parameters = parameters(&document);
+        let (steps, rest) = document.split(&["steps", "nothing"]);
+        assert_eq!(rest.table().len(), 1);
+        let Steps { steps } = steps.substitute(&parameters).expect("known").read().expect("steps");
+        let expected = [("get 20MB over 2 from ${server.lte}", Some(2)), ("for two", None)];
+        assert_eq!(steps, expected.map(|(text, number)| Step { text: text.into(), number }));
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_a_mistake_on_its_line() {
+        let document = Document::parse(FILE, "f.toml").expect("TOML");
+        let mut parameters = parameters(&document);
+        parameters.remove("paths");
+        let mistake = document.substitute(&parameters).expect_err("paths is unknown");
+        assert_eq!(mistake.line, 7);
+        assert_eq!(mistake.message, "expected one of the parameters size, found the parameter \"paths\"");
+        let mistake = document.substitute(&Parameters::new()).expect_err("nothing is known");
+        assert_eq!(mistake.message, "expected no parameter, as none is set, found the parameter \"size\"");
+    }
+
+    #[test]
+    fn a_condition_is_a_table() {
+        let document = Document::parse("steps = [{ when = 1 }]", "f.toml").expect("TOML");
+        let mistake = document.substitute(&Parameters::new()).expect_err("no table");
+        assert_eq!((mistake.line, mistake.column), (1, 19));
+    }
+}

@@ -1,0 +1,134 @@
+//! A mistake in a file that a person wrote, told with the line it is on.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A file's name and its text.
+#[derive(Debug, Clone)]
+pub(crate) struct Source(Arc<(String, String)>);
+
+/// Where something stands in a [`Source`]: bytes from its first to after its last.
+pub(crate) type Place = Range<usize>;
+
+/// A mistake in a file that a person wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file's name as it was given.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The character of the line at which it begins, from 1.
+    pub column: usize,
+    /// The line itself.
+    pub text: String,
+    /// How many characters of the line are concerned, at least 1.
+    pub width: usize,
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+impl Source {
+    pub(crate) fn new(file: &str, text: &str) -> Self {
+        Self(Arc::new((file.into(), text.into())))
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        &self.0.0
+    }
+
+    /// What is wrong at a place; without one, on the first line.
+    pub(crate) fn mistake(&self, place: Option<Place>, message: impl Into<String>) -> Mistake {
+        let (file, text) = &*self.0;
+        let place = place.unwrap_or(0..0);
+        let start = text.floor_char_boundary(place.start);
+        let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
+        let end = text.floor_char_boundary(place.end).clamp(start, line_end);
+        Mistake {
+            file: file.clone(),
+            line: text[..line_start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            text: text[line_start..line_end].trim_end().into(),
+            width: text[start..end].trim_end().chars().count().max(1),
+            message: message.into(),
+        }
+    }
+
+    /// What the TOML reader or serde found wrong.
+    pub(crate) fn refused(&self, error: &toml::de::Error) -> Mistake {
+        self.mistake(error.span(), expected_first(error.message()))
+    }
+}
+
+/// serde's sentences, in the order in which all others are: what was expected, what was found.
+fn expected_first(message: &str) -> String {
+    let named = |prefix: &str| message.strip_prefix(prefix)?.split_once(", expected ");
+    if let Some((found, expected)) = named("unknown field ") {
+        return format!("expected {expected}, found the unknown key {found}");
+    }
+    let others = ["unknown variant ", "invalid type: ", "invalid value: ", "invalid length "];
+    if let Some((found, expected)) = others.iter().find_map(|prefix| named(prefix)) {
+        return format!("expected {expected}, found {found}");
+    }
+    if let Some(field) = message.strip_prefix("missing field ") {
+        return format!("expected the key {field}, found none");
+    }
+    if message == "duplicate key" {
+        return "expected each key once, found it again".into();
+    }
+    match message.split_once(", expected ") {
+        Some((found, expected)) => format!("expected {expected}, found {found}"),
+        None => message.into(),
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, column, text, width, message } = self;
+        let gutter = " ".repeat(line.to_string().len());
+        // Tabs stay tabs, so that the marks stand below what they mark.
+        let indent: String = text.chars().take(column - 1).map(|c| if c == '\t' { c } else { ' ' }).collect();
+        writeln!(f, "{file}:{line}:{column}: {message}")?;
+        writeln!(f, " {line} | {text}")?;
+        write!(f, " {gutter} | {indent}{}", "^".repeat(*width))
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_shows_its_line() {
+        let source = Source::new("lab.toml", "# ä\n\tdelay = \"5\"\n");
+        let place = source.0.1.find('"').expect("a quote");
+        let mistake = source.mistake(Some(place..place + 3), "expected a time, found \"5\"");
+        let shown = "lab.toml:2:10: expected a time, found \"5\"\n 2 | \tdelay = \"5\"\n   | \t        ^^^";
+        assert_eq!(mistake.to_string(), shown);
+    }
+
+    #[test]
+    fn any_place_in_any_text_can_be_told() {
+        for text in ["", "\n", "ä\nö", "a"] {
+            for (start, end) in [(0, 0), (0, 9), (1, 2), (9, 1), (9, 99)] {
+                let _ = Source::new("f", text).mistake(Some(start..end), "x").to_string();
+            }
+        }
+    }
+
+    #[test]
+    fn what_serde_says_begins_with_what_was_expected() {
+        let said = [
+            ("unknown field `x`, expected `y`", "expected `y`, found the unknown key `x`"),
+            ("invalid type: integer `1`, expected a string", "expected a string, found integer `1`"),
+            ("missing field `x`", "expected the key `x`, found none"),
+            ("expected a, found b", "expected a, found b"),
+        ];
+        for (serde, ours) in said {
+            assert_eq!(expected_first(serde), ours);
+        }
+    }
+}

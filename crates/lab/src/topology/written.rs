@@ -1,0 +1,241 @@
+//! A topology as it stands in the file, before anything is checked against anything else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plait_link::text::{deserialize_bytes, deserialize_delay, deserialize_time};
+use plait_link::{Adjustment, Backend, Toward};
+use plait_wire::Role;
+use serde::de::{
+    Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer,
+};
+use toml::Spanned;
+
+use super::{Address, EndpointFlag, MptcpLimits, Side};
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Topology {
+    pub(super) backend: Option<Spanned<Wish>>,
+    pub(super) hosts: BTreeMap<Spanned<String>, Host>,
+    #[serde(default)]
+    pub(super) links: Vec<Spanned<Link>>,
+    #[serde(default)]
+    pub(super) services: Vec<Spanned<Service>>,
+}
+
+/// A backend, or the choice of one.
+#[derive(serde::Deserialize, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Wish {
+    Auto,
+    Emu,
+    Netem,
+    None,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Host {
+    #[serde(default)]
+    pub(super) forward: bool,
+    pub(super) mptcp: Option<Spanned<MptcpLimits>>,
+    #[serde(default)]
+    pub(super) sysctls: BTreeMap<Spanned<String>, SettingValue>,
+    pub(super) congestion_control: Option<Spanned<String>>,
+}
+
+/// A text, or a number that becomes one.
+pub(super) struct SettingValue(pub(super) String);
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Link {
+    pub(super) name: Spanned<String>,
+    pub(super) a: Spanned<End>,
+    pub(super) b: Spanned<End>,
+    pub(super) role: Option<Role>,
+    pub(super) mtu: Option<Spanned<Mtu>>,
+    #[serde(default)]
+    pub(super) each_way: Adjustment,
+    #[serde(default)]
+    pub(super) a_to_b: Adjustment,
+    #[serde(default)]
+    pub(super) b_to_a: Adjustment,
+    pub(super) half_duplex: Option<HalfDuplex>,
+    #[serde(default)]
+    pub(super) events: Vec<Spanned<Event>>,
+}
+
+/// Bytes of the largest IP packet.
+pub(super) struct Mtu(pub(super) u16);
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HalfDuplex {
+    #[serde(deserialize_with = "deserialize_delay")]
+    pub(super) per_frame: Duration,
+}
+
+/// A host's name, or a table that says more.
+pub(super) struct End {
+    pub(super) host: String,
+    pub(super) interface: Option<Spanned<String>>,
+    pub(super) addresses: Option<Vec<Spanned<Address>>>,
+    pub(super) endpoint: Vec<EndpointFlag>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndTable {
+    host: String,
+    interface: Option<Spanned<String>>,
+    addresses: Option<Vec<Spanned<Address>>>,
+    #[serde(default)]
+    endpoint: Vec<EndpointFlag>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Event {
+    #[serde(deserialize_with = "deserialize_time")]
+    pub(super) at: Duration,
+    pub(super) action: Spanned<Verb>,
+    pub(super) end: Option<Spanned<Side>>,
+    pub(super) direction: Option<Spanned<Toward>>,
+    pub(super) set: Option<Spanned<Adjustment>>,
+}
+
+#[derive(serde::Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verb {
+    Blackhole,
+    Restore,
+    CarrierDown,
+    CarrierUp,
+    InterfaceDown,
+    InterfaceUp,
+    AddressRemoved,
+    AddressAdded,
+    Adjust,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Service {
+    pub(super) name: Spanned<String>,
+    pub(super) host: Spanned<String>,
+    pub(super) command: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) kind: Option<Spanned<Kind>>,
+    #[serde(default)]
+    pub(super) mptcp: bool,
+    pub(super) port: Option<Spanned<u16>>,
+    pub(super) document: Option<Spanned<Bytes>>,
+    pub(super) listen: Option<Spanned<SocketAddr>>,
+    pub(super) to: Option<Spanned<String>>,
+    pub(super) mode: Option<Spanned<String>>,
+}
+
+#[derive(serde::Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    Nginx,
+    Iperf3,
+    Serve,
+}
+
+#[derive(serde::Deserialize)]
+pub(super) struct Bytes(#[serde(deserialize_with = "deserialize_bytes")] pub(super) u64);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for End {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EndVisitor)
+    }
+}
+
+struct EndVisitor;
+
+impl<'de> Visitor<'de> for EndVisitor {
+    type Value = End;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a host's name, or a table such as { host = \"client\", interface = \"wwan0\" }")
+    }
+
+    fn visit_str<E: Error>(self, host: &str) -> Result<End, E> {
+        Ok(End { host: host.into(), interface: None, addresses: None, endpoint: Vec::new() })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<End, A::Error> {
+        let EndTable { host, interface, addresses, endpoint } =
+            EndTable::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(End { host, interface, addresses, endpoint })
+    }
+}
+
+/// From the least of IPv6 (RFC 8200, section 5) on.
+impl<'de> Deserialize<'de> for Mtu {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(MtuVisitor)
+    }
+}
+
+struct MtuVisitor;
+
+impl Visitor<'_> for MtuVisitor {
+    type Value = Mtu;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number of bytes from 1280 to 65535")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Mtu, E> {
+        let mtu = u16::try_from(number).ok().filter(|mtu| *mtu >= 1280);
+        mtu.map(Mtu).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for SettingValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SettingVisitor)
+    }
+}
+
+struct SettingVisitor;
+
+impl Visitor<'_> for SettingVisitor {
+    type Value = SettingValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a setting's value: a text or a whole number (a name with points stands in quotation marks)",
+        )
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<SettingValue, E> {
+        Ok(SettingValue(text.into()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<SettingValue, E> {
+        Ok(SettingValue(number.to_string()))
+    }
+}
+
+impl Wish {
+    pub(super) fn backend(self) -> Option<Backend> {
+        match self {
+            Self::Auto => None,
+            Self::Emu => Some(Backend::Emu),
+            Self::Netem => Some(Backend::Netem),
+            Self::None => Some(Backend::None),
+        }
+    }
+}
