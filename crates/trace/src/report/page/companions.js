@@ -52,31 +52,18 @@ class Companions {
     for (const line of this.shown) line.look = line.index < 0 ? free++ : line.index;
     const tables = this.shown.map(({ points }) =>
       [points.map(([time]) => time - this.connection.start), points.map(([, value]) => value)]);
-    const axis = { stroke: () => cssColour("--soft"), font: `12px ${getComputedStyle(document.body).fontFamily}` };
-    const rule = { stroke: () => cssColour("--rule"), width: 1 };
     const options = {
-      width: this.figure.clientWidth,
-      height: 230,
-      padding: [18, 12, 0, 0],
-      legend: { show: false },
+      ...overTime(this.figure, {
+        height: 230,
+        values: (u, at) => at.map(this.valueText),
+        shades: () => this.marks().shades,
+        hover: (u) => this.caption(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null),
+        zoomTo: this.zoomTo,
+        reset: this.reset,
+      }),
       scales: { x: { time: false }, y: { range: (u, min, max) => [Math.min(0, min ?? 0), max > 0 ? max * 1.06 : 1] } },
-      axes: [
-        { ...axis, grid: { show: false }, ticks: { ...rule, size: 5 }, size: 30, values: (u, at) => secondTicks(at) },
-        { ...axis, grid: rule, ticks: { show: false }, size: 78, values: (u, at) => at.map(this.valueText) },
-      ],
       series: [{}, ...this.shown.map(({ look }) => (
         { stroke: strokeOf(look), width: 1.5, dash: dashesOf(look), spanGaps: true, points: { size: 4 } }))],
-      cursor: {
-        y: false,
-        drag: { x: true, y: false, setScale: false },
-        sync: { key: "time", scales: ["x", null], filters: { pub: (type) => /^mouse(move|leave|enter)$/.test(type) } },
-        bind: { dblclick: () => () => this.reset() },
-      },
-      hooks: {
-        drawClear: [(u) => drawShades(u, this.marks().shades)],
-        setCursor: [(u) => this.caption(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null)],
-        setSelect: [(u) => this.selected(u)],
-      },
     };
     this.plot = new uPlot(options, uPlot.join(tables), this.figure.querySelector(".plot"));
     this.caption(null);
@@ -99,12 +86,6 @@ class Companions {
 
   redraw() {
     this.plot?.redraw();
-  }
-
-  selected(u) {
-    const { left, width } = u.select;
-    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    if (width > 3) this.zoomTo(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
   }
 
   /** Says what is drawn, and the values nearest to a time. */

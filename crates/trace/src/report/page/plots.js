@@ -284,6 +284,45 @@ function drawLabels(u, { shades, ticks }) {
   ctx.restore();
 }
 
+/**
+ * What plots over time have in common: axes, a cursor that all share, shaded times, and the choice of times by dragging.
+ * `values` writes the vertical axis; `hover` and `zoomTo` are called as the pointer moves and has chosen.
+ */
+function overTime(figure, { height, values, shades, hover, zoomTo, reset }, hooks = {}, cursor = {}) {
+  const axis = { stroke: () => cssColour("--soft"), font: `12px ${getComputedStyle(document.body).fontFamily}` };
+  const rule = { stroke: () => cssColour("--rule"), width: 1 };
+  return {
+    width: figure.clientWidth,
+    height,
+    padding: [18, 12, 0, 0],
+    legend: { show: false },
+    axes: [
+      { ...axis, grid: { show: false }, ticks: { ...rule, size: 5 }, size: 30, values: (u, at) => secondTicks(at) },
+      { ...axis, grid: rule, ticks: { show: false }, size: 78, values },
+    ],
+    cursor: {
+      y: false,
+      drag: { x: true, y: false, setScale: false },
+      sync: { key: "time", scales: ["x", null], filters: { pub: (type) => /^mouse(move|leave|enter)$/.test(type) } },
+      bind: { dblclick: () => () => reset() },
+      ...cursor,
+    },
+    hooks: {
+      drawClear: [(u) => drawShades(u, shades())],
+      setCursor: [hover],
+      setSelect: [(u) => takeTimes(u, zoomTo)],
+      ...hooks,
+    },
+  };
+}
+
+/** Takes the times that were dragged over, if it was more than a click. */
+function takeTimes(u, zoomTo) {
+  const { left, width } = u.select;
+  u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  if (width > 3) zoomTo(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
+}
+
 /** The plots of one connection in one view. */
 class Plots {
   /** `zoomed` is called whenever the times shown change. */
@@ -394,40 +433,19 @@ class Plots {
   }
 
   options(kind, figure) {
-    const axis = { stroke: () => cssColour("--soft"), font: `12px ${getComputedStyle(document.body).fontFamily}` };
-    const rule = { stroke: () => cssColour("--rule"), width: 1 };
     return {
-      width: figure.clientWidth,
-      height: figure.id === "rtt" ? 230 : 280,
-      padding: [18, 12, 0, 0],
-      legend: { show: false },
+      ...overTime(figure, {
+        height: figure.id === "rtt" ? 230 : 280,
+        values: (u, at) => unitTicks(at, kind.unit),
+        shades: () => this.marks.shades,
+        hover: (u) => this.hover(u),
+        zoomTo: (from, to) => this.zoomTo(from, to),
+        reset: () => this.reset(),
+      }, { draw: [(u) => drawLabels(u, this.marks)] }, { points: { show: false } }),
       scales: { x: { time: false }, y: { range: (u, min, max) => kind.range(min ?? 0, max ?? 0, u) } },
-      axes: [
-        { ...axis, grid: { show: false }, ticks: { ...rule, size: 5 }, size: 30, values: (u, at) => secondTicks(at) },
-        { ...axis, grid: rule, ticks: { show: false }, size: 78, values: (u, at) => unitTicks(at, kind.unit) },
-      ],
       series: [{}, ...kind.series(this.indices, this.view)],
       bands: kind.bands(this.indices, this.view),
-      cursor: {
-        y: false,
-        points: { show: false },
-        drag: { x: true, y: false, setScale: false },
-        sync: { key: "time", scales: ["x", null], filters: { pub: (type) => /^mouse(move|leave|enter)$/.test(type) } },
-        bind: { dblclick: () => () => this.reset() },
-      },
-      hooks: {
-        drawClear: [(u) => drawShades(u, this.marks.shades)],
-        draw: [(u) => drawLabels(u, this.marks)],
-        setCursor: [(u) => this.hover(u)],
-        setSelect: [(u) => this.selected(u)],
-      },
     };
-  }
-
-  selected(u) {
-    const { left, width } = u.select;
-    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    if (width > 3) this.zoomTo(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
   }
 
   hover(u) {
