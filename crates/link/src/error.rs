@@ -36,6 +36,14 @@ pub enum Error {
         /// What happened when one was really made, and what to do about it.
         why: String,
     },
+    /// An interface that should be made is there already.
+    #[error(
+        "expected the interface name {interface} to be free at the end of a link, found an interface that has it"
+    )]
+    Taken {
+        /// Its name.
+        interface: String,
+    },
     /// A property that the backend cannot give.
     #[error("the backend {backend} has no {property}")]
     Unsupported {

@@ -1,5 +1,6 @@
 //! How the parts of a specification stand in TOML and JSON: the texts that people write, or tables of them.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,14 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, value::MapAcce
 
 use crate::found::{Found, Table};
 use crate::text::{self, deserialize_bytes, deserialize_delay};
-use crate::{Adjustment, Jitter, Loss, Pace, Probability, Rate, Trace};
+use crate::{Adjustment, Error, Jitter, Loss, Pace, Probability, Rate, Trace};
 
 const LOSS: &str =
     "a probability such as 1% or 0.01, or a table with enter_bad, leave_bad, in_good and in_bad";
+const LOSS_TEXT: &str = "a probability such as 1%, or ENTER:LEAVE[:IN_GOOD:IN_BAD] such as 0.1%:20%";
 const JITTER: &str = "a time such as 2ms, or a table with deviation and reorder";
+const JITTER_TEXT: &str = "a time such as 2ms, or 2ms:reorder";
+const PROPERTIES: &str = "NAME=VALUE,... of rate, trace, delay, jitter, loss, duplicate and queue, each once";
 const TRACE: &str = "the path of a file with one delivery opportunity in ms per line";
 
 /// Keys: `rate` (`"2.74mbit"`) or `trace` (`"FILE"`), `delay` (`"21.5ms"`), `jitter`, `loss`, `duplication` (`"1%"`),
@@ -62,14 +66,71 @@ impl<'de> Deserialize<'de> for TraceFile {
     }
 }
 
+impl FromStr for Adjustment {
+    type Err = Error;
+
+    /// Reads `rate=1mbit,delay=5ms`.
+    fn from_str(given: &str) -> Result<Self, Error> {
+        let mut to = Self::default();
+        for property in given.split(',') {
+            let (name, value) = property.split_once('=').ok_or_else(|| Error::text(PROPERTIES, given))?;
+            let twice = match name.trim() {
+                "rate" => to.pace.replace(Pace::Rate(value.parse()?)).is_some(),
+                "trace" => to.pace.replace(Pace::Trace(Arc::new(Trace::named(value)?))).is_some(),
+                "delay" => to.delay.replace(text::delay(value)?).is_some(),
+                "jitter" => to.jitter.replace(value.parse()?).is_some(),
+                "loss" => to.loss.replace(value.parse()?).is_some(),
+                "duplicate" => to.duplication.replace(value.parse()?).is_some(),
+                "queue" => to.queue.replace(text::bytes(value)?).is_some(),
+                _ => true,
+            };
+            if twice {
+                return Err(Error::text(PROPERTIES, given));
+            }
+        }
+        Ok(to)
+    }
+}
+
+impl FromStr for Jitter {
+    type Err = Error;
+
+    /// Reads `2ms` or `2ms:reorder`.
+    fn from_str(given: &str) -> Result<Self, Error> {
+        let (deviation, reorder) = match given.split_once(':') {
+            None => (given, false),
+            Some((deviation, "reorder")) => (deviation, true),
+            Some(_) => return Err(Error::text(JITTER_TEXT, given)),
+        };
+        Ok(Self { deviation: text::delay(deviation)?, reorder })
+    }
+}
+
+impl FromStr for Loss {
+    type Err = Error;
+
+    /// Reads `1%`, or `ENTER:LEAVE[:IN_GOOD:IN_BAD]` such as `0.1%:20%`.
+    fn from_str(given: &str) -> Result<Self, Error> {
+        let parts: Result<Vec<Probability>, _> = given.split(':').map(str::parse).collect();
+        match parts.map_err(|_| Error::text(LOSS_TEXT, given))?[..] {
+            [probability] => Ok(Self::Random(probability)),
+            [enter_bad, leave_bad] => {
+                let (in_good, in_bad) = (Probability::default(), Probability::certain());
+                Ok(Self::GilbertElliott { enter_bad, leave_bad, in_good, in_bad })
+            }
+            [enter_bad, leave_bad, in_good, in_bad] => {
+                Ok(Self::GilbertElliott { enter_bad, leave_bad, in_good, in_bad })
+            }
+            _ => Err(Error::text(LOSS_TEXT, given)),
+        }
+    }
+}
+
 /// `"2ms"`, or `{ deviation = "2ms", reorder = true }`.
 impl<'de> Deserialize<'de> for Jitter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Found::<JitterForm>::deserialize(deserializer)? {
-            Found::Text(given) => {
-                let deviation = text::delay(&given).map_err(D::Error::custom)?;
-                Ok(Self { deviation, reorder: false })
-            }
+            Found::Text(text) => text.parse().map_err(D::Error::custom),
             Found::Table(JitterForm { deviation: Delay(deviation), reorder }) => {
                 Ok(Self { deviation, reorder })
             }
@@ -97,7 +158,7 @@ impl Table for JitterForm {
 impl<'de> Deserialize<'de> for Loss {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Found::<BurstForm>::deserialize(deserializer)? {
-            Found::Text(text) => text.parse().map(Self::Random).map_err(D::Error::custom),
+            Found::Text(text) => text.parse().map_err(D::Error::custom),
             Found::Table(BurstForm { enter_bad, leave_bad, in_good, in_bad }) => {
                 Ok(Self::GilbertElliott { enter_bad, leave_bad, in_good, in_bad })
             }
@@ -181,6 +242,37 @@ mod tests {
         };
         assert_eq!(bursts, all_and_nothing(probability(0.0), probability(1.0)));
         assert_eq!(read(""), Adjustment::default());
+    }
+
+    #[test]
+    fn what_stands_on_command_lines_means_the_same() {
+        let text: Adjustment =
+            "rate=2.74mbit,delay=21.5ms,jitter=2ms:reorder,loss=0.1%:20%,duplicate=1%,queue=30kB"
+                .parse()
+                .expect("all");
+        let toml = r#"
+            rate = "2.74mbit"
+            delay = "21.5ms"
+            jitter = { deviation = "2ms", reorder = true }
+            loss = { enter_bad = "0.1%", leave_bad = "20%" }
+            duplication = "1%"
+            queue = "30kB"
+        "#;
+        assert_eq!(text, read(toml).expect("all properties"));
+        let full: Loss = "0.1%:20%:0%:100%".parse().expect("the whole form");
+        assert_eq!(Some(full), text.loss);
+        for wrong in [
+            "",
+            "rate",
+            "rate=1mbit,rate=2mbit",
+            "speed=1mbit",
+            "rate=1mbit,",
+            "loss=1%:2%:3%",
+            "jitter=1ms:x",
+        ] {
+            let error = wrong.parse::<Adjustment>().expect_err(wrong).to_string();
+            assert!(error.starts_with("expected "), "{error}");
+        }
     }
 
     #[test]

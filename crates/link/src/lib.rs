@@ -14,12 +14,15 @@ mod backend;
 mod error;
 mod form;
 mod found;
+mod netem;
 mod probability;
+mod program;
 mod rate;
 mod spec;
 mod statistics;
 pub mod text;
 mod trace;
+mod veth;
 
 pub use backend::{Backend, End, Link};
 pub use error::Error;

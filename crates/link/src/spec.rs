@@ -20,6 +20,9 @@ pub struct LinkSpec {
     pub mtu: u16,
 }
 
+/// The least of the queues that nobody asked for, in bytes: 20 full frames.
+pub(crate) const LEAST_QUEUE: u64 = 30_000;
+
 /// What happens to frames of one direction, in this order: loss, duplication, queue, rate, delay with jitter.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Direction {

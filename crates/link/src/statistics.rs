@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// What a link did since it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -37,6 +37,9 @@ pub struct Counters {
     pub no_path: Option<u64>,
     /// Frames that the receiving interface refused, for instance because it was down.
     pub refused: Option<u64>,
+    /// Packets, a super-packet as one, that the sending interface dropped because the emulator did not take them in time:
+    /// more than 0 means that the machine was too busy. Not among those that came.
+    pub missed: Option<u64>,
     /// The most bytes that waited at once.
     pub queue_most: Option<u64>,
 }
@@ -47,13 +50,51 @@ pub struct Lateness {
     /// Frames counted.
     pub frames: u64,
     /// Half of them were at most this late.
+    #[serde(rename = "p50_ms", serialize_with = "in_ms")]
     pub p50: Duration,
     /// 99 of 100.
+    #[serde(rename = "p99_ms", serialize_with = "in_ms")]
     pub p99: Duration,
     /// 999 of 1000.
+    #[serde(rename = "p999_ms", serialize_with = "in_ms")]
     pub p999: Duration,
     /// The latest.
+    #[serde(rename = "max_ms", serialize_with = "in_ms")]
     pub max: Duration,
     /// Whether the emulator ran at real-time priority (SCHED_FIFO).
     pub real_time: bool,
+}
+
+impl Lateness {
+    /// Why what was measured over the link should not be believed if 1 of 100 frames may be `limit` late at most; `None`
+    /// if they were in time.
+    pub fn exceeds(&self, limit: Duration) -> Option<String> {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        (self.p99 > limit).then(|| {
+            let advice = if self.real_time { "a machine under less load helps" } else { "real-time priority helps" };
+            format!(
+                "expected 99 of 100 frames to be at most {} ms late, found {:.3} ms: what was measured over this link is \
+                 not to be trusted ({advice})",
+                ms(limit),
+                ms(self.p99),
+            )
+        })
+    }
+}
+
+fn in_ms<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_judged_by_its_99th_percentile() {
+        let lateness = Lateness { p99: Duration::from_micros(300), real_time: true, ..Lateness::default() };
+        assert_eq!(lateness.exceeds(Duration::from_micros(300)), None);
+        let reason = lateness.exceeds(Duration::from_micros(200)).expect("too late");
+        assert!(reason.contains("at most 0.2 ms late, found 0.300 ms"), "{reason}");
+    }
 }
