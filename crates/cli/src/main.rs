@@ -9,6 +9,7 @@ mod codec;
 mod demo;
 mod doctor;
 mod gateway;
+mod lab;
 mod metrics;
 mod paths;
 mod report;
@@ -60,6 +61,9 @@ enum Command {
     Analyze(analyze::Args),
     /// What captures say as one page for the browser, which needs no network
     Report(report::Args),
+    /// Links, topologies and experiments in network namespaces
+    #[command(subcommand)]
+    Lab(lab::Args),
     /// The transforms as filters from stdin to stdout
     #[command(subcommand)]
     Codec(codec::Args),
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Report(args) => report::run(args),
+        Command::Lab(args) => return ended(lab::run(args)),
         Command::Codec(args) => codec::run(args),
         Command::Bench(args) => bench::run(args),
     };
@@ -102,7 +107,7 @@ fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => "warn",
         1 => "info",
-        _ => "info,plait_gateway=debug,plait_host=debug,plait_lab=debug",
+        _ => "info,plait_gateway=debug,plait_host=debug,plait_lab=debug,plait_link=debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colour =

@@ -1,0 +1,106 @@
+//! `plait lab link`: one link between two network namespaces, for as long as this runs.
+
+mod arguments;
+mod report;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use plait_host::netns::NetNs;
+use plait_lab::{Interrupt, Lab, remove_leftovers};
+use plait_link::{Backend, End, Link};
+
+use crate::stdout::Stdout;
+pub(crate) use arguments::Args;
+use arguments::{Place, Timed};
+use report::Report;
+
+/// How often the wait for the next change looks whether it is to stop.
+const STEP: Duration = Duration::from_millis(20);
+
+/// Keeps the link until it is interrupted or its time is over. The exit status is 1 if frames were later than allowed.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    Lab::check_permitted()?;
+    remove_leftovers()?;
+    let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
+    let spec = args.spec()?;
+    let (a, b) = (open(&args.a, "--a")?, open(&args.b, "--b")?);
+    ensure!(
+        a.identity()? != b.identity()? || args.a.interface != args.b.interface,
+        "expected two different ends, found {} twice",
+        args.a
+    );
+    let backend = args.backend.map_or_else(|| Backend::for_link(&spec), Ok)?;
+    let ends = [
+        End { namespace: &a, interface: &args.a.interface },
+        End { namespace: &b, interface: &args.b.interface },
+    ];
+    let mut link = Link::make(&spec, backend, ends[0], ends[1])?;
+    let start = Instant::now();
+    eprintln!("plait lab link: ready: {} to {} by {backend}", args.a, args.b);
+
+    keep(&mut link, args, start, &interrupt)?;
+    let report = Report::new(backend, start.elapsed(), link.statistics()?, args.lateness_limit);
+    drop(link);
+    let mut out = Stdout::new();
+    match args.json {
+        true => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,
+        false => write!(out, "{}", report.text())?,
+    }
+    out.flush()?;
+    if let Some(reason) = &report.invalid_because {
+        eprintln!("plait: {reason}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(place: &Place, option: &str) -> anyhow::Result<NetNs> {
+    let namespace = &place.namespace;
+    let opened = match namespace.contains('/') {
+        true => NetNs::at(namespace.as_ref()),
+        false => NetNs::named(namespace),
+    };
+    opened.with_context(|| {
+        format!(
+            "{option}: expected the name of a namespace that `ip netns` lists, or a path, found {namespace:?}"
+        )
+    })
+}
+
+/// Makes the changes that were asked for at their times, until the end.
+fn keep(link: &mut Link, args: &Args, start: Instant, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let mut changes: Vec<&Timed> = args.at.iter().collect();
+    changes.sort_by_key(|timed| timed.at);
+    for timed in changes {
+        if args.duration.is_some_and(|duration| timed.at > duration) {
+            break;
+        }
+        if !wait_until(start + timed.at, interrupt) {
+            return Ok(());
+        }
+        link.apply(&timed.change).with_context(|| format!("--at {}", timed.text))?;
+        eprintln!("plait lab link: {}", timed.text);
+    }
+    match args.duration {
+        Some(duration) => _ = wait_until(start + duration, interrupt),
+        None => while wait_until(Instant::now() + STEP, interrupt) {},
+    }
+    Ok(())
+}
+
+/// Whether the moment came before an interrupt.
+fn wait_until(moment: Instant, interrupt: &Interrupt) -> bool {
+    loop {
+        if interrupt.check().is_err() {
+            return false;
+        }
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(STEP));
+    }
+}

@@ -1,0 +1,192 @@
+//! What `plait lab link` is told.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plait_link::{
+    Adjustment, Backend, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Probability, Rate, Toward,
+    Trace, text,
+};
+
+/// Arguments of `plait lab link`.
+#[derive(clap::Args)]
+#[command(after_help = "PROPERTIES: rate, trace, delay, jitter, loss, duplicate, queue as NAME=VALUE,...")]
+pub(crate) struct Args {
+    /// One end: a namespace (a name of `ip netns`, or a path) and the interface to make in it
+    #[arg(long, value_name = "NETNS:IFACE")]
+    pub(super) a: Place,
+    /// The other end
+    #[arg(long, value_name = "NETNS:IFACE")]
+    pub(super) b: Place,
+    /// emu, netem or none [default: none for a mere wire, else emu, else netem]
+    #[arg(long, value_name = "NAME")]
+    pub(super) backend: Option<Backend>,
+    /// Rate of each direction, such as 20mbit [default: unlimited]
+    #[arg(long, conflicts_with = "trace")]
+    rate: Option<Rate>,
+    /// Delivery opportunities instead of a rate, a line each, in ms (mahimahi's format)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// One-way delay, such as 10ms
+    #[arg(long, value_name = "TIME", value_parser = text::delay)]
+    delay: Option<Duration>,
+    /// Standard deviation of the delay; frames overtake each other with TIME:reorder
+    #[arg(long, value_name = "TIME")]
+    jitter: Option<Jitter>,
+    /// Such as 1%; in bursts ENTER:LEAVE[:IN_GOOD:IN_BAD], such as 0.1%:20%
+    #[arg(long, value_name = "LOSS")]
+    loss: Option<Loss>,
+    /// How probable a second copy is, such as 0.1%
+    #[arg(long, value_name = "P")]
+    duplicate: Option<Probability>,
+    /// Bytes that may wait, such as 30kB [default: 100 ms of the rate, at least 30kB]
+    #[arg(long, value_name = "BYTES", value_parser = text::bytes)]
+    queue: Option<u64>,
+    /// What differs from a to b, such as rate=1mbit,delay=5ms
+    #[arg(long, value_name = "PROPERTIES")]
+    a_to_b: Option<Adjustment>,
+    /// What differs from b to a
+    #[arg(long, value_name = "PROPERTIES")]
+    b_to_a: Option<Adjustment>,
+    /// One frame at a time in either direction, each with this overhead, such as 200us (802.11)
+    #[arg(long, value_name = "TIME", value_parser = text::delay)]
+    half_duplex: Option<Duration>,
+    /// Largest IP packet, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
+    mtu: u16,
+    /// A change, such as 16s:blackhole (or restore, carrier-down, carrier-up, [a-to-b:|b-to-a:]PROPERTIES)
+    #[arg(long, value_name = "TIME:WHAT")]
+    pub(super) at: Vec<Timed>,
+    /// End after this time instead of at Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = text::time)]
+    pub(super) duration: Option<Duration>,
+    /// Fail in the end if 1 of 100 frames was later than this, such as 0.2ms
+    #[arg(long, value_name = "TIME", value_parser = text::delay)]
+    pub(super) lateness_limit: Option<Duration>,
+    /// Print what the link did as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Args {
+    pub(super) fn spec(&self) -> anyhow::Result<LinkSpec> {
+        let trace = self.trace.as_deref().map(Trace::read).transpose()?;
+        let each = Adjustment {
+            pace: trace.map(|trace| Pace::Trace(Arc::new(trace))).or(self.rate.map(Pace::Rate)),
+            delay: self.delay,
+            jitter: self.jitter,
+            loss: self.loss,
+            duplication: self.duplicate,
+            queue: self.queue,
+        };
+        let each = Direction::default().adjusted(&each);
+        let adjusted =
+            |to: &Option<Adjustment>| to.as_ref().map_or_else(|| each.clone(), |to| each.adjusted(to));
+        let medium =
+            self.half_duplex.map_or(Medium::FullDuplex, |per_frame| Medium::HalfDuplex { per_frame });
+        Ok(LinkSpec { a_to_b: adjusted(&self.a_to_b), b_to_a: adjusted(&self.b_to_a), medium, mtu: self.mtu })
+    }
+}
+
+/// Where an end is to be.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) namespace: String,
+    pub(super) interface: String,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.rsplit_once(':') {
+            Some((namespace, interface)) if !namespace.is_empty() && !interface.is_empty() => {
+                Ok(Self { namespace: namespace.into(), interface: interface.into() })
+            }
+            _ => Err(format!("expected NETNS:IFACE, such as client:lte0, found {text:?}")),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.namespace, self.interface)
+    }
+}
+
+/// A change, and when after the link is ready.
+#[derive(Clone)]
+pub(super) struct Timed {
+    pub(super) at: Duration,
+    pub(super) change: Change,
+    pub(super) text: String,
+}
+
+impl FromStr for Timed {
+    type Err = String;
+
+    fn from_str(given: &str) -> Result<Self, String> {
+        let Some((at, what)) = given.split_once(':') else {
+            return Err(format!("expected TIME:WHAT, such as 16s:blackhole, found {given:?}"));
+        };
+        let at = text::time(at).map_err(|error| error.to_string())?;
+        Ok(Self { at, change: change(what)?, text: given.into() })
+    }
+}
+
+fn change(what: &str) -> Result<Change, String> {
+    let (toward, properties) = match what.split_once(':') {
+        Some(("a-to-b", rest)) => (Toward::B, rest),
+        Some(("b-to-a", rest)) => (Toward::A, rest),
+        _ => (Toward::Each, what),
+    };
+    match what {
+        "blackhole" => Ok(Change::Blackhole),
+        "restore" => Ok(Change::Restore),
+        "carrier-down" => Ok(Change::Carrier(false)),
+        "carrier-up" => Ok(Change::Carrier(true)),
+        _ if properties.contains('=') => properties
+            .parse()
+            .map(|to| Change::Adjust(toward, to))
+            .map_err(|error: plait_link::Error| error.to_string()),
+        _ => Err(format!(
+            "expected blackhole, restore, carrier-down, carrier-up or properties such as rate=1mbit, found {what:?}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_namespace_and_an_interface() {
+        let place: Place = "/proc/1/ns/net:lte0".parse().expect("a path is a namespace, too");
+        assert_eq!((place.namespace.as_str(), place.interface.as_str()), ("/proc/1/ns/net", "lte0"));
+        for text in ["", "lte0", ":lte0", "client:"] {
+            assert!(text.parse::<Place>().is_err_and(|error| error.contains(&format!("found {text:?}"))));
+        }
+    }
+
+    #[test]
+    fn a_change_has_a_time_and_a_direction() {
+        let change = |text: &str| text.parse::<Timed>().map(|timed| (timed.at.as_millis(), timed.change));
+        assert_eq!(change("16s:blackhole"), Ok((16_000, Change::Blackhole)));
+        assert_eq!(change("500ms:carrier-up"), Ok((500, Change::Carrier(true))));
+        let slower = Adjustment { pace: Some(Pace::Rate(Rate::mbit(1))), ..Adjustment::default() };
+        assert_eq!(change("1m:rate=1mbit"), Ok((60_000, Change::Adjust(Toward::Each, slower.clone()))));
+        assert_eq!(change("0s:a-to-b:rate=1mbit"), Ok((0, Change::Adjust(Toward::B, slower))));
+        for (text, found) in [
+            ("16s", "16s"),
+            ("soon:blackhole", "soon"),
+            ("1s:cut", "cut"),
+            ("1s:a-to-c:rate=1mbit", "a-to-c:rate"),
+        ] {
+            let error = change(text).expect_err(text);
+            assert!(error.starts_with("expected ") && error.contains(&format!("found {found:?}")), "{error}");
+        }
+    }
+}
