@@ -11,6 +11,7 @@
 //! never left out. This crate knows nothing of labs: a link is made between any two namespaces.
 
 mod backend;
+mod emu;
 mod error;
 mod form;
 mod found;

@@ -1,0 +1,72 @@
+//! How late frames are handed over.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::Lateness;
+
+/// Counts lateness to two digits.
+pub(super) struct Latenesses(Histogram<u64>);
+
+const LONGEST_NS: u64 = 60_000_000_000;
+
+impl Latenesses {
+    pub(super) fn new() -> Self {
+        Self(
+            Histogram::new_with_bounds(1, LONGEST_NS, 2)
+                .expect("bounds are in order, two digits are allowed"),
+        )
+    }
+
+    /// Some frames were this late, nanoseconds; more than a minute counts as that.
+    pub(super) fn count(&mut self, late: u64, frames: usize) {
+        self.0.saturating_record_n(late, frames as u64);
+    }
+
+    pub(super) fn summary(&self, real_time: bool) -> Lateness {
+        let quantile = |quantile| Duration::from_nanos(self.0.value_at_quantile(quantile));
+        Lateness {
+            frames: self.0.len(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: Duration::from_nanos(self.0.max()),
+            real_time,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_a_hundredth() {
+        let mut latenesses = Latenesses::new();
+        for microseconds in 1..=1000 {
+            latenesses.count(microseconds * 1000, 10);
+        }
+        let summary = latenesses.summary(true);
+        assert_eq!(summary.frames, 10_000);
+        for (found, microseconds) in
+            [(summary.p50, 500.0), (summary.p99, 990.0), (summary.p999, 999.0), (summary.max, 1000.0)]
+        {
+            let found = found.as_secs_f64() * 1e6;
+            assert!((found / microseconds - 1.0).abs() < 0.01, "{found} for {microseconds}");
+        }
+    }
+
+    #[test]
+    fn nothing_counted_is_nothing_late() {
+        let summary = Latenesses::new().summary(false);
+        assert_eq!((summary.frames, summary.p99, summary.max), (0, Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_later_than_can_be_counted_counts_as_the_latest() {
+        let mut latenesses = Latenesses::new();
+        latenesses.count(u64::MAX, 1);
+        assert!(latenesses.summary(true).max >= Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,377 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Adjustment, Jitter, Loss, Pace, Probability, Rate};
+
+const MS: u64 = 1_000_000;
+
+fn link(a_to_b: Direction) -> LinkSpec {
+    LinkSpec { b_to_a: a_to_b.clone(), a_to_b, medium: Medium::FullDuplex, mtu: 1500 }
+}
+
+fn paced(rate: &str) -> Direction {
+    Direction { pace: Pace::Rate(rate.parse().expect("a rate")), ..Direction::default() }
+}
+
+fn model(spec: &LinkSpec) -> Model<u32> {
+    Model::new(spec, 1, 0)
+}
+
+/// A frame that came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Out {
+    due: u64,
+    number: u32,
+    frames: std::ops::Range<u32>,
+}
+
+fn all(model: &mut Model<u32>, way: Way, until: u64) -> Vec<Out> {
+    std::iter::from_fn(|| model.arrive(way, until))
+        .map(|flying| Out { due: flying.due, number: flying.part.payload, frames: flying.part.frames })
+        .collect()
+}
+
+fn dues(model: &mut Model<u32>, way: Way, until: u64) -> Vec<u64> {
+    all(model, way, until).iter().map(|out| out.due).collect()
+}
+
+/// Asks whenever the model says that something is due, as the thread does.
+fn asked_in_time(model: &mut Model<u32>, way: Way, until: u64) -> Vec<Out> {
+    let mut out = Vec::new();
+    let mut now = 0;
+    while let Some(next) = model.next().filter(|next| *next <= until) {
+        now = next.max(now);
+        out.extend(all(model, way, now));
+    }
+    out
+}
+
+#[test]
+fn a_frame_arrives_after_its_transmission_and_the_delay() {
+    let mut model = model(&link(Direction { delay: Duration::from_millis(20), ..paced("1mbit") }));
+    model.enter(Way::AToB, 5 * MS, Train::single(1250), 0);
+    assert_eq!(model.next(), Some(35 * MS));
+    assert_eq!(dues(&mut model, Way::AToB, 35 * MS - 1), []);
+    assert_eq!(dues(&mut model, Way::AToB, 35 * MS), [35 * MS]);
+    assert_eq!(model.next(), None);
+}
+
+#[test]
+fn the_rate_is_exact_however_late_one_asks() {
+    let spec = link(Direction { queue: Some(u64::MAX), ..paced("2.74mbit") });
+    let mut early = model(&spec);
+    let mut late = model(&spec);
+    let frames = 10_000;
+    for number in 0..frames {
+        for model in [&mut early, &mut late] {
+            model.enter(Way::AToB, u64::from(number), Train::single(1514), number);
+        }
+    }
+    let early = asked_in_time(&mut early, Way::AToB, u64::MAX);
+    assert_eq!(early, all(&mut late, Way::AToB, u64::MAX));
+    let bits = u64::from(frames) * 1514 * 8;
+    assert_eq!(early.last().map(|out| out.due), Some(bits * 1_000_000_000 / 2_740_000));
+}
+
+#[test]
+fn a_rate_also_changes_for_the_rest_of_the_frame_that_is_being_sent() {
+    let mut model = model(&link(paced("1mbit")));
+    for number in 0..2 {
+        model.enter(Way::AToB, 0, Train::single(1250), number);
+    }
+    // After 4 of its 10 ms, 6000 bits of 10000 are left, which take 3 ms at twice the rate.
+    let pace = Pace::Rate(Rate::mbit(2));
+    let adjustment = Adjustment { pace: Some(pace), ..Adjustment::default() };
+    model.apply(&Change::Adjust(Toward::B, adjustment), 4 * MS);
+    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [7 * MS, 12 * MS]);
+}
+
+#[test]
+fn an_adjustment_is_for_the_direction_that_is_meant() {
+    let mut model = model(&link(Direction::default()));
+    let delay = |ms| Adjustment { delay: Some(Duration::from_millis(ms)), ..Adjustment::default() };
+    model.apply(&Change::Adjust(Toward::A, delay(10)), 0);
+    model.apply(&Change::Adjust(Toward::B, delay(20)), 0);
+    for way in Way::BOTH {
+        model.enter(way, 0, Train::single(100), 0);
+    }
+    assert_eq!(dues(&mut model, Way::BToA, 100 * MS), [10 * MS]);
+    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [20 * MS]);
+}
+
+#[test]
+fn a_shorter_delay_lets_no_frame_overtake() {
+    let mut model = model(&link(Direction { delay: Duration::from_millis(50), ..Direction::default() }));
+    model.enter(Way::AToB, 0, Train::single(100), 0);
+    let adjustment = Adjustment { delay: Some(Duration::ZERO), ..Adjustment::default() };
+    model.apply(&Change::Adjust(Toward::Each, adjustment), 10 * MS);
+    model.enter(Way::AToB, 20 * MS, Train::single(100), 1);
+    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [50 * MS, 50 * MS]);
+}
+
+#[test]
+fn in_a_blackhole_frames_vanish_that_come_wait_and_are_under_way() {
+    let mut model = model(&link(Direction { delay: Duration::from_millis(10), ..paced("1mbit") }));
+    for (number, at) in [(0, 0), (1, 0), (2, 0)] {
+        model.enter(Way::AToB, at, Train::single(1250), number);
+    }
+    // One has arrived, one is under way, one is being sent.
+    assert_eq!(dues(&mut model, Way::AToB, 20 * MS), [20 * MS]);
+    model.apply(&Change::Blackhole, 25 * MS);
+    model.enter(Way::AToB, 26 * MS, Train::single(1250), 3);
+    assert_eq!(model.next(), None);
+    assert_eq!(model.tally(Way::AToB).no_path, 3);
+    model.apply(&Change::Restore, 30 * MS);
+    model.enter(Way::AToB, 30 * MS, Train::single(1250), 4);
+    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [50 * MS]);
+}
+
+#[test]
+fn a_path_takes_a_carrier_and_no_blackhole() {
+    let mut model = model(&link(Direction::default()));
+    let changes = [Change::Carrier(false), Change::Blackhole, Change::Carrier(true), Change::Restore];
+    let passes = changes.map(|change| {
+        model.apply(&change, 0);
+        model.enter(Way::BToA, 0, Train::single(100), 0);
+        model.arrive(Way::BToA, 0).is_some()
+    });
+    assert_eq!(passes, [false, false, false, true]);
+}
+
+#[test]
+fn a_shared_medium_sends_one_frame_at_a_time_and_by_turns() {
+    let per_frame = Duration::from_millis(1);
+    let spec = LinkSpec { medium: Medium::HalfDuplex { per_frame }, ..link(paced("1mbit")) };
+    let mut model = model(&spec);
+    for number in 0..3 {
+        model.enter(Way::AToB, 0, Train::single(1250), number);
+    }
+    model.enter(Way::BToA, MS, Train::single(1250), 0);
+    model.enter(Way::BToA, MS, Train::single(1250), 1);
+    assert_eq!(dues(&mut model, Way::AToB, 1000 * MS), [11 * MS, 33 * MS, 55 * MS]);
+    assert_eq!(dues(&mut model, Way::BToA, 1000 * MS), [22 * MS, 44 * MS]);
+}
+
+#[test]
+fn a_train_counts_as_its_frames() {
+    let spec = link(Direction { queue: Some(4000), ..paced("1gbit") });
+    let mut model = model(&spec);
+    model.enter(Way::AToB, 0, Train { frames: 4, each: 1500, last: 800 }, 0);
+    // 4000 bytes hold two full ones, and then the short one.
+    let out = all(&mut model, Way::AToB, MS);
+    assert_eq!(out.iter().map(|out| out.frames.clone()).collect::<Vec<_>>(), [0..2, 3..4]);
+    assert_eq!(out.iter().map(|out| out.due).collect::<Vec<_>>(), [24_000, 30_400]);
+    let tally = model.tally(Way::AToB);
+    assert_eq!((tally.frames_in, tally.bytes_in, tally.queue_full, tally.queue_most), (4, 5300, 1, 3800));
+}
+
+#[test]
+fn a_train_is_as_long_as_a_tenth_of_a_millisecond_at_most() {
+    let train = Train { frames: 44, each: 1514, last: 1000 };
+    let longest = |rate| {
+        let mut model = model(&link(Direction { queue: Some(1 << 20), ..paced(rate) }));
+        model.enter(Way::AToB, 0, train, 0);
+        all(&mut model, Way::AToB, u64::MAX).iter().map(|out| out.frames.len()).max()
+    };
+    assert_eq!(longest("100mbit"), Some(1));
+    assert_eq!(longest("200mbit"), Some(1));
+    assert_eq!(longest("1gbit"), Some(8));
+    assert_eq!(longest("10gbit"), Some(44));
+}
+
+#[test]
+fn trains_are_taken_where_no_single_frame_matters() {
+    let reorder = Jitter { deviation: Duration::from_millis(1), reorder: true };
+    let takes = |direction, medium| model(&LinkSpec { medium, ..link(direction) }).takes_trains(Way::AToB);
+    assert!(takes(paced("200mbit"), Medium::FullDuplex));
+    assert!(takes(Direction::default(), Medium::FullDuplex));
+    assert!(!takes(paced("199mbit"), Medium::FullDuplex));
+    assert!(!takes(paced("200mbit"), Medium::HalfDuplex { per_frame: Duration::ZERO }));
+    assert!(!takes(Direction { jitter: reorder, ..Direction::default() }, Medium::FullDuplex));
+}
+
+fn any_loss() -> impl Strategy<Value = Loss> {
+    let probability = || (0.0..=1.0).prop_map(|value| Probability::new(value).expect("from 0 to 1"));
+    prop_oneof![
+        Just(Loss::default()),
+        probability().prop_map(Loss::Random),
+        (probability(), probability(), probability(), probability()).prop_map(
+            |(enter_bad, leave_bad, in_good, in_bad)| Loss::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                in_good,
+                in_bad
+            }
+        ),
+    ]
+}
+
+fn any_pace() -> impl Strategy<Value = Pace> {
+    prop_oneof![
+        Just(Pace::Unlimited),
+        (100_000_u64..2_000_000_000)
+            .prop_map(|bits| Pace::Rate(format!("{bits}bit").parse().expect("a rate"))),
+    ]
+}
+
+fn any_direction() -> impl Strategy<Value = Direction> {
+    (any_pace(), 0_u64..50, (0_u64..5, any::<bool>()), any_loss(), 0.0..0.3, prop::option::of(0_u64..100_000))
+        .prop_map(|(pace, delay, (deviation, reorder), loss, duplication, queue)| Direction {
+            pace,
+            delay: Duration::from_millis(delay),
+            jitter: Jitter { deviation: Duration::from_millis(deviation), reorder },
+            loss,
+            duplication: Probability::new(duplication).expect("from 0 to 1"),
+            queue,
+        })
+}
+
+fn any_medium() -> impl Strategy<Value = Medium> {
+    prop_oneof![
+        Just(Medium::FullDuplex),
+        (0_u64..500).prop_map(|us| Medium::HalfDuplex { per_frame: Duration::from_micros(us) })
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Enter { b_to_a: bool, frames: u32, each: u32 },
+    Take,
+    Apply(Change),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let adjust = (any_pace(), 0_u64..30, prop::option::of(0_u64..50_000)).prop_map(|(pace, delay, queue)| {
+        let delay = Some(Duration::from_millis(delay));
+        Step::Apply(Change::Adjust(
+            Toward::Each,
+            Adjustment { pace: Some(pace), delay, queue, ..Adjustment::default() },
+        ))
+    });
+    prop_oneof![
+        20 => (any::<bool>(), 1_u32..44, 60_u32..1515)
+            .prop_map(|(b_to_a, frames, each)| Step::Enter { b_to_a, frames, each }),
+        10 => Just(Step::Take),
+        1 => Just(Step::Apply(Change::Blackhole)),
+        2 => Just(Step::Apply(Change::Restore)),
+        1 => adjust,
+    ]
+}
+
+proptest! {
+    #[test]
+    fn frames_are_conserved_and_nothing_is_early_or_out_of_order(
+        a_to_b in any_direction(),
+        b_to_a in any_direction(),
+        medium in any_medium(),
+        steps in prop::collection::vec((0_u64..3 * MS, any_step()), 1..200),
+    ) {
+        let reorder = [a_to_b.jitter.reorder, b_to_a.jitter.reorder];
+        let mut model: Model<(u32, u64)> = Model::new(&LinkSpec { a_to_b, b_to_a, medium, mtu: 1500 }, 1, 0);
+        let (mut now, mut out, mut last) = (0, [0; 2], [(0, 0); 2]);
+        let mut number = 0;
+        let end = (u64::MAX / 2, Step::Take);
+        for (gap, step) in steps.into_iter().chain([end]) {
+            now += gap;
+            match step {
+                Step::Enter { b_to_a, frames, each } => {
+                    let way = if b_to_a { Way::BToA } else { Way::AToB };
+                    number += 1;
+                    model.enter(way, now, Train { frames, each, last: each }, (number, now));
+                }
+                Step::Apply(change) => model.apply(&change, now),
+                Step::Take => {
+                    for way in Way::BOTH {
+                    while let Some(flying) = model.arrive(way, now) {
+                        let index = way.index();
+                        let (number, came) = flying.part.payload;
+                        out[index] += flying.part.frames.len() as u64;
+                        prop_assert!(came <= flying.due && flying.due <= now);
+                        let place = (number, flying.part.frames.start);
+                        if !reorder[index] {
+                            prop_assert!(last[index] <= place, "{:?} before {place:?}", last[index]);
+                        }
+                        last[index] = place;
+                    }
+                    }
+                    prop_assert!(model.next().is_none_or(|next| next > now));
+                }
+            }
+        }
+        for way in Way::BOTH {
+            let tally = model.tally(way);
+            prop_assert_eq!(
+                tally.frames_in + tally.duplicated,
+                out[way.index()] + tally.lost + tally.queue_full + tally.no_path
+            );
+        }
+    }
+
+    /// Against deciding everything when a frame comes: it is sent after the one before, and is dropped if the bytes that
+    /// were not sent yet leave it no room.
+    #[test]
+    fn is_what_a_queue_with_a_server_is(
+        bits in 100_000_u64..1_000_000_000,
+        delay in 0_u64..50 * MS,
+        limit in 1_000_u64..50_000,
+        frames in prop::collection::vec((0_u64..2 * MS, 60_u32..1515), 1..300),
+    ) {
+        let direction = Direction {
+            pace: Pace::Rate(format!("{bits}bit").parse().expect("a rate")),
+            delay: Duration::from_nanos(delay),
+            queue: Some(limit),
+            ..Direction::default()
+        };
+        let mut model = model(&link(direction));
+        let (mut now, mut expected, mut sent) = (0_u128, Vec::new(), Vec::<(u128, u64)>::new());
+        let (mut found, mut full) = (Vec::new(), 0);
+        // In units of 1 / bits nanoseconds, in which everything is whole.
+        let (unit, mut free) = (u128::from(bits), 0);
+        for (number, (gap, bytes)) in frames.iter().enumerate() {
+            now += u128::from(*gap);
+            let waiting: u64 = sent.iter().filter(|(end, _)| end / unit > now).map(|(_, bytes)| bytes).sum();
+            if waiting + u64::from(*bytes) > limit {
+                full += 1;
+            } else {
+                free = free.max(now * unit) + u128::from(*bytes) * 8 * 1_000_000_000;
+                sent.push((free, u64::from(*bytes)));
+                expected.push((number as u32, (free / unit) as u64 + delay));
+            }
+            model.enter(Way::AToB, now as u64, Train::single(*bytes), number as u32);
+            prop_assert!(model.tally(Way::AToB).queue_most <= limit);
+            found.extend(all(&mut model, Way::AToB, now as u64));
+        }
+        found.extend(asked_in_time(&mut model, Way::AToB, u64::MAX));
+        let found: Vec<_> = found.iter().map(|out| (out.number, out.due)).collect();
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(model.tally(Way::AToB).queue_full, full);
+    }
+
+    /// Cutting trains changes nothing but when a train's first frames arrive.
+    #[test]
+    fn a_train_leaves_when_its_single_frames_would(
+        rate in 1_u32..40,
+        trains in prop::collection::vec((0_u64..MS, 1_u32..44, 60_u32..1515), 1..50),
+    ) {
+        let spec = link(Direction { queue: Some(u64::MAX), ..paced(&format!("{}mbit", rate * 50)) });
+        let (mut whole, mut single) = (model(&spec), model(&spec));
+        let mut now = 0;
+        for (number, (gap, frames, each)) in (0..).zip(trains) {
+            now += gap;
+            whole.enter(Way::AToB, now, Train { frames, each, last: each }, number);
+            for _ in 0..frames {
+                single.enter(Way::AToB, now, Train::single(each), number);
+            }
+        }
+        let whole = all(&mut whole, Way::AToB, u64::MAX);
+        let single = dues(&mut single, Way::AToB, u64::MAX);
+        let mut counted = 0;
+        for out in whole {
+            counted += out.frames.len();
+            prop_assert_eq!(out.due, single[counted - 1]);
+        }
+        prop_assert_eq!(counted, single.len());
+    }
+}

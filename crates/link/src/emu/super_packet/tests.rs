@@ -1,0 +1,217 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use plait_wire::checksum::PseudoHeader;
+use proptest::prelude::*;
+
+use super::*;
+
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+const CWR: u8 = 0x80;
+const FIRST_SEQUENCE: u32 = 0xffff_fc00;
+const FIRST_IDENTIFICATION: u16 = 0xfffe;
+const PAIR_V4: PseudoHeader =
+    PseudoHeader::V4 { source: Ipv4Addr::new(10, 1, 2, 3), destination: Ipv4Addr::new(10, 1, 2, 4) };
+const PAIR_V6: PseudoHeader =
+    PseudoHeader::V6 { source: Ipv6Addr::new(0xfd, 1, 0, 0, 0, 0, 0, 1), destination: Ipv6Addr::LOCALHOST };
+
+/// A super-packet as an interface gives it to us: TCP's checksum is that of the pseudo-header, not complemented.
+fn super_packet(v6: bool, vlan: bool, options: usize, flags: u8, segment: u16, data: &[u8]) -> Vec<u8> {
+    let mut ethernet = vec![2; 12];
+    if vlan {
+        ethernet.extend([0x81, 0x00, 0x00, 0x07]);
+    }
+    ethernet.extend(if v6 { [0x86, 0xdd] } else { [0x08, 0x00] });
+    let tcp_length = 20 + options + data.len();
+    let ip = if v6 { ipv6(tcp_length as u16) } else { ipv4(tcp_length as u16, FIRST_IDENTIFICATION) };
+    let pair = if v6 { PAIR_V6 } else { PAIR_V4 };
+    let sum = !pair.checksum(tcp_length as u32).finish();
+    let tcp = tcp(options, FIRST_SEQUENCE, flags, sum);
+    let start = ethernet.len() + ip.len();
+    let mut packet = vec![1, if v6 { 4 } else { 1 }];
+    for value in [start as u16 + 94, segment, start as u16, 16] {
+        packet.extend(value.to_ne_bytes());
+    }
+    [&packet[..], &ethernet, &ip, &tcp, data].concat()
+}
+
+fn ipv4(payload: u16, identification: u16) -> Vec<u8> {
+    let mut header = vec![0x45, 0];
+    header.extend((payload + 20).to_be_bytes());
+    header.extend(identification.to_be_bytes());
+    header.extend([0x40, 0, 64, 6, 0, 0, 10, 1, 2, 3, 10, 1, 2, 4]);
+    let checksum = plait_wire::checksum::Checksum::new().with(&header).finish();
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    header
+}
+
+fn ipv6(payload: u16) -> Vec<u8> {
+    let mut header = vec![0x60, 0, 0, 0];
+    header.extend(payload.to_be_bytes());
+    header.extend([6, 64]);
+    header.extend(Ipv6Addr::new(0xfd, 1, 0, 0, 0, 0, 0, 1).octets());
+    header.extend(Ipv6Addr::LOCALHOST.octets());
+    header
+}
+
+fn tcp(options: usize, sequence: u32, flags: u8, checksum: u16) -> Vec<u8> {
+    let mut header = vec![0x1f, 0x90, 0x9c, 0x40];
+    header.extend(sequence.to_be_bytes());
+    header.extend([0, 0, 0, 1, ((5 + options / 4) << 4) as u8, flags, 1, 0]);
+    header.extend(checksum.to_be_bytes());
+    header.extend([0, 0]);
+    header.extend(vec![1; options]);
+    header
+}
+
+fn parts_of(packet: &[u8], ranges: &[Range<u32>]) -> Vec<Vec<u8>> {
+    let whole = SuperPacket::parse(packet).expect("a super-packet");
+    ranges
+        .iter()
+        .map(|frames| {
+            let (headers, payload) = whole.part(packet, frames);
+            [headers.as_bytes(), &packet[payload]].concat()
+        })
+        .collect()
+}
+
+#[test]
+fn stands_for_the_frames_of_its_segments() {
+    let packet = super_packet(false, false, 12, ACK, 1448, &[7; 4000]);
+    let train = SuperPacket::parse(&packet).expect("a super-packet").train();
+    let headers = 14 + 20 + 32;
+    assert_eq!(train, Train { frames: 3, each: headers + 1448, last: headers + 4000 - 2 * 1448 });
+    assert_eq!(train.bytes(&(0..3)), 3 * u64::from(headers) + 4000);
+}
+
+#[test]
+fn a_part_of_several_frames_is_a_super_packet_of_them() {
+    let packet = super_packet(true, false, 12, ACK | PSH, 1000, &[7; 3500]);
+    let part = &parts_of(&packet, &[1..3])[0];
+    let parsed = SuperPacket::parse(part).expect("a super-packet");
+    assert_eq!(parsed.train().frames, 2);
+    assert_eq!(native(part, vnet::GSO_SIZE), Some(1000));
+    assert_eq!(part.len(), parsed.payload + 2000);
+}
+
+#[test]
+fn what_is_not_as_it_should_be_is_one_frame() {
+    let good = super_packet(false, false, 0, ACK, 1448, &[7; 4000]);
+    assert!(SuperPacket::parse(&good).is_some());
+    let without = |at: usize, value: u8| {
+        let mut bad = good.clone();
+        bad[at] = value;
+        SuperPacket::parse(&bad)
+    };
+    let ip = VNET_HEADER + 14;
+    let changes = [
+        ("no checksum to fill in", vnet::FLAGS, 0),
+        ("not segmented", vnet::GSO_TYPE, 0),
+        ("UDP", vnet::GSO_TYPE, 5),
+        ("IPv6 in the virtio header", vnet::GSO_TYPE, 4),
+        ("another checksum", vnet::CSUM_OFFSET, 6),
+        ("another start", vnet::CSUM_START, 30),
+        ("IPv6's EtherType", ip - 2, 0x86),
+        ("an IP version of 5", ip, 0x55),
+        ("an IP header of 60 bytes", ip, 0x4f),
+        ("a fragment", ip + 7, 1),
+        ("ICMP", ip + 9, 1),
+        ("another length", ip + 3, 0),
+        ("a TCP header of 16 bytes", ip + 20 + 12, 0x40),
+    ];
+    for (what, at, value) in changes {
+        assert_eq!(without(at, value), None, "{what}");
+    }
+    let mut unsized_segments = good.clone();
+    unsized_segments[vnet::GSO_SIZE..vnet::GSO_SIZE + 2].fill(0);
+    assert_eq!(SuperPacket::parse(&unsized_segments), None);
+    for length in 0..good.len() {
+        assert_eq!(SuperPacket::parse(&good[..length]), None, "the first {length} bytes");
+    }
+}
+
+proptest! {
+    /// Against building the headers of every frame anew, as RFC 9293 and RFC 791 say they should be.
+    #[test]
+    fn parts_are_the_frames_they_stand_for(
+        v6: bool,
+        vlan: bool,
+        options in (0_usize..=10).prop_map(|words| words * 4),
+        psh: bool,
+        fin: bool,
+        cwr: bool,
+        segment in 1_u16..1500,
+        data in prop::collection::vec(any::<u8>(), 1..6000),
+    ) {
+        let flags = ACK | PSH * u8::from(psh) | FIN * u8::from(fin) | CWR * u8::from(cwr);
+        let packet = super_packet(v6, vlan, options, flags, segment, &data);
+        let segments: Vec<&[u8]> = data.chunks(usize::from(segment)).collect();
+        let ranges: Vec<_> = (0..segments.len() as u32).map(|frame| frame..frame + 1).collect();
+        let parts = parts_of(&packet, &ranges);
+        for (index, (part, segment)) in parts.iter().zip(&segments).enumerate() {
+            let (first, last) = (index == 0, index + 1 == segments.len());
+            let kept = if first { flags } else { flags & !CWR };
+            let kept = if last { kept } else { kept & !(PSH | FIN) };
+            let length = 20 + options + segment.len();
+            let sequence = FIRST_SEQUENCE.wrapping_add(index as u32 * u32::from(native(&packet, vnet::GSO_SIZE).expect("a header")));
+            let ip = if v6 {
+                ipv6(length as u16)
+            } else {
+                ipv4(length as u16, FIRST_IDENTIFICATION.wrapping_add(index as u16))
+            };
+            let pair = if v6 { PAIR_V6 } else { PAIR_V4 };
+            let mut expected = [&ip[..], &tcp(options, sequence, kept, 0), segment].concat();
+            let ethernet = if vlan { 18 } else { 14 };
+            let mut found = part[VNET_HEADER + ethernet..].to_vec();
+            // What the kernel would do with it: the sum of everything from the start of TCP, in which the field itself is.
+            let finished = |packet: &mut Vec<u8>, partial: u16| {
+                let at = ip.len() + 16;
+                packet[at..at + 2].copy_from_slice(&partial.to_be_bytes());
+                plait_wire::checksum::Checksum::new().with(&packet[ip.len()..]).finish()
+            };
+            let at = ip.len() + 16;
+            let partial = u16::from_be_bytes([found[at], found[at + 1]]);
+            let ours = finished(&mut found, partial);
+            let full = pair.checksum(length as u32).with(&expected[ip.len()..]).finish();
+            prop_assert_eq!(ours, full);
+            expected[at..at + 2].copy_from_slice(&partial.to_be_bytes());
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(part[vnet::FLAGS], vnet::NEEDS_CSUM);
+            prop_assert_eq!(part[vnet::GSO_TYPE], 0);
+        }
+        prop_assert_eq!(parts.len(), segments.len());
+    }
+
+    #[test]
+    fn cutting_a_part_again_is_cutting_the_whole(
+        v6: bool,
+        segment in 100_u16..1500,
+        data in prop::collection::vec(any::<u8>(), 3000..6000),
+        start in 0_u32..3,
+        end in 3_u32..6,
+    ) {
+        let packet = super_packet(v6, false, 12, ACK | PSH | FIN | CWR, segment, &data);
+        let frames = SuperPacket::parse(&packet).expect("a super-packet").train().frames;
+        prop_assume!(end - start >= 2 && end <= frames && start > 0 || end < frames);
+        let part = &parts_of(&packet, &[start..end])[0];
+        prop_assume!(SuperPacket::parse(part).is_some());
+        prop_assert_eq!(&parts_of(part, &[1..2])[0], &parts_of(&packet, &[start + 1..start + 2])[0]);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(mut packet in prop::collection::vec(any::<u8>(), 0..300), v6: bool) {
+        // Else hardly any would come past the first checks.
+        if packet.len() > 64 {
+            packet[..2].copy_from_slice(&[1, if v6 { 4 } else { 1 }]);
+            packet[6..10].copy_from_slice(&[if v6 { 54 } else { 34 }, 0, 16, 0]);
+            packet[22..25].copy_from_slice(if v6 { &[0x86, 0xdd, 0x60] } else { &[0x08, 0, 0x45] });
+        }
+        if let Some(whole) = SuperPacket::parse(&packet) {
+            let train = whole.train();
+            for frame in 0..train.frames.min(100) {
+                whole.part(&packet, &(frame..frame + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A TAP interface: an Ethernet interface of a namespace whose other side is this process (the kernel's
+//! `Documentation/networking/tuntap.rst`).
+//!
+//! `unsafe` because the interface is made and changed by `ioctl(2)`, for which there is no safe wrapper.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use super::super_packet::VNET_HEADER;
+use crate::{Backend, End, Error};
+
+/// An interface that exists as long as this, or its process, does.
+pub(super) struct Tap {
+    device: File,
+    name: String,
+    /// `/proc/net/dev` of its namespace.
+    counters: Option<File>,
+}
+
+/// The most that is left of an Ethernet frame's 65535 bytes.
+pub(super) const LARGEST_MTU: u16 = u16::MAX - 14;
+
+/// How many packets the interface keeps for us. We are quicker, but may have to wait for the processor.
+const READ_QUEUE: libc::c_int = 4096;
+
+impl Tap {
+    /// Makes the interface and switches it on.
+    pub(super) fn new(end: End<'_>, mtu: u16) -> Result<Self, Error> {
+        let name = end.interface;
+        check_name(name)?;
+        let made = end.namespace.run(|| make(name, mtu));
+        made.unwrap_or_else(|source| {
+            Err(refused(format!("make the interface {name} in its namespace"), source))
+        })
+    }
+
+    pub(super) fn read(&self, packet: &mut [u8]) -> io::Result<usize> {
+        (&self.device).read(packet)
+    }
+
+    /// Hands over a packet, `virtio_net_hdr` first, in one or two pieces.
+    pub(super) fn write(&self, pieces: &[&[u8]]) -> io::Result<()> {
+        match pieces {
+            [packet] => rustix::io::write(&self.device, packet)?,
+            [headers, payload] => {
+                rustix::io::writev(&self.device, &[IoSlice::new(headers), IoSlice::new(payload)])?
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        Ok(())
+    }
+
+    /// Whether packets may come that are to be segmented, and whose checksums are to be computed, by the interface.
+    /// Without, they come as they would be on a wire.
+    pub(super) fn set_offload(&self, offload: bool) -> Result<(), Error> {
+        let features = if offload { libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 } else { 0 };
+        // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
+        let status = unsafe {
+            libc::ioctl(self.device.as_raw_fd(), libc::TUNSETOFFLOAD as _, features as libc::c_ulong)
+        };
+        check(status).map_err(|source| refused(format!("set the offloads of {}", self.name), source))
+    }
+
+    pub(super) fn set_carrier(&self, carrier: bool) -> Result<(), Error> {
+        let carrier = libc::c_int::from(carrier);
+        // SAFETY: TUNSETCARRIER reads one int.
+        let status =
+            unsafe { libc::ioctl(self.device.as_raw_fd(), libc::TUNSETCARRIER as _, &raw const carrier) };
+        check(status).map_err(|source| refused(format!("set the carrier of {}", self.name), source))
+    }
+
+    /// Packets that the interface dropped because nobody read them in time; `None` if the kernel does not tell.
+    pub(super) fn missed(&self) -> Option<u64> {
+        let mut text = [0; 16 << 10];
+        let length = self.counters.as_ref()?.read_at(&mut text, 0).ok()?;
+        dropped(&String::from_utf8_lossy(&text[..length]), &self.name)
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':' | b'%');
+    if (1..=15).contains(&name.len()) && name.bytes().all(allowed) && name != "." && name != ".." {
+        return Ok(());
+    }
+    let expected = "an interface name of 1 to 15 letters, digits or signs, none of them / : %, such as wlan0";
+    Err(Error::Text { expected, found: name.into() })
+}
+
+/// In the namespace of the calling thread, where the interface then is and stays.
+fn make(name: &str, mtu: u16) -> Result<Tap, Error> {
+    let device = open_device()?;
+    let mut request = request(name);
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    ioctl(&device, libc::TUNSETIFF as _, &mut request).map_err(|source| match source.raw_os_error() {
+        Some(libc::EBUSY | libc::EINVAL | libc::EEXIST) => refused(
+            format!("make the interface {name}"),
+            io::Error::new(io::ErrorKind::AlreadyExists, "this namespace has an interface of that name"),
+        ),
+        Some(libc::EPERM) => unavailable("a TAP interface takes CAP_NET_ADMIN (root)"),
+        _ => refused(format!("make the interface {name}"), source),
+    })?;
+    let size = VNET_HEADER as libc::c_int;
+    // SAFETY: TUNSETVNETHDRSZ reads one int.
+    let status = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const size) };
+    check(status).map_err(|source| refused(format!("set the header of {name}"), source))?;
+    switch_on(name, mtu)
+        .map_err(|source| refused(format!("set the MTU of {name} to {mtu} and switch it on"), source))?;
+    let counters = File::open("/proc/thread-self/net/dev").ok();
+    Ok(Tap { device, name: name.into(), counters })
+}
+
+fn open_device() -> Result<File, Error> {
+    const DEVICE: &str = "/dev/net/tun";
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let device = File::options().read(true).write(true).custom_flags(flags).open(DEVICE);
+    device.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => unavailable(
+            "there is no /dev/net/tun: load the module (modprobe tun), or give the container this device",
+        ),
+        Some(libc::EPERM | libc::EACCES) => unavailable("/dev/net/tun may not be opened, which takes root"),
+        _ => refused(format!("open {DEVICE}"), error),
+    })
+}
+
+fn switch_on(name: &str, mtu: u16) -> io::Result<()> {
+    let socket: OwnedFd =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    let mut request = request(name);
+    request.ifr_ifru.ifru_mtu = libc::c_int::from(mtu);
+    ioctl(&socket, libc::SIOCSIFMTU as _, &mut request)?;
+    request.ifr_ifru.ifru_metric = READ_QUEUE;
+    ioctl(&socket, libc::SIOCSIFTXQLEN as _, &mut request)?;
+    ioctl(&socket, libc::SIOCGIFFLAGS as _, &mut request)?;
+    // SAFETY: SIOCGIFFLAGS has just written this field.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    ioctl(&socket, libc::SIOCSIFFLAGS as _, &mut request)
+}
+
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: an ifreq is numbers and arrays of them, for all of which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    request
+}
+
+fn ioctl(file: &impl AsRawFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: every request this is called with takes an ifreq.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), number as _, std::ptr::from_mut(request)) })
+}
+
+fn check(status: libc::c_int) -> io::Result<()> {
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The packets that an interface dropped instead of sending them, of the text of `/proc/net/dev`.
+fn dropped(text: &str, name: &str) -> Option<u64> {
+    const TRANSMIT_DROP: usize = 11;
+    let numbers = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+    numbers.split_whitespace().nth(TRANSMIT_DROP)?.parse().ok()
+}
+
+fn refused(step: String, source: io::Error) -> Error {
+    Error::Refused { step, source }
+}
+
+fn unavailable(why: &str) -> Error {
+    Error::Unavailable { backend: Backend::Emu, why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_an_interface_dropped() {
+        let text = "Inter-|   Receive                                                |  Transmit\n \
+                    face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop\n    \
+                    lo:       0       0    0    0    0     0          0         0        1       2    3    4    5 0 0 0\n  \
+                    lte1: 656 8 0 0 0 0 0 0 1064 12 0 7 0 0 0 0\n";
+        assert_eq!(dropped(text, "lte1"), Some(7));
+        assert_eq!(dropped(text, "lo"), Some(4));
+        assert_eq!(dropped(text, "lte"), None);
+        assert_eq!(dropped("", "lte1"), None);
+    }
+
+    #[test]
+    fn refuses_names_that_are_none() {
+        for name in ["", "a name", "tap%d", "a/b", "sixteen-letters!", ".."] {
+            assert!(matches!(check_name(name), Err(Error::Text { .. })), "{name:?}");
+        }
+        assert!(check_name("lte-1.5_b").is_ok());
+    }
+}
