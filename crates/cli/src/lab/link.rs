@@ -32,7 +32,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "expected two different ends, found {} twice",
         args.a
     );
-    let backend = args.backend.map_or_else(|| Backend::for_link(&spec), Ok)?;
+    let changes = || args.at.iter().map(|timed| &timed.change);
+    let backend = args.backend.map_or_else(|| Backend::for_link(&spec, changes()), Ok)?;
+    backend.check(&spec, changes())?;
     let ends = [
         End { namespace: &a, interface: &args.a.interface },
         End { namespace: &b, interface: &args.b.interface },
