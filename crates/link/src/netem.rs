@@ -206,6 +206,17 @@ impl Netem {
     }
 }
 
+impl Drop for Netem {
+    /// The interfaces at the ends go at once, and not only when the kernel comes to clear the namespace.
+    fn drop(&mut self) {
+        for side in SIDES {
+            if let Err(error) = self.run(ip(["link", "delete", "dev", side])) {
+                tracing::debug!("{error}");
+            }
+        }
+    }
+}
+
 impl Drops {
     /// From what `tc -s -j qdisc show` prints. What tbf drops, netem counts as dropped as well.
     fn read(json: &str, side: &str) -> Option<Self> {

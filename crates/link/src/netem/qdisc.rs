@@ -1,5 +1,7 @@
 //! What `tc` is told of one direction: options of `netem` and of `tbf` under it (tc-netem(8), tc-tbf(8)).
 
+use std::time::Duration;
+
 use crate::spec::LEAST_QUEUE;
 use crate::{Direction, Loss, Pace};
 
@@ -15,10 +17,9 @@ pub(super) fn netem(direction: &Direction) -> Vec<String> {
     let Direction { delay, jitter, loss, duplication, .. } = direction;
     let mut words = vec!["netem".to_owned(), "limit".into(), LIMIT.into()];
     let mut say = |given: &[String]| words.extend(given.iter().cloned());
-    say(&["delay".into(), format!("{}ns", delay.as_nanos())]);
+    say(&["delay".into(), microseconds(*delay)]);
     if !jitter.deviation.is_zero() {
-        let deviation = format!("{}ns", jitter.deviation.as_nanos());
-        say(&[deviation, "distribution".into(), "normal".into()]);
+        say(&[microseconds(jitter.deviation), "distribution".into(), "normal".into()]);
     }
     match loss {
         Loss::Random(probability) => say(&["loss".into(), "random".into(), probability.to_string()]),
@@ -32,6 +33,11 @@ pub(super) fn netem(direction: &Direction) -> Vec<String> {
     let in_order = !jitter.deviation.is_zero() && !jitter.reorder;
     say(&["rate".into(), if in_order { IN_ORDER } else { NO_RATE }.into()]);
     words
+}
+
+/// The smallest unit that every `tc` reads here.
+fn microseconds(time: Duration) -> String {
+    format!("{}us", time.as_nanos() as f64 / 1e3)
 }
 
 /// Rate and queue; `None` where frames leave at once.
@@ -65,14 +71,14 @@ mod tests {
     #[test]
     fn every_property_is_told_to_tc() {
         let cases = [
-            ("delay=10ms", "netem limit 1000000 delay 10000000ns loss random 0% duplicate 0% rate 0bit"),
+            ("delay=10ms", "netem limit 1000000 delay 10000us loss random 0% duplicate 0% rate 0bit"),
             (
                 "delay=21.5ms,jitter=2ms,loss=1%,duplicate=0.1%",
-                "netem limit 1000000 delay 21500000ns 2000000ns distribution normal loss random 1% duplicate 0.1% rate 10tbit",
+                "netem limit 1000000 delay 21500us 2000us distribution normal loss random 1% duplicate 0.1% rate 10tbit",
             ),
             (
-                "delay=5ms,jitter=2ms:reorder,loss=0.1%:20%:1%:90%",
-                "netem limit 1000000 delay 5000000ns 2000000ns distribution normal loss gemodel 0.1% 20% 90% 1% \
+                "delay=5000.5us,jitter=2ms:reorder,loss=0.1%:20%:1%:90%",
+                "netem limit 1000000 delay 5000.5us 2000us distribution normal loss gemodel 0.1% 20% 90% 1% \
                  duplicate 0% rate 0bit",
             ),
         ];
