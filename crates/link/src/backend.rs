@@ -8,6 +8,7 @@ use plait_host::interfaces::interfaces;
 use plait_host::netns::{Named, NetNs};
 use serde::{Deserialize, Serialize};
 
+use crate::emu::Emu;
 use crate::netem::Netem;
 use crate::veth::Veth;
 use crate::{Change, Direction, Error, LinkSpec, Medium, Pace, Rate, Statistics};
@@ -40,6 +41,7 @@ pub struct Link(Behind);
 
 #[derive(Debug)]
 enum Behind {
+    Emu(Emu),
     Netem(Box<Netem>),
     None(Veth),
 }
@@ -101,7 +103,10 @@ impl Backend {
         changes: impl IntoIterator<Item = &'a Change>,
     ) -> Result<(), Error> {
         match self {
-            Self::Emu => Ok(()),
+            Self::Emu => {
+                Emu::check(spec)?;
+                changes.into_iter().try_for_each(|change| Emu::check_change(spec.medium, change))
+            }
             Self::Netem => {
                 Netem::check(spec)?;
                 changes.into_iter().try_for_each(Netem::check_change)
@@ -145,7 +150,7 @@ impl Link {
         check_name(a)?;
         check_name(b)?;
         Ok(Self(match backend {
-            Backend::Emu => return Err(Error::Unavailable { backend, why: "it is not built in".into() }),
+            Backend::Emu => Behind::Emu(Emu::start(spec, a, b)?),
             Backend::Netem => Behind::Netem(Netem::start(spec, a, b)?.into()),
             Backend::None => Behind::None(Veth::start(spec, a, b)?),
         }))
@@ -154,6 +159,7 @@ impl Link {
     /// What is behind it.
     pub fn backend(&self) -> Backend {
         match self.0 {
+            Behind::Emu(_) => Backend::Emu,
             Behind::Netem(_) => Backend::Netem,
             Behind::None(_) => Backend::None,
         }
@@ -165,6 +171,7 @@ impl Link {
     /// What the backend cannot give ([`Error::Unsupported`]), or what the kernel refuses.
     pub fn apply(&mut self, change: &Change) -> Result<(), Error> {
         match &mut self.0 {
+            Behind::Emu(emu) => emu.apply(change),
             Behind::Netem(netem) => netem.apply(change),
             Behind::None(_) => Veth::check_change(change),
         }
@@ -176,6 +183,7 @@ impl Link {
     /// What the kernel says, or that the emulator ended before its time.
     pub fn statistics(&self) -> Result<Statistics, Error> {
         match &self.0 {
+            Behind::Emu(emu) => emu.statistics(),
             Behind::Netem(netem) => netem.statistics(),
             Behind::None(veth) => veth.statistics(),
         }
@@ -259,7 +267,7 @@ mod tests {
             unsupported(Backend::Netem, &wire, std::slice::from_ref(&to_trace)),
             "the backend netem has no trace-driven rate"
         );
-        assert!(Backend::Emu.check(&shared, [&to_trace]).is_ok());
+        assert!(Backend::Emu.check(&shared, []).is_ok() && Backend::Emu.check(&wire, [&to_trace]).is_ok());
     }
 
     #[test]

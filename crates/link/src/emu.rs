@@ -12,6 +12,7 @@
 //! A rate that changes also changes for the frames that wait, and for the bits that are left of the one that is being
 //! sent, as a modem's does.
 
+mod alarm;
 mod buffers;
 mod chance;
 mod engine;
@@ -51,13 +52,25 @@ pub(crate) struct Emu {
 }
 
 impl Emu {
-    /// Makes both interfaces, switched on and without addresses, and starts the thread between them.
-    pub(crate) fn start(spec: &LinkSpec, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
+    /// Whether the emulator has what `spec` asks for.
+    pub(crate) fn check(spec: &LinkSpec) -> Result<(), Error> {
         if spec.mtu > LARGEST_MTU {
             return Err(unsupported(format!("MTU of {} bytes, only up to {LARGEST_MTU}", spec.mtu)));
         }
         check_pace(spec.medium, &spec.a_to_b.pace)?;
-        check_pace(spec.medium, &spec.b_to_a.pace)?;
+        check_pace(spec.medium, &spec.b_to_a.pace)
+    }
+
+    /// Whether the emulator can make this change on such a medium.
+    pub(crate) fn check_change(medium: Medium, change: &Change) -> Result<(), Error> {
+        match change {
+            Change::Adjust(_, Adjustment { pace: Some(pace), .. }) => check_pace(medium, pace),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes both interfaces, switched on and without addresses, and starts the thread between them.
+    pub(crate) fn start(spec: &LinkSpec, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
         let taps = [Tap::new(a, spec.mtu)?, Tap::new(b, spec.mtu)?];
         let bell = Arc::new(Bell::new().map_err(|source| refused("make an eventfd", source))?);
         let (orders, to_obey) = channel();
@@ -84,9 +97,7 @@ impl Emu {
 
     /// Changes it while frames cross.
     pub(crate) fn apply(&mut self, change: &Change) -> Result<(), Error> {
-        if let Change::Adjust(_, Adjustment { pace: Some(pace), .. }) = change {
-            check_pace(self.medium, pace)?;
-        }
+        Self::check_change(self.medium, change)?;
         self.ask(|answer| Order::Apply(change.clone(), answer))?
     }
 

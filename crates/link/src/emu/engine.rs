@@ -1,7 +1,7 @@
 //! The thread of a link: reads frames from the interfaces, lets the model decide, and writes them in time.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 
+use super::alarm::{Alarm, Until};
 use super::buffers::{Buffers, Packet};
 use super::lateness::Latenesses;
 use super::model::{Model, Way};
@@ -37,6 +38,7 @@ pub(super) struct Engine {
     out: [Out; 2],
     model: Model<Packet>,
     buffers: Buffers,
+    alarm: Alarm,
     latenesses: Latenesses,
     real_time: bool,
     start: Instant,
@@ -54,8 +56,6 @@ struct Out {
 
 /// Packets that are read in a row, unless one is due before.
 const BATCH: usize = 32;
-/// Waiting for less than this would take longer.
-const SPIN_NS: u64 = 5_000;
 
 impl Bell {
     pub(super) fn new() -> io::Result<Self> {
@@ -95,6 +95,7 @@ impl Engine {
             out: [Out::default(); 2],
             model: Model::new(spec, seed, 0),
             buffers: Buffers::new(small),
+            alarm: Alarm::new(),
             latenesses: Latenesses::new(),
             real_time: priority::raise(),
             start: Instant::now(),
@@ -211,27 +212,26 @@ impl Engine {
         }
     }
 
-    /// Until something comes, is due, or an order is given.
+    /// Until something comes, will soon be due, or an order is given.
     fn wait(&mut self) {
-        let timeout = match self.model.next() {
+        let alarm = match self.model.next() {
             None => None,
-            Some(next) => {
-                let left = next.saturating_sub(self.now());
-                if left <= SPIN_NS {
-                    return;
-                }
-                Some(Timespec {
-                    tv_sec: (left / 1_000_000_000) as i64,
-                    tv_nsec: (left % 1_000_000_000) as i64,
-                })
-            }
+            Some(due) => match self.alarm.until(due, self.now()) {
+                Until::Awake => return,
+                Until::Sleep(time) => Some(time),
+            },
         };
-        let mut watched = Vec::with_capacity(3);
-        watched.push(PollFd::new(&self.bell.event, PollFlags::IN));
-        let there = self.taps.iter().zip(self.gone).filter(|(_, gone)| !gone);
-        watched.extend(there.map(|(tap, _)| PollFd::new(tap, PollFlags::IN)));
+        let timeout = alarm.map(|time| {
+            let left = time.saturating_sub(self.now());
+            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
+        });
+        let bell = self.bell.event.as_fd();
+        let end = |index: usize| if self.gone[index] { bell } else { self.taps[index].as_fd() };
+        let mut watched = [bell, end(0), end(1)].map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
         // Interrupted or not, the loop finds out what there is to do.
-        let _ = poll(&mut watched, timeout.as_ref());
+        if let (Ok(0), Some(time)) = (poll(&mut watched, timeout.as_ref()), alarm) {
+            self.alarm.rang(time, self.now());
+        }
     }
 
     /// Nanoseconds since the start.
