@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_millis(300);
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 /// More than the longest frame on a lab's links. What tcpdump takes by default is a hundred times as much, and in
 /// immediate mode, in which each packet takes up the room of the longest one, leaves room for 250 packets.
-const SNAP_LENGTH: &str = "2048";
+const SNAP_LENGTH: u32 = 2048;
 /// The ring between kernel and listener, in KiB: some 30,000 packets, a third of a second of a gigabit link.
 const BUFFER_KIB: &str = "65536";
 
@@ -34,9 +34,24 @@ pub struct Capture {
 impl Capture {
     /// Listens on `interface` of `host` and writes to `file`; returns once packets are really being captured.
     pub fn start(host: &Host, interface: &str, file: &Path) -> Result<Self, Error> {
+        Self::start_cut(host, interface, SNAP_LENGTH, file)
+    }
+
+    /// The same of at most `snap` bytes of each packet.
+    pub fn start_cut(host: &Host, interface: &str, snap: u32, file: &Path) -> Result<Self, Error> {
         let mut command = host.command("tcpdump");
         // -Z root: the listener would otherwise become a user that may not write into the given folder.
-        command.args(["-Z", "root", "-n", "-U", "--immediate-mode", "-s", SNAP_LENGTH, "-B", BUFFER_KIB]);
+        command.args([
+            "-Z",
+            "root",
+            "-n",
+            "-U",
+            "--immediate-mode",
+            "-s",
+            &snap.to_string(),
+            "-B",
+            BUFFER_KIB,
+        ]);
         command.args(["-i", interface, "-w"]).arg(file);
         let mut tcpdump = host.spawn(command)?;
         let opened = |tcpdump: &Process| Ok(tcpdump.stderr().contains("listening on"));

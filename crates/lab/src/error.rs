@@ -94,6 +94,43 @@ pub enum Error {
     /// A file that describes a lab holds what cannot be.
     #[error("{0}")]
     Mistake(Box<Mistake>),
+    /// The backend that was asked for cannot be had.
+    #[error("{0}")]
+    Backend(plait_link::Error),
+    /// A link could not be made, changed or asked.
+    #[error("link {name}: {cause}")]
+    Link {
+        /// Its name.
+        name: String,
+        /// What happened.
+        cause: plait_link::Error,
+    },
+    /// The lab that a link belonged to is gone.
+    #[error("the link {link} is gone with its lab")]
+    Gone {
+        /// Its name.
+        link: String,
+    },
+    /// Something cannot happen to a link after what has happened to it.
+    #[error("link {link}: expected {expected} before {action}")]
+    OutOfOrder {
+        /// Its name.
+        link: String,
+        /// What was to happen.
+        action: &'static str,
+        /// What must happen before.
+        expected: &'static str,
+    },
+    /// There is none of this name in the lab.
+    #[error("expected one of the {what} {}, found {found:?}", .known.join(", "))]
+    Unknown {
+        /// Hosts or links.
+        what: &'static str,
+        /// What there is.
+        known: Vec<String>,
+        /// What was asked for.
+        found: String,
+    },
     /// Links are numbered, and the numbers are used up.
     #[error("a lab has at most 254 links, and this would be one more")]
     TooManyLinks,

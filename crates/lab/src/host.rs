@@ -11,46 +11,56 @@ use std::sync::Arc;
 use plait_host::netns::{Named, NetNs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::process::run;
+use crate::process::{run, run_with_input};
 use crate::{Error, Interrupt, Process};
 
 /// A host of a [`Lab`](crate::Lab), which owns its namespace; clones name the same host.
 #[derive(Debug, Clone)]
 pub struct Host {
-    namespace: Arc<Named>,
+    inner: Arc<Inner>,
     interrupt: Interrupt,
 }
 
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    namespace: Named,
+}
+
 impl Host {
-    /// Makes the namespace, with its loopback up and without reverse-path filtering: MPTCP joins would otherwise be
-    /// dropped when a reply's route differs from the path it came by.
-    pub(crate) fn make(namespace: &str, interrupt: &Interrupt) -> Result<Self, Error> {
+    /// Makes the namespace, without reverse-path filtering: MPTCP joins would otherwise be dropped when a reply's
+    /// route differs from the path it came by.
+    pub(crate) fn make(name: &str, namespace: &str, interrupt: &Interrupt) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
-        let host = Self { namespace: Arc::new(namespace), interrupt: interrupt.clone() };
-        host.ip(["link", "set", "lo", "up"])?;
-        for interfaces in ["all", "default"] {
-            host.set_sysctl(&format!("net.ipv4.conf.{interfaces}.rp_filter"), "0")?;
-        }
+        let inner = Inner { name: name.into(), namespace };
+        let host = Self { inner: Arc::new(inner), interrupt: interrupt.clone() };
+        let names = ["all", "default"].map(|interfaces| format!("net.ipv4.conf.{interfaces}.rp_filter"));
+        host.set_sysctls(names.iter().map(|name| (name.as_str(), "0")))?;
         Ok(host)
+    }
+
+    /// Its name in the lab.
+    pub fn name(&self) -> &str {
+        &self.inner.name
     }
 
     /// Its network namespace.
     pub fn namespace(&self) -> &NetNs {
-        &self.namespace
+        &self.inner.namespace
     }
 
     /// The name of its network namespace, as `ip netns` lists it.
     pub fn namespace_name(&self) -> &str {
-        self.namespace.name()
+        self.inner.namespace.name()
     }
 
     /// A command that will run on this host. Only its network is the host's; files are the machine's.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        let namespace = self.namespace.clone();
+        let inner = self.inner.clone();
         let enter = move || {
             let kind = Some(LinkNameSpaceType::Network);
-            Ok(move_into_link_name_space(namespace.as_fd(), kind)?)
+            Ok(move_into_link_name_space(inner.namespace.as_fd(), kind)?)
         };
         // SAFETY: between fork and exec only async-signal-safe calls are allowed, and this makes one system call.
         unsafe { command.pre_exec(enter) };
@@ -64,9 +74,21 @@ impl Host {
 
     /// Sets a kernel setting of this namespace, by its dotted name.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), Error> {
-        let path = PathBuf::from(format!("/proc/sys/{}", name.replace('.', "/")));
-        let written = self.namespace.run(|| std::fs::write(&path, value)).map_err(Error::Namespace)?;
-        written.map_err(|source| Error::File { path, source })
+        self.set_sysctls([(name, value)])
+    }
+
+    /// Sets several, up to the first that is refused.
+    pub(crate) fn set_sysctls<'a>(
+        &self,
+        settings: impl IntoIterator<Item = (&'a str, &'a str)> + Send,
+    ) -> Result<(), Error> {
+        let set = || {
+            settings.into_iter().try_for_each(|(name, value)| {
+                let path = PathBuf::from(format!("/proc/sys/{}", name.replace('.', "/")));
+                std::fs::write(&path, value).map_err(|source| Error::File { path, source })
+            })
+        };
+        self.inner.namespace.run(set).map_err(Error::Namespace)?
     }
 
     /// How many subflows a connection of the kernel's path manager may have beside the first, and how many announced
@@ -85,14 +107,29 @@ impl Host {
     }
 
     /// Runs `ip` with these arguments in this namespace.
-    pub(crate) fn ip<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
-        ip(["-n", self.namespace_name()].into_iter().chain(arguments))
+    fn ip<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+        let mut command = self.command("ip");
+        command.args(arguments);
+        run(command).map(drop)
     }
-}
 
-/// Runs `ip` with these arguments.
-pub(crate) fn ip<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
-    let mut command = Command::new("ip");
-    command.args(arguments);
-    run(command).map(drop)
+    /// Runs `ip` once for all of these commands, up to the first that it refuses, which the error names.
+    pub(crate) fn ip_all(&self, commands: impl IntoIterator<Item = String>) -> Result<(), Error> {
+        let commands: Vec<String> = commands.into_iter().collect();
+        if commands.is_empty() {
+            return Ok(());
+        }
+        let mut ip = self.command("ip");
+        ip.args(["-batch", "-"]);
+        run_with_input(ip, &commands.join("\n")).map(drop).map_err(|error| match error {
+            Error::Failed { status, stderr, .. } => {
+                let (said, line) = stderr.rsplit_once("Command failed -:").unwrap_or((&stderr, ""));
+                let index = line.trim().parse::<usize>().unwrap_or(0).checked_sub(1);
+                let refused = index.and_then(|index| commands.get(index));
+                let command = format!("ip {}", refused.map_or("-batch", String::as_str));
+                Error::Failed { command, status, stderr: said.trim().into() }
+            }
+            other => other,
+        })
+    }
 }

@@ -1,34 +1,31 @@
 //! The lab itself: it makes hosts and links, and removes them.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder};
-use std::io;
+use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use plait_host::netns;
-use rustix::process::{Pid, Signal, kill_process};
+use plait_link::Backend;
 
-use crate::process::run;
+use crate::attachment::Attachment;
+use crate::leftovers::{
+    FOLDER_PREFIX, NAMESPACE_PREFIX, end_processes, is_gone, remove_folder, remove_namespace, remove_runs,
+};
+use crate::routes::Plan;
+use crate::schedule::{Applied, Schedule};
+use crate::services::Service;
+use crate::topology::{Action, Address, Event, Side};
 use crate::{Error, Host, Interrupt, Link, LinkSpec};
 
-/// How namespaces of labs are named: this, the run id, `-`, the host.
-const NAMESPACE_PREFIX: &str = "plait-";
-/// How the folder of a lab in plait's run folder is named: this and the run id.
-const FOLDER_PREFIX: &str = "lab-";
-/// How long killed processes may take to be gone.
-const KILL_LIMIT: Duration = Duration::from_secs(3);
 /// The kernel's limit for interface names, without the final zero.
 const INTERFACE_NAME_LONGEST: usize = 15;
+const LINKS_MOST: usize = 254;
 
 /// The numbers of the labs that live in this process; 0 is the one without a number.
 static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Hosts and links of one run, removed when this is dropped.
+/// Hosts, links and services of one run, removed when this is dropped.
 ///
 /// The run id is this process's id (`4711`); if another lab of the process has it, with a number (`4711-1`). So labs
 /// live side by side, and a dead run's leftovers are told from a living one's.
@@ -37,9 +34,13 @@ pub struct Lab {
     id: String,
     number: u32,
     scratch: PathBuf,
-    hosts: Vec<Host>,
-    links: u8,
-    interrupt: Interrupt,
+    pub(crate) interrupt: Interrupt,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) services: Vec<Service>,
+    /// What the topology says will happen, link by link.
+    pub(crate) events: Vec<(Link, Event)>,
+    schedule: Option<Schedule>,
 }
 
 impl Lab {
@@ -54,7 +55,17 @@ impl Lab {
             tracing::warn!("what an earlier run left could not be removed: {error}");
         }
         let scratch = folder.join(format!("{FOLDER_PREFIX}{id}"));
-        let lab = Self { id, number, scratch, hosts: Vec::new(), links: 0, interrupt };
+        let lab = Self {
+            id,
+            number,
+            scratch,
+            interrupt,
+            hosts: Vec::new(),
+            links: Vec::new(),
+            services: Vec::new(),
+            events: Vec::new(),
+            schedule: None,
+        };
         let made = DirBuilder::new().mode(0o700).create(&lab.scratch);
         made.map_err(|source| Error::File { path: lab.scratch.clone(), source })?;
         Ok(lab)
@@ -78,26 +89,122 @@ impl Lab {
 
     /// Adds a host. Its namespace is `plait-ID-NAME`.
     pub fn host(&mut self, name: &str) -> Result<Host, Error> {
-        check_name(name, "a host", 32)?;
-        let namespace = format!("{NAMESPACE_PREFIX}{}-{name}", self.id);
-        let host = Host::make(&namespace, &self.interrupt)?;
-        self.hosts.push(host.clone());
+        let host = self.bare_host(name)?;
+        host.ip_all(["link set lo up".into()])?;
         Ok(host)
     }
 
-    /// Links two hosts of this lab.
+    /// Links two hosts of this lab. The link is number n, from 1 in the order of making: `a` has the addresses
+    /// 10.77.n.1/24 and fd77:0:0:n::1/64, and `b` those that end with 2.
     pub fn link(&mut self, a: &Host, b: &Host, spec: LinkSpec) -> Result<Link, Error> {
         check_name(&spec.name, "a link", INTERFACE_NAME_LONGEST)?;
-        self.links = self.links.checked_add(1).filter(|n| *n < u8::MAX).ok_or(Error::TooManyLinks)?;
-        Link::make(spec, self.links, a, b)
+        let number = u8::try_from(self.links.len() + 1).ok().filter(|n| usize::from(*n) <= LINKS_MOST);
+        let number = number.ok_or(Error::TooManyLinks)?;
+        let LinkSpec { name, role, spec, backend, congestion_control } = spec;
+        let end = |host: &Host, side| {
+            let addresses = Address::assigned(number, side).to_vec();
+            let plan = Plan::neighbours(&addresses, &name, congestion_control.as_deref());
+            Attachment { host: host.clone(), interface: name.clone(), addresses, plan, endpoints: Vec::new() }
+        };
+        let backend = backend.map_or_else(|| Backend::for_link(&spec, []), Ok);
+        let ends = [end(a, Side::A), end(b, Side::B)];
+        let link = backend.and_then(|backend| Link::make(&name, role, &spec, backend, ends));
+        let link = link.map_err(|cause| Error::Link { name, cause })?;
+        for side in Side::BOTH {
+            let end = link.end(side);
+            end.host.ip_all(end.commands())?;
+        }
+        self.links.push(link.clone());
+        Ok(link)
+    }
+
+    /// Its hosts, in the order of making.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The host with this name.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn find_host(&self, name: &str) -> Result<&Host, Error> {
+        self.hosts.iter().find(|host| host.name() == name).ok_or_else(|| Error::Unknown {
+            what: "hosts",
+            known: self.hosts.iter().map(|host| host.name().into()).collect(),
+            found: name.into(),
+        })
+    }
+
+    /// Its links, in the order of making.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The link with this name.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn find_link(&self, name: &str) -> Result<&Link, Error> {
+        self.links.iter().find(|link| link.name() == name).ok_or_else(|| Error::Unknown {
+            what: "links",
+            known: self.links.iter().map(|link| link.name().into()).collect(),
+            found: name.into(),
+        })
+    }
+
+    /// Its services, in the order in which they started.
+    pub fn services(&self) -> &[Service] {
+        &self.services
+    }
+
+    /// Does something to a link now.
+    ///
+    /// # Errors
+    /// There is no such link; or it cannot be after what happened before, or is refused.
+    pub fn apply(&self, link: &str, action: &Action) -> Result<(), Error> {
+        self.find_link(link)?.apply(action)
+    }
+
+    /// Starts the clock of the topology's events: from now on they happen at their times, once. Starting again does
+    /// nothing.
+    ///
+    /// # Errors
+    /// No thread can be made for it.
+    pub fn start_events(&mut self) -> Result<(), Error> {
+        if self.schedule.is_none() {
+            self.schedule = Some(Schedule::start(self.events.clone())?);
+        }
+        Ok(())
+    }
+
+    /// What of the topology's events has happened since [`start_events`](Self::start_events), and how it went.
+    pub fn applied_events(&self) -> Vec<Applied> {
+        self.schedule.as_ref().map(Schedule::applied).unwrap_or_default()
+    }
+
+    pub(crate) fn bare_host(&mut self, name: &str) -> Result<Host, Error> {
+        check_name(name, "a host", 32)?;
+        let namespace = format!("{NAMESPACE_PREFIX}{}-{name}", self.id);
+        let host = Host::make(name, &namespace, &self.interrupt)?;
+        self.hosts.push(host.clone());
+        Ok(host)
     }
 }
 
 impl Drop for Lab {
+    /// In the order in which nothing is taken from under what still runs.
     fn drop(&mut self) {
-        for host in &self.hosts {
-            let namespace = host.namespace_name();
-            if let Err(error) = remove_namespace(namespace) {
+        self.schedule = None;
+        for service in self.services.drain(..).rev() {
+            drop(service);
+        }
+        let namespaces: Vec<_> = self.hosts.iter().map(|host| host.namespace_name().to_owned()).collect();
+        end_processes(&namespaces);
+        for link in &self.links {
+            link.end_carrier();
+        }
+        for namespace in namespaces {
+            if let Err(error) = remove_namespace(&namespace) {
                 tracing::warn!("could not remove the namespace {namespace}: {error}");
             }
         }
@@ -116,73 +223,6 @@ fn take_number() -> u32 {
 fn living() -> MutexGuard<'static, BTreeSet<u32>> {
     // A set of numbers is whole after any panic.
     LIVING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Removes namespaces, the processes in them, and files of labs whose process is gone; gives the namespaces' names.
-pub fn remove_leftovers() -> Result<Vec<String>, Error> {
-    remove_runs(is_gone)
-}
-
-fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Vec<String>, Error> {
-    let run_of =
-        |namespace: &str| Some(namespace.strip_prefix(NAMESPACE_PREFIX)?.rsplit_once('-')?.0.to_owned());
-    let mut namespaces = netns::list().map_err(Error::Namespace)?;
-    namespaces.retain(|namespace| run_of(namespace).is_some_and(|run| chosen(&run)));
-    for namespace in &namespaces {
-        remove_namespace(namespace)?;
-    }
-    let folder = plait_host::run_folder().map_err(Error::RunFolder)?;
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)).is_some_and(&chosen) {
-            remove_folder(&entry.path());
-        }
-    }
-    Ok(namespaces)
-}
-
-/// Whether this is a run id, and its process no longer there.
-fn is_gone(run: &str) -> bool {
-    let pid = run.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
-    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
-}
-
-/// Removes a namespace of a lab, if it is there, and ends what still runs in it: that was started for the lab, and
-/// would keep the namespace alive without a name.
-fn remove_namespace(namespace: &str) -> Result<(), Error> {
-    let removed = end_processes(namespace).and_then(|()| netns::delete(namespace).map_err(Error::Namespace));
-    match removed {
-        // It was never made, or another run removed the same leftover at the same time.
-        Err(_) if netns::list().is_ok_and(|names| names.iter().all(|name| name != namespace)) => Ok(()),
-        removed => removed,
-    }
-}
-
-fn end_processes(namespace: &str) -> Result<(), Error> {
-    let end = Instant::now() + KILL_LIMIT;
-    loop {
-        let pids = pids_in(namespace)?;
-        if pids.is_empty() || Instant::now() >= end {
-            return Ok(());
-        }
-        for pid in pids {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        sleep(Duration::from_millis(5));
-    }
-}
-
-fn pids_in(namespace: &str) -> Result<Vec<Pid>, Error> {
-    let mut pids = Command::new("ip");
-    pids.args(["netns", "pids", namespace]);
-    Ok(run(pids)?.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)).collect())
-}
-
-fn remove_folder(path: &Path) {
-    if let Err(error) = fs::remove_dir_all(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!("could not remove {}: {error}", path.display());
-    }
 }
 
 fn check_name(given: &str, what: &'static str, longest: usize) -> Result<(), Error> {

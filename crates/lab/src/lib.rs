@@ -1,29 +1,41 @@
-//! Hosts, links and listeners on one machine, for demos, tests and experiments.
+//! Hosts, links, services and listeners on one machine, for demos, tests and experiments.
 //!
-//! A [`Lab`] owns what it makes: network namespaces ([`Host`]), veth links with token-bucket rates ([`Link`]) and a
-//! folder for the files of its programs. Real programs run in it ([`Process`]) and real listeners capture on it
-//! ([`Capture`]). Nothing outside its own namespaces is touched, and all of it is gone when the lab is dropped: after
-//! success, an error, a panic or an [`Interrupt`]. What a killed run left behind is removed when the next lab is made.
+//! A [`Lab`] owns what it makes: network namespaces ([`Host`]), links between them ([`Link`]) and a folder for the files
+//! of its programs. Real programs run in it ([`Process`], [`Service`]) and real listeners capture on it ([`Capture`]).
+//! It is made step by step, or at once from a [`Topology`] that a person wrote. Nothing outside its own namespaces is
+//! touched, and all of it is gone when the lab is dropped: after success, an error, a panic or an [`Interrupt`]. What a
+//! killed run left behind is removed when the next lab is made.
 //!
-//! Links and addresses are set with the programs `ip` and `tc`; what they refuse is an error that carries their words,
-//! so that no experiment goes on without a rate it was asked to have.
+//! Addresses and routes are set with the program `ip`; what it refuses is an error that carries its words, and what a
+//! link cannot be is one too, so that no experiment goes on without what it was asked to have.
 
+mod attachment;
 pub mod capture;
 mod error;
+pub mod experiment;
 mod host;
 mod interrupt;
 mod lab;
+mod leftovers;
 mod link;
 mod output;
 mod process;
+mod routes;
+mod schedule;
+mod services;
 pub mod topology;
+mod up;
 
 pub use capture::Capture;
 pub use error::Error;
+pub use experiment::Experiment;
 pub use host::Host;
 pub use interrupt::Interrupt;
-pub use lab::{Lab, remove_leftovers};
-pub use link::{End, Link, LinkSpec};
-pub use plait_link::Rate;
+pub use lab::Lab;
+pub use leftovers::remove_leftovers;
+pub use link::{Link, LinkSpec};
+pub use plait_link::{Backend, Rate};
 pub use process::{Process, require_program};
-pub use topology::{Mistake, Topology};
+pub use schedule::Applied;
+pub use services::Service;
+pub use topology::{Mistake, Side, Topology};

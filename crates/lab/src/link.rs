@@ -1,138 +1,162 @@
-//! A link between two hosts: a veth pair, limited by a token bucket at both ends, with addresses of both families.
-//!
-//! Each end's packets leave through its own bucket, so the rate holds per direction. Frames keep the size they would
-//! have on a wire: super-packets of segmentation offload would overflow the buckets' queues as a whole and be captured
-//! as a whole. Link number n (from 1, in the order of making) is 10.77.n.0/24 and fd77:0:0:n::/64; `a` has host
-//! number 1, `b` has 2.
+//! A link between two hosts: what carries the frames, and the interfaces with their addresses at both ends.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use plait_link::{Backend, Statistics};
 use plait_wire::Role;
 
-use crate::host::ip;
-use crate::process::run;
-use crate::{Error, Host, Rate};
-
-/// Bucket depth: what leaves in 3 ms, at least a few full frames.
-const BURST_MS: u64 = 3;
-const BURST_MIN_BYTES: u64 = 10_000;
-/// The longest a frame may wait in the queue.
-const QUEUE_MS: u64 = 30;
+use crate::attachment::Attachment;
+use crate::topology::{Action, Address, Side, State};
+use crate::{Error, Host};
 
 /// What a link is asked to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
     /// The interface's name at both ends: 1 to 15 letters, digits or underscores.
     pub name: String,
     /// What the path over it is to the experiment.
     pub role: Role,
-    /// The rate of each direction.
-    pub rate: Rate,
+    /// What it does to frames.
+    pub spec: plait_link::LinkSpec,
+    /// What is behind it; `None` leaves that to [`Backend::for_link`].
+    pub backend: Option<Backend>,
     /// The congestion control of TCP connections and subflows over this link, by route; the kernel's default if none.
     pub congestion_control: Option<String>,
 }
 
-/// A link that is up.
+/// A link of a [`Lab`](crate::Lab), which owns it; clones are the same link.
 #[derive(Debug, Clone)]
-pub struct Link {
-    spec: LinkSpec,
-    number: u8,
+pub struct Link(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    role: Role,
+    backend: Backend,
+    ends: [Attachment; 2],
+    carrier: Mutex<Carrier>,
 }
 
-/// One of a link's two ends: `a` is the host given first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// The host given first.
-    A,
-    /// The host given second.
-    B,
+/// What carries the frames, until the lab is gone, and what happened to it.
+#[derive(Debug)]
+struct Carrier {
+    link: Option<plait_link::Link>,
+    state: State,
 }
 
 impl Link {
-    /// The interface's name at both ends.
+    /// Makes what carries the frames between the interfaces of two ends, which are bare afterwards.
+    pub(crate) fn make(
+        name: &str,
+        role: Role,
+        spec: &plait_link::LinkSpec,
+        backend: Backend,
+        ends: [Attachment; 2],
+    ) -> Result<Self, plait_link::Error> {
+        let [a, b] = ends
+            .each_ref()
+            .map(|end| plait_link::End { namespace: end.host.namespace(), interface: &end.interface });
+        let link = plait_link::Link::make(spec, backend, a, b)?;
+        let carrier = Mutex::new(Carrier { link: Some(link), state: State::default() });
+        Ok(Self(Arc::new(Inner { name: name.into(), role, backend, ends, carrier })))
+    }
+
+    /// Its name.
     pub fn name(&self) -> &str {
-        &self.spec.name
+        &self.0.name
     }
 
     /// What the path over it is to the experiment.
     pub fn role(&self) -> Role {
-        self.spec.role
+        self.0.role
     }
 
-    /// The rate of each direction.
-    pub fn rate(&self) -> Rate {
-        self.spec.rate
+    /// What is behind it.
+    pub fn backend(&self) -> Backend {
+        self.0.backend
     }
 
-    /// The IPv4 address of an end.
-    pub fn v4(&self, end: End) -> Ipv4Addr {
-        Ipv4Addr::new(10, 77, self.number, end.number())
+    /// The host at an end.
+    pub fn host(&self, side: Side) -> &Host {
+        &self.end(side).host
     }
 
-    /// The IPv6 address of an end.
-    pub fn v6(&self, end: End) -> Ipv6Addr {
-        Ipv6Addr::new(0xfd77, 0, 0, self.number.into(), 0, 0, 0, end.number().into())
+    /// The interface's name at an end.
+    pub fn interface(&self, side: Side) -> &str {
+        &self.end(side).interface
     }
 
-    /// Makes the link. A rate, address or congestion control that cannot be had is an error, never left out.
-    pub(crate) fn make(spec: LinkSpec, number: u8, a: &Host, b: &Host) -> Result<Self, Error> {
-        let link = Self { spec, number };
-        let name = link.name();
-        ip([
-            "link",
-            "add",
-            name,
-            "netns",
-            a.namespace_name(),
-            "type",
-            "veth",
-            "peer",
-            "name",
-            name,
-            "netns",
-            b.namespace_name(),
-        ])?;
-        for (host, end) in [(a, End::A), (b, End::B)] {
-            link.set_up(host, end)?;
+    /// The addresses of an end, whether an event has taken them away or not.
+    pub fn addresses(&self, side: Side) -> &[Address] {
+        &self.end(side).addresses
+    }
+
+    /// The first IPv4 address of an end.
+    pub fn v4(&self, side: Side) -> Option<Ipv4Addr> {
+        self.addresses(side).iter().find_map(|address| match address.ip {
+            IpAddr::V4(ip) => Some(ip),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// The first IPv6 address of an end.
+    pub fn v6(&self, side: Side) -> Option<Ipv6Addr> {
+        self.addresses(side).iter().find_map(|address| match address.ip {
+            IpAddr::V6(ip) => Some(ip),
+            IpAddr::V4(_) => None,
+        })
+    }
+
+    /// What it did to frames so far.
+    pub fn statistics(&self) -> Result<Statistics, Error> {
+        match &self.carrier().link {
+            Some(link) => link.statistics().map_err(|cause| self.failed(cause)),
+            None => Err(self.gone()),
         }
-        Ok(link)
     }
 
-    fn set_up(&self, host: &Host, end: End) -> Result<(), Error> {
-        let name = self.name();
-        host.ip(["link", "set", name, "gso_max_segs", "1"])?;
-        self.limit(host)?;
-        host.ip(["addr", "add", &format!("{}/24", self.v4(end)), "dev", name])?;
-        // Nobody else is there to have the address: without nodad it could not be used for a second.
-        host.ip(["addr", "add", &format!("{}/64", self.v6(end)), "dev", name, "nodad"])?;
-        host.ip(["link", "set", name, "up"])?;
-        if let Some(algorithm) = &self.spec.congestion_control {
-            let source = self.v4(end).to_string();
-            let net = format!("10.77.{}.0/24", self.number);
-            host.ip(["route", "replace", &net, "dev", name, "src", &source, "congctl", algorithm])?;
-            let net = format!("fd77:0:0:{:x}::/64", self.number);
-            host.ip(["-6", "route", "replace", &net, "dev", name, "congctl", algorithm])?;
+    /// Does something to it, which must be possible after all that was done before.
+    pub fn apply(&self, action: &Action) -> Result<(), Error> {
+        let mut carrier = self.carrier();
+        let mut state = carrier.state.clone();
+        if let Some(expected) = state.after(action) {
+            return Err(Error::OutOfOrder { link: self.name().into(), action: action.name(), expected });
         }
+        let Some(link) = &mut carrier.link else { return Err(self.gone()) };
+        if let Some(change) = action.change() {
+            link.apply(&change).map_err(|cause| self.failed(cause))?;
+        }
+        match action {
+            Action::InterfaceDown(side) => self.end(*side).interface_down()?,
+            Action::InterfaceUp(side) => self.end(*side).interface_up()?,
+            Action::AddressRemoved(side) => self.end(*side).addresses_removed()?,
+            Action::AddressAdded(side) => self.end(*side).addresses_added()?,
+            _ => {}
+        }
+        carrier.state = state;
         Ok(())
     }
 
-    fn limit(&self, host: &Host) -> Result<(), Error> {
-        let rate = self.rate();
-        let burst = rate.bytes_in(BURST_MS).max(BURST_MIN_BYTES);
-        let limit = burst.saturating_add(rate.bytes_in(QUEUE_MS));
-        let mut tc = std::process::Command::new("tc");
-        tc.args(["-n", host.namespace_name(), "qdisc", "add", "dev", self.name(), "root", "tbf"])
-            .args(["rate", &format!("{}bit", rate.bits_per_second())])
-            .args(["burst", &burst.to_string(), "limit", &limit.to_string()]);
-        run(tc).map(drop)
+    pub(crate) fn end(&self, side: Side) -> &Attachment {
+        &self.0.ends[side as usize]
     }
-}
 
-impl End {
-    fn number(self) -> u8 {
-        match self {
-            Self::A => 1,
-            Self::B => 2,
-        }
+    /// Ends it, whoever still holds a clone.
+    pub(crate) fn end_carrier(&self) {
+        self.carrier().link = None;
+    }
+
+    fn carrier(&self) -> MutexGuard<'_, Carrier> {
+        // A panic leaves a link that is there, or none.
+        self.0.carrier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, cause: plait_link::Error) -> Error {
+        Error::Link { name: self.name().into(), cause }
+    }
+
+    fn gone(&self) -> Error {
+        Error::Gone { link: self.name().into() }
     }
 }

@@ -3,13 +3,15 @@
 //! Through a pipe, not a file: a program confined by AppArmor, as tcpdump is on many systems, may not inherit files
 //! that its profile does not name, and would be mute.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What is kept; a program that writes more is read on, so that it does not block, and the rest forgotten.
 const MOST: usize = 1 << 20;
+const MOST_LOGGED: usize = 64 << 20;
 /// How long the rest may take to arrive after the program's end. It does not end at all if a process that outlived
 /// the program holds the other end of the pipe.
 const REST_LIMIT: Duration = Duration::from_secs(1);
@@ -22,13 +24,19 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Reads `pipe` from now on until its other end is closed.
-    pub(crate) fn of(mut pipe: impl Read + Send + 'static) -> Self {
+    /// Reads `pipe` from now on until its other end is closed, and copies the first 64 MiB to `log`.
+    pub(crate) fn of(mut pipe: impl Read + Send + 'static, mut log: Option<File>) -> Self {
         let written = Arc::new(Mutex::new(Vec::new()));
         let kept = written.clone();
         let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
+            let mut loggable = MOST_LOGGED;
             while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+                let logged = n.min(loggable);
+                loggable -= logged;
+                if log.as_mut().is_some_and(|log| log.write_all(&buffer[..logged]).is_err()) {
+                    log = None;
+                }
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 let room = MOST - kept.len();
                 kept.extend_from_slice(&buffer[..n.min(room)]);
@@ -58,11 +66,11 @@ mod tests {
 
     #[test]
     fn keeps_what_was_written_up_to_a_bound() {
-        let output = Output::of(&b"some words"[..]);
+        let output = Output::of(&b"some words"[..], None);
         output.wait_for_rest();
         assert_eq!(output.text(), "some words");
 
-        let output = Output::of(std::io::repeat(b'x').take(3 * MOST as u64));
+        let output = Output::of(std::io::repeat(b'x').take(3 * MOST as u64), None);
         output.wait_for_rest();
         assert!(output.reader.is_finished(), "what is too much is read nevertheless");
         assert_eq!(output.text().len(), MOST);

@@ -4,7 +4,7 @@
 //! ends the programs in order, and so that ending one also ends its children.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -30,18 +30,40 @@ pub struct Process {
 
 impl Process {
     /// Starts `command` without stdin.
-    pub(crate) fn start(mut command: Command, interrupt: Interrupt) -> Result<Self, Error> {
+    pub(crate) fn start(command: Command, interrupt: Interrupt) -> Result<Self, Error> {
+        Self::start_keeping(command, interrupt, [None, None])
+    }
+
+    /// As [`start`](Self::start); what it writes also goes to the files `stdout` and `stderr` of a folder.
+    pub(crate) fn start_logged(command: Command, interrupt: Interrupt, folder: &Path) -> Result<Self, Error> {
+        let log = |name| {
+            let path = folder.join(name);
+            fs::File::create(&path).map(Some).map_err(|source| Error::File { path, source })
+        };
+        Self::start_keeping(command, interrupt, [log("stdout")?, log("stderr")?])
+    }
+
+    fn start_keeping(
+        mut command: Command,
+        interrupt: Interrupt,
+        [out, err]: [Option<fs::File>; 2],
+    ) -> Result<Self, Error> {
         let name = name_of(&command);
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|source| cannot_start(&name, source))?;
-        let stdout = Output::of(child.stdout.take().expect("stdout was asked to be a pipe"));
-        let stderr = Output::of(child.stderr.take().expect("stderr was asked to be a pipe"));
+        let stdout = Output::of(child.stdout.take().expect("stdout was asked to be a pipe"), out);
+        let stderr = Output::of(child.stderr.take().expect("stderr was asked to be a pipe"), err);
         Ok(Self { name, child, stdout, stderr, interrupt })
     }
 
     /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&self) -> bool {
+        self.has_ended().is_ok_and(|ended| !ended)
     }
 
     /// What the program has written on stdout so far.
@@ -165,12 +187,25 @@ impl Drop for Process {
 
 /// Runs `command` to its end, without stdin, and gives its stdout. For programs that end by themselves at once.
 pub(crate) fn run(mut command: Command) -> Result<String, Error> {
+    command.stdin(Stdio::null());
+    ended(command, "")
+}
+
+/// [`run`] with `input` on stdin. For programs that write little before they have read it.
+pub(crate) fn run_with_input(mut command: Command, input: &str) -> Result<String, Error> {
+    command.stdin(Stdio::piped());
+    ended(command, input)
+}
+
+fn ended(mut command: Command, input: &str) -> Result<String, Error> {
     let name = name_of(&command);
-    let output = command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| cannot_start(&name, source))?;
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|source| cannot_start(&name, source))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that ends early says why on stderr.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|source| Error::Lost { program: name, source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

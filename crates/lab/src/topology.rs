@@ -31,6 +31,7 @@ use serde::Deserialize;
 
 pub use address::Address;
 pub(crate) use document::{Document, Parameters};
+pub(crate) use events::State;
 pub use mistake::Mistake;
 pub(crate) use mistake::{Place, Source};
 

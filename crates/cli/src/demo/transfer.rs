@@ -2,12 +2,14 @@
 //! unmodified programs that know nothing of all this.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use plait_gateway::Mode;
-use plait_lab::{Capture, End, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate};
+use plait_lab::{Capture, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Side};
+use plait_link::{Direction, Pace};
 use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
 
@@ -18,8 +20,11 @@ const GATEWAY_PORT: u16 = 8443;
 const START_LIMIT: Duration = Duration::from_secs(15);
 /// Subflows per connection and announced addresses taken, as for a full mesh of two by two links.
 const MPTCP_LIMIT: u8 = 8;
-/// BBR takes a token bucket's burst for its rate; CUBIC fills the bucket as it would fill a real link's queue.
+/// What most hosts use, so that the demo is the same where the machine's default is another.
 const CONGESTION_CONTROL: &str = "cubic";
+/// The longest a frame may wait in a link's queue, which holds a few full frames however slow the link is.
+const QUEUE_MS: u64 = 33;
+const QUEUE_LEAST_BYTES: u64 = 10_000;
 
 /// What a transfer left: what curl says of it, and the listeners' captures.
 pub(super) struct Transfer {
@@ -54,18 +59,18 @@ pub(super) fn run(
     let _web_server = network.start_web_server(document)?;
     let gateway = network.start_gateway(mode)?;
 
-    let capture = |link: &Link| {
+    let capture = |(link, rate): (&Link, Rate)| {
         let file = folder.join(format!("{}.pcap", link.name()));
-        Ok((link.clone(), Capture::start(&network.client, link.name(), &file)?))
+        Ok((link.clone(), rate, Capture::start(&network.client, link.name(), &file)?))
     };
-    let captures: Vec<_> = network.links.iter().map(capture).collect::<anyhow::Result<_>>()?;
+    let captures: Vec<_> = network.links.iter().zip(rates).map(capture).collect::<anyhow::Result<_>>()?;
     let fetched = network.fetch(mode, document).map_err(|error| match gateway.stderr().trim() {
         "" => error,
         said => error.context(format!("the server's gateway said: {said}")),
     })?;
-    let captured = |(link, capture): (Link, Capture)| {
+    let captured = |(link, rate, capture): (Link, Rate, Capture)| {
         let capture = capture.stop()?;
-        Ok(CapturedPath { name: link.name().into(), role: link.role(), rate: link.rate(), capture })
+        Ok(CapturedPath { name: link.name().into(), role: link.role(), rate, capture })
     };
     let paths = captures.into_iter().map(captured).collect::<anyhow::Result<_>>()?;
     Ok(Transfer {
@@ -81,6 +86,8 @@ struct Network {
     client: Host,
     server: Host,
     links: [Link; 2],
+    /// That of the slower link.
+    slowest: Rate,
     lab: Lab,
 }
 
@@ -99,15 +106,20 @@ impl Network {
             has_congestion_control(CONGESTION_CONTROL).then(|| CONGESTION_CONTROL.to_owned());
         let mut link = |name: &str, role, rate| {
             let congestion_control = congestion_control.clone();
-            lab.link(&client, &server, LinkSpec { name: name.into(), role, rate, congestion_control })
+            let direction =
+                Direction { pace: Pace::Rate(rate), queue: Some(queue_of(rate)), ..Direction::default() };
+            let spec =
+                plait_link::LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..Default::default() };
+            let spec = LinkSpec { name: name.into(), role, spec, backend: None, congestion_control };
+            lab.link(&client, &server, spec)
         };
         let links = [link("eth", Role::Trusted, eth)?, link("wlan", Role::Untrusted, wlan)?];
         for host in [&client, &server] {
             host.set_mptcp_limits(MPTCP_LIMIT, MPTCP_LIMIT)?;
         }
-        let [_, wlan] = &links;
-        server.add_mptcp_endpoint(wlan.v4(End::B).into(), wlan.name(), &["signal"])?;
-        Ok(Self { client, server, links, lab })
+        let [_, announced] = &links;
+        server.add_mptcp_endpoint(address_of_server(announced), announced.name(), &["signal"])?;
+        Ok(Self { client, server, links, slowest: eth.min(wlan), lab })
     }
 
     fn start_web_server(&self, document: &Document) -> anyhow::Result<Process> {
@@ -134,13 +146,13 @@ impl Network {
     }
 
     fn fetch(&self, mode: Mode, document: &Document) -> anyhow::Result<Fetched> {
-        let [eth, wlan] = &self.links;
+        let [eth, _] = &self.links;
         let received = self.lab.scratch().join("received.txt");
         let mut run = self.client.command(this_program()?);
         run.arg("run").args(mode_arguments(mode)).args(["--trusted", eth.name(), "--"]);
         run.args(["curl", "-sS", "--fail", "-w", "%{time_total}\n", "-o"]).arg(&received);
-        run.arg(format!("http://{}:{GATEWAY_PORT}/document.txt", eth.v4(End::B)));
-        let slowest = eth.rate().min(wlan.rate()).bits_per_second() as f64;
+        run.arg(format!("http://{}:{GATEWAY_PORT}/document.txt", address_of_server(eth)));
+        let slowest = self.slowest.bits_per_second() as f64;
         let limit = Duration::from_secs_f64(30.0 + 3.0 * document.text.len() as f64 * 8.0 / slowest);
         let said = self.client.spawn(run)?.finish(limit)?;
         let seconds: f64 = said.trim().parse().with_context(|| format!("curl gave no time, but {said:?}"))?;
@@ -163,6 +175,16 @@ pub(super) fn check_requirements() -> anyhow::Result<()> {
         mptcp.display()
     );
     Ok(())
+}
+
+/// The IPv4 address of the server, which is every link's second end.
+fn address_of_server(link: &Link) -> IpAddr {
+    link.addresses(Side::B)[0].ip
+}
+
+/// What crosses in the longest that a frame may wait.
+fn queue_of(rate: Rate) -> u64 {
+    rate.bytes_in(QUEUE_MS).max(QUEUE_LEAST_BYTES)
 }
 
 fn this_program() -> anyhow::Result<PathBuf> {

@@ -29,12 +29,12 @@ pub(super) fn checked(written: written::Topology, source: Source) -> Result<Topo
     Ok(Topology { backend, hosts, links, services, source, backend_place })
 }
 
-pub(super) struct Check<'s> {
+struct Check<'s> {
     source: &'s Source,
 }
 
 impl Check<'_> {
-    pub(super) fn fail<T>(&self, place: Place, message: impl Into<String>) -> Result<T, Mistake> {
+    fn fail<T>(&self, place: Place, message: impl Into<String>) -> Result<T, Mistake> {
         Err(self.source.mistake(Some(place), message))
     }
 
@@ -141,12 +141,18 @@ impl Check<'_> {
                 mtu,
             };
             let number = u8::try_from(number).expect("at most 254 links");
-            let addresses =
-                self.addresses(link.a.get_ref(), link.b.get_ref(), &b_place, number, &mut taken)?;
+            let addresses = self.addresses(
+                link.a.get_ref(),
+                link.b.get_ref(),
+                &b_place,
+                link.family,
+                number,
+                &mut taken,
+            )?;
             let [a_addresses, b_addresses] = addresses;
             let a = self.end(link.a.into_inner(), &a_place, &link.name, a_addresses, &mut taken)?;
             let b = self.end(link.b.into_inner(), &b_place, &link.name, b_addresses, &mut taken)?;
-            let events = events::in_order(self, link.events)?;
+            let events = events::in_order(self.source, link.events)?;
             links.push(Link { name, role: link.role.unwrap_or(Role::Untrusted), a, b, spec, events, place });
         }
         Ok(links)
@@ -183,15 +189,28 @@ impl Check<'_> {
         a: &written::End,
         b: &written::End,
         b_place: &Place,
+        family: Option<Spanned<written::Family>>,
         number: u8,
         taken: &mut Taken,
     ) -> Result<[Vec<Address>; 2], Mistake> {
-        let assigned = || {
-            Side::BOTH.map(|side| Address::assigned(number, side).map(|it| Spanned::new(b_place.clone(), it)))
-        };
+        let family = family.as_ref();
         let [of_a, of_b] = match (&a.addresses, &b.addresses) {
-            (Some(a), Some(b)) => [a.clone(), b.clone()],
-            (None, None) => assigned().map(Vec::from),
+            (None, None) => Side::BOTH.map(|side| {
+                let addresses = Address::assigned(number, side).into_iter();
+                let wished = |it: &Address| match family.map(|family| *family.get_ref()) {
+                    Some(written::Family::Ipv4) => it.ip.is_ipv4(),
+                    Some(written::Family::Ipv6) => it.ip.is_ipv6(),
+                    None => true,
+                };
+                addresses.filter(wished).map(|it| Spanned::new(b_place.clone(), it)).collect::<Vec<_>>()
+            }),
+            (Some(a), Some(b)) => {
+                if let Some(family) = family {
+                    let message = "expected family or addresses, found both";
+                    return self.fail(family.span(), message);
+                }
+                [a.clone(), b.clone()]
+            }
             (Some(given), None) | (None, Some(given)) => {
                 let place = given.first().map_or(b_place.clone(), Spanned::span);
                 return self.fail(place, "expected addresses at both ends or at none, found them at one");

@@ -255,7 +255,7 @@ text = "for two"
         assert_eq!(mistake.line, 7);
         assert_eq!(mistake.message, "expected one of the parameters size, found the parameter \"paths\"");
         let mistake = document.substitute(&Parameters::new()).expect_err("nothing is known");
-        assert_eq!(mistake.message, "expected no parameter, as none is set, found the parameter \"size\"");
+        assert_eq!(mistake.message, "expected no parameter, as none is set, found the parameter \"paths\"");
     }
 
     #[test]

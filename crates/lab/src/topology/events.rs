@@ -1,57 +1,44 @@
 //! The events of a link: each says what it must and no more, and in the order of time each undoes only what was done.
 
-use plait_link::Adjustment;
+use plait_link::{Adjustment, Change};
 use toml::Spanned;
 
-use super::check::Check;
-use super::mistake::Mistake;
+use super::document::Document;
+use super::mistake::{Mistake, Source};
 use super::written::{self, Verb};
 use super::{Action, Event, Side};
 
 /// The events in the order of time; those of one moment in the file's.
-pub(super) fn in_order(check: &Check, written: Vec<Spanned<written::Event>>) -> Result<Vec<Event>, Mistake> {
+pub(super) fn in_order(
+    source: &Source,
+    written: Vec<Spanned<written::Event>>,
+) -> Result<Vec<Event>, Mistake> {
     let mut events = Vec::new();
     for event in written {
-        let place = event.span();
-        let at = event.get_ref().at;
-        let verb = event.get_ref().action.clone();
-        events.push((Event { at, action: action(check, event)? }, verb, place));
+        let (at, place) = (event.get_ref().at, event.get_ref().action.span());
+        events.push((Event { at, action: action(source, event.into_inner())? }, place));
     }
-    events.sort_by_key(|(event, ..)| event.at);
+    events.sort_by_key(|(event, _)| event.at);
     let mut state = State::default();
-    for (event, verb, _) in &events {
-        if let Some(expected) = state.after(&event.action) {
-            let message = format!(
-                "expected {expected} before it, found {} at {} s",
-                name(*verb.get_ref()),
-                event.at.as_secs_f64()
-            );
-            return check.fail(verb.span(), message);
+    for (Event { at, action }, place) in &events {
+        if let Some(expected) = state.after(action) {
+            let found = format!("{} at {} s", action.name(), at.as_secs_f64());
+            let message = format!("expected {expected} before it, found {found}");
+            return Err(source.mistake(Some(place.clone()), message));
         }
     }
-    Ok(events.into_iter().map(|(event, ..)| event).collect())
+    Ok(events.into_iter().map(|(event, _)| event).collect())
 }
 
-fn action(check: &Check, event: Spanned<written::Event>) -> Result<Action, Mistake> {
-    let written::Event { action: verb, end, direction, set, .. } = event.into_inner();
-    let concerns_end = matches!(
-        verb.get_ref(),
-        Verb::InterfaceDown | Verb::InterfaceUp | Verb::AddressRemoved | Verb::AddressAdded
-    );
-    let adjusts = *verb.get_ref() == Verb::Adjust;
+fn action(source: &Source, event: written::Event) -> Result<Action, Mistake> {
+    let written::Event { action: verb, end, direction, set, .. } = event;
     let keys = [
-        ("end", end.as_ref().map(Spanned::span), concerns_end),
-        ("direction", direction.as_ref().map(Spanned::span), adjusts),
-        ("set", set.as_ref().map(Spanned::span), adjusts),
+        ("end", end.as_ref().map(Spanned::span)),
+        ("direction", direction.as_ref().map(Spanned::span)),
+        ("set", set.as_ref().map(Spanned::span)),
     ];
-    for (key, place, belongs) in keys {
-        if let Some(place) = place.filter(|_| !belongs) {
-            return check.fail(place, format!("expected a key of {}, found {key}", name(*verb.get_ref())));
-        }
-    }
-    let place = verb.span();
     let side = end.map_or(Side::A, Spanned::into_inner);
-    Ok(match verb.into_inner() {
+    let action = match verb.get_ref() {
         Verb::Blackhole => Action::Blackhole,
         Verb::Restore => Action::Restore,
         Verb::CarrierDown => Action::CarrierDown,
@@ -60,31 +47,65 @@ fn action(check: &Check, event: Spanned<written::Event>) -> Result<Action, Mista
         Verb::InterfaceUp => Action::InterfaceUp(side),
         Verb::AddressRemoved => Action::AddressRemoved(side),
         Verb::AddressAdded => Action::AddressAdded(side),
-        Verb::Adjust => match set.map(Spanned::into_inner) {
-            Some(set) if set != Adjustment::default() => {
-                Action::Adjust(direction.map(Spanned::into_inner).unwrap_or_default(), set)
-            }
-            _ => {
-                return check.fail(
-                    place,
-                    "expected something to set, such as set = { rate = \"1mbit\" }, found nothing",
-                );
-            }
-        },
-    })
+        Verb::Adjust => {
+            let Some(set) = set.map(Spanned::into_inner).filter(|set| *set != Adjustment::default()) else {
+                let message = "expected something to set, such as set = { rate = \"1mbit\" }, found nothing";
+                return Err(source.mistake(Some(verb.span()), message));
+            };
+            Action::Adjust(direction.map(Spanned::into_inner).unwrap_or_default(), set)
+        }
+    };
+    let own: &[_] = match action {
+        Action::Adjust(..) => &["direction", "set"],
+        Action::InterfaceDown(_) | Action::InterfaceUp(_) => &["end"],
+        Action::AddressRemoved(_) | Action::AddressAdded(_) => &["end"],
+        _ => &[],
+    };
+    match keys.into_iter().find(|(key, place)| place.is_some() && !own.contains(key)) {
+        Some((key, place)) => {
+            Err(source.mistake(place, format!("expected a key of {}, found {key}", action.name())))
+        }
+        None => Ok(action),
+    }
 }
 
-fn name(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Blackhole => "blackhole",
-        Verb::Restore => "restore",
-        Verb::CarrierDown => "carrier_down",
-        Verb::CarrierUp => "carrier_up",
-        Verb::InterfaceDown => "interface_down",
-        Verb::InterfaceUp => "interface_up",
-        Verb::AddressRemoved => "address_removed",
-        Verb::AddressAdded => "address_added",
-        Verb::Adjust => "adjust",
+impl Action {
+    /// Reads the keys of an event but its time: `action`, `end`, `direction`, `set`.
+    ///
+    /// # Errors
+    /// What cannot be, told as a mistake in the file `name`.
+    pub fn parse(text: &str, name: &str) -> Result<Self, Mistake> {
+        let text = format!("{text}\nat = \"0s\"");
+        let document = Document::parse(&text, name)?;
+        let source = document.source().clone();
+        action(&source, document.read()?)
+    }
+
+    /// What it does to what carries the frames; `None` if it happens at a host.
+    pub(crate) fn change(&self) -> Option<Change> {
+        Some(match self {
+            Self::Blackhole => Change::Blackhole,
+            Self::Restore => Change::Restore,
+            Self::CarrierDown => Change::Carrier(false),
+            Self::CarrierUp => Change::Carrier(true),
+            Self::Adjust(toward, adjustment) => Change::Adjust(*toward, adjustment.clone()),
+            _ => return None,
+        })
+    }
+
+    /// The word for it in a topology's file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Blackhole => "blackhole",
+            Self::Restore => "restore",
+            Self::CarrierDown => "carrier_down",
+            Self::CarrierUp => "carrier_up",
+            Self::InterfaceDown(_) => "interface_down",
+            Self::InterfaceUp(_) => "interface_up",
+            Self::AddressRemoved(_) => "address_removed",
+            Self::AddressAdded(_) => "address_added",
+            Self::Adjust(..) => "adjust",
+        }
     }
 }
 

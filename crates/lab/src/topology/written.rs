@@ -57,6 +57,7 @@ pub(super) struct Link {
     pub(super) a: Spanned<End>,
     pub(super) b: Spanned<End>,
     pub(super) role: Option<Role>,
+    pub(super) family: Option<Spanned<Family>>,
     pub(super) mtu: Option<Spanned<Mtu>>,
     #[serde(default)]
     pub(super) each_way: Adjustment,
@@ -67,6 +68,14 @@ pub(super) struct Link {
     pub(super) half_duplex: Option<HalfDuplex>,
     #[serde(default)]
     pub(super) events: Vec<Spanned<Event>>,
+}
+
+/// Of the addresses that are assigned.
+#[derive(serde::Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Family {
+    Ipv4,
+    Ipv6,
 }
 
 /// Bytes of the largest IP packet.

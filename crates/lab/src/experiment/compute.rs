@@ -1,0 +1,373 @@
+//! The figures: each measure's value in a repetition.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use plait_trace::{Direction, Times, readable};
+use plait_wire::Role;
+use plait_wire::capture::Timestamp;
+use serde_json::Value;
+
+use super::evidence::{Chosen, Evidence, INTERVAL};
+use super::{Measure, Selection, Statistic, StepRun, Window};
+
+/// A measure's value; `None` where what it measures did not happen. Figures made of others are not known here.
+///
+/// # Errors
+/// It could not be measured, in words.
+pub(super) fn value(measure: &Measure, evidence: &Evidence) -> Result<Option<f64>, String> {
+    Ok(match measure {
+        Measure::Throughput(of, window) => {
+            rate(&evidence.choose(of)?, window, evidence, |counts| counts.bytes)
+        }
+        Measure::Goodput(of, window) => rate(&evidence.choose(of)?, window, evidence, |counts| counts.new),
+        Measure::Share(of, window) => {
+            let all = Selection { paths: Vec::new(), subflow: None, ..of.clone() };
+            let bytes = |of| {
+                let chosen = evidence.choose(of)?;
+                Ok::<_, String>(bytes(&chosen, &limits(window, evidence.clock), |counts| counts.bytes))
+            };
+            let (part, whole) = (bytes(of)?, bytes(&all)?);
+            (whole > 0.0).then(|| part / whole)
+        }
+        Measure::Subflows(of) => {
+            let accepted = |chosen: Chosen| chosen.subflows().filter(|subflow| subflow.accepted).count();
+            Some(accepted(evidence.choose(of)?) as f64)
+        }
+        Measure::RoundTrip(of, statistic) => {
+            let chosen = evidence.choose(of)?;
+            let times = chosen.subflows().map(|subflow| &subflow.sent(chosen.direction).round_trips);
+            pooled(times.filter_map(Part::of), *statistic)
+        }
+        Measure::HeadOfLine(of, statistic) => {
+            let chosen = evidence.choose(of)?;
+            let stream = chosen.connection.stream(chosen.direction);
+            let times = chosen.subflows.iter().filter_map(|index| stream.head_of_line(*index));
+            pooled(times.filter_map(Part::of), *statistic)
+        }
+        Measure::LongestGap(of, window) => {
+            let chosen = evidence.choose(of)?;
+            let mut advances = chosen.advances();
+            if chosen.connection.completion(chosen.direction).is_none() {
+                // What never arrived was waited for until the end.
+                advances.push(chosen.end());
+            }
+            longest_gap(&advances, &limits(window, evidence.clock))
+        }
+        Measure::FirstData(of, after) => {
+            let event = evidence.events.iter().find(|(at, _)| at == after);
+            let (_, event) = event.ok_or_else(|| {
+                format!("the event at {} s had not happened when the steps ended", after.as_secs_f64())
+            })?;
+            let chosen = evidence.choose(of)?;
+            let carrying = chosen.intervals().filter(|interval| interval.counts.bytes > 0);
+            first_after(carrying.map(|interval| interval.start), *event)
+        }
+        Measure::Completion(of) => {
+            let chosen = evidence.choose(of)?;
+            chosen.connection.completion(chosen.direction).map(|time| time.as_secs_f64())
+        }
+        Measure::Retransmitted(of) => {
+            let chosen = evidence.choose(of)?;
+            Some(
+                chosen
+                    .subflows()
+                    .map(|subflow| subflow.sent(chosen.direction).retransmitted.bytes)
+                    .sum::<u64>() as f64,
+            )
+        }
+        Measure::Reinjected(of) => {
+            let chosen = evidence.choose(of)?;
+            Some(
+                chosen.subflows().map(|subflow| subflow.sent(chosen.direction).reinjected.bytes).sum::<u64>()
+                    as f64,
+            )
+        }
+        Measure::Survived(of) => {
+            let chosen = evidence.choose(of)?;
+            let arrived = chosen.connection.completion(chosen.direction).is_some();
+            Some(truth(arrived && evidence.steps.iter().all(|step| step.failed.is_none())))
+        }
+        Measure::FirstFlightTrusted(of) => Some(truth(first_flight_trusted(evidence, of)?)),
+        Measure::Exposure(of) => {
+            let (found, connection, direction) = evidence.choose_by_link(of)?;
+            let stream = connection.stream(direction);
+            let exposed = |path: &String| found.path(path).map(|path| stream.exposure(path).fraction);
+            of.paths.first().and_then(exposed)
+        }
+        Measure::Readable { of, document } => {
+            let path = evidence.folder.join(document);
+            let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let (found, connection, direction) = evidence.choose_by_link(of)?;
+            let read = |path: &String| {
+                let payload = connection.stream(direction).payload(found.path(path)?);
+                Some(readable(&text, payload).fraction())
+            };
+            of.paths.first().and_then(read)
+        }
+        Measure::Seconds { step } => Some(run_of(step, evidence)?.seconds),
+        Measure::Json { step, pointer, element, field } => {
+            Some(in_json(&run_of(step, evidence)?.stdout, pointer, element, field)?)
+        }
+        Measure::Counter { host, counter } => {
+            let grown = evidence.counters.get(host).and_then(|counters| counters.get(counter));
+            Some(*grown.ok_or_else(|| format!("the kernel of {host} has no counter {counter}"))? as f64)
+        }
+        Measure::Ratio { .. } | Measure::Sum(_) => None,
+    })
+}
+
+fn truth(value: bool) -> f64 {
+    if value { 1.0 } else { 0.0 }
+}
+
+fn run_of<'a>(step: &str, evidence: &'a Evidence) -> Result<&'a StepRun, String> {
+    let run = evidence.steps.iter().find(|run| run.step == step);
+    run.ok_or_else(|| format!("the step {step} did not run"))
+}
+
+/// The ends of a window on the clock of captures.
+fn limits(window: &Window, clock: Timestamp) -> Range<Timestamp> {
+    let at = |time: Duration| Timestamp(clock.0.saturating_add(time.as_nanos() as u64));
+    window.from.map_or(Timestamp(0), at)..window.to.map_or(Timestamp(u64::MAX), at)
+}
+
+/// Megabits per second of the connection within a window.
+fn rate(
+    chosen: &Chosen,
+    window: &Window,
+    evidence: &Evidence,
+    counted: fn(&plait_trace::Counts) -> u64,
+) -> Option<f64> {
+    let limits = limits(window, evidence.clock);
+    let completed = chosen.connection.completion(chosen.direction);
+    let end = match completed {
+        Some(time) => Timestamp(chosen.start().0 + time.as_nanos() as u64),
+        None => chosen.end(),
+    };
+    let start = if window.from.is_some() { limits.start } else { chosen.start() };
+    let end = if window.to.is_some() { limits.end } else { end };
+    let seconds = end.since(start)?.as_secs_f64();
+    (seconds > 0.0).then(|| bytes(chosen, &limits, counted) * 8.0 / 1e6 / seconds)
+}
+
+fn bytes(chosen: &Chosen, limits: &Range<Timestamp>, counted: fn(&plait_trace::Counts) -> u64) -> f64 {
+    bytes_within(chosen.intervals().map(|interval| (interval.start, counted(&interval.counts))), limits)
+}
+
+/// Bytes of intervals that lie within limits. Those of an interval that crosses a limit are taken to be spread evenly
+/// over it.
+fn bytes_within(intervals: impl Iterator<Item = (Timestamp, u64)>, limits: &Range<Timestamp>) -> f64 {
+    let length = INTERVAL.as_nanos() as u64;
+    let within = |(start, bytes): (Timestamp, u64)| {
+        let end = start.0 + length;
+        let common = end.min(limits.end.0).saturating_sub(start.0.max(limits.start.0));
+        bytes as f64 * common as f64 / length as f64
+    };
+    intervals.map(within).sum()
+}
+
+/// The times of one subflow.
+struct Part {
+    count: f64,
+    mean: f64,
+    sigma: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Part {
+    /// `None` without any.
+    fn of(times: &Times) -> Option<Self> {
+        let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
+        Some(Self {
+            count: times.count() as f64,
+            mean: ms(times.mean()?),
+            sigma: ms(times.sigma()?),
+            min: ms(times.min()?),
+            max: ms(times.max()?),
+        })
+    }
+}
+
+/// What the times of several subflows say as one population.
+fn pooled(parts: impl Iterator<Item = Part>, statistic: Statistic) -> Option<f64> {
+    let parts: Vec<_> = parts.collect();
+    let count: f64 = parts.iter().map(|part| part.count).sum();
+    if count == 0.0 {
+        return None;
+    }
+    let mean = parts.iter().map(|part| part.count * part.mean).sum::<f64>() / count;
+    match statistic {
+        Statistic::Mean => Some(mean),
+        Statistic::Stddev => {
+            let squares = |part: &Part| part.count * (part.sigma.powi(2) + (part.mean - mean).powi(2));
+            Some((parts.iter().map(squares).sum::<f64>() / count).sqrt())
+        }
+        Statistic::Min => parts.iter().map(|part| part.min).reduce(f64::min),
+        Statistic::Max => parts.iter().map(|part| part.max).reduce(f64::max),
+    }
+}
+
+/// Seconds of the longest time between two that begins within limits, in ascending order; `None` of fewer than two.
+fn longest_gap(times: &[Timestamp], limits: &Range<Timestamp>) -> Option<f64> {
+    let gaps = times.windows(2).filter(|pair| limits.contains(&pair[0]));
+    let gaps = gaps.filter_map(|pair| pair[1].since(pair[0]));
+    gaps.max().map(|gap| gap.as_secs_f64())
+}
+
+/// Seconds from an event to the first of some times after it.
+fn first_after(times: impl Iterator<Item = Timestamp>, event: Timestamp) -> Option<f64> {
+    times.filter_map(|time| time.since(event)).min().map(|time| time.as_secs_f64())
+}
+
+/// Whether no untrusted path carried payload before the client's first flight was acknowledged.
+fn first_flight_trusted(evidence: &Evidence, of: &Selection) -> Result<bool, String> {
+    let (found, connection, _) = evidence.choose_by_link(of)?;
+    let flight = connection.stream(Direction::ClientToServer).first_flight();
+    let acknowledged = flight.and_then(|flight| flight.acked);
+    let mut untrusted = found.paths().filter(|(_, path)| path.role == Role::Untrusted);
+    Ok(untrusted.all(|(path, _)| match (connection.first_payload(path), acknowledged) {
+        (None, _) => true,
+        (Some(payload), Some(acknowledged)) => acknowledged < payload,
+        (Some(_), None) => false,
+    }))
+}
+
+/// The number at a place of a JSON text.
+fn in_json(text: &str, pointer: &str, element: &[(String, Value)], field: &str) -> Result<f64, String> {
+    let document: Value = serde_json::from_str(text).map_err(|error| format!("expected JSON: {error}"))?;
+    let found =
+        document.pointer(pointer).ok_or_else(|| format!("expected something at {pointer}, found nothing"))?;
+    let found = if element.is_empty() { found } else { in_list(found, pointer, element, field)? };
+    let as_written = || found.as_str().and_then(|text| text.parse().ok());
+    let number = found.as_f64().or_else(|| found.as_bool().map(truth)).or_else(as_written);
+    let number = number.filter(|number| number.is_finite());
+    number.ok_or_else(|| format!("expected a number at {pointer}{field}, found {found}"))
+}
+
+fn in_list<'a>(
+    list: &'a Value,
+    pointer: &str,
+    element: &[(String, Value)],
+    field: &str,
+) -> Result<&'a Value, String> {
+    let list = list.as_array().ok_or_else(|| format!("expected a list at {pointer}, found none"))?;
+    let fits = |object: &&Value| {
+        element.iter().all(|(name, value)| object.get(name).is_some_and(|it| same(it, value)))
+    };
+    let fitting: Vec<_> = list.iter().filter(fits).collect();
+    let [object] = fitting[..] else {
+        return Err(format!("expected one element at {pointer} as wanted, found {}", fitting.len()));
+    };
+    object
+        .pointer(field)
+        .ok_or_else(|| format!("expected something at {field} of the element, found nothing"))
+}
+
+/// Whether values are equal; 1280 and 1280.0 are.
+fn same(a: &Value, b: &Value) -> bool {
+    a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn bytes_of_an_interval_that_crosses_a_limit_count_in_part() {
+        let intervals =
+            [(100, 1000), (110, 2000), (120, 4000)].map(|(at, bytes)| (Timestamp(at * MS), bytes));
+        let within =
+            |from: u64, to: u64| bytes_within(intervals.into_iter(), &(Timestamp(from)..Timestamp(to)));
+        assert_eq!(within(0, u64::MAX), 7000.0);
+        assert_eq!(within(110 * MS, 120 * MS), 2000.0);
+        assert_eq!(within(105 * MS, 115 * MS), 500.0 + 1000.0);
+        assert_eq!(within(112 * MS, 114 * MS), 400.0);
+        assert_eq!(within(200 * MS, 300 * MS), 0.0);
+        assert_eq!(within(130 * MS, 110 * MS), 0.0);
+    }
+
+    proptest! {
+        /// Windows side by side share what is counted in both together.
+        #[test]
+        fn nothing_counts_twice_or_never(
+            given in prop::collection::vec((0..300u64, 0..10_000u64), 0..40),
+            cut in 0..3000u64,
+        ) {
+            let intervals = || given.iter().map(|(at, bytes)| (Timestamp(at * 10 * MS), *bytes));
+            let (begin, cut, end) = (Timestamp(0), Timestamp(cut * MS), Timestamp(u64::MAX));
+            let parts = bytes_within(intervals(), &(begin..cut)) + bytes_within(intervals(), &(cut..end));
+            let whole: u64 = given.iter().map(|(_, bytes)| bytes).sum();
+            prop_assert!((parts - whole as f64).abs() < 1e-3);
+        }
+
+        /// Against all samples in one list.
+        #[test]
+        fn pooled_times_are_those_of_one_population(
+            samples in prop::collection::vec(prop::collection::vec(0.1..500f64, 1..30), 1..5),
+        ) {
+            let population = |samples: &[f64]| {
+                let count = samples.len() as f64;
+                let mean = samples.iter().sum::<f64>() / count;
+                let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+                let (min, max) = samples.iter().fold((f64::MAX, f64::MIN), |(a, b), s| (a.min(*s), b.max(*s)));
+                Part { count, mean, sigma: (squares / count).sqrt(), min, max }
+            };
+            let whole = population(&samples.concat());
+            let found = |statistic| pooled(samples.iter().map(|part| population(part)), statistic).expect("samples");
+            prop_assert!((found(Statistic::Mean) - whole.mean).abs() < 1e-6);
+            prop_assert!((found(Statistic::Stddev) - whole.sigma).abs() < 1e-6);
+            prop_assert_eq!(found(Statistic::Min), whole.min);
+            prop_assert_eq!(found(Statistic::Max), whole.max);
+        }
+    }
+
+    #[test]
+    fn a_gap_counts_where_it_begins() {
+        let times = [0, 1, 5, 6, 16, 17].map(|second| Timestamp(second * 1000 * MS));
+        let within = |from: u64, to: u64| {
+            longest_gap(&times, &(Timestamp(from * 1000 * MS)..Timestamp(to * 1000 * MS)))
+        };
+        assert_eq!(within(0, 100), Some(10.0));
+        assert_eq!(within(0, 6), Some(4.0));
+        assert_eq!(within(6, 7), Some(10.0));
+        assert_eq!(within(2, 4), None);
+        assert_eq!(longest_gap(&times[..1], &(Timestamp(0)..Timestamp(u64::MAX))), None);
+    }
+
+    #[test]
+    fn the_first_time_after_an_event_is_the_next() {
+        let times = || [9, 3, 12].map(|second| Timestamp(second * 1000 * MS)).into_iter();
+        assert_eq!(first_after(times(), Timestamp(8500 * MS)), Some(0.5));
+        assert_eq!(first_after(times(), Timestamp(13_000 * MS)), None);
+    }
+
+    #[test]
+    fn numbers_are_found_in_json() {
+        let text = json!({
+            "end": { "sum": { "bits_per_second": 5.5e6, "text": "1.25", "done": true } },
+            "results": [
+                { "name": "running", "size": 1280, "gb_per_s": 0.5 },
+                { "name": "running", "size": 64, "gb_per_s": 0.25 },
+            ],
+        })
+        .to_string();
+        let at = |pointer| in_json(&text, pointer, &[], "");
+        assert_eq!(at("/end/sum/bits_per_second"), Ok(5.5e6));
+        assert_eq!(at("/end/sum/text"), Ok(1.25));
+        assert_eq!(at("/end/sum/done"), Ok(1.0));
+        assert!(at("/end/sum").is_err_and(|error| error.starts_with("expected a number")));
+        assert!(at("/nothing").is_err_and(|error| error.contains("found nothing")));
+        let element = |size: f64| [("name".to_owned(), json!("running")), ("size".to_owned(), json!(size))];
+        assert_eq!(in_json(&text, "/results", &element(64.0), "/gb_per_s"), Ok(0.25));
+        assert!(
+            in_json(&text, "/results", &element(65.0), "/gb_per_s").is_err_and(|e| e.contains("found 0"))
+        );
+        assert!(in_json("no JSON", "/x", &[], "").is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! The charts of an experiment.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use plait_chart::{Curve, Over, Plot as Picture, Style, Sweep, Value as Point};
+use serde_json::Value;
+
+use super::{Condition, Drawn, Experiment, Plot, Results, RunVariant, Shows, text_of};
+
+/// Draws the experiment's charts into `folder`, as SVG and PNG. One of which there is nothing to show is left out.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(super) fn draw(experiment: &Experiment, results: &Results, folder: &Path) -> io::Result<Vec<Drawn>> {
+    let mut drawn = Vec::new();
+    fs::create_dir_all(folder.join("plots"))?;
+    for (index, plot) in experiment.plots.iter().enumerate() {
+        let name = format!("plots/{}-{}", index + 1, file_name(&plot.title));
+        let (svg, png) = (format!("{name}.svg"), format!("{name}.png"));
+        let variants: Vec<_> = results.variants.iter().filter(|variant| fits(&plot.when, variant)).collect();
+        let found = match &plot.shows {
+            Shows::Sweep { metric, x, series } => {
+                let picture = sweep(plot, (metric, x, series.as_deref()), &variants, results);
+                Some((picture.svg.clone().into_bytes(), picture.png()))
+            }
+            Shows::Throughput => over_time("throughput", &variants, folder)?,
+            Shows::RoundTrip => over_time("rtt", &variants, folder)?,
+            Shows::Sequence => over_time("sequence", &variants, folder)?,
+        };
+        if let Some((as_svg, as_png)) = found {
+            fs::write(folder.join(&svg), as_svg)?;
+            fs::write(folder.join(&png), as_png)?;
+            drawn.push(Drawn { title: plot.title.clone(), svg, png });
+        }
+    }
+    Ok(drawn)
+}
+
+fn fits(when: &Condition, variant: &RunVariant) -> bool {
+    let parameters: Vec<_> = variant.parameters.clone().into_iter().collect();
+    when.holds(&parameters)
+}
+
+/// A title as the name of a file.
+pub(super) fn file_name(title: &str) -> String {
+    let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+}
+
+/// What the first variant's analysis drew of the connection that matters most.
+fn over_time(what: &str, variants: &[&RunVariant], folder: &Path) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let Some(analysis) = variants.iter().find_map(|variant| variant.folder.as_ref()) else { return Ok(None) };
+    let plots = folder.join(analysis).join("plots");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(plots).into_iter().flatten() {
+        names.push(entry?.path());
+    }
+    let ending = format!("-{what}.svg");
+    let is_wanted = |path: &&std::path::PathBuf| path.to_str().is_some_and(|path| path.ends_with(&ending));
+    let found =
+        names.iter().filter(is_wanted).max_by_key(|path| fs::metadata(path).map_or(0, |found| found.len()));
+    match found {
+        Some(svg) => Ok(Some((fs::read(svg)?, fs::read(svg.with_extension("png"))?))),
+        None => Ok(None),
+    }
+}
+
+fn sweep(
+    plot: &Plot,
+    (metric, x, series): (&str, &str, Option<&str>),
+    variants: &[&RunVariant],
+    results: &Results,
+) -> Picture {
+    let values = |name: &str| {
+        let all = results.parameters.get(name).cloned().unwrap_or_default();
+        let has = |value: &Value| variants.iter().any(|variant| variant.parameters.get(name) == Some(value));
+        all.into_iter().filter(has).collect::<Vec<_>>()
+    };
+    let places = values(x);
+    let numbers: Option<Vec<f64>> = places.iter().map(Value::as_f64).collect();
+    let over = numbers.map_or_else(|| Over::Names(places.iter().map(text_of).collect()), Over::Numbers);
+    let of = |place: &Value, value: Option<(&str, &Value)>| {
+        let variant = variants.iter().find(|variant| {
+            variant.parameters.get(x) == Some(place)
+                && value.is_none_or(|(name, value)| variant.parameters.get(name) == Some(value))
+        })?;
+        let measured = variant.metrics.get(metric)?;
+        let (mean, error) = (measured.summary.mean?, measured.summary.confidence.unwrap_or_default());
+        Some(Point { mean, error, reference: measured.paper })
+    };
+    let curve = |index: usize, label: String, value: Option<(&str, &Value)>| Curve {
+        label,
+        style: Style::Nth(index),
+        values: places.iter().map(|place| of(place, value)).collect(),
+    };
+    let curves = match series {
+        Some(name) => {
+            let values = values(name);
+            let values = values.iter().enumerate();
+            values
+                .map(|(index, value)| curve(index, format!("{name} {}", text_of(value)), Some((name, value))))
+                .collect()
+        }
+        None => vec![curve(0, metric.replace('_', " "), None)],
+    };
+    let unit = results.metrics.iter().find(|(name, _)| name.split('[').next() == Some(metric));
+    let unit = unit.map_or(String::new(), |(_, measured)| measured.unit.clone());
+    let interval = if results.repetitions > 1 { " and 95 % confidence interval" } else { "" };
+    let runs = if results.repetitions == 1 { "run" } else { "runs" };
+    let quick = if results.quick { "QUICK: " } else { "" };
+    let sweep = Sweep {
+        title: plot.title.clone(),
+        note: format!("{quick}mean{interval} of {} {runs}", results.repetitions),
+        unit: if unit.is_empty() { metric.replace('_', " ") } else { unit },
+        along: x.replace('_', " "),
+        over,
+        reference: "the paper's value".into(),
+        curves,
+    };
+    Picture { name: file_name(&plot.title), svg: sweep.svg() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_become_names_of_files() {
+        assert_eq!(file_name("Return after a cut: 2 paths (10 Mb/s)"), "return-after-a-cut-2-paths-10-mb-s");
+    }
+}

@@ -1,0 +1,211 @@
+//! What a repetition left to be measured.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plait_trace::{
+    Capture, Connection, Connections, Direction, Interval, Path as NetworkPath, Protocol, ReadOptions,
+    Subflow,
+};
+use plait_wire::Role;
+use plait_wire::capture::{CaptureReader, Timestamp};
+
+use super::merge::{Noted, Way, merge};
+use super::{Selection, StepRun};
+
+/// The intervals that throughput is counted in.
+pub(super) const INTERVAL: Duration = Duration::from_millis(10);
+
+/// What a repetition left.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    /// What each host that was captured on saw, in the order of the file.
+    pub(super) views: Vec<View>,
+    /// The steps that ran.
+    pub(super) steps: Vec<StepRun>,
+    /// When the clock started.
+    pub(super) clock: Timestamp,
+    /// When what was scheduled for which time happened.
+    pub(super) events: Vec<(Duration, Timestamp)>,
+    /// By how much the counters of each host's kernel grew.
+    pub(super) counters: BTreeMap<String, BTreeMap<String, i64>>,
+    /// Where files are looked for.
+    pub(super) folder: PathBuf,
+}
+
+/// What one host saw.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) host: String,
+    /// Its links, numbered as in [`Noted`].
+    links: Vec<String>,
+    noted: Noted,
+    /// All links as one.
+    found: Connections,
+    /// Each link by itself, where that is measured.
+    by_link: Option<Connections>,
+}
+
+/// A capture of a link.
+#[derive(Debug, Clone)]
+pub(super) struct CapturedLink {
+    pub(super) link: String,
+    pub(super) role: Role,
+    pub(super) file: PathBuf,
+}
+
+/// A connection, as a [`Selection`] chooses it, and which of its subflows and directions.
+pub(super) struct Chosen<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) direction: Direction,
+    /// Indices of the subflows.
+    pub(super) subflows: Vec<usize>,
+    pub(super) view: &'a View,
+}
+
+impl View {
+    /// Reads what was captured on a host's links. `merged` will be one capture of all of them.
+    pub(super) fn read(
+        host: &str,
+        captures: &[CapturedLink],
+        merged: &Path,
+        by_link: bool,
+    ) -> io::Result<Self> {
+        let files: Vec<_> = captures.iter().map(|capture| capture.file.clone()).collect();
+        let noted = merge(&files, merged)?;
+        let whole = capture(host, Role::Untrusted, merged)?;
+        let headers = ReadOptions { payload_limit: 0, interval: Some(INTERVAL), ..ReadOptions::default() };
+        let found = Connections::read(vec![whole], headers).map_err(io::Error::other)?;
+        let by_link = match by_link {
+            true => {
+                let captures = captures.iter().map(|link| capture(&link.link, link.role, &link.file));
+                let options = ReadOptions { payload_limit: u64::MAX, ..ReadOptions::default() };
+                let captures = captures.collect::<io::Result<_>>()?;
+                Some(Connections::read(captures, options).map_err(io::Error::other)?)
+            }
+            false => None,
+        };
+        let links = captures.iter().map(|capture| capture.link.clone()).collect();
+        Ok(Self { host: host.into(), links, noted, found, by_link })
+    }
+
+    /// The link that carried most of what a subflow sent in a direction.
+    fn link(&self, subflow: &Subflow, direction: Direction) -> Option<&str> {
+        let way = match direction {
+            Direction::ClientToServer => (subflow.client, subflow.server),
+            Direction::ServerToClient => (subflow.server, subflow.client),
+        };
+        Some(&self.links[self.noted.link(way)?])
+    }
+
+    /// The connection that matters most.
+    pub(super) fn main_connection(&self) -> Option<&Connection> {
+        of_port(&self.found, None)
+    }
+}
+
+fn capture(name: &str, role: Role, file: &Path) -> io::Result<Capture<BufReader<File>>> {
+    let reader = CaptureReader::new(BufReader::new(File::open(file)?)).map_err(io::Error::other)?;
+    Ok(Capture { path: NetworkPath { name: name.into(), role }, reader })
+}
+
+impl Evidence {
+    /// The connection, direction and subflows that a selection is about.
+    pub(super) fn choose(&self, of: &Selection) -> Result<Chosen<'_>, String> {
+        let view = match &of.at {
+            Some(host) => self.views.iter().find(|view| view.host == *host),
+            None => self.views.first(),
+        };
+        let view = view.ok_or("nothing was captured")?;
+        let connection = of_port(&view.found, of.port).ok_or_else(|| none_found(view, of.port))?;
+        let direction = of.direction.unwrap_or_else(|| busier(connection));
+        let subflows = connection.subflows.iter().enumerate().filter(|(index, subflow)| {
+            let on_path = of.paths.is_empty()
+                || view.link(subflow, direction).is_some_and(|link| of.paths.iter().any(|path| path == link));
+            on_path && of.subflow.is_none_or(|wanted| wanted == index + 1)
+        });
+        let subflows = subflows.map(|(index, _)| index).collect();
+        Ok(Chosen { connection, direction, subflows, view })
+    }
+
+    /// The same connection in the captures of each link by itself.
+    pub(super) fn choose_by_link(
+        &self,
+        of: &Selection,
+    ) -> Result<(&Connections, &Connection, Direction), String> {
+        let chosen = self.choose(of)?;
+        let found = chosen.view.by_link.as_ref().ok_or("the links were not read by themselves")?;
+        let connection = of_port(found, of.port).ok_or_else(|| none_found(chosen.view, of.port))?;
+        Ok((found, connection, chosen.direction))
+    }
+}
+
+fn none_found(view: &View, port: Option<u16>) -> String {
+    let to = port.map_or(String::new(), |port| format!(" to port {port}"));
+    format!("no TCP connection{to} was captured on {}", view.host)
+}
+
+/// Of the connections to a port, or of all, the one that carried most, MPTCP before TCP.
+fn of_port(found: &Connections, port: Option<u16>) -> Option<&Connection> {
+    let fits = |connection: &&Connection| port.is_none_or(|port| connection.server().port() == port);
+    found.connections.iter().filter(fits).max_by_key(|connection| {
+        let carried =
+            carried(connection, Direction::ClientToServer) + carried(connection, Direction::ServerToClient);
+        (connection.protocol != Protocol::Tcp, carried, std::cmp::Reverse(connection.id))
+    })
+}
+
+fn carried(connection: &Connection, direction: Direction) -> u64 {
+    connection.subflows.iter().map(|subflow| subflow.sent(direction).bytes).sum()
+}
+
+fn busier(connection: &Connection) -> Direction {
+    let [up, down] =
+        [Direction::ClientToServer, Direction::ServerToClient].map(|way| carried(connection, way));
+    if up >= down { Direction::ClientToServer } else { Direction::ServerToClient }
+}
+
+impl<'a> Chosen<'a> {
+    /// The subflows.
+    pub(super) fn subflows(&self) -> impl Iterator<Item = &'a Subflow> {
+        self.subflows.iter().map(|index| &self.connection.subflows[*index])
+    }
+
+    /// What the subflows sent in the direction, by interval.
+    pub(super) fn intervals(&self) -> impl Iterator<Item = &'a Interval> {
+        let intervals = self.view.found.intervals.iter();
+        intervals.filter(|interval| {
+            interval.connection == self.connection.id
+                && interval.direction == self.direction
+                && self.subflows.contains(&interval.subflow)
+        })
+    }
+
+    /// The connection's first packet.
+    pub(super) fn start(&self) -> Timestamp {
+        self.connection.subflows.iter().map(|subflow| subflow.first_seen).min().unwrap_or_default()
+    }
+
+    /// The connection's last packet.
+    pub(super) fn end(&self) -> Timestamp {
+        self.connection.subflows.iter().map(|subflow| subflow.last_seen).max().unwrap_or_default()
+    }
+
+    /// When the receiver said that it had more of the stream.
+    pub(super) fn advances(&self) -> Vec<Timestamp> {
+        let ways: Vec<Way> = self
+            .connection
+            .subflows
+            .iter()
+            .map(|subflow| match self.direction {
+                Direction::ClientToServer => (subflow.server, subflow.client),
+                Direction::ServerToClient => (subflow.client, subflow.server),
+            })
+            .collect();
+        let multipath = self.connection.protocol != Protocol::Tcp && self.connection.fallback.is_none();
+        self.view.noted.advances(&ways, multipath)
+    }
+}

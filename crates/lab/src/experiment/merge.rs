@@ -1,0 +1,180 @@
+//! The captures of a host's links, made into one, with what only the links tell: which packets crossed which.
+//!
+//! A subflow's packets may leave a host by one link and come back by another. In one capture of all links each subflow is
+//! whole; which link carried it is noted beside it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use plait_wire::Segment;
+use plait_wire::capture::{CaptureReader, Record, Timestamp};
+use plait_wire::mptcp::{MptcpOption, SeqField};
+use plait_wire::tcp::{Flags, TcpOption};
+
+/// Who sends, and to whom.
+pub(super) type Way = (SocketAddr, SocketAddr);
+
+/// What the links of a host carried.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Payload bytes and packets by link.
+    carried: HashMap<Way, Vec<(u64, u64)>>,
+    /// What the sender had got when, at the data level.
+    data_acks: HashMap<Way, Vec<Acked>>,
+    /// The same at the level of TCP.
+    acks: HashMap<Way, Vec<Acked>>,
+}
+
+/// The low half of a number up to which everything had arrived, and when that was said.
+pub(super) type Acked = (Timestamp, u32);
+
+/// Merges captures, one of each link in the order of their numbers, into one file.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(super) fn merge(captures: &[PathBuf], into: &Path) -> io::Result<Noted> {
+    let open = |path: &PathBuf| {
+        let input = BufReader::new(File::open(path)?);
+        CaptureReader::new(input).map_err(io::Error::other)
+    };
+    let mut readers = captures.iter().map(open).collect::<io::Result<Vec<_>>>()?;
+    let mut merged = Merged::create(into)?;
+    let mut noted = Noted::default();
+    let mut next = Vec::new();
+    for reader in &mut readers {
+        next.push(reader.peek_time().map_err(io::Error::other)?);
+    }
+    while let Some((link, _)) = next
+        .iter()
+        .enumerate()
+        .filter_map(|(link, time)| Some((link, (*time)?)))
+        .min_by_key(|(_, time)| *time)
+    {
+        if let Some(record) = readers[link].next_record().map_err(io::Error::other)? {
+            merged.write(&record)?;
+            if let Ok(segment) = record.segment() {
+                noted.take(link, captures.len(), record.time, &segment);
+            }
+        }
+        next[link] = readers[link].peek_time().map_err(io::Error::other)?;
+    }
+    merged.0.flush()?;
+    Ok(noted)
+}
+
+impl Noted {
+    fn take(&mut self, link: usize, links: usize, time: Timestamp, segment: &Segment) {
+        let way = (segment.source, segment.destination);
+        let (bytes, packets) = &mut self.carried.entry(way).or_insert_with(|| vec![(0, 0); links])[link];
+        *bytes += u64::from(segment.payload_len);
+        *packets += 1;
+        let data_ack = segment.tcp.options().flatten().find_map(|option| match option {
+            TcpOption::Mptcp(MptcpOption::Dss(dss)) => dss.data_ack,
+            _ => None,
+        });
+        match data_ack {
+            Some(SeqField::Full(number)) => note(&mut self.data_acks, way, time, number.0 as u32),
+            Some(SeqField::Low32(low)) => note(&mut self.data_acks, way, time, low),
+            None if segment.tcp.flags().contains(Flags::ACK) => {
+                note(&mut self.acks, way, time, segment.tcp.ack().0);
+            }
+            None => {}
+        }
+    }
+
+    /// The link that carried most of what was sent this way; `None` if nothing was.
+    pub(super) fn link(&self, way: Way) -> Option<usize> {
+        let links = self.carried.get(&way)?.iter().enumerate();
+        links.max_by_key(|(link, carried)| (**carried, std::cmp::Reverse(*link))).map(|(link, _)| link)
+    }
+
+    /// When the receivers of a stream said that they had more of it, in the order of time. `ways` are those of its
+    /// subflows from the receiver to the sender; several are those of an MPTCP connection, one alone may be TCP.
+    pub(super) fn advances(&self, ways: &[Way], multipath: bool) -> Vec<Timestamp> {
+        let acks = if multipath { &self.data_acks } else { &self.acks };
+        let mut said: Vec<Acked> = ways.iter().filter_map(|way| acks.get(way)).flatten().copied().collect();
+        said.sort_by_key(|(time, _)| *time);
+        advances(said)
+    }
+}
+
+fn note(acks: &mut HashMap<Way, Vec<Acked>>, way: Way, time: Timestamp, number: u32) {
+    let said = acks.entry(way).or_default();
+    if said.last().is_none_or(|(_, last)| *last != number) {
+        said.push((time, number));
+    }
+}
+
+/// When numbers that wrap went beyond all before, the first of them included.
+fn advances(said: impl IntoIterator<Item = Acked>) -> Vec<Timestamp> {
+    let mut greatest: Option<u32> = None;
+    let goes_on = |(_, number): &Acked| {
+        // The half of all numbers that follow the greatest is ahead of it (RFC 1982).
+        let ahead = greatest.is_none_or(|greatest| (number.wrapping_sub(greatest) as i32) > 0);
+        if ahead {
+            greatest = Some(*number);
+        }
+        ahead
+    };
+    said.into_iter().filter(goes_on).map(|(time, _)| time).collect()
+}
+
+/// A pcap file of Ethernet frames that may be cut, with times in nanoseconds.
+struct Merged(BufWriter<File>);
+
+impl Merged {
+    fn create(path: &Path) -> io::Result<Self> {
+        let mut out = BufWriter::new(File::create(path)?);
+        // Magic number, version 2.4, time zone, accuracy, longest frame, Ethernet.
+        for field in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 262_144, 1u32] {
+            out.write_all(&field.to_le_bytes())?;
+        }
+        Ok(Self(out))
+    }
+
+    fn write(&mut self, record: &Record) -> io::Result<()> {
+        let (seconds, nanoseconds) = (record.time.0 / 1_000_000_000, record.time.0 % 1_000_000_000);
+        for field in [seconds as u32, nanoseconds as u32, record.data.len() as u32, record.wire_len] {
+            self.0.write_all(&field.to_le_bytes())?;
+        }
+        self.0.write_all(record.data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against numbers that do not wrap.
+        #[test]
+        fn advances_are_those_of_whole_numbers(
+            start: u32,
+            steps in prop::collection::vec(-5000i64..20_000, 1..200),
+        ) {
+            let (mut position, mut greatest, mut expected, mut said) = (0i64, None, Vec::new(), Vec::new());
+            for (time, step) in (0..).zip(steps) {
+                position = (position + step).max(0);
+                said.push((Timestamp(time), start.wrapping_add(position as u32)));
+                if greatest.is_none_or(|greatest| position > greatest) {
+                    greatest = Some(position);
+                    expected.push(Timestamp(time));
+                }
+            }
+            prop_assert_eq!(advances(said), expected);
+        }
+    }
+
+    #[test]
+    fn the_link_that_carried_most_is_the_one() {
+        let way = (([10, 0, 0, 1], 1).into(), ([10, 0, 0, 2], 2).into());
+        let mut noted = Noted::default();
+        noted.carried.insert(way, vec![(0, 9), (100, 1), (100, 2)]);
+        assert_eq!(noted.link(way), Some(2));
+        assert_eq!(noted.link((way.1, way.0)), None);
+    }
+}

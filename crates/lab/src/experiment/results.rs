@@ -1,0 +1,492 @@
+//! The document of an experiment: `results.json` (docs/schema/results.schema.json).
+
+use std::process::Command;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Experiment, Measure, Metric, Operand, Summary, Variant};
+use crate::topology::Program;
+
+/// Everything that is needed to judge what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// The experiment's name.
+    pub experiment: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// Where it was published.
+    pub source: String,
+    /// What is done and what the paper found.
+    pub text: String,
+    /// What readers have to know.
+    pub remark: Option<String>,
+    /// Whether every variant has as many valid repetitions as were asked for.
+    pub valid: bool,
+    /// Why not.
+    pub invalid_because: Vec<String>,
+    /// Whether this is the short form.
+    pub quick: bool,
+    /// The kernel's release.
+    pub kernel: String,
+    /// What was behind the links: one word, or several with commas between.
+    pub backend: String,
+    /// What it ran on.
+    pub machine: Machine,
+    /// The versions of the programs that took part.
+    pub versions: IndexMap<String, String>,
+    /// When it began, in UTC (RFC 3339).
+    pub started: String,
+    /// How long it took.
+    pub duration_s: f64,
+    /// How often each variant was to be measured.
+    pub repetitions: u32,
+    /// How late 99 of 100 frames may have been.
+    pub lateness_limit_ms: f64,
+    /// What was varied, over which values.
+    pub parameters: IndexMap<String, Vec<Value>>,
+    /// The metrics: by name where there is one variant, else by `name[parameter=value,parameter=value]`.
+    pub metrics: IndexMap<String, Measured>,
+    /// The variants.
+    pub variants: Vec<RunVariant>,
+    /// The charts, if they were drawn.
+    pub plots: Vec<Drawn>,
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// How many processors this program may use.
+    pub processors: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+/// A metric over all valid repetitions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What they say together.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// The unit; empty for mere numbers.
+    pub unit: String,
+    /// What the paper printed.
+    pub paper: Option<f64>,
+    /// The shape that is expected, if any is.
+    pub expect: Option<Expectation>,
+}
+
+/// Limits of a mean, and whether it keeps to them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Expectation {
+    /// It should not be less.
+    pub at_least: Option<f64>,
+    /// It should not be more.
+    pub at_most: Option<f64>,
+    /// Whether it is so; not if there is no mean.
+    pub met: bool,
+}
+
+/// A variant that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunVariant {
+    /// Its parameters in words; empty without any.
+    pub name: String,
+    /// Its parameters.
+    pub parameters: IndexMap<String, Value>,
+    /// Its metrics.
+    pub metrics: IndexMap<String, Measured>,
+    /// What was behind each link.
+    pub backends: IndexMap<String, String>,
+    /// Every repetition, also those that were thrown away.
+    pub repetitions: Vec<Repetition>,
+    /// Where the analysis of its first valid repetition is, beside this document.
+    pub folder: Option<String>,
+}
+
+/// A repetition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// Which of those that were asked for, from 1. One that was thrown away is followed by another of the same number.
+    pub number: u32,
+    /// Whether it counts.
+    pub valid: bool,
+    /// Why it was thrown away.
+    pub invalid_because: Vec<String>,
+    /// When it began, in UTC (RFC 3339).
+    pub started: String,
+    /// How long it took.
+    pub duration_s: f64,
+    /// The metrics; `None` where what they measure did not happen, or it does not count.
+    pub metrics: IndexMap<String, Option<f64>>,
+    /// The steps that ran.
+    pub steps: Vec<StepRun>,
+    /// What each link did.
+    pub links: IndexMap<String, LinkRun>,
+    /// What happened to links.
+    pub events: Vec<Occurred>,
+}
+
+/// A step that ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRun {
+    /// Its name.
+    pub step: String,
+    /// How long it took, to 5 ms.
+    pub seconds: f64,
+    /// Why it failed, if it did.
+    pub failed: Option<String>,
+    /// What it printed.
+    #[serde(skip)]
+    pub stdout: String,
+}
+
+/// What a link did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkRun {
+    /// How late 99 of 100 frames were at most; `None` where that is not known.
+    pub lateness_p99_ms: Option<f64>,
+    /// Frames by what became of them, as `plait lab link` tells of them.
+    pub statistics: Value,
+}
+
+/// An event that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Occurred {
+    /// The link.
+    pub link: String,
+    /// What happened.
+    pub action: String,
+    /// For when it was scheduled, in seconds of the clock.
+    pub at_s: f64,
+    /// When it happened.
+    pub happened_s: f64,
+}
+
+/// A chart that was drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drawn {
+    /// Its title.
+    pub title: String,
+    /// The file, beside this document.
+    pub svg: String,
+    /// The same in pixels.
+    pub png: String,
+}
+
+/// What is known when all repetitions are over.
+pub(super) struct Ran {
+    pub(super) started: String,
+    pub(super) duration_s: f64,
+    /// Of each variant, in order.
+    pub(super) repetitions: Vec<Vec<Repetition>>,
+    pub(super) backends: Vec<IndexMap<String, String>>,
+    pub(super) folders: Vec<Option<String>>,
+    pub(super) wanted: u32,
+}
+
+impl Results {
+    /// Computes what is made of several repetitions.
+    pub(super) fn of(experiment: &Experiment, mut ran: Ran) -> Self {
+        derive(&experiment.variants, &mut ran.repetitions);
+        let mut invalid_because = Vec::new();
+        let mut variants = Vec::new();
+        let parts = experiment.variants.iter().zip(ran.repetitions).zip(ran.backends).zip(ran.folders);
+        for (((variant, repetitions), backends), folder) in parts {
+            invalid_because.extend(too_few(variant, &repetitions, ran.wanted));
+            let metrics = variant.metrics.iter();
+            variants.push(RunVariant {
+                name: variant.name(),
+                parameters: variant.parameters.iter().cloned().collect(),
+                metrics: metrics
+                    .map(|(name, metric)| (name.clone(), Measured::of(name, metric, &repetitions)))
+                    .collect(),
+                backends,
+                repetitions,
+                folder,
+            });
+        }
+        let mut used: Vec<&str> =
+            variants.iter().flat_map(|variant| variant.backends.values().map(String::as_str)).collect();
+        used.sort_unstable();
+        used.dedup();
+        Self {
+            experiment: experiment.name.clone(),
+            title: experiment.title.clone(),
+            source: experiment.source.clone(),
+            text: experiment.text.clone(),
+            remark: experiment.remark.clone(),
+            valid: invalid_because.is_empty(),
+            invalid_because,
+            quick: experiment.quick,
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            backend: used.join(", "),
+            machine: Machine::this(),
+            versions: versions(experiment),
+            started: ran.started,
+            duration_s: ran.duration_s,
+            repetitions: ran.wanted,
+            lateness_limit_ms: experiment.lateness_limit.as_secs_f64() * 1e3,
+            parameters: experiment.parameters.iter().cloned().collect(),
+            metrics: together(&variants),
+            variants,
+            plots: Vec::new(),
+        }
+    }
+}
+
+fn together(variants: &[RunVariant]) -> IndexMap<String, Measured> {
+    let named = |variant: &RunVariant, name: &String| match variant.parameters.is_empty() {
+        true => name.clone(),
+        false => {
+            let values = variant.parameters.iter();
+            let values: Vec<_> =
+                values.map(|(name, value)| format!("{name}={}", super::text_of(value))).collect();
+            format!("{name}[{}]", values.join(","))
+        }
+    };
+    let metrics = variants.iter().flat_map(|variant| {
+        variant.metrics.iter().map(move |(name, measured)| (named(variant, name), measured.clone()))
+    });
+    metrics.collect()
+}
+
+fn too_few(variant: &Variant, repetitions: &[Repetition], wanted: u32) -> Option<String> {
+    let valid = repetitions.iter().filter(|repetition| repetition.valid).count();
+    if valid >= wanted as usize {
+        return None;
+    }
+    let mut reasons: Vec<&str> = Vec::new();
+    for reason in repetitions.iter().flat_map(|repetition| &repetition.invalid_because) {
+        if !reasons.contains(&reason.as_str()) {
+            reasons.push(reason);
+        }
+    }
+    let of = if variant.parameters.is_empty() { String::new() } else { format!("{}: ", variant.name()) };
+    Some(format!("{of}{valid} of {wanted} repetitions are valid: {}", reasons.join("; ")))
+}
+
+impl Measured {
+    fn of(name: &str, metric: &Metric, repetitions: &[Repetition]) -> Self {
+        let valid = repetitions.iter().filter(|repetition| repetition.valid);
+        let values: Vec<_> = valid.filter_map(|repetition| *repetition.metrics.get(name)?).collect();
+        let summary = Summary::of(&values);
+        let Metric { at_least, at_most, .. } = *metric;
+        let expect = (at_least.is_some() || at_most.is_some()).then(|| {
+            let keeps = |mean: f64| {
+                at_least.is_none_or(|least| mean >= least) && at_most.is_none_or(|most| mean <= most)
+            };
+            Expectation { at_least, at_most, met: summary.mean.is_some_and(keeps) }
+        });
+        Self { summary, unit: metric.unit.clone(), paper: metric.paper, expect }
+    }
+}
+
+/// Computes the metrics that are made of others: of the same repetition, or of that of another variant with the same
+/// number, which ran at about the same time.
+fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
+    let most = variants.iter().map(|variant| variant.metrics.len()).max().unwrap_or_default();
+    for place in 0..most {
+        for (index, variant) in variants.iter().enumerate() {
+            let Some((name, metric)) =
+                variant.metrics.get(place).filter(|(_, metric)| metric.measure.is_derived())
+            else {
+                continue;
+            };
+            for which in 0..repetitions[index].len() {
+                let repetition = &repetitions[index][which];
+                if !repetition.valid {
+                    continue;
+                }
+                let number = repetition.number;
+                let operand = |operand: &Operand| match operand {
+                    Operand::Number(number) => Some(*number),
+                    Operand::Metric { name, variant } if variant.is_empty() => {
+                        *repetition.metrics.get(name)?
+                    }
+                    Operand::Metric { name, variant } => {
+                        let other = variants.iter().position(|other| other.parameters == *variant)?;
+                        let same = |other: &&Repetition| other.valid && other.number == number;
+                        *repetitions[other].iter().find(same)?.metrics.get(name)?
+                    }
+                };
+                let value = match &metric.measure {
+                    Measure::Ratio { of, to } => match (operand(of), operand(to)) {
+                        (Some(of), Some(to)) if to != 0.0 => Some(of / to),
+                        _ => None,
+                    },
+                    Measure::Sum(of) => of.iter().map(operand).sum(),
+                    _ => None,
+                };
+                repetitions[index][which].metrics.insert(name.clone(), value);
+            }
+        }
+    }
+}
+
+impl Machine {
+    fn this() -> Self {
+        let field = |file: &str, name: &str| {
+            let text = std::fs::read_to_string(file).ok()?;
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let memory = field("/proc/meminfo", "MemTotal");
+        let memory = memory.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+        Self {
+            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: memory.unwrap_or_default() / 1024,
+        }
+    }
+}
+
+/// Programs whose version matters, and how each tells it.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("iperf3", "--version"),
+    ("nginx", "-v"),
+    ("curl", "--version"),
+    ("openssl", "version"),
+    ("socat", "-V"),
+    ("tcpdump", "--version"),
+];
+
+fn versions(experiment: &Experiment) -> IndexMap<String, String> {
+    let takes_part = |program: &str| {
+        let in_text = |text: &String| {
+            let mut words = text.split(|c: char| !(c.is_alphanumeric() || "-_.".contains(c)));
+            words.any(|word| word == program)
+        };
+        experiment.variants.iter().any(|variant| {
+            let by_service = variant.topology.services.iter().any(|service| match &service.program {
+                Program::Command(words) => words.iter().any(in_text),
+                Program::Nginx { .. } => program == "nginx",
+                Program::Iperf3 => program == "iperf3",
+                Program::Serve { .. } => false,
+            });
+            by_service
+                || variant.steps.iter().any(|step| step.command.iter().any(in_text))
+                || (program == "tcpdump" && !variant.capture.on.is_empty())
+        })
+    };
+    let own = ("plait".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    let others = PROGRAMS.into_iter().filter(|(program, _)| takes_part(program));
+    let others = others.filter_map(|(program, option)| {
+        let said = Command::new(program).arg(option).output().ok()?;
+        let said = [said.stdout, said.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let line = said.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?.trim().to_owned();
+        Some((program.to_owned(), line))
+    });
+    std::iter::once(own).chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Form;
+    use serde_json::json;
+
+    const FILE: &str = r#"
+[experiment]
+name = "x"
+title = "t"
+source = "s"
+text = "x"
+repetitions = 2
+[parameters]
+mode = ["a", "b"]
+[hosts.h]
+[[steps]]
+name = "one"
+host = "h"
+command = ["true"]
+[metrics.seconds]
+measure = "seconds"
+paper = [{ when = { mode = "b" }, value = 3 }]
+expect = { when = { mode = "b" }, at_least = 2.5 }
+[metrics.of_a]
+measure = "ratio"
+of = "seconds"
+to = "seconds"
+to_variant = { mode = "a" }
+[metrics.twice]
+measure = "sum"
+of = ["of_a", "of_a"]
+"#;
+
+    fn repetition(number: u32, seconds: Option<f64>) -> Repetition {
+        Repetition {
+            number,
+            valid: seconds.is_some(),
+            invalid_because: seconds.is_none().then(|| "too late".to_owned()).into_iter().collect(),
+            started: String::new(),
+            duration_s: 1.0,
+            metrics: [("seconds".to_owned(), seconds)].into_iter().collect(),
+            steps: Vec::new(),
+            links: IndexMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn results(repetitions: Vec<Vec<Repetition>>) -> Results {
+        let experiment = Experiment::parse(FILE, "x.toml", &Form::default()).expect("an experiment");
+        let count = repetitions.len();
+        let ran = Ran {
+            started: String::new(),
+            duration_s: 1.0,
+            repetitions,
+            backends: vec![IndexMap::new(); count],
+            folders: vec![None; count],
+            wanted: 2,
+        };
+        Results::of(&experiment, ran)
+    }
+
+    #[test]
+    fn figures_of_variants_are_paired_by_repetition() {
+        let a = vec![repetition(1, Some(1.0)), repetition(2, None), repetition(2, Some(2.0))];
+        let b = vec![repetition(1, Some(3.0)), repetition(2, Some(4.0))];
+        let results = results(vec![a, b]);
+        assert!(results.valid, "{:?}", results.invalid_because);
+        let of_a = &results.metrics["of_a[mode=b]"].summary;
+        assert_eq!((of_a.n, of_a.mean, of_a.min, of_a.max), (2, Some(2.5), Some(2.0), Some(3.0)));
+        assert_eq!(results.metrics["twice[mode=b]"].summary.mean, Some(5.0));
+        assert_eq!(results.metrics["of_a[mode=a]"].summary.mean, Some(1.0));
+    }
+
+    #[test]
+    fn what_a_paper_printed_and_what_is_expected_belong_to_a_variant() {
+        let results = results(vec![vec![repetition(1, Some(1.0)); 2], vec![repetition(1, Some(2.0)); 2]]);
+        assert_eq!(results.metrics["seconds[mode=a]"].paper, None);
+        assert_eq!(results.metrics["seconds[mode=a]"].expect, None);
+        assert_eq!(results.metrics["seconds[mode=b]"].paper, Some(3.0));
+        let expect = results.metrics["seconds[mode=b]"].expect.expect("one");
+        assert_eq!((expect.at_least, expect.met), (Some(2.5), false));
+    }
+
+    #[test]
+    fn too_few_valid_repetitions_are_said_and_why() {
+        let results = results(vec![
+            vec![repetition(1, Some(1.0)), repetition(2, None)],
+            vec![repetition(1, Some(2.0)); 2],
+        ]);
+        assert!(!results.valid);
+        assert_eq!(results.invalid_because, ["mode=a: 1 of 2 repetitions are valid: too late"]);
+        assert_eq!(results.metrics["seconds[mode=a]"].summary.n, 1, "what was thrown away is not averaged");
+    }
+
+    #[test]
+    fn a_document_is_read_as_it_was_written() {
+        let results = results(vec![vec![repetition(1, Some(1.0)); 2]; 2]);
+        let text = serde_json::to_string(&results).expect("JSON");
+        let read: Results = serde_json::from_str(&text).expect("the same document");
+        assert_eq!(read, results);
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["metrics"]["seconds[mode=a]"]["mean"], json!(1.0));
+        assert_eq!(value["metrics"]["seconds[mode=a]"]["paper"], Value::Null);
+    }
+}

@@ -1,0 +1,78 @@
+//! What repetitions say together.
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// What a number of measured values say together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many there are.
+    pub n: usize,
+    /// Their mean; `None` without any, as for least and greatest.
+    pub mean: Option<f64>,
+    /// Their standard deviation, of a sample (divided by n - 1); `None` of fewer than two.
+    pub stddev: Option<f64>,
+    /// Half the width of the mean's 95 % confidence interval by Student's t distribution with n - 1 degrees of freedom:
+    /// it reaches so far to both sides of the mean, if what is measured scatters normally. `None` of fewer than two.
+    pub confidence: Option<f64>,
+    /// The least.
+    pub min: Option<f64>,
+    /// The greatest.
+    pub max: Option<f64>,
+}
+
+impl Summary {
+    /// Of these values, all of them finite.
+    pub fn of(values: &[f64]) -> Self {
+        let n = values.len();
+        let mean = (n > 0).then(|| values.iter().sum::<f64>() / n as f64);
+        let stddev = mean.filter(|_| n > 1).map(|mean| {
+            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+            (squares / (n - 1) as f64).sqrt()
+        });
+        let confidence = stddev.map(|stddev| t95(n - 1) * stddev / (n as f64).sqrt());
+        let (min, max) = (values.iter().copied().reduce(f64::min), values.iter().copied().reduce(f64::max));
+        Self { n, mean, stddev, confidence, min, max }
+    }
+}
+
+/// What 95 % of Student's t distribution lie within, to both sides.
+fn t95(degrees: usize) -> f64 {
+    let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
+    distribution.expect("at least one degree of freedom").inverse_cdf(0.975)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values from tables of the distribution (for instance NIST/SEMATECH e-Handbook 1.3.6.7.2).
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        let table = [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045), (100, 1.984)];
+        for (degrees, quantile) in table {
+            assert!((t95(degrees) - quantile).abs() < 6e-4, "{degrees}: {}", t95(degrees));
+        }
+    }
+
+    #[test]
+    fn a_sample_is_summarised() {
+        let found = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+        assert_eq!((found.n, found.mean, found.min, found.max), (8, Some(5.0), Some(2.0), Some(9.0)));
+        // 32 / 7 is the variance; 2.3646 the quantile for 7 degrees of freedom.
+        let stddev = (32f64 / 7.0).sqrt();
+        assert!((found.stddev.expect("of eight") - stddev).abs() < 1e-12);
+        assert!((found.confidence.expect("of eight") - 2.364_624 * stddev / 8f64.sqrt()).abs() < 1e-5);
+    }
+
+    #[test]
+    fn few_values_say_little() {
+        let none = Summary::of(&[]);
+        assert_eq!((none.n, none.mean, none.stddev, none.min), (0, None, None, None));
+        let one = Summary::of(&[3.5]);
+        assert_eq!(
+            (one.n, one.mean, one.stddev, one.confidence, one.max),
+            (1, Some(3.5), None, None, Some(3.5))
+        );
+    }
+}

@@ -1,0 +1,477 @@
+//! An experiment as it stands in its file, and the checks that turn it into an [`Experiment`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plait_link::text::deserialize_time;
+use serde::Deserialize;
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::{Captured, Condition, Experiment, Form, Metric, Plot, Shows, Step, Variant};
+use crate::topology::{Document, Mistake, Parameters, Source, Topology};
+
+mod metric;
+
+use metric::WrittenMetric;
+
+/// The keys that are no part of a variant.
+const HEAD: [&str; 3] = ["experiment", "parameters", "plots"];
+const TOPOLOGY: [&str; 4] = ["backend", "hosts", "links", "services"];
+/// What is kept of a frame: all headers with all options.
+const HEADERS: u32 = 160;
+/// More than the longest frame on a lab's links of the usual MTU.
+const WHOLE: u32 = 2048;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    experiment: Heading,
+    #[serde(default, rename = "parameters")]
+    _parameters: BTreeMap<String, Value>,
+    #[serde(default)]
+    plots: Vec<Spanned<WrittenPlot>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Heading {
+    name: Spanned<String>,
+    title: String,
+    source: String,
+    text: String,
+    remark: Option<String>,
+    repetitions: Spanned<u32>,
+    #[serde(default)]
+    quick: Quick,
+    #[serde(default = "lateness_limit", deserialize_with = "deserialize_time")]
+    lateness_limit: Duration,
+}
+
+fn lateness_limit() -> Duration {
+    Duration::from_micros(500)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Quick {
+    repetitions: Option<Spanned<u32>>,
+    #[serde(default, rename = "parameters")]
+    _parameters: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPlot {
+    title: String,
+    kind: Option<Kind>,
+    metric: Option<Spanned<String>>,
+    x: Option<Spanned<String>>,
+    series: Option<Spanned<String>>,
+    #[serde(default)]
+    when: BTreeMap<Spanned<String>, OneOrMany<Value>>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Sweep,
+    Throughput,
+    Rtt,
+    Sequence,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    steps: Spanned<Vec<Spanned<WrittenStep>>>,
+    #[serde(default)]
+    capture: WrittenCapture,
+    #[serde(default)]
+    metrics: BTreeMap<Spanned<String>, Spanned<WrittenMetric>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenStep {
+    name: Spanned<String>,
+    host: Spanned<String>,
+    command: Spanned<Vec<Spanned<String>>>,
+    #[serde(default)]
+    mptcp: bool,
+    #[serde(default = "step_limit", deserialize_with = "deserialize_time")]
+    limit: Duration,
+    #[serde(default)]
+    starts_clock: bool,
+    #[serde(default)]
+    may_fail: bool,
+}
+
+fn step_limit() -> Duration {
+    Duration::from_secs(60)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct WrittenCapture {
+    #[serde(default)]
+    on: Vec<Spanned<String>>,
+    snap: Option<Spanned<u32>>,
+}
+
+/// A value, or a list of some.
+#[derive(Deserialize, Clone)]
+#[serde(untagged)]
+enum OneOrMany<T> {
+    Many(Vec<T>),
+    One(T),
+}
+
+impl<T> OneOrMany<T> {
+    fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::Many(values) => values,
+            Self::One(value) => vec![value],
+        }
+    }
+}
+
+/// A parameter, with its values as the file has them and as results do.
+struct Varied<'t> {
+    name: String,
+    values: Vec<(DeValue<'t>, Value)>,
+}
+
+/// Reads an experiment, or its short form.
+pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experiment, Mistake> {
+    let (head, body) = document.split(&HEAD);
+    let source = body.source().clone();
+    let varied = varied(&head, form)?;
+    let quick = form.quick;
+    let Head { experiment: heading, plots, .. } = head.read()?;
+    let name = checked_name(heading.name, &source)?;
+    let short = heading.quick.repetitions.filter(|_| quick);
+    let repetitions = short.unwrap_or(heading.repetitions);
+    if !(1..=1000).contains(repetitions.get_ref()) {
+        let message = format!("expected 1 to 1000 repetitions, found {}", repetitions.get_ref());
+        return Err(source.mistake(Some(repetitions.span()), message));
+    }
+    let variants = combinations(&varied)
+        .into_iter()
+        .map(|combination| variant(&body, &combination))
+        .collect::<Result<Vec<_>, Mistake>>()?;
+    for (place, operands) in variants.iter().flat_map(|(_, operands)| operands) {
+        for (name, variant) in operands {
+            find_operand(name, variant, &variants)
+                .map_err(|told| source.mistake(Some(place.clone()), told))?;
+        }
+    }
+    let variants: Vec<_> = variants.into_iter().map(|(variant, _)| variant).collect();
+    let plots = plots.into_iter().map(|plot| checked_plot(plot, &varied, &variants, &source));
+    Ok(Experiment {
+        name,
+        title: heading.title,
+        source: heading.source,
+        text: one_paragraph(&heading.text),
+        remark: heading.remark.as_deref().map(one_paragraph),
+        repetitions: repetitions.into_inner(),
+        lateness_limit: heading.lateness_limit,
+        plots: plots.collect::<Result<_, _>>()?,
+        parameters: varied
+            .into_iter()
+            .map(|Varied { name, values }| (name, values.into_iter().map(|value| value.1).collect()))
+            .collect(),
+        variants,
+        quick,
+    })
+}
+
+/// Lines of a file are as long as its writer liked.
+fn one_paragraph(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn checked_name(name: Spanned<String>, source: &Source) -> Result<String, Mistake> {
+    let fits = name.get_ref().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if fits && (1..=64).contains(&name.get_ref().len()) {
+        return Ok(name.into_inner());
+    }
+    let message = format!("expected 1 to 64 letters, digits, - or _, found {:?}", name.get_ref());
+    Err(source.mistake(Some(name.span()), message))
+}
+
+/// The parameters in the file's order, with the values that this form has.
+fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Mistake> {
+    let source = head.source();
+    let table_at = |keys: &[&str]| {
+        let mut table = head.table();
+        for key in keys {
+            table = table.get(*key)?.get_ref().as_table()?;
+        }
+        Some(table)
+    };
+    let parameters = table_at(&["parameters"]);
+    let mut names: Vec<_> = parameters.into_iter().flatten().collect();
+    names.sort_by_key(|(name, _)| name.span().start);
+    let check = |name: &str, place: Option<std::ops::Range<usize>>| {
+        if names.iter().any(|(known, _)| known.get_ref() == name) {
+            return Ok(());
+        }
+        let known: Vec<_> = names.iter().map(|(known, _)| known.get_ref().to_string()).collect();
+        let message = format!("expected one of the parameters ({}), found {name:?}", known.join(", "));
+        Err(source.mistake(place, message))
+    };
+    let short = table_at(&["experiment", "quick", "parameters"]);
+    short.into_iter().flatten().try_for_each(|(name, _)| check(name.get_ref(), Some(name.span())))?;
+    let place = head.table().get_key_value("parameters").map(|(key, _)| key.span());
+    form.parameters.iter().try_for_each(|(name, _)| check(name, place.clone()))?;
+    let varied = names.iter().map(|(name, values)| {
+        let name = name.get_ref().to_string();
+        let in_file = list(values, source)?;
+        let others = form.parameters.iter().find(|(other, _)| *other == name);
+        let short = short.filter(|_| form.quick).and_then(|short| short.get(name.as_str()));
+        let values = match (others, short) {
+            (Some((_, given)), _) => given.iter().map(|text| given_value(text, &in_file[0].0)).collect(),
+            (None, Some(short)) => list(short, source)?,
+            (None, None) => in_file,
+        };
+        Ok(Varied { name, values })
+    });
+    varied.collect()
+}
+
+/// A list of at least one value.
+fn list<'t>(values: &Spanned<DeValue<'t>>, source: &Source) -> Result<Vec<(DeValue<'t>, Value)>, Mistake> {
+    let list = values.get_ref().as_array().filter(|list| list.iter().next().is_some());
+    let list = list.ok_or_else(|| {
+        let message = "expected a list of values, such as [\"off\", \"xor64\"], found no such list";
+        source.mistake(Some(values.span()), message)
+    })?;
+    let values = list.iter().map(|value| {
+        let plain = plain(value.get_ref()).ok_or_else(|| {
+            let found = value.get_ref().type_str();
+            let message = format!("expected a text, a number, true or false, found a value of type {found}");
+            source.mistake(Some(value.span()), message)
+        })?;
+        Ok((value.get_ref().clone(), plain))
+    });
+    values.collect()
+}
+
+/// A value given as text: a text where the file has texts, else what TOML takes it for.
+fn given_value<'t>(text: &'t str, like: &DeValue) -> (DeValue<'t>, Value) {
+    let value = match like {
+        DeValue::String(_) => None,
+        _ => DeValue::parse(text).ok().map(Spanned::into_inner),
+    };
+    match value.and_then(|value| Some((plain(&value)?, value))) {
+        Some((plain, value)) => (value, plain),
+        None => (DeValue::String(text.into()), text.into()),
+    }
+}
+
+fn plain(value: &DeValue) -> Option<Value> {
+    match value {
+        DeValue::String(text) => Some(text.to_string().into()),
+        DeValue::Integer(number) => Some(number.to_string().parse::<i64>().ok()?.into()),
+        DeValue::Float(number) => Some(number.to_string().parse::<f64>().ok()?.into()),
+        DeValue::Boolean(value) => Some((*value).into()),
+        _ => None,
+    }
+}
+
+/// One value of each parameter.
+type Combination<'t> = Vec<(String, DeValue<'t>, Value)>;
+
+/// Every combination, the last parameter varying fastest.
+fn combinations<'t>(varied: &[Varied<'t>]) -> Vec<Combination<'t>> {
+    varied.iter().fold(vec![Vec::new()], |combined, Varied { name, values }| {
+        let longer = |one: &Combination<'t>| {
+            let one = one.clone();
+            let with = move |(raw, plain): &(DeValue<'t>, Value)| {
+                let mut longer = one.clone();
+                longer.push((name.clone(), raw.clone(), plain.clone()));
+                longer
+            };
+            values.iter().map(with).collect::<Vec<_>>()
+        };
+        combined.iter().flat_map(longer).collect()
+    })
+}
+
+/// Other metrics that one is made of: by name, and by what differs in their variant.
+type Operands = Vec<(String, Vec<(String, Value)>)>;
+/// The same of each metric, with where the metric stands.
+type AllOperands = Vec<(std::ops::Range<usize>, Operands)>;
+
+fn variant<'t>(
+    body: &Document<'t>,
+    combination: &Combination<'t>,
+) -> Result<(Variant, AllOperands), Mistake> {
+    let filled: Parameters<'t> =
+        combination.iter().map(|(name, raw, _)| (name.clone(), raw.clone())).collect();
+    let parameters: Vec<_> =
+        combination.iter().map(|(name, _, plain)| (name.clone(), plain.clone())).collect();
+    let (topology, rest) = body.substitute(&filled)?.split(&TOPOLOGY);
+    let source = rest.source().clone();
+    let topology = Topology::of(topology)?;
+    let Body { steps, capture, metrics } = rest.read()?;
+    let steps = checked_steps(steps, &topology, &source)?;
+    let mut metrics: Vec<_> = metrics.into_iter().collect();
+    metrics.sort_by_key(|(name, _)| name.span().start);
+    let mut checked: Vec<(String, Metric)> = Vec::new();
+    let mut operands = Vec::new();
+    let captured: Vec<String> = capture.on.iter().map(|host| host.get_ref().clone()).collect();
+    for (name, written) in metrics {
+        let place = written.span();
+        let scene = metric::Scene {
+            topology: &topology,
+            steps: &steps,
+            captured: &captured,
+            parameters: &parameters,
+            above: &checked,
+        };
+        let metric = written
+            .into_inner()
+            .checked(&scene)
+            .map_err(|(at, message)| source.mistake(Some(at.unwrap_or(place.clone())), message))?;
+        operands.push((place, metric::operands(&metric.measure)));
+        checked.push((name.into_inner(), metric));
+    }
+    let reads = checked.iter().any(|(_, metric)| matches!(metric.measure, super::Measure::Readable { .. }));
+    let capture = checked_capture(capture, reads, &topology, &source)?;
+    Ok((Variant { parameters, topology, steps, capture, metrics: checked }, operands))
+}
+
+fn checked_steps(
+    steps: Spanned<Vec<Spanned<WrittenStep>>>,
+    topology: &Topology,
+    source: &Source,
+) -> Result<Vec<Step>, Mistake> {
+    let place = steps.span();
+    let mut checked: Vec<Step> = Vec::new();
+    for step in steps.into_inner() {
+        let WrittenStep { name, host, command, mptcp, limit, starts_clock, may_fail } = step.into_inner();
+        if checked.iter().any(|other| other.name == *name.get_ref()) {
+            let message =
+                format!("expected a name of its own for each step, found {:?} again", name.get_ref());
+            return Err(source.mistake(Some(name.span()), message));
+        }
+        if starts_clock && checked.iter().any(|other| other.starts_clock) {
+            let message = "expected one step that starts the clock, found another";
+            return Err(source.mistake(Some(name.span()), message));
+        }
+        known_host(&host, topology, source)?;
+        let place = command.span();
+        let words = command.into_inner().into_iter().map(|word| {
+            let resolved = topology.resolve(word.get_ref());
+            resolved.map_err(|message| source.mistake(Some(word.span()), message))
+        });
+        let command = words.collect::<Result<Vec<_>, _>>()?;
+        if command.is_empty() {
+            return Err(
+                source.mistake(Some(place), "expected a program and its arguments, found an empty list")
+            );
+        }
+        let (name, host) = (name.into_inner(), host.into_inner());
+        checked.push(Step { name, host, command, mptcp, limit, starts_clock, may_fail });
+    }
+    let Some(first) = checked.first() else {
+        return Err(source.mistake(Some(place), "expected a step for every variant, found none for this one"));
+    };
+    if !checked.iter().any(|step| step.starts_clock) {
+        let first = Step { starts_clock: true, ..first.clone() };
+        checked[0] = first;
+    }
+    Ok(checked)
+}
+
+fn checked_capture(
+    capture: WrittenCapture,
+    reads: bool,
+    topology: &Topology,
+    source: &Source,
+) -> Result<Captured, Mistake> {
+    for host in &capture.on {
+        known_host(host, topology, source)?;
+    }
+    let snap = match capture.snap {
+        None if reads => WHOLE,
+        None => HEADERS,
+        Some(snap) if (96..=65_535).contains(snap.get_ref()) => snap.into_inner(),
+        Some(snap) => {
+            let message = format!("expected 96 to 65535 bytes of each frame, found {}", snap.get_ref());
+            return Err(source.mistake(Some(snap.span()), message));
+        }
+    };
+    Ok(Captured { on: capture.on.into_iter().map(Spanned::into_inner).collect(), snap })
+}
+
+fn known_host(host: &Spanned<String>, topology: &Topology, source: &Source) -> Result<(), Mistake> {
+    if topology.host(host.get_ref()).is_some() {
+        return Ok(());
+    }
+    let known: Vec<_> = topology.hosts.iter().map(|host| host.name.as_str()).collect();
+    let message = format!("expected one of the hosts {}, found {:?}", known.join(", "), host.get_ref());
+    Err(source.mistake(Some(host.span()), message))
+}
+
+/// Whether there is such a metric in such a variant.
+fn find_operand(
+    name: &str,
+    variant: &[(String, Value)],
+    variants: &[(Variant, AllOperands)],
+) -> Result<(), String> {
+    let fits = |candidate: &&(Variant, AllOperands)| {
+        variant.iter().all(|wanted| candidate.0.parameters.contains(wanted))
+    };
+    let found = variants.iter().find(fits);
+    let (found, _) = found.ok_or_else(|| {
+        format!("expected a combination of the parameters, found {}", super::name_of(variant))
+    })?;
+    let has = found.metrics.iter().any(|(other, _)| other == name);
+    let missing = || format!("expected a metric of the variant {}, found {name:?}", found.name());
+    has.then_some(()).ok_or_else(missing)
+}
+
+fn checked_plot(
+    plot: Spanned<WrittenPlot>,
+    varied: &[Varied],
+    variants: &[Variant],
+    source: &Source,
+) -> Result<Plot, Mistake> {
+    let place = plot.span();
+    let WrittenPlot { title, kind, metric, x, series, when } = plot.into_inner();
+    let parameter = |name: Spanned<String>| {
+        if varied.iter().any(|parameter| parameter.name == *name.get_ref()) {
+            return Ok(name.into_inner());
+        }
+        let known: Vec<_> = varied.iter().map(|parameter| parameter.name.as_str()).collect();
+        let message =
+            format!("expected one of the parameters ({}), found {:?}", known.join(", "), name.get_ref());
+        Err(source.mistake(Some(name.span()), message))
+    };
+    let missing =
+        |key: &str| source.mistake(Some(place.clone()), format!("expected the key `{key}`, found none"));
+    let shows = match kind.unwrap_or(Kind::Sweep) {
+        Kind::Throughput => Shows::Throughput,
+        Kind::Rtt => Shows::RoundTrip,
+        Kind::Sequence => Shows::Sequence,
+        Kind::Sweep => {
+            let metric = metric.ok_or_else(|| missing("metric"))?;
+            let known = |variant: &Variant| variant.metrics.iter().any(|(name, _)| name == metric.get_ref());
+            if !variants.iter().any(known) {
+                let message = format!("expected the name of a metric, found {:?}", metric.get_ref());
+                return Err(source.mistake(Some(metric.span()), message));
+            }
+            Shows::Sweep {
+                metric: metric.into_inner(),
+                x: parameter(x.ok_or_else(|| missing("x"))?)?,
+                series: series.map(parameter).transpose()?,
+            }
+        }
+    };
+    let when = when.into_iter().map(|(name, values)| Ok((parameter(name)?, values.into_vec())));
+    Ok(Plot { title, shows, when: Condition(when.collect::<Result<_, Mistake>>()?) })
+}

@@ -1,0 +1,430 @@
+//! A metric as it stands in the file, and what each measure takes of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use plait_link::text;
+use plait_trace::Direction;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use toml::Spanned;
+
+use super::OneOrMany;
+use crate::experiment::{Condition, Measure, Metric, Operand, Selection, Statistic, Step, Window};
+use crate::topology::Topology;
+
+/// What a metric may refer to.
+pub(super) struct Scene<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) steps: &'a [Step],
+    pub(super) captured: &'a [String],
+    pub(super) parameters: &'a [(String, Value)],
+    /// The metrics before it.
+    pub(super) above: &'a [(String, Metric)],
+}
+
+/// Where, unless it is the whole metric, and what is wrong.
+type Wrong = (Option<Range<usize>>, String);
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenMetric {
+    measure: Kind,
+    at: Option<Spanned<String>>,
+    port: Option<Spanned<u16>>,
+    direction: Option<Spanned<Way>>,
+    path: Option<Spanned<OneOrMany<String>>>,
+    subflow: Option<Spanned<usize>>,
+    statistic: Option<Spanned<Statistic>>,
+    from: Option<Spanned<String>>,
+    to: Option<Spanned<String>>,
+    after: Option<Spanned<String>>,
+    step: Option<Spanned<String>>,
+    pointer: Option<Spanned<String>>,
+    #[serde(rename = "where")]
+    element: Option<Spanned<BTreeMap<String, Value>>>,
+    field: Option<Spanned<String>>,
+    host: Option<Spanned<String>>,
+    counter: Option<Spanned<String>>,
+    document: Option<Spanned<String>>,
+    of: Option<Spanned<OneOrMany<String>>>,
+    of_variant: Option<Spanned<BTreeMap<String, Value>>>,
+    to_variant: Option<Spanned<BTreeMap<String, Value>>>,
+    to_value: Option<Spanned<f64>>,
+    unit: Option<String>,
+    #[serde(default)]
+    paper: Listed<Paper>,
+    #[serde(default)]
+    expect: Listed<Expect>,
+}
+
+#[derive(serde::Deserialize, Clone, Copy, Debug)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Throughput,
+    Goodput,
+    Share,
+    Subflows,
+    RttMs,
+    RttStddevMs,
+    HeadOfLineMs,
+    LongestGapS,
+    ReturnS,
+    CompletionS,
+    RetransmittedBytes,
+    ReinjectedBytes,
+    Survived,
+    FirstFlightTrusted,
+    Exposure,
+    Readable,
+    Seconds,
+    Json,
+    Counter,
+    Ratio,
+    Sum,
+}
+
+#[derive(serde::Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    ClientToServer,
+    ServerToClient,
+}
+
+/// What the paper printed.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Paper {
+    #[serde(default)]
+    when: BTreeMap<String, OneOrMany<Value>>,
+    value: f64,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expect {
+    #[serde(default)]
+    when: BTreeMap<String, OneOrMany<Value>>,
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+}
+
+impl WrittenMetric {
+    pub(super) fn checked(mut self, scene: &Scene) -> Result<Metric, Wrong> {
+        let measure = self.measure(scene)?;
+        self.nothing_left()?;
+        let holds = |when: &BTreeMap<String, OneOrMany<Value>>| {
+            let wanted = when.iter().map(|(name, values)| (name.clone(), values.clone().into_vec()));
+            Condition(wanted.collect()).holds(scene.parameters)
+        };
+        let paper = self.paper.0.iter().find(|paper| holds(&paper.when)).map(|paper| paper.value);
+        let expect = self.expect.0.iter().find(|expect| holds(&expect.when));
+        let (at_least, at_most) = expect.map_or((None, None), |expect| (expect.at_least, expect.at_most));
+        let unit = self.unit.unwrap_or_else(|| measure.unit().into());
+        Ok(Metric { measure, unit, paper, at_least, at_most })
+    }
+
+    /// Takes what the measure needs.
+    fn measure(&mut self, scene: &Scene) -> Result<Measure, Wrong> {
+        Ok(match self.measure {
+            Kind::Throughput => Measure::Throughput(self.selection(scene)?, self.window()?),
+            Kind::Goodput => Measure::Goodput(self.selection(scene)?, self.window()?),
+            Kind::Share => Measure::Share(self.selection(scene)?, self.window()?),
+            Kind::Subflows => Measure::Subflows(self.selection(scene)?),
+            Kind::RttMs => Measure::RoundTrip(self.selection(scene)?, self.statistic()),
+            Kind::RttStddevMs => Measure::RoundTrip(self.selection(scene)?, Statistic::Stddev),
+            Kind::HeadOfLineMs => Measure::HeadOfLine(self.selection(scene)?, self.statistic()),
+            Kind::LongestGapS => Measure::LongestGap(self.selection(scene)?, self.window()?),
+            Kind::ReturnS => {
+                let after = needed(self.after.take(), "after")?;
+                let time = time(&after)?;
+                if !scene.topology.links.iter().flat_map(|link| &link.events).any(|event| event.at == time) {
+                    let message = format!("expected the time of an event, found {:?}", after.get_ref());
+                    return Err((Some(after.span()), message));
+                }
+                Measure::FirstData(self.selection(scene)?, time)
+            }
+            Kind::CompletionS => Measure::Completion(self.selection(scene)?),
+            Kind::RetransmittedBytes => Measure::Retransmitted(self.selection(scene)?),
+            Kind::ReinjectedBytes => Measure::Reinjected(self.selection(scene)?),
+            Kind::Survived => Measure::Survived(self.selection(scene)?),
+            Kind::FirstFlightTrusted => Measure::FirstFlightTrusted(self.selection(scene)?),
+            Kind::Exposure => {
+                needed(self.path.as_ref(), "path")?;
+                Measure::Exposure(self.selection(scene)?)
+            }
+            Kind::Readable => {
+                needed(self.path.as_ref(), "path")?;
+                let document = needed(self.document.take(), "document")?.into_inner();
+                Measure::Readable { of: self.selection(scene)?, document }
+            }
+            Kind::Seconds => Measure::Seconds { step: self.step(scene)? },
+            Kind::Json => self.json(scene)?,
+            Kind::Counter => {
+                let host = needed(self.host.take(), "host")?;
+                let hosts = scene.topology.hosts.iter().map(|host| host.name.as_str());
+                let host = one_of(host, "hosts", hosts)?;
+                Measure::Counter { host, counter: needed(self.counter.take(), "counter")?.into_inner() }
+            }
+            Kind::Ratio => self.ratio(scene)?,
+            Kind::Sum => {
+                let of = needed(self.of.take(), "of")?;
+                let (place, names) = (of.span(), of.into_inner().into_vec());
+                let operand = |name| operand(Spanned::new(place.clone(), name), None, scene);
+                Measure::Sum(names.into_iter().map(operand).collect::<Result<_, _>>()?)
+            }
+        })
+    }
+
+    fn json(&mut self, scene: &Scene) -> Result<Measure, Wrong> {
+        let pointer = |text: Spanned<String>| match text.get_ref().starts_with('/') {
+            true => Ok(text.into_inner()),
+            false => {
+                let message = format!("expected a pointer such as /end/seconds, found {:?}", text.get_ref());
+                Err((Some(text.span()), message))
+            }
+        };
+        let list = pointer(needed(self.pointer.take(), "pointer")?)?;
+        let (element, field) = match self.element.take() {
+            Some(element) => {
+                (element.into_inner().into_iter().collect(), pointer(needed(self.field.take(), "field")?)?)
+            }
+            None => (Vec::new(), String::new()),
+        };
+        Ok(Measure::Json { step: self.step(scene)?, pointer: list, element, field })
+    }
+
+    fn ratio(&mut self, scene: &Scene) -> Result<Measure, Wrong> {
+        let of = needed(self.of.take(), "of")?;
+        let place = of.span();
+        let OneOrMany::One(name) = of.into_inner() else {
+            return Err((Some(place), "expected the name of one metric, found a list".into()));
+        };
+        let of = operand(Spanned::new(place, name), self.of_variant.take(), scene)?;
+        let to = match (self.to.take(), self.to_value.take()) {
+            (Some(name), None) => operand(name, self.to_variant.take(), scene)?,
+            (None, Some(value)) if *value.get_ref() != 0.0 => Operand::Number(value.into_inner()),
+            (_, Some(value)) => {
+                return Err((Some(value.span()), "expected either `to` or a `to_value` other than 0".into()));
+            }
+            (None, None) => return Err((None, "expected the key `to` or `to_value`, found none".into())),
+        };
+        Ok(Measure::Ratio { of, to })
+    }
+
+    fn selection(&mut self, scene: &Scene) -> Result<Selection, Wrong> {
+        if scene.captured.is_empty() {
+            let message =
+                "expected a [capture] with the hosts to capture on, which this measure needs, found none";
+            return Err((None, message.into()));
+        }
+        let captured = scene.captured.iter().map(String::as_str);
+        let at = self.at.take().map(|at| one_of(at, "captured hosts", captured)).transpose()?;
+        let host = at.as_deref().unwrap_or(&scene.captured[0]);
+        let links = scene.topology.links.iter();
+        let links = links.filter(|link| link.a.host == host || link.b.host == host);
+        let names: Vec<_> = links.map(|link| link.name.as_str()).collect();
+        let path = self.path.take().map(|path| (path.span(), path.into_inner().into_vec()));
+        let (place, paths) = path.unwrap_or_default();
+        let paths = paths.into_iter().map(|path| {
+            let what = format!("links of {host}, where packets are captured");
+            one_of(Spanned::new(place.clone(), path), &what, names.iter().copied())
+        });
+        Ok(Selection {
+            paths: paths.collect::<Result<_, _>>()?,
+            at,
+            port: self.port.take().map(Spanned::into_inner),
+            direction: self.direction.take().map(|way| match way.into_inner() {
+                Way::ClientToServer => Direction::ClientToServer,
+                Way::ServerToClient => Direction::ServerToClient,
+            }),
+            subflow: self.subflow.take().map(Spanned::into_inner),
+        })
+    }
+
+    fn window(&mut self) -> Result<Window, Wrong> {
+        let end = |text: Option<Spanned<String>>| text.map(|text| time(&text)).transpose();
+        let place = self.to.as_ref().map(Spanned::span);
+        let window = Window { from: end(self.from.take())?, to: end(self.to.take())? };
+        match window {
+            Window { from: Some(from), to: Some(to) } if from >= to => {
+                Err((place, "expected a time after `from`, found none".into()))
+            }
+            window => Ok(window),
+        }
+    }
+
+    fn statistic(&mut self) -> Statistic {
+        self.statistic.take().map(Spanned::into_inner).unwrap_or_default()
+    }
+
+    fn step(&mut self, scene: &Scene) -> Result<String, Wrong> {
+        match self.step.take() {
+            Some(step) => one_of(step, "steps", scene.steps.iter().map(|step| step.name.as_str())),
+            None => Ok(scene.steps[0].name.clone()),
+        }
+    }
+
+    /// A key that its measure does not take would be without effect.
+    fn nothing_left(&self) -> Result<(), Wrong> {
+        fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Range<usize>)> {
+            value.as_ref().map(|value| (key, value.span()))
+        }
+        let left = [
+            left("at", &self.at),
+            left("port", &self.port),
+            left("direction", &self.direction),
+            left("path", &self.path),
+            left("subflow", &self.subflow),
+            left("statistic", &self.statistic),
+            left("from", &self.from),
+            left("to", &self.to),
+            left("after", &self.after),
+            left("step", &self.step),
+            left("pointer", &self.pointer),
+            left("where", &self.element),
+            left("field", &self.field),
+            left("host", &self.host),
+            left("counter", &self.counter),
+            left("document", &self.document),
+            left("of", &self.of),
+            left("of_variant", &self.of_variant),
+            left("to_variant", &self.to_variant),
+            left("to_value", &self.to_value),
+        ];
+        match left.into_iter().flatten().next() {
+            Some((key, place)) => {
+                let message = format!("expected a key that this measure takes, found `{key}`");
+                Err((Some(place), message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The other metrics that a measure is made of.
+pub(super) fn operands(measure: &Measure) -> super::Operands {
+    let operands = match measure {
+        Measure::Ratio { of, to } => vec![of, to],
+        Measure::Sum(of) => of.iter().collect(),
+        _ => Vec::new(),
+    };
+    let metrics = operands.into_iter().filter_map(|operand| match operand {
+        Operand::Metric { name, variant } => Some((name.clone(), variant.clone())),
+        Operand::Number(_) => None,
+    });
+    metrics.collect()
+}
+
+/// Another metric, of the variant that has these parameters and otherwise those of this one.
+fn operand(
+    name: Spanned<String>,
+    variant: Option<Spanned<BTreeMap<String, Value>>>,
+    scene: &Scene,
+) -> Result<Operand, Wrong> {
+    let name = one_of(name, "metrics above", scene.above.iter().map(|(name, _)| name.as_str()))?;
+    let Some(variant) = variant else { return Ok(Operand::Metric { name, variant: Vec::new() }) };
+    let mut parameters = scene.parameters.to_vec();
+    let place = variant.span();
+    for (changed, value) in variant.into_inner() {
+        let known = parameters.iter_mut().find(|(parameter, _)| *parameter == changed);
+        let (_, present) = known.ok_or_else(|| {
+            let names: Vec<_> = scene.parameters.iter().map(|(name, _)| name.as_str()).collect();
+            let message = format!("expected one of the parameters ({}), found {changed:?}", names.join(", "));
+            (Some(place.clone()), message)
+        })?;
+        *present = value;
+    }
+    Ok(Operand::Metric { name, variant: parameters })
+}
+
+fn needed<T>(value: Option<T>, key: &str) -> Result<T, Wrong> {
+    value.ok_or_else(|| (None, format!("expected the key `{key}`, which this measure needs, found none")))
+}
+
+fn time(text: &Spanned<String>) -> Result<Duration, Wrong> {
+    text::time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
+}
+
+fn one_of<'a>(
+    name: Spanned<String>,
+    what: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Result<String, Wrong> {
+    if known.clone().any(|known| known == name.get_ref()) {
+        return Ok(name.into_inner());
+    }
+    let known: Vec<_> = known.collect();
+    Err((
+        Some(name.span()),
+        format!("expected one of the {what} ({}), found {:?}", known.join(", "), name.get_ref()),
+    ))
+}
+
+/// Nothing, one thing, or a list of them; a mere number where the thing can be one.
+struct Listed<T>(Vec<T>);
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// What can be written as a mere number.
+trait MaybeNumber: Sized {
+    fn of(number: f64) -> Option<Self>;
+    const EXPECTED: &'static str;
+}
+
+impl MaybeNumber for Paper {
+    fn of(value: f64) -> Option<Self> {
+        Some(Self { when: BTreeMap::new(), value })
+    }
+    const EXPECTED: &'static str = "a number, or a list such as [{ when = { mode = \"off\" }, value = 90 }]";
+}
+
+impl MaybeNumber for Expect {
+    fn of(_: f64) -> Option<Self> {
+        None
+    }
+    const EXPECTED: &'static str = "a table such as { at_least = 5.2 }, or a list of them, each with `when`";
+}
+
+impl<'de, T: Deserialize<'de> + MaybeNumber> Deserialize<'de> for Listed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ListedVisitor(std::marker::PhantomData))
+    }
+}
+
+struct ListedVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + MaybeNumber> Visitor<'de> for ListedVisitor<T> {
+    type Value = Listed<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        let one = T::of(number).filter(|_| number.is_finite());
+        one.map(|one| Listed(vec![one])).ok_or_else(|| E::custom(format!("expected {}", T::EXPECTED)))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        Ok(Listed(vec![T::deserialize(serde::de::value::MapAccessDeserializer::new(map))?]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(one) = list.next_element()? {
+            all.push(one);
+        }
+        Ok(Listed(all))
+    }
+}

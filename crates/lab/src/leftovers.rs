@@ -1,0 +1,108 @@
+//! Removing labs by what carries their run id: namespaces, the processes in them, and folders.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use plait_host::netns::{self, Identity, NetNs};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Error;
+
+/// How namespaces of labs are named: this, the run id, `-`, the host.
+pub(crate) const NAMESPACE_PREFIX: &str = "plait-";
+/// How the folder of a lab in plait's run folder is named: this and the run id.
+pub(crate) const FOLDER_PREFIX: &str = "lab-";
+/// How long killed processes may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(3);
+
+/// Removes namespaces, the processes in them, and files of labs whose process is gone; gives the namespaces' names and
+/// the folders' paths.
+pub fn remove_leftovers() -> Result<Vec<String>, Error> {
+    remove_runs(is_gone)
+}
+
+pub(crate) fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Vec<String>, Error> {
+    let run_of =
+        |namespace: &str| Some(namespace.strip_prefix(NAMESPACE_PREFIX)?.rsplit_once('-')?.0.to_owned());
+    let mut removed = netns::list().map_err(Error::Namespace)?;
+    removed.retain(|namespace| run_of(namespace).is_some_and(|run| chosen(&run)));
+    end_processes(&removed);
+    for namespace in &removed {
+        remove_namespace(namespace)?;
+    }
+    let folder = plait_host::run_folder().map_err(Error::RunFolder)?;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)).is_some_and(&chosen) {
+            remove_folder(&entry.path());
+            removed.push(entry.path().display().to_string());
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether this is a run id, and its process no longer there.
+pub(crate) fn is_gone(run: &str) -> bool {
+    let pid = run.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // One that has ended and that its parent never asks after.
+        Ok(stat) => stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('Z')),
+        Err(_) => true,
+    })
+}
+
+/// Removes a namespace of a lab, if it is there.
+pub(crate) fn remove_namespace(namespace: &str) -> Result<(), Error> {
+    match netns::delete(namespace) {
+        // It was never made, or another run removed the same leftover at the same time.
+        Err(_) if netns::list().is_ok_and(|names| names.iter().all(|name| name != namespace)) => Ok(()),
+        removed => removed.map_err(Error::Namespace),
+    }
+}
+
+/// Ends what runs in these namespaces: it was started for the lab, and would keep them alive without a name.
+pub(crate) fn end_processes(namespaces: &[String]) {
+    let identity = |name: &String| NetNs::named(name).ok()?.identity().ok();
+    let identities: Vec<Identity> = namespaces.iter().filter_map(identity).collect();
+    let end = Instant::now() + KILL_LIMIT;
+    loop {
+        let pids = pids_in(&identities);
+        if pids.is_empty() || Instant::now() >= end {
+            return;
+        }
+        for pid in pids {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        sleep(Duration::from_millis(2));
+    }
+}
+
+/// The processes whose first thread is in one of these namespaces.
+fn pids_in(namespaces: &[Identity]) -> Vec<Pid> {
+    if namespaces.is_empty() {
+        return Vec::new();
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let inside = |folder: &Path| {
+        let namespace = fs::metadata(folder.join("ns/net")).ok()?;
+        let identity = Identity { device: namespace.dev(), inode: namespace.ino() };
+        namespaces.contains(&identity).then_some(())
+    };
+    processes
+        .filter_map(|entry| {
+            let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+            inside(&entry.path()).map(|()| pid)
+        })
+        .collect()
+}
+
+pub(crate) fn remove_folder(path: &Path) {
+    if let Err(error) = fs::remove_dir_all(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!("could not remove {}: {error}", path.display());
+    }
+}

@@ -1,0 +1,331 @@
+//! Which way each host's packets go: planned from a topology alone, before anything is built.
+//!
+//! Over each of its interfaces a host has a route to every network that can be reached that way, at the fewest hops and
+//! through hosts that forward. In the main table the nearest way has the least metric, so that the next one stands in
+//! when an interface goes. A host with several interfaces also has a table for each, chosen by source address: a subflow
+//! from an address leaves by that address's link, whatever its destination.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::topology::{Address, Host, Link, Side, Topology};
+
+/// Table and preference of the first interface of a host; the others follow.
+const TABLE_FIRST: u32 = 100;
+const PREFERENCE_FIRST: u32 = 1000;
+/// Beyond the kernel's default for IPv6 routes (1024), which the way to a neighbour has.
+const METRIC_FIRST: u32 = 2000;
+
+/// A route over one interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// The network it leads to.
+    pub(crate) to: Address,
+    /// The neighbour that passes packets on; `None` if the network is the link's own.
+    pub(crate) via: Option<IpAddr>,
+    pub(crate) interface: String,
+    /// The source address of packets that have none yet.
+    pub(crate) source: Option<IpAddr>,
+    /// A table other than the main one.
+    pub(crate) table: Option<u32>,
+    pub(crate) metric: Option<u32>,
+    pub(crate) congestion_control: Option<String>,
+}
+
+/// Packets from an address use a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) from: IpAddr,
+    pub(crate) table: u32,
+    pub(crate) preference: u32,
+}
+
+/// What routes the packets that leave by one interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Each needs at most those before it.
+    pub(crate) routes: Vec<Route>,
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// The plan for one end of a link.
+pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) -> Plan {
+    let own = attached(topology, &host.name);
+    let position = own.iter().position(|(other, _)| other.name == link.name).unwrap_or_default();
+    let position = u32::try_from(position).unwrap_or_default();
+    let table = TABLE_FIRST + position;
+    let end = link.end(side);
+    let mut plan = Plan::neighbours(&end.addresses, &end.interface, host.congestion_control.as_deref());
+    let connected = plan.routes.clone();
+    for target in topology.links.iter().filter(|target| target.name != link.name) {
+        for network in networks(target) {
+            plan.routes.extend(way(topology, host, (link, side), target, network, &own));
+        }
+    }
+    if own.len() > 1 {
+        let of_source =
+            |route: &Route| Route { table: Some(table), metric: None, source: None, ..route.clone() };
+        let further = plan.routes[connected.len()..].iter().map(of_source);
+        let all: Vec<_> = connected.iter().map(of_source).chain(further).collect();
+        plan.routes.extend(all);
+        let rule =
+            |address: &Address| Rule { from: address.ip, table, preference: PREFERENCE_FIRST + position };
+        plan.rules = end.addresses.iter().map(rule).collect();
+    }
+    plan
+}
+
+impl Plan {
+    /// Only the routes to the networks of an interface's own addresses.
+    pub(crate) fn neighbours(
+        addresses: &[Address],
+        interface: &str,
+        congestion_control: Option<&str>,
+    ) -> Self {
+        let mut networks = BTreeSet::new();
+        let first = addresses.iter().filter(|address| networks.insert(address.network()));
+        let route = |address: &Address| Route {
+            to: address.network(),
+            via: None,
+            interface: interface.to_owned(),
+            source: Some(address.ip),
+            table: None,
+            metric: None,
+            congestion_control: congestion_control.map(str::to_owned),
+        };
+        Self { routes: first.map(route).collect(), rules: Vec::new() }
+    }
+}
+
+/// The links of a host, and which end of each it is at.
+fn attached<'t>(topology: &'t Topology, host: &str) -> Vec<(&'t Link, Side)> {
+    let ends = topology.links.iter().flat_map(|link| Side::BOTH.map(|side| (link, side)));
+    ends.filter(|(link, side)| link.end(*side).host == host).collect()
+}
+
+fn networks(link: &Link) -> BTreeSet<Address> {
+    link.a.addresses.iter().map(|address| address.network()).collect()
+}
+
+/// The route of the main table that leaves by `out` to a network of `target`.
+fn way(
+    topology: &Topology,
+    host: &Host,
+    out: (&Link, Side),
+    target: &Link,
+    network: Address,
+    own: &[(&Link, Side)],
+) -> Option<Route> {
+    let hops = hops(topology, host, out, target, network)?;
+    // Of ways equally long, that of the link that stands first in the file comes first.
+    let nearer = own.iter().take_while(|(link, _)| link.name != out.0.name).map(|end| (end, true));
+    let others = own.iter().skip_while(|(link, _)| link.name != out.0.name).skip(1).map(|end| (end, false));
+    let before = nearer.chain(others).filter(|(end, first)| {
+        let other = self::hops(topology, host, **end, target, network);
+        other.is_some_and(|other| other < hops || (*first && other == hops))
+    });
+    let rank = u32::try_from(before.count()).unwrap_or_default();
+    let (link, side) = out;
+    let of_family = |side: Side| {
+        let mut addresses = link.end(side).addresses.iter().map(|address| address.ip);
+        addresses.find(|ip| ip.is_ipv4() == network.ip.is_ipv4())
+    };
+    Some(Route {
+        to: network,
+        via: Some(of_family(side.other())?),
+        interface: link.end(side).interface.clone(),
+        source: of_family(side),
+        table: None,
+        metric: Some(METRIC_FIRST + rank),
+        congestion_control: host.congestion_control.clone(),
+    })
+}
+
+/// How many hosts pass a packet on that leaves `host` by one of its links for a network of `target`; `None` if it does
+/// not get there.
+fn hops(
+    topology: &Topology,
+    host: &Host,
+    (link, side): (&Link, Side),
+    target: &Link,
+    network: Address,
+) -> Option<usize> {
+    let carries = |link: &Link| {
+        let of_family = |address: &Address| address.ip.is_ipv4() == network.ip.is_ipv4();
+        Side::BOTH.iter().all(|side| link.end(*side).addresses.iter().any(of_family))
+    };
+    if !carries(link) {
+        return None;
+    }
+    let mut seen = BTreeSet::from([host.name.as_str()]);
+    let mut next = VecDeque::from([(link.end(side.other()).host.as_str(), 0)]);
+    while let Some((at, hops)) = next.pop_front() {
+        if !seen.insert(at) {
+            continue;
+        }
+        let forwards = topology.host(at).is_some_and(|host| host.forward);
+        let ends = [target.a.host.as_str(), target.b.host.as_str()];
+        // A packet for one of its own addresses is taken by a host that forwards none.
+        if ends.contains(&at) && (forwards || ends.contains(&host.name.as_str())) {
+            return Some(hops);
+        }
+        if forwards {
+            let further = attached(topology, at).into_iter().filter(|(link, _)| carries(link));
+            next.extend(further.map(|(link, side)| (link.end(side.other()).host.as_str(), hops + 1)));
+        }
+    }
+    None
+}
+
+impl fmt::Display for Route {
+    /// As `ip route` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to)?;
+        if let Some(via) = self.via {
+            write!(f, " via {via}")?;
+        }
+        write!(f, " dev {}", self.interface)?;
+        if let Some(source) = self.source {
+            write!(f, " src {source}")?;
+        }
+        if let Some(table) = self.table {
+            write!(f, " table {table}")?;
+        }
+        if let Some(metric) = self.metric {
+            write!(f, " metric {metric}")?;
+        }
+        if let Some(congestion_control) = &self.congestion_control {
+            write!(f, " congctl {congestion_control}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Rule {
+    /// As `ip rule` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "from {} table {} pref {}", self.from, self.table, self.preference)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two links to a router, two on to the server.
+    const ROUTER: &str = r#"
+        hosts.client = {}
+        hosts.router = { forward = true }
+        hosts.server = {}
+        links = [
+            { name = "lte1", a = "client", b = "router" },
+            { name = "lte2", a = "client", b = "router" },
+            { name = "net1", a = "router", b = "server" },
+            { name = "net2", a = "router", b = "server" },
+        ]
+    "#;
+
+    fn shown(topology: &Topology, host: &str, link: &str) -> Vec<String> {
+        let host = topology.host(host).expect("a host");
+        let link = topology.link(link).expect("a link");
+        let side = if link.a.host == host.name { Side::A } else { Side::B };
+        let plan = plan(topology, host, link, side);
+        let lines = plan.routes.iter().map(Route::to_string).chain(plan.rules.iter().map(Rule::to_string));
+        lines.filter(|line| !line.contains("fd77")).collect()
+    }
+
+    fn parse(text: &str) -> Topology {
+        Topology::parse(text, "test.toml").unwrap_or_else(|mistake| panic!("{mistake}"))
+    }
+
+    #[test]
+    fn each_address_leaves_by_its_own_link() {
+        let expected = [
+            "10.77.2.0/24 dev lte2 src 10.77.2.1",
+            "10.77.1.0/24 via 10.77.2.2 dev lte2 src 10.77.2.1 metric 2001",
+            "10.77.3.0/24 via 10.77.2.2 dev lte2 src 10.77.2.1 metric 2001",
+            "10.77.4.0/24 via 10.77.2.2 dev lte2 src 10.77.2.1 metric 2001",
+            "10.77.2.0/24 dev lte2 table 101",
+            "10.77.1.0/24 via 10.77.2.2 dev lte2 table 101",
+            "10.77.3.0/24 via 10.77.2.2 dev lte2 table 101",
+            "10.77.4.0/24 via 10.77.2.2 dev lte2 table 101",
+            "from 10.77.2.1 table 101 pref 1001",
+        ];
+        assert_eq!(shown(&parse(ROUTER), "client", "lte2"), expected);
+    }
+
+    #[test]
+    fn a_host_with_one_link_has_one_table() {
+        let topology = parse(
+            r#"
+            hosts = { a = { congestion_control = "cubic" }, r = { forward = true }, s = { forward = true }, b = {} }
+            links = [
+                { name = "ar", a = "a", b = "r" },
+                { name = "rs", a = "r", b = "s" },
+                { name = "sb", a = "s", b = "b" },
+            ]
+            "#,
+        );
+        let expected = [
+            "10.77.1.0/24 dev ar src 10.77.1.1 congctl cubic",
+            "10.77.2.0/24 via 10.77.1.2 dev ar src 10.77.1.1 metric 2000 congctl cubic",
+            "10.77.3.0/24 via 10.77.1.2 dev ar src 10.77.1.1 metric 2000 congctl cubic",
+        ];
+        assert_eq!(shown(&topology, "a", "ar"), expected);
+    }
+
+    #[test]
+    fn the_shorter_way_comes_first_and_hosts_that_do_not_forward_are_no_way() {
+        let topology = parse(
+            r#"
+            hosts = { a = {}, r = { forward = true }, s = { forward = true }, n = {}, b = {} }
+            links = [
+                { name = "long", a = "a", b = "r" },
+                { name = "rs", a = "r", b = "s" },
+                { name = "short", a = "a", b = "s" },
+                { name = "none", a = "a", b = "n" },
+                { name = "nb", a = "n", b = "b" },
+                { name = "sb", a = "s", b = "b" },
+                { name = "rn", a = "r", b = "n" },
+            ]
+            "#,
+        );
+        let to_b = |link| {
+            let lines = shown(&topology, "a", link).into_iter();
+            lines.filter(|line| line.starts_with("10.77.6.") && line.contains("metric")).collect::<Vec<_>>()
+        };
+        assert_eq!(to_b("short"), ["10.77.6.0/24 via 10.77.3.2 dev short src 10.77.3.1 metric 2000"]);
+        assert_eq!(to_b("long"), ["10.77.6.0/24 via 10.77.1.2 dev long src 10.77.1.1 metric 2001"]);
+        assert_eq!(to_b("none"), [""; 0]);
+    }
+
+    #[test]
+    fn two_hosts_reach_each_others_addresses_over_either_link() {
+        let topology = parse(
+            r#"
+            hosts = { a = {}, b = {} }
+            links = [{ name = "x", a = "a", b = "b" }, { name = "y", a = "a", b = "b" }]
+            "#,
+        );
+        let of_x = shown(&topology, "b", "x");
+        assert!(of_x.contains(&"10.77.2.0/24 via 10.77.1.1 dev x table 100".into()), "{of_x:?}");
+    }
+
+    #[test]
+    fn families_go_their_own_ways() {
+        let topology = parse(
+            r#"
+            hosts = { a = {}, r = { forward = true }, b = {} }
+            links = [
+                { name = "four", a = { host = "a", addresses = ["10.1.0.1/24"] }, b = { host = "r", addresses = ["10.1.0.2/24"] } },
+                { name = "rb", a = "r", b = "b" },
+            ]
+            "#,
+        );
+        let host = topology.host("a").expect("a");
+        let plan = plan(&topology, host, &topology.links[0], Side::A);
+        assert!(plan.routes.iter().all(|route| route.to.ip.is_ipv4()), "{plan:?}");
+        assert_eq!(plan.routes.len(), 2);
+    }
+}

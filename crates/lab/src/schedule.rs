@@ -1,0 +1,79 @@
+//! What happens to links at its time, and a record of it.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::topology::Event;
+use crate::{Error, Link};
+
+/// An event that happened.
+#[derive(Debug, Clone)]
+pub struct Applied {
+    /// The link's name.
+    pub link: String,
+    /// What happened, and when it should have.
+    pub event: Event,
+    /// When it began to happen, from the start of the clock.
+    pub began: Duration,
+    /// When it had happened.
+    pub done: Duration,
+    /// The same by the clock on the wall, as captures tell the time.
+    pub wall: SystemTime,
+    /// Why it did not happen.
+    pub error: Option<String>,
+}
+
+/// A running schedule; dropped, nothing more happens.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    applied: Arc<Mutex<Vec<Applied>>>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Schedule {
+    /// The clock starts now.
+    pub(crate) fn start(mut events: Vec<(Link, Event)>) -> Result<Self, Error> {
+        let clock = Instant::now();
+        events.sort_by_key(|(_, event)| event.at);
+        let applied = Arc::new(Mutex::new(Vec::new()));
+        let record = applied.clone();
+        let (stop, stopped) = mpsc::channel();
+        let run = move || {
+            for (link, event) in events {
+                let left = (clock + event.at).saturating_duration_since(Instant::now());
+                if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+                let (began, wall) = (clock.elapsed(), SystemTime::now());
+                let error = link.apply(&event.action).err().map(|error| error.to_string());
+                if let Some(error) = &error {
+                    tracing::error!("{} did not happen at {:?}: {error}", event.action.name(), event.at);
+                }
+                let done = clock.elapsed();
+                let entry = Applied { link: link.name().into(), event, began, done, wall, error };
+                record.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+            }
+        };
+        let thread = thread::Builder::new().name("lab-events".into()).spawn(run);
+        let thread =
+            thread.map_err(|source| Error::Start { program: "the thread of events".into(), source })?;
+        Ok(Self { applied, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(crate) fn applied(&self) -> Vec<Applied> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Schedule {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed, and there is nothing to undo.
+            let _ = thread.join();
+        }
+    }
+}

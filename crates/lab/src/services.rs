@@ -1,0 +1,140 @@
+//! Programs that run on a host as long as the lab, ready when their port listens.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::topology::{self, Program};
+use crate::{Error, Host, Interrupt, Process};
+
+/// How long a service may take until its port listens.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// A service of a lab, ended with it.
+#[derive(Debug)]
+pub struct Service {
+    name: String,
+    host: String,
+    command: String,
+    port: Option<u16>,
+    folder: PathBuf,
+    process: Process,
+}
+
+impl Service {
+    /// Starts it and waits until it is ready. Its files, and what it writes, go to the folder of its name in `scratch`.
+    pub(crate) fn start(
+        spec: &topology::Service,
+        host: &Host,
+        scratch: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Error> {
+        let folder = scratch.join(&spec.name);
+        fs::create_dir(&folder).map_err(|source| Error::File { path: folder.clone(), source })?;
+        let mut words = words(spec, &folder)?;
+        if spec.mptcp {
+            words.splice(0..0, ["mptcpize".into(), "run".into()]);
+        }
+        let mut command = host.command(&words[0]);
+        command.args(&words[1..]);
+        let shown = shown(&command);
+        let mut process = Process::start_logged(command, interrupt.clone(), &folder)?;
+        if let Some(port) = spec.port {
+            process.wait_until_listening(port, START_LIMIT)?;
+        }
+        let (name, host) = (spec.name.clone(), spec.host.clone());
+        Ok(Self { name, host, command: shown, port: spec.port, folder, process })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of its host.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Its command line.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The TCP port that it was waited for to listen on.
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Where its files are, with what it writes in `stdout` and `stderr`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&self) -> bool {
+        self.process.is_running()
+    }
+}
+
+fn words(spec: &topology::Service, folder: &Path) -> Result<Vec<OsString>, Error> {
+    let port = spec.port.map(|port| port.to_string()).unwrap_or_default();
+    Ok(match &spec.program {
+        Program::Command(words) => words.iter().map(OsString::from).collect(),
+        Program::Iperf3 => ["iperf3", "-s", "-p", &port].map(OsString::from).into(),
+        Program::Serve { listen, to, mode } => {
+            let listen = listen.to_string();
+            let mut words = vec![plait()];
+            words.extend(["serve", "--listen", &listen, "--to", to].map(OsString::from));
+            words.extend(mode.iter().flat_map(|mode| ["--mode".into(), OsString::from(mode)]));
+            words
+        }
+        Program::Nginx { document } => {
+            let configuration = folder.join("nginx.conf");
+            let made = fs::create_dir(folder.join("www"))
+                .and_then(|()| random_file(&folder.join("www/document"), *document))
+                .and_then(|()| fs::write(&configuration, nginx_configuration(folder, &port)));
+            made.map_err(|source| Error::File { path: folder.to_owned(), source })?;
+            let configuration = configuration.into_os_string();
+            vec!["nginx".into(), "-e".into(), "stderr".into(), "-c".into(), configuration]
+        }
+    })
+}
+
+/// This program, if it is plait's command; another one finds that by its name.
+fn plait() -> OsString {
+    let own =
+        std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "plait"));
+    own.map_or_else(|| "plait".into(), PathBuf::into_os_string)
+}
+
+fn random_file(path: &Path, size: u64) -> io::Result<()> {
+    let mut random = File::open("/dev/urandom")?.take(size);
+    io::copy(&mut random, &mut File::create(path)?).map(drop)
+}
+
+/// Everything nginx writes stays in `folder`; as root, because nobody else may read there.
+fn nginx_configuration(folder: &Path, port: &str) -> String {
+    let folder = folder.display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path {folder}/{kind};\n"))
+        .concat();
+    format!(
+        "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr;\nevents {{}}\n\
+         http {{\n{temporary}    access_log off;\n    sendfile on;\n    \
+         server {{\n        listen {port};\n        listen [::]:{port};\n        root {folder}/www;\n    }}\n}}\n"
+    )
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

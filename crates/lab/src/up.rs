@@ -1,0 +1,173 @@
+//! Building what a topology says: hosts, links, settings, addresses and routes, then services.
+//!
+//! Whatever fails ends it, and what was built is removed.
+
+use plait_link::{Backend, Change};
+
+use crate::attachment::{Attachment, Endpoint};
+use crate::routes::plan;
+use crate::services::Service;
+use crate::topology::{self, Side, Topology};
+use crate::{Error, Host, Interrupt, Lab, Link};
+
+impl Lab {
+    /// Builds a topology; returns once all its services are ready. Links are made by `backend`, if one is given, else
+    /// by what the topology asks for.
+    ///
+    /// # Errors
+    /// What is refused, with the line of the file where one is to blame; nothing is left then.
+    pub fn up(topology: &Topology, backend: Option<Backend>, interrupt: Interrupt) -> Result<Self, Error> {
+        check_backends(topology, backend)?;
+        let mut lab = Self::new(interrupt)?;
+        for host in &topology.hosts {
+            lab.bare_host(&host.name)?;
+        }
+        for link in &topology.links {
+            lab.interrupt.check()?;
+            lab.make_link(topology, link, backend)?;
+        }
+        for (spec, host) in topology.hosts.iter().zip(&lab.hosts) {
+            lab.interrupt.check()?;
+            set_up(topology, spec, host, &lab.links)?;
+        }
+        for service in &topology.services {
+            let host = lab.find_host(&service.host)?.clone();
+            let started = Service::start(service, &host, lab.scratch(), &lab.interrupt);
+            lab.services.push(started.map_err(|cause| match cause {
+                Error::Interrupted => cause,
+                cause => {
+                    let message = format!("the service {} did not come up: {cause}", service.name);
+                    topology.mistake(&service.place, message).into()
+                }
+            })?);
+        }
+        Ok(lab)
+    }
+
+    fn make_link(
+        &mut self,
+        topology: &Topology,
+        spec: &topology::Link,
+        backend: Option<Backend>,
+    ) -> Result<(), Error> {
+        let make = |backend| {
+            let ends = [self.attachment(topology, spec, Side::A), self.attachment(topology, spec, Side::B)];
+            Link::make(&spec.name, spec.role, &spec.spec, backend, ends)
+        };
+        let link = match backend.or(topology.backend) {
+            Some(backend) => make(backend),
+            None => match make(likely(spec)) {
+                Err(plait_link::Error::Unavailable { .. }) => {
+                    Backend::for_link(&spec.spec, &changes(spec)).and_then(make)
+                }
+                made => made,
+            },
+        };
+        let link = link.map_err(|cause| cannot_make(topology, backend, spec, cause))?;
+        self.events.extend(spec.events.iter().map(|event| (link.clone(), event.clone())));
+        self.links.push(link);
+        Ok(())
+    }
+
+    fn attachment(&self, topology: &Topology, link: &topology::Link, side: Side) -> Attachment {
+        let end = link.end(side);
+        let both = topology.hosts.iter().zip(&self.hosts).find(|(spec, _)| spec.name == end.host);
+        let (spec, host) = both.expect("a checked topology has the hosts of its links");
+        Attachment {
+            host: host.clone(),
+            interface: end.interface.clone(),
+            addresses: end.addresses.clone(),
+            plan: plan(topology, spec, link, side),
+            endpoints: endpoints(topology, link, side),
+        }
+    }
+}
+
+/// Before anything is built: whether the backend that is asked for has what links and events ask of it.
+fn check_backends(topology: &Topology, backend: Option<Backend>) -> Result<(), Error> {
+    let Some(wish) = backend.or(topology.backend) else { return Ok(()) };
+    topology.links.iter().try_for_each(|link| {
+        wish.check(&link.spec, &changes(link)).map_err(|cause| cannot_make(topology, backend, link, cause))
+    })
+}
+
+fn changes(link: &topology::Link) -> Vec<Change> {
+    link.events.iter().filter_map(|event| event.action.change()).collect()
+}
+
+/// What to try for a link without a wish, before asking at length what works here.
+fn likely(link: &topology::Link) -> Backend {
+    let wire = Backend::None.check(&link.spec, &changes(link)).is_ok();
+    if wire { Backend::None } else { Backend::Emu }
+}
+
+/// With the line to blame: that of the backend if it does not work here at all, else that of the link.
+fn cannot_make(
+    topology: &Topology,
+    backend: Option<Backend>,
+    link: &topology::Link,
+    cause: plait_link::Error,
+) -> Error {
+    let unavailable = matches!(cause, plait_link::Error::Unavailable { .. });
+    match (unavailable, backend, topology.backend_place()) {
+        (true, Some(_), _) => Error::Backend(cause),
+        (true, None, Some(place)) => {
+            topology.mistake(place, format!("expected a backend that works here, found: {cause}")).into()
+        }
+        _ => topology.mistake(&link.place, format!("the link {} cannot be made: {cause}", link.name)).into(),
+    }
+}
+
+/// The endpoints of an end; their identifiers are counted over all of its host's.
+fn endpoints(topology: &Topology, link: &topology::Link, side: Side) -> Vec<Endpoint> {
+    let end = link.end(side);
+    let of_host = |other: &&topology::End| other.host == end.host && !other.endpoint.is_empty();
+    let before = topology.links.iter().take_while(|other| other.name != link.name);
+    let ends = before.flat_map(|other| [&other.a, &other.b]).filter(of_host);
+    let first = 1 + ends.map(|other| other.addresses.len()).sum::<usize>();
+    let addresses = end.addresses.iter().filter(|_| !end.endpoint.is_empty());
+    let endpoint = |(id, address): (usize, &topology::Address)| {
+        // The kernel keeps eight at most, and says so itself.
+        let id = u8::try_from(id).unwrap_or(u8::MAX);
+        Endpoint { id, address: address.ip, flags: end.endpoint.clone() }
+    };
+    (first..).zip(addresses).map(endpoint).collect()
+}
+
+fn set_up(topology: &Topology, spec: &topology::Host, host: &Host, links: &[Link]) -> Result<(), Error> {
+    let forwarding = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"].map(|name| (name, "1"));
+    host.set_sysctls(forwarding.into_iter().filter(|_| spec.forward))?;
+    for setting in &spec.sysctls {
+        host.set_sysctl(&setting.name, &setting.value).map_err(|error| refused(topology, setting, error))?;
+    }
+    let mut commands = vec!["link set lo up".to_owned()];
+    if let Some(limits) = spec.mptcp {
+        let topology::MptcpLimits { subflows, add_addr_accepted } = limits;
+        commands.push(format!("mptcp limits set subflows {subflows} add_addr_accepted {add_addr_accepted}"));
+    }
+    let ends = links.iter().flat_map(|link| Side::BOTH.map(|side| link.end(side)));
+    for end in ends.filter(|end| end.host.name() == host.name()) {
+        commands.extend(end.commands());
+    }
+    host.ip_all(commands).map_err(|error| match &error {
+        Error::Failed { command, stderr, .. } => {
+            let message = format!("the host {} cannot be set up: `{command}` failed: {stderr}", spec.name);
+            topology.mistake(&spec.place, message).into()
+        }
+        _ => error,
+    })
+}
+
+fn refused(topology: &Topology, setting: &topology::Setting, error: Error) -> Error {
+    let Error::File { source, .. } = error else { return error };
+    let name = &setting.name;
+    let message = match source.kind() {
+        std::io::ErrorKind::NotFound => {
+            format!("expected a setting that network namespaces have on this kernel, found {name:?}")
+        }
+        _ => {
+            format!("expected a value that the kernel takes for {name}, found {:?}: {source}", setting.value)
+        }
+    };
+    topology.mistake(&setting.place, message).into()
+}
