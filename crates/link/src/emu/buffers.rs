@@ -1,10 +1,11 @@
 //! The memory that packets are in, used over and over.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use super::pipe::Train;
-use super::super_packet::{Headers, SuperPacket};
+use super::super_packet::{Headers, SuperPacket, VNET_HEADER, fill_checksum};
 
 /// Where packets are read into. Small ones are copied out, so that they take no more memory than they need; the copy of
 /// a large one would cost more than another buffer.
@@ -52,6 +53,11 @@ impl Buffers {
 
     /// The packet that was read, of this length.
     pub(super) fn packet(&mut self, length: usize) -> Packet {
+        let read = &mut bytes_of(&mut self.reading)[..length];
+        let whole = SuperPacket::parse(read);
+        if whole.is_none() {
+            fill_checksum(read);
+        }
         let buffer = if length <= self.small.size {
             let mut small = self.small.take();
             bytes_of(&mut small)[..length].copy_from_slice(&self.reading.bytes[..length]);
@@ -59,7 +65,6 @@ impl Buffers {
         } else {
             std::mem::replace(&mut self.reading, self.large.take())
         };
-        let whole = SuperPacket::parse(&buffer.bytes[..length]);
         Packet { buffer, length, whole }
     }
 }
@@ -69,7 +74,7 @@ impl Packet {
     pub(super) fn train(&self) -> Train {
         match self.whole {
             Some(whole) => whole.train(),
-            None => Train::single(self.length.saturating_sub(super::super_packet::VNET_HEADER) as u32),
+            None => Train::single(self.length.saturating_sub(VNET_HEADER) as u32),
         }
     }
 
@@ -78,7 +83,7 @@ impl Packet {
     }
 
     /// Headers of their own and the payload of some of its frames; `None` if these are all of them.
-    pub(super) fn part(&self, frames: &std::ops::Range<u32>) -> Option<(Headers, &[u8])> {
+    pub(super) fn part(&self, frames: &Range<u32>) -> Option<(Headers, &[u8])> {
         let whole = self.whole.filter(|whole| frames.len() < whole.train().frames as usize)?;
         let (headers, payload) = whole.part(self.as_bytes(), frames);
         Some((headers, &self.buffer.bytes[payload]))

@@ -5,9 +5,14 @@
 //! headers of its own: lengths, identification, sequence number, flags and both checksums as segmentation would give
 //! them, so that the kernel, segmenting the parts, makes the frames that it would have made of the whole.
 //!
+//! A frame that stands for itself alone gets the checksum that was left to the interface, as on a wire: captures show
+//! right ones, and bytes damaged on the way to a program would be found out.
+//!
 //! What is not such a packet, or not as it should be, counts as one frame and is never touched. Nothing here panics.
 
 use std::ops::Range;
+
+use plait_wire::checksum::Checksum;
 
 use super::pipe::Train;
 
@@ -75,6 +80,7 @@ mod header {
     pub(super) const TCP_FIN_PSH: u8 = 0x09;
     pub(super) const TCP_CWR: u8 = 0x80;
     pub(super) const TCP_CHECKSUM: usize = 16;
+    pub(super) const UDP_CHECKSUM: usize = 6;
 }
 
 impl SuperPacket {
@@ -126,19 +132,24 @@ impl SuperPacket {
         let mut headers = Headers { bytes: [0; MOST_HEADERS], length: self.payload };
         let bytes = &mut headers.bytes[..self.payload];
         bytes.copy_from_slice(&packet[..self.payload]);
-        self.fix_vnet_header(bytes, frames.len() == 1);
+        self.fix_vnet_header(bytes);
         self.fix_ip(bytes, frames.start as u16, removed as u16);
         self.fix_tcp(bytes, skipped as u32, end == self.end, removed as u16);
+        if frames.len() == 1 {
+            self.make_single(bytes, &packet[start..end]);
+        }
         (headers, start..end)
     }
 
-    fn fix_vnet_header(&self, bytes: &mut [u8], single: bool) {
+    fn fix_vnet_header(&self, bytes: &mut [u8]) {
         let headers = (self.payload - VNET_HEADER) as u16;
         bytes[vnet::HDR_LEN..vnet::HDR_LEN + 2].copy_from_slice(&headers.to_ne_bytes());
-        if single {
-            bytes[vnet::GSO_TYPE] = 0;
-            bytes[vnet::GSO_SIZE..vnet::GSO_SIZE + 2].fill(0);
-        }
+    }
+
+    fn make_single(&self, bytes: &mut [u8], payload: &[u8]) {
+        let sum = Checksum::new().with(&bytes[self.tcp..]).with(payload).finish();
+        set(bytes, self.tcp + header::TCP_CHECKSUM, sum);
+        bytes[..VNET_HEADER].fill(0);
     }
 
     fn fix_ip(&self, bytes: &mut [u8], skipped_frames: u16, removed: u16) {
@@ -180,6 +191,27 @@ impl Headers {
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
+}
+
+/// Fills in the checksum of a packet that is no super-packet, if that was left to the interface.
+pub(super) fn fill_checksum(packet: &mut [u8]) {
+    let left = packet.first().is_some_and(|flags| flags & vnet::NEEDS_CSUM != 0);
+    let (true, Some(start), Some(offset)) =
+        (left, native(packet, vnet::CSUM_START), native(packet, vnet::CSUM_OFFSET))
+    else {
+        return;
+    };
+    let (start, offset) = (VNET_HEADER + usize::from(start), usize::from(offset));
+    if packet[vnet::GSO_TYPE] != 0 || start + offset + 2 > packet.len() {
+        return;
+    }
+    let sum = match Checksum::new().with(&packet[start..]).finish() {
+        // To UDP, 0 says that there is no checksum (RFC 768).
+        0 if offset == header::UDP_CHECKSUM => 0xffff,
+        sum => sum,
+    };
+    set(packet, start + offset, sum);
+    packet[..VNET_HEADER].fill(0);
 }
 
 /// Where the network header is, behind up to two VLAN tags, and its EtherType.

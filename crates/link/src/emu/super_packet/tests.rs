@@ -131,6 +131,40 @@ fn what_is_not_as_it_should_be_is_one_frame() {
     }
 }
 
+#[test]
+fn a_checksum_that_is_left_to_the_interface_is_filled_in() {
+    let data = b"some data";
+    let tcp_length = 20 + data.len();
+    let partial = !PAIR_V4.checksum(tcp_length as u32).finish();
+    let [ip, with_partial] = [ipv4(tcp_length as u16, 7), tcp(0, 1, ACK, partial)];
+    let full = PAIR_V4.checksum(tcp_length as u32).with(&tcp(0, 1, ACK, 0)).with(data).finish();
+    let frame = |tcp: &[u8]| [&[2; 12], &[8, 0][..], &ip, tcp, data].concat();
+    let mut packet = [&[1, 0, 0, 0, 0, 0, 34, 0, 16, 0][..], &frame(&with_partial)].concat();
+    fill_checksum(&mut packet);
+    assert_eq!(packet, [&[0; VNET_HEADER][..], &frame(&tcp(0, 1, ACK, full))].concat());
+    let filled_in = packet.clone();
+    fill_checksum(&mut packet);
+    assert_eq!(packet, filled_in);
+}
+
+#[test]
+fn the_checksum_of_udp_is_never_0() {
+    // A datagram whose sum is all ones.
+    let mut packet = [&[1, 0, 0, 0, 0, 0, 0, 0, 6, 0][..], &[0, 0, 0, 0, 0, 0, 0xff, 0xff]].concat();
+    fill_checksum(&mut packet);
+    assert_eq!(packet[16..], [0xff, 0xff]);
+}
+
+#[test]
+fn a_checksum_outside_the_packet_is_left_alone() {
+    let packet = [&[1, 0, 0, 0, 0, 0, 200, 0, 16, 0][..], &[7; 100]].concat();
+    for length in 0..packet.len() {
+        let mut bytes = packet[..length].to_vec();
+        fill_checksum(&mut bytes);
+        assert_eq!(bytes, packet[..length]);
+    }
+}
+
 proptest! {
     /// Against building the headers of every frame anew, as RFC 9293 and RFC 791 say they should be.
     #[test]
@@ -162,23 +196,12 @@ proptest! {
             };
             let pair = if v6 { PAIR_V6 } else { PAIR_V4 };
             let mut expected = [&ip[..], &tcp(options, sequence, kept, 0), segment].concat();
-            let ethernet = if vlan { 18 } else { 14 };
-            let mut found = part[VNET_HEADER + ethernet..].to_vec();
-            // What the kernel would do with it: the sum of everything from the start of TCP, in which the field itself is.
-            let finished = |packet: &mut Vec<u8>, partial: u16| {
-                let at = ip.len() + 16;
-                packet[at..at + 2].copy_from_slice(&partial.to_be_bytes());
-                plait_wire::checksum::Checksum::new().with(&packet[ip.len()..]).finish()
-            };
-            let at = ip.len() + 16;
-            let partial = u16::from_be_bytes([found[at], found[at + 1]]);
-            let ours = finished(&mut found, partial);
             let full = pair.checksum(length as u32).with(&expected[ip.len()..]).finish();
-            prop_assert_eq!(ours, full);
-            expected[at..at + 2].copy_from_slice(&partial.to_be_bytes());
-            prop_assert_eq!(&found, &expected);
-            prop_assert_eq!(part[vnet::FLAGS], vnet::NEEDS_CSUM);
-            prop_assert_eq!(part[vnet::GSO_TYPE], 0);
+            let at = ip.len() + 16;
+            expected[at..at + 2].copy_from_slice(&full.to_be_bytes());
+            let ethernet = if vlan { 18 } else { 14 };
+            prop_assert_eq!(&part[VNET_HEADER + ethernet..], &expected);
+            prop_assert_eq!(&part[..VNET_HEADER], &[0; VNET_HEADER]);
         }
         prop_assert_eq!(parts.len(), segments.len());
     }
@@ -186,16 +209,13 @@ proptest! {
     #[test]
     fn cutting_a_part_again_is_cutting_the_whole(
         v6: bool,
-        segment in 100_u16..1500,
+        segment in 100_u16..500,
         data in prop::collection::vec(any::<u8>(), 3000..6000),
         start in 0_u32..3,
-        end in 3_u32..6,
+        end in 5_u32..=6,
     ) {
         let packet = super_packet(v6, false, 12, ACK | PSH | FIN | CWR, segment, &data);
-        let frames = SuperPacket::parse(&packet).expect("a super-packet").train().frames;
-        prop_assume!(end - start >= 2 && end <= frames && start > 0 || end < frames);
         let part = &parts_of(&packet, &[start..end])[0];
-        prop_assume!(SuperPacket::parse(part).is_some());
         prop_assert_eq!(&parts_of(part, &[1..2])[0], &parts_of(&packet, &[start + 1..start + 2])[0]);
     }
 
