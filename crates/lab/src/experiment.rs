@@ -53,7 +53,8 @@ use crate::topology::{Document, Mistake, Topology};
 
 pub use measure::{Measure, Operand, Selection, Statistic, Window};
 pub use results::{
-    Drawn, Expectation, LinkRun, Machine, Measured, Occurred, Repetition, Results, RunVariant, StepRun,
+    Analysis, Drawn, Expectation, LinkRun, Machine, Measured, Occurred, Repetition, Results, RunVariant,
+    StepRun,
 };
 pub use run::{Options, Progress, run};
 pub use statistics::Summary;

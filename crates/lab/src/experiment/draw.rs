@@ -49,21 +49,17 @@ pub(super) fn file_name(title: &str) -> String {
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
-/// What the first variant's analysis drew of the connection that matters most.
+/// What the first variant's analysis drew of the connection that matters most, if it did.
 fn over_time(what: &str, variants: &[&RunVariant], folder: &Path) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let Some(analysis) = variants.iter().find_map(|variant| variant.folder.as_ref()) else { return Ok(None) };
-    let plots = folder.join(analysis).join("plots");
-    let mut names = Vec::new();
-    for entry in fs::read_dir(plots).into_iter().flatten() {
-        names.push(entry?.path());
-    }
-    let ending = format!("-{what}.svg");
-    let is_wanted = |path: &&std::path::PathBuf| path.to_str().is_some_and(|path| path.ends_with(&ending));
-    let found =
-        names.iter().filter(is_wanted).max_by_key(|path| fs::metadata(path).map_or(0, |found| found.len()));
-    match found {
-        Some(svg) => Ok(Some((fs::read(svg)?, fs::read(svg.with_extension("png"))?))),
-        None => Ok(None),
+    let Some(analysis) = variants.iter().find_map(|variant| variant.analysis.as_ref()) else {
+        return Ok(None);
+    };
+    let name = format!("plots/connection-{}-{what}.svg", analysis.connection);
+    let svg = folder.join(&analysis.folder).join(name);
+    match fs::read(&svg) {
+        Ok(drawn) => Ok(Some((drawn, fs::read(svg.with_extension("png"))?))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -103,8 +103,17 @@ pub struct RunVariant {
     pub backends: IndexMap<String, String>,
     /// Every repetition, also those that were thrown away.
     pub repetitions: Vec<Repetition>,
-    /// Where the analysis of its first valid repetition is, beside this document.
-    pub folder: Option<String>,
+    /// The analysis of its first valid repetition, if it was kept.
+    pub analysis: Option<Analysis>,
+}
+
+/// What `plait analyze` left of a repetition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Analysis {
+    /// The folder, beside this document.
+    pub folder: String,
+    /// The connection in it that matters most: MPTCP before TCP, then the one that carried most.
+    pub connection: u64,
 }
 
 /// A repetition.
@@ -184,7 +193,7 @@ pub(super) struct Ran {
     /// Of each variant, in order.
     pub(super) repetitions: Vec<Vec<Repetition>>,
     pub(super) backends: Vec<IndexMap<String, String>>,
-    pub(super) folders: Vec<Option<String>>,
+    pub(super) analyses: Vec<Option<Analysis>>,
     pub(super) wanted: u32,
 }
 
@@ -194,8 +203,8 @@ impl Results {
         derive(&experiment.variants, &mut ran.repetitions);
         let mut invalid_because = Vec::new();
         let mut variants = Vec::new();
-        let parts = experiment.variants.iter().zip(ran.repetitions).zip(ran.backends).zip(ran.folders);
-        for (((variant, repetitions), backends), folder) in parts {
+        let parts = experiment.variants.iter().zip(ran.repetitions).zip(ran.backends).zip(ran.analyses);
+        for (((variant, repetitions), backends), analysis) in parts {
             invalid_because.extend(too_few(variant, &repetitions, ran.wanted));
             let metrics = variant.metrics.iter();
             variants.push(RunVariant {
@@ -206,7 +215,7 @@ impl Results {
                     .collect(),
                 backends,
                 repetitions,
-                folder,
+                analysis,
             });
         }
         let mut used: Vec<&str> =
@@ -440,7 +449,7 @@ of = ["of_a", "of_a"]
             duration_s: 1.0,
             repetitions,
             backends: vec![IndexMap::new(); count],
-            folders: vec![None; count],
+            analyses: vec![None; count],
             wanted: 2,
         };
         Results::of(&experiment, ran)

@@ -14,7 +14,7 @@ use plait_wire::capture::Timestamp;
 use super::compute::value;
 use super::draw::{draw, file_name};
 use super::evidence::{CapturedLink, Evidence, View};
-use super::results::{LinkRun, Occurred, Ran};
+use super::results::{Analysis, LinkRun, Occurred, Ran};
 use super::{Experiment, Measure, Repetition, Results, Step, StepRun, Variant};
 use crate::topology::Side;
 use crate::{Capture, Error, Interrupt, Lab, Link};
@@ -95,13 +95,13 @@ pub fn run(
         duration_s: begun.elapsed().as_secs_f64(),
         repetitions: Vec::new(),
         backends: Vec::new(),
-        folders: Vec::new(),
+        analyses: Vec::new(),
         wanted,
     };
-    for VariantRuns { repetitions, backends, folder, .. } in runs {
+    for VariantRuns { repetitions, backends, analysis, .. } in runs {
         ran.repetitions.push(repetitions);
         ran.backends.push(backends);
-        ran.folders.push(folder);
+        ran.analyses.push(analysis);
     }
     let mut results = Results::of(experiment, ran);
     if let Some(folder) = options.folder {
@@ -122,7 +122,7 @@ struct VariantRuns<'a> {
     valid: u32,
     thrown_away: u32,
     backends: IndexMap<String, String>,
-    folder: Option<String>,
+    analysis: Option<Analysis>,
 }
 
 impl<'a> VariantRuns<'a> {
@@ -133,7 +133,7 @@ impl<'a> VariantRuns<'a> {
             valid: 0,
             thrown_away: 0,
             backends: IndexMap::new(),
-            folder: None,
+            analysis: None,
         }
     }
 
@@ -163,8 +163,9 @@ impl<'a> VariantRuns<'a> {
             metrics.insert(name.clone(), value);
         }
         let valid = invalid_because.is_empty();
-        if let (Some(folder), Some(evidence), true, None) = (options.folder, &evidence, valid, &self.folder) {
-            self.folder = keep(folder, &slug(&variant.name()), evidence, &merged)?;
+        if let (Some(folder), Some(evidence), true, None) = (options.folder, &evidence, valid, &self.analysis)
+        {
+            self.analysis = keep(folder, &slug(&variant.name()), evidence, &merged)?;
         }
         let steps = evidence.map(|evidence| evidence.steps).unwrap_or_default();
         Ok(Repetition {
@@ -380,7 +381,12 @@ fn link_runs(
 
 /// Leaves the analysis of a repetition, and what its steps printed, in a folder of this name; gives where the analysis of
 /// the first captured host is.
-fn keep(folder: &Path, name: &str, evidence: &Evidence, merged: &[PathBuf]) -> Result<Option<String>, Error> {
+fn keep(
+    folder: &Path,
+    name: &str,
+    evidence: &Evidence,
+    merged: &[PathBuf],
+) -> Result<Option<Analysis>, Error> {
     let of_variant = folder.join(name);
     let written = |path: &Path| {
         let path = path.to_owned();
@@ -399,7 +405,11 @@ fn keep(folder: &Path, name: &str, evidence: &Evidence, merged: &[PathBuf]) -> R
         let analysed = plait_trace::analyze(&[capture.clone()], Some(&into), SERIES, (), &|_| Ok(()));
         analysed.map_err(io::Error::other).map_err(written(&into))?;
     }
-    Ok(evidence.views.first().map(|view| format!("{name}/{}", view.host)))
+    let first = evidence.views.first();
+    Ok(first.and_then(|view| {
+        let connection = view.main_connection()?.id;
+        Some(Analysis { folder: format!("{name}/{}", view.host), connection })
+    }))
 }
 
 /// A variant's name as that of a folder.

@@ -1,0 +1,252 @@
+//! `plait lab results`: the page of results, from results.json files alone.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use plait_lab::experiment::{Measured, Results, RunVariant};
+
+use super::figure::{figure, limits};
+
+/// Arguments of `plait lab results`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folders that `plait lab run` wrote, in the order of the page
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// The page to write; pictures go into a folder of its name beside it
+    #[arg(short, long, value_name = "FILE", default_value = "results.md")]
+    output: PathBuf,
+}
+
+/// A folder that `plait lab run` wrote.
+struct Found {
+    folder: PathBuf,
+    results: Results,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut found = Vec::new();
+    for folder in &args.folders {
+        let file = folder.join("results.json");
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let results = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no results.json of `plait lab run`", file.display()))?;
+        found.push(Found { folder: folder.clone(), results });
+    }
+    let pictures = args.output.with_extension("");
+    let pictures_name = pictures.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let page = page(&found, &pictures_name);
+    copy_pictures(&found, &pictures)?;
+    fs::write(&args.output, page).with_context(|| format!("cannot write {}", args.output.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name of a plot's picture, which no other experiment's has.
+fn picture(results: &Results, svg: &str) -> String {
+    let name = Path::new(svg).file_name().unwrap_or_default().to_string_lossy();
+    format!("{}-{name}", results.experiment)
+}
+
+/// The pictures of these experiments, and no older ones of them.
+fn copy_pictures(found: &[Found], into: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
+    for Found { folder, results } in found {
+        let prefix = format!("{}-", results.experiment);
+        for entry in fs::read_dir(into)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let rest = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".svg"));
+            // Plots are numbered: those of an experiment whose name only begins alike stay.
+            if rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
+                fs::remove_file(&path)?;
+            }
+        }
+        for plot in &results.plots {
+            let (from, to) = (folder.join(&plot.svg), into.join(picture(results, &plot.svg)));
+            fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn page(found: &[Found], pictures: &str) -> String {
+    let mut page = String::from(
+        "# Results\n\n\
+         What published experiments gave, what plait's lab gives with the same set-up, and whether the shape is the same.\n\
+         `plait lab results` wrote this page: every number on it comes from the `results.json` that is named with it. Means\n\
+         are over all valid repetitions; sigma is the sample's standard deviation, the interval that of the mean with 95 %\n\
+         confidence (Student's t). A repetition in which the emulator was late, a capture incomplete or a program failed is\n\
+         thrown away, not averaged. [lab.md](lab.md) defines each figure.\n",
+    );
+    if found.iter().any(|found| found.results.quick) {
+        page += "\n> **QUICK**: some of this is from shortened runs, marked so below. Do not quote it.\n";
+    }
+    for Found { folder, results } in found {
+        // Writing into a string does not fail.
+        let _ = section(&mut page, folder, results, pictures);
+    }
+    page
+}
+
+fn section(page: &mut String, folder: &Path, results: &Results, pictures: &str) -> std::fmt::Result {
+    let quick = if results.quick { " (QUICK)" } else { "" };
+    writeln!(
+        page,
+        "\n## {}{quick}\n\n*{}.* {}\n",
+        results.title,
+        capitalised(&results.source),
+        results.text
+    )?;
+    if results.quick {
+        writeln!(
+            page,
+            "> **QUICK**: a shortened run: fewer repetitions or values than the experiment asks for.\n"
+        )?;
+    }
+    if !results.valid {
+        writeln!(page, "> **NOT VALID**: {}.\n", results.invalid_because.join("; "))?;
+    }
+    table(page, results)?;
+    writeln!(page, "\n{}", verdict(results))?;
+    if let Some(remark) = &results.remark {
+        writeln!(page, "{remark}")?;
+    }
+    for plot in &results.plots {
+        writeln!(page, "\n![{}]({pictures}/{})", plot.title, picture(results, &plot.svg))?;
+    }
+    let thrown_away: usize = results
+        .variants
+        .iter()
+        .map(|variant| variant.repetitions.iter().filter(|repetition| !repetition.valid).count())
+        .sum();
+    let each = if results.variants.len() > 1 { " of each of " } else { "" };
+    let variants = if results.variants.len() > 1 {
+        format!("{} variants", results.variants.len())
+    } else {
+        String::new()
+    };
+    let lateness = results.variants.iter().flat_map(|variant| &variant.repetitions).filter(|run| run.valid);
+    let lateness = lateness.flat_map(|run| run.links.values()).filter_map(|link| link.lateness_p99_ms);
+    let lateness = lateness.reduce(f64::max).map_or(String::new(), |most| {
+        format!("; lateness p99 at most {} ms (limit {} ms)", figure(most), figure(results.lateness_limit_ms))
+    });
+    let versions: Vec<_> = results
+        .versions
+        .iter()
+        .map(|(name, version)| match version.contains(name.as_str()) {
+            true => version.clone(),
+            false => format!("{name} {version}"),
+        })
+        .collect();
+    writeln!(
+        page,
+        "\n<sub>{}: {} repetitions{each}{variants}, {thrown_away} thrown away{lateness}; backend {}; kernel {}; {} x {}, {} \
+         MiB; {}; {}, {} s; `{}`</sub>",
+        results.experiment,
+        results.repetitions,
+        results.backend,
+        results.kernel,
+        results.machine.processors,
+        results.machine.processor,
+        results.machine.memory_mib,
+        versions.join(", "),
+        results.started,
+        figure(results.duration_s.round()),
+        folder.join("results.json").display(),
+    )
+}
+
+fn table(page: &mut String, results: &Results) -> std::fmt::Result {
+    let names: Vec<&String> = results.parameters.keys().collect();
+    for name in &names {
+        write!(page, "| {} ", words(name))?;
+    }
+    writeln!(page, "| figure | paper | mean | sigma | 95 % | n | expected |")?;
+    writeln!(page, "{}|---|---:|---:|---:|---:|---:|---|", "|---".repeat(names.len()))?;
+    for variant in &results.variants {
+        for (name, measured) in &variant.metrics {
+            for parameter in &names {
+                write!(page, "| {} ", variant.parameters.get(*parameter).map_or(String::new(), text))?;
+            }
+            let number = |value: Option<f64>| value.map_or(String::new(), figure);
+            let summary = &measured.summary;
+            let expected = measured.expect.map_or(String::new(), |expect| {
+                format!("{}: {}", limits(&expect), if expect.met { "yes" } else { "**no**" })
+            });
+            let interval = summary.mean.zip(summary.confidence);
+            let interval = interval.map_or(String::new(), |(mean, half)| {
+                format!("{} to {}", figure(mean - half), figure(mean + half))
+            });
+            writeln!(
+                page,
+                "| {} | {} | {} | {} | {interval} | {} | {expected} |",
+                named(name, measured),
+                number(measured.paper),
+                summary.mean.map_or("none".into(), figure),
+                number(summary.stddev),
+                summary.n,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// One sentence: whether the shape is the same, and by which figures that is said.
+fn verdict(results: &Results) -> String {
+    let expected = || {
+        results.variants.iter().flat_map(|variant| {
+            let metrics = variant.metrics.iter();
+            metrics.filter_map(move |(name, measured)| Some((variant, name, measured, measured.expect?)))
+        })
+    };
+    let (count, met) = (expected().count(), expected().filter(|(.., expect)| expect.met).count());
+    let found = |variant: &RunVariant, name: &str, measured: &Measured| {
+        let of = if variant.name.is_empty() { String::new() } else { format!(" with {}", variant.name) };
+        let unit = if measured.unit.is_empty() { String::new() } else { format!(" {}", measured.unit) };
+        let mean = measured.summary.mean.map_or("none".into(), figure);
+        format!("{}{of} is {mean}{unit}", words(name))
+    };
+    if count == 0 {
+        return "**Shape**: nothing was expected beforehand; the figures speak for themselves.".into();
+    }
+    let list: Vec<_> = expected()
+        .filter(|(.., expect)| expect.met == (met == count))
+        .map(|(variant, name, measured, expect)| {
+            format!("{}, expected {}", found(variant, name, measured), limits(&expect))
+        })
+        .collect();
+    match met == count {
+        true => format!("**Same shape**: {} as expected ({}).", all_of(count), list.join("; ")),
+        false => {
+            format!("**Not the same shape**: {met} of {count} expectations hold; not: {}.", list.join("; "))
+        }
+    }
+}
+
+fn all_of(count: usize) -> String {
+    if count == 1 { "the figure is".into() } else { format!("all {count} figures are") }
+}
+
+fn named(name: &str, measured: &Measured) -> String {
+    let unit = measured.unit.trim();
+    if unit.is_empty() { words(name) } else { format!("{}, {unit}", words(name)) }
+}
+
+/// A name of the file in words; its last one is dropped where it is the unit, which stands beside it.
+fn words(name: &str) -> String {
+    let units = ["_mbps", "_ms", "_s"];
+    let name = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
+    name.replace('_', " ")
+}
+
+fn text(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}

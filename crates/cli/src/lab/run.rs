@@ -1,0 +1,161 @@
+//! `plait lab run`: an experiment, repeated, measured, tabulated.
+
+use std::io::{self, IsTerminal, Read as _, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use plait_lab::experiment::{Experiment, Form, Options, Progress, Results, run as run_experiment};
+use plait_lab::{Backend, Interrupt};
+
+use super::figure::{figure, limits};
+use crate::stdout::Stdout;
+
+/// Arguments of `plait lab run`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The experiment's TOML file; - reads stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Measure each variant this often, instead of what the file says
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+    /// Where results.json, plots and the analysis of each variant go [default: out/NAME]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// The short form that the file describes
+    #[arg(long)]
+    quick: bool,
+    /// Other values for a parameter
+    #[arg(short, long = "parameter", value_name = "NAME=VALUE[,VALUE...]", value_parser = parameter)]
+    parameters: Vec<(String, Vec<String>)>,
+    /// What is behind the links: emu, netem or none, instead of what the file says
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<Backend>,
+    /// Print results.json
+    #[arg(long)]
+    json: bool,
+}
+
+fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
+    let (name, values) = text.split_once('=').ok_or("expected NAME=VALUE, such as mode=off,xor64")?;
+    Ok((name.into(), values.split(',').map(str::to_owned).collect()))
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let form = Form { quick: args.quick, parameters: args.parameters.clone() };
+    let experiment = match args.file.to_str() {
+        Some("-") => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text)?;
+            Experiment::parse(&text, "-", &form).map_err(plait_lab::Error::from)?
+        }
+        _ => Experiment::read(&args.file, &form)?,
+    };
+    let folder = args.output.clone().unwrap_or_else(|| Path::new("out").join(&experiment.name));
+    std::fs::create_dir_all(&folder).map_err(|error| anyhow::anyhow!("{}: {error}", folder.display()))?;
+    let bar = bar();
+    let options = Options {
+        repetitions: args.repetitions,
+        backend: args.backend,
+        folder: Some(&folder),
+        interrupt: Interrupt::on_signals()?,
+    };
+    let results = run_experiment(&experiment, &options, &mut |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    let results = results?;
+    let mut out = Stdout::new();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &results)?;
+        writeln!(out)?;
+    } else {
+        table(&results, &mut out)?;
+        writeln!(out, "\n{}", folder.join("results.json").display())?;
+    }
+    out.flush()?;
+    if results.valid {
+        return Ok(ExitCode::SUCCESS);
+    }
+    for reason in &results.invalid_because {
+        eprintln!("plait: not valid: {reason}");
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+fn bar() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len}, {elapsed}, {msg}");
+    ProgressBar::new(0).with_style(style.expect("a template of known fields"))
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    if let Some(why) = &progress.thrown_away {
+        bar.suspend(|| eprintln!("plait: a repetition was thrown away: {why}"));
+    }
+    bar.set_length(progress.of.into());
+    bar.set_position(progress.done.into());
+    bar.set_message(progress.what.clone());
+    bar.tick();
+}
+
+/// What was measured, for people.
+fn table(results: &Results, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}: {}", results.experiment, results.title)?;
+    let quick = if results.quick { "QUICK, " } else { "" };
+    let machine = &results.machine;
+    writeln!(
+        out,
+        "{quick}repetitions {}, backend {}, kernel {}, {} processors {}, {:.0} s",
+        results.repetitions,
+        results.backend,
+        results.kernel,
+        machine.processors,
+        machine.processor,
+        results.duration_s
+    )?;
+    for variant in &results.variants {
+        let rows: Vec<[String; 7]> = variant
+            .metrics
+            .iter()
+            .map(|(name, measured)| {
+                let number = |value: Option<f64>| value.map_or("-".into(), figure);
+                let summary = &measured.summary;
+                let expected = measured.expect.map_or(String::new(), |expect| {
+                    let met = if expect.met { "as expected" } else { "NOT as expected" };
+                    format!("{met} ({})", limits(&expect))
+                });
+                [
+                    if measured.unit.is_empty() {
+                        name.clone()
+                    } else {
+                        format!("{name}, {}", measured.unit)
+                    },
+                    number(summary.mean),
+                    number(summary.stddev),
+                    number(summary.confidence),
+                    summary.n.to_string(),
+                    number(measured.paper),
+                    expected,
+                ]
+            })
+            .collect();
+        writeln!(out)?;
+        let heading = ["", "mean", "sigma", "\u{b1}95%", "n", "paper", ""].map(String::from);
+        let heading = [[if variant.name.is_empty() { String::new() } else { variant.name.clone() }]
+            .into_iter()
+            .chain(heading.into_iter().skip(1))
+            .collect::<Vec<_>>()];
+        let all: Vec<Vec<String>> = heading.into_iter().chain(rows.into_iter().map(Vec::from)).collect();
+        let width =
+            |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+        for row in &all {
+            let numbers = (1..6).map(|column| format!("{:>1$}", row[column], width(column).max(5)));
+            let numbers = numbers.collect::<Vec<_>>().join("  ");
+            let line = format!("{:<2$}  {numbers}  {}", row[0], row[6], width(0));
+            writeln!(out, "{}", line.trim_end())?;
+        }
+    }
+    Ok(())
+}
