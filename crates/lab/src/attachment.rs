@@ -31,8 +31,8 @@ impl Attachment {
     pub(crate) fn commands(&self) -> Vec<String> {
         let mut commands = self.address_commands();
         commands.extend(self.route_commands("replace"));
-        commands.extend(self.rule_commands("add"));
         commands.extend(self.endpoints.iter().map(|endpoint| endpoint.added_to(&self.interface)));
+        commands.extend(self.rule_commands("add"));
         commands
     }
 
@@ -86,7 +86,10 @@ impl Attachment {
     }
 
     fn rule_commands(&self, verb: &str) -> impl Iterator<Item = String> {
-        self.plan.rules.iter().map(move |rule: &Rule| format!("rule {verb} {rule}"))
+        self.plan.rules.iter().map(move |rule: &Rule| {
+            let family = if rule.from.is_ipv6() { "-6 " } else { "" };
+            format!("{family}rule {verb} {rule}")
+        })
     }
 }
 

@@ -113,15 +113,19 @@ impl Host {
         run(command).map(drop)
     }
 
-    /// Runs `ip` once for all of these commands, up to the first that it refuses, which the error names.
+    /// Runs these commands of `ip`, up to the first that it refuses, which the error names. Those of one family that
+    /// follow each other, as `-6` before them tells, are run at once.
     pub(crate) fn ip_all(&self, commands: impl IntoIterator<Item = String>) -> Result<(), Error> {
         let commands: Vec<String> = commands.into_iter().collect();
-        if commands.is_empty() {
-            return Ok(());
-        }
+        commands.chunk_by(|one, other| is_v6(one) == is_v6(other)).try_for_each(|batch| self.ip_batch(batch))
+    }
+
+    fn ip_batch(&self, commands: &[String]) -> Result<(), Error> {
+        let v6 = commands.first().is_some_and(|command| is_v6(command));
+        let lines: Vec<_> = commands.iter().map(|command| command.trim_start_matches(V6)).collect();
         let mut ip = self.command("ip");
-        ip.args(["-batch", "-"]);
-        run_with_input(ip, &commands.join("\n")).map(drop).map_err(|error| match error {
+        ip.args(v6.then_some("-6")).args(["-batch", "-"]);
+        run_with_input(ip, &lines.join("\n")).map(drop).map_err(|error| match error {
             Error::Failed { status, stderr, .. } => {
                 let (said, line) = stderr.rsplit_once("Command failed -:").unwrap_or((&stderr, ""));
                 let index = line.trim().parse::<usize>().unwrap_or(0).checked_sub(1);
@@ -132,4 +136,11 @@ impl Host {
             other => other,
         })
     }
+}
+
+/// Before a command that does not tell its family by an address.
+const V6: &str = "-6 ";
+
+fn is_v6(command: &str) -> bool {
+    command.starts_with(V6)
 }

@@ -41,10 +41,10 @@ impl Source {
     pub(crate) fn mistake(&self, place: Option<Place>, message: impl Into<String>) -> Mistake {
         let (file, text) = &*self.0;
         let place = place.unwrap_or(0..0);
-        let start = text.floor_char_boundary(place.start);
+        let start = floor(text, place.start);
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
-        let end = text.floor_char_boundary(place.end).clamp(start, line_end);
+        let end = floor(text, place.end).clamp(start, line_end);
         Mistake {
             file: file.clone(),
             line: text[..line_start].matches('\n').count() + 1,
@@ -59,6 +59,11 @@ impl Source {
     pub(crate) fn refused(&self, error: &toml::de::Error) -> Mistake {
         self.mistake(error.span(), expected_first(error.message()))
     }
+}
+
+/// The last place up to `index` at which a character begins, or the text's end.
+fn floor(text: &str, index: usize) -> usize {
+    (0..=index.min(text.len())).rev().find(|index| text.is_char_boundary(*index)).unwrap_or(0)
 }
 
 /// serde's sentences, in the order in which all others are: what was expected, what was found.

@@ -1,0 +1,176 @@
+//! How the other commands speak with the keeper of a lab: one line of JSON each way over a socket in the lab's folder.
+//!
+//! Only root can open the folder. A request has a bounded size, and whoever is silent is not waited for.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::description::Description;
+
+const SOCKET: &str = "control.sock";
+/// How long either side waits for the other's next bytes.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const LONGEST_REQUEST: u64 = 64 << 10;
+const LONGEST_ANSWER: u64 = 64 << 20;
+/// How long a lab may take to be gone.
+const DOWN_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a keeper is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    /// What there is; answered by a [`Description`].
+    Describe,
+    /// Something is to happen to a link now.
+    Event {
+        link: String,
+        /// The keys of an event in TOML.
+        event: String,
+    },
+    /// The lab is to end; the connection ends when it is gone.
+    Down,
+}
+
+/// What a keeper answers.
+pub(super) type Answer<T> = Result<T, String>;
+
+/// The socket of a keeper.
+pub(super) struct Control(UnixListener);
+
+impl Control {
+    /// Opens it in the folder of a lab, with which it is removed.
+    pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join(SOCKET);
+        let listener =
+            UnixListener::bind(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self(listener))
+    }
+
+    /// The next request that comes within some time, and where its answer goes; `None` if there is none, or only
+    /// nonsense.
+    pub(super) fn next(&self, within: Duration) -> Option<(Request, Asker)> {
+        let timeout = rustix::event::Timespec::try_from(within).ok()?;
+        let mut ready = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
+        // A signal ends the wait, too, so that its effect is looked for.
+        rustix::event::poll(&mut ready, Some(&timeout)).ok()?;
+        let (stream, _) = self.0.accept().ok()?;
+        stream.set_nonblocking(false).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+        stream.set_write_timeout(Some(TIMEOUT)).ok()?;
+        let mut line = String::new();
+        BufReader::new((&stream).take(LONGEST_REQUEST)).read_line(&mut line).ok()?;
+        let request = serde_json::from_str(&line).ok()?;
+        Some((request, Asker(stream)))
+    }
+}
+
+/// Whoever sent a request.
+pub(super) struct Asker(UnixStream);
+
+impl Asker {
+    /// An asker that has left is nothing to stop for.
+    pub(super) fn answer<T: Serialize>(mut self, answer: &Answer<T>) {
+        if let Ok(mut line) = serde_json::to_vec(answer) {
+            line.push(b'\n');
+            let _ = self.0.write_all(&line);
+        }
+    }
+}
+
+/// A lab of a keeper that lives.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) id: String,
+    pub(super) folder: PathBuf,
+}
+
+impl Running {
+    /// All of them, the oldest id first.
+    pub(super) fn all() -> anyhow::Result<Vec<Self>> {
+        plait_lab::Lab::check_permitted()?;
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(plait_host::run_folder()?)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(id) = name.to_str().and_then(|name| name.strip_prefix("lab-")) else { continue };
+            let running = Self { id: id.into(), folder: entry.path() };
+            if UnixStream::connect(running.folder.join(SOCKET)).is_ok() {
+                found.push(running);
+            }
+        }
+        found.sort_by_key(|running| running.id.parse::<u64>().unwrap_or(u64::MAX));
+        Ok(found)
+    }
+
+    /// The one with this id; without one, the only one.
+    pub(super) fn find(id: Option<&str>) -> anyhow::Result<Self> {
+        let mut all = Self::all()?;
+        let known = all.iter().map(|running| running.id.as_str()).collect::<Vec<_>>().join(", ");
+        match id {
+            Some(id) => match all.iter().position(|running| running.id == id) {
+                Some(position) => Ok(all.swap_remove(position)),
+                None if all.is_empty() => {
+                    bail!("expected the id of a lab that is up, found {id:?} and no lab")
+                }
+                None => bail!("expected the id of a lab that is up (--lab {known}), found {id:?}"),
+            },
+            None => {
+                ensure!(
+                    all.len() < 2,
+                    "expected to be told which lab is meant, as several are up: --lab {known}"
+                );
+                all.pop().context("no lab is up: `plait lab up FILE` starts one")
+            }
+        }
+    }
+
+    pub(super) fn describe(&self) -> anyhow::Result<Description> {
+        self.ask(&Request::Describe)
+    }
+
+    pub(super) fn ask<T: DeserializeOwned>(&self, request: &Request) -> anyhow::Result<T> {
+        let mut line = String::new();
+        BufReader::new(self.send(request)?.take(LONGEST_ANSWER))
+            .read_line(&mut line)
+            .with_context(|| format!("the keeper of lab {} does not answer", self.id))?;
+        ensure!(!line.is_empty(), "the keeper of lab {} ended before it answered", self.id);
+        serde_json::from_str::<Answer<T>>(&line)?.map_err(anyhow::Error::msg)
+    }
+
+    /// Ends it and waits until it is gone.
+    pub(super) fn down(&self) -> anyhow::Result<()> {
+        let mut stream = self.send(&Request::Down)?;
+        stream.set_read_timeout(Some(DOWN_LIMIT))?;
+        let closed = stream.read_to_end(&mut Vec::new());
+        closed.with_context(|| format!("the keeper of lab {} does not end", self.id))?;
+        let process = Path::new("/proc").join(&self.id).join("exe");
+        let end = Instant::now() + DOWN_LIMIT;
+        // What has ended and is not reaped yet has no program any more.
+        while process.read_link().is_ok() {
+            ensure!(Instant::now() < end, "the keeper of lab {} does not end", self.id);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        ensure!(!self.folder.exists(), "the keeper of lab {} left {}", self.id, self.folder.display());
+        Ok(())
+    }
+
+    fn send(&self, request: &Request) -> anyhow::Result<UnixStream> {
+        let connected = || -> io::Result<UnixStream> {
+            let mut stream = UnixStream::connect(self.folder.join(SOCKET))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
+            let mut line = serde_json::to_vec(request)?;
+            line.push(b'\n');
+            stream.write_all(&line)?;
+            Ok(stream)
+        };
+        connected().with_context(|| format!("cannot reach the keeper of lab {}", self.id))
+    }
+}
