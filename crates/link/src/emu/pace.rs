@@ -134,7 +134,7 @@ impl Opportunities {
     fn step(&mut self) {
         self.next += 1;
         if self.next == self.trace.opportunities.len() {
-            self.period_start = self.period_start + self.trace.opportunities[self.next - 1] * MILLISECOND;
+            self.period_start += self.trace.opportunities[self.next - 1] * MILLISECOND;
             self.next = 0;
         }
     }
