@@ -11,38 +11,41 @@ use plait_link::{
     Trace, text,
 };
 
+const AFTER_HELP: &str = "PROPERTIES: NAME=VALUE,... of rate, trace, delay, jitter, loss, duplicate, queue
+WHAT: blackhole, restore, carrier-down, carrier-up, [a-to-b:|b-to-a:]PROPERTIES";
+
 /// Arguments of `plait lab link`.
 #[derive(clap::Args)]
-#[command(after_help = "PROPERTIES: rate, trace, delay, jitter, loss, duplicate, queue as NAME=VALUE,...")]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// One end: a namespace (a name of `ip netns`, or a path) and the interface to make in it
+    /// One end: a namespace (name or path), the interface to make
     #[arg(long, value_name = "NETNS:IFACE")]
     pub(super) a: Place,
     /// The other end
     #[arg(long, value_name = "NETNS:IFACE")]
     pub(super) b: Place,
-    /// emu, netem or none [default: none for a mere wire, else emu, else netem]
+    /// emu, netem or none [default: what fits and works]
     #[arg(long, value_name = "NAME")]
     pub(super) backend: Option<Backend>,
-    /// Rate of each direction, such as 20mbit [default: unlimited]
+    /// Such as 20mbit [default: unlimited]
     #[arg(long, conflicts_with = "trace")]
     rate: Option<Rate>,
-    /// Delivery opportunities instead of a rate, a line each, in ms (mahimahi's format)
+    /// Instead of a rate: delivery opportunities, as mahimahi's
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// One-way delay, such as 10ms
     #[arg(long, value_name = "TIME", value_parser = text::delay)]
     delay: Option<Duration>,
-    /// Standard deviation of the delay; frames overtake each other with TIME:reorder
+    /// Deviation of the delay; with TIME:reorder, frames overtake
     #[arg(long, value_name = "TIME")]
     jitter: Option<Jitter>,
-    /// Such as 1%; in bursts ENTER:LEAVE[:IN_GOOD:IN_BAD], such as 0.1%:20%
+    /// Such as 1%; in bursts ENTER:LEAVE[:IN_GOOD:IN_BAD]
     #[arg(long, value_name = "LOSS")]
     loss: Option<Loss>,
     /// How probable a second copy is, such as 0.1%
     #[arg(long, value_name = "P")]
     duplicate: Option<Probability>,
-    /// Bytes that may wait, such as 30kB [default: 100 ms of the rate, at least 30kB]
+    /// What may wait, such as 30kB [default: 100 ms of the rate]
     #[arg(long, value_name = "BYTES", value_parser = text::bytes)]
     queue: Option<u64>,
     /// What differs from a to b, such as rate=1mbit,delay=5ms
@@ -51,19 +54,19 @@ pub(crate) struct Args {
     /// What differs from b to a
     #[arg(long, value_name = "PROPERTIES")]
     b_to_a: Option<Adjustment>,
-    /// One frame at a time in either direction, each with this overhead, such as 200us (802.11)
+    /// One frame at a time in either direction, plus this (802.11)
     #[arg(long, value_name = "TIME", value_parser = text::delay)]
     half_duplex: Option<Duration>,
     /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     mtu: u16,
-    /// A change, such as 16s:blackhole (or restore, carrier-down, carrier-up, [a-to-b:|b-to-a:]PROPERTIES)
+    /// A change then, such as 16s:blackhole; may be repeated
     #[arg(long, value_name = "TIME:WHAT")]
     pub(super) at: Vec<Timed>,
     /// End after this time instead of at Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = text::time)]
     pub(super) duration: Option<Duration>,
-    /// Fail in the end if 1 of 100 frames was later than this, such as 0.2ms
+    /// Fail in the end if 1 of 100 frames was later than this
     #[arg(long, value_name = "TIME", value_parser = text::delay)]
     pub(super) lateness_limit: Option<Duration>,
     /// Print what the link did as JSON

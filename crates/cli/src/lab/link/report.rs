@@ -61,7 +61,7 @@ impl Report {
 
 type Row = (&'static str, fn(&Counters) -> Option<u64>);
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     ("frames in", |counters| Some(counters.frames_in)),
     ("bytes in", |counters| Some(counters.bytes_in)),
     ("frames out", |counters| Some(counters.frames_out)),
@@ -71,5 +71,6 @@ const ROWS: [Row; 10] = [
     ("dropped: queue full", |counters| counters.queue_full),
     ("dropped: no path", |counters| counters.no_path),
     ("dropped: refused", |counters| counters.refused),
+    ("missed by the emulator", |counters| counters.missed),
     ("most bytes waiting", |counters| counters.queue_most),
 ];
