@@ -97,7 +97,13 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
     match run_folder() {
         Err(error) => gather("file", Err(error.into())),
         Ok(_) => {
-            gather("namespace", plait_lab::remove_leftovers().map_err(Into::into));
+            match plait_lab::remove_leftovers() {
+                Ok(left) => {
+                    gather("namespace", Ok(left.namespaces));
+                    gather("folder", Ok(paths(left.folders)));
+                }
+                Err(error) => gather("namespace", Err(error.into())),
+            }
             gather("file", clean_run_folder().map(paths).map_err(Into::into));
             let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
             gather("setting", setting.map_err(Into::into));

@@ -70,11 +70,11 @@ impl Attachment {
         self.host.ip_all(self.commands())
     }
 
-    /// Routes are the plan's alone, so the kernel makes none of its own; and nobody else is there to have an IPv6
-    /// address, so it can be used at once.
+    /// Routes are the plan's alone, so the kernel makes none of its own.
     fn address_commands(&self) -> Vec<String> {
         let interface = &self.interface;
         let command = |address: &Address| {
+            // Usable at once, not only once the kernel has got round to not looking for duplicates.
             let at_once = if address.ip.is_ipv6() { " nodad" } else { "" };
             format!("address replace {address} dev {interface} noprefixroute{at_once}")
         };

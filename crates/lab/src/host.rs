@@ -28,13 +28,16 @@ struct Inner {
 }
 
 impl Host {
-    /// Makes the namespace, without reverse-path filtering: MPTCP joins would otherwise be dropped when a reply's
-    /// route differs from the path it came by.
+    /// Makes the namespace. Without reverse-path filtering: MPTCP joins would otherwise be dropped when a reply's route
+    /// differs from the path it came by. Without a search for duplicates of IPv6 addresses: nobody else is there to
+    /// have one, and for a second routers could not ask for their neighbours.
     pub(crate) fn make(name: &str, namespace: &str, interrupt: &Interrupt) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
         let inner = Inner { name: name.into(), namespace };
         let host = Self { inner: Arc::new(inner), interrupt: interrupt.clone() };
-        let names = ["all", "default"].map(|interfaces| format!("net.ipv4.conf.{interfaces}.rp_filter"));
+        let names =
+            ["ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter", "ipv6.conf.default.accept_dad"];
+        let names = names.map(|name| format!("net.{name}"));
         host.set_sysctls(names.iter().map(|name| (name.as_str(), "0")))?;
         Ok(host)
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,29 +19,38 @@ pub(crate) const FOLDER_PREFIX: &str = "lab-";
 /// How long killed processes may take to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(3);
 
-/// Removes namespaces, the processes in them, and files of labs whose process is gone; gives the namespaces' names and
-/// the folders' paths.
-pub fn remove_leftovers() -> Result<Vec<String>, Error> {
+/// What was left behind, and is removed.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    /// Names of network namespaces.
+    pub namespaces: Vec<String>,
+    /// Folders of labs.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Removes namespaces, the processes in them, and files of labs whose process is gone.
+pub fn remove_leftovers() -> Result<Leftovers, Error> {
     remove_runs(is_gone)
 }
 
-pub(crate) fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Vec<String>, Error> {
+pub(crate) fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Leftovers, Error> {
     let run_of =
         |namespace: &str| Some(namespace.strip_prefix(NAMESPACE_PREFIX)?.rsplit_once('-')?.0.to_owned());
-    let mut removed = netns::list().map_err(Error::Namespace)?;
-    removed.retain(|namespace| run_of(namespace).is_some_and(|run| chosen(&run)));
-    end_processes(&removed);
-    for namespace in &removed {
+    let mut namespaces = netns::list().map_err(Error::Namespace)?;
+    namespaces.retain(|namespace| run_of(namespace).is_some_and(|run| chosen(&run)));
+    end_processes(&namespaces);
+    for namespace in &namespaces {
         remove_namespace(namespace)?;
     }
+    let mut folders = Vec::new();
     let folder = plait_host::run_folder().map_err(Error::RunFolder)?;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)).is_some_and(&chosen) {
             remove_folder(&entry.path());
-            removed.push(entry.path().display().to_string());
+            folders.push(entry.path());
         }
     }
-    Ok(removed)
+    Ok(Leftovers { namespaces, folders })
 }
 
 /// Whether this is a run id, and its process no longer there.

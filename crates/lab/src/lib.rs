@@ -32,7 +32,7 @@ pub use experiment::Experiment;
 pub use host::Host;
 pub use interrupt::Interrupt;
 pub use lab::Lab;
-pub use leftovers::remove_leftovers;
+pub use leftovers::{Leftovers, remove_leftovers};
 pub use link::{Link, LinkSpec};
 pub use plait_link::{Backend, Rate};
 pub use process::{Process, require_program};
