@@ -1,0 +1,302 @@
+"""`plait lab run` and `plait lab results`: real runs beside what the programs and the kernel say of them."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import reason_to_skip
+from hosts import PLAIT, REPOSITORY, tool
+
+UPLOAD = """
+[experiment]
+name = "upload"
+title = "An upload over two links"
+source = "a paper, Table 1"
+text = "What is done."
+remark = "What has to be known."
+repetitions = 2
+quick = { repetitions = 1 }
+lateness_limit = "50ms"
+
+[hosts.client]
+mptcp = { subflows = 4, add_addr_accepted = 4 }
+[hosts.server]
+mptcp = { subflows = 4, add_addr_accepted = 4 }
+
+[[links]]
+name = "lte"
+role = "trusted"
+a = "client"
+b = "server"
+each_way = { rate = "8mbit", delay = "5ms" }
+[[links]]
+name = "wlan"
+a = "client"
+b = { host = "server", endpoint = ["signal"] }
+each_way = { rate = "4mbit", delay = "10ms" }
+
+[[services]]
+name = "sink"
+host = "server"
+kind = "iperf3"
+mptcp = true
+
+[[steps]]
+name = "upload"
+host = "client"
+mptcp = true
+command = ["iperf3", "--client", "${server.lte}", "--time", "2", "--json"]
+
+[capture]
+on = ["client", "server"]
+
+[metrics.goodput_mbps]
+measure = "goodput"
+at = "server"
+paper = 11
+expect = { at_least = 1 }
+[metrics.iperf_mbps]
+measure = "json"
+pointer = "/end/sum_received/bits_per_second"
+scale = 1e-6
+unit = "Mb/s"
+[metrics.subflows]
+measure = "subflows"
+[metrics.joins]
+measure = "counter"
+host = "server"
+counter = "MPTcpExtMPJoinAckRx"
+[metrics.connections]
+measure = "counter"
+host = "server"
+counter = "MPTcpExtMPCapableACKRX"
+[metrics.rtt_ms]
+measure = "rtt_ms"
+path = "wlan"
+statistic = "min"
+[metrics.of_links]
+measure = "ratio"
+of = "goodput_mbps"
+to_value = 12
+[[plots]]
+title = "Throughput of the upload"
+kind = "throughput"
+"""
+
+SWEEP = """
+[experiment]
+name = "sweep"
+title = "Counting"
+source = "a paper, Figure 2"
+text = "What is done."
+repetitions = 2
+quick = { repetitions = 1, parameters = { size = [1] } }
+[parameters]
+way = ["there", "back"]
+size = [1, 2]
+[hosts.one]
+[[steps]]
+name = "count"
+host = "one"
+command = ["echo", '{"found": ${size}}']
+[metrics.found]
+measure = "json"
+pointer = "/found"
+paper = [{ when = { size = 2 }, value = 2.5 }]
+expect = [{ when = { way = "back", size = 2 }, at_least = 3 }]
+[metrics.gain]
+measure = "ratio"
+of = "found"
+to = "found"
+to_variant = { size = 1 }
+[[plots]]
+title = "What was found"
+metric = "found"
+x = "size"
+series = "way"
+"""
+
+
+@pytest.fixture
+def lab():
+    """Runs an experiment given as text; nothing may be left of it."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+
+    def run(text: str, folder, *options) -> subprocess.CompletedProcess:
+        before = namespaces()
+        command = [PLAIT, "lab", "run", "-", "-o", str(folder), *map(str, options)]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120)
+        assert namespaces() <= before
+        return done
+
+    return run
+
+
+def namespaces() -> set:
+    """Those of this process's children only: other tests may run beside this one."""
+    return {line.split()[0] for line in tool("ip", "netns", "list").splitlines() if "-client" in line}
+
+
+def results(folder) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def validate(document: dict):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((REPOSITORY / "docs" / "schema" / "results.schema.json").read_text())
+
+    def closed(part):
+        """The schema without fields that it does not tell of: users may get more, this version has no more."""
+        if isinstance(part, dict):
+            more = {"additionalProperties": False} if "properties" in part else {}
+            return {name: closed(value) for name, value in part.items()} | more
+        return part
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(closed(schema))
+    errors = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+    assert not errors, errors[:5]
+
+
+def test_an_upload_is_measured_as_the_program_and_the_kernel_say(lab, tmp_path):
+    done = lab(UPLOAD, tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    assert json.loads(done.stdout) == found
+    validate(found)
+    assert found["valid"] and not found["quick"] and found["backend"] == "emu"
+    assert found["kernel"] == os.uname().release
+    (variant,) = found["variants"]
+    valid = [run for run in variant["repetitions"] if run["valid"]]
+    assert len(valid) == 2
+    for run in valid:
+        metrics = run["metrics"]
+        # iperf3 divides by its own time, and what its handshake carried is no part of its count.
+        assert metrics["goodput_mbps"] == pytest.approx(metrics["iperf_mbps"], rel=0.1)
+        # Each of iperf3's connections, control and data, has the same number of subflows.
+        assert metrics["connections"] == 2
+        assert metrics["subflows"] == 1 + metrics["joins"] / metrics["connections"]
+        assert 20 <= metrics["rtt_ms"] <= 30
+        assert metrics["of_links"] == pytest.approx(metrics["goodput_mbps"] / 12)
+        assert run["links"]["lte"]["lateness_p99_ms"] > 0
+    measured = found["metrics"]["goodput_mbps"]
+    values = [run["metrics"]["goodput_mbps"] for run in valid]
+    assert measured["mean"] == pytest.approx(sum(values) / 2)
+    assert measured["stddev"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    # Student's t with one degree of freedom.
+    assert measured["confidence"] == pytest.approx(12.7062 * measured["stddev"] / 2**0.5, rel=1e-4)
+    assert (measured["paper"], measured["expect"]["met"]) == (11, True)
+    analysis = variant["analysis"]
+    document = json.loads((tmp_path / analysis["folder"] / "analysis.json").read_text())
+    assert analysis["connection"] in {connection["id"] for connection in document["connections"]}
+    assert (tmp_path / analysis["folder"] / "report.html").exists()
+    assert (tmp_path / found["plots"][0]["png"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_was_late_is_refused(lab, tmp_path):
+    done = lab(UPLOAD.replace('"50ms"', '"0.001ms"'), tmp_path, "-n", "1")
+    assert done.returncode == 1
+    assert "not valid: 0 of 1 repetitions are valid" in done.stderr and "late" in done.stderr
+    found = results(tmp_path)
+    validate(found)
+    assert not found["valid"] and found["invalid_because"]
+    assert found["metrics"]["goodput_mbps"]["n"] == 0, "what was thrown away is not averaged"
+    assert all(not run["valid"] for run in found["variants"][0]["repetitions"])
+
+
+def test_a_step_that_fails_is_no_repetition(lab, tmp_path):
+    done = lab(SWEEP.replace('["echo", ', '["false", '), tmp_path, "--quick", "-p", "way=there")
+    assert done.returncode == 1
+    assert "the step count failed" in done.stderr
+
+
+def test_parameters_make_variants(lab, tmp_path):
+    done = lab(SWEEP, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    validate(found)
+    names = [variant["name"] for variant in found["variants"]]
+    assert names == ["way=there, size=1", "way=there, size=2", "way=back, size=1", "way=back, size=2"]
+    metrics = found["metrics"]
+    assert metrics["found[way=back,size=2]"]["mean"] == 2
+    assert metrics["gain[way=back,size=2]"]["mean"] == 2
+    assert [metrics[f"found[way=there,size={size}]"]["paper"] for size in (1, 2)] == [None, 2.5]
+    assert metrics["found[way=back,size=2]"]["expect"] == {"at_least": 3, "at_most": None, "met": False}
+    assert metrics["found[way=there,size=2]"]["expect"] is None
+    # Variants take turns, so that what changes on the machine meets all alike.
+    runs = [
+        (run["number"], index)
+        for index, variant in enumerate(found["variants"])
+        for run in variant["repetitions"]
+    ]
+    assert sorted(runs) == [(number, index) for number in (1, 2) for index in range(4)]
+
+    done = lab(SWEEP, tmp_path, "--quick", "-p", "way=back,forth")
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    assert found["quick"] and found["parameters"] == {"way": ["back", "forth"], "size": [1]}
+
+
+def test_the_page_is_made_from_results_alone(lab, tmp_path):
+    for name, text, options in (("upload", UPLOAD, ["--quick"]), ("sweep", SWEEP, [])):
+        done = lab(text, tmp_path / name, *options)
+        assert done.returncode == 0, done.stderr
+    # A number that nothing measured shows where the page has it from.
+    file = tmp_path / "sweep" / "results.json"
+    edited = results(tmp_path / "sweep")
+    edited["variants"][3]["metrics"]["found"]["mean"] = 12.34
+    file.write_text(json.dumps(edited))
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    command = [PLAIT, "lab", "results", tmp_path / "upload", tmp_path / "sweep", "-o", page]
+    subprocess.run(list(map(str, command)), check=True, timeout=20)
+    text = page.read_text()
+    assert "| back | 2 | found | 2.5 | 12.34 |" in text
+    assert "expected at least 3" in text and "What has to be known." in text
+    upload, sweep = text.split("\n## ")[1:]
+    assert "QUICK" in upload and "QUICK" not in sweep
+    assert "Same shape" in upload and "Not the same shape" in sweep
+    for picture in ("upload-1-throughput-of-the-upload.svg", "sweep-1-what-was-found.svg"):
+        assert f"](results/{picture})" in text
+        assert (page.parent / "results" / picture).read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (("repetitions = 2", "repetition = 2"), "repetition = 2", "unknown key `repetition`"),
+        (
+            ("repetitions = 2", "repetitions = 0"),
+            "repetitions = 0",
+            "expected 1 to 1000 repetitions, found 0",
+        ),
+        (('host = "one"', 'host = "two"'), 'host = "two"', 'expected one of the hosts one, found "two"'),
+        (('measure = "json"', 'measure = "guess"'), 'measure = "guess"', "expected one of `throughput`"),
+        (('pointer = "/found"', 'path = "lte"'), "[metrics.found]", "expected the key `pointer`"),
+        (
+            ('of = "found"', 'of = "lost"'),
+            'of = "lost"',
+            'expected one of the metrics above (found), found "lost"',
+        ),
+        (("to_variant = { size = 1 }", "to_variant = { colour = 1 }"), "to_variant", 'found "colour"'),
+        (("to_variant = { size = 1 }", "to_variant = { size = 9 }"), "[metrics.gain]", "size=9"),
+        (('x = "size"', 'x = "length"'), 'x = "length"', "expected one of the parameters (way, size)"),
+        (("{ size = [1] }", "{ width = [1] }"), "width", "expected one of the parameters (way, size)"),
+        (("size = [1, 2]", "size = []"), "size = []", "expected a list of values"),
+        (('command = ["echo"', 'command = ["${shape}"'), "${shape}", 'found the parameter "shape"'),
+        (('measure = "json"', 'measure = "subflows"'), "[metrics.found]", "expected a [capture]"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_line(tmp_path, change, line, said):
+    assert change[0] in SWEEP
+    text = SWEEP.replace(*change)
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    command = [PLAIT, "lab", "run", str(file), "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    number = next(number for number, found in enumerate(text.splitlines(), 1) if line in found)
+    assert f"{file}:{number}:" in done.stderr, done.stderr
+    assert said in done.stderr, done.stderr
