@@ -143,6 +143,8 @@ pub struct Captured {
 pub struct Metric {
     /// How.
     pub measure: Measure,
+    /// What the value is multiplied by.
+    pub scale: f64,
     /// The unit, as people write it.
     pub unit: String,
     /// What the paper printed for this variant.

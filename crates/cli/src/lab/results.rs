@@ -136,9 +136,9 @@ fn section(page: &mut String, folder: &Path, results: &Results, pictures: &str) 
     let versions: Vec<_> = results
         .versions
         .iter()
-        .map(|(name, version)| match version.contains(name.as_str()) {
-            true => version.clone(),
-            false => format!("{name} {version}"),
+        .map(|(name, version)| match name.as_str() {
+            "plait" => format!("plait {version}"),
+            _ => version.clone(),
         })
         .collect();
     writeln!(

@@ -85,7 +85,9 @@ pub(super) fn value(measure: &Measure, evidence: &Evidence) -> Result<Option<f64
         }
         Measure::Survived(of) => {
             let chosen = evidence.choose(of)?;
-            let arrived = chosen.connection.completion(chosen.direction).is_some();
+            let last_event = evidence.events.iter().map(|(_, time)| *time).max();
+            let arrived = chosen.connection.completion(chosen.direction).is_some()
+                || chosen.advances().last() > last_event.as_ref();
             Some(truth(arrived && evidence.steps.iter().all(|step| step.failed.is_none())))
         }
         Measure::FirstFlightTrusted(of) => Some(truth(first_flight_trusted(evidence, of)?)),

@@ -30,7 +30,8 @@ pub enum Measure {
     Retransmitted(Selection),
     /// Bytes sent on a subflow although another had carried them.
     Reinjected(Selection),
-    /// Whether all that was sent was acknowledged: 1 or 0.
+    /// Whether all steps ended well, and the receiver acknowledged all that was sent, or something new after the last event
+    /// (a program that measures for a time may leave its last bytes unread): 1 or 0.
     Survived(Selection),
     /// Whether no untrusted path carried payload before the client's first flight was acknowledged: 1 or 0.
     FirstFlightTrusted(Selection),

@@ -330,7 +330,9 @@ fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
                     Measure::Sum(of) => of.iter().map(operand).sum(),
                     _ => None,
                 };
-                repetitions[index][which].metrics.insert(name.clone(), value);
+                repetitions[index][which]
+                    .metrics
+                    .insert(name.clone(), value.map(|value| value * metric.scale));
             }
         }
     }

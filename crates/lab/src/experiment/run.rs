@@ -160,7 +160,7 @@ impl<'a> VariantRuns<'a> {
                 invalid_because.push(format!("{name} could not be measured: {why}"));
                 None
             });
-            metrics.insert(name.clone(), value);
+            metrics.insert(name.clone(), value.map(|value| value * metric.scale));
         }
         let valid = invalid_because.is_empty();
         if let (Some(folder), Some(evidence), true, None) = (options.folder, &evidence, valid, &self.analysis)

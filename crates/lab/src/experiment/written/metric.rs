@@ -53,6 +53,7 @@ pub(super) struct WrittenMetric {
     of_variant: Option<Spanned<BTreeMap<String, Value>>>,
     to_variant: Option<Spanned<BTreeMap<String, Value>>>,
     to_value: Option<Spanned<f64>>,
+    scale: Option<Spanned<f64>>,
     unit: Option<String>,
     #[serde(default)]
     paper: Listed<Paper>,
@@ -123,7 +124,14 @@ impl WrittenMetric {
         let expect = self.expect.0.iter().find(|expect| holds(&expect.when));
         let (at_least, at_most) = expect.map_or((None, None), |expect| (expect.at_least, expect.at_most));
         let unit = self.unit.unwrap_or_else(|| measure.unit().into());
-        Ok(Metric { measure, unit, paper, at_least, at_most })
+        let scale = match self.scale {
+            None => 1.0,
+            Some(scale) if scale.get_ref().is_finite() && *scale.get_ref() != 0.0 => scale.into_inner(),
+            Some(scale) => {
+                return Err((Some(scale.span()), "expected a number other than 0, found none".into()));
+            }
+        };
+        Ok(Metric { measure, scale, unit, paper, at_least, at_most })
     }
 
     /// Takes what the measure needs.
