@@ -6,30 +6,19 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 from captures import connections
 from hosts import PLAIT, REPOSITORY
-
-# What `cargo build --release -p plait-python` makes, by default where the command was built too.
-MODULE = pathlib.Path(os.environ.get("PLAIT_MODULE", pathlib.Path(PLAIT).parent / "libplait_python.so"))
-PYTHON = os.environ.get("PLAIT_PYTHON", sys.executable)
+from package import PYTHON, install
 
 
 @pytest.fixture
 def work(tmp_path) -> pathlib.Path:
     """A folder with the package and a few captures."""
-    if not MODULE.exists():
-        pytest.skip(f"{MODULE} is not built (cargo build --release -p plait-python)")
-    package = tmp_path / "plait"
-    shutil.copytree(
-        REPOSITORY / "python" / "plait", package, ignore=shutil.ignore_patterns("__pycache__", "*.so")
-    )
-    shutil.copy(MODULE, package / "_plait.abi3.so")
+    install(tmp_path)
     captures = tmp_path / "captures"
     captures.mkdir()
     for count, name in enumerate(("first", "second", "third"), start=1):
@@ -142,7 +131,14 @@ print(json.dumps(fields(Analysis)))
     assert json.loads(run(work, program).stdout) == fields(schema)
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "python.md").read_text(), re.DOTALL)
+# Those of labs are run by test_python_lab.py.
+EXAMPLES = [
+    example
+    for example in re.findall(
+        r"```python\n(.*?)```", (REPOSITORY / "docs" / "python.md").read_text(), re.DOTALL
+    )
+    if "plait.lab" not in example
+]
 PRINTS = {
     "import plait": "1 None 0\n",
     "from concurrent.futures": "first.pcap 0\nsecond.pcap 0\nthird.pcap 0\n",

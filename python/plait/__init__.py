@@ -1,4 +1,4 @@
-"""Multipath TCP captures as data: connections, subflows, series, failovers.
+"""Multipath TCP captures as data: connections, subflows, series, failovers; and labs to take captures in (`plait.lab`).
 
 >>> import plait
 >>> found = plait.analyze("download.pcapng", output="download")
@@ -14,11 +14,12 @@ import json
 import os
 from collections.abc import Iterable
 
+from plait import lab
 from plait._plait import CaptureError
 from plait._plait import analyze as _analyze
 from plait.document import Analysis
 
-__all__ = ["Analysis", "CaptureError", "analyze"]
+__all__ = ["Analysis", "CaptureError", "analyze", "lab"]
 
 
 def analyze(
