@@ -36,6 +36,7 @@
 mod compute;
 mod draw;
 mod evidence;
+mod machine;
 mod measure;
 mod merge;
 mod results;
@@ -51,10 +52,10 @@ use serde_json::Value;
 use crate::Error;
 use crate::topology::{Document, Mistake, Topology};
 
+pub use machine::Machine;
 pub use measure::{Measure, Operand, Selection, Statistic, Window};
 pub use results::{
-    Analysis, Drawn, Expectation, LinkRun, Machine, Measured, Occurred, Repetition, Results, RunVariant,
-    StepRun,
+    Analysis, Drawn, Expectation, LinkRun, Measured, Occurred, Repetition, Results, RunVariant, StepRun,
 };
 pub use run::{Options, Progress, run};
 pub use statistics::Summary;

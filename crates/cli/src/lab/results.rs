@@ -117,45 +117,37 @@ fn section(page: &mut String, folder: &Path, results: &Results, pictures: &str) 
     for plot in &results.plots {
         writeln!(page, "\n![{}]({pictures}/{})", plot.title, picture(results, &plot.svg))?;
     }
-    let thrown_away: usize = results
-        .variants
-        .iter()
-        .map(|variant| variant.repetitions.iter().filter(|repetition| !repetition.valid).count())
-        .sum();
-    let each = if results.variants.len() > 1 { " of each of " } else { "" };
-    let variants = if results.variants.len() > 1 {
-        format!("{} variants", results.variants.len())
-    } else {
-        String::new()
+    writeln!(page, "\n<sub>{}; `{}`</sub>", circumstances(results), folder.join("results.json").display())
+}
+
+/// How it was measured, in a line.
+fn circumstances(results: &Results) -> String {
+    let Results { experiment, repetitions, backend, kernel, machine, started, .. } = results;
+    let runs = || results.variants.iter().flat_map(|variant| &variant.repetitions);
+    let thrown_away = runs().filter(|run| !run.valid).count();
+    let variants = match results.variants.len() {
+        1 => String::new(),
+        count => format!(" of each of {count} variants"),
     };
-    let lateness = results.variants.iter().flat_map(|variant| &variant.repetitions).filter(|run| run.valid);
-    let lateness = lateness.flat_map(|run| run.links.values()).filter_map(|link| link.lateness_p99_ms);
-    let lateness = lateness.reduce(f64::max).map_or(String::new(), |most| {
-        format!("; lateness p99 at most {} ms (limit {} ms)", figure(most), figure(results.lateness_limit_ms))
+    let links = runs().filter(|run| run.valid).flat_map(|run| run.links.values());
+    let latest = links.filter_map(|link| link.lateness_p99_ms).reduce(f64::max);
+    let lateness = latest.map_or(String::new(), |latest| {
+        format!("; lateness p99 {} ms (limit {} ms)", figure(latest), figure(results.lateness_limit_ms))
     });
-    let versions: Vec<_> = results
-        .versions
-        .iter()
-        .map(|(name, version)| match name.as_str() {
-            "plait" => format!("plait {version}"),
-            _ => version.clone(),
-        })
-        .collect();
-    writeln!(
-        page,
-        "\n<sub>{}: {} repetitions{each}{variants}, {thrown_away} thrown away{lateness}; backend {}; kernel {}; {} x {}, {} \
-         MiB; {}; {}, {} s; `{}`</sub>",
-        results.experiment,
-        results.repetitions,
-        results.backend,
-        results.kernel,
-        results.machine.processors,
-        results.machine.processor,
-        results.machine.memory_mib,
-        versions.join(", "),
-        results.started,
+    let repetitions =
+        if *repetitions == 1 { "1 repetition".into() } else { format!("{repetitions} repetitions") };
+    let versions = results.versions.iter().map(|(name, version)| match name.as_str() {
+        "plait" => format!("plait {version}"),
+        _ => version.clone(),
+    });
+    format!(
+        "{experiment}: {repetitions}{variants}, {thrown_away} thrown away{lateness}; backend {backend}; kernel {kernel}; \
+         {} x {}, {} MiB; {}; {started}, {} s",
+        machine.processors,
+        machine.processor,
+        machine.memory_mib,
+        versions.collect::<Vec<_>>().join(", "),
         figure(results.duration_s.round()),
-        folder.join("results.json").display(),
     )
 }
 

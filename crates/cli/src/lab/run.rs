@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plait_lab::experiment::{Experiment, Form, Options, Progress, Results, run as run_experiment};
+use plait_lab::experiment::{Experiment, Form, Measured, Options, Progress, Results, run as run_experiment};
 use plait_lab::{Backend, Interrupt};
 
 use super::figure::{figure, limits};
@@ -102,60 +102,45 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 
 /// What was measured, for people.
 fn table(results: &Results, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}: {}", results.experiment, results.title)?;
+    let Results { experiment, title, repetitions, backend, kernel, machine, duration_s, .. } = results;
     let quick = if results.quick { "QUICK, " } else { "" };
-    let machine = &results.machine;
+    writeln!(out, "{experiment}: {title}")?;
     writeln!(
         out,
-        "{quick}repetitions {}, backend {}, kernel {}, {} processors {}, {:.0} s",
-        results.repetitions,
-        results.backend,
-        results.kernel,
-        machine.processors,
-        machine.processor,
-        results.duration_s
+        "{quick}repetitions {repetitions}, backend {backend}, kernel {kernel}, {} x {}, {duration_s:.0} s",
+        machine.processors, machine.processor
     )?;
     for variant in &results.variants {
-        let rows: Vec<[String; 7]> = variant
-            .metrics
-            .iter()
-            .map(|(name, measured)| {
-                let number = |value: Option<f64>| value.map_or("-".into(), figure);
-                let summary = &measured.summary;
-                let expected = measured.expect.map_or(String::new(), |expect| {
-                    let met = if expect.met { "as expected" } else { "NOT as expected" };
-                    format!("{met} ({})", limits(&expect))
-                });
-                [
-                    if measured.unit.is_empty() {
-                        name.clone()
-                    } else {
-                        format!("{name}, {}", measured.unit)
-                    },
-                    number(summary.mean),
-                    number(summary.stddev),
-                    number(summary.confidence),
-                    summary.n.to_string(),
-                    number(measured.paper),
-                    expected,
-                ]
-            })
+        let heading = [variant.name.as_str(), "mean", "sigma", "\u{b1}95%", "n", "paper", ""];
+        let mut rows = vec![heading.map(String::from)];
+        rows.extend(variant.metrics.iter().map(|(name, measured)| row(name, measured)));
+        let widths: Vec<_> = (0..6)
+            .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
             .collect();
         writeln!(out)?;
-        let heading = ["", "mean", "sigma", "\u{b1}95%", "n", "paper", ""].map(String::from);
-        let heading = [[if variant.name.is_empty() { String::new() } else { variant.name.clone() }]
-            .into_iter()
-            .chain(heading.into_iter().skip(1))
-            .collect::<Vec<_>>()];
-        let all: Vec<Vec<String>> = heading.into_iter().chain(rows.into_iter().map(Vec::from)).collect();
-        let width =
-            |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-        for row in &all {
-            let numbers = (1..6).map(|column| format!("{:>1$}", row[column], width(column).max(5)));
-            let numbers = numbers.collect::<Vec<_>>().join("  ");
-            let line = format!("{:<2$}  {numbers}  {}", row[0], row[6], width(0));
+        for row in &rows {
+            let numbers = (1..6).map(|column| format!("  {:>1$}", row[column], widths[column].max(5)));
+            let line = format!("{:<3$}{}  {}", row[0], numbers.collect::<String>(), row[6], widths[0]);
             writeln!(out, "{}", line.trim_end())?;
         }
     }
     Ok(())
+}
+
+fn row(name: &str, measured: &Measured) -> [String; 7] {
+    let number = |value: Option<f64>| value.map_or("-".into(), figure);
+    let Measured { summary, unit, paper, expect } = measured;
+    let expected = expect.map_or(String::new(), |expect| {
+        let met = if expect.met { "as expected" } else { "NOT as expected" };
+        format!("{met} ({})", limits(&expect))
+    });
+    [
+        if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") },
+        number(summary.mean),
+        number(summary.stddev),
+        number(summary.confidence),
+        summary.n.to_string(),
+        number(*paper),
+        expected,
+    ]
 }

@@ -1,13 +1,11 @@
 //! The document of an experiment: `results.json` (docs/schema/results.schema.json).
 
-use std::process::Command;
-
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::machine::{Machine, versions};
 use super::{Experiment, Measure, Metric, Operand, Summary, Variant};
-use crate::topology::Program;
 
 /// Everything that is needed to judge what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,17 +50,6 @@ pub struct Results {
     pub variants: Vec<RunVariant>,
     /// The charts, if they were drawn.
     pub plots: Vec<Drawn>,
-}
-
-/// A machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// The processor's name.
-    pub processor: String,
-    /// How many processors this program may use.
-    pub processors: usize,
-    /// Memory in MiB.
-    pub memory_mib: u64,
 }
 
 /// A metric over all valid repetitions.
@@ -336,63 +323,6 @@ fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
             }
         }
     }
-}
-
-impl Machine {
-    fn this() -> Self {
-        let field = |file: &str, name: &str| {
-            let text = std::fs::read_to_string(file).ok()?;
-            let line = text.lines().find(|line| line.starts_with(name))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        };
-        let memory = field("/proc/meminfo", "MemTotal");
-        let memory = memory.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
-        Self {
-            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_mib: memory.unwrap_or_default() / 1024,
-        }
-    }
-}
-
-/// Programs whose version matters, and how each tells it.
-const PROGRAMS: [(&str, &str); 6] = [
-    ("iperf3", "--version"),
-    ("nginx", "-v"),
-    ("curl", "--version"),
-    ("openssl", "version"),
-    ("socat", "-V"),
-    ("tcpdump", "--version"),
-];
-
-fn versions(experiment: &Experiment) -> IndexMap<String, String> {
-    let takes_part = |program: &str| {
-        let in_text = |text: &String| {
-            let mut words = text.split(|c: char| !(c.is_alphanumeric() || "-_.".contains(c)));
-            words.any(|word| word == program)
-        };
-        experiment.variants.iter().any(|variant| {
-            let by_service = variant.topology.services.iter().any(|service| match &service.program {
-                Program::Command(words) => words.iter().any(in_text),
-                Program::Nginx { .. } => program == "nginx",
-                Program::Iperf3 => program == "iperf3",
-                Program::Serve { .. } => false,
-            });
-            by_service
-                || variant.steps.iter().any(|step| step.command.iter().any(in_text))
-                || (program == "tcpdump" && !variant.capture.on.is_empty())
-        })
-    };
-    let own = ("plait".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    let others = PROGRAMS.into_iter().filter(|(program, _)| takes_part(program));
-    let others = others.filter_map(|(program, option)| {
-        let said = Command::new(program).arg(option).output().ok()?;
-        let said = [said.stdout, said.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let line = said.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?.trim().to_owned();
-        Some((program.to_owned(), line))
-    });
-    std::iter::once(own).chain(others).collect()
 }
 
 #[cfg(test)]

@@ -402,7 +402,8 @@ fn keep(
             continue;
         }
         let into = of_variant.join(&view.host);
-        let analysed = plait_trace::analyze(&[capture.clone()], Some(&into), SERIES, (), &|_| Ok(()));
+        let analysed =
+            plait_trace::analyze(std::slice::from_ref(capture), Some(&into), SERIES, (), &|_| Ok(()));
         analysed.map_err(io::Error::other).map_err(written(&into))?;
     }
     let first = evidence.views.first();
