@@ -43,9 +43,9 @@ fn microseconds(time: Duration) -> String {
 /// Rate and queue; `None` where frames leave at once.
 pub(super) fn tbf(direction: &Direction, mtu: u16) -> Option<Vec<String>> {
     let Pace::Rate(rate) = direction.pace else { return None };
-    // A bucket of one frame is the smoothest; what leaves in a millisecond more, so that a late timer loses no rate.
+    // A bucket of one frame is the smoothest; what leaves in 2 ms more, so that a timer late by as much loses no rate.
     let frame = u64::from(mtu) + 14;
-    let burst = frame.max(rate.bytes_in(1));
+    let burst = frame + rate.bytes_in(2);
     let queue = direction.queue.unwrap_or_else(|| rate.bytes_in(100).max(LEAST_QUEUE));
     let words = [
         "tbf".to_owned(),
@@ -93,10 +93,10 @@ mod tests {
         assert_eq!(told("delay=10ms"), None);
         assert_eq!(
             told("rate=2.74mbit,queue=30kB").expect("tbf"),
-            "tbf rate 2740000bit burst 1514b limit 30000b"
+            "tbf rate 2740000bit burst 2199b limit 30000b"
         );
-        assert_eq!(told("rate=100mbit").expect("tbf"), "tbf rate 100000000bit burst 12500b limit 1250000b");
+        assert_eq!(told("rate=100mbit").expect("tbf"), "tbf rate 100000000bit burst 26514b limit 1250000b");
         assert_eq!(told("rate=1kbit").expect("tbf"), "tbf rate 1000bit burst 1514b limit 30000b");
-        assert_eq!(told("rate=1mbit,queue=1B").expect("tbf"), "tbf rate 1000000bit burst 1514b limit 1514b");
+        assert_eq!(told("rate=1mbit,queue=1B").expect("tbf"), "tbf rate 1000000bit burst 1764b limit 1514b");
     }
 }
