@@ -397,3 +397,16 @@ def test_ipv6_crosses(ends):
         for sock in (server, client, accepted):
             sock.close()
         link.end()
+
+
+def test_how_exact_links_are_can_be_measured():
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    needs_emulator()
+    bench = pathlib.Path(__file__).resolve().parent.parent / "bench" / "links.py"
+    done = subprocess.run((bench, "--quick", "--backend", "emu", "--json"), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (emu,) = json.loads(done.stdout)["backends"]
+    figures = {row["name"].split(" of ")[0]: row["median"] for row in emu["rows"]}
+    assert emu["backend"] == "emu" and len(figures) == 5
+    assert abs(figures["RTT"]) < 5 and abs(figures["rate"]) < 10 and abs(figures["loss"]) < 1
