@@ -2,11 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
 from conftest import reason_to_skip
-from hosts import PLAIT, REPOSITORY, tool
+from hosts import PLAIT, REPOSITORY, tool, wait_for
 
 UPLOAD = """
 [experiment]
@@ -118,6 +119,110 @@ series = "way"
 """
 
 
+CUT = """
+[experiment]
+name = "cut"
+title = "A cut"
+source = "nobody"
+text = "What is done."
+repetitions = 1
+lateness_limit = "50ms"
+[hosts.client]
+[hosts.server]
+[[links]]
+name = "only"
+a = "client"
+b = "server"
+each_way = { rate = "8mbit", delay = "5ms", queue = "30kB" }
+[[links.events]]
+at = "1s"
+action = "blackhole"
+[[links.events]]
+at = "2s"
+action = "restore"
+[[services]]
+name = "sink"
+host = "server"
+kind = "iperf3"
+[[steps]]
+name = "wait"
+host = "client"
+command = ["sleep", "0.5"]
+[[steps]]
+name = "upload"
+host = "client"
+starts_clock = true
+command = ["iperf3", "--client", "${server.only}", "--time", "4", "--json"]
+[capture]
+on = ["server"]
+[metrics.gap_s]
+measure = "longest_gap_s"
+from = "0.5s"
+to = "2s"
+[metrics.return_s]
+measure = "return_s"
+path = "only"
+after = "2s"
+[metrics.before_mbps]
+measure = "throughput"
+from = "0.5s"
+to = "1s"
+[metrics.during_mbps]
+measure = "throughput"
+from = "1.1s"
+to = "2s"
+[metrics.survived]
+measure = "survived"
+[metrics.waited_s]
+measure = "seconds"
+"""
+
+READ = """
+[experiment]
+name = "read"
+title = "Listening"
+source = "nobody"
+text = "What is done."
+repetitions = 1
+lateness_limit = "50ms"
+[parameters]
+role = ["trusted", "untrusted"]
+[hosts.client]
+[hosts.server]
+[[links]]
+name = "only"
+a = "client"
+b = "server"
+role = "${role}"
+each_way = { rate = "50mbit", delay = "1ms" }
+[[services]]
+name = "web"
+host = "server"
+kind = "nginx"
+port = 8080
+document = "300kB"
+mptcp = true
+[[steps]]
+name = "get"
+host = "client"
+mptcp = true
+command = ["curl", "-sS", "--fail", "-o", "/dev/null", "http://${server.only}:8080/document"]
+[capture]
+on = ["client"]
+[metrics.readable]
+measure = "readable"
+path = "only"
+document = "web/www/document"
+[metrics.exposure]
+measure = "exposure"
+path = "only"
+[metrics.first_flight_trusted]
+measure = "first_flight_trusted"
+[metrics.completion_s]
+measure = "completion_s"
+"""
+
+
 @pytest.fixture
 def lab():
     """Runs an experiment given as text; nothing may be left of it."""
@@ -125,18 +230,14 @@ def lab():
         pytest.skip(reason)
 
     def run(text: str, folder, *options) -> subprocess.CompletedProcess:
-        before = namespaces()
         command = [PLAIT, "lab", "run", "-", "-o", str(folder), *map(str, options)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120)
-        assert namespaces() <= before
-        return done
+        pipes = {stream: subprocess.PIPE for stream in ("stdin", "stdout", "stderr")}
+        with subprocess.Popen(command, text=True, **pipes) as program:
+            stdout, stderr = program.communicate(text, timeout=120)
+        assert f"plait-{program.pid}-" not in tool("ip", "netns", "list")
+        return subprocess.CompletedProcess(command, program.returncode, stdout, stderr)
 
     return run
-
-
-def namespaces() -> set:
-    """Those of this process's children only: other tests may run beside this one."""
-    return {line.split()[0] for line in tool("ip", "netns", "list").splitlines() if "-client" in line}
 
 
 def results(folder) -> dict:
@@ -195,6 +296,37 @@ def test_an_upload_is_measured_as_the_program_and_the_kernel_say(lab, tmp_path):
     assert (tmp_path / found["plots"][0]["png"]).read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_cut_shows_in_gap_and_return(lab, tmp_path):
+    done = lab(CUT, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    validate(found)
+    (run,) = [run for run in found["variants"][0]["repetitions"] if run["valid"]]
+    assert [event["action"] for event in run["events"]] == ["blackhole", "restore"]
+    for event in run["events"]:
+        assert event["happened_s"] == pytest.approx(event["at_s"], abs=0.1)
+    metrics = run["metrics"]
+    assert metrics["before_mbps"] == pytest.approx(8 * 1448 / 1514, rel=0.1)
+    assert metrics["during_mbps"] == 0
+    # The gap is the cut and what it takes after it until data comes back, which is new to the receiver.
+    assert metrics["gap_s"] == pytest.approx(1 + metrics["return_s"], abs=0.15)
+    assert metrics["survived"] == 1
+    assert 0.5 <= metrics["waited_s"] < 1
+
+
+def test_what_a_listener_reads_and_whose_the_first_flight_was(lab, tmp_path):
+    done = lab(READ, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    validate(found)
+    means = {name: measured["mean"] for name, measured in found["metrics"].items()}
+    for role, first_flight in (("trusted", 1), ("untrusted", 0)):
+        assert means[f"readable[role={role}]"] == 1
+        assert means[f"exposure[role={role}]"] == 1
+        assert means[f"first_flight_trusted[role={role}]"] == first_flight
+        assert 300e3 * 8 / 50e6 < means[f"completion_s[role={role}]"] < 2
+
+
 def test_a_run_that_was_late_is_refused(lab, tmp_path):
     done = lab(UPLOAD.replace('"50ms"', '"0.001ms"'), tmp_path, "-n", "1")
     assert done.returncode == 1
@@ -204,6 +336,23 @@ def test_a_run_that_was_late_is_refused(lab, tmp_path):
     assert not found["valid"] and found["invalid_because"]
     assert found["metrics"]["goodput_mbps"]["n"] == 0, "what was thrown away is not averaged"
     assert all(not run["valid"] for run in found["variants"][0]["repetitions"])
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path):
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    file = tmp_path / "cut.toml"
+    file.write_text(CUT)
+    with subprocess.Popen(
+        [PLAIT, "lab", "run", str(file), "-o", str(tmp_path / "out")], stderr=subprocess.PIPE
+    ) as program:
+        mine = f"plait-{program.pid}-"
+        wait_for("namespaces of the run", lambda: mine in tool("ip", "netns", "list"))
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=20)
+    assert program.returncode == 1 and b"interrupted" in said
+    assert mine not in tool("ip", "netns", "list")
+    assert not (tmp_path / "out" / "results.json").exists()
 
 
 def test_a_step_that_fails_is_no_repetition(lab, tmp_path):
