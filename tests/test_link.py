@@ -268,6 +268,7 @@ def test_what_is_wrong_is_named_with_what_was_expected(ends):
         ((*ends_given, "--trace", "/nonexistent"), 1, "cannot read the trace /nonexistent"),
         ((*ends_given, "--at", "blackhole"), 2, "expected TIME:WHAT, such as 16s:blackhole"),
         ((*ends_given, "--at", "1s:nap"), 2, 'found "nap"'),
+        ((*ends_given, "--at", "9s:restore", "--for", "8s"), 1, "expected changes before the end after 8s"),
         ((*ends_given, "--backend", "mininet"), 2, 'expected emu, netem or none, found "mininet"'),
         ((*ends_given, "--backend", "none", "--loss", "1%"), 1, "the backend none has no loss"),
         ((*ends_given, "--backend", "none", "--at", "1s:blackhole"), 1, "the backend none has no blackhole"),
@@ -361,6 +362,8 @@ def test_netem_changes_while_frames_cross(netem):
         look 8s:; sleep 0.2; ip -n a link show dev lte0; ip -n b link show dev lte0
         look 10s:; sleep 1; ip -n a link show dev lte0; ip netns exec a ping -q -c 5 -i 0.1 10.99.1.2
         finish >/dev/null; ip -n a -br link; ip -n b -br link
+        measure --delay 1ms; kill -9 $link; wait $link || true
+        until [ -z "$(ip -n a link show type veth)$(ip -n b link show type veth)" ]; do sleep 0.05; done
     """)
     before, adjusted, black, restored, down, up = re.split(r"\nat \d+s:\n", output)
     assert rtt(before) < 30

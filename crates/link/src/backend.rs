@@ -89,8 +89,12 @@ impl Backend {
         }
         let Err(no_emu) = works(Self::Emu) else { return Ok(Self::Emu) };
         let Err(no_netem) = works(Self::Netem) else { return Ok(Self::Netem) };
-        tracing::debug!("not by netem either: {no_netem}");
-        Err(no_emu)
+        Err(match no_emu {
+            Error::Unavailable { backend, why } => {
+                Error::Unavailable { backend, why: format!("{why}; and instead of it, {no_netem}") }
+            }
+            other => other,
+        })
     }
 
     /// Whether this backend has what `spec` and `changes` ask for; not whether it works here.

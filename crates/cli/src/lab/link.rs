@@ -23,7 +23,9 @@ const STEP: Duration = Duration::from_millis(20);
 /// Keeps the link until it is interrupted or its time is over. The exit status is 1 if frames were later than allowed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Lab::check_permitted()?;
-    remove_leftovers()?;
+    if let Err(error) = remove_leftovers() {
+        tracing::warn!("what an earlier run left could not be removed: {error}");
+    }
     let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
     let spec = args.spec()?;
     let (a, b) = (open(&args.a, "--a")?, open(&args.b, "--b")?);
@@ -32,6 +34,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "expected two different ends, found {} twice",
         args.a
     );
+    if let (Some(end), Some(timed)) = (args.duration, args.at.iter().max_by_key(|timed| timed.at)) {
+        ensure!(timed.at <= end, "expected changes before the end after {end:?}, found --at {}", timed.text);
+    }
     let changes = || args.at.iter().map(|timed| &timed.change);
     let backend = args.backend.map_or_else(|| Backend::for_link(&spec, changes()), Ok)?;
     backend.check(&spec, changes())?;
@@ -77,9 +82,6 @@ fn keep(link: &mut Link, args: &Args, start: Instant, interrupt: &Interrupt) -> 
     let mut changes: Vec<&Timed> = args.at.iter().collect();
     changes.sort_by_key(|timed| timed.at);
     for timed in changes {
-        if args.duration.is_some_and(|duration| timed.at > duration) {
-            break;
-        }
         if !wait_until(start + timed.at, interrupt) {
             return Ok(());
         }
