@@ -382,8 +382,11 @@ def test_parameters_make_variants(lab, tmp_path):
     ]
     assert sorted(runs) == [(number, index) for number in (1, 2) for index in range(4)]
 
-    done = lab(SWEEP, tmp_path, "--quick", "-p", "way=back,forth")
+    done = lab(SWEEP, tmp_path, "--quick", "-p", "way=back,forth", "--progress")
     assert done.returncode == 0, done.stderr
+    progress = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(at["done"], at["of"]) for at in progress] == [(0, 2), (1, 2), (2, 2)]
+    assert progress[1] == {"done": 1, "of": 2, "what": "repetition 1, way=forth, size=1", "thrown_away": None}
     found = results(tmp_path)
     assert found["quick"] and found["parameters"] == {"way": ["back", "forth"], "size": [1]}
 
@@ -444,7 +447,7 @@ def test_a_wrong_file_is_told_with_its_line(tmp_path, change, line, said):
     file = tmp_path / "wrong.toml"
     file.write_text(text)
     command = [PLAIT, "lab", "run", str(file), "-o", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 1
     number = next(number for number, found in enumerate(text.splitlines(), 1) if line in found)
     assert f"{file}:{number}:" in done.stderr, done.stderr

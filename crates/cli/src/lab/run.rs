@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Print results.json
     #[arg(long)]
     json: bool,
+    /// Say how far it is on stderr in lines of JSON
+    #[arg(long)]
+    progress: bool,
 }
 
 fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
@@ -54,14 +57,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let folder = args.output.clone().unwrap_or_else(|| Path::new("out").join(&experiment.name));
     std::fs::create_dir_all(&folder).map_err(|error| anyhow::anyhow!("{}: {error}", folder.display()))?;
-    let bar = bar();
+    let bar = if args.progress { ProgressBar::hidden() } else { bar() };
     let options = Options {
         repetitions: args.repetitions,
         backend: args.backend,
         folder: Some(&folder),
         interrupt: Interrupt::on_signals()?,
     };
-    let results = run_experiment(&experiment, &options, &mut |progress| show(&bar, progress));
+    let results = run_experiment(&experiment, &options, &mut |progress| match args.progress {
+        true => say(progress),
+        false => show(&bar, progress),
+    });
     bar.finish_and_clear();
     let results = results?;
     let mut out = Stdout::new();
@@ -88,6 +94,12 @@ fn bar() -> ProgressBar {
     }
     let style = ProgressStyle::with_template("{bar:30} {pos} of {len}, {elapsed}, {msg}");
     ProgressBar::new(0).with_style(style.expect("a template of known fields"))
+}
+
+/// Nothing depends on whether anybody hears it.
+fn say(progress: &Progress) {
+    let line = serde_json::to_string(progress).unwrap_or_default();
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn show(bar: &ProgressBar, progress: &Progress) {

@@ -37,7 +37,7 @@ pub struct Options<'a> {
 }
 
 /// How far it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Progress {
     /// Valid repetitions so far.
     pub done: u32,
