@@ -157,6 +157,11 @@ impl Lab {
         &self.services
     }
 
+    /// Ends its services, in the order in which they started; the rest stays.
+    pub fn end_services(&mut self) {
+        self.services.clear();
+    }
+
     /// Does something to a link now.
     ///
     /// # Errors

@@ -186,7 +186,8 @@ fn table(page: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
-/// One sentence: whether the shape is the same, and by which figures that is said.
+/// One sentence: whether the shape is that of the paper, or the expected one where nothing was printed, and by which figures
+/// that is said.
 fn verdict(results: &Results) -> String {
     let expected = || {
         results.variants.iter().flat_map(|variant| {
@@ -204,6 +205,11 @@ fn verdict(results: &Results) -> String {
     if count == 0 {
         return "**Shape**: nothing was expected beforehand; the figures speak for themselves.".into();
     }
+    let printed = results.metrics.values().any(|measured| measured.paper.is_some());
+    let [same, other] = match printed {
+        true => ["Same shape", "Not the same shape"],
+        false => ["As expected", "Not as expected"],
+    };
     let list: Vec<_> = expected()
         .filter(|(.., expect)| expect.met == (met == count))
         .map(|(variant, name, measured, expect)| {
@@ -211,10 +217,8 @@ fn verdict(results: &Results) -> String {
         })
         .collect();
     match met == count {
-        true => format!("**Same shape**: {} as expected ({}).", all_of(count), list.join("; ")),
-        false => {
-            format!("**Not the same shape**: {met} of {count} expectations hold; not: {}.", list.join("; "))
-        }
+        true => format!("**{same}**: {} as expected ({}).", all_of(count), list.join("; ")),
+        false => format!("**{other}**: {met} of {count} expectations hold; not: {}.", list.join("; ")),
     }
 }
 

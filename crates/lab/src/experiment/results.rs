@@ -28,7 +28,7 @@ pub struct Results {
     pub quick: bool,
     /// The kernel's release.
     pub kernel: String,
-    /// What was behind the links: one word, or several with commas between.
+    /// What was behind the links: one word, or several with commas between; `none` without links.
     pub backend: String,
     /// What it ran on.
     pub machine: Machine,
@@ -219,7 +219,7 @@ impl Results {
             invalid_because,
             quick: experiment.quick,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            backend: used.join(", "),
+            backend: if used.is_empty() { "none".into() } else { used.join(", ") },
             machine: Machine::this(),
             versions: versions(experiment),
             started: ran.started,

@@ -202,6 +202,8 @@ fn observe(variant: &Variant, lab: &mut Lab, lateness_limit: Duration) -> Result
     let after = counters(variant, lab)?;
     let applied = lab.applied_events();
     let links = link_runs(lab, lateness_limit, &mut invalid_because)?;
+    // A capture ends when nothing passes any more, which background traffic would never let happen.
+    lab.end_services();
     let mut captured: Vec<(String, Vec<CapturedLink>)> = Vec::new();
     for (host, link, role, capture) in captures {
         match capture.stop() {
