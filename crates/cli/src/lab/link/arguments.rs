@@ -186,7 +186,7 @@ mod tests {
             ("16s", "16s"),
             ("soon:blackhole", "soon"),
             ("1s:cut", "cut"),
-            ("1s:a-to-c:rate=1mbit", "a-to-c:rate"),
+            ("1s:a-to-c:rate=1mbit", "a-to-c:rate=1mbit"),
         ] {
             let error = change(text).expect_err(text);
             assert!(error.starts_with("expected ") && error.contains(&format!("found {found:?}")), "{error}");
