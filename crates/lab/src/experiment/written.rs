@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plait_link::text::deserialize_time;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -19,6 +20,8 @@ use metric::WrittenMetric;
 /// The keys that are no part of a variant.
 const HEAD: [&str; 3] = ["experiment", "parameters", "plots"];
 const TOPOLOGY: [&str; 4] = ["backend", "hosts", "links", "services"];
+/// More would be a slip of the pen.
+const MOST_VARIANTS: usize = 1000;
 /// What is kept of a frame: all headers with all options.
 const HEADERS: u32 = 160;
 /// More than the longest frame on a lab's links of the usual MTU.
@@ -97,7 +100,7 @@ struct Body {
 struct WrittenStep {
     name: Spanned<String>,
     host: Spanned<String>,
-    command: Spanned<Vec<Spanned<String>>>,
+    command: Spanned<Vec<Spanned<Word>>>,
     #[serde(default)]
     mptcp: bool,
     #[serde(default = "step_limit", deserialize_with = "deserialize_time")]
@@ -118,6 +121,18 @@ struct WrittenCapture {
     #[serde(default)]
     on: Vec<Spanned<String>>,
     snap: Option<Spanned<u32>>,
+}
+
+/// A word of a command; a parameter may make a number of it.
+struct Word(String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            word @ (Value::String(_) | Value::Number(_) | Value::Bool(_)) => Ok(Self(super::text_of(&word))),
+            _ => Err(D::Error::custom("expected a word of a command, found a list or table")),
+        }
+    }
 }
 
 /// A value, or a list of some.
@@ -148,7 +163,9 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
     let (head, body) = document.split(&HEAD);
     let source = body.source().clone();
     let varied = varied(&head, form)?;
+    let place_of_parameters = head.table().get_key_value("parameters").map(|(key, _)| key.span());
     let quick = form.quick;
+    let has_all_values = !quick && form.parameters.is_empty();
     let Head { experiment: heading, plots, .. } = head.read()?;
     let name = checked_name(heading.name, &source)?;
     let short = heading.quick.repetitions.filter(|_| quick);
@@ -157,13 +174,18 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
         let message = format!("expected 1 to 1000 repetitions, found {}", repetitions.get_ref());
         return Err(source.mistake(Some(repetitions.span()), message));
     }
+    let count = varied.iter().fold(1usize, |count, parameter| count.saturating_mul(parameter.values.len()));
+    if count > MOST_VARIANTS {
+        let message = format!("expected parameters with at most {MOST_VARIANTS} combinations, found {count}");
+        return Err(source.mistake(place_of_parameters, message));
+    }
     let variants = combinations(&varied)
         .into_iter()
         .map(|combination| variant(&body, &combination))
         .collect::<Result<Vec<_>, Mistake>>()?;
     for (place, operands) in variants.iter().flat_map(|(_, operands)| operands) {
         for (name, variant) in operands {
-            find_operand(name, variant, &variants)
+            find_operand(name, variant, &variants, has_all_values)
                 .map_err(|told| source.mistake(Some(place.clone()), told))?;
         }
     }
@@ -365,7 +387,7 @@ fn checked_steps(
         known_host(&host, topology, source)?;
         let place = command.span();
         let words = command.into_inner().into_iter().map(|word| {
-            let resolved = topology.resolve(word.get_ref());
+            let resolved = topology.resolve(&word.get_ref().0);
             resolved.map_err(|message| source.mistake(Some(word.span()), message))
         });
         let command = words.collect::<Result<Vec<_>, _>>()?;
@@ -417,19 +439,20 @@ fn known_host(host: &Spanned<String>, topology: &Topology, source: &Source) -> R
     Err(source.mistake(Some(host.span()), message))
 }
 
-/// Whether there is such a metric in such a variant.
+/// Whether there is such a metric in such a variant. With other values than the file's, the variant may be missing.
 fn find_operand(
     name: &str,
     variant: &[(String, Value)],
     variants: &[(Variant, AllOperands)],
+    has_all_values: bool,
 ) -> Result<(), String> {
     let fits = |candidate: &&(Variant, AllOperands)| {
         variant.iter().all(|wanted| candidate.0.parameters.contains(wanted))
     };
-    let found = variants.iter().find(fits);
-    let (found, _) = found.ok_or_else(|| {
-        format!("expected a combination of the parameters, found {}", super::name_of(variant))
-    })?;
+    let Some((found, _)) = variants.iter().find(fits) else {
+        let told = format!("expected a combination of the parameters, found {}", super::name_of(variant));
+        return if has_all_values { Err(told) } else { Ok(()) };
+    };
     let has = found.metrics.iter().any(|(other, _)| other == name);
     let missing = || format!("expected a metric of the variant {}, found {name:?}", found.name());
     has.then_some(()).ok_or_else(missing)
@@ -475,3 +498,6 @@ fn checked_plot(
     let when = when.into_iter().map(|(name, values)| Ok((parameter(name)?, values.into_vec())));
     Ok(Plot { title, shows, when: Condition(when.collect::<Result<_, Mistake>>()?) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -116,6 +116,15 @@ impl WrittenMetric {
     pub(super) fn checked(mut self, scene: &Scene) -> Result<Metric, Wrong> {
         let measure = self.measure(scene)?;
         self.nothing_left()?;
+        let conditions = self.paper.0.iter().map(|paper| &paper.when);
+        let conditions = conditions.chain(self.expect.0.iter().map(|expect| &expect.when));
+        let is_known = |name: &&String| scene.parameters.iter().any(|(known, _)| known == *name);
+        if let Some(name) = conditions.flat_map(BTreeMap::keys).find(|name| !is_known(name)) {
+            let known: Vec<_> = scene.parameters.iter().map(|(name, _)| name.as_str()).collect();
+            let message =
+                format!("expected one of the parameters ({}) in `when`, found {name:?}", known.join(", "));
+            return Err((None, message));
+        }
         let holds = |when: &BTreeMap<String, OneOrMany<Value>>| {
             let wanted = when.iter().map(|(name, values)| (name.clone(), values.clone().into_vec()));
             Condition(wanted.collect()).holds(scene.parameters)
