@@ -40,7 +40,7 @@ use crate::{Adjustment, Backend, Change, End, Error, LinkSpec, Medium, Pace, Sta
 
 /// A link that is emulated as long as this lives; its interfaces vanish with it, or with the process.
 ///
-/// Its memory holds every frame under way: rate times delay, and no more than 1 GiB per direction, above which frames
+/// Its memory holds every frame under way: rate times delay, and no more than 256 MiB per direction, above which frames
 /// count as having found the queue full.
 #[derive(Debug)]
 pub(crate) struct Emu {

@@ -44,7 +44,8 @@ pub struct Counters {
     pub queue_most: Option<u64>,
 }
 
-/// How much later than they should have frames were handed to the receiving interface.
+/// How much later than they should have frames were handed to the receiving interface. A frame comes when the emulator
+/// reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
     /// Frames counted.

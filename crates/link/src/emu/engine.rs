@@ -70,12 +70,12 @@ impl Bell {
     }
 
     fn heard(&self) -> bool {
-        let rung = self.rung.load(Ordering::Acquire);
-        if rung {
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
-            self.rung.store(false, Ordering::Release);
-        }
-        rung
+        self.rung.swap(false, Ordering::Acquire)
+    }
+
+    /// It is set after `rung` was, which so is heard of before the thread sleeps again.
+    fn silence(&self) {
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }
 
@@ -174,7 +174,9 @@ impl Engine {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return count > 0,
-                Err(error) => self.gone[index] = error.raw_os_error() == Some(libc::EBADFD),
+                // The kernel gives up a packet that it cannot describe.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EINTR)) => {}
+                Err(_) => self.gone[index] = true,
             }
         }
         true
@@ -229,7 +231,11 @@ impl Engine {
         let end = |index: usize| if self.gone[index] { bell } else { self.taps[index].as_fd() };
         let mut watched = [bell, end(0), end(1)].map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
         // Interrupted or not, the loop finds out what there is to do.
-        if let (Ok(0), Some(time)) = (poll(&mut watched, timeout.as_ref()), alarm) {
+        let ready = poll(&mut watched, timeout.as_ref());
+        if !watched[0].revents().is_empty() {
+            self.bell.silence();
+        }
+        if let (Ok(0), Some(time)) = (ready, alarm) {
             self.alarm.rang(time, self.now());
         }
     }

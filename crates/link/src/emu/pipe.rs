@@ -73,7 +73,7 @@ pub(super) struct Pipe<P> {
     queue: u64,
     longest: Longest,
     flying: VecDeque<Flying<P>>,
-    flying_bytes: u64,
+    flying_memory: u64,
     reorder: bool,
     last_due: u64,
 }
@@ -104,8 +104,9 @@ const TRAINS_FROM: u64 = 200_000_000;
 const LONGEST_TRAIN_US: u64 = 100;
 /// The least of the queues that nobody asked for: 20 full frames.
 const LEAST_QUEUE: u64 = 30_000;
-/// Frames under way are kept in memory, which has an end however long the delay.
-const MOST_UNDER_WAY: u64 = 1 << 30;
+/// Frames under way are kept in memory, which has an end however long the delay; small ones take as much as full ones.
+const MOST_UNDER_WAY: u64 = 1 << 28;
+const LEAST_MEMORY: u64 = 1500;
 
 /// Whether this direction takes trains, which is faster, or wants frames one by one.
 pub(super) fn takes_trains(direction: &Direction, medium: Medium) -> bool {
@@ -129,7 +130,7 @@ impl<P: Clone> Pipe<P> {
             queue: 0,
             longest: Longest::Any,
             flying: VecDeque::new(),
-            flying_bytes: 0,
+            flying_memory: 0,
             reorder: false,
             last_due: 0,
         };
@@ -228,11 +229,12 @@ impl<P: Clone> Pipe<P> {
     pub(super) fn depart(&mut self, now: u64) {
         let Some(Waiting { part, .. }) = self.waiting.pop_front() else { return };
         self.waiting_bytes -= part.bytes;
-        if self.flying_bytes + part.bytes > MOST_UNDER_WAY {
+        let memory = part.bytes.max(LEAST_MEMORY);
+        if self.flying_memory + memory > MOST_UNDER_WAY {
             self.counters.queue_full += part.frames.len() as u64;
             return;
         }
-        self.flying_bytes += part.bytes;
+        self.flying_memory += memory;
         let own = now.saturating_add(self.chances.delay());
         if self.reorder {
             let place = self.flying.partition_point(|other| other.due <= own);
@@ -249,7 +251,7 @@ impl<P: Clone> Pipe<P> {
             return None;
         }
         let arrived = self.flying.pop_front()?;
-        self.flying_bytes -= arrived.part.bytes;
+        self.flying_memory -= arrived.part.bytes.max(LEAST_MEMORY);
         Some(arrived)
     }
 
@@ -273,7 +275,7 @@ impl<P: Clone> Pipe<P> {
             self.waiting.clear();
             self.waiting_bytes = 0;
             self.flying.clear();
-            self.flying_bytes = 0;
+            self.flying_memory = 0;
         }
     }
 }

@@ -182,6 +182,33 @@ fn a_train_is_as_long_as_a_tenth_of_a_millisecond_at_most() {
 }
 
 #[test]
+fn a_queue_that_nobody_asked_for_holds_a_tenth_of_a_second() {
+    let holds = |pace| {
+        let mut model = model(&link(Direction { pace, ..Direction::default() }));
+        for number in 0..2000 {
+            model.enter(Way::AToB, 0, Train::single(1000), number);
+        }
+        model.tally(Way::AToB).queue_most
+    };
+    let trace = |ms: &[u64]| Pace::Trace(std::sync::Arc::new(crate::Trace { opportunities: ms.to_vec() }));
+    assert_eq!(holds(Pace::Rate(Rate::mbit(100))), 1_250_000);
+    assert_eq!(holds(Pace::Rate(Rate::mbit(1))), 30_000);
+    // Three opportunities in 4 ms are 112,800 bytes in 100 ms.
+    assert_eq!(holds(trace(&[1, 2, 4])), 112_000);
+    assert_eq!(holds(trace(&[1000])), 30_000);
+}
+
+#[test]
+fn what_is_under_way_has_an_end_however_long_the_delay() {
+    let mut model = model(&link(Direction { delay: Duration::MAX, ..Direction::default() }));
+    for number in 0..200_000 {
+        model.enter(Way::AToB, 0, Train::single(60), number);
+    }
+    let most = (256 << 20) / 1500;
+    assert_eq!(model.tally(Way::AToB).queue_full, 200_000 - most);
+}
+
+#[test]
 fn trains_are_taken_where_no_single_frame_matters() {
     let reorder = Jitter { deviation: Duration::from_millis(1), reorder: true };
     let takes = |direction, medium| model(&LinkSpec { medium, ..link(direction) }).takes_trains(Way::AToB);
