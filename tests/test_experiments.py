@@ -405,7 +405,11 @@ def test_the_page_is_made_from_results_alone(lab, tmp_path):
     command = [PLAIT, "lab", "results", tmp_path / "upload", tmp_path / "sweep", "-o", page]
     subprocess.run(list(map(str, command)), check=True, timeout=20)
     text = page.read_text()
-    assert "| back | 2 | found | 2.5 | 12.34 |" in text
+    assert (
+        "| back | 2 | 12.34 \N{PLUS-MINUS SIGN} 0 (paper: 2.5) **not as expected** | 2 \N{PLUS-MINUS SIGN} 0 | 2 |"
+        in text
+    )
+    assert "| goodput, Mb/s | 11 |" in text
     assert "expected at least 3" in text and "What has to be known." in text
     upload, sweep = text.split("\n## ")[1:]
     assert "QUICK" in upload and "QUICK" not in sweep

@@ -138,7 +138,8 @@ fn circumstances(results: &Results) -> String {
         if *repetitions == 1 { "1 repetition".into() } else { format!("{repetitions} repetitions") };
     let versions = results.versions.iter().map(|(name, version)| match name.as_str() {
         "plait" => format!("plait {version}"),
-        _ => version.clone(),
+        // What it was built with stands in results.json.
+        _ => version.split(" (").next().unwrap_or(version).to_owned(),
     });
     format!(
         "{experiment}: {repetitions}{variants}, {thrown_away} thrown away{lateness}; backend {backend}; kernel {kernel}; \
@@ -151,39 +152,70 @@ fn circumstances(results: &Results) -> String {
     )
 }
 
+/// The figures: a row for each, or, of several variants, a row for each variant.
 fn table(page: &mut String, results: &Results) -> std::fmt::Result {
-    let names: Vec<&String> = results.parameters.keys().collect();
-    for name in &names {
-        write!(page, "| {} ", words(name))?;
+    match &results.variants[..] {
+        [variant] if variant.parameters.is_empty() => figures(page, variant),
+        variants => by_variant(page, results, variants),
     }
+}
+
+fn figures(page: &mut String, variant: &RunVariant) -> std::fmt::Result {
     writeln!(page, "| figure | paper | mean | sigma | 95 % | n | expected |")?;
-    writeln!(page, "{}|---|---:|---:|---:|---:|---:|---|", "|---".repeat(names.len()))?;
-    for variant in &results.variants {
-        for (name, measured) in &variant.metrics {
-            for parameter in &names {
-                write!(page, "| {} ", variant.parameters.get(*parameter).map_or(String::new(), text))?;
-            }
-            let number = |value: Option<f64>| value.map_or(String::new(), figure);
-            let summary = &measured.summary;
-            let expected = measured.expect.map_or(String::new(), |expect| {
-                format!("{}: {}", limits(&expect), if expect.met { "yes" } else { "**no**" })
-            });
-            let interval = summary.mean.zip(summary.confidence);
-            let interval = interval.map_or(String::new(), |(mean, half)| {
-                format!("{} to {}", figure(mean - half), figure(mean + half))
-            });
-            writeln!(
-                page,
-                "| {} | {} | {} | {} | {interval} | {} | {expected} |",
-                named(name, measured),
-                number(measured.paper),
-                summary.mean.map_or("none".into(), figure),
-                number(summary.stddev),
-                summary.n,
-            )?;
-        }
+    writeln!(page, "|---|---:|---:|---:|---:|---:|---|")?;
+    for (name, measured) in &variant.metrics {
+        let number = |value: Option<f64>| value.map_or(String::new(), figure);
+        let summary = &measured.summary;
+        let expected = measured.expect.map_or(String::new(), |expect| {
+            format!("{}: {}", limits(&expect), if expect.met { "yes" } else { "**no**" })
+        });
+        let interval = summary.mean.zip(summary.confidence);
+        let interval = interval.map_or(String::new(), |(mean, half)| {
+            format!("{} to {}", figure(mean - half), figure(mean + half))
+        });
+        writeln!(
+            page,
+            "| {} | {} | {} | {} | {interval} | {} | {expected} |",
+            named(name, &measured.unit),
+            number(measured.paper),
+            summary.mean.map_or("none".into(), figure),
+            number(summary.stddev),
+            summary.n,
+        )?;
     }
     Ok(())
+}
+
+fn by_variant(page: &mut String, results: &Results, variants: &[RunVariant]) -> std::fmt::Result {
+    let mut metrics: Vec<(&String, &str)> = Vec::new();
+    for (name, measured) in variants.iter().flat_map(|variant| &variant.metrics) {
+        if metrics.iter().all(|(known, _)| *known != name) {
+            metrics.push((name, &measured.unit));
+        }
+    }
+    let parameters = results.parameters.keys().map(|name| words(name));
+    let headings = parameters.chain(metrics.iter().map(|(name, unit)| named(name, unit)));
+    writeln!(page, "Mean \u{b1} sigma, and what the paper printed.\n")?;
+    writeln!(page, "| {} | n |", headings.collect::<Vec<_>>().join(" | "))?;
+    let columns = results.parameters.len();
+    writeln!(page, "{}{}|---:|", "|---".repeat(columns), "|---:".repeat(metrics.len()))?;
+    for variant in variants {
+        let values =
+            results.parameters.keys().map(|name| variant.parameters.get(name).map_or(String::new(), text));
+        let cells = metrics.iter().map(|(name, _)| variant.metrics.get(*name).map_or(String::new(), cell));
+        let n = variant.metrics.values().map(|measured| measured.summary.n).max().unwrap_or_default();
+        writeln!(page, "| {} | {n} |", values.chain(cells).collect::<Vec<_>>().join(" | "))?;
+    }
+    Ok(())
+}
+
+fn cell(measured: &Measured) -> String {
+    let Some(mean) = measured.summary.mean else { return "none".into() };
+    let stddev =
+        measured.summary.stddev.map_or(String::new(), |stddev| format!(" \u{b1} {}", figure(stddev)));
+    let paper = measured.paper.map_or(String::new(), |paper| format!(" (paper: {})", figure(paper)));
+    let met = if measured.expect.is_some_and(|expect| !expect.met) { " **not as expected**" } else { "" };
+    format!("{}{stddev}{paper}{met}", figure(mean))
 }
 
 /// One sentence: whether the shape is that of the paper, or the expected one where nothing was printed, and by which figures
@@ -226,8 +258,7 @@ fn all_of(count: usize) -> String {
     if count == 1 { "the figure is".into() } else { format!("all {count} figures are") }
 }
 
-fn named(name: &str, measured: &Measured) -> String {
-    let unit = measured.unit.trim();
+fn named(name: &str, unit: &str) -> String {
     if unit.is_empty() { words(name) } else { format!("{}, {unit}", words(name)) }
 }
 

@@ -241,8 +241,11 @@ fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Mi
             return Ok(());
         }
         let known: Vec<_> = names.iter().map(|(known, _)| known.get_ref().to_string()).collect();
-        let message = format!("expected one of the parameters ({}), found {name:?}", known.join(", "));
-        Err(source.mistake(place, message))
+        let expected = match known[..] {
+            [] => "no parameter, as this experiment has none".into(),
+            _ => format!("one of the parameters ({})", known.join(", ")),
+        };
+        Err(source.mistake(place, format!("expected {expected}, found {name:?}")))
     };
     let short = table_at(&["experiment", "quick", "parameters"]);
     short.into_iter().flatten().try_for_each(|(name, _)| check(name.get_ref(), Some(name.span())))?;
