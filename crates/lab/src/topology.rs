@@ -69,15 +69,12 @@ pub struct Host {
 }
 
 /// How much the kernel's path manager may do for one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MptcpLimits {
     /// Subflows beyond the initial one, 0 to 8.
-    #[serde(default)]
-    pub subflows: u8,
+    pub subflows: u16,
     /// Addresses announced by the peer that lead to subflows, 0 to 8.
-    #[serde(default)]
-    pub add_addr_accepted: u8,
+    pub add_addr_accepted: u16,
 }
 
 /// A kernel setting.

@@ -1,6 +1,11 @@
 //! Every mistake that a topology file can hold is told with its line, what was expected and what was found.
+//!
+//! `mistakes.txt` holds lines of files, and after `---` what is said of them. Lines follow two hosts and a link, of which
+//! they are the seventh and following ones.
 
 use plait_lab::Topology;
+
+const CASES: &str = include_str!("mistakes.txt");
 
 /// What is wrong with two hosts, a link between them, and these lines.
 fn mistake(more: &str) -> String {
@@ -11,59 +16,27 @@ fn mistake(more: &str) -> String {
 }
 
 #[test]
-fn print() {
-    for more in CASES {
-        println!("=== {more}\n{}", mistake(more));
+fn mistakes_are_told_with_their_line() {
+    let cases: Vec<_> = CASES.split("===\n").skip(1).collect();
+    assert!(cases.len() > 50, "the file of cases is there");
+    for case in cases {
+        let (lines, said) = case.split_once("---\n").expect("what is said");
+        assert_eq!(format!("{}\n", mistake(lines)), said, "{lines}");
     }
 }
 
-const CASES: &[&str] = &[
-    "speed = 1",
-    "each_way = { rate = \"fast\" }",
-    "each_way = { bandwith = \"1mbit\" }",
-    "mtu = 500",
-    "mtu = \"big\"",
-    "role = \"friend\"",
-    "[[links]]\nname = \"x\"\na = \"client\"",
-    "[[links]]\nname = \"x\"\na = \"client\"\nb = \"servr\"",
-    "[[links]]\nname = \"x\"\na = \"client\"\nb = { host = \"server\", addreses = [] }",
-    "[[links]]\nname = \"x\"\na = \"client\"\nb = 5",
-    "[[links]]\nname = \"lte\"\na = \"client\"\nb = \"server\"",
-    "[[links]]\nname = \"averylonginterface\"\na = \"client\"\nb = \"server\"",
-    "[[links]]\nname = \"x\"\na = \"client\"\nb = { host = \"server\", addresses = [\"10.0.0.1/24\"] }",
-    "[[links]]\nname = \"x\"\na = { host = \"client\", addresses = [\"10.0.0.1/24\"] }\nb = { host = \"server\", addresses = [\"10.0.1.1/24\"] }",
-    "[[links]]\nname = \"x\"\na = { host = \"client\", addresses = [\"10.0.0.1/24\"] }\nb = { host = \"server\", addresses = [\"10.0.0.1/24\"] }",
-    "[[links]]\nname = \"x\"\na = { host = \"client\", addresses = [\"10.77.1.3/24\"] }\nb = { host = \"server\", addresses = [\"10.77.1.4/24\"] }",
-    "[[links]]\nname = \"x\"\na = { host = \"client\", addresses = [\"10.0.0.0/24\"] }\nb = { host = \"server\", addresses = [\"10.0.1.1/24\"] }",
-    "[[links]]\nname = \"x\"\na = { host = \"client\", addresses = [5] }\nb = { host = \"server\", addresses = [\"10.0.1.1/24\"] }",
-    "[[links]]\nname = \"x\"\na = { host = \"client\", interface = \"lte\" }\nb = \"server\"",
-    "[[links]]\nname = \"x\"\na = \"client\"\nb = \"client\"",
-    "[[links.events]]\nat = \"5\"\naction = \"blackhole\"",
-    "[[links.events]]\nat = \"5s\"\naction = \"explode\"",
-    "[[links.events]]\nat = \"5s\"\naction = \"restore\"",
-    "[[links.events]]\nat = \"5s\"\naction = \"interface_down\"\n[[links.events]]\nat = \"4s\"\naction = \"interface_up\"",
-    "[[links.events]]\nat = \"5s\"\naction = \"blackhole\"\nend = \"a\"",
-    "[[links.events]]\nat = \"5s\"\naction = \"adjust\"",
-    "[[links.events]]\nat = \"5s\"\naction = \"adjust\"\nset = { rate = 5 }",
-    "[[links.events]]\naction = \"adjust\"\nset = { rate = 5 }",
-    "[hosts.third]",
-    "[hosts.\"a-b\"]",
-    "[hosts.third]\n[[links]]\nname = \"x\"\na = \"third\"\nb = \"server\"",
-    "[hosts.third]\nmptcp = { subflows = 9 }",
-    "[hosts.third]\nmptcp = { subflow = 9 }",
-    "[hosts.third]\nsysctls = { \"kernel.hostname\" = \"x\" }",
-    "[hosts.third]\nsysctls = { net.ipv4.tcp_rmem = \"x\" }",
-    "[[services]]\nname = \"web\"\nhost = \"serve\"\ncommand = [\"true\"]",
-    "[[services]]\nname = \"web\"\nhost = \"server\"",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\nkind = \"apache\"",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\nkind = \"nginx\"",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\nkind = \"nginx\"\ndocument = 5",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\nkind = \"iperf3\"\ndocument = \"5MB\"",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\nkind = \"serve\"",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\ncommand = []",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\ncommand = [\"ping\", \"${server.wlan}\"]",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\ncommand = [\"ping\", \"${size}\"]",
-    "[[services]]\nname = \"web\"\nhost = \"server\"\nkind = \"iperf3\"\n[[services]]\nname = \"web2\"\nhost = \"server\"\ncommand=[\"x\"]\nport=5201",
-    "[[link]]\nname = \"x\"",
-    "rate = = 5",
-];
+#[test]
+fn more_links_than_numbers_are_a_mistake() {
+    let link = |n| format!("[[links]]\nname = \"x{n}\"\na = \"client\"\nb = \"server\"\n");
+    let links = |count: usize| (0..count).map(link).collect::<String>();
+    let said = mistake(&links(254));
+    assert!(said.starts_with("lab.toml:1019:1: expected at most 254 links, found one more"), "{said}");
+    let text = format!("[hosts.client]\n[hosts.server]\n{}", links(254));
+    assert_eq!(Topology::parse(&text, "lab.toml").expect("254 links").links.len(), 254);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Topology::read(std::path::Path::new("/nowhere/lab.toml")).expect_err("it is not there");
+    assert!(error.to_string().starts_with("/nowhere/lab.toml: "), "{error}");
+}

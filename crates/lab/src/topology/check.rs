@@ -7,12 +7,13 @@ use plait_wire::Role;
 use toml::Spanned;
 
 use super::mistake::{Mistake, Place, Source};
-use super::{Address, End, Host, Link, Program, Service, Setting, Side, Topology, events, resolve, written};
+use super::{
+    Address, End, Host, Link, MptcpLimits, Program, Service, Setting, Side, Topology, events, resolve,
+    written,
+};
 
 /// Ethernet's.
 const MTU: u16 = 1500;
-/// The most that the kernel's path manager takes as a limit.
-const MPTCP_MOST: u8 = 8;
 const LINKS_MOST: usize = 254;
 const NAME_LONGEST: usize = 32;
 /// The kernel's limit, without the final zero.
@@ -68,20 +69,13 @@ impl Check<'_> {
             for (name, value) in host.sysctls {
                 sysctls.push(self.setting(name, value)?);
             }
-            if let Some(limits) = &host.mptcp {
-                let most = limits.get_ref().subflows.max(limits.get_ref().add_addr_accepted);
-                if most > MPTCP_MOST {
-                    let message = format!("expected limits of 0 to {MPTCP_MOST}, found {most}");
-                    return self.fail(limits.span(), message);
-                }
-            }
             if let Some(name) = &host.congestion_control {
                 self.name(name, "a congestion control", INTERFACE_NAME_LONGEST)?;
             }
             hosts.push(Host {
                 name,
                 forward: host.forward,
-                mptcp: host.mptcp.map(Spanned::into_inner),
+                mptcp: host.mptcp.map(limits),
                 sysctls,
                 congestion_control: host.congestion_control.map(Spanned::into_inner),
                 place,
@@ -128,7 +122,7 @@ impl Check<'_> {
                     format!("expected another host than that of a, found {:?} again", link.b.get_ref().host);
                 return self.fail(b_place, message);
             }
-            let mtu = link.mtu.map_or(MTU, |mtu| mtu.into_inner().0);
+            let mtu = link.mtu.map_or(MTU, |mtu| mtu.0);
             let each_way = Direction::default().adjusted(&link.each_way);
             let medium = match link.half_duplex {
                 Some(half) => Medium::HalfDuplex { per_frame: half.per_frame },
@@ -320,12 +314,7 @@ impl Check<'_> {
         place: &Place,
         links: &[Link],
     ) -> Result<(Program, Option<u16>), Mistake> {
-        let port = match &service.port {
-            Some(port) if *port.get_ref() == 0 => {
-                return self.fail(port.span(), "expected a port of 1 to 65535, found 0");
-            }
-            port => port.as_ref().map(|port| *port.get_ref()),
-        };
+        let port = service.port.as_ref().map(|port| port.get_ref().0);
         let kind = match (&service.command, &service.kind) {
             (Some(_), None) => None,
             (None, Some(kind)) => Some(*kind.get_ref()),
@@ -364,7 +353,7 @@ impl Check<'_> {
                         "expected listen = \"ADDRESS:PORT\" and to = \"ADDRESS:PORT\", found not both";
                     return self.fail(place.clone(), message);
                 };
-                let listen = *listen.get_ref();
+                let listen = listen.get_ref().0;
                 let mode = service.mode.as_ref().map(|mode| mode.get_ref().clone());
                 Ok((Program::Serve { listen, to: resolved(to)?, mode }, Some(listen.port())))
             }
@@ -393,6 +382,11 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+fn limits(written: written::MptcpLimits) -> MptcpLimits {
+    let number = |limit: Option<written::Number<0, 8>>| limit.map_or(0, |limit| limit.0);
+    MptcpLimits { subflows: number(written.subflows), add_addr_accepted: number(written.add_addr_accepted) }
 }
 
 /// What may be there only once.

@@ -13,7 +13,7 @@ use serde::de::{
 };
 use toml::Spanned;
 
-use super::{Address, EndpointFlag, MptcpLimits, Side};
+use super::{Address, EndpointFlag, Side};
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,28 +37,36 @@ pub(super) enum Wish {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of a host's keys")]
 pub(super) struct Host {
     #[serde(default)]
     pub(super) forward: bool,
-    pub(super) mptcp: Option<Spanned<MptcpLimits>>,
+    pub(super) mptcp: Option<MptcpLimits>,
     #[serde(default)]
     pub(super) sysctls: BTreeMap<Spanned<String>, SettingValue>,
     pub(super) congestion_control: Option<Spanned<String>>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table such as { subflows = 8, add_addr_accepted = 8 }")]
+pub(super) struct MptcpLimits {
+    pub(super) subflows: Option<Number<0, 8>>,
+    pub(super) add_addr_accepted: Option<Number<0, 8>>,
 }
 
 /// A text, or a number that becomes one.
 pub(super) struct SettingValue(pub(super) String);
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of a link's keys")]
 pub(super) struct Link {
     pub(super) name: Spanned<String>,
     pub(super) a: Spanned<End>,
     pub(super) b: Spanned<End>,
     pub(super) role: Option<Role>,
     pub(super) family: Option<Spanned<Family>>,
-    pub(super) mtu: Option<Spanned<Mtu>>,
+    /// From the least of IPv6 (RFC 8200, section 5) on.
+    pub(super) mtu: Option<Number<1280, 65535>>,
     #[serde(default)]
     pub(super) each_way: Adjustment,
     #[serde(default)]
@@ -78,11 +86,12 @@ pub(super) enum Family {
     Ipv6,
 }
 
-/// Bytes of the largest IP packet.
-pub(super) struct Mtu(pub(super) u16);
+/// A whole number of a range, which a mistake names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Number<const LEAST: u16, const MOST: u16>(pub(super) u16);
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { per_frame = \"200us\" }")]
 pub(super) struct HalfDuplex {
     #[serde(deserialize_with = "deserialize_delay")]
     pub(super) per_frame: Duration,
@@ -107,7 +116,7 @@ struct EndTable {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of an event's keys")]
 pub(super) struct Event {
     #[serde(deserialize_with = "deserialize_time")]
     pub(super) at: Duration,
@@ -132,7 +141,7 @@ pub(super) enum Verb {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of a service's keys")]
 pub(super) struct Service {
     pub(super) name: Spanned<String>,
     pub(super) host: Spanned<String>,
@@ -140,9 +149,9 @@ pub(super) struct Service {
     pub(super) kind: Option<Spanned<Kind>>,
     #[serde(default)]
     pub(super) mptcp: bool,
-    pub(super) port: Option<Spanned<u16>>,
+    pub(super) port: Option<Spanned<Number<1, 65535>>>,
     pub(super) document: Option<Spanned<Bytes>>,
-    pub(super) listen: Option<Spanned<SocketAddr>>,
+    pub(super) listen: Option<Spanned<Listen>>,
     pub(super) to: Option<Spanned<String>>,
     pub(super) mode: Option<Spanned<String>>,
 }
@@ -155,12 +164,25 @@ pub(super) enum Kind {
     Serve,
 }
 
+/// Where a service listens.
+pub(super) struct Listen(pub(super) SocketAddr);
+
 #[derive(serde::Deserialize)]
 pub(super) struct Bytes(#[serde(deserialize_with = "deserialize_bytes")] pub(super) u64);
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let expected = "an address and a port, such as 0.0.0.0:8443 or [::]:8443";
+        text.parse()
+            .map(Self)
+            .map_err(|_| D::Error::custom(format_args!("expected {expected}, found {text:?}")))
     }
 }
 
@@ -190,25 +212,24 @@ impl<'de> Visitor<'de> for EndVisitor {
     }
 }
 
-/// From the least of IPv6 (RFC 8200, section 5) on.
-impl<'de> Deserialize<'de> for Mtu {
+impl<'de, const LEAST: u16, const MOST: u16> Deserialize<'de> for Number<LEAST, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(MtuVisitor)
+        deserializer.deserialize_any(NumberVisitor)
     }
 }
 
-struct MtuVisitor;
+struct NumberVisitor<const LEAST: u16, const MOST: u16>;
 
-impl Visitor<'_> for MtuVisitor {
-    type Value = Mtu;
+impl<const LEAST: u16, const MOST: u16> Visitor<'_> for NumberVisitor<LEAST, MOST> {
+    type Value = Number<LEAST, MOST>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number of bytes from 1280 to 65535")
+        write!(f, "a whole number from {LEAST} to {MOST}")
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Mtu, E> {
-        let mtu = u16::try_from(number).ok().filter(|mtu| *mtu >= 1280);
-        mtu.map(Mtu).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+    fn visit_i64<E: Error>(self, given: i64) -> Result<Self::Value, E> {
+        let number = u16::try_from(given).ok().filter(|number| (LEAST..=MOST).contains(number));
+        number.map(Number).ok_or_else(|| E::invalid_value(Unexpected::Signed(given), &self))
     }
 }
 
