@@ -224,6 +224,7 @@ impl Plan {
                 if self.announced.len() < MOST_ANNOUNCED {
                     let port = if address.port() == 0 { self.initial.port() } else { address.port() };
                     self.announced.push((id, SocketAddr::new(address.ip().to_canonical(), port)));
+                    self.try_again();
                 }
             }
             News::Withdrawn { id } => self.announced.retain(|(known, _)| *known != id),
@@ -247,6 +248,14 @@ impl Plan {
             .chain([(0, self.initial)])
             .chain(announced())
             .find_map(|(id, remote)| Some((id, remote, route(remote.ip())?)))
+    }
+
+    /// An address to try is news for interfaces whose attempt failed, but for those that failed again and again: the
+    /// peer shall not make us try without end.
+    fn try_again(&mut self) {
+        for attempts in self.attempts.values_mut().filter(|attempts| attempts.pause < RETRY.1) {
+            attempts.due = Instant::now();
+        }
     }
 
     fn is_live(&mut self, interface: u32) {
@@ -344,5 +353,27 @@ async fn listen(
             }
         }
         ready.clear_ready();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announced_address_is_tried_at_once_but_not_without_end() {
+        let mut plan = Plan::new("192.0.2.1:443".parse().expect("an address"));
+        let announced = News::Announced { id: 1, address: "198.51.100.1:443".parse().expect("an address") };
+        let mut attempts = 0;
+        for _ in 0..100 {
+            plan.hear(announced);
+            if plan.is_due(7) {
+                plan.attempt(7);
+                attempts += 1;
+            }
+            assert!(!plan.is_due(7), "a pause follows every attempt");
+        }
+        // Pauses of 2, 4, 8, 16, 32 and 60 s.
+        assert_eq!(attempts, 5);
     }
 }
