@@ -18,7 +18,7 @@ text = "What is done."
 remark = "What has to be known."
 repetitions = 2
 quick = { repetitions = 1 }
-lateness_limit = "50ms"
+lateness_limit = "1s"
 
 [hosts.client]
 mptcp = { subflows = 4, add_addr_accepted = 4 }
@@ -126,7 +126,7 @@ title = "A cut"
 source = "nobody"
 text = "What is done."
 repetitions = 1
-lateness_limit = "50ms"
+lateness_limit = "1s"
 [hosts.client]
 [hosts.server]
 [[links]]
@@ -184,7 +184,7 @@ title = "Listening"
 source = "nobody"
 text = "What is done."
 repetitions = 1
-lateness_limit = "50ms"
+lateness_limit = "1s"
 [parameters]
 role = ["trusted", "untrusted"]
 [hosts.client]
@@ -328,7 +328,7 @@ def test_what_a_listener_reads_and_whose_the_first_flight_was(lab, tmp_path):
 
 
 def test_a_run_that_was_late_is_refused(lab, tmp_path):
-    done = lab(UPLOAD.replace('"50ms"', '"0.001ms"'), tmp_path, "-n", "1")
+    done = lab(UPLOAD.replace('"1s"', '"0.001ms"'), tmp_path, "-n", "1")
     assert done.returncode == 1
     assert "not valid: 0 of 1 repetitions are valid" in done.stderr and "late" in done.stderr
     found = results(tmp_path)
