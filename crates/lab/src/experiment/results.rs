@@ -255,14 +255,13 @@ fn too_few(variant: &Variant, repetitions: &[Repetition], wanted: u32) -> Option
     if valid >= wanted as usize {
         return None;
     }
-    let mut reasons: Vec<&str> = Vec::new();
-    for reason in repetitions.iter().flat_map(|repetition| &repetition.invalid_because) {
-        if !reasons.contains(&reason.as_str()) {
-            reasons.push(reason);
-        }
-    }
     let of = if variant.parameters.is_empty() { String::new() } else { format!("{}: ", variant.name()) };
-    Some(format!("{of}{valid} of {wanted} repetitions are valid: {}", reasons.join("; ")))
+    let thrown_away = repetitions.len() - valid;
+    let last = repetitions.iter().rfind(|repetition| !repetition.valid);
+    let why = last.map_or(String::new(), |last| last.invalid_because.join("; "));
+    Some(format!(
+        "{of}{valid} of {wanted} repetitions are valid, {thrown_away} thrown away, the last of them because: {why}"
+    ))
 }
 
 impl Measured {
@@ -416,7 +415,10 @@ of = ["of_a", "of_a"]
             vec![repetition(1, Some(2.0)); 2],
         ]);
         assert!(!results.valid);
-        assert_eq!(results.invalid_because, ["mode=a: 1 of 2 repetitions are valid: too late"]);
+        assert_eq!(
+            results.invalid_because,
+            ["mode=a: 1 of 2 repetitions are valid, 1 thrown away, the last of them because: too late"]
+        );
         assert_eq!(results.metrics["seconds[mode=a]"].summary.n, 1, "what was thrown away is not averaged");
     }
 
