@@ -9,6 +9,7 @@ mod figure;
 mod keeper;
 mod link;
 mod ps;
+mod reader;
 mod results;
 mod run;
 mod up;

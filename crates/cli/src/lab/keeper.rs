@@ -1,6 +1,6 @@
 //! The process that owns a lab: builds it, answers the other commands, and removes it at the end.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use super::description::Description;
 /// How often it looks whether it is to stop, when no signal wakes it.
 const STEP: Duration = Duration::from_millis(200);
 
-/// Keeps the lab of a file up until a signal or `plait lab down`. Once it is up, `announce` is told, and the clock of its
-/// events begins.
+/// Keeps the lab of a file, or of stdin (`-`), up until a signal or `plait lab down`. Once it is up, `announce` is told,
+/// and the clock of its events begins.
 pub(super) fn keep(
     file: &Path,
     backend: Option<Backend>,
@@ -24,7 +24,10 @@ pub(super) fn keep(
 ) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
     Lab::check_permitted()?;
-    let topology = Topology::read(file)?;
+    let topology = match file.to_str() {
+        Some("-") => Topology::parse(&io::read_to_string(io::stdin()).context("cannot read stdin")?, "-")?,
+        _ => Topology::read(file)?,
+    };
     let mut lab = Lab::up(&topology, backend, interrupt.clone())?;
     let control = Control::open(lab.scratch())?;
     lab.start_events()?;
@@ -41,7 +44,7 @@ pub(super) fn keep(
 pub(super) fn announce_to_starter(description: &Description) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(description)?;
     line.push(b'\n');
-    std::io::stdout().write_all(&line).context("whoever started this keeper is gone")
+    io::stdout().write_all(&line).context("whoever started this keeper is gone")
 }
 
 /// Answers until the lab is to end; gives whoever asked for it.

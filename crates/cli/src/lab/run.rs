@@ -9,6 +9,7 @@ use plait_lab::experiment::{Experiment, Form, Measured, Options, Progress, Resul
 use plait_lab::{Backend, Interrupt};
 
 use super::figure::{figure, limits};
+use super::reader::end_without_reader;
 use crate::stdout::Stdout;
 
 /// Arguments of `plait lab run`.
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     /// What is behind the links: emu, netem or none, instead of what the file says
     #[arg(long, value_name = "BACKEND")]
     backend: Option<Backend>,
-    /// Print results.json
+    /// Print results.json; end early if nobody reads that any more
     #[arg(long)]
     json: bool,
     /// Say how far it is on stderr in lines of JSON
@@ -58,12 +59,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = args.output.clone().unwrap_or_else(|| Path::new("out").join(&experiment.name));
     std::fs::create_dir_all(&folder).map_err(|error| anyhow::anyhow!("{}: {error}", folder.display()))?;
     let bar = if args.progress { ProgressBar::hidden() } else { bar() };
-    let options = Options {
-        repetitions: args.repetitions,
-        backend: args.backend,
-        folder: Some(&folder),
-        interrupt: Interrupt::on_signals()?,
-    };
+    let interrupt = Interrupt::on_signals()?;
+    if args.json {
+        end_without_reader();
+    }
+    let options =
+        Options { repetitions: args.repetitions, backend: args.backend, folder: Some(&folder), interrupt };
     let results = run_experiment(&experiment, &options, &mut |progress| match args.progress {
         true => say(progress),
         false => show(&bar, progress),

@@ -13,19 +13,20 @@ use plait_lab::{Backend, Interrupt, Lab};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::description::Description;
+use super::reader::end_without_reader;
 use super::{keeper, ps};
 use crate::stdout::Stdout;
 
 /// Build the hosts, links and services of a topology, and keep them until `plait lab down`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topology, in TOML (docs/lab.md)
+    /// The topology, in TOML (docs/lab.md); - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// What is to be behind the links, whatever the file says: emu, netem or none
     #[arg(long, value_name = "BACKEND")]
     backend: Option<Backend>,
-    /// Stay, and end the lab with Ctrl-C
+    /// Stay, and end the lab with Ctrl-C; with --json also when nobody reads that any more
     #[arg(long)]
     foreground: bool,
     /// Print JSON, as `plait lab ps --json` does of each lab
@@ -46,7 +47,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.foreground {
         return keeper::keep(&args.file, args.backend, |description| {
             print(description, args.json)?;
-            eprintln!("plait lab: Ctrl-C ends it");
+            match args.json {
+                true => end_without_reader(),
+                false => eprintln!("plait lab: Ctrl-C ends it"),
+            }
             Ok(())
         });
     }
@@ -64,7 +68,8 @@ fn start(args: &Args, interrupt: &Interrupt) -> anyhow::Result<Description> {
     command.args(["lab", "up", "--keeper"]);
     command.args(args.backend.iter().map(|backend| format!("--backend={backend}")));
     command.arg("--").arg(&args.file);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.open()?);
+    let stdin = if args.file == Path::new("-") { Stdio::inherit() } else { Stdio::null() };
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(log.open()?);
     let mut keeper = command.spawn().context("cannot start the keeper of the lab")?;
     let line = announced(&mut keeper, interrupt)?;
     if line.is_empty() {
