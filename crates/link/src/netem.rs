@@ -15,7 +15,7 @@ use plait_host::netns::NetNs;
 use serde_json::Value;
 
 use crate::backend::nameless;
-use crate::program::{counters, ip, run, tc};
+use crate::program::{Interface, counters, ip, run, tc};
 use crate::veth::add_pair;
 use crate::{Backend, Change, Counters, Direction, End, Error, LinkSpec, Medium, Pace, Statistics, Toward};
 
@@ -118,13 +118,13 @@ impl Netem {
                     spec.b_to_a = spec.b_to_a.adjusted(to);
                 }
                 Self::check(&spec)?;
-                let before = std::mem::replace(&mut self.spec, spec);
-                let [a, b] = [(&before.b_to_a, &self.spec.b_to_a), (&before.a_to_b, &self.spec.a_to_b)];
+                let [a, b] = [(&self.spec.b_to_a, &spec.b_to_a), (&self.spec.a_to_b, &spec.a_to_b)];
                 for (side, (was, is)) in SIDES.into_iter().zip([a, b]) {
                     if was != is {
                         self.change(side, was, is)?;
                     }
                 }
+                self.spec = spec;
                 Ok(())
             }
         }
@@ -133,16 +133,15 @@ impl Netem {
     pub(crate) fn statistics(&self) -> Result<Statistics, Error> {
         let [a, b] = [counters(&self.between, "a")?, counters(&self.between, "b")?];
         let drops = self.drops()?;
-        let crossed =
-            |from: &crate::program::Interface, to: &crate::program::Interface, drops: Drops| Counters {
-                frames_in: from.rx_frames,
-                bytes_in: from.rx_bytes,
-                frames_out: to.tx_frames,
-                bytes_out: to.tx_bytes,
-                lost: Some(drops.lost),
-                queue_full: Some(drops.queue_full),
-                ..Counters::default()
-            };
+        let crossed = |from: &Interface, to: &Interface, drops: Drops| Counters {
+            frames_in: from.rx_frames,
+            bytes_in: from.rx_bytes,
+            frames_out: to.tx_frames,
+            bytes_out: to.tx_bytes,
+            lost: Some(drops.lost),
+            queue_full: Some(drops.queue_full),
+            ..Counters::default()
+        };
         Ok(Statistics {
             a_to_b: crossed(&a, &b, drops[1]),
             b_to_a: crossed(&b, &a, drops[0]),
@@ -164,12 +163,11 @@ impl Netem {
 
     fn change(&self, side: &str, was: &Direction, is: &Direction) -> Result<(), Error> {
         self.qdisc(["change", "dev", side, "root", "handle", "1:"], qdisc::netem(is))?;
-        let under = |verb| [verb, "dev", side, "parent", "1:1", "handle", "10:"];
-        match (qdisc::tbf(was, self.spec.mtu), qdisc::tbf(is, self.spec.mtu)) {
-            (Some(_), Some(tbf)) => self.qdisc(under("change"), tbf),
-            (None, Some(tbf)) => self.qdisc(under("add"), tbf),
-            (Some(_), None) => self.qdisc(under("delete"), Vec::new()),
-            (None, None) => Ok(()),
+        // A rate that goes leaves its tbf behind, wide open: removing it would lose what it counted and what waits there.
+        let had_rate = qdisc::tbf(was, self.spec.mtu).is_some();
+        match qdisc::tbf(is, self.spec.mtu).or_else(|| had_rate.then(qdisc::open_tbf)) {
+            Some(tbf) => self.qdisc(["replace", "dev", side, "parent", "1:1", "handle", "10:"], tbf),
+            None => Ok(()),
         }
     }
 

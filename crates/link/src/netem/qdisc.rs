@@ -9,6 +9,8 @@ use crate::{Direction, Loss, Pace};
 const LIMIT: &str = "1000000";
 /// A rate at which a frame takes less than a nanosecond. netem never lets frames overtake each other if it has any.
 const IN_ORDER: &str = "10tbit";
+/// tc and the kernel count a bucket in ticks, and a frame that does not quite fit never leaves.
+const ROUNDED_OFF: u64 = 10;
 /// No rate. It must be said, or a change would keep the rate there was.
 const NO_RATE: &str = "0bit";
 
@@ -45,7 +47,7 @@ pub(super) fn tbf(direction: &Direction, mtu: u16) -> Option<Vec<String>> {
     let Pace::Rate(rate) = direction.pace else { return None };
     // A bucket of one frame is the smoothest; what leaves in 2 ms more, so that a timer late by as much loses no rate.
     let frame = u64::from(mtu) + 14;
-    let burst = frame + rate.bytes_in(2);
+    let burst = frame + ROUNDED_OFF + rate.bytes_in(2);
     let queue = direction.queue.unwrap_or_else(|| rate.bytes_in(100).max(LEAST_QUEUE));
     let words = [
         "tbf".to_owned(),
@@ -57,6 +59,11 @@ pub(super) fn tbf(direction: &Direction, mtu: u16) -> Option<Vec<String>> {
         format!("{}b", queue.max(frame)),
     ];
     Some(words.into())
+}
+
+/// A tbf that holds nothing up.
+pub(super) fn open_tbf() -> Vec<String> {
+    "tbf rate 100gbit burst 1000000b limit 1000000000b".split(' ').map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -93,10 +100,10 @@ mod tests {
         assert_eq!(told("delay=10ms"), None);
         assert_eq!(
             told("rate=2.74mbit,queue=30kB").expect("tbf"),
-            "tbf rate 2740000bit burst 2199b limit 30000b"
+            "tbf rate 2740000bit burst 2209b limit 30000b"
         );
-        assert_eq!(told("rate=100mbit").expect("tbf"), "tbf rate 100000000bit burst 26514b limit 1250000b");
-        assert_eq!(told("rate=1kbit").expect("tbf"), "tbf rate 1000bit burst 1514b limit 30000b");
-        assert_eq!(told("rate=1mbit,queue=1B").expect("tbf"), "tbf rate 1000000bit burst 1764b limit 1514b");
+        assert_eq!(told("rate=100mbit").expect("tbf"), "tbf rate 100000000bit burst 26524b limit 1250000b");
+        assert_eq!(told("rate=1kbit").expect("tbf"), "tbf rate 1000bit burst 1524b limit 30000b");
+        assert_eq!(told("rate=1mbit,queue=1B").expect("tbf"), "tbf rate 1000000bit burst 1774b limit 1514b");
     }
 }
