@@ -39,6 +39,7 @@ mod evidence;
 mod machine;
 mod measure;
 mod merge;
+mod observe;
 mod results;
 mod run;
 mod statistics;

@@ -1,7 +1,5 @@
 //! Running an experiment: repetition by repetition, each in a lab of its own.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
 use plait_link::Backend;
-use plait_wire::capture::Timestamp;
 
 use super::compute::value;
 use super::draw::{draw, file_name};
-use super::evidence::{CapturedLink, Evidence, View};
-use super::results::{Analysis, LinkRun, Occurred, Ran};
-use super::{Experiment, Measure, Repetition, Results, Step, StepRun, Variant};
-use crate::topology::Side;
-use crate::{Capture, Error, Interrupt, Lab, Link};
+use super::evidence::Evidence;
+use super::observe::{Run, observe};
+use super::results::{Analysis, Ran};
+use super::{Experiment, Repetition, Results, Variant};
+use crate::{Error, Interrupt, Lab};
 
 /// The intervals of the series in the folder of an analysis.
 const SERIES: Duration = Duration::from_millis(100);
@@ -148,7 +145,7 @@ impl<'a> VariantRuns<'a> {
         let mut lab = Lab::up(&variant.topology, options.backend, options.interrupt.clone())?;
         self.backends =
             lab.links().iter().map(|link| (link.name().to_owned(), link.backend().to_string())).collect();
-        let Run { evidence, merged, links, events, mut invalid_because } =
+        let Run { evidence, merged, steps, links, events, mut invalid_because } =
             observe(variant, &mut lab, experiment.lateness_limit)?;
         let mut metrics = IndexMap::new();
         for (name, metric) in &variant.metrics {
@@ -167,7 +164,6 @@ impl<'a> VariantRuns<'a> {
         {
             self.analysis = keep(folder, &slug(&variant.name()), evidence, &merged)?;
         }
-        let steps = evidence.map(|evidence| evidence.steps).unwrap_or_default();
         Ok(Repetition {
             number,
             valid,
@@ -180,205 +176,6 @@ impl<'a> VariantRuns<'a> {
             events,
         })
     }
-}
-
-/// What came of one time.
-struct Run {
-    /// `None` if it cannot be used.
-    evidence: Option<Evidence>,
-    /// One capture for each view.
-    merged: Vec<PathBuf>,
-    links: IndexMap<String, LinkRun>,
-    events: Vec<Occurred>,
-    invalid_because: Vec<String>,
-}
-
-/// Runs the steps and keeps what is needed to measure.
-fn observe(variant: &Variant, lab: &mut Lab, lateness_limit: Duration) -> Result<Run, Error> {
-    let mut invalid_because = Vec::new();
-    let captures = start_captures(variant, lab)?;
-    let before = counters(variant, lab)?;
-    let (steps, clock) = run_steps(variant, lab, &mut invalid_because)?;
-    let after = counters(variant, lab)?;
-    let applied = lab.applied_events();
-    let links = link_runs(lab, lateness_limit, &mut invalid_because)?;
-    // A capture ends when nothing passes any more, which background traffic would never let happen.
-    lab.end_services();
-    let mut captured: Vec<(String, Vec<CapturedLink>)> = Vec::new();
-    for (host, link, role, capture) in captures {
-        match capture.stop() {
-            Ok(file) => {
-                let one = CapturedLink { link, role, file };
-                match captured.iter_mut().find(|(known, _)| *known == host) {
-                    Some((_, links)) => links.push(one),
-                    None => captured.push((host, vec![one])),
-                }
-            }
-            Err(error @ (Error::IncompleteCapture { .. } | Error::TimedOut { .. })) => {
-                invalid_because.push(format!("{host}: {error}"));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let clock_wall = timestamp(clock);
-    for event in &applied {
-        if let Some(error) = &event.error {
-            invalid_because.push(format!("{} of {}: {error}", event.event.action.name(), event.link));
-        }
-    }
-    let events: Vec<_> = applied
-        .iter()
-        .map(|event| Occurred {
-            link: event.link.clone(),
-            action: event.event.action.name().into(),
-            at_s: event.event.at.as_secs_f64(),
-            happened_s: event.done.as_secs_f64(),
-        })
-        .collect();
-    let mut merged = Vec::new();
-    let mut evidence = None;
-    if invalid_because.is_empty() {
-        let by_link = variant.metrics.iter().any(|(_, metric)| metric.measure.looks_at_paths());
-        let mut views = Vec::new();
-        for (host, links) in &captured {
-            let file = lab.scratch().join(format!("{host}.pcap"));
-            let view = View::read(host, links, &file, by_link);
-            views.push(view.map_err(|source| Error::File { path: file.clone(), source })?);
-            merged.push(file);
-        }
-        evidence = Some(Evidence {
-            views,
-            steps,
-            clock: clock_wall,
-            events: applied.iter().map(|event| (event.event.at, timestamp(event.wall))).collect(),
-            counters: grown(before, after),
-            folder: lab.scratch().to_owned(),
-        });
-    }
-    Ok(Run { evidence, merged, links, events, invalid_because })
-}
-
-type Running = (String, String, plait_wire::Role, Capture);
-
-/// A capture of each link of the hosts.
-fn start_captures(variant: &Variant, lab: &Lab) -> Result<Vec<Running>, Error> {
-    let mut captures = Vec::new();
-    for host in &variant.capture.on {
-        for link in lab.links() {
-            let Some(side) = side_of(link, host) else { continue };
-            let file = lab.scratch().join(format!("{host}-{}.pcap", link.name()));
-            let capture =
-                Capture::start_cut(lab.find_host(host)?, link.interface(side), variant.capture.snap, &file)?;
-            captures.push((host.clone(), link.name().to_owned(), link.role(), capture));
-        }
-    }
-    Ok(captures)
-}
-
-fn side_of(link: &Link, host: &str) -> Option<Side> {
-    Side::BOTH.into_iter().find(|side| link.host(*side).name() == host)
-}
-
-/// Runs the steps one after the other; the first that fails ends it, unless it may.
-fn run_steps(
-    variant: &Variant,
-    lab: &mut Lab,
-    invalid_because: &mut Vec<String>,
-) -> Result<(Vec<StepRun>, SystemTime), Error> {
-    let mut clock = SystemTime::now();
-    let mut runs = Vec::new();
-    for step in &variant.steps {
-        if step.starts_clock {
-            clock = SystemTime::now();
-            lab.start_events()?;
-        }
-        let begun = Instant::now();
-        let (stdout, failed) = match run_step(step, lab) {
-            Ok(stdout) => (stdout, None),
-            Err(error @ (Error::Failed { .. } | Error::TimedOut { .. })) => {
-                (String::new(), Some(error.to_string()))
-            }
-            Err(error) => return Err(error),
-        };
-        let seconds = begun.elapsed().as_secs_f64();
-        let ends = failed.clone().filter(|_| !step.may_fail);
-        runs.push(StepRun { step: step.name.clone(), seconds, failed, stdout });
-        if let Some(why) = ends {
-            invalid_because.push(format!("the step {} failed: {why}", step.name));
-            break;
-        }
-    }
-    Ok((runs, clock))
-}
-
-fn run_step(step: &Step, lab: &Lab) -> Result<String, Error> {
-    let host = lab.find_host(&step.host)?;
-    let wrapper = step.mptcp.then_some(["mptcpize", "run"]).into_iter().flatten();
-    let mut words = wrapper.chain(step.command.iter().map(String::as_str));
-    let program = words.next().expect("a checked step has a program");
-    let mut command = host.command(program);
-    command.args(words).current_dir(lab.scratch()).env("PATH", path_with_plait());
-    host.spawn(command)?.finish(step.limit)
-}
-
-/// `PATH`, with this program's folder first: `plait` is the one that measures.
-fn path_with_plait() -> OsString {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
-    let folders = own.into_iter().chain(std::env::split_paths(&path));
-    std::env::join_paths(folders).unwrap_or(path)
-}
-
-/// The counters of the hosts whose counters are measured.
-fn counters(variant: &Variant, lab: &Lab) -> Result<BTreeMap<String, BTreeMap<String, i64>>, Error> {
-    let hosts = variant.metrics.iter().filter_map(|(_, metric)| match &metric.measure {
-        Measure::Counter { host, .. } => Some(host),
-        _ => None,
-    });
-    let read = |host: &String| {
-        let counters = lab.find_host(host)?.namespace().run(plait_host::counters::counters);
-        let counters = counters.and_then(|counters| counters).map_err(Error::Namespace)?;
-        Ok((host.clone(), counters))
-    };
-    hosts.map(read).collect()
-}
-
-fn grown(
-    before: BTreeMap<String, BTreeMap<String, i64>>,
-    after: BTreeMap<String, BTreeMap<String, i64>>,
-) -> BTreeMap<String, BTreeMap<String, i64>> {
-    let of_host = |(host, counters): (String, BTreeMap<String, i64>)| {
-        let then = before.get(&host);
-        let since = |name: &String| then.and_then(|then| then.get(name)).copied().unwrap_or_default();
-        let grown = counters.into_iter().map(|(name, value)| (name.clone(), value - since(&name)));
-        (host, grown.collect())
-    };
-    after.into_iter().map(of_host).collect()
-}
-
-/// What each link did, and whether it was in time.
-fn link_runs(
-    lab: &Lab,
-    limit: Duration,
-    invalid_because: &mut Vec<String>,
-) -> Result<IndexMap<String, LinkRun>, Error> {
-    let mut runs = IndexMap::new();
-    for link in lab.links() {
-        let statistics = link.statistics()?;
-        let lateness = statistics.lateness.as_ref();
-        if let Some(reason) = lateness.and_then(|lateness| lateness.exceeds(limit)) {
-            invalid_because.push(format!("link {}: {reason}", link.name()));
-        }
-        let missed = [&statistics.a_to_b, &statistics.b_to_a].map(|way| way.missed.unwrap_or_default());
-        if missed.iter().sum::<u64>() > 0 {
-            let missed = missed.iter().sum::<u64>();
-            invalid_because.push(format!("link {}: the emulator missed {missed} packets", link.name()));
-        }
-        let lateness_p99_ms = lateness.map(|lateness| lateness.p99.as_secs_f64() * 1e3);
-        let statistics = serde_json::to_value(&statistics).unwrap_or_default();
-        runs.insert(link.name().to_owned(), LinkRun { lateness_p99_ms, statistics });
-    }
-    Ok(runs)
 }
 
 /// Leaves the analysis of a repetition, and what its steps printed, in a folder of this name; gives where the analysis of
@@ -420,11 +217,6 @@ fn slug(name: &str) -> String {
     if name.is_empty() { "run".into() } else { file_name(name) }
 }
 
-fn timestamp(time: SystemTime) -> Timestamp {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
 /// A time as RFC 3339 writes it, to the second.
 fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -439,13 +231,5 @@ mod tests {
     #[test]
     fn dates_are_written_in_utc() {
         assert_eq!(date(UNIX_EPOCH + Duration::from_secs(1_795_226_246)), "2026-11-21T01:57:26Z");
-    }
-
-    #[test]
-    fn counters_are_told_by_their_growth() {
-        let of =
-            |value| BTreeMap::from([("h".to_owned(), BTreeMap::from([("MPTcpExtX".to_owned(), value)]))]);
-        assert_eq!(grown(of(3), of(10)), of(7));
-        assert_eq!(grown(BTreeMap::new(), of(10)), of(10));
     }
 }
