@@ -229,6 +229,9 @@ fn changes_are_made_while_it_is_up() {
     assert!(!running(&pair.a) && !running(&pair.b));
     pair.link.apply(&Change::Carrier(true)).expect("applies");
     wait_until(|| running(&pair.a) && running(&pair.b));
+    // What found no carrier was not missed by the emulator.
+    let statistics = pair.link.statistics().expect("statistics");
+    assert_eq!((statistics.a_to_b.missed, statistics.b_to_a.missed), (Some(0), Some(0)));
     let slow = Adjustment { pace: Some(rate("8kbit")), ..Adjustment::default() };
     pair.link.apply(&Change::Adjust(Toward::B, slow)).expect("applies");
     a.send(&[0; 1000]).expect("sends");

@@ -136,7 +136,7 @@ impl Engine {
     fn apply(&mut self, change: &Change) -> Result<(), Error> {
         self.model.apply(change, self.now());
         match change {
-            Change::Carrier(carrier) => self.taps.iter().try_for_each(|tap| tap.set_carrier(*carrier)),
+            Change::Carrier(carrier) => self.taps.iter_mut().try_for_each(|tap| tap.set_carrier(*carrier)),
             Change::Adjust(..) => self.set_offloads(),
             Change::Blackhole | Change::Restore => Ok(()),
         }

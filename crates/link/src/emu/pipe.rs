@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::chance::Chances;
 use super::pace::Pacer;
+use crate::spec::LEAST_QUEUE;
 use crate::{Counters, Direction, Medium, Pace};
 
 /// How many frames there are in a train and how large they are: all alike, but for the last.
@@ -102,8 +103,6 @@ enum Longest {
 const TRAINS_FROM: u64 = 200_000_000;
 /// What a train lasts on the line at most, so that its first frame is this late at most.
 const LONGEST_TRAIN_US: u64 = 100;
-/// The least of the queues that nobody asked for: 20 full frames.
-const LEAST_QUEUE: u64 = 30_000;
 /// Frames under way are kept in memory, which has an end however long the delay; small ones take as much as full ones.
 const MOST_UNDER_WAY: u64 = 1 << 28;
 const LEAST_MEMORY: u64 = 1500;

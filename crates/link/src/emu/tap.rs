@@ -17,6 +17,10 @@ pub(super) struct Tap {
     name: String,
     /// `/proc/net/dev` of its namespace.
     counters: Option<File>,
+    /// How many packets it had dropped when it lost its carrier.
+    unplugged_at: Option<u64>,
+    /// Packets that it dropped because it had no carrier.
+    unplugged: u64,
 }
 
 /// The most that is left of an Ethernet frame's 65535 bytes.
@@ -62,7 +66,15 @@ impl Tap {
         check(status).map_err(|source| refused(format!("set the offloads of {}", self.name), source))
     }
 
-    pub(super) fn set_carrier(&self, carrier: bool) -> Result<(), Error> {
+    pub(super) fn set_carrier(&mut self, carrier: bool) -> Result<(), Error> {
+        match (carrier, self.unplugged_at) {
+            (false, None) => self.unplugged_at = self.dropped(),
+            (true, Some(before)) => {
+                self.unplugged += self.dropped().map_or(0, |now| now - before);
+                self.unplugged_at = None;
+            }
+            _ => {}
+        }
         let carrier = libc::c_int::from(carrier);
         // SAFETY: TUNSETCARRIER reads one int.
         let status =
@@ -72,6 +84,11 @@ impl Tap {
 
     /// Packets that the interface dropped because nobody read them in time; `None` if the kernel does not tell.
     pub(super) fn missed(&self) -> Option<u64> {
+        let dropped = self.unplugged_at.or_else(|| self.dropped())?;
+        Some(dropped - self.unplugged)
+    }
+
+    fn dropped(&self) -> Option<u64> {
         let mut text = [0; 16 << 10];
         let length = self.counters.as_ref()?.read_at(&mut text, 0).ok()?;
         dropped(&String::from_utf8_lossy(&text[..length]), &self.name)
@@ -102,7 +119,7 @@ fn make(name: &str, mtu: u16) -> Result<Tap, Error> {
     switch_on(name, mtu)
         .map_err(|source| refused(format!("set the MTU of {name} to {mtu} and switch it on"), source))?;
     let counters = File::open("/proc/thread-self/net/dev").ok();
-    Ok(Tap { device, name: name.into(), counters })
+    Ok(Tap { device, name: name.into(), counters, unplugged_at: None, unplugged: 0 })
 }
 
 fn open_device() -> Result<File, Error> {
