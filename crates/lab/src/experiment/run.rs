@@ -160,8 +160,8 @@ impl<'a> VariantRuns<'a> {
             metrics.insert(name.clone(), value.map(|value| value * metric.scale));
         }
         let valid = invalid_because.is_empty();
-        if let (Some(folder), Some(evidence), true, None) = (options.folder, &evidence, valid, &self.analysis)
-        {
+        let is_first_valid = valid && self.valid == 0;
+        if let (Some(folder), Some(evidence), true) = (options.folder, &evidence, is_first_valid) {
             self.analysis = keep(folder, &slug(&variant.name()), evidence, &merged)?;
         }
         Ok(Repetition {
