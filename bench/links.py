@@ -259,15 +259,16 @@ def works_here(backend):
 
 def text(results):
     """The backends side by side."""
-    lines = [f"{'':30}" + "".join(f"{result['backend']:40}" for result in results) + "target"]
+    lines = [f"{'':30}" + "".join(f"{result['backend']:44}" for result in results) + "target"]
     for cells in zip(*(result["rows"] for result in results)):
         cell = cells[0]
         goal = f"{cell['bound']} {cell['limit']:.3g} {cell['unit']}"
-        lines.append(f"{cell['name']:30}" + "".join(f"{figure(cell):40}" for cell in cells) + goal)
+        lines.append(f"{cell['name']:30}" + "".join(f"{figure(cell):44}" for cell in cells) + goal)
     lines.append("")
     for result in results:
         rounds = f"{result['rounds']} round{'s' if result['rounds'] > 1 else ''}"
         lines.append(f"{result['backend']}: kernel {result['kernel']}, {rounds}: median (least to most)")
+    lines.append(f"load of this machine's {os.cpu_count()} processors in the end: {os.getloadavg()[0]:.1f}")
     if any(result["in_uml"] for result in results):
         lines.append(
             "The processor of user-mode-linux is a process of this machine: its timers are late accordingly."
@@ -279,7 +280,7 @@ def figure(cell):
     if cell["median"] is None:
         return "cannot be told"
     spread = f"({cell['min']:.3f} to {cell['max']:.3f})"
-    return f"{cell['median']:7.3f} {cell['unit']:4} {spread:18} {'met' if cell['met'] else 'MISSED'}"
+    return f"{cell['median']:7.3f} {cell['unit']:4} {spread:19} {'met' if cell['met'] else 'MISSED'}"
 
 
 def main():
