@@ -3,7 +3,9 @@
 //! Over each of its interfaces a host has a route to every network that can be reached that way, at the fewest hops and
 //! through hosts that forward. In the main table the nearest way has the least metric, so that the next one stands in
 //! when an interface goes. A host with several interfaces also has a table for each, chosen by source address: a subflow
-//! from an address leaves by that address's link, whatever its destination.
+//! from an address leaves by that address's link, whatever its destination. Between two hosts with several links the
+//! first end of the links does so, and the second answers by the link that the other's address is on: so that both
+//! directions of a subflow share the link of the first one's address.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -64,11 +66,24 @@ pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) ->
         }
     }
     if own.len() > 1 {
-        let of_source =
-            |route: &Route| Route { table: Some(table), metric: None, source: None, ..route.clone() };
-        let further = plan.routes[connected.len()..].iter().map(of_source);
-        let all: Vec<_> = connected.iter().map(of_source).chain(further).collect();
-        plan.routes.extend(all);
+        let further = plan.routes[connected.len()..].to_vec();
+        let for_source = |route: &Route, table, metric| Route {
+            table: Some(table),
+            metric,
+            source: None,
+            ..route.clone()
+        };
+        plan.routes.extend(connected.iter().map(|route| for_source(route, table, None)));
+        plan.routes.extend(further.iter().map(|route| for_source(route, table, Some(METRIC_FIRST))));
+        for (position, (other, other_side)) in (0..).zip(&own) {
+            let same = other.name != link.name
+                && (side, *other_side) == (Side::B, Side::B)
+                && other.a.host == link.a.host;
+            if same {
+                let table = TABLE_FIRST + position;
+                plan.routes.extend(connected.iter().map(|route| for_source(route, table, None)));
+            }
+        }
         let rule =
             |address: &Address| Rule { from: address.ip, table, preference: PREFERENCE_FIRST + position };
         plan.rules = end.addresses.iter().map(rule).collect();
@@ -247,9 +262,9 @@ mod tests {
             "10.77.3.0/24 via 10.77.2.2 dev lte2 src 10.77.2.1 metric 2001",
             "10.77.4.0/24 via 10.77.2.2 dev lte2 src 10.77.2.1 metric 2001",
             "10.77.2.0/24 dev lte2 table 101",
-            "10.77.1.0/24 via 10.77.2.2 dev lte2 table 101",
-            "10.77.3.0/24 via 10.77.2.2 dev lte2 table 101",
-            "10.77.4.0/24 via 10.77.2.2 dev lte2 table 101",
+            "10.77.1.0/24 via 10.77.2.2 dev lte2 table 101 metric 2000",
+            "10.77.3.0/24 via 10.77.2.2 dev lte2 table 101 metric 2000",
+            "10.77.4.0/24 via 10.77.2.2 dev lte2 table 101 metric 2000",
             "from 10.77.2.1 table 101 pref 1001",
         ];
         assert_eq!(shown(&parse(ROUTER), "client", "lte2"), expected);
@@ -293,7 +308,7 @@ mod tests {
         );
         let to_b = |link| {
             let lines = shown(&topology, "a", link).into_iter();
-            lines.filter(|line| line.starts_with("10.77.6.") && line.contains("metric")).collect::<Vec<_>>()
+            lines.filter(|line| line.starts_with("10.77.6.") && !line.contains("table")).collect::<Vec<_>>()
         };
         assert_eq!(to_b("short"), ["10.77.6.0/24 via 10.77.3.2 dev short src 10.77.3.1 metric 2000"]);
         assert_eq!(to_b("long"), ["10.77.6.0/24 via 10.77.1.2 dev long src 10.77.1.1 metric 2001"]);
@@ -308,8 +323,16 @@ mod tests {
             links = [{ name = "x", a = "a", b = "b" }, { name = "y", a = "a", b = "b" }]
             "#,
         );
-        let of_x = shown(&topology, "b", "x");
-        assert!(of_x.contains(&"10.77.2.0/24 via 10.77.1.1 dev x table 100".into()), "{of_x:?}");
+        let expected = "10.77.2.0/24 via 10.77.1.2 dev x table 100 metric 2000";
+        let of_a = shown(&topology, "a", "x");
+        assert!(of_a.contains(&expected.into()), "{of_a:?}");
+        assert!(!of_a.contains(&"10.77.1.0/24 dev x table 101".into()), "{of_a:?}");
+        let of_b = shown(&topology, "b", "x");
+        assert!(of_b.contains(&expected.replace("10.77.1.2", "10.77.1.1")), "{of_b:?}");
+        assert!(
+            of_b.contains(&"10.77.1.0/24 dev x table 101".into()),
+            "an answer to x leaves by x: {of_b:?}"
+        );
     }
 
     #[test]
