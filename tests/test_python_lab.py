@@ -326,6 +326,26 @@ def test_a_lab_that_another_ended_says_so(lab):
 
 
 @needs_labs
+def test_a_lab_whose_process_was_killed_says_so(lab):
+    with pytest.raises(lab.Error, match="has ended"), lab.up(PAIR) as pair:
+        os.kill(int(pair.id), signal.SIGKILL)
+        wait_for("end of the process", lambda: not is_running(pair.id))
+        ping(pair)
+    tool(PLAIT, "doctor", "--clean")
+    assert not left_of(pair.id)
+
+
+@needs_labs
+def test_what_the_command_says_beside_its_work_is_a_warning(lab, monkeypatch, tmp_path):
+    talkative = tmp_path / "plait"
+    talkative.write_text(f'#!/bin/sh\necho "the moon is full" >&2\nexec "{PLAIT}" "$@"\n')
+    talkative.chmod(0o755)
+    monkeypatch.setenv("PLAIT", str(talkative))
+    with pytest.warns(UserWarning, match="^the moon is full$"), lab.up(PAIR) as pair:
+        assert ping(pair).returncode == 0
+
+
+@needs_labs
 def test_an_exception_in_the_block_leaves_nothing(lab):
     with pytest.raises(ZeroDivisionError), lab.up(PAIR) as pair:
         running = pair.start("client", "sleep", "1000")
@@ -499,7 +519,11 @@ def test_results_are_those_of_the_command(lab, tmp_path):
 @needs_labs
 def test_an_experiment_can_be_varied(lab, tmp_path):
     results = lab.run(
-        tomllib.loads(EXPERIMENT), repetitions=1, parameters={"delay": "3ms"}, backend="emu", output=tmp_path
+        tomllib.loads(EXPERIMENT),
+        repetitions=1,
+        parameters={"delay": iter(["3ms"])},
+        backend="emu",
+        output=tmp_path,
     )
     assert results.repetitions == 1 and results.parameters == {"delay": ["3ms"]}
     assert set(results.metrics) == {"took_s[delay=3ms]"}
@@ -597,7 +621,7 @@ def test_what_is_written_reads_as_it_was(lab, tmp_path):
 
     set_hypothesis_home_dir(tmp_path)
 
-    @hypothesis.settings(max_examples=500, deadline=None, database=None)
+    @hypothesis.settings(max_examples=200, deadline=None, database=None)
     @hypothesis.given(some.dictionaries(texts, values, max_size=5))
     def check(document):
         assert tomllib.loads(_toml.dumps(document)) == document

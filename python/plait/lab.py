@@ -19,8 +19,9 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -95,7 +96,7 @@ def up(topology: Source | None = None, *, text: str | None = None, backend: Back
     file, given = _source(topology, text)
     options = [] if backend is None else [f"--backend={backend}"]
     words = command("lab", "up", "--foreground", "--json", *options, "--", file)
-    said = tempfile.TemporaryFile("w+")
+    said = tempfile.TemporaryFile()
     # A session of its own: a Ctrl-C is for this program, which then ends the lab, or not.
     keeper = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
@@ -106,6 +107,7 @@ def up(topology: Source | None = None, *, text: str | None = None, backend: Back
         if announced is None:
             keeper.wait()
             raise error(_text_of(said))
+        _warn(_text_of(said))
         return Lab(_document.read(Description, announced), keeper, said)
     except BaseException:
         _end(os.getpid(), keeper, [])
@@ -124,7 +126,7 @@ class Lab:
     services: dict[str, Service]
     """By name, as they were when the lab had come up."""
 
-    def __init__(self, description: Description, keeper: subprocess.Popen[str], said: IO[str]) -> None:
+    def __init__(self, description: Description, keeper: subprocess.Popen[str], said: IO[bytes]) -> None:
         self.id = description.id
         self.hosts = {host.name: host for host in description.hosts}
         self.links = {link.name: link for link in description.links}
@@ -148,9 +150,12 @@ class Lab:
     def down(self) -> None:
         """Ends the programs that run in the lab, and then the lab. Once is enough, more does not harm."""
         if self._end.alive:
+            before = len(_text_of(self._said))
             self._end()
-            if self._keeper.returncode:
-                raise error(_text_of(self._said))
+            told = _text_of(self._said)[before:]
+            if status := self._keeper.returncode:
+                raise error(told or f"the lab {self.id} has ended by itself, with status {status}")
+            _warn(told)
 
     def run(
         self, host: str, *words: str | os.PathLike[str], **options: Any
@@ -263,7 +268,7 @@ def run(
     *,
     text: str | None = None,
     repetitions: int | None = None,
-    parameters: Mapping[str, Parameter | Sequence[Parameter]] | None = None,
+    parameters: Mapping[str, Parameter | Iterable[Parameter]] | None = None,
     quick: bool = False,
     backend: Backend | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -308,6 +313,8 @@ def run(
     # Results that are not valid are a failure, too.
     if status and not printed.result():
         raise error("".join(said))
+    if not status:
+        _warn("".join(said))
     document = json.loads(printed.result())
     folder = pathlib.Path("out", document["experiment"]) if output is None else pathlib.Path(output)
     return Results._of(document, folder)
@@ -338,7 +345,7 @@ def _announced(keeper: subprocess.Popen[str]) -> Any:
     for line in iter(keeper.stdout.readline, ""):
         text += line
         # Only the document's own brackets stand at the beginning of a line.
-        if line.startswith(("}", "{}")) or (line.startswith("{") and line.endswith("}\n")):
+        if line.startswith("}") or (line.startswith("{") and line.endswith("}\n")):
             return json.loads(text)
     return None
 
@@ -383,11 +390,11 @@ def _ended_by_errors(program: subprocess.Popen[str]) -> Iterator[None]:
                 stream.close()
 
 
-def _values(name: str, values: Parameter | Sequence[Parameter]) -> str:
-    several = [values] if isinstance(values, str) or not isinstance(values, Sequence) else values
-    if not several:
-        raise ValueError(f"expected at least one value of the parameter {name}, found none")
+def _values(name: str, values: Parameter | Iterable[Parameter]) -> str:
+    several = [values] if isinstance(values, str) or not isinstance(values, Iterable) else values
     texts = [value if isinstance(value, str) else _toml.value(value, name) for value in several]
+    if not texts:
+        raise ValueError(f"expected at least one value of the parameter {name}, found none")
     for text in texts:
         if "," in text:
             raise ValueError(f"expected values of the parameter {name} without a comma, found {text!r}")
@@ -400,6 +407,12 @@ def _known(kind: str, by_name: Mapping[str, T], name: str) -> T:
     return by_name[name]
 
 
-def _text_of(file: IO[str]) -> str:
-    file.seek(0)
-    return file.read()
+def _text_of(file: IO[bytes]) -> str:
+    # Where the command writes next is not to be moved.
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
+
+
+def _warn(told: str) -> None:
+    """What the command says beside its work."""
+    if told.strip():
+        warnings.warn(told.strip(), stacklevel=3)
