@@ -5,10 +5,10 @@ export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
 BPF_C := $(wildcard crates/*/bpf/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test lint fmt bench deps test-deps clean
+.PHONY: help demo build test lint fmt bench reproduce deps test-deps clean
 
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## Protect a real transfer over two paths, and show what a listener got (needs root)
 	$(PLAIT) demo
@@ -29,10 +29,14 @@ fmt: deps ## Format Rust and BPF C
 	cargo fmt --all
 	clang-format-19 -i $(BPF_C)
 
-bench: test-deps build ## Measure transforms, throughput and analysis beside the usual tools (needs root)
+bench: test-deps build ## Measure transforms, throughput, analysis and emulated links (needs root)
 	$(PLAIT) bench codec
 	bench/throughput.py
 	bench/analyze.py --tshark-packets 100000
+	bench/links.py
+
+reproduce: test-deps build ## Re-run the published experiments and write docs/results.md (an hour; QUICK=1: minutes; needs root)
+	scripts/reproduce
 
 deps: ## Install what is missing
 	@scripts/install-deps
