@@ -8,6 +8,7 @@ measured is measured in each round; a figure is the median of the rounds. Needs 
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -42,6 +43,8 @@ class Ends:
     def __init__(self, backend, folder):
         self.backend = backend
         self.hosts = [Host(f"plait-bench-{os.getpid()}-{end}", folder) for end in "ab"]
+        # A server that has just served may still listen.
+        self.ports = itertools.count(5201)
 
     def __enter__(self):
         for host in self.hosts:
@@ -91,7 +94,7 @@ class Ends:
     def start_iperf(self, seconds, number=1):
         """iperf3 from a to b, loss-based: it keeps the queue filled, which a rate is measured with."""
         a, b = self.hosts
-        port = 5200 + number
+        port = next(self.ports)
         b.start("iperf3", "-s", "-1", "-p", port)
         wait_for("iperf3", lambda: b.listens(port), timeout=30)
         options = ("-J", "-C", "cubic", "-O", 1, "-t", seconds, "-p", port, "-c", f"10.99.{number}.2")
@@ -107,9 +110,10 @@ class Ends:
 def finished(iperf, seconds):
     """Payload per second, in Mb/s, that the other end had."""
     out, _ = iperf.communicate(timeout=seconds + 60)
-    if iperf.returncode:
-        raise RuntimeError(out)
-    return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 1e6
+    report = json.loads(out)
+    if iperf.returncode or "error" in report:
+        raise RuntimeError(report.get("error", out))
+    return report["end"]["sum_received"]["bits_per_second"] / 1e6
 
 
 def rtt_error_ms(ends, target, pings):

@@ -7,6 +7,9 @@ use crate::axis::{BELOW, BOTTOM, draw_heights, draw_label, draw_tick, height_of,
 use crate::style::Style;
 use crate::svg::{INK, LEFT, Legend, PLOT_HEIGHT, RIGHT, SOFT, Svg, TOP, WIDTH};
 
+/// How wide a letter of a label is, at most on average.
+const LABEL_LETTER: f64 = 6.6;
+
 /// Series over time, or over another quantity.
 #[derive(Clone, Debug)]
 pub struct Chart {
@@ -56,9 +59,10 @@ impl Chart {
         let legend = self.legend();
         let mut svg = Svg::new(BOTTOM + BELOW + legend.height(), &self.title, &self.note);
         self.draw_axes(&mut svg);
-        for (times, label) in &self.shades {
-            self.draw_shade(&mut svg, times, label);
+        for (times, _) in &self.shades {
+            self.draw_shade(&mut svg, times);
         }
+        self.draw_shade_labels(&mut svg);
         svg.add(r#"<g clip-path="url(#plot)" fill="none" stroke-linejoin="round">"#);
         for series in &self.series {
             self.draw_series(&mut svg, series);
@@ -90,7 +94,7 @@ impl Chart {
         draw_label(svg, &self.along);
     }
 
-    fn draw_shade(&self, svg: &mut Svg, times: &Range<f64>, label: &str) {
+    fn draw_shade(&self, svg: &mut Svg, times: &Range<f64>) {
         let from = self.left(times.start.clamp(self.x.start, self.x.end));
         let to = self.left(times.end.clamp(self.x.start, self.x.end));
         svg.add(&format!(
@@ -106,9 +110,21 @@ impl Chart {
             height = PLOT_HEIGHT,
             colour = SOFT
         ));
-        let anchor = if from > (LEFT + WIDTH - RIGHT) / 2.0 { "end" } else { "start" };
-        let x = if anchor == "end" { to } else { from };
-        svg.text((x, TOP - 12.0), anchor, INK, 12, label);
+    }
+
+    /// Labels in the order of time, each where its shade begins; one that has no room beside the last is left out.
+    fn draw_shade_labels(&self, svg: &mut Svg) {
+        let mut free = 0.0;
+        let mut shades: Vec<_> = self.shades.iter().collect();
+        shades.sort_by(|(a, _), (b, _)| a.start.total_cmp(&b.start));
+        for (times, label) in shades {
+            let width = label.chars().count() as f64 * LABEL_LETTER;
+            let from = self.left(times.start.clamp(self.x.start, self.x.end)).min(WIDTH - RIGHT - width);
+            if from >= free {
+                svg.text((from, TOP - 12.0), "start", INK, 12, label);
+                free = from + width + LABEL_LETTER;
+            }
+        }
     }
 
     fn draw_series(&self, svg: &mut Svg, series: &Series) {
@@ -151,5 +167,27 @@ impl Chart {
             legend.add(&series.label, |x, y| format!(r#"<path d="M{x:.1} {y}h26" fill="none" {stroke}/>"#));
         }
         legend
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_shades_do_not_cover_each_other() {
+        let shades = [(16.0..50.0, "subflow 1"), (16.2..50.0, "subflow 2"), (67.0..99.0, "subflow 3")];
+        let svg = Chart {
+            title: String::new(),
+            note: String::new(),
+            unit: "Mb/s".into(),
+            along: "seconds".into(),
+            x: 0.0..100.0,
+            y: 0.0..1.0,
+            shades: shades.map(|(times, label)| (times, label.to_owned())).to_vec(),
+            series: Vec::new(),
+        }
+        .svg();
+        assert!(svg.contains("subflow 1") && !svg.contains("subflow 2") && svg.contains("subflow 3"));
     }
 }
