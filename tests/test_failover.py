@@ -272,6 +272,7 @@ def test_a_cut_path_is_one_failover(make_pair, case):
     on_the_wire = sum(packet.length for packet in packets if packet.from_client == case["upwards"])
     assert connection["bytes"][way] == sum(part["bytes"] for part in parts) == on_the_wire
 
+    assert len(connection["failovers"]) == 1, json.dumps(connection)
     [failover] = connection["failovers"]
     other = next(link for link in ADDRESSES if link != case["link"])
     assert failover["path"].startswith(ADDRESSES[case["link"]] + " ")
