@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 from conftest import reason_to_skip
-from hosts import PLAIT, REPOSITORY, tool, wait_for
+from hosts import PLAIT, tool, wait_for
+from schema import mistakes
 
 UPLOAD = """
 [experiment]
@@ -245,19 +246,7 @@ def results(folder) -> dict:
 
 
 def validate(document: dict):
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((REPOSITORY / "docs" / "schema" / "results.schema.json").read_text())
-
-    def closed(part):
-        """The schema without fields that it does not tell of: users may get more, this version has no more."""
-        if isinstance(part, dict):
-            more = {"additionalProperties": False} if "properties" in part else {}
-            return {name: closed(value) for name, value in part.items()} | more
-        return part
-
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(closed(schema))
-    errors = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+    errors = mistakes(document, "results")
     assert not errors, errors[:5]
 
 

@@ -11,7 +11,8 @@ import threading
 
 import pytest
 from captures import connections, pcap, segment
-from hosts import PLAIT, REPOSITORY, tool, wait_for
+from hosts import PLAIT, tool, wait_for
+from schema import mistakes
 from streams import accept, listen
 
 FILES = {"analysis.json", "connections.csv", "subflows.csv", "series.parquet", "report.html", "plots"}
@@ -175,20 +176,8 @@ def documents(tmp_path) -> dict:
 
 
 def test_documents_keep_to_the_schema(tmp_path):
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((REPOSITORY / "docs" / "schema" / "analysis.schema.json").read_text())
-
-    def closed(part):
-        """The schema without fields that it does not tell of: users may get more, this version has no more."""
-        if isinstance(part, dict):
-            more = {"additionalProperties": False} if "properties" in part else {}
-            return {name: closed(value) for name, value in part.items()} | more
-        return part
-
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(closed(schema))
     for name, document in documents(tmp_path).items():
-        errors = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+        errors = mistakes(document, "analysis")
         assert not errors, (name, errors[:5])
 
 
