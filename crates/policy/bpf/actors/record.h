@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* Says that a subflow is recorded: that is done for all of them as soon as one chain asks (flows.h). */
+#ifndef PLAIT_ACTORS_RECORD_H
+#define PLAIT_ACTORS_RECORD_H
+
+#include "../plait.bpf.h"
+
+static __always_inline int record_flow(struct plait_context context, struct plait_packet *packet,
+				       const struct plait_actor *actor)
+{
+	return packet->flow_known ? PLAIT_HIT : PLAIT_MISS;
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* Actors that say where a packet goes. */
+#ifndef PLAIT_ACTORS_VERDICTS_H
+#define PLAIT_ACTORS_VERDICTS_H
+
+#include "../plait.bpf.h"
+
+static __always_inline int drop(struct plait_context context, struct plait_packet *packet,
+				const struct plait_actor *actor)
+{
+	packet->verdict = PLAIT_DROP;
+	return PLAIT_HIT;
+}
+
+/* parameters[0]: the mark; parameters[1]: which of its bits are set. */
+static __always_inline int mark(struct plait_context context, struct plait_packet *packet,
+				const struct plait_actor *actor)
+{
+	__u32 mask = actor->parameters[1];
+
+	if (!context.skb)
+		return PLAIT_ERROR;
+	context.skb->mark = (context.skb->mark & ~mask) | ((__u32)actor->parameters[0] & mask);
+	return PLAIT_HIT;
+}
+
+/* parameters[0]: the interface's index. */
+static __always_inline int redirect(struct plait_context context, struct plait_packet *packet,
+				    const struct plait_actor *actor)
+{
+	packet->redirect_to = actor->parameters[0];
+	if (packet->redirect_to == packet->interface)
+		return PLAIT_MISS;
+	packet->verdict = PLAIT_REDIRECT;
+	return PLAIT_HIT;
+}
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * From a packet that is read to its verdict: its subflow is looked up, the program `match` of the loaded
+ * policies finds the chains that apply, and their actors act.
+ *
+ * Programs follow each other by tail calls, so that each can be replaced by itself. What they know of the
+ * packet stays in struct plait_packet. Included by the programs of each kind of hook, which say before how to
+ * go on and how to end: CONTEXT, STEPS, context_of(), verdict_of().
+ */
+#ifndef PLAIT_CHAINS_H
+#define PLAIT_CHAINS_H
+
+#include "parse.h"
+#include "flows.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLAIT_CHAIN_SLOTS);
+	__type(key, __u32);
+	__type(value, struct plait_chain);
+} chains SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PLAIT_COUNTER_SLOTS);
+	__type(key, __u32);
+	__type(value, struct plait_counter);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, PLAIT_STEPS);
+	__type(key, __u32);
+	__type(value, __u32);
+} STEPS SEC(".maps");
+
+/* Weak, as the compiler otherwise leaves out arguments that this definition does not use, and the verifier
+ * wants them. */
+#define ACTOR(name)                                                                                          \
+	__weak int do_##name(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor)     \
+	{                                                                                                    \
+		if (!packet || !actor)                                                                       \
+			return PLAIT_ERROR;                                                                  \
+		return name(context_of(ctx), packet, actor);                                                 \
+	}
+
+#include "actors/verdicts.h"
+#include "actors/rate_limit.h"
+#include "actors/record.h"
+
+ACTOR(drop)
+ACTOR(mark)
+ACTOR(redirect)
+ACTOR(rate_limit)
+ACTOR(record_flow)
+
+/* -1 if the actor is a program of the user's own, which has been called instead. */
+static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
+				    const struct plait_actor *actor)
+{
+	switch (actor->kind) {
+	case PLAIT_ACTOR_DROP:
+		return do_drop(ctx, packet, actor);
+	case PLAIT_ACTOR_MARK:
+		return do_mark(ctx, packet, actor);
+	case PLAIT_ACTOR_REDIRECT:
+		return do_redirect(ctx, packet, actor);
+	case PLAIT_ACTOR_RATE_LIMIT:
+		return do_rate_limit(ctx, packet, actor);
+	case PLAIT_ACTOR_RECORD:
+		return do_record_flow(ctx, packet, actor);
+	}
+	return PLAIT_ERROR;
+}
+
+static __always_inline struct plait_counter *count_packet(__u32 index, const struct plait_packet *packet)
+{
+	struct plait_counter *counter = bpf_map_lookup_elem(&counters, &index);
+
+	if (counter) {
+		counter->packets++;
+		counter->bytes += packet->ip_bytes;
+	}
+	return counter;
+}
+
+static __always_inline void count_outcome(struct plait_counter *counter, int outcome)
+{
+	if (!counter)
+		return;
+	if (outcome == PLAIT_HIT)
+		counter->hits++;
+	else if (outcome != PLAIT_MISS)
+		counter->errors++;
+}
+
+static __always_inline void tell_packet(const struct plait_packet *packet)
+{
+	struct plait_event *event = plait_event(packet, PLAIT_EVENT_PACKET);
+
+	if (!event)
+		return;
+	event->verdict = packet->verdict;
+	event->changed = packet->changed;
+	event->chains_hit = packet->chains_hit;
+	event->chain_count = packet->chain_count;
+	for (int i = 0; i < 16; i++) {
+		__u32 slot = packet->chains[i];
+		struct plait_chain *chain =
+		    i < packet->chain_count ? bpf_map_lookup_elem(&chains, &slot) : NULL;
+
+		event->chains[i] = chain ? chain->counter : 0;
+	}
+	plait_tell(event);
+}
+
+/* The most actors that work on one packet. */
+#define MOST_STEPS 192
+
+/* The actors of the chains that matched, from packet->chain_next and packet->actor_next on. */
+static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet,
+				      const struct plait_settings *asked)
+{
+	for (int step = 0; step < MOST_STEPS; step++) {
+		__u32 next = *(volatile __u8 *)&packet->chain_next, n, slot;
+		struct plait_counter *counter;
+		struct plait_chain *chain;
+		int outcome;
+
+		if (next >= packet->chain_count || next >= PLAIT_MOST_CHAINS)
+			return;
+		slot = packet->chains[next];
+		chain = bpf_map_lookup_elem(&chains, &slot);
+		if (!chain)
+			return;
+		n = *(volatile __u8 *)&packet->actor_next;
+		if (n == 0)
+			count_packet(chain->counter, packet);
+		if (n >= chain->actor_count || n >= PLAIT_MOST_ACTORS) {
+			packet->chain_next = next + 1;
+			packet->actor_next = 0;
+			continue;
+		}
+		packet->actor_next = n + 1;
+		counter = count_packet(chain->actors[n].counter, packet);
+		if (asked->timing) {
+			__u64 since = bpf_ktime_get_ns();
+
+			outcome = do_actor(ctx, packet, &chain->actors[n]);
+			if (counter)
+				counter->nanoseconds += bpf_ktime_get_ns() - since;
+		} else {
+			outcome = do_actor(ctx, packet, &chain->actors[n]);
+		}
+		count_outcome(counter, outcome);
+		if (outcome == PLAIT_HIT)
+			packet->chains_hit |= 1ull << next;
+		if (packet->verdict != PLAIT_PASS)
+			return;
+	}
+}
+
+static __always_inline int do_act(CONTEXT *ctx)
+{
+	const struct plait_settings *asked = plait_settings();
+	struct plait_packet *packet = plait_packet();
+
+	if (!packet || !asked)
+		return LET_GO;
+	do_chains(ctx, packet, asked);
+	if (asked->tracing)
+		tell_packet(packet);
+	return verdict_of(ctx, packet);
+}
+
+/* The next selector of the user's own, or the program `match`. Comes back only if there is none. */
+static __always_inline void go_on(CONTEXT *ctx, struct plait_packet *packet)
+{
+	if (packet->own_left)
+		for (int i = 0; i < PLAIT_MOST_OWN; i++)
+			if (packet->own_left & 1ull << i) {
+				packet->own_left &= ~(1ull << i);
+				bpf_tail_call(ctx, &STEPS, PLAIT_OWN_SELECTORS + i);
+			}
+	if (packet->hook == PLAIT_INGRESS)
+		bpf_tail_call(ctx, &STEPS, PLAIT_MATCH_INGRESS);
+	bpf_tail_call(ctx, &STEPS, PLAIT_MATCH_EGRESS);
+}
+
+/*
+ * Reads a packet whose headers are found, of `bytes` from IP's on. 0 if chains may apply: it carries MPTCP,
+ * or belongs to a subflow that is known.
+ */
+static __always_inline struct plait_packet *read_arrival(const struct headers *found, void *end, __u32 bytes,
+							 __u8 hook)
+{
+	const struct plait_settings *asked = plait_settings();
+	int is_plain = has_no_other_options(found->tcp, end);
+	struct plait_packet *packet;
+
+	if (!asked)
+		return NULL;
+	if (is_plain && !(asked->needs & PLAIT_NEEDS_FLOW &&
+			  may_be_known(bpf_ntohs(found->tcp->source), bpf_ntohs(found->tcp->dest))))
+		return NULL;
+	packet = plait_packet();
+	if (!packet || read_packet(packet, found, end, bytes))
+		return NULL;
+	if (!(packet->kinds & PLAIT_IS_MPTCP) && !(asked->needs & PLAIT_NEEDS_FLOW))
+		return NULL;
+	packet->hook = hook;
+	packet->own_left = asked->own_selectors[hook & 1];
+	read_ends(packet, found);
+	return packet;
+}
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * What is remembered of subflows and connections from packet to packet, if the loaded chains ask for it:
+ * window scales, tokens, bytes, round-trip times, retransmissions and reinjections.
+ */
+#ifndef PLAIT_FLOWS_H
+#define PLAIT_FLOWS_H
+
+#include "plait.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, PLAIT_CONNECTIONS);
+	__type(key, __u32);
+	__type(value, struct plait_connection);
+} connections SEC(".maps");
+
+/*
+ * A bit for each pair of ports that some subflow has: a packet without an option of MPTCP may belong to one
+ * (RFC 8684 section 3.3.1: options give way to SACK), but most such packets are plain TCP, and are to be let
+ * go at once.
+ */
+struct known_ports {
+	__u64 words[1024];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct known_ports);
+} known SEC(".maps");
+
+static const struct plait_flow no_flow;
+static const struct plait_connection no_connection;
+
+static __always_inline __u32 hash_of_ports(__u16 one, __u16 other)
+{
+	/* The same in both directions. */
+	return ((__u32)one * other + one + other) * 0x9e3779b1 >> 16;
+}
+
+static __always_inline int may_be_known(__u16 one, __u16 other)
+{
+	__u32 zero = 0, hash = hash_of_ports(one, other);
+	struct known_ports *ports = bpf_map_lookup_elem(&known, &zero);
+
+	return ports && ports->words[hash >> 6 & 1023] >> (hash & 63) & 1;
+}
+
+static __always_inline void make_known(__u16 one, __u16 other)
+{
+	__u32 zero = 0, hash = hash_of_ports(one, other);
+	struct known_ports *ports = bpf_map_lookup_elem(&known, &zero);
+
+	if (ports)
+		__sync_fetch_and_or(&ports->words[hash >> 6 & 1023], 1ull << (hash & 63));
+}
+
+/* Whether `a` is later than `b` of numbers that wrap (RFC 9293 section 3.4). */
+static __always_inline int is_later(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) > 0;
+}
+
+static __always_inline struct plait_flow *new_flow(const struct plait_packet *packet)
+{
+	struct plait_flow *flow;
+
+	if (bpf_map_update_elem(&flows, &packet->flow, &no_flow, BPF_ANY)) {
+		plait_count(PLAIT_LEFT_NO_MEMORY);
+		return NULL;
+	}
+	flow = plait_flow(packet);
+	if (!flow)
+		return NULL;
+	flow->half[0].offered_scale = PLAIT_NO_OPTION;
+	flow->half[1].offered_scale = PLAIT_NO_OPTION;
+	make_known(packet->source_port, packet->destination_port);
+	plait_count(PLAIT_FLOWS_SEEN);
+	return flow;
+}
+
+/*
+ * How far the windows of this direction are shifted: only if both SYNs offer to (RFC 7323 section 2.2). -1 if
+ * one of them was not seen.
+ */
+static __always_inline int scale_of(const struct plait_flow *flow, __u32 hook)
+{
+	const struct plait_half *sent = &flow->half[hook & 1], *other = &flow->half[~hook & 1];
+
+	if (!sent->syn_seen || !other->syn_seen)
+		return -1;
+	if (sent->offered_scale == PLAIT_NO_OPTION || other->offered_scale == PLAIT_NO_OPTION)
+		return 0;
+	/* RFC 7323 section 2.3: more than 14 counts as 14. */
+	return sent->offered_scale > 14 ? 14 : sent->offered_scale;
+}
+
+static __always_inline void remember_syn(struct plait_flow *flow, struct plait_half *sent,
+					 const struct plait_packet *packet)
+{
+	sent->syn_seen = 1;
+	sent->offered_scale = packet->window_scale;
+	sent->next_sequence = packet->sequence + 1;
+	sent->begun = 1;
+	if (packet->kinds & PLAIT_HAS_MP_JOIN) {
+		flow->flags |= PLAIT_FLOW_JOINED;
+		sent->address_id = plait_option_byte(packet, MPTCP_JOIN, 3);
+	} else {
+		flow->flags |= PLAIT_FLOW_INITIAL;
+	}
+}
+
+/* RFC 8684 section 3.3.8: who sends MP_PRIO with B asks not to be sent to on this subflow. So does MP_JOIN
+ * with B. */
+static __always_inline void remember_backup(struct plait_flow *flow, const struct plait_packet *packet)
+{
+	__u32 flag = packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
+	__u32 subtype = packet->kinds & PLAIT_HAS_MP_PRIO ? MPTCP_PRIO : MPTCP_JOIN;
+
+	if (plait_option_byte(packet, subtype, 2) & 1)
+		flow->flags |= flag;
+	else
+		flow->flags &= ~flag;
+}
+
+/* RFC 6298 section 2, in integers as TCP implementations have it. */
+static __always_inline void measured(struct plait_flow *flow, __u64 nanoseconds)
+{
+	__u32 now = nanoseconds / 1000;
+	__u32 off;
+
+	if (!now)
+		now = 1;
+	if (!flow->rtt) {
+		flow->rtt = now;
+		flow->rtt_variance = now / 2;
+		flow->rtt_least = now;
+		return;
+	}
+	off = now > flow->rtt ? now - flow->rtt : flow->rtt - now;
+	flow->rtt_variance += off / 4 - flow->rtt_variance / 4;
+	flow->rtt += now / 8 - flow->rtt / 8;
+	if (now < flow->rtt_least)
+		flow->rtt_least = now;
+}
+
+/* Bytes of this packet that no subflow of its connection had before (RFC 8684 section 3.3.6). */
+static __always_inline __u32 new_to_connection(const struct plait_packet *packet, __u32 bytes)
+{
+	struct plait_connection *connection = bpf_map_lookup_elem(&connections, &packet->token);
+	__u32 hook = packet->hook & 1, fresh = bytes;
+	__u64 end = packet->data_sequence + bytes;
+	__s64 beyond;
+
+	if (!connection) {
+		if (bpf_map_update_elem(&connections, &packet->token, &no_connection, BPF_NOEXIST))
+			return bytes;
+		plait_count(PLAIT_CONNECTIONS_SEEN);
+		connection = bpf_map_lookup_elem(&connections, &packet->token);
+		if (!connection)
+			return bytes;
+	}
+	beyond = (__s64)(end - connection->next_data[hook]);
+	if (connection->begun[hook]) {
+		if (beyond <= 0)
+			return 0;
+		if (beyond < fresh)
+			fresh = beyond;
+	}
+	connection->begun[hook] = 1;
+	connection->next_data[hook] = end;
+	__sync_fetch_and_add(&connection->bytes[hook], fresh);
+	return fresh;
+}
+
+static __always_inline void record_sent(struct plait_flow *flow, struct plait_half *sent,
+					const struct plait_packet *packet, __u64 now)
+{
+	__u32 end = packet->sequence + packet->payload;
+	__u32 beyond = end - sent->next_sequence, fresh;
+
+	if (!packet->payload)
+		return;
+	if (sent->begun && !is_later(end, sent->next_sequence)) {
+		sent->retransmitted_packets++;
+		sent->retransmitted_bytes += packet->payload;
+		/* Whose acknowledgment arrives then, nobody knows (Karn). */
+		if (packet->hook == PLAIT_EGRESS)
+			flow->sample_pending = 0;
+		return;
+	}
+	fresh = sent->begun && beyond < packet->payload ? beyond : packet->payload;
+	if (fresh < packet->payload) {
+		sent->retransmitted_packets++;
+		sent->retransmitted_bytes += packet->payload - fresh;
+	}
+	sent->begun = 1;
+	sent->next_sequence = end;
+	if (packet->hook == PLAIT_EGRESS && !flow->sample_pending) {
+		flow->sample_sequence = end;
+		flow->sample_nanoseconds = now;
+		flow->sample_pending = 1;
+	}
+	if (packet->token && packet->kinds & PLAIT_HAS_MAPPING && packet->data_length)
+		sent->reinjected_bytes += packet->payload - new_to_connection(packet, packet->payload);
+}
+
+static __always_inline void record(struct plait_flow *flow, struct plait_half *sent,
+				   const struct plait_packet *packet)
+{
+	__u64 now = bpf_ktime_get_ns();
+	int scale = scale_of(flow, packet->hook);
+
+	sent->last_nanoseconds = now;
+	if (packet->kinds & PLAIT_IS_ACK) {
+		if (packet->hook == PLAIT_INGRESS && flow->sample_pending &&
+		    !is_later(flow->sample_sequence, packet->acknowledgment)) {
+			flow->sample_pending = 0;
+			measured(flow, now - flow->sample_nanoseconds);
+		}
+		sent->acknowledgment = packet->acknowledgment;
+	}
+	if (scale >= 0 && !(packet->kinds & PLAIT_IS_SYN))
+		sent->window = (__u32)packet->window << scale;
+	if (*(const __u32 *)packet->options == bpf_htonl(0x0101080a))
+		*(__u64 *)sent->timestamps = *(const __u64 *)(packet->options + 4);
+	record_sent(flow, sent, packet, now);
+}
+
+/*
+ * Brings what is remembered of a packet's subflow up to date, and the packet up to what is remembered. 0
+ * unless the packet is none of MPTCP and belongs to no subflow that is known.
+ */
+__noinline int remember(struct plait_packet *packet)
+{
+	const struct plait_settings *asked = plait_settings();
+	struct plait_flow *flow;
+	struct plait_half *sent;
+
+	if (!packet || !asked)
+		return -1;
+	flow = plait_flow(packet);
+	if (!flow || (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN) {
+		if (!(packet->kinds & PLAIT_IS_MPTCP))
+			return -1;
+		/* A SYN that is sent again begins nothing new. */
+		if (!flow || flow->half[packet->hook & 1].next_sequence != packet->sequence + 1)
+			flow = new_flow(packet);
+		if (!flow)
+			return 0;
+	}
+	packet->flow_known = 1;
+	sent = &flow->half[packet->hook & 1];
+	if (packet->kinds & PLAIT_IS_SYN)
+		remember_syn(flow, sent, packet);
+	if (packet->kinds & (PLAIT_HAS_MP_PRIO | PLAIT_HAS_MP_JOIN))
+		remember_backup(flow, packet);
+	if (packet->kinds & (PLAIT_IS_FIN | PLAIT_IS_RST))
+		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_FIN_IN : PLAIT_FLOW_FIN_OUT;
+	/* The SYN of MP_JOIN names the connection by the token of who receives it (RFC 8684 section 3.2). */
+	if (!packet->token && packet->hook == PLAIT_INGRESS && packet->kinds & PLAIT_HAS_MP_JOIN &&
+	    (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN &&
+	    packet->option_length[MPTCP_JOIN] == 12)
+		packet->token = plait_option_number(packet, packet->option_at[MPTCP_JOIN] + 4, 4);
+	if (packet->token)
+		flow->token = packet->token;
+	else
+		packet->token = flow->token;
+	flow->interface = packet->interface;
+	packet->flow_bytes = sent->bytes;
+	if (asked->needs & PLAIT_NEEDS_RECORD)
+		record(flow, sent, packet);
+	sent->packets++;
+	sent->bytes += packet->payload;
+	return 0;
+}
+
+#endif

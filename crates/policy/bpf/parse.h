@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * A packet becomes a struct plait_packet: Ethernet, VLAN tags, IP, TCP and its options, read once.
+ *
+ * Whatever is no TCP, or carries no option of MPTCP, is let go as early as that is known. Reads within the
+ * packet's first bytes only, and nothing beyond where the headers say that they end; what contradicts itself
+ * is left alone, and counted.
+ */
+#ifndef PLAIT_PARSE_H
+#define PLAIT_PARSE_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include "plait.bpf.h"
+
+#define MOST_VLAN_TAGS 2
+/* Of iphdr.frag_off: more fragments follow, or this is not the first. */
+#define IP_FRAGMENT 0x3fff
+/* NOP, NOP, timestamps of 10 bytes: how nearly every header of an established connection begins (RFC 7323,
+ * appendix A).
+ */
+#define ALIGNED_TIMESTAMPS 0x0101080a
+#define ALIGNED_TIMESTAMPS_LENGTH 12
+
+struct vlan_tag {
+	__be16 control;
+	__be16 protocol;
+};
+
+/* Extension headers that IPv6 may have before TCP. */
+static __always_inline int is_extension(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT ||
+	       next == IPPROTO_AH || next == IPPROTO_DSTOPTS || next == IPPROTO_MH;
+}
+
+/*
+ * Looks at the TCP option of packet->options that begins at packet->at, and goes on to the next. 0 if there
+ * may be one; 1 at the end; -1 if the option is cut off, too short, or reaches beyond the header.
+ */
+static __always_inline int scan_option(struct plait_packet *packet)
+{
+	/* Through memory, where the verifier forgets what it was: so it follows one walk only, and not every
+	 * one. */
+	__u32 at = *(volatile __u8 *)&packet->at, length, subtype;
+	__u8 kind;
+
+	if (at >= packet->options_length || at >= PLAIT_MOST_OPTIONS)
+		return 1;
+	kind = packet->options[at];
+	if (kind == TCPOPT_END)
+		return 1;
+	if (kind == TCPOPT_NOP) {
+		*(volatile __u8 *)&packet->at = at + 1;
+		return 0;
+	}
+	length = packet->options[at + 1];
+	if (length < 2 || at + length > packet->options_length)
+		return -1;
+	if (kind == TCPOPT_MPTCP && length > 2) {
+		subtype = packet->options[at + 2] >> 4;
+		packet->option_at[subtype] = at;
+		packet->option_length[subtype] = length;
+		packet->kinds |= PLAIT_IS_MPTCP | PLAIT_HAS_MP_CAPABLE << subtype;
+	} else if (kind == TCPOPT_WINDOW_SCALE && length == 3) {
+		packet->window_scale = packet->options[at + 2];
+	}
+	*(volatile __u8 *)&packet->at = at + length;
+	return 0;
+}
+
+/* All of them; 0 if they are well formed. */
+__noinline int scan_options(struct plait_packet *packet)
+{
+	int end = 0;
+
+	if (!packet)
+		return -1;
+	packet->kinds = 0;
+	packet->window_scale = PLAIT_NO_OPTION;
+	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
+	packet->at =
+	    *(__u32 *)packet->options == bpf_htonl(ALIGNED_TIMESTAMPS) ? ALIGNED_TIMESTAMPS_LENGTH : 0;
+	for (int i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+		end = scan_option(packet);
+		if (end)
+			break;
+	}
+	return end < 0 ? -1 : 0;
+}
+
+/* RFC 8684 section 3.3: kind, length, subtype, flags, [data acknowledgment], [sequence, subflow sequence,
+ * length]. 0 if it is as long as its flags say. */
+__noinline int read_dss(struct plait_packet *packet)
+{
+	__u32 at, length, ack, sequence;
+	__u8 flags;
+
+	if (!packet)
+		return -1;
+	at = packet->option_at[MPTCP_DSS];
+	length = packet->option_length[MPTCP_DSS];
+	flags = packet->options[(at + 3) & 63];
+	ack = flags & 0x01 ? (flags & 0x02 ? 8 : 4) : 0;
+	sequence = flags & 0x04 ? (flags & 0x08 ? 8 : 4) : 0;
+
+	if (length < 4 + ack + (sequence ? sequence + 6 : 0))
+		return -1;
+	at += 4;
+	if (ack) {
+		packet->kinds |= PLAIT_HAS_DATA_ACK;
+		packet->data_acknowledgment = plait_option_number(packet, at, ack);
+		at += ack;
+	}
+	if (flags & 0x10)
+		packet->kinds |= PLAIT_HAS_DATA_FIN;
+	if (sequence) {
+		packet->kinds |= PLAIT_HAS_MAPPING;
+		packet->data_sequence = plait_option_number(packet, at, sequence);
+		packet->data_length = bpf_ntohs(*(const __u16 *)&packet->options[(at + sequence + 4) & 63]);
+	}
+	return 0;
+}
+
+/* Where the headers are, found before anything is written down. */
+struct headers {
+	void *ip;
+	struct tcphdr *tcp;
+	__u32 ip_at;
+	__u32 tcp_at;
+	/* Of IP and what follows, as IP says it. */
+	__u32 ip_bytes;
+	int is_ipv6;
+};
+
+/* Finds TCP's header behind IP's, which begins at `ip`. 0 if there is one. */
+static __always_inline int find_tcp(void *ip, void *end, __be16 protocol, struct headers *found)
+{
+	found->ip = ip;
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr *header = ip;
+		__u32 length;
+
+		if ((void *)(header + 1) > end || header->protocol != IPPROTO_TCP)
+			return -1;
+		length = header->ihl * 4;
+		if (length < sizeof(*header) || header->version != 4) {
+			plait_count(PLAIT_LEFT_MALFORMED);
+			return -1;
+		}
+		if (header->frag_off & bpf_htons(IP_FRAGMENT)) {
+			plait_count(PLAIT_LEFT_FRAGMENT);
+			return -1;
+		}
+		found->ip_bytes = bpf_ntohs(header->tot_len);
+		found->tcp = ip + length;
+		found->tcp_at = found->ip_at + length;
+		found->is_ipv6 = 0;
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *header = ip;
+
+		if ((void *)(header + 1) > end)
+			return -1;
+		if (header->nexthdr != IPPROTO_TCP) {
+			if (is_extension(header->nexthdr))
+				plait_count(PLAIT_LEFT_EXTENSION);
+			return -1;
+		}
+		found->ip_bytes = sizeof(*header) + bpf_ntohs(header->payload_len);
+		found->tcp = ip + sizeof(*header);
+		found->tcp_at = found->ip_at + sizeof(*header);
+		found->is_ipv6 = 1;
+	} else {
+		return -1;
+	}
+	if ((void *)(found->tcp + 1) > end) {
+		plait_count(PLAIT_LEFT_MALFORMED);
+		return -1;
+	}
+	return 0;
+}
+
+static __always_inline int find_ethernet(void *data, void *end, struct headers *found)
+{
+	struct ethhdr *ethernet = data;
+	struct vlan_tag *tag;
+	__be16 protocol;
+
+	if ((void *)(ethernet + 1) > end)
+		return -1;
+	protocol = ethernet->h_proto;
+	found->ip_at = sizeof(*ethernet);
+	for (int i = 0; i < MOST_VLAN_TAGS; i++) {
+		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
+			break;
+		tag = data + found->ip_at;
+		if ((void *)(tag + 1) > end)
+			return -1;
+		protocol = tag->protocol;
+		found->ip_at += sizeof(*tag);
+	}
+	return find_tcp(data + found->ip_at, end, protocol, found);
+}
+
+/* Half of an IPv6 address as a number. */
+static __always_inline __u64 address_half(const void *address)
+{
+	return bpf_be64_to_cpu(*(const __u64 *)address);
+}
+
+#define MAPPED_IPV4 0xffff00000000ull
+
+static __always_inline void read_addresses(struct plait_packet *packet, const struct headers *found)
+{
+	if (found->is_ipv6) {
+		const struct ipv6hdr *ip = found->ip;
+
+		packet->source[0] = address_half(&ip->saddr);
+		packet->source[1] = address_half((void *)&ip->saddr + 8);
+		packet->destination[0] = address_half(&ip->daddr);
+		packet->destination[1] = address_half((void *)&ip->daddr + 8);
+	} else {
+		const struct iphdr *ip = found->ip;
+
+		packet->source[0] = 0;
+		packet->source[1] = MAPPED_IPV4 | bpf_ntohl(ip->saddr);
+		packet->destination[0] = 0;
+		packet->destination[1] = MAPPED_IPV4 | bpf_ntohl(ip->daddr);
+	}
+}
+
+static __always_inline void read_ends(struct plait_packet *packet, const struct headers *found)
+{
+	packet->source_port = bpf_ntohs(found->tcp->source);
+	packet->destination_port = bpf_ntohs(found->tcp->dest);
+	read_addresses(packet, found);
+	if (packet->hook == PLAIT_EGRESS) {
+		__builtin_memcpy(packet->flow.local, packet->source, 16);
+		__builtin_memcpy(packet->flow.remote, packet->destination, 16);
+		packet->flow.local_port = packet->source_port;
+		packet->flow.remote_port = packet->destination_port;
+	} else {
+		__builtin_memcpy(packet->flow.local, packet->destination, 16);
+		__builtin_memcpy(packet->flow.remote, packet->source, 16);
+		packet->flow.local_port = packet->destination_port;
+		packet->flow.remote_port = packet->source_port;
+	}
+	packet->flow.padding = 0;
+}
+
+/* Copies TCP's options, zero behind them. 0 if they are all there. */
+static __always_inline int read_options(struct plait_packet *packet, const struct tcphdr *tcp, void *end)
+{
+	const __u32 *from = (const void *)(tcp + 1);
+	__u32 *to = (void *)packet->options;
+
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++) {
+		__u32 word = 0;
+
+		if (i * 4 < packet->options_length) {
+			if ((void *)(from + i + 1) > end)
+				return -1;
+			word = from[i];
+		}
+		to[i] = word;
+	}
+	return 0;
+}
+
+/* No options, or timestamps alone: what can be known of a packet of plain TCP without walking through them.
+ */
+static __always_inline int has_no_other_options(const struct tcphdr *tcp, void *end)
+{
+	const __u32 *options = (const void *)(tcp + 1);
+
+	if (tcp->doff * 4 == PLAIT_TCP_HEADER)
+		return 1;
+	return tcp->doff * 4 == PLAIT_TCP_HEADER + ALIGNED_TIMESTAMPS_LENGTH &&
+	       (void *)(options + 1) <= end && *options == bpf_htonl(ALIGNED_TIMESTAMPS);
+}
+
+#define TCP_FLAGS (PLAIT_IS_FIN | PLAIT_IS_SYN | PLAIT_IS_RST | PLAIT_IS_ACK)
+
+static __always_inline void read_tcp(struct plait_packet *packet, const struct tcphdr *tcp)
+{
+	__u32 flags = ((const __u8 *)tcp)[13] & TCP_FLAGS;
+
+	packet->sequence = bpf_ntohl(tcp->seq);
+	packet->acknowledgment = bpf_ntohl(tcp->ack_seq);
+	packet->window = bpf_ntohs(tcp->window);
+	if (packet->payload)
+		flags |= PLAIT_IS_DATA;
+	else if (flags == PLAIT_IS_ACK)
+		flags |= PLAIT_IS_PURE_ACK;
+	packet->kinds |= flags;
+}
+
+/*
+ * Writes down all that the packet says. `bytes` are those of IP and what follows. 0 if it is whole; it
+ * carries MPTCP if packet->kinds says so.
+ */
+static __always_inline int read_packet(struct plait_packet *packet, const struct headers *found, void *end,
+				       __u32 bytes)
+{
+	const struct tcphdr *tcp = found->tcp;
+	__u32 headers = found->tcp_at - found->ip_at + tcp->doff * 4;
+
+	if (tcp->doff * 4 < PLAIT_TCP_HEADER || bytes < headers) {
+		plait_count(PLAIT_LEFT_MALFORMED);
+		return -1;
+	}
+	packet->options_length = tcp->doff * 4 - PLAIT_TCP_HEADER;
+	if (read_options(packet, tcp, end)) {
+		plait_count(PLAIT_LEFT_MALFORMED);
+		return -1;
+	}
+	if (scan_options(packet)) {
+		plait_count(PLAIT_LEFT_BAD_OPTIONS);
+		return -1;
+	}
+	packet->ip_at = found->ip_at;
+	packet->tcp_at = found->tcp_at;
+	packet->ip_bytes = bytes;
+	packet->payload = bytes - headers;
+	packet->data_sequence = 0;
+	packet->data_acknowledgment = 0;
+	packet->data_length = 0;
+	packet->token = 0;
+	packet->flow_bytes = 0;
+	packet->flow_known = 0;
+	packet->own_matched = 0;
+	packet->chain_count = 0;
+	packet->chain_next = 0;
+	packet->actor_next = 0;
+	packet->chains_hit = 0;
+	packet->verdict = PLAIT_PASS;
+	packet->checksum = PLAIT_CHECKSUM_UNKNOWN;
+	packet->changed = 0;
+	if (found->is_ipv6)
+		packet->kinds |= PLAIT_IS_IPV6;
+	read_tcp(packet, tcp);
+	if (packet->kinds & PLAIT_HAS_DSS && read_dss(packet)) {
+		plait_count(PLAIT_LEFT_BAD_OPTIONS);
+		return -1;
+	}
+	if (packet->kinds & PLAIT_HAS_ADD_ADDR && plait_option_byte(packet, MPTCP_ADD_ADDR, 2) & 1)
+		packet->kinds ^= PLAIT_HAS_ADD_ADDR | PLAIT_HAS_ADD_ADDR_ECHO;
+	return 0;
+}
+
+#endif

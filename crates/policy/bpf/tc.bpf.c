@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Policies for packets that go out, and for those that come in by interfaces that XDP does not know: at
+ * traffic control (TCX or clsact). Interfaces without Ethernet, as modems and tunnels are, have programs of
+ * their own.
+ */
+#include "plait.bpf.h"
+#include <bpf/bpf_core_read.h>
+#include <linux/pkt_cls.h>
+
+#define CONTEXT struct __sk_buff
+#define STEPS tc_steps
+/* Other programs of the interface, and then the kernel, go on with the packet. */
+#define LET_GO TC_ACT_UNSPEC
+
+static __always_inline struct plait_context context_of(struct __sk_buff *ctx)
+{
+	return (struct plait_context){.skb = ctx};
+}
+
+static __always_inline int verdict_of(struct __sk_buff *ctx, const struct plait_packet *packet)
+{
+	switch (packet->verdict) {
+	case PLAIT_DROP:
+		return TC_ACT_SHOT;
+	case PLAIT_REDIRECT:
+		return bpf_redirect_neigh(packet->redirect_to, NULL, 0, 0);
+	case PLAIT_ANSWER:
+		return bpf_redirect(ctx->ifindex, packet->hook == PLAIT_EGRESS ? BPF_F_INGRESS : 0);
+	}
+	return LET_GO;
+}
+
+#include "chains.h"
+
+struct mptcp_sock {
+	__u32 token;
+} __attribute__((preserve_access_index));
+
+/* The token of the connection whose socket sends this; 0 if it is forwarded, or no subflow, or this kernel
+ * cannot tell. */
+static __always_inline __u32 token_of(struct __sk_buff *ctx)
+{
+	struct bpf_sock *sender = ctx->sk;
+	struct mptcp_sock *connection;
+
+	if (!sender || !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_skc_to_mptcp_sock))
+		return 0;
+	connection = (struct mptcp_sock *)bpf_skc_to_mptcp_sock(sender);
+	return connection ? connection->token : 0;
+}
+
+/* The longest headers that are read. */
+#define MOST_HEADERS (PLAIT_MOST_TCP_AT + 60)
+
+static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethernet)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const struct plait_settings *asked;
+	struct plait_packet *packet;
+	struct headers found = {};
+	__u32 bytes;
+
+	if (data + MOST_HEADERS > end && ctx->len > (__u32)(end - data)) {
+		if (bpf_skb_pull_data(ctx, ctx->len < MOST_HEADERS ? ctx->len : MOST_HEADERS))
+			return LET_GO;
+		data = (void *)(long)ctx->data;
+		end = (void *)(long)ctx->data_end;
+	}
+	if (has_ethernet ? find_ethernet(data, end, &found) : find_tcp(data, end, ctx->protocol, &found))
+		return LET_GO;
+	bytes = ctx->gso_size ? ctx->len - found.ip_at : found.ip_bytes;
+	packet = read_arrival(&found, end, bytes, hook);
+	if (!packet)
+		return LET_GO;
+	packet->interface = ctx->ifindex;
+	packet->mark = ctx->mark;
+	asked = plait_settings();
+	if (asked && asked->needs & PLAIT_NEEDS_FLOW) {
+		if (hook == PLAIT_EGRESS && asked->needs & PLAIT_NEEDS_TOKEN)
+			packet->token = token_of(ctx);
+		if (remember(packet))
+			return LET_GO;
+	}
+	go_on(ctx, packet);
+	return LET_GO;
+}
+
+SEC("tc")
+int ingress(struct __sk_buff *ctx)
+{
+	return arrive(ctx, PLAIT_INGRESS, 1);
+}
+
+SEC("tc")
+int egress(struct __sk_buff *ctx)
+{
+	return arrive(ctx, PLAIT_EGRESS, 1);
+}
+
+SEC("tc")
+int ingress_ip(struct __sk_buff *ctx)
+{
+	return arrive(ctx, PLAIT_INGRESS, 0);
+}
+
+SEC("tc")
+int egress_ip(struct __sk_buff *ctx)
+{
+	return arrive(ctx, PLAIT_EGRESS, 0);
+}
+
+SEC("tc")
+int act(struct __sk_buff *ctx)
+{
+	return do_act(ctx);
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";
