@@ -20,6 +20,14 @@ struct {
 	__type(value, struct plait_chain);
 } chains SEC(".maps");
 
+/* Until when (CLOCK_MONOTONIC) the chains of those hold who must say again and again that they live. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLAIT_LEASES);
+	__type(key, __u32);
+	__type(value, __u64);
+} leases SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, PLAIT_COUNTER_SLOTS);
@@ -71,6 +79,18 @@ static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 		return do_record_flow(ctx, packet, actor);
 	}
 	return PLAIT_ERROR;
+}
+
+/* Whoever loaded the chain has not said for too long that it still holds. */
+static __always_inline int has_lapsed(const struct plait_chain *chain)
+{
+	__u32 lease = chain->lease;
+	__u64 *until;
+
+	if (!lease)
+		return 0;
+	until = bpf_map_lookup_elem(&leases, &lease);
+	return !until || bpf_ktime_get_ns() >= *until;
 }
 
 static __always_inline struct plait_counter *count_packet(__u32 index, const struct plait_packet *packet)
@@ -134,6 +154,8 @@ static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet,
 		if (!chain)
 			return;
 		n = *(volatile __u8 *)&packet->actor_next;
+		if (n == 0 && has_lapsed(chain))
+			n = PLAIT_MOST_ACTORS;
 		if (n == 0)
 			count_packet(chain->counter, packet);
 		if (n >= chain->actor_count || n >= PLAIT_MOST_ACTORS) {

@@ -22,6 +22,8 @@ enum plait_limit {
 	PLAIT_CHAIN_SLOTS = 4096,
 	/* Entries of the map of counters. */
 	PLAIT_COUNTER_SLOTS = 8192,
+	/* Entries of the map of leases; the first is nobody's. */
+	PLAIT_LEASES = 64,
 	/* Subflows remembered; of more, the one unused for longest is forgotten. */
 	PLAIT_FLOWS = 65536,
 	/* Connections remembered. */
@@ -223,9 +225,13 @@ struct plait_chain {
 	__u32 actor_count;
 	/* Entry of the map of counters. */
 	__u32 counter;
+	/* Entry of the map of leases, the time (CLOCK_MONOTONIC) from which on the chain does nothing; 0: it
+	 * has none. */
+	__u32 lease;
+	__u32 padding;
 	struct plait_actor actors[PLAIT_MOST_ACTORS];
 };
-_Static_assert(sizeof(struct plait_chain) == 328, "no hidden padding");
+_Static_assert(sizeof(struct plait_chain) == 336, "no hidden padding");
 
 /* Of a chain or an actor, per processor. */
 struct plait_counter {

@@ -8,6 +8,7 @@ pub const PLAIT_MOST_ACTORS: plait_limit = 8;
 pub const PLAIT_MOST_OWN: plait_limit = 24;
 pub const PLAIT_CHAIN_SLOTS: plait_limit = 4096;
 pub const PLAIT_COUNTER_SLOTS: plait_limit = 8192;
+pub const PLAIT_LEASES: plait_limit = 64;
 pub const PLAIT_FLOWS: plait_limit = 65536;
 pub const PLAIT_CONNECTIONS: plait_limit = 16384;
 pub const PLAIT_EVENT_BYTES: plait_limit = 1048576;
@@ -139,6 +140,8 @@ pub struct plait_actor {
 pub struct plait_chain {
     pub actor_count: __u32,
     pub counter: __u32,
+    pub lease: __u32,
+    pub padding: __u32,
     pub actors: [plait_actor; 8usize],
 }
 #[repr(C)]
