@@ -139,6 +139,8 @@ struct plait_packet {
 	/* Where headers begin in the packet, in bytes. */
 	__u16 ip_at;
 	__u16 tcp_at;
+	/* The largest segment that a SYN asks for (RFC 9293 section 3.7.1); 0: none. */
+	__u16 most_segment;
 	/* Bytes of options behind TCP's header. */
 	__u8 options_length;
 	/* The shift count of RFC 7323 in a SYN; 255: none. */
@@ -159,7 +161,9 @@ struct plait_packet {
 	__u8 checksum;
 	/* Something in the header was changed. */
 	__u8 changed;
-	__u8 padding[5];
+	/* Which of the user's own selectors works. */
+	__u8 own_number;
+	__u8 padding[2];
 	/* By the option's subtype: where it begins in `options`; 255: it is not there. */
 	__u8 option_at[16];
 	/* By the option's subtype: its length in bytes. */
@@ -324,6 +328,22 @@ struct plait_half {
 };
 _Static_assert(sizeof(struct plait_half) == 72, "no hidden padding");
 
+/* How far the sender of the other direction may go by a rate: what the windows of this direction say. */
+struct plait_allowance {
+	/* Up to when it has been extended, by CLOCK_MONOTONIC; 0: never. */
+	__u64 nanoseconds;
+	/* Bytes per second. */
+	__u64 rate;
+	/* The sequence number behind the last that may be sent. */
+	__u32 edge;
+	/* The acknowledgment at which it was extended last. */
+	__u32 acknowledgment;
+	/* The generation of the policy that says so. */
+	__u32 generation;
+	__u32 padding;
+};
+_Static_assert(sizeof(struct plait_allowance) == 32, "no hidden padding");
+
 /* A subflow, as the hooks of this host see it. */
 struct plait_flow {
 	/* By enum plait_hook: what came in, what went out. */
@@ -344,18 +364,23 @@ struct plait_flow {
 	__u32 interface;
 	/* Bits of enum plait_flow_flag. */
 	__u32 flags;
+	/* By enum plait_hook. */
+	struct plait_allowance allowance[2];
 	/* Bytes per second that the actor `pace` asks for; 0: none. */
 	__u64 pace;
+	/* When it did, by CLOCK_MONOTONIC. */
+	__u64 pace_nanoseconds;
 	/* ADD_ADDR that was withheld, and the bytes of it; both directions apart. */
 	__u8 withheld[2][32];
 	__u8 withheld_length[2];
 	/* Announcements to be added to the next pure acknowledgment of each direction, and the bytes of it.
 	 */
 	__u8 pending_length[2];
-	__u8 padding[4];
+	/* The largest segment that the SYN of each direction asks for; 0: none or not seen. */
+	__u16 most_segment[2];
 	__u8 pending[2][32];
 };
-_Static_assert(sizeof(struct plait_flow) == 328, "no hidden padding");
+_Static_assert(sizeof(struct plait_flow) == 400, "no hidden padding");
 
 enum plait_flow_flag {
 	/* This host's MP_CAPABLE began it, and not MP_JOIN. */
@@ -371,6 +396,11 @@ enum plait_flow_flag {
 	/* Ended by FIN or RST in each direction. */
 	PLAIT_FLOW_FIN_IN = 1 << 6,
 	PLAIT_FLOW_FIN_OUT = 1 << 7,
+	/* MP_CAPABLE came in with the flag of the actor capable_flag. */
+	PLAIT_FLOW_CAPABLE_FLAG = 1 << 8,
+	/* The actor get_connection has told of it, with keys or without. */
+	PLAIT_FLOW_TOLD = 1 << 9,
+	PLAIT_FLOW_TOLD_KEYS = 1 << 10,
 };
 
 /* A connection: what its subflows share. */
@@ -426,7 +456,9 @@ struct plait_event {
 	__u8 chain_count;
 	__u8 changed;
 	__u8 address_id;
-	__u8 padding[3];
+	/* Of MP_JOIN: who sends it asks not to be sent to on this subflow. */
+	__u8 backup;
+	__u8 padding[2];
 	/* Counters of the chains that matched, the first 16. */
 	__u16 chains[16];
 	/* The option that was withheld. */

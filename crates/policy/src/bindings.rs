@@ -82,6 +82,7 @@ pub struct plait_packet {
     pub data_length: __u16,
     pub ip_at: __u16,
     pub tcp_at: __u16,
+    pub most_segment: __u16,
     pub options_length: __u8,
     pub window_scale: __u8,
     pub hook: __u8,
@@ -93,7 +94,8 @@ pub struct plait_packet {
     pub verdict: __u8,
     pub checksum: __u8,
     pub changed: __u8,
-    pub padding: [__u8; 5usize],
+    pub own_number: __u8,
+    pub padding: [__u8; 2usize],
     pub option_at: [__u8; 16usize],
     pub option_length: [__u8; 16usize],
     pub chains: [__u16; 64usize],
@@ -197,6 +199,16 @@ pub struct plait_half {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct plait_allowance {
+    pub nanoseconds: __u64,
+    pub rate: __u64,
+    pub edge: __u32,
+    pub acknowledgment: __u32,
+    pub generation: __u32,
+    pub padding: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct plait_flow {
     pub half: [plait_half; 2usize],
     pub sample_nanoseconds: __u64,
@@ -208,11 +220,13 @@ pub struct plait_flow {
     pub token: __u32,
     pub interface: __u32,
     pub flags: __u32,
+    pub allowance: [plait_allowance; 2usize],
     pub pace: __u64,
+    pub pace_nanoseconds: __u64,
     pub withheld: [[__u8; 32usize]; 2usize],
     pub withheld_length: [__u8; 2usize],
     pub pending_length: [__u8; 2usize],
-    pub padding: [__u8; 4usize],
+    pub most_segment: [__u16; 2usize],
     pub pending: [[__u8; 32usize]; 2usize],
 }
 pub const PLAIT_FLOW_INITIAL: plait_flow_flag = 1;
@@ -223,6 +237,9 @@ pub const PLAIT_FLOW_PARTIAL_IN: plait_flow_flag = 16;
 pub const PLAIT_FLOW_PARTIAL_OUT: plait_flow_flag = 32;
 pub const PLAIT_FLOW_FIN_IN: plait_flow_flag = 64;
 pub const PLAIT_FLOW_FIN_OUT: plait_flow_flag = 128;
+pub const PLAIT_FLOW_CAPABLE_FLAG: plait_flow_flag = 256;
+pub const PLAIT_FLOW_TOLD: plait_flow_flag = 512;
+pub const PLAIT_FLOW_TOLD_KEYS: plait_flow_flag = 1024;
 pub type plait_flow_flag = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -259,7 +276,8 @@ pub struct plait_event {
     pub chain_count: __u8,
     pub changed: __u8,
     pub address_id: __u8,
-    pub padding: [__u8; 3usize],
+    pub backup: __u8,
+    pub padding: [__u8; 2usize],
     pub chains: [__u16; 16usize],
     pub option: [__u8; 32usize],
 }
