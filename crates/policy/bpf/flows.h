@@ -97,9 +97,56 @@ static __always_inline int scale_of(const struct plait_flow *flow, __u32 hook)
 	return sent->offered_scale > 14 ? 14 : sent->offered_scale;
 }
 
+/* RFC 6298 section 2, in integers as TCP implementations have it. */
+static __always_inline void measured(struct plait_flow *flow, __u64 nanoseconds)
+{
+	__u32 now = nanoseconds / 1000;
+	__u32 off;
+
+	if (!now)
+		now = 1;
+	if (!flow->rtt) {
+		flow->rtt = now;
+		flow->rtt_variance = now / 2;
+		flow->rtt_least = now;
+		return;
+	}
+	off = now > flow->rtt ? now - flow->rtt : flow->rtt - now;
+	flow->rtt_variance += off / 4 - flow->rtt_variance / 4;
+	flow->rtt += now / 8 - flow->rtt / 8;
+	if (now < flow->rtt_least)
+		flow->rtt_least = now;
+}
+
+/* The acknowledgment of what goes out here is awaited, unless an earlier one still is. */
+static __always_inline void await_acknowledgment(struct plait_flow *flow, __u32 sequence)
+{
+	if (flow->sample_pending)
+		return;
+	flow->sample_sequence = sequence;
+	flow->sample_nanoseconds = bpf_ktime_get_ns();
+	flow->sample_pending = 1;
+}
+
+/* It has come in: so long is the round trip. */
+static __always_inline void take_acknowledgment(struct plait_flow *flow, const struct plait_packet *packet)
+{
+	if (packet->hook != PLAIT_INGRESS || !(packet->kinds & PLAIT_IS_ACK) || !flow->sample_pending ||
+	    is_later(flow->sample_sequence, packet->acknowledgment))
+		return;
+	flow->sample_pending = 0;
+	measured(flow, bpf_ktime_get_ns() - flow->sample_nanoseconds);
+}
+
 static __always_inline void remember_syn(struct plait_flow *flow, struct plait_half *sent,
 					 const struct plait_packet *packet)
 {
+	/* Which of those that were sent is acknowledged then, nobody knows (Karn). */
+	if (packet->hook == PLAIT_EGRESS && sent->syn_seen)
+		flow->sample_pending = 0;
+	else if (packet->hook == PLAIT_EGRESS)
+		await_acknowledgment(flow, packet->sequence + 1);
+	flow->most_segment[packet->hook & 1] = packet->most_segment;
 	sent->syn_seen = 1;
 	sent->offered_scale = packet->window_scale;
 	sent->next_sequence = packet->sequence + 1;
@@ -123,27 +170,6 @@ static __always_inline void remember_backup(struct plait_flow *flow, const struc
 		flow->flags |= flag;
 	else
 		flow->flags &= ~flag;
-}
-
-/* RFC 6298 section 2, in integers as TCP implementations have it. */
-static __always_inline void measured(struct plait_flow *flow, __u64 nanoseconds)
-{
-	__u32 now = nanoseconds / 1000;
-	__u32 off;
-
-	if (!now)
-		now = 1;
-	if (!flow->rtt) {
-		flow->rtt = now;
-		flow->rtt_variance = now / 2;
-		flow->rtt_least = now;
-		return;
-	}
-	off = now > flow->rtt ? now - flow->rtt : flow->rtt - now;
-	flow->rtt_variance += off / 4 - flow->rtt_variance / 4;
-	flow->rtt += now / 8 - flow->rtt / 8;
-	if (now < flow->rtt_least)
-		flow->rtt_least = now;
 }
 
 /* Bytes of this packet that no subflow of its connection had before (RFC 8684 section 3.3.6). */
@@ -176,7 +202,7 @@ static __always_inline __u32 new_to_connection(const struct plait_packet *packet
 }
 
 static __always_inline void record_sent(struct plait_flow *flow, struct plait_half *sent,
-					const struct plait_packet *packet, __u64 now)
+					const struct plait_packet *packet)
 {
 	__u32 end = packet->sequence + packet->payload;
 	__u32 beyond = end - sent->next_sequence, fresh;
@@ -198,11 +224,8 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_ha
 	}
 	sent->begun = 1;
 	sent->next_sequence = end;
-	if (packet->hook == PLAIT_EGRESS && !flow->sample_pending) {
-		flow->sample_sequence = end;
-		flow->sample_nanoseconds = now;
-		flow->sample_pending = 1;
-	}
+	if (packet->hook == PLAIT_EGRESS)
+		await_acknowledgment(flow, end);
 	if (packet->token && packet->kinds & PLAIT_HAS_MAPPING && packet->data_length)
 		sent->reinjected_bytes += packet->payload - new_to_connection(packet, packet->payload);
 }
@@ -210,23 +233,16 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_ha
 static __always_inline void record(struct plait_flow *flow, struct plait_half *sent,
 				   const struct plait_packet *packet)
 {
-	__u64 now = bpf_ktime_get_ns();
 	int scale = scale_of(flow, packet->hook);
 
-	sent->last_nanoseconds = now;
-	if (packet->kinds & PLAIT_IS_ACK) {
-		if (packet->hook == PLAIT_INGRESS && flow->sample_pending &&
-		    !is_later(flow->sample_sequence, packet->acknowledgment)) {
-			flow->sample_pending = 0;
-			measured(flow, now - flow->sample_nanoseconds);
-		}
+	sent->last_nanoseconds = bpf_ktime_get_ns();
+	if (packet->kinds & PLAIT_IS_ACK)
 		sent->acknowledgment = packet->acknowledgment;
-	}
 	if (scale >= 0 && !(packet->kinds & PLAIT_IS_SYN))
 		sent->window = (__u32)packet->window << scale;
 	if (*(const __u32 *)packet->options == bpf_htonl(0x0101080a))
 		*(__u64 *)sent->timestamps = *(const __u64 *)(packet->options + 4);
-	record_sent(flow, sent, packet, now);
+	record_sent(flow, sent, packet);
 }
 
 /*
@@ -270,6 +286,7 @@ __noinline int remember(struct plait_packet *packet)
 		packet->token = flow->token;
 	flow->interface = packet->interface;
 	packet->flow_bytes = sent->bytes;
+	take_acknowledgment(flow, packet);
 	if (asked->needs & PLAIT_NEEDS_RECORD)
 		record(flow, sent, packet);
 	sent->packets++;

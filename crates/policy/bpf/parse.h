@@ -67,6 +67,8 @@ static __always_inline int scan_option(struct plait_packet *packet)
 		packet->kinds |= PLAIT_IS_MPTCP | PLAIT_HAS_MP_CAPABLE << subtype;
 	} else if (kind == TCPOPT_WINDOW_SCALE && length == 3) {
 		packet->window_scale = packet->options[at + 2];
+	} else if (kind == TCPOPT_MOST_SEGMENT && length == 4) {
+		packet->most_segment = packet->options[at + 2] << 8 | packet->options[at + 3];
 	}
 	*(volatile __u8 *)&packet->at = at + length;
 	return 0;
@@ -81,6 +83,7 @@ __noinline int scan_options(struct plait_packet *packet)
 		return -1;
 	packet->kinds = 0;
 	packet->window_scale = PLAIT_NO_OPTION;
+	packet->most_segment = 0;
 	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
 	packet->at =
 	    *(__u32 *)packet->options == bpf_htonl(ALIGNED_TIMESTAMPS) ? ALIGNED_TIMESTAMPS_LENGTH : 0;

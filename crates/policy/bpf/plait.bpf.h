@@ -49,6 +49,8 @@ enum plait_outcome {
 
 /* The TCP header without its options, in bytes. */
 #define PLAIT_TCP_HEADER 20
+/* Where the window stands in it. */
+#define PLAIT_WINDOW_AT 14
 /* Where a TCP header can begin, in bytes: behind Ethernet, two VLAN tags and the longest header of IP. */
 #define PLAIT_MOST_TCP_AT (14 + 8 + 60)
 /* In a place of plait_packet.option_at: the packet has no such option. */
@@ -57,6 +59,7 @@ enum plait_outcome {
 enum plait_tcp_option {
 	TCPOPT_END = 0,
 	TCPOPT_NOP = 1,
+	TCPOPT_MOST_SEGMENT = 2,
 	TCPOPT_WINDOW_SCALE = 3,
 	TCPOPT_TIMESTAMP = 8,
 	TCPOPT_MPTCP = 30,
@@ -305,6 +308,32 @@ static __always_inline long plait_replace(struct plait_context context, struct p
 	if (plait_store(context, packet->tcp_at + at, &to, sizeof(to)))
 		return -1;
 	packet->changed = 1;
+	return 0;
+}
+
+/* Makes this the window that the packet offers, not scaled. 0 if it is done. */
+static __always_inline long plait_set_window(struct plait_context context, struct plait_packet *packet,
+					     __u16 window)
+{
+	if (plait_replace(context, packet, PLAIT_WINDOW_AT, bpf_htons(packet->window), bpf_htons(window)))
+		return -1;
+	packet->window = window;
+	return 0;
+}
+
+/* Makes this the byte at `at` of the options, which keep their lengths. 0 if it is done. */
+static __always_inline long plait_set_option_byte(struct plait_context context, struct plait_packet *packet,
+						  __u32 at, __u8 byte)
+{
+	__u32 even = at & 62;
+	__u16 from = *(const __u16 *)&packet->options[even], word = bpf_ntohs(from);
+
+	if (at >= packet->options_length)
+		return -1;
+	word = at & 1 ? (word & 0xff00) | byte : (word & 0x00ff) | byte << 8;
+	if (plait_replace(context, packet, PLAIT_TCP_HEADER + even, from, bpf_htons(word)))
+		return -1;
+	packet->options[at & 63] = byte;
 	return 0;
 }
 
