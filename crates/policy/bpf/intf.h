@@ -325,8 +325,11 @@ struct plait_half {
 	__u8 begun;
 	/* The address id of MP_JOIN's SYN; 0 for the initial subflow. */
 	__u8 address_id;
+	/* The last window as the packet said it, not scaled. */
+	__u16 offered_window;
+	__u8 padding[6];
 };
-_Static_assert(sizeof(struct plait_half) == 72, "no hidden padding");
+_Static_assert(sizeof(struct plait_half) == 80, "no hidden padding");
 
 /* How far the sender of the other direction may go by a rate: what the windows of this direction say. */
 struct plait_allowance {
@@ -379,8 +382,16 @@ struct plait_flow {
 	/* The largest segment that the SYN of each direction asks for; 0: none or not seen. */
 	__u16 most_segment[2];
 	__u8 pending[2][32];
+	/* When MP_PRIO was added last to a packet of each direction, by CLOCK_MONOTONIC, and how often since
+	 * it says what it says. */
+	__u64 prioritized_nanoseconds[2];
+	/* When an announcement was, or user space was asked for one, and how often. */
+	__u64 announced_nanoseconds[2];
+	__u8 prioritized[2];
+	__u8 announced[2];
+	__u8 padding[4];
 };
-_Static_assert(sizeof(struct plait_flow) == 400, "no hidden padding");
+_Static_assert(sizeof(struct plait_flow) == 456, "no hidden padding");
 
 enum plait_flow_flag {
 	/* This host's MP_CAPABLE began it, and not MP_JOIN. */
@@ -426,6 +437,9 @@ enum plait_event_kind {
 	PLAIT_EVENT_WITHHELD,
 	/* Of the user's own. */
 	PLAIT_EVENT_OWN,
+	/* An address is to be announced on this subflow: `option` is the ADD_ADDR, but for its HMAC, which
+	 * takes the connection's keys. */
+	PLAIT_EVENT_ANNOUNCE,
 };
 
 /**
@@ -461,7 +475,7 @@ struct plait_event {
 	__u8 padding[2];
 	/* Counters of the chains that matched, the first 16. */
 	__u16 chains[16];
-	/* The option that was withheld. */
+	/* The option that was withheld, or is to be announced. */
 	__u8 option[32];
 };
 _Static_assert(sizeof(struct plait_event) == 200, "no hidden padding");

@@ -196,6 +196,8 @@ pub struct plait_half {
     pub syn_seen: __u8,
     pub begun: __u8,
     pub address_id: __u8,
+    pub offered_window: __u16,
+    pub padding: [__u8; 6usize],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -228,6 +230,11 @@ pub struct plait_flow {
     pub pending_length: [__u8; 2usize],
     pub most_segment: [__u16; 2usize],
     pub pending: [[__u8; 32usize]; 2usize],
+    pub prioritized_nanoseconds: [__u64; 2usize],
+    pub announced_nanoseconds: [__u64; 2usize],
+    pub prioritized: [__u8; 2usize],
+    pub announced: [__u8; 2usize],
+    pub padding: [__u8; 4usize],
 }
 pub const PLAIT_FLOW_INITIAL: plait_flow_flag = 1;
 pub const PLAIT_FLOW_JOINED: plait_flow_flag = 2;
@@ -254,6 +261,7 @@ pub const PLAIT_EVENT_CONNECTION: plait_event_kind = 2;
 pub const PLAIT_EVENT_SUBFLOW: plait_event_kind = 3;
 pub const PLAIT_EVENT_WITHHELD: plait_event_kind = 4;
 pub const PLAIT_EVENT_OWN: plait_event_kind = 5;
+pub const PLAIT_EVENT_ANNOUNCE: plait_event_kind = 6;
 pub type plait_event_kind = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
