@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Announcements of addresses, ADD_ADDR (RFC 8684 section 3.4.1): withheld from who would receive them, and
+ * made, or made again.
+ *
+ * An announcement must not be overwritten by NOPs: it may be the first that tells a host that its peer
+ * has finished the handshake, and without an option of MPTCP the whole connection falls back to TCP. So a
+ * pure acknowledgment that carries one is dropped: its sender announces again after a while, and is withheld
+ * again, unless it is told that the announcement has arrived. In a packet with payload the HMAC is made
+ * wrong, so that the receiver ignores the announcement.
+ *
+ * Of the announcements withheld on a subflow, the last of each direction is remembered; each is told once.
+ */
+#ifndef PLAIT_ACTORS_ANNOUNCE_H
+#define PLAIT_ACTORS_ANNOUNCE_H
+
+#include "backup.h"
+
+#define ADD_ADDR_HMAC 8
+#define ADD_ADDR_ECHO 0x01
+/* As linux/socket.h has it. */
+#define SOCKET_RAW 3
+
+/* Kind, length, subtype, id, the address of one of two families, a port or none, the HMAC. */
+static __always_inline int is_announcement(__u32 length)
+{
+	return length == 16 || length == 18 || length == 28 || length == 30;
+}
+
+/* Sent by inject.rs, and so meant. */
+static __always_inline int is_injected(struct plait_context context)
+{
+	struct bpf_sock *sender = context.skb ? context.skb->sk : NULL;
+
+	if (!sender)
+		return 0;
+	sender = bpf_sk_fullsock(sender);
+	return sender && sender->type == SOCKET_RAW;
+}
+
+/* Writes down the ADD_ADDR of a packet; 1 if it is not the one that was. */
+static __always_inline int withhold(struct plait_flow *flow, const struct plait_packet *packet)
+{
+	__u32 hook = packet->hook & 1, length = packet->option_length[MPTCP_ADD_ADDR];
+	__u32 at = packet->option_at[MPTCP_ADD_ADDR];
+	int differs = flow->withheld_length[hook] != length;
+
+	for (__u32 i = 0; i < 32; i++) {
+		__u8 byte = i < length ? packet->options[(at + i) & 63] : TCPOPT_NOP;
+
+		differs |= flow->withheld[hook][i] != byte;
+		flow->withheld[hook][i] = byte;
+	}
+	flow->withheld_length[hook] = length;
+	return differs;
+}
+
+static __always_inline void tell_withheld(const struct plait_packet *packet)
+{
+	__u32 at = packet->option_at[MPTCP_ADD_ADDR], length = packet->option_length[MPTCP_ADD_ADDR];
+	struct plait_event *event = plait_event(packet, PLAIT_EVENT_WITHHELD);
+
+	if (!event)
+		return;
+	event->address_id = packet->options[(at + 3) & 63];
+	for (__u32 i = 0; i < 32; i++)
+		if (i < length)
+			event->option[i] = packet->options[(at + i) & 63];
+	plait_tell(event);
+}
+
+/* Makes a pure acknowledgment with ADD_ADDR its echo, on the way back. */
+static __always_inline long answer_echo(struct plait_context context, struct plait_packet *packet,
+					const struct plait_flow *flow)
+{
+	__u32 length = packet->option_length[MPTCP_ADD_ADDR] - ADD_ADDR_HMAC, option[8];
+	__u32 at = packet->option_at[MPTCP_ADD_ADDR];
+	__u16 window;
+
+	/* What is offered here is not known before something has been. */
+	if (!flow)
+		return -1;
+	window = flow->half[~packet->hook & 1].offered_window;
+	if (!window)
+		return -1;
+	for (__u32 i = 0; i < sizeof(option); i++)
+		((__u8 *)option)[i] = packet->options[(at + i) & 63];
+	((__u8 *)option)[1] = length;
+	((__u8 *)option)[2] |= ADD_ADDR_ECHO;
+	return plait_answer(context, packet, option, length, window);
+}
+
+/* Makes the HMAC of a packet's ADD_ADDR wrong, with which the option ends. */
+static __always_inline long spoil_announcement(struct plait_context context, struct plait_packet *packet)
+{
+	__u32 at = packet->option_at[MPTCP_ADD_ADDR] + packet->option_length[MPTCP_ADD_ADDR] - 1;
+
+	return plait_set_option_byte(context, packet, at, ~packet->options[at & 63]);
+}
+
+/* parameters[0]: not 0: the sender gets the echo, as though the announcement had arrived. */
+static __always_inline int block_subflow(struct plait_context context, struct plait_packet *packet,
+					 const struct plait_actor *actor)
+{
+	struct plait_flow *flow;
+
+	if (!(packet->kinds & PLAIT_HAS_ADD_ADDR) || packet->option_at[MPTCP_ADD_ADDR] == PLAIT_NO_OPTION ||
+	    is_injected(context))
+		return PLAIT_MISS;
+	if (!is_announcement(packet->option_length[MPTCP_ADD_ADDR]) ||
+	    plait_checksum(context, packet) == PLAIT_CHECKSUM_WRONG)
+		return PLAIT_ERROR;
+	flow = plait_flow(packet);
+	if (!flow || withhold(flow, packet))
+		tell_withheld(packet);
+	if (!(packet->kinds & PLAIT_IS_PURE_ACK) || packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN))
+		return spoil_announcement(context, packet) ? PLAIT_ERROR : PLAIT_HIT;
+	if (!actor->parameters[0] || answer_echo(context, packet, flow))
+		packet->verdict = PLAIT_DROP;
+	return PLAIT_HIT;
+}
+
+/* Longer than most round trips, as each is answered by an echo. */
+#define FIRST_ANNOUNCEMENT_PAUSE 1000000000ull
+
+/* The ADD_ADDR, but for the HMAC, of the address that the actor names. */
+static __always_inline void tell_announcement(const struct plait_packet *packet,
+					      const struct plait_actor *actor)
+{
+	struct plait_event *event = plait_event(packet, PLAIT_EVENT_ANNOUNCE);
+	int is_ipv4 = !actor->parameters[0] && actor->parameters[1] >> 32 == 0xffff;
+	__u32 port = actor->parameters[2], at = is_ipv4 ? 8 : 20;
+	__u64 halves[2] = {bpf_cpu_to_be64(actor->parameters[0]), bpf_cpu_to_be64(actor->parameters[1])};
+
+	if (!event)
+		return;
+	event->address_id = actor->parameters[3];
+	event->option[0] = TCPOPT_MPTCP;
+	event->option[1] = at + (port ? 2 : 0) + ADD_ADDR_HMAC;
+	event->option[2] = MPTCP_ADD_ADDR << 4;
+	event->option[3] = event->address_id;
+	if (is_ipv4)
+		__builtin_memcpy(event->option + 4, (__u8 *)halves + 12, 4);
+	else
+		__builtin_memcpy(event->option + 4, halves, 16);
+	if (port) {
+		event->option[at & 31] = port >> 8;
+		event->option[(at + 1) & 31] = port;
+	}
+	plait_tell(event);
+}
+
+/* Asks user space for the announcement, as only that knows the keys that its HMAC takes. */
+static __always_inline int ask_for_announcement(const struct plait_packet *packet,
+						const struct plait_actor *actor, struct plait_flow *flow)
+{
+	__u32 hook = packet->hook & 1;
+
+	if (!is_due(flow->announced[hook], flow->announced_nanoseconds[hook], FIRST_ANNOUNCEMENT_PAUSE))
+		return PLAIT_MISS;
+	tell_announcement(packet, actor);
+	flow->announced[hook]++;
+	flow->announced_nanoseconds[hook] = bpf_ktime_get_ns();
+	return PLAIT_HIT;
+}
+
+/*
+ * How many bytes of a pure acknowledgment's options stay when `length` more are added; more than there can
+ * be if there is no room for them. If all do not, those of a data acknowledgment go, which later ones repeat,
+ * and for the longest form timestamps as well; that is what Linux does.
+ */
+static __always_inline __u32 kept_options(const struct plait_packet *packet, __u32 length)
+{
+	__u32 timestamps = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
+	__u32 needed = (length + 3) / 4 * 4;
+
+	if (packet->options_length + needed <= PLAIT_MOST_OPTIONS)
+		return packet->options_length;
+	if (packet->kinds & (PLAIT_HAS_MAPPING | PLAIT_HAS_DATA_FIN) ||
+	    packet->option_at[MPTCP_DSS] != timestamps ||
+	    timestamps + packet->option_length[MPTCP_DSS] != packet->options_length)
+		return PLAIT_MOST_OPTIONS + 1;
+	return timestamps + needed <= PLAIT_MOST_OPTIONS ? timestamps : 0;
+}
+
+/* parameters[0] and [1]: the address, mapped if it is one of IPv4; [2]: its port, or 0; [3]: its id. All 0:
+ * that which was withheld. */
+static __always_inline int add_subflow(struct plait_context context, struct plait_packet *packet,
+				       const struct plait_actor *actor)
+{
+	__u32 hook = packet->hook & 1, length;
+	struct plait_flow *flow;
+
+	if (!may_carry(packet) || packet->option_at[MPTCP_ADD_ADDR] != PLAIT_NO_OPTION)
+		return PLAIT_MISS;
+	flow = plait_flow(packet);
+	if (!flow)
+		return PLAIT_MISS;
+	if (actor->parameters[0] | actor->parameters[1])
+		return ask_for_announcement(packet, actor, flow);
+	if (flow->withheld_length[hook]) {
+		__builtin_memcpy(flow->pending[hook], flow->withheld[hook], 32);
+		flow->pending_length[hook] = flow->withheld_length[hook];
+		flow->withheld_length[hook] = 0;
+		flow->announced[hook] = 0;
+	}
+	length = flow->pending_length[hook];
+	if (!length ||
+	    !is_due(flow->announced[hook], flow->announced_nanoseconds[hook], FIRST_ANNOUNCEMENT_PAUSE))
+		return PLAIT_MISS;
+	if (plait_put_option(context, packet, (const __u32 *)flow->pending[hook], length,
+			     kept_options(packet, length)))
+		return PLAIT_ERROR;
+	flow->announced[hook]++;
+	flow->announced_nanoseconds[hook] = bpf_ktime_get_ns();
+	return PLAIT_HIT;
+}
+
+#endif

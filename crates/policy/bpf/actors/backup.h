@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Asks who receives these packets to use their subflow as a backup, or no longer so: MP_PRIO (RFC 8684
+ * section 3.3.8) is added to pure acknowledgments.
+ *
+ * It is added when the subflow is not yet what is asked for. Nothing confirms MP_PRIO, and a pure
+ * acknowledgment that is lost is not sent again: so it is added four times, to the first one that has room
+ * for it after 0, 100, 300 and 700 ms. Then no more, until somebody says otherwise on this subflow.
+ */
+#ifndef PLAIT_ACTORS_BACKUP_H
+#define PLAIT_ACTORS_BACKUP_H
+
+#include "../options.h"
+#include "../flows.h"
+
+/* How often something that nobody confirms is sent. */
+#define MOST_TIMES 4
+
+/* Whether it is time to send what has been sent `times` before: the second pause is twice as long as the
+ * first, and so on. */
+static __always_inline int is_due(__u32 times, __u64 last, __u64 first_pause)
+{
+	if (!times)
+		return 1;
+	return times < MOST_TIMES && bpf_ktime_get_ns() - last >= first_pause << ((times - 1) & 3);
+}
+
+/* An acknowledgment to which an option of MPTCP can be added: the handshake is over for who receives it,
+ * which the data acknowledgment says if nothing did before. */
+static __always_inline int may_carry(const struct plait_packet *packet)
+{
+	return packet->kinds & PLAIT_IS_PURE_ACK && packet->kinds & PLAIT_HAS_DATA_ACK &&
+	       !(packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN));
+}
+
+#define FIRST_PRIORITY_PAUSE 100000000ull
+/* In parameters[0]: the form of version 0, which names the address whose id is in the lowest byte (RFC 6824
+ * section 3.3.8). Without, that of version 1. */
+#define WITH_ADDRESS_ID 0x100
+
+static __always_inline int set_priority(struct plait_context context, struct plait_packet *packet,
+					const struct plait_actor *actor, __u32 backup)
+{
+	__u32 hook = packet->hook & 1, option[8] = {}, length, is;
+	__u32 flag = hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
+	struct plait_flow *flow;
+	__u32 times;
+
+	if (!may_carry(packet) || packet->option_at[MPTCP_PRIO] != PLAIT_NO_OPTION)
+		return PLAIT_MISS;
+	flow = plait_flow(packet);
+	if (!flow)
+		return PLAIT_MISS;
+	is = flow->flags & flag ? 1 : 0;
+	times = is == backup ? flow->prioritized[hook] : 0;
+	/* What was not asked for here was so from the handshake on; if that was seen. */
+	if (is == backup && !times && flow->half[hook].syn_seen)
+		return PLAIT_MISS;
+	if (!is_due(times, flow->prioritized_nanoseconds[hook], FIRST_PRIORITY_PAUSE))
+		return PLAIT_MISS;
+	length = actor->parameters[0] & WITH_ADDRESS_ID ? 4 : 3;
+	option[0] = bpf_htonl((__u32)TCPOPT_MPTCP << 24 | length << 16 | (MPTCP_PRIO << 4 | backup) << 8 |
+			      (actor->parameters[0] & 0xff));
+	if (plait_add_option(context, packet, option, length))
+		return PLAIT_ERROR;
+	flow->prioritized[hook] = times + 1;
+	flow->prioritized_nanoseconds[hook] = bpf_ktime_get_ns();
+	flow->flags = backup ? flow->flags | flag : flow->flags & ~flag;
+	return PLAIT_HIT;
+}
+
+static __always_inline int set_backup(struct plait_context context, struct plait_packet *packet,
+				      const struct plait_actor *actor)
+{
+	return set_priority(context, packet, actor, 1);
+}
+
+static __always_inline int clear_backup(struct plait_context context, struct plait_packet *packet,
+					const struct plait_actor *actor)
+{
+	return set_priority(context, packet, actor, 0);
+}
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Adding an option of TCP to a packet, erasing one, and turning a packet into an answer to it.
+ *
+ * Packets with payload keep their size: of many segments that are sent as one, each would have to grow. One
+ * without payload gets longer by as many bytes as its options need. Lengths and checksums of IP and TCP are
+ * right afterwards, whatever TCP's checksum held (enum plait_checksum). A packet whose checksum is wrong is
+ * left alone.
+ */
+#ifndef PLAIT_OPTIONS_H
+#define PLAIT_OPTIONS_H
+
+#include "plait.bpf.h"
+
+/* Where fields stand behind the beginning of their header, in bytes. */
+enum plait_field {
+	IPV4_LENGTH_AT = 2,
+	IPV4_TTL_AT = 8,
+	IPV4_CHECKSUM_AT = 10,
+	IPV4_ADDRESSES_AT = 12,
+	IPV6_LENGTH_AT = 4,
+	IPV6_HOP_LIMIT_AT = 7,
+	IPV6_ADDRESSES_AT = 8,
+	TCP_OFFSET_AT = 12,
+};
+
+/* NOP, NOP, kind and length of timestamps, as they stand at the beginning of nearly every packet's options
+ * (RFC 7323, appendix A). */
+#define PLAIT_ALIGNED_TIMESTAMPS 0x0101080a
+#define PLAIT_TIMESTAMPS_LENGTH 12
+
+static __always_inline int plait_begins_with_timestamps(const struct plait_packet *packet)
+{
+	return packet->options_length >= PLAIT_TIMESTAMPS_LENGTH &&
+	       *(const __u32 *)packet->options == bpf_htonl(PLAIT_ALIGNED_TIMESTAMPS);
+}
+
+/* Whether the packet's length may be changed. */
+static __always_inline int plait_may_grow(struct plait_context context, struct plait_packet *packet)
+{
+	__u8 holds;
+
+	if (packet->payload)
+		return 0;
+	holds = plait_checksum(context, packet);
+	return holds == PLAIT_CHECKSUM_FULL || holds == PLAIT_CHECKSUM_PARTIAL;
+}
+
+/* Moves all that stands before TCP's options `by` bytes towards the beginning of the packet, for XDP. */
+static __always_inline long plait_move_headers(struct xdp_md *xdp, __u32 bytes, __u32 by)
+{
+	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	__u16 *to = data, *from = data + (by & 63);
+
+	/* Headers have an even length, but for Ethernet not one of whole words. */
+	for (__u32 i = 0; i < (PLAIT_MOST_TCP_AT + PLAIT_TCP_HEADER) / 2; i++) {
+		if (i * 2 >= bytes)
+			break;
+		if ((void *)(to + i + 1) > end || (void *)(from + i + 1) > end)
+			return -1;
+		to[i] = from[i];
+	}
+	return 0;
+}
+
+/*
+ * Makes room for `by` more bytes of options in a packet without payload: 0, and it stands behind TCP's
+ * options, or -1, and the packet is as it was.
+ */
+static __always_inline long plait_grow(struct plait_context context, struct plait_packet *packet, __u32 by)
+{
+	/* Behind short packets Ethernet has padding, which can be used. */
+	__u32 bytes = packet->ip_at + packet->ip_bytes + by, there;
+
+	if (context.skb)
+		return context.skb->len >= bytes ? 0 : bpf_skb_change_tail(context.skb, bytes, 0);
+	there = context.xdp->data_end - context.xdp->data;
+	if (packet->checksum == PLAIT_CHECKSUM_PARTIAL) {
+		/* The kernel remembers where the header is whose checksum is to be completed: it must stay there. */
+		return there >= bytes ? 0 : bpf_xdp_adjust_tail(context.xdp, bytes - there);
+	}
+	if (bpf_xdp_adjust_head(context.xdp, -(int)by))
+		return -1;
+	return plait_move_headers(context.xdp, packet->tcp_at + PLAIT_TCP_HEADER, by);
+}
+
+/* Replaces a 16-bit word of IPv4's header, in network order; its checksum follows. */
+static __always_inline long plait_replace_in_ipv4(struct plait_context context,
+						  const struct plait_packet *packet, __u32 at, __u16 from,
+						  __u16 to)
+{
+	__u32 checksum_at = packet->ip_at + IPV4_CHECKSUM_AT;
+	__u16 checksum;
+
+	if (plait_load(context, checksum_at, &checksum, sizeof(checksum)))
+		return -1;
+	/* RFC 1624, equation 3. */
+	checksum = ~plait_fold((__u64)(__u16)~checksum + (__u16)~from + to);
+	if (plait_store(context, checksum_at, &checksum, sizeof(checksum)))
+		return -1;
+	return plait_store(context, packet->ip_at + at, &to, sizeof(to));
+}
+
+/* Says in the headers of IP and TCP that there are `by` more bytes of options. */
+static __always_inline long plait_lengthen(struct plait_context context, struct plait_packet *packet,
+					   __u32 by)
+{
+	__u32 at = packet->kinds & PLAIT_IS_IPV6 ? IPV6_LENGTH_AT : IPV4_LENGTH_AT;
+	__u16 from, to;
+	__u8 offset;
+
+	if (plait_load(context, packet->ip_at + at, &from, sizeof(from)))
+		return -1;
+	to = bpf_htons(bpf_ntohs(from) + by);
+	if (packet->kinds & PLAIT_IS_IPV6) {
+		if (plait_store(context, packet->ip_at + at, &to, sizeof(to)))
+			return -1;
+	} else if (plait_replace_in_ipv4(context, packet, at, from, to)) {
+		return -1;
+	}
+	if (plait_load(context, packet->tcp_at + TCP_OFFSET_AT, &offset, sizeof(offset)))
+		return -1;
+	offset += by / 4 << 4;
+	packet->ip_bytes += by;
+	return plait_store(context, packet->tcp_at + TCP_OFFSET_AT, &offset, sizeof(offset));
+}
+
+/* Writes the options as packet->options has them, and TCP's checksum anew, in a packet without payload. */
+static __always_inline long plait_write_options(struct plait_context context, struct plait_packet *packet)
+{
+	__u64 sum = plait_pseudo_header(packet, PLAIT_TCP_HEADER + packet->options_length);
+	__u32 header[PLAIT_TCP_HEADER / 4];
+	__u16 checksum;
+
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++) {
+		__u32 word = ((__u32 *)packet->options)[i];
+
+		if (i * 4 >= packet->options_length)
+			break;
+		sum += packet->checksum == PLAIT_CHECKSUM_PARTIAL ? 0 : word;
+		if (plait_store(context, packet->tcp_at + PLAIT_TCP_HEADER + i * 4, &word, sizeof(word)))
+			return -1;
+	}
+	if (packet->checksum == PLAIT_CHECKSUM_PARTIAL) {
+		checksum = plait_fold(sum);
+	} else {
+		if (plait_load(context, packet->tcp_at, header, sizeof(header)))
+			return -1;
+		((__u16 *)header)[8] = 0;
+		for (int i = 0; i < PLAIT_TCP_HEADER / 4; i++)
+			sum += header[i];
+		checksum = ~plait_fold(sum);
+	}
+	packet->changed = 1;
+	return plait_store(context, plait_checksum_at(packet), &checksum, sizeof(checksum));
+}
+
+/* Puts `words` words of `option` before the first `keep` bytes of packet->options, and NOPs behind, up to
+ * `bytes`. */
+static __always_inline void plait_arrange(struct plait_packet *packet, const __u32 option[8], __u32 length,
+					  __u32 keep, __u32 bytes)
+{
+	__u32 *options = (void *)packet->options, words = (length + 3) / 4;
+
+	for (__u32 i = PLAIT_MOST_OPTIONS / 4; i-- > 0;)
+		if (i * 4 < keep && i + words < PLAIT_MOST_OPTIONS / 4)
+			options[(i + words) & 15] = options[i];
+	for (__u32 i = 0; i < 8; i++)
+		if (i < words)
+			options[i] = option[i];
+	/* Up to the next word, and where nothing is kept. */
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS; i++)
+		if ((i >= length && i < words * 4) || (i >= words * 4 + keep && i < bytes))
+			packet->options[i] = TCPOPT_NOP;
+	for (__u32 i = 0; i < 16; i++)
+		if (packet->option_at[i] < keep)
+			packet->option_at[i] += words * 4;
+		else
+			packet->option_at[i] = PLAIT_NO_OPTION;
+}
+
+/*
+ * Puts an option of `length` bytes, at most 32, before the first `keep` bytes of the options of a packet
+ * without payload; what followed those is gone. `keep` is a multiple of 4, and an option ends there.
+ * 0 if it is done; else the packet is as it was.
+ */
+static __always_inline long plait_put_option(struct plait_context context, struct plait_packet *packet,
+					     const __u32 option[8], __u32 length, __u32 keep)
+{
+	__u32 before = packet->options_length, needed = (length + 3) / 4 * 4 + keep, by;
+
+	if (!length || length > 32 || keep > before || needed > PLAIT_MOST_OPTIONS ||
+	    !plait_may_grow(context, packet))
+		return -1;
+	by = needed > before ? needed - before : 0;
+	if (by && (plait_grow(context, packet, by) || plait_lengthen(context, packet, by)))
+		return -1;
+	packet->options_length = before + by;
+	plait_arrange(packet, option, length, keep, before + by);
+	return plait_write_options(context, packet);
+}
+
+/* Adds an option of `length` bytes, at most 32, before those that a packet without payload has. 0 if it is
+ * done; else there is no room for it, or it may not be, and the packet is as it was. */
+static __always_inline long plait_add_option(struct plait_context context, struct plait_packet *packet,
+					     const __u32 option[8], __u32 length)
+{
+	return plait_put_option(context, packet, option, length, packet->options_length);
+}
+
+/* Makes `length` bytes of the options NOPs, from `at` on. */
+static __always_inline long plait_erase(struct plait_context context, struct plait_packet *packet, __u32 at,
+					__u32 length)
+{
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS && i < length; i++)
+		if (plait_set_option_byte(context, packet, at + i, TCPOPT_NOP))
+			return -1;
+	return 0;
+}
+
+/* Makes an option of MPTCP NOPs, by its subtype, in a packet of any size. 0 if there was one. */
+static __always_inline long plait_erase_mptcp(struct plait_context context, struct plait_packet *packet,
+					      __u32 subtype)
+{
+	__u32 at = packet->option_at[subtype & 15];
+
+	if (at == PLAIT_NO_OPTION ||
+	    plait_erase(context, packet, at, packet->option_length[subtype & 15]))
+		return -1;
+	packet->option_at[subtype & 15] = PLAIT_NO_OPTION;
+	return 0;
+}
+
+/* Makes the first option of this kind NOPs, in a packet of any size; 0 if there was one. For options of
+ * MPTCP, plait_erase_mptcp(). */
+static __always_inline long plait_erase_option(struct plait_context context, struct plait_packet *packet,
+					       __u8 kind)
+{
+	__u32 at = 0;
+
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+		__u8 found, length;
+
+		if (at >= packet->options_length || at >= PLAIT_MOST_OPTIONS)
+			return -1;
+		found = packet->options[at];
+		length = packet->options[at + 1];
+		if (found == TCPOPT_END)
+			return -1;
+		if (found == kind && found != TCPOPT_NOP)
+			return plait_erase(context, packet, at, length);
+		at += found == TCPOPT_NOP ? 1 : length;
+	}
+	return -1;
+}
+
+/* Exchanges two places of the packet, each of `length` bytes, a constant of at most 16. */
+static __always_inline long plait_exchange(struct plait_context context, __u32 one, __u32 other, __u32 length)
+{
+	__u8 first[16], second[16];
+
+	if (plait_load(context, one, first, length) || plait_load(context, other, second, length) ||
+	    plait_store(context, one, second, length))
+		return -1;
+	return plait_store(context, other, first, length);
+}
+
+/* Exchanges who sends the packet and who gets it, of Ethernet and IP, which lets it go as far as any. */
+static __always_inline long plait_turn_around(struct plait_context context, const struct plait_packet *packet)
+{
+	__u32 at = packet->ip_at;
+	__u8 hops = 64;
+	__u16 from, to;
+
+	if (at >= 14 && plait_exchange(context, 0, 6, 6))
+		return -1;
+	/* The addresses' order does not matter to a checksum. */
+	if (packet->kinds & PLAIT_IS_IPV6)
+		return plait_exchange(context, at + IPV6_ADDRESSES_AT, at + IPV6_ADDRESSES_AT + 16, 16) ||
+		       plait_store(context, at + IPV6_HOP_LIMIT_AT, &hops, sizeof(hops));
+	if (plait_exchange(context, at + IPV4_ADDRESSES_AT, at + IPV4_ADDRESSES_AT + 4, 4) ||
+	    plait_load(context, at + IPV4_TTL_AT, &from, sizeof(from)))
+		return -1;
+	to = bpf_htons(hops << 8 | (bpf_ntohs(from) & 0xff));
+	return plait_replace_in_ipv4(context, packet, IPV4_TTL_AT, from, to);
+}
+
+/*
+ * Turns a pure acknowledgment into one that goes back to its sender, with `option` of `length` bytes and, if
+ * the packet has them, timestamps; `window` is what it offers, not scaled. If that is done, 0, and the
+ * packet's verdict is PLAIT_ANSWER.
+ */
+static __always_inline long plait_answer(struct plait_context context, struct plait_packet *packet,
+					 const __u32 option[8], __u32 length, __u16 window)
+{
+	__u32 keep = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
+	__u32 *times = (void *)packet->options, sent = times[1];
+	__u8 flags = PLAIT_IS_ACK;
+
+	if (!(packet->kinds & PLAIT_IS_PURE_ACK) || (length + 3) / 4 * 4 + keep > packet->options_length ||
+	    !plait_may_grow(context, packet))
+		return -1;
+	if (plait_turn_around(context, packet) || plait_exchange(context, packet->tcp_at, packet->tcp_at + 2, 2) ||
+	    plait_exchange(context, packet->tcp_at + 4, packet->tcp_at + 8, 4) ||
+	    plait_store(context, packet->tcp_at + TCP_OFFSET_AT + 1, &flags, sizeof(flags)))
+		return -1;
+	window = bpf_htons(window);
+	if (plait_store(context, packet->tcp_at + PLAIT_WINDOW_AT, &window, sizeof(window)))
+		return -1;
+	if (keep) {
+		times[1] = times[2];
+		times[2] = sent;
+	}
+	/* What XDP sends, no interface completes. */
+	if (context.xdp)
+		packet->checksum = PLAIT_CHECKSUM_FULL;
+	packet->verdict = PLAIT_ANSWER;
+	return plait_put_option(context, packet, option, length, keep);
+}
+
+#endif
