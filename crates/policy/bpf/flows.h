@@ -166,6 +166,9 @@ static __always_inline void remember_backup(struct plait_flow *flow, const struc
 	__u32 flag = packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
 	__u32 subtype = packet->kinds & PLAIT_HAS_MP_PRIO ? MPTCP_PRIO : MPTCP_JOIN;
 
+	/* The MP_JOIN that ends the handshake has no such flag. */
+	if (subtype == MPTCP_JOIN && !(packet->kinds & PLAIT_IS_SYN))
+		return;
 	if (plait_option_byte(packet, subtype, 2) & 1)
 		flow->flags |= flag;
 	else
@@ -240,6 +243,8 @@ static __always_inline void record(struct plait_flow *flow, struct plait_half *s
 		sent->acknowledgment = packet->acknowledgment;
 	if (scale >= 0 && !(packet->kinds & PLAIT_IS_SYN))
 		sent->window = (__u32)packet->window << scale;
+	if (!(packet->kinds & PLAIT_IS_SYN))
+		sent->offered_window = packet->window;
 	if (*(const __u32 *)packet->options == bpf_htonl(0x0101080a))
 		*(__u64 *)sent->timestamps = *(const __u64 *)(packet->options + 4);
 	record_sent(flow, sent, packet);
