@@ -1,4 +1,5 @@
-"""Multipath TCP captures as data: connections, subflows, series, failovers; and labs to take captures in (`plait.lab`).
+"""Multipath TCP captures as data: connections, subflows, series, failovers; labs to take captures in (`plait.lab`); and
+policies for what happens to packets (`plait.policy`).
 
 >>> import plait
 >>> found = plait.analyze("download.pcapng", output="download")
@@ -14,12 +15,12 @@ import json
 import os
 from collections.abc import Iterable
 
-from plait import lab
+from plait import lab, policy
 from plait._plait import CaptureError
 from plait._plait import analyze as _analyze
 from plait.document import Analysis
 
-__all__ = ["Analysis", "CaptureError", "analyze", "lab"]
+__all__ = ["Analysis", "CaptureError", "analyze", "lab", "policy"]
 
 
 def analyze(

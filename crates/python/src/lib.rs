@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod policy;
+
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::io;
@@ -27,7 +29,8 @@ const SIGNALS: Duration = Duration::from_millis(100);
 #[pymodule]
 fn _plait(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CaptureError", module.py().get_type::<CaptureError>())?;
-    module.add_function(wrap_pyfunction!(analyze, module)?)
+    module.add_function(wrap_pyfunction!(analyze, module)?)?;
+    policy::add_to(module)
 }
 
 /// The document of `plait analyze --json`, as text. Other Python threads run meanwhile.

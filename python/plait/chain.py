@@ -1,0 +1,59 @@
+"""Policies and their chains, as `plait.policy` composes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from plait import _toml
+from plait.selector import ANY, Selector
+
+Actor = str | Mapping[str, object]
+"""An actor as in a policy's TOML (docs/policy.md): `"record"`, `{"rate_limit": {"rate": "4mbit"}}`."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What is done with the packets that a selector chooses."""
+
+    name: str
+    """1 to 32 letters, digits, hyphens or underscores; no other chain of its policy has it."""
+    hook: Literal["ingress", "egress"]
+    """Packets that come in by an interface, or that leave by it."""
+    select: Selector | str = ANY
+    actors: Sequence[Actor] = ()
+    """In this order, 8 at most."""
+    interfaces: Sequence[str] = ("*",)
+    """Names, `"trusted"`, `"untrusted"`, or `"*"`: every one but loopback."""
+    priority: int = 100
+    """Lower first."""
+
+    def document(self) -> dict[str, object]:
+        """It as a table of a policy's TOML."""
+        return {
+            "name": self.name,
+            "hook": self.hook,
+            "interfaces": list(self.interfaces),
+            "priority": self.priority,
+            "select": str(self.select),
+            "actors": list(self.actors),
+        }
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Chains that are loaded and removed together."""
+
+    name: str
+    """1 to 32 letters, digits, hyphens or underscores."""
+    chains: Sequence[Chain]
+    own: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
+    """The user's own selectors and actors: their names and files, C source or compiled."""
+
+    def text(self) -> str:
+        """It as TOML, which `plait policy load` takes, too."""
+        own = {name: {"file": os.path.abspath(file)} for name, file in self.own.items()}
+        document: dict[str, object] = {"name": self.name, "own": own} if own else {"name": self.name}
+        return _toml.dumps(document | {"chains": [chain.document() for chain in self.chains]})
