@@ -1,0 +1,156 @@
+//! What stands between a controller and the host: views one way, what shall hold the other.
+
+use std::time::{Duration, Instant};
+
+use plait_host::{diag, netlink, pm};
+
+use super::view::{View, Viewer};
+use super::wishes::Wishes;
+use super::{Action, Failure};
+use crate::engine::Ends;
+use crate::specification::SpecificationError;
+use crate::{Engine, Policy, engine};
+
+/// Why a controller's loop ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The controller failed.
+    #[error("the controller failed: {0}")]
+    Controller(Failure),
+    /// It asked for chains that cannot be.
+    #[error("the controller asked for what cannot be: {0}")]
+    Policy(#[from] SpecificationError),
+    /// Its policy cannot be loaded or removed.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// The connections of this host cannot be listed.
+    #[error(transparent)]
+    View(#[from] diag::Error),
+    /// Nor its interfaces.
+    #[error("cannot list the interfaces: {0}")]
+    Interfaces(netlink::Error),
+    /// Somebody else loaded a policy under its name.
+    #[error("another one has replaced the controller's policy '{0}'")]
+    Replaced(String),
+}
+
+/// One controller's hold on the network namespace of the thread that began it. What it applied is taken back when it is
+/// dropped.
+#[derive(Debug)]
+pub struct Control {
+    engine: Engine,
+    viewer: Viewer,
+    manager: Option<pm::PathManager>,
+    name: String,
+    expiry: Duration,
+    wishes: Wishes,
+    /// What is loaded under the name, as far as this knows.
+    loaded: Option<Policy>,
+}
+
+impl Control {
+    /// Begins under this name, which is that of the policy it will load. If one of the name is loaded, it stays in force
+    /// until the first [`apply`](Control::apply) replaces it.
+    ///
+    /// # Errors
+    /// It cannot be a policy's name, or the host cannot be asked.
+    pub fn begin(name: &str, expiry: Duration) -> Result<Control, Error> {
+        let mut wishes = Wishes::default();
+        wishes.policy(name, &[], Instant::now(), expiry).check()?;
+        Ok(Control {
+            engine: Engine::current()?,
+            viewer: Viewer::open()?,
+            manager: None,
+            name: name.into(),
+            expiry,
+            wishes,
+            loaded: None,
+        })
+    }
+
+    /// What there is now.
+    ///
+    /// # Errors
+    /// The kernel does not list connections or interfaces.
+    pub fn view(&mut self) -> Result<View, Error> {
+        let view = self.viewer.view(self.engine.flows()?)?;
+        self.wishes.see(view.subflows().map(|subflow| (Ends::from(subflow), subflow.interface.as_deref())));
+        Ok(view)
+    }
+
+    /// Makes this, and nothing else, hold until the next call, or until the expiry; what the path manager refused to do
+    /// is returned, as a connection may have ended since the view.
+    ///
+    /// # Errors
+    /// What was asked for cannot be, or somebody else took the name; what was said before holds until its expiry.
+    pub fn apply(&mut self, actions: &[Action]) -> Result<Vec<pm::Error>, Error> {
+        let policy = self.wishes.policy(&self.name, actions, Instant::now(), self.expiry);
+        let found = self.found()?;
+        if self.loaded.is_some() && found.is_some() && found != self.loaded {
+            self.loaded = None;
+            return Err(Error::Replaced(self.name.clone()));
+        }
+        // It may have lapsed, and have been removed, if this process had to wait for long.
+        let holds = found.is_some() && self.loaded.as_ref() == Some(&policy);
+        if !holds || !self.engine.renew(&self.name, self.expiry)? {
+            self.engine.load_for(&policy, self.expiry)?;
+            self.loaded = Some(policy);
+        }
+        Ok(actions.iter().filter_map(|action| self.act(action).err()).collect())
+    }
+
+    /// Takes back what holds; dropping does too, and says nothing of what went wrong.
+    ///
+    /// # Errors
+    /// The policy cannot be removed. It expires.
+    pub fn end(mut self) -> Result<(), Error> {
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Result<(), Error> {
+        let Some(loaded) = self.loaded.take() else { return Ok(()) };
+        if self.found()? == Some(loaded) {
+            self.engine.unload(&self.name)?;
+        }
+        Ok(())
+    }
+
+    /// What is loaded under the name now.
+    fn found(&self) -> Result<Option<Policy>, Error> {
+        let mut loaded = self.engine.policies()?.into_iter().map(|loaded| loaded.policy);
+        Ok(loaded.find(|policy| policy.name == self.name))
+    }
+
+    /// Does what is not a chain.
+    fn act(&mut self, action: &Action) -> Result<(), pm::Error> {
+        match action {
+            Action::Create { token, local, remote, remote_id } => {
+                self.manager()?.subflow_create(*token, local, *remote, *remote_id)
+            }
+            Action::Remove { token, subflow: Ends { local, remote } } => {
+                self.manager()?.subflow_destroy(*token, *local, *remote)
+            }
+            Action::Log(text) => {
+                tracing::info!("{}: {text}", self.name);
+                Ok(())
+            }
+            Action::Chain(_) | Action::Pace { .. } | Action::Limit { .. } | Action::Backup { .. } => Ok(()),
+        }
+    }
+
+    fn manager(&mut self) -> Result<&pm::PathManager, pm::Error> {
+        Ok(match &mut self.manager {
+            Some(manager) => manager,
+            none => none.insert(pm::PathManager::open()?),
+        })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_back() {
+            tracing::warn!("{error}; it expires");
+        }
+    }
+}

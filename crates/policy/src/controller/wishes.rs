@@ -1,0 +1,189 @@
+//! From what a controller wishes to the chains of its policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::Action;
+use crate::engine::Ends;
+use crate::selector::{self, Ports, Prefix, Selector};
+use crate::{Actor, Chain, Hook, Interface, Limit, Policy};
+
+/// What was wished before, as far as it matters still.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    /// Until when a subflow that was a backup is told to be none.
+    cleared: BTreeMap<Ends, Instant>,
+    backups: BTreeSet<Ends>,
+    /// The subflows there are, and their interfaces as far as known.
+    interfaces: BTreeMap<Ends, Option<String>>,
+}
+
+impl Wishes {
+    /// Takes in which subflows there are, and their interfaces.
+    pub(super) fn see<'a>(&mut self, subflows: impl Iterator<Item = (Ends, Option<&'a str>)>) {
+        self.interfaces = subflows.map(|(ends, interface)| (ends, interface.map(str::to_owned))).collect();
+        self.cleared.retain(|ends, _| self.interfaces.contains_key(ends));
+        self.backups.retain(|ends| self.interfaces.contains_key(ends));
+    }
+
+    /// The policy that does what is wished. What no longer is a backup is told so until `expiry` from now.
+    pub(super) fn policy(
+        &mut self,
+        name: &str,
+        actions: &[Action],
+        now: Instant,
+        expiry: Duration,
+    ) -> Policy {
+        let backups: BTreeSet<Ends> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Backup { subflow } => Some(*subflow),
+                _ => None,
+            })
+            .collect();
+        self.cleared.retain(|ends, until| *until > now && !backups.contains(ends));
+        self.cleared.extend(self.backups.difference(&backups).map(|ends| (*ends, now + expiry)));
+        self.backups = backups;
+        let mut chains: Vec<Chain> = Vec::new();
+        for action in actions {
+            match action {
+                Action::Chain(chain) => chains.push(chain.clone()),
+                Action::Pace { subflow, rate } => {
+                    chains.push(self.chain("pace", *subflow, Hook::Egress, Actor::Pace(*rate)));
+                }
+                Action::Limit { subflow, rate } => {
+                    let actor = Actor::RateLimit(Limit::Rate(*rate));
+                    chains.push(self.chain("limit", *subflow, Hook::Egress, actor));
+                }
+                Action::Backup { .. } | Action::Create { .. } | Action::Remove { .. } | Action::Log(_) => {}
+            }
+        }
+        let backups = self.backups.iter().map(|ends| (*ends, "backup", Actor::SetBackup));
+        let cleared = self.cleared.keys().map(|ends| (*ends, "clear", Actor::ClearBackup));
+        for (ends, word, actor) in backups.chain(cleared) {
+            chains.push(self.chain(&format!("{word}-in"), ends, Hook::Ingress, actor.clone()));
+            chains.push(self.chain(&format!("{word}-out"), ends, Hook::Egress, actor));
+        }
+        make_unique(&mut chains);
+        Policy { name: name.into(), own: BTreeMap::new(), chains }
+    }
+
+    /// A chain for one subflow. It is named after the ports, so that its counters go on from tick to tick.
+    fn chain(&self, word: &str, ends: Ends, hook: Hook, actor: Actor) -> Chain {
+        let (source, destination) = match hook {
+            Hook::Egress => (ends.local, ends.remote),
+            Hook::Ingress => (ends.remote, ends.local),
+        };
+        let known = self.interfaces.get(&ends).cloned().flatten();
+        Chain {
+            name: format!("{word}-{}-{}", ends.local.port(), ends.remote.port()),
+            hook,
+            interfaces: vec![known.map_or(Interface::All, Interface::Named)],
+            priority: crate::specification::PRIORITY,
+            select: one_way(source, destination),
+            actors: vec![actor],
+        }
+    }
+}
+
+/// Packets of a subflow in one direction.
+fn one_way(source: SocketAddr, destination: SocketAddr) -> Selector {
+    let one = |port| Some(Ports { first: port, last: port });
+    Selector::Subflow(selector::Subflow {
+        source: Some(Prefix::from(source.ip())),
+        destination: Some(Prefix::from(destination.ip())),
+        source_ports: one(source.port()),
+        destination_ports: one(destination.port()),
+    })
+}
+
+/// Subflows of different addresses can have the same ports.
+fn make_unique(chains: &mut [Chain]) {
+    let mut seen = BTreeSet::new();
+    for chain in chains {
+        let name = chain.name.clone();
+        let mut number = 2;
+        while !seen.insert(chain.name.clone()) {
+            chain.name = format!("{name}-{number}");
+            number += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPIRY: Duration = Duration::from_secs(5);
+
+    fn ends(local: &str) -> Ends {
+        let address = |text: &str| text.parse().expect("an address");
+        Ends { local: address(local), remote: address("192.0.2.2:80") }
+    }
+
+    fn names(policy: &Policy) -> Vec<&str> {
+        policy.chains.iter().map(|chain| chain.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_pace_is_a_chain_on_the_interface_of_the_subflow() {
+        let mut wishes = Wishes::default();
+        let subflow = ends("10.0.0.1:4711");
+        wishes.see([(subflow, Some("wlan0"))].into_iter());
+        let rate = "4mbit".parse().expect("a rate");
+        let policy = wishes.policy("calm", &[Action::Pace { subflow, rate }], Instant::now(), EXPIRY);
+        let text = "\
+[[chains]]
+name = \"pace-4711-80\"
+hook = \"egress\"
+interfaces = [\"wlan0\"]
+select = \"subflow(src = 10.0.0.1, dst = 192.0.2.2, sport = 4711, dport = 80)\"
+actors = [{ pace = \"4mbit\" }]
+";
+        assert_eq!(policy, Policy::parse(text, "calm").expect("a policy"));
+    }
+
+    #[test]
+    fn what_is_no_longer_a_backup_is_told_so_for_a_while() {
+        let mut wishes = Wishes::default();
+        let subflow = ends("10.0.0.1:4711");
+        let seen = || [(subflow, None)].into_iter();
+        let mut now = Instant::now();
+        wishes.see(seen());
+        let policy = wishes.policy("calm", &[Action::Backup { subflow }], now, EXPIRY);
+        assert_eq!(names(&policy), ["backup-in-4711-80", "backup-out-4711-80"]);
+        now += Duration::from_secs(1);
+        wishes.see(seen());
+        assert_eq!(
+            names(&wishes.policy("calm", &[], now, EXPIRY)),
+            ["clear-in-4711-80", "clear-out-4711-80"]
+        );
+        let again = wishes.policy("calm", &[Action::Backup { subflow }], now, EXPIRY);
+        assert_eq!(names(&again), ["backup-in-4711-80", "backup-out-4711-80"]);
+        wishes.policy("calm", &[], now, EXPIRY);
+        now += EXPIRY;
+        wishes.see(seen());
+        assert!(wishes.policy("calm", &[], now, EXPIRY).chains.is_empty());
+    }
+
+    #[test]
+    fn a_subflow_that_is_gone_is_told_nothing() {
+        let mut wishes = Wishes::default();
+        let subflow = ends("10.0.0.1:4711");
+        wishes.see([(subflow, None)].into_iter());
+        wishes.policy("calm", &[Action::Backup { subflow }], Instant::now(), EXPIRY);
+        wishes.see(std::iter::empty());
+        assert!(wishes.policy("calm", &[], Instant::now(), EXPIRY).chains.is_empty());
+    }
+
+    #[test]
+    fn chains_of_subflows_with_the_same_ports_have_names_of_their_own() {
+        let mut wishes = Wishes::default();
+        let rate = "4mbit".parse().expect("a rate");
+        let limit = |local| Action::Limit { subflow: ends(local), rate };
+        let actions = [limit("10.0.0.1:4711"), limit("10.0.0.2:4711"), limit("[fd00::1]:4711")];
+        let policy = wishes.policy("calm", &actions, Instant::now(), EXPIRY);
+        assert_eq!(names(&policy), ["limit-4711-80", "limit-4711-80-2", "limit-4711-80-3"]);
+    }
+}
