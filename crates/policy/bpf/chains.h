@@ -29,13 +29,6 @@ struct {
 } leases SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PLAIT_COUNTER_SLOTS);
-	__type(key, __u32);
-	__type(value, struct plait_counter);
-} counters SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, PLAIT_STEPS);
 	__type(key, __u32);
@@ -54,15 +47,31 @@ struct {
 
 #include "actors/verdicts.h"
 #include "actors/rate_limit.h"
+#include "actors/pace.h"
+#include "actors/join.h"
+#include "actors/capable_flag.h"
+#include "actors/get.h"
+#include "actors/backup.h"
+#include "actors/announce.h"
 #include "actors/record.h"
 
 ACTOR(drop)
 ACTOR(mark)
 ACTOR(redirect)
 ACTOR(rate_limit)
+ACTOR(pace)
+ACTOR(deny_join)
+ACTOR(fall_back)
+ACTOR(capable_flag)
+ACTOR(get_connection)
+ACTOR(get_subflow)
+ACTOR(set_backup)
+ACTOR(clear_backup)
+ACTOR(block_subflow)
+ACTOR(add_subflow)
 ACTOR(record_flow)
 
-/* -1 if the actor is a program of the user's own, which has been called instead. */
+/* What one actor does with the packet. */
 static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 				    const struct plait_actor *actor)
 {
@@ -75,8 +84,33 @@ static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 		return do_redirect(ctx, packet, actor);
 	case PLAIT_ACTOR_RATE_LIMIT:
 		return do_rate_limit(ctx, packet, actor);
+	case PLAIT_ACTOR_PACE:
+		return do_pace(ctx, packet, actor);
+	case PLAIT_ACTOR_DENY_JOIN:
+		return do_deny_join(ctx, packet, actor);
+	case PLAIT_ACTOR_FALL_BACK:
+		return do_fall_back(ctx, packet, actor);
+	case PLAIT_ACTOR_CAPABLE_FLAG:
+		return do_capable_flag(ctx, packet, actor);
+	case PLAIT_ACTOR_GET_CONNECTION:
+		return do_get_connection(ctx, packet, actor);
+	case PLAIT_ACTOR_GET_SUBFLOW:
+		return do_get_subflow(ctx, packet, actor);
+	case PLAIT_ACTOR_SET_BACKUP:
+		return do_set_backup(ctx, packet, actor);
+	case PLAIT_ACTOR_CLEAR_BACKUP:
+		return do_clear_backup(ctx, packet, actor);
+	case PLAIT_ACTOR_BLOCK_SUBFLOW:
+		return do_block_subflow(ctx, packet, actor);
+	case PLAIT_ACTOR_ADD_SUBFLOW:
+		return do_add_subflow(ctx, packet, actor);
 	case PLAIT_ACTOR_RECORD:
 		return do_record_flow(ctx, packet, actor);
+	case PLAIT_ACTOR_OWN:
+		packet->actor_counter = actor->counter;
+		/* Which goes on with the next actor, and never comes back. */
+		bpf_tail_call(ctx, &STEPS, PLAIT_OWN_ACTORS + actor->parameters[0]);
+		return PLAIT_ERROR;
 	}
 	return PLAIT_ERROR;
 }
@@ -102,16 +136,6 @@ static __always_inline struct plait_counter *count_packet(__u32 index, const str
 		counter->bytes += packet->ip_bytes;
 	}
 	return counter;
-}
-
-static __always_inline void count_outcome(struct plait_counter *counter, int outcome)
-{
-	if (!counter)
-		return;
-	if (outcome == PLAIT_HIT)
-		counter->hits++;
-	else if (outcome != PLAIT_MISS)
-		counter->errors++;
 }
 
 static __always_inline void tell_packet(const struct plait_packet *packet)
@@ -147,7 +171,7 @@ static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet,
 		struct plait_chain *chain;
 		int outcome;
 
-		if (next >= packet->chain_count || next >= PLAIT_MOST_CHAINS)
+		if (packet->verdict != PLAIT_PASS || next >= packet->chain_count || next >= PLAIT_MOST_CHAINS)
 			return;
 		slot = packet->chains[next];
 		chain = bpf_map_lookup_elem(&chains, &slot);
@@ -174,11 +198,9 @@ static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet,
 		} else {
 			outcome = do_actor(ctx, packet, &chain->actors[n]);
 		}
-		count_outcome(counter, outcome);
+		plait_count_outcome(counter, outcome);
 		if (outcome == PLAIT_HIT)
 			packet->chains_hit |= 1ull << next;
-		if (packet->verdict != PLAIT_PASS)
-			return;
 	}
 }
 
@@ -193,20 +215,6 @@ static __always_inline int do_act(CONTEXT *ctx)
 	if (asked->tracing)
 		tell_packet(packet);
 	return verdict_of(ctx, packet);
-}
-
-/* The next selector of the user's own, or the program `match`. Comes back only if there is none. */
-static __always_inline void go_on(CONTEXT *ctx, struct plait_packet *packet)
-{
-	if (packet->own_left)
-		for (int i = 0; i < PLAIT_MOST_OWN; i++)
-			if (packet->own_left & 1ull << i) {
-				packet->own_left &= ~(1ull << i);
-				bpf_tail_call(ctx, &STEPS, PLAIT_OWN_SELECTORS + i);
-			}
-	if (packet->hook == PLAIT_INGRESS)
-		bpf_tail_call(ctx, &STEPS, PLAIT_MATCH_INGRESS);
-	bpf_tail_call(ctx, &STEPS, PLAIT_MATCH_EGRESS);
 }
 
 /*

@@ -3,11 +3,11 @@
  * What programs in the packet path are written with: plait's own, and selectors and actors of your own.
  *
  * A packet is parsed once, when it arrives. What was found is a struct plait_packet (intf.h), which every
- *program after that reads instead of the packet itself. A program that changes the packet does so by the
- *functions below, which keep TCP's checksum right, whether it is complete or left to be completed by the
- *interface, and whether the packet is one segment or many that are sent as one.
+ * program after that reads instead of the packet itself. A program that changes the packet does so by the
+ * functions below, which keep TCP's checksum right, whether it is complete or left to be completed by the
+ * interface, and whether the packet is one segment or many that are sent as one.
  *
- * A selector of your own:
+ * A selector of your own answers whether a packet is of the kind that its name says:
  *
  *	#include "plait.bpf.h"
  *
@@ -16,12 +16,32 @@
  *		return packet->window < 1000;
  *	}
  *
- * An actor of your own:
+ * An actor of your own says what it did (enum plait_outcome); it may change the packet, and give it a verdict
+ * by packet->verdict (enum plait_verdict):
  *
- *	PLAIT_ACTOR(no_timestamps)
+ *	PLAIT_ACTOR(no_more_than_a_segment)
  *	{
- *		return plait_erase_option(context, packet, TCPOPT_TIMESTAMP) ? PLAIT_MISS : PLAIT_HIT;
+ *		if (packet->window <= 1 || packet->kinds & PLAIT_IS_SYN)
+ *			return PLAIT_MISS;
+ *		return plait_set_window(context, packet, 1) ? PLAIT_ERROR : PLAIT_HIT;
  *	}
+ *
+ * A file may have several of both. It ends with its licence, which some of the kernel's functions ask for:
+ *
+ *	char _license[] SEC("license") = "GPL";
+ *
+ * A policy names the file, compiled or not, and then uses what is in it by name:
+ *
+ *	[own.urgent]
+ *	file = "urgent.bpf.c"
+ *
+ * What there is to work with: `packet` and `context` (for the functions below); plait_flow() for what is known
+ * of the subflow; plait_option_byte() and plait_option_number() to read options of MPTCP, plait_set_window(),
+ * plait_set_option_byte() and plait_replace() to change the header, plait_add_option() and
+ * plait_erase_option() (options.h) to change what it has; plait_event() and plait_tell() to tell user
+ * space; plait_storage() for 64 bytes of the file's own for each subflow. Packets are seen from IP on as they
+ * came; a packet goes through at most 33 programs, of which each selector of your own is one, and each actor of
+ * your own two.
  */
 #ifndef PLAIT_BPF_H
 #define PLAIT_BPF_H
@@ -78,6 +98,9 @@ enum plait_mptcp_subtype {
 	MPTCP_TCPRST = 8,
 };
 
+/* Where the token stands in the MP_JOIN of a SYN (RFC 8684 section 3.2). */
+#define PLAIT_JOIN_TOKEN_AT 4
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -110,6 +133,13 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, PLAIT_EVENT_BYTES);
 } events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PLAIT_COUNTER_SLOTS);
+	__type(key, __u32);
+	__type(value, struct plait_counter);
+} counters SEC(".maps");
 
 /* The packet that is worked on; NULL cannot happen, but the verifier does not know that. */
 static __always_inline struct plait_packet *plait_packet(void)
@@ -365,5 +395,37 @@ static __always_inline void plait_tell(struct plait_event *event)
 {
 	bpf_ringbuf_submit(event, 0);
 }
+
+/* The next selector of the user's own, or the program `match`. Comes back only if there is none. */
+static __always_inline void plait_go_on(void *ctx, void *steps, struct plait_packet *packet)
+{
+	if (packet->own_left)
+		for (int i = 0; i < PLAIT_MOST_OWN; i++)
+			if (packet->own_left & 1ull << i) {
+				packet->own_left &= ~(1ull << i);
+				packet->own_number = i;
+				bpf_tail_call(ctx, steps, PLAIT_OWN_SELECTORS + i);
+			}
+	if (packet->hook == PLAIT_INGRESS)
+		bpf_tail_call(ctx, steps, PLAIT_MATCH_INGRESS);
+	bpf_tail_call(ctx, steps, PLAIT_MATCH_EGRESS);
+}
+
+static __always_inline void plait_count_outcome(struct plait_counter *counter, int outcome)
+{
+	if (!counter)
+		return;
+	if (outcome == PLAIT_HIT)
+		counter->hits++;
+	else if (outcome != PLAIT_MISS)
+		counter->errors++;
+}
+
+#include "options.h"
+
+/* Programs of plait's own say themselves how to go on. */
+#ifndef STEPS
+#include "own.h"
+#endif
 
 #endif

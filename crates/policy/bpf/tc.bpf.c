@@ -4,14 +4,14 @@
  * traffic control (TCX or clsact). Interfaces without Ethernet, as modems and tunnels are, have programs of
  * their own.
  */
-#include "plait.bpf.h"
-#include <bpf/bpf_core_read.h>
-#include <linux/pkt_cls.h>
-
 #define CONTEXT struct __sk_buff
 #define STEPS tc_steps
 /* Other programs of the interface, and then the kernel, go on with the packet. */
 #define LET_GO TC_ACT_UNSPEC
+
+#include "plait.bpf.h"
+#include <bpf/bpf_core_read.h>
+#include <linux/pkt_cls.h>
 
 static __always_inline struct plait_context context_of(struct __sk_buff *ctx)
 {
@@ -82,7 +82,7 @@ static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethe
 		if (remember(packet))
 			return LET_GO;
 	}
-	go_on(ctx, packet);
+	plait_go_on(ctx, &STEPS, packet);
 	return LET_GO;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /* Policies for packets that come in, at XDP: before the kernel has made anything of them. */
-#include "plait.bpf.h"
-
 #define CONTEXT struct xdp_md
 #define STEPS xdp_steps
 #define LET_GO XDP_PASS
+
+#include "plait.bpf.h"
 
 static __always_inline struct plait_context context_of(struct xdp_md *ctx)
 {
@@ -26,6 +26,17 @@ static __always_inline int verdict_of(struct xdp_md *ctx, const struct plait_pac
 
 #include "chains.h"
 
+/* XDP cannot ask what a checksum holds, and to read all of a packet with data would take too long: what the SYN
+ * has, the others have, too. */
+__weak int remember_checksum(struct xdp_md *ctx, struct plait_packet *packet)
+{
+	struct plait_flow *flow = packet ? plait_flow(packet) : NULL;
+
+	if (flow && plait_checksum(context_of(ctx), packet) == PLAIT_CHECKSUM_PARTIAL)
+		flow->flags |= PLAIT_FLOW_PARTIAL_IN;
+	return 0;
+}
+
 SEC("xdp")
 int ingress(struct xdp_md *ctx)
 {
@@ -42,9 +53,13 @@ int ingress(struct xdp_md *ctx)
 	packet->interface = ctx->ingress_ifindex;
 	packet->mark = 0;
 	asked = plait_settings();
-	if (asked && asked->needs & PLAIT_NEEDS_FLOW && remember(packet))
-		return XDP_PASS;
-	go_on(ctx, packet);
+	if (asked && asked->needs & PLAIT_NEEDS_FLOW) {
+		if (remember(packet))
+			return XDP_PASS;
+		if (packet->kinds & PLAIT_IS_SYN)
+			remember_checksum(ctx, packet);
+	}
+	plait_go_on(ctx, &STEPS, packet);
 	return XDP_PASS;
 }
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* Tells of connections and subflows that begin. */
+#ifndef PLAIT_ACTORS_GET_H
+#define PLAIT_ACTORS_GET_H
+
+#include "../flows.h"
+
+/* Where the keys stand in MP_CAPABLE, and how long it is with both (RFC 8684 section 3.1). */
+#define INITIATOR_KEY_AT 4
+#define RESPONDER_KEY_AT 12
+#define CAPABLE_WITH_KEYS 20
+/* Where these stand in MP_JOIN (RFC 8684 section 3.2). */
+#define JOIN_BACKUP_AT 2
+#define JOIN_ADDRESS_ID_AT 3
+#define JOIN_OF_SYN 12
+#define JOIN_OF_SYN_ACK 16
+
+/*
+ * Once for each connection, at the first MP_CAPABLE with both keys: in the third packet of the handshake, or
+ * in the first with data. parameters[0]: the event has the keys.
+ */
+static __always_inline int get_connection(struct plait_context context, struct plait_packet *packet,
+					  const struct plait_actor *actor)
+{
+	__u32 told = actor->parameters[0] ? PLAIT_FLOW_TOLD_KEYS : PLAIT_FLOW_TOLD;
+	__u32 at = packet->option_at[MPTCP_CAPABLE];
+	struct plait_flow *flow = plait_flow(packet);
+	struct plait_event *event;
+
+	if (at == PLAIT_NO_OPTION || packet->option_length[MPTCP_CAPABLE] < CAPABLE_WITH_KEYS)
+		return PLAIT_MISS;
+	if (flow && flow->flags & told)
+		return PLAIT_MISS;
+	event = plait_event(packet, PLAIT_EVENT_CONNECTION);
+	if (!event)
+		return PLAIT_ERROR;
+	if (actor->parameters[0]) {
+		event->keys[0] = plait_option_number(packet, at + INITIATOR_KEY_AT, 8);
+		event->keys[1] = plait_option_number(packet, at + RESPONDER_KEY_AT, 8);
+	}
+	plait_tell(event);
+	if (flow)
+		flow->flags |= told;
+	return PLAIT_HIT;
+}
+
+/* At the SYN and the SYN-ACK of MP_JOIN: the token, if the SYN comes in or the sender is known, the sender's
+ * address id, and whether it is a backup. */
+static __always_inline int get_subflow(struct plait_context context, struct plait_packet *packet,
+				       const struct plait_actor *actor)
+{
+	__u32 at = packet->option_at[MPTCP_JOIN], length = packet->option_length[MPTCP_JOIN];
+	struct plait_event *event;
+
+	if (at == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN) ||
+	    (length != JOIN_OF_SYN && length != JOIN_OF_SYN_ACK))
+		return PLAIT_MISS;
+	event = plait_event(packet, PLAIT_EVENT_SUBFLOW);
+	if (!event)
+		return PLAIT_ERROR;
+	if (packet->hook == PLAIT_INGRESS && length == JOIN_OF_SYN)
+		event->token = plait_option_number(packet, at + PLAIT_JOIN_TOKEN_AT, 4);
+	event->address_id = plait_option_byte(packet, MPTCP_JOIN, JOIN_ADDRESS_ID_AT);
+	event->backup = plait_option_byte(packet, MPTCP_JOIN, JOIN_BACKUP_AT) & 1;
+	plait_tell(event);
+	return PLAIT_HIT;
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Keeps MPTCP off a path: deny_join refuses subflows that would join by it, fall_back lets connections that
+ * begin there be plain TCP.
+ *
+ * A join is refused in the way that ends it at once on the side which waits, or by dropping its packets. What
+ * comes in asks this host: its SYN gets the token 0, which no connection has, so that the host itself refuses
+ * (RFC 8684 section 3.2), and other packets become the reset that the host would have got. What goes out is
+ * answered with a reset before it leaves, so that not even the wish is seen on the path.
+ */
+#ifndef PLAIT_ACTORS_JOIN_H
+#define PLAIT_ACTORS_JOIN_H
+
+#include "../options.h"
+
+#define ETHERNET_LENGTH 14
+/* Where TCP's flags stand in its header. */
+#define TCP_FLAGS_AT 13
+/* RFC 8684 section 3.6: the path's administration forbids it, and not for the moment only. */
+#define RESET_PROHIBITED 3
+#define MPTCP_TCPRST_LENGTH 4
+
+/* Behind the beginning of TCP's header. */
+#define TCP_SEQUENCE_AT 4
+#define TCP_ACKNOWLEDGMENT_AT 8
+
+/* Turns a packet back to who sent it, to whom it is what was waited for (RFC 9293 section 3.10.7.1). */
+static __always_inline long turn_around(struct plait_context context, const struct plait_packet *packet)
+{
+	__u32 sequence = packet->kinds & PLAIT_IS_ACK ? bpf_htonl(packet->acknowledgment) : 0;
+	__u32 acknowledgment = bpf_htonl(packet->sequence + !!(packet->kinds & PLAIT_IS_SYN));
+	__u32 at = packet->tcp_at;
+
+	if (packet->ip_at >= ETHERNET_LENGTH && plait_exchange(context, 0, 6, 6))
+		return -1;
+	return plait_turn_ip(context, packet) || plait_exchange(context, at, at + 2, 2) ||
+	       plait_store(context, at + TCP_SEQUENCE_AT, &sequence, sizeof(sequence)) ||
+	       plait_store(context, at + TCP_ACKNOWLEDGMENT_AT, &acknowledgment, sizeof(acknowledgment));
+}
+
+/* The packet becomes a reset: for who sent it, when it goes out, else for who gets it. */
+static __always_inline int become_reset(struct plait_context context, struct plait_packet *packet)
+{
+	__u8 flags = PLAIT_IS_RST | PLAIT_IS_ACK;
+	__u32 *options = (void *)packet->options;
+
+	if (!plait_may_grow(context, packet))
+		return PLAIT_ERROR;
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)
+		if (i * 4 < packet->options_length)
+			options[i] = TCPOPT_NOP * 0x01010101;
+	options[0] = bpf_htonl(TCPOPT_MPTCP << 24 | MPTCP_TCPRST_LENGTH << 16 | MPTCP_TCPRST << 12 |
+			       RESET_PROHIBITED);
+	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
+	if (plait_store(context, packet->tcp_at + TCP_FLAGS_AT, &flags, sizeof(flags)) ||
+	    (packet->hook == PLAIT_EGRESS && turn_around(context, packet)) ||
+	    plait_write_options(context, packet))
+		return PLAIT_ERROR;
+	if (packet->hook == PLAIT_EGRESS)
+		packet->verdict = PLAIT_ANSWER;
+	return PLAIT_HIT;
+}
+
+static __always_inline int is_syn(const struct plait_packet *packet)
+{
+	return (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN;
+}
+
+/* parameters[0]: 0 drops the packet, 1 resets the subflow. */
+static __always_inline int deny_join(struct plait_context context, struct plait_packet *packet,
+				     const struct plait_actor *actor)
+{
+	__u32 at = packet->option_at[MPTCP_JOIN];
+
+	if (at == PLAIT_NO_OPTION)
+		return PLAIT_MISS;
+	if (!actor->parameters[0]) {
+		packet->verdict = PLAIT_DROP;
+		return PLAIT_HIT;
+	}
+	if (packet->hook == PLAIT_EGRESS || !is_syn(packet))
+		return become_reset(context, packet);
+	for (__u32 i = PLAIT_JOIN_TOKEN_AT; i < PLAIT_JOIN_TOKEN_AT + 4; i++) {
+		if (i >= packet->option_length[MPTCP_JOIN])
+			return PLAIT_ERROR;
+		if (plait_set_option_byte(context, packet, at + i, 0))
+			return PLAIT_ERROR;
+	}
+	return PLAIT_HIT;
+}
+
+/* Both sides take a handshake without MP_CAPABLE for one of plain TCP (RFC 8684 section 3.7). */
+static __always_inline int fall_back(struct plait_context context, struct plait_packet *packet,
+				     const struct plait_actor *actor)
+{
+	if (packet->option_at[MPTCP_CAPABLE] == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN))
+		return PLAIT_MISS;
+	return plait_erase_mptcp(context, packet, MPTCP_CAPABLE) ? PLAIT_ERROR : PLAIT_HIT;
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Asks for a rate at which this host sends on the subflow. The program in pace.bpf.c carries it out on the
+ * socket itself, within a round trip, as long as packets say so again.
+ */
+#ifndef PLAIT_ACTORS_PACE_H
+#define PLAIT_ACTORS_PACE_H
+
+#include "../flows.h"
+
+/* parameters[0]: bytes per second. */
+static __always_inline int pace(struct plait_context context, struct plait_packet *packet,
+				const struct plait_actor *actor)
+{
+	struct plait_flow *flow = plait_flow(packet);
+
+	if (!flow || packet->hook != PLAIT_EGRESS)
+		return PLAIT_MISS;
+	flow->pace = actor->parameters[0];
+	flow->pace_nanoseconds = bpf_ktime_get_ns();
+	return PLAIT_HIT;
+}
+
+#endif
