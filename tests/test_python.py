@@ -131,13 +131,13 @@ print(json.dumps(fields(Analysis)))
     assert json.loads(run(work, program).stdout) == fields(schema)
 
 
-# Those of labs are run by test_python_lab.py.
+# Those of labs are run by test_python_lab.py, those of policies by test_policy_python.py.
 EXAMPLES = [
     example
     for example in re.findall(
         r"```python\n(.*?)```", (REPOSITORY / "docs" / "python.md").read_text(), re.DOTALL
     )
-    if "plait.lab" not in example
+    if "plait.lab" not in example and "plait import policy" not in example
 ]
 PRINTS = {
     "import plait": "1 None 0\n",
