@@ -8,8 +8,9 @@ use super::view::{View, Viewer};
 use super::wishes::Wishes;
 use super::{Action, Failure};
 use crate::engine::Ends;
+use crate::inject::Injector;
 use crate::specification::SpecificationError;
-use crate::{Engine, Policy, engine};
+use crate::{Engine, Hook, Policy, engine};
 
 /// Why a controller's loop ended.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +98,9 @@ impl Control {
             self.engine.load_for(&policy, self.expiry)?;
             self.loaded = Some(policy);
         }
+        for (ends, backup) in self.wishes.take_turned() {
+            self.tell(ends, backup);
+        }
         Ok(actions.iter().filter_map(|action| self.act(action).err()).collect())
     }
 
@@ -111,9 +115,22 @@ impl Control {
     fn take_back(&mut self) -> Result<(), Error> {
         let Some(loaded) = self.loaded.take() else { return Ok(()) };
         if self.found()? == Some(loaded) {
+            self.wishes.backups().for_each(|ends| self.tell(ends, false));
             self.engine.unload(&self.name)?;
         }
         Ok(())
+    }
+
+    /// Tells both ends of a subflow whether it is a backup. Chains do so with the packets that pass; on an idle subflow
+    /// none does, and after the end there are no chains. One that never had a packet since recording began is told by
+    /// its first.
+    fn tell(&self, ends: Ends, backup: bool) {
+        let injector = Injector::new(&self.engine);
+        for hook in [Hook::Egress, Hook::Ingress] {
+            if let Err(error) = injector.set_backup(ends, hook, backup) {
+                tracing::debug!("{error}");
+            }
+        }
     }
 
     /// What is loaded under the name now.

@@ -15,6 +15,7 @@ pub(super) struct Wishes {
     /// Until when a subflow that was a backup is told to be none.
     cleared: BTreeMap<Ends, Instant>,
     backups: BTreeSet<Ends>,
+    turned: Vec<(Ends, bool)>,
     /// The subflows there are, and their interfaces as far as known.
     interfaces: BTreeMap<Ends, Option<String>>,
 }
@@ -43,7 +44,10 @@ impl Wishes {
             })
             .collect();
         self.cleared.retain(|ends, until| *until > now && !backups.contains(ends));
-        self.cleared.extend(self.backups.difference(&backups).map(|ends| (*ends, now + expiry)));
+        let ceased: Vec<Ends> = self.backups.difference(&backups).copied().collect();
+        self.turned.extend(backups.difference(&self.backups).map(|ends| (*ends, true)));
+        self.turned.extend(ceased.iter().map(|ends| (*ends, false)));
+        self.cleared.extend(ceased.into_iter().map(|ends| (ends, now + expiry)));
         self.backups = backups;
         let mut chains: Vec<Chain> = Vec::new();
         for action in actions {
@@ -67,6 +71,16 @@ impl Wishes {
         }
         make_unique(&mut chains);
         Policy { name: name.into(), own: BTreeMap::new(), chains }
+    }
+
+    /// The subflows that became backups, or ceased to be, since this was last called.
+    pub(super) fn take_turned(&mut self) -> Vec<(Ends, bool)> {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// The subflows that are backups.
+    pub(super) fn backups(&self) -> impl Iterator<Item = Ends> {
+        self.backups.iter().copied()
     }
 
     /// A chain for one subflow. It is named after the ports, so that its counters go on from tick to tick.
@@ -162,6 +176,8 @@ actors = [{ pace = \"4mbit\" }]
         let again = wishes.policy("calm", &[Action::Backup { subflow }], now, EXPIRY);
         assert_eq!(names(&again), ["backup-in-4711-80", "backup-out-4711-80"]);
         wishes.policy("calm", &[], now, EXPIRY);
+        let turns: Vec<bool> = wishes.take_turned().into_iter().map(|(_, backup)| backup).collect();
+        assert_eq!(turns, [true, false, true, false]);
         now += EXPIRY;
         wishes.see(seen());
         assert!(wishes.policy("calm", &[], now, EXPIRY).chains.is_empty());
