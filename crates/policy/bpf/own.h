@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * PLAIT_SELECTOR and PLAIT_ACTOR: of one function each, they make a program for XDP and one for TC, which go on
- * with the packet where plait's programs wait for it. Included by plait.bpf.h, which says how they are used.
+ * PLAIT_SELECTOR and PLAIT_ACTOR: of one function each, they make a program for XDP and one for TC, which go
+ * on with the packet where plait's programs wait for it. Included by plait.bpf.h, which says how they are
+ * used.
  *
  * The programs are called select_NAME_xdp, select_NAME_tc, act_NAME_xdp and act_NAME_tc.
  */
@@ -37,8 +38,8 @@ struct {
 	__type(value, struct plait_storage);
 } own_storage SEC(".maps");
 
-/* Zero at first; of more subflows than there is room for, the one unused for longest begins anew. NULL if there
- * is no memory. */
+/* Zero at first; of more subflows than there is room for, the one unused for longest begins anew. NULL if
+ * there is no memory. */
 static __always_inline struct plait_storage *plait_storage(const struct plait_packet *packet)
 {
 	struct plait_storage *found = bpf_map_lookup_elem(&own_storage, &packet->flow), empty = {};
@@ -58,7 +59,8 @@ static __always_inline void plait_selected(void *ctx, void *steps, struct plait_
 	plait_go_on(ctx, steps, packet);
 }
 
-/* Counts what an actor did, as those of plait's own are counted, and goes back. Comes back only if it cannot. */
+/* Counts what an actor did, as those of plait's own are counted, and goes back. Comes back only if it cannot.
+ */
 static __always_inline void plait_acted(void *ctx, void *steps, struct plait_packet *packet, int outcome,
 					__u64 since)
 {

@@ -35,13 +35,13 @@
  *	[own.urgent]
  *	file = "urgent.bpf.c"
  *
- * What there is to work with: `packet` and `context` (for the functions below); plait_flow() for what is known
- * of the subflow; plait_option_byte() and plait_option_number() to read options of MPTCP, plait_set_window(),
- * plait_set_option_byte() and plait_replace() to change the header, plait_add_option() and
+ * What there is to work with: `packet` and `context` (for the functions below); plait_flow() for what is
+ *known of the subflow; plait_option_byte() and plait_option_number() to read options of MPTCP,
+ *plait_set_window(), plait_set_option_byte() and plait_replace() to change the header, plait_add_option() and
  * plait_erase_option() (options.h) to change what it has; plait_event() and plait_tell() to tell user
  * space; plait_storage() for 64 bytes of the file's own for each subflow. Packets are seen from IP on as they
- * came; a packet goes through at most 33 programs, of which each selector of your own is one, and each actor of
- * your own two.
+ * came; a packet goes through at most 33 programs, of which each selector of your own is one, and each actor
+ *of your own two.
  */
 #ifndef PLAIT_BPF_H
 #define PLAIT_BPF_H

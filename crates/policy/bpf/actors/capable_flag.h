@@ -3,9 +3,9 @@
  * Says one bit in the handshake of MPTCP itself: a flag of MP_CAPABLE that RFC 8684 section 3.1 reserves
  * (D to G).
  *
- * An MPTCP that finds one of them set takes the whole option for one it does not know, so who receives it must
- * have this actor, too: at egress the flag is set, at ingress it is remembered (PLAIT_FLOW_CAPABLE_FLAG) and
- * cleared. It is set in every SYN, but in a SYN-ACK only where the SYN had it.
+ * An MPTCP that finds one of them set takes the whole option for one it does not know, so who receives it
+ * must have this actor, too: at egress the flag is set, at ingress it is remembered (PLAIT_FLOW_CAPABLE_FLAG)
+ * and cleared. It is set in every SYN, but in a SYN-ACK only where the SYN had it.
  */
 #ifndef PLAIT_ACTORS_CAPABLE_FLAG_H
 #define PLAIT_ACTORS_CAPABLE_FLAG_H

@@ -49,8 +49,8 @@ static __always_inline int become_reset(struct plait_context context, struct pla
 	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)
 		if (i * 4 < packet->options_length)
 			options[i] = TCPOPT_NOP * 0x01010101;
-	options[0] = bpf_htonl(TCPOPT_MPTCP << 24 | MPTCP_TCPRST_LENGTH << 16 | MPTCP_TCPRST << 12 |
-			       RESET_PROHIBITED);
+	options[0] =
+	    bpf_htonl(TCPOPT_MPTCP << 24 | MPTCP_TCPRST_LENGTH << 16 | MPTCP_TCPRST << 12 | RESET_PROHIBITED);
 	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
 	if (plait_store(context, packet->tcp_at + TCP_FLAGS_AT, &flags, sizeof(flags)) ||
 	    (packet->hook == PLAIT_EGRESS && turn_around(context, packet)) ||

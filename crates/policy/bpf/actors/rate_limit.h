@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * Limits how fast the receiver of these packets may send, by the window that they offer: up to the
- * acknowledgment plus the window it may send (RFC 9293 section 3.8.6). At egress that slows down what the peer
- * sends, at ingress what this host does.
+ * acknowledgment plus the window it may send (RFC 9293 section 3.8.6). At egress that slows down what the
+ * peer sends, at ingress what this host does.
  *
  * A window alone is a rate only where the round-trip time is known to a hair. So a rate is held by time: with
  * every acknowledgment, the end of what may be sent moves on by what the rate gives for the time since the
@@ -59,8 +59,8 @@ static __always_inline void extend(struct plait_allowance *allowance, __u32 ackn
 }
 
 /* How many bytes from the acknowledgment on this rate allows. */
-static __always_inline __u64 allowed_by(struct plait_flow *flow, const struct plait_packet *packet, __u64 rate,
-					__u32 generation)
+static __always_inline __u64 allowed_by(struct plait_flow *flow, const struct plait_packet *packet,
+					__u64 rate, __u32 generation)
 {
 	struct plait_allowance *allowance = &flow->allowance[packet->hook & 1];
 	__u32 segment = flow->most_segment[packet->hook & 1];
@@ -83,8 +83,8 @@ static __always_inline __u64 allowed_by(struct plait_flow *flow, const struct pl
 	}
 	allowance->rate = rate;
 	allowance->generation = generation;
-	/* An acknowledgment that comes again must offer the same, or it would not count as a duplicate (RFC 5681
-	 * section 2). */
+	/* An acknowledgment that comes again must offer the same, or it would not count as a duplicate (RFC
+	 * 5681 section 2). */
 	if (is_later(packet->acknowledgment, allowance->acknowledgment))
 		extend(allowance, packet->acknowledgment, most, now);
 	ahead = allowance->edge - packet->acknowledgment;

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Carries out what the actor `pace` asks for, on the sockets of this host: the kernel itself spreads what a
+ * subflow sends (SO_MAX_PACING_RATE), without a packet being lost or delayed by anybody else.
+ *
+ * Attached to the root of all control groups, as a policy is for every program; so it sees the sockets of all
+ * network namespaces, and leaves alone those of others. With each measurement of a round-trip time a socket
+ * is told what its subflow was asked for last, and, when nothing asks any more, what it had before.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "intf.h"
+
+#define AF_INET 2
+#define SOL_SOCKET 1
+#define SOL_TCP 6
+#define SO_MAX_PACING_RATE 47
+/* Since Linux 6.12. */
+#define TCP_BPF_SOCK_OPS_CB_FLAGS 1008
+#define NO_PACE 0xffffffffu
+/* So long, and a round trip, a pace holds after the last packet that asked for it. */
+#define PACE_HOLDS 1000000000ull
+
+/* The network namespace whose sockets these are (SO_NETNS_COOKIE). */
+const volatile __u64 network;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, PLAIT_FLOWS);
+	__type(key, struct plait_flow_key);
+	__type(value, struct plait_flow);
+} flows SEC(".maps");
+
+/* Bytes per second. */
+struct paced {
+	__u32 before;
+	/* 0: not yet. */
+	__u32 now;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct paced);
+} paced SEC(".maps");
+
+struct mptcp_sock {
+	__u32 token;
+} __attribute__((preserve_access_index));
+
+/* A kernel that cannot tell (before 5.19) has all sockets of TCP looked at. */
+static __always_inline int is_subflow(struct bpf_sock *socket)
+{
+	return !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_skc_to_mptcp_sock) ||
+	       bpf_skc_to_mptcp_sock(socket);
+}
+
+static __always_inline __u64 half_of(const __u32 words[2])
+{
+	return (__u64)bpf_ntohl(words[0]) << 32 | bpf_ntohl(words[1]);
+}
+
+static __always_inline void name_flow(struct bpf_sock_ops *ctx, struct plait_flow_key *flow)
+{
+	__u32 local[4] = {0, 0, bpf_htonl(0xffff), ctx->local_ip4};
+	__u32 remote[4] = {0, 0, bpf_htonl(0xffff), ctx->remote_ip4};
+
+	if (ctx->family != AF_INET) {
+		local[0] = ctx->local_ip6[0];
+		local[1] = ctx->local_ip6[1];
+		local[2] = ctx->local_ip6[2];
+		local[3] = ctx->local_ip6[3];
+		remote[0] = ctx->remote_ip6[0];
+		remote[1] = ctx->remote_ip6[1];
+		remote[2] = ctx->remote_ip6[2];
+		remote[3] = ctx->remote_ip6[3];
+	}
+	flow->local[0] = half_of(local);
+	flow->local[1] = half_of(local + 2);
+	flow->remote[0] = half_of(remote);
+	flow->remote[1] = half_of(remote + 2);
+	flow->local_port = ctx->local_port;
+	flow->remote_port = bpf_ntohl(ctx->remote_port);
+	flow->padding = 0;
+}
+
+/* What the socket's subflow is asked for now. */
+static __always_inline __u32 pace_of(struct bpf_sock_ops *ctx)
+{
+	struct plait_flow_key name;
+	struct plait_flow *flow;
+	__u64 holds;
+
+	name_flow(ctx, &name);
+	flow = bpf_map_lookup_elem(&flows, &name);
+	if (!flow || !flow->pace)
+		return NO_PACE;
+	/* The kernel has it eightfold. */
+	holds = PACE_HOLDS + (__u64)(ctx->srtt_us >> 3) * 1000;
+	if (bpf_ktime_get_ns() > flow->pace_nanoseconds + holds)
+		return NO_PACE;
+	return flow->pace < NO_PACE ? flow->pace : NO_PACE;
+}
+
+static __always_inline void set_pace(struct bpf_sock_ops *ctx, struct bpf_sock *socket)
+{
+	__u32 wanted = pace_of(ctx);
+	struct paced *told;
+
+	told = bpf_sk_storage_get(&paced, socket, 0, wanted == NO_PACE ? 0 : BPF_SK_STORAGE_GET_F_CREATE);
+	if (!told || told->now == wanted)
+		return;
+	if (wanted == NO_PACE) {
+		wanted = told->before;
+		bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &wanted, sizeof(wanted));
+		bpf_sk_storage_delete(&paced, socket);
+		return;
+	}
+	/* A kernel before 6.1 does not say. */
+	if (!told->now &&
+	    bpf_getsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &told->before, sizeof(told->before)))
+		told->before = NO_PACE;
+	if (!bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &wanted, sizeof(wanted)))
+		told->now = wanted;
+}
+
+SEC("sockops")
+int pace(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *socket = ctx->sk;
+
+	if (!socket || bpf_get_netns_cookie(ctx) != network)
+		return 1;
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		if (is_subflow(socket))
+			bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG);
+		break;
+	case BPF_SOCK_OPS_RTT_CB:
+		set_pace(ctx, socket);
+		break;
+	}
+	return 1;
+}
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sock_common {
+	unsigned short skc_family;
+};
+
+struct tcp_sock {
+	_Bool is_mptcp;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
+#pragma clang attribute pop
+
+/* Subflows that were there before are measured, too, from Linux 6.12 on. */
+SEC("iter/tcp")
+int adopt(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *socket = ctx->sk_common;
+	struct tcp_sock *tcp;
+	int flags = 0;
+
+	if (!socket)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(socket);
+	if (!tcp || !tcp->is_mptcp)
+		return 0;
+	if (bpf_getsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
+		return 0;
+	flags |= BPF_SOCK_OPS_RTT_CB_FLAG;
+	bpf_setsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+	return 0;
+}
+
+/* Every socket gets back what it had. */
+SEC("iter/tcp")
+int restore(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *socket = ctx->sk_common;
+	struct paced *told;
+	struct tcp_sock *tcp;
+	__u32 before;
+
+	if (!socket)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(socket);
+	if (!tcp || !tcp->is_mptcp)
+		return 0;
+	told = bpf_sk_storage_get(&paced, tcp, 0, 0);
+	if (!told)
+		return 0;
+	before = told->before;
+	bpf_setsockopt(tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &before, sizeof(before));
+	bpf_sk_storage_delete(&paced, tcp);
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

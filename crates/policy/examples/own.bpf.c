@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * A selector and an actor of one's own, for a policy such as
+ *
+ *	[own.slow]
+ *	file = "own.bpf.c"
+ *
+ *	[own.tell_every_hundredth]
+ *	file = "own.bpf.c"
+ *
+ *	[[chains]]
+ *	name = "slow paths"
+ *	hook = "egress"
+ *	interfaces = ["wlan0"]
+ *	select = "slow and packet(data)"
+ *	actors = ["tell_every_hundredth"]
+ */
+#include "plait.bpf.h"
+
+/* Packets of subflows with a round trip of more than a tenth of a second. */
+PLAIT_SELECTOR(slow)
+{
+	struct plait_flow *flow = plait_flow(packet);
+
+	return flow && flow->rtt > 100000;
+}
+
+/* An event for every hundredth packet of a subflow, with how many there were and their payload. */
+PLAIT_ACTOR(tell_every_hundredth)
+{
+	struct plait_storage *seen = plait_storage(packet);
+	struct plait_event *event;
+
+	if (!seen)
+		return PLAIT_ERROR;
+	seen->words[0]++;
+	seen->words[1] += packet->payload;
+	if (seen->words[0] % 100)
+		return PLAIT_MISS;
+	event = plait_event(packet, PLAIT_EVENT_OWN);
+	if (!event)
+		return PLAIT_ERROR;
+	event->values[0] = seen->words[0];
+	event->values[1] = seen->words[1];
+	plait_tell(event);
+	return PLAIT_HIT;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,117 @@
+//! rate_limit: never a SYN, never more than was offered, and nothing without knowing how windows are scaled.
+
+use plait_policy::Hook::{Egress, Ingress};
+use plait_policy::engine::Trial;
+use plait_wire::tcp::Seq;
+use proptest::prelude::*;
+
+use super::packet::{ACK, Packet, frame, handshake, parsed};
+use super::{outcomes, trial};
+
+const WINDOW: &str = "{ rate_limit = { window = '64kB' } }";
+const RATE: &str = "{ rate_limit = { rate = '4mbit' } }";
+
+fn run(trial: &Trial, packet: &Packet) -> u16 {
+    let ran = trial.run(&frame(packet.hook, &packet.bytes()), 1).expect("a run");
+    let (before, after) = (packet.bytes(), ran.bytes);
+    let segment = parsed(&after, packet.partial);
+    let window = segment.tcp.window();
+    // Nothing else has changed, but the checksum.
+    let tcp_at = if packet.ipv6 { 54 } else { 34 };
+    for at in (0..before.len()).filter(|at| !(tcp_at + 14..tcp_at + 18).contains(at)) {
+        assert_eq!(before[at], after[at], "byte {at}");
+    }
+    window
+}
+
+fn begin(trial: &Trial, here: Option<u8>, there: Option<u8>, partial: bool, ipv6: bool) {
+    for packet in handshake(here, there, partial, ipv6) {
+        // A try does not tell TC that a checksum is to be completed; nothing is changed here in any case.
+        assert_eq!(run(trial, &packet), packet.window, "a SYN's window");
+    }
+}
+
+#[test]
+fn windows_are_limited_as_the_handshake_scales_them() {
+    for (here, there, scales) in [
+        (Some(7), Some(3), [3, 7]),
+        (Some(15), Some(0), [0, 14]),
+        (None, Some(3), [0, 0]),
+        (Some(7), None, [0, 0]),
+    ] {
+        let Some(trial) = trial("windows_are_limited", WINDOW) else { return };
+        for ipv6 in [false, true] {
+            begin(&trial, here, there, false, ipv6);
+            for (hook, scale) in [(Ingress, scales[0]), (Egress, scales[1])] {
+                for payload in [0, 1000] {
+                    let packet = Packet { ipv6, payload, window: 65_535, ..Packet::new(hook, ACK) };
+                    let most = (64_000u32 >> scale).max(1).min(65_535);
+                    assert_eq!(u32::from(run(&trial, &packet)), most, "{hook} {here:?} {there:?}");
+                    let small = Packet { window: most as u16 - 1, ..packet };
+                    assert_eq!(run(&trial, &small), small.window, "a smaller window is not enlarged");
+                }
+            }
+        }
+        assert_eq!(outcomes(&trial).1, 0);
+    }
+}
+
+#[test]
+fn checksums_that_are_to_be_completed_stay_so() {
+    let Some(trial) = trial("checksums_that_are_to_be_completed", WINDOW) else { return };
+    begin(&trial, Some(7), Some(7), true, false);
+    for payload in [0, 1000] {
+        let packet = Packet { partial: true, payload, ..Packet::new(Ingress, ACK) };
+        assert_eq!(run(&trial, &packet), 500);
+    }
+}
+
+#[test]
+fn without_a_handshake_windows_are_left_alone() {
+    for actor in [WINDOW, RATE] {
+        let Some(trial) = trial("without_a_handshake", actor) else { return };
+        for hook in [Ingress, Egress] {
+            assert_eq!(run(&trial, &Packet::new(hook, ACK)), 60_000);
+        }
+        // Half of one says nothing either.
+        let [syn, _] = handshake(Some(7), Some(7), false, false);
+        run(&trial, &syn);
+        assert_eq!(run(&trial, &Packet::new(Egress, ACK)), 60_000);
+        assert_eq!(outcomes(&trial), (0, 0));
+    }
+}
+
+#[test]
+fn an_acknowledgment_that_comes_again_offers_the_same() {
+    let Some(trial) = trial("an_acknowledgment_that_comes_again", RATE) else { return };
+    begin(&trial, Some(0), Some(0), false, false);
+    let packet = Packet::new(Egress, ACK);
+    let first = run(&trial, &packet);
+    assert!(u32::from(first) >= 2 * 1460, "room for two segments, found {first}");
+    for _ in 0..20 {
+        assert_eq!(run(&trial, &packet), first);
+    }
+}
+
+#[test]
+fn the_end_of_what_may_be_sent_never_moves_back() {
+    let Some(trial) = trial("the_end_of_what_may_be_sent", RATE) else { return };
+    begin(&trial, Some(0), Some(0), false, false);
+    let mut end = Seq(0);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(1));
+    let steps = proptest::collection::vec(0u32..3000, 500);
+    runner
+        .run(&steps, |steps| {
+            let mut acknowledgment = 2001u32;
+            for step in steps {
+                acknowledgment = acknowledgment.wrapping_add(step);
+                let packet = Packet { acknowledgment, window: 65_535, ..Packet::new(Egress, ACK) };
+                let now = Seq(acknowledgment).advance(run(&trial, &packet).into());
+                prop_assert!(end == Seq(0) || now.since(end) < 1 << 31, "from {end:?} to {now:?}");
+                end = now;
+            }
+            Ok(())
+        })
+        .expect("it holds");
+    assert_eq!(outcomes(&trial).1, 0);
+}
