@@ -1,0 +1,165 @@
+//! Selectors read, written, and refused.
+
+use std::iter::repeat_n;
+
+use proptest::prelude::*;
+
+use super::strategies::selectors;
+use super::*;
+
+fn read(text: &str) -> Selector {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn error(text: &str) -> String {
+    text.parse::<Selector>().expect_err(text).to_string()
+}
+
+fn packet(kind: Kind) -> Selector {
+    Selector::Packet(vec![kind])
+}
+
+#[test]
+fn not_binds_closer_than_and_and_and_closer_than_or() {
+    let (syn, fin, rst) = (packet(Kind::Syn), packet(Kind::Fin), packet(Kind::Rst));
+    let not_fin = Selector::Not(Box::new(fin));
+    let and = Selector::And(vec![not_fin, rst]);
+    let or = Selector::Or(vec![syn, and]);
+    assert_eq!(read("packet(syn) or not packet(fin) and packet(rst)"), or);
+    assert_eq!(read("(packet(syn))or((not(packet(fin)))and packet(rst))"), or);
+}
+
+#[test]
+fn every_selector_has_its_text() {
+    for text in [
+        "any",
+        "not any",
+        "subflow()",
+        "subflow(src = 10.0.0.0/8, dst = fd00::1, sport = 1024-65535, dport = 443)",
+        "ip_pair(10.0.0.1, 10.0.0.2)",
+        "src(10.0.0.0/8)",
+        "dst(::/0, 443)",
+        "sequence(data = 18446744073709551615-0)",
+        "sequence(subflow = 1000-2000)",
+        "packet(mp_capable, mp_join)",
+        "connection(0x1a2b3c4d)",
+        "path(wlan0)",
+        "path(trusted)",
+        "path(*)",
+        "size(100kB-)",
+        "size(0-100kB)",
+        "mark(0x10)",
+        "mark(0x10/0xff)",
+        "cgroup(/)",
+        "cgroup(/user.slice/user-1000.slice)",
+        "urgent and not (path(eth0.7) or any)",
+    ] {
+        assert_eq!(read(text).to_string(), text);
+    }
+}
+
+#[test]
+fn what_people_write_otherwise_is_read() {
+    assert_eq!(read("sequence(subflow=7)"), Selector::SubflowSequence(7, 7));
+    assert_eq!(read("sequence( data = 0x10-0x1F )"), Selector::DataSequence(16, 31));
+    assert_eq!(read("connection(439041101)"), Selector::Connection(0x1a2b_3c4d));
+    assert_eq!(read("\tpacket\n(syn,fin)"), Selector::Packet(vec![Kind::Syn, Kind::Fin]));
+}
+
+#[test]
+fn a_mistake_is_told_with_its_column() {
+    for (text, expected) in [
+        ("", "column 1: expected a selector, found the end"),
+        ("any any", "column 5: expected `and`, `or` or the end, found \"any\""),
+        ("any and", "column 8: expected a selector, found the end"),
+        ("(any", "column 5: expected `and`, `or` or \")\", found the end"),
+        ("any)", "column 4: expected `and`, `or` or the end, found \")\""),
+        ("packet", "column 7: expected \"(\", found the end"),
+        (
+            "src(10.0.0.1/8)",
+            "column 5: expected no bits behind the prefix, such as 10.0.0.0/8, found \"10.0.0.1/8\"",
+        ),
+        (
+            "src(10.0.0.0/8, 80-79)",
+            "column 17: expected a port or a range from one to a higher one, such as 1024-65535, found \"80-79\"",
+        ),
+        ("src(10.0.0.0/8 80)", "column 16: expected \")\", found \"80\""),
+        (
+            "subflow(source = ::1)",
+            "column 9: expected one of the keys src, dst, sport, dport, found \"source\"",
+        ),
+        ("subflow(sport = 1, sport = 2)", "column 20: expected each key once, found \"sport\""),
+        ("subflow(sport 1)", "column 15: expected \"=\", found \"1\""),
+        ("sequence(1-2)", "column 10: expected data = A-B or subflow = A-B, found \"1-2\""),
+        (
+            "sequence(subflow = 4294967296)",
+            "column 20: expected a sequence number of 32 bits or a range, such as 1000-2000, found \"4294967296\"",
+        ),
+        (
+            "connection(0)",
+            "column 12: expected a token of 32 bits other than 0, such as 0x1a2b3c4d, found \"0\"",
+        ),
+        (
+            "size(2kB-1kB)",
+            "column 6: expected a range of sizes from one to a greater one, such as 0-100kB or 100kB-, found \"2kB-1kB\"",
+        ),
+        (
+            "mark(0x100/0xff)",
+            "column 6: expected a mark of 32 bits such as 0x10, or a mark and a mask such as 0x10/0xff, found \"0x100/0xff\"",
+        ),
+        (
+            "cgroup(user.slice)",
+            "column 8: expected the path of a control group from its root on, such as /user.slice, found \"user.slice\"",
+        ),
+        ("path(ä/b)", "column 6: expected an interface's name, trusted or untrusted, found \"ä/b\""),
+        (
+            "ä+ü",
+            "column 1: expected a selector: any, subflow, ip_pair, src, dst, sequence, packet, connection, path, size, mark, cgroup, found \"ä+ü\"",
+        ),
+    ] {
+        assert_eq!(error(text), expected);
+    }
+    assert!(error("packet(dta)").starts_with("column 8: expected a kind of packet: syn, fin, "));
+}
+
+#[test]
+fn only_declared_names_are_the_users_own() {
+    assert_eq!(parse("urgent", Some(&["urgent"])), Ok(Selector::Own("urgent".into())));
+    let error = parse("any or urgnt", Some(&["urgent"])).expect_err("it is not declared").to_string();
+    assert!(error.starts_with("column 8: expected a selector: any, "), "{error}");
+    assert!(error.ends_with(", cgroup, urgent, found \"urgnt\""), "{error}");
+}
+
+#[test]
+fn depth_has_its_limit() {
+    let nested =
+        |depth| -> String { repeat_n("(", depth).chain(["any"]).chain(repeat_n(")", depth)).collect() };
+    assert_eq!(read(&nested(DEEPEST)), Selector::Any);
+    let expected = format!(
+        "column {}: expected at most 128 parentheses and `not`s inside each other, found one more",
+        DEEPEST + 1
+    );
+    assert_eq!(error(&nested(DEEPEST + 1)), expected);
+    assert_eq!(error(&nested(1_000_000)), expected);
+    let nots: String = repeat_n("not ", DEEPEST + 1).chain(["any"]).collect();
+    assert!(error(&nots).contains("at most 128"));
+    // Width has none.
+    let wide = vec!["any"; 100_000].join(" or ");
+    assert!(matches!(read(&wide), Selector::Or(parts) if parts.len() == 100_000));
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_back(selector in selectors()) {
+        let text = selector.to_string();
+        prop_assert_eq!(text.parse::<Selector>().map_err(|error| TestCaseError::fail(format!("{text}: {error}")))?, selector);
+    }
+
+    #[test]
+    fn no_text_makes_reading_panic(text in "[a-z0-9 (),=/.:*\"'äx-]{0,40}|.{0,40}") {
+        if let Err(error) = text.parse::<Selector>() {
+            prop_assert!(error.column <= text.chars().count() + 1);
+            prop_assert!(text.get(error.place).is_some());
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A selector as text, which reads back as the same.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{Mark, Ports, Selector, Subflow};
+use crate::specification::quantity;
+
+impl Display for Selector {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Not(inner) => write!(f, "not {}", Part(inner)),
+            Self::And(parts) if parts.is_empty() => f.write_str("any"),
+            Self::And(parts) => list(f, parts.iter().map(Part), " and "),
+            Self::Or(parts) if parts.is_empty() => f.write_str("not any"),
+            Self::Or(parts) => list(f, parts.iter().map(Part), " or "),
+            Self::Subflow(subflow) => write!(f, "subflow({subflow})"),
+            Self::IpPair(from, to) => write!(f, "ip_pair({from}, {to})"),
+            Self::Source(prefix, ports) => end(f, "src", prefix, ports.as_ref()),
+            Self::Destination(prefix, ports) => end(f, "dst", prefix, ports.as_ref()),
+            Self::DataSequence(first, last) => write!(f, "sequence(data = {first}-{last})"),
+            Self::SubflowSequence(first, last) => write!(f, "sequence(subflow = {first}-{last})"),
+            Self::Packet(kinds) => {
+                f.write_str("packet(")?;
+                list(f, kinds, ", ")?;
+                f.write_str(")")
+            }
+            Self::Connection(token) => write!(f, "connection({token:#010x})"),
+            Self::Path(interface) => write!(f, "path({interface})"),
+            Self::Size { from, to } => {
+                write!(f, "size({}-", quantity::Bytes(*from))?;
+                to.iter().try_for_each(|to| quantity::Bytes(*to).fmt(f))?;
+                f.write_str(")")
+            }
+            Self::Mark(mark) => write!(f, "mark({mark})"),
+            Self::Cgroup(path) => write!(f, "cgroup({path})"),
+            Self::Own(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A selector within another, in parentheses if it would be read otherwise without.
+struct Part<'s>(&'s Selector);
+
+impl Display for Part<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Selector::And(_) | Selector::Or(_) => write!(f, "({})", self.0),
+            other => other.fmt(f),
+        }
+    }
+}
+
+fn list(
+    f: &mut Formatter<'_>,
+    parts: impl IntoIterator<Item = impl Display>,
+    separator: &str,
+) -> fmt::Result {
+    for (index, part) in parts.into_iter().enumerate() {
+        if index > 0 {
+            f.write_str(separator)?;
+        }
+        part.fmt(f)?;
+    }
+    Ok(())
+}
+
+fn end(f: &mut Formatter<'_>, name: &str, prefix: &dyn Display, ports: Option<&Ports>) -> fmt::Result {
+    match ports {
+        Some(ports) => write!(f, "{name}({prefix}, {ports})"),
+        None => write!(f, "{name}({prefix})"),
+    }
+}
+
+impl Display for Subflow {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let fields: [(&str, Option<&dyn Display>); 4] = [
+            ("src", self.source.as_ref().map(|prefix| prefix as _)),
+            ("dst", self.destination.as_ref().map(|prefix| prefix as _)),
+            ("sport", self.source_ports.as_ref().map(|ports| ports as _)),
+            ("dport", self.destination_ports.as_ref().map(|ports| ports as _)),
+        ];
+        let given = fields.into_iter().filter_map(|(key, value)| Some(format!("{key} = {}", value?)));
+        list(f, given, ", ")
+    }
+}
+
+impl Display for Ports {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.first == self.last { self.first.fmt(f) } else { write!(f, "{}-{}", self.first, self.last) }
+    }
+}
+
+impl Display for Mark {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { value, mask } = self;
+        if *mask == u32::MAX { write!(f, "{value:#x}") } else { write!(f, "{value:#x}/{mask:#x}") }
+    }
+}

@@ -1,0 +1,402 @@
+//! From TOML to a [`Policy`]: first what stands in the file, value by value, and then, if all of that could be read, what
+//! a policy must keep to.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::check::{Part, faults};
+use super::mistake::{Mistake, Place, Source};
+use super::quantity::{self, BYTES, RATE};
+use super::{Actor, Announcement, Chain, Hook, Interface, Limit, PRIORITY, Policy, Rate, Refusal};
+use crate::selector::{self, Mark, Selector};
+
+type Value<'t> = Spanned<DeValue<'t>>;
+
+pub(super) fn policy(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
+    let source = Source { file, text };
+    let root = DeTable::parse(text).map_err(|error| vec![source.refused(&error)])?;
+    let reader = Reader { source, mistakes: RefCell::default() };
+    let read = reader.policy(&root);
+    let mut mistakes = reader.mistakes.into_inner();
+    let Some((policy, places)) = read.filter(|_| mistakes.is_empty()) else {
+        mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+        // What stands before all chains is read for each of them.
+        mistakes.dedup();
+        return Err(mistakes);
+    };
+    let wrong = faults(&policy).into_iter().map(|fault| {
+        let message = format!("expected {}, found {}", fault.expected, fault.found);
+        source.mistake(places.of(fault.part), message)
+    });
+    let wrong: Vec<_> = wrong.collect();
+    if wrong.is_empty() { Ok(policy) } else { Err(wrong) }
+}
+
+/// Where the parts of a policy stand.
+#[derive(Default)]
+struct Places {
+    name: Place,
+    own: Vec<(String, Place)>,
+    chains: Vec<ChainPlaces>,
+}
+
+struct ChainPlaces {
+    name: Place,
+    interfaces: Place,
+    select: Place,
+    actors: Vec<Place>,
+}
+
+impl Places {
+    fn of(&self, part: Part<'_>) -> Place {
+        match part {
+            Part::Policy => self.name.clone(),
+            Part::Own(name) => {
+                let own = self.own.iter().find(|(own, _)| own == name);
+                own.map_or(self.name.clone(), |(_, place)| place.clone())
+            }
+            Part::Chain(chain) => self.chains[chain].name.clone(),
+            Part::Interfaces(chain) => self.chains[chain].interfaces.clone(),
+            Part::Select(chain) => self.chains[chain].select.clone(),
+            Part::Actor(chain, actor) => self.chains[chain].actors[actor].clone(),
+        }
+    }
+}
+
+/// What cannot be read is `None`, and a mistake.
+struct Reader<'t> {
+    source: Source<'t>,
+    mistakes: RefCell<Vec<Mistake>>,
+}
+
+/// A table whose keys are known.
+struct Table<'r, 't> {
+    reader: &'r Reader<'t>,
+    table: &'r DeTable<'t>,
+    place: Place,
+}
+
+impl<'t> Reader<'t> {
+    fn policy(&self, root: &Spanned<DeTable<'t>>) -> Option<(Policy, Places)> {
+        let table = self.keys(root.get_ref(), 0..0, &["name", "interfaces", "own", "chains"]);
+        let mut places = Places::default();
+        let name = match table.get("name") {
+            Some(name) => {
+                places.name = name.span();
+                self.text(name, "the policy's name")?.to_owned()
+            }
+            None => {
+                Path::new(self.source.file).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+            }
+        };
+        let interfaces = table.get("interfaces");
+        let mut own = Vec::new();
+        for (name, value) in
+            table.get("own").and_then(|own| self.table(own, "tables [own.NAME]")).into_iter().flatten()
+        {
+            places.own.push((name.get_ref().clone().into_owned(), name.span()));
+            own.push((name.get_ref().clone().into_owned(), self.own(value)));
+        }
+        let names: Vec<_> = own.iter().map(|(name, _)| name.as_str()).collect();
+        let mut chains = Vec::new();
+        for value in self.list(table.required("chains")?, "a list of chains: tables [[chains]]")? {
+            if let Some((chain, place)) = self.chain(value, interfaces, &names) {
+                chains.push(chain);
+                places.chains.push(place);
+            }
+        }
+        let own = own.into_iter().map(|(name, file)| Some((name, file?))).collect::<Option<_>>()?;
+        Some((Policy { name, own, chains }, places))
+    }
+
+    fn own(&self, value: &Value<'t>) -> Option<PathBuf> {
+        let expected = "a table such as { file = \"my.bpf.c\" }";
+        let table = self.keys(self.table(value, expected)?, value.span(), &["file"]);
+        self.text(table.required("file")?, "the name of a file").map(PathBuf::from)
+    }
+
+    /// What is wrong in one key does not hide what is wrong in another.
+    fn chain(
+        &self,
+        value: &Value<'t>,
+        default_interfaces: Option<&Value<'t>>,
+        own: &[&str],
+    ) -> Option<(Chain, ChainPlaces)> {
+        let known = ["name", "hook", "interfaces", "priority", "select", "actors"];
+        let table = self.keys(self.table(value, "a table of a chain's keys")?, value.span(), &known);
+        let name = table.required("name");
+        let interfaces = table.get("interfaces").or(default_interfaces);
+        let select = table.get("select");
+        let actors = table.required("actors");
+        let place = |value: Option<&Value<'t>>| value.map_or(value_place(name, &table), Spanned::span);
+        let mut places = ChainPlaces {
+            name: place(name),
+            interfaces: place(interfaces),
+            select: place(select),
+            actors: Vec::new(),
+        };
+        let hook = table.required("hook").and_then(|hook| self.hook(hook));
+        let interfaces = match interfaces {
+            Some(interfaces) => self.interfaces(interfaces),
+            None => table.missing("interfaces", "in the chain, or before all chains for all of them"),
+        };
+        let priority = table.get("priority").map_or(Some(PRIORITY), |value| {
+            let all = i64::from(i32::MIN)..=i64::from(i32::MAX);
+            self.integer(value, all, "a whole number of 32 bits")?.try_into().ok()
+        });
+        let select = select.map_or(Some(Selector::Any), |select| self.select(select, own));
+        let actors = actors.and_then(|actors| {
+            let actors = self.list(actors, "a list of actors")?;
+            places.actors = actors.iter().map(Spanned::span).collect();
+            // All of them are read, so that all mistakes are found.
+            let actors: Vec<_> = actors.iter().map(|actor| self.actor(actor, own)).collect();
+            actors.into_iter().collect()
+        });
+        let name = self.text(name?, "the chain's name")?.to_owned();
+        let chain = Chain {
+            name,
+            hook: hook?,
+            interfaces: interfaces?,
+            priority: priority?,
+            select: select?,
+            actors: actors?,
+        };
+        Some((chain, places))
+    }
+
+    fn hook(&self, value: &Value<'t>) -> Option<Hook> {
+        self.word(value, "\"ingress\" or \"egress\"", |text| {
+            [Hook::Ingress, Hook::Egress].into_iter().find(|hook| hook.name() == text)
+        })
+    }
+
+    fn interfaces(&self, value: &Value<'t>) -> Option<Vec<Interface>> {
+        let read = |value| self.word(value, Interface::EXPECTED, Interface::read);
+        self.list(value, "a list of interfaces, such as [\"wlan0\"]")?.iter().map(read).collect()
+    }
+
+    fn select(&self, value: &Value<'t>, own: &[&str]) -> Option<Selector> {
+        let text = self.text(value, "a selector, such as \"packet(data)\"")?;
+        let error = match selector::parse(text, Some(own)) {
+            Ok(selector) => return Some(selector),
+            Err(error) => error,
+        };
+        // A text without escapes stands in the file as it is, and so does the place of what is wrong in it.
+        let place = value.span();
+        let written = self.source.text.get(place.clone()).and_then(|written| written.find(text));
+        let (place, column) = match written {
+            Some(at) => (place.start + at + error.place.start..place.start + at + error.place.end, None),
+            None => (place, Some(error.column)),
+        };
+        let column = column.map_or(String::new(), |column| format!(" at column {column} of the selector"));
+        self.refuse(place, &format!("{}{column}", error.expected), error.found)
+    }
+
+    fn actor(&self, value: &Value<'t>, own: &[&str]) -> Option<Actor> {
+        if let DeValue::String(name) = value.get_ref() {
+            return self.actor_alone(name, value.span(), own);
+        }
+        let table = self.table(value, "the name of an actor, or { NAME = VALUE }")?;
+        match table.iter().next() {
+            Some((name, parameter)) if table.len() == 1 => {
+                self.actor_with(name.get_ref(), name.span(), parameter, own)
+            }
+            _ => self.refuse(value.span(), "one actor, { NAME = VALUE }", format!("{} keys", table.len())),
+        }
+    }
+
+    fn actor_alone(&self, name: &str, place: Place, own: &[&str]) -> Option<Actor> {
+        Some(match name {
+            "drop" => Actor::Drop,
+            "set_backup" => Actor::SetBackup,
+            "clear_backup" => Actor::ClearBackup,
+            "block_subflow" => Actor::BlockSubflow { echo: false },
+            "add_subflow" => Actor::AddSubflow(None),
+            "deny_join" => Actor::DenyJoin(Refusal::Drop),
+            "fall_back" => Actor::FallBack,
+            "capable_flag" => Actor::CapableFlag,
+            "get_connection" => Actor::GetConnection { keys: false },
+            "get_subflow" => Actor::GetSubflow,
+            "record" => Actor::Record,
+            "mark" => return self.refuse(place, "{ mark = 0x10 }", "\"mark\" alone"),
+            "redirect" => return self.refuse(place, "{ redirect = \"eth1\" }", "\"redirect\" alone"),
+            "pace" => return self.refuse(place, "{ pace = \"4mbit\" }", "\"pace\" alone"),
+            "rate_limit" => return self.refuse(place, RATE_LIMIT, "\"rate_limit\" alone"),
+            name if own.contains(&name) => Actor::Own(name.into()),
+            name => return self.unknown_actor(name, place, own),
+        })
+    }
+
+    fn actor_with(&self, name: &str, place: Place, value: &Value<'t>, own: &[&str]) -> Option<Actor> {
+        match name {
+            "mark" => self.mark(value).map(Actor::Mark),
+            "redirect" => {
+                let expected = "the name of an interface";
+                match self.word(value, expected, Interface::read)? {
+                    Interface::Named(name) => Some(Actor::Redirect(name)),
+                    other => self.refuse(value.span(), expected, format!("\"{other}\"")),
+                }
+            }
+            "rate_limit" => self.limit(value).map(Actor::RateLimit),
+            "pace" => self.rate(value).map(Actor::Pace),
+            "block_subflow" => Some(Actor::BlockSubflow { echo: self.switch(value, "echo")? }),
+            "add_subflow" => {
+                self.announcement(value).map(|announcement| Actor::AddSubflow(Some(announcement)))
+            }
+            "deny_join" => self.word(value, "\"drop\" or \"reset\"", |text| match text {
+                "drop" => Some(Actor::DenyJoin(Refusal::Drop)),
+                "reset" => Some(Actor::DenyJoin(Refusal::Reset)),
+                _ => None,
+            }),
+            "get_connection" => Some(Actor::GetConnection { keys: self.switch(value, "keys")? }),
+            name if Actor::NAMES.contains(&name) || own.contains(&name) => {
+                self.refuse(value.span(), &format!("{name:?} alone, without parameters"), found(value))
+            }
+            name => self.unknown_actor(name, place, own),
+        }
+    }
+
+    fn unknown_actor(&self, name: &str, place: Place, own: &[&str]) -> Option<Actor> {
+        let known: Vec<_> = Actor::NAMES.iter().chain(own).copied().collect();
+        self.refuse(place, &format!("an actor: {}", known.join(", ")), format!("{name:?}"))
+    }
+
+    fn mark(&self, value: &Value<'t>) -> Option<Mark> {
+        let read = match value.get_ref() {
+            DeValue::String(text) => Mark::read(text),
+            DeValue::Integer(number) => integer(number)
+                .and_then(|number| Some(Mark { value: number.try_into().ok()?, mask: u32::MAX })),
+            _ => None,
+        };
+        read.or_else(|| self.refuse(value.span(), Mark::EXPECTED, found(value)))
+    }
+
+    fn limit(&self, value: &Value<'t>) -> Option<Limit> {
+        let table = self.keys(self.table(value, RATE_LIMIT)?, value.span(), &["rate", "window"]);
+        match (table.get("rate"), table.get("window")) {
+            (Some(rate), None) => self.rate(rate).map(Limit::Rate),
+            (None, Some(window)) => {
+                let expected = format!("{BYTES}, at most 1GiB");
+                self.word(window, &expected, |text| {
+                    let bytes = quantity::bytes(text)?.try_into().ok();
+                    bytes.filter(|bytes| (1..=Limit::MOST).contains(bytes)).map(Limit::Window)
+                })
+            }
+            (Some(_), Some(_)) => self.refuse(value.span(), RATE_LIMIT, "both keys"),
+            (None, None) => self.refuse(value.span(), RATE_LIMIT, "neither key"),
+        }
+    }
+
+    fn rate(&self, value: &Value<'t>) -> Option<Rate> {
+        self.word(value, RATE, |text| text.parse().ok())
+    }
+
+    fn announcement(&self, value: &Value<'t>) -> Option<Announcement> {
+        let expected = "a table such as { address = \"192.0.2.7\", port = 443, id = 9 }";
+        let table = self.keys(self.table(value, expected)?, value.span(), &["address", "port", "id"]);
+        let address = self.word(table.required("address")?, "an address", |text| text.parse().ok())?;
+        let port = match table.get("port") {
+            Some(port) => Some(self.integer(port, 1..=65535, "a port from 1 to 65535")?),
+            None => None,
+        };
+        let id = match table.get("id") {
+            Some(id) => Some(self.integer(id, 1..=255, "an address id from 1 to 255")?),
+            None => None,
+        };
+        let (port, id) = (port.and_then(|port| port.try_into().ok()), id.and_then(|id| id.try_into().ok()));
+        Some(Announcement { address, port, id })
+    }
+
+    /// A table with at most this key, which is true or false.
+    fn switch(&self, value: &Value<'t>, key: &'static str) -> Option<bool> {
+        let expected = format!("a table such as {{ {key} = true }}");
+        let table = self.keys(self.table(value, &expected)?, value.span(), &[key]);
+        let Some(value) = table.get(key) else { return Some(false) };
+        value.get_ref().as_bool().or_else(|| self.refuse(value.span(), "true or false", found(value)))
+    }
+
+    /// A table that may have these keys and no others.
+    fn keys<'r>(&'r self, table: &'r DeTable<'t>, place: Place, known: &[&str]) -> Table<'r, 't> {
+        for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
+            let expected = format!("one of the keys {}", known.join(", "));
+            self.note(key.span(), &expected, format!("the unknown key {:?}", key.get_ref()));
+        }
+        Table { reader: self, table, place }
+    }
+
+    fn table<'r>(&self, value: &'r Value<'t>, expected: &str) -> Option<&'r DeTable<'t>> {
+        value.get_ref().as_table().or_else(|| self.refuse(value.span(), expected, found(value)))
+    }
+
+    fn list<'r>(&self, value: &'r Value<'t>, expected: &str) -> Option<&'r [Value<'t>]> {
+        let list = value.get_ref().as_array().map(|list| &**list);
+        list.or_else(|| self.refuse(value.span(), expected, found(value)))
+    }
+
+    fn text<'r>(&self, value: &'r Value<'t>, expected: &str) -> Option<&'r str> {
+        value.get_ref().as_str().or_else(|| self.refuse(value.span(), expected, found(value)))
+    }
+
+    /// A text that means something.
+    fn word<T>(&self, value: &Value<'t>, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.text(value, expected)?;
+        read(text).or_else(|| self.refuse(value.span(), expected, found(value)))
+    }
+
+    fn integer(&self, value: &Value<'t>, range: RangeInclusive<i64>, expected: &str) -> Option<i64> {
+        let number = value.get_ref().as_integer().and_then(integer).filter(|number| range.contains(number));
+        number.or_else(|| self.refuse(value.span(), expected, found(value)))
+    }
+
+    fn refuse<T>(&self, place: Place, expected: &str, found: impl Display) -> Option<T> {
+        self.note(place, expected, found);
+        None
+    }
+
+    fn note(&self, place: Place, expected: &str, found: impl Display) {
+        let mistake = self.source.mistake(place, format!("expected {expected}, found {found}"));
+        self.mistakes.borrow_mut().push(mistake);
+    }
+}
+
+impl<'r, 't> Table<'r, 't> {
+    fn get(&self, key: &str) -> Option<&'r Value<'t>> {
+        self.table.get(key)
+    }
+
+    fn required(&self, key: &str) -> Option<&'r Value<'t>> {
+        self.get(key).or_else(|| self.missing(key, ""))
+    }
+
+    fn missing<T>(&self, key: &str, explanation: &str) -> Option<T> {
+        let separator = if explanation.is_empty() { "" } else { " " };
+        self.reader.refuse(self.place.clone(), &format!("the key `{key}`{separator}{explanation}"), "none")
+    }
+}
+
+const RATE_LIMIT: &str = "{ rate_limit = { rate = \"4mbit\" } } or { rate_limit = { window = \"64kB\" } }";
+
+fn value_place(value: Option<&Value<'_>>, table: &Table<'_, '_>) -> Place {
+    value.map_or(table.place.clone(), Spanned::span)
+}
+
+fn integer(number: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn found(value: &Value<'_>) -> String {
+    match value.get_ref() {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(value) => value.to_string(),
+        DeValue::Datetime(time) => format!("the time {time}"),
+        DeValue::Array(_) => "a list".into(),
+        DeValue::Table(_) => "a table".into(),
+    }
+}

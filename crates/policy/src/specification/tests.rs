@@ -1,0 +1,326 @@
+//! Policies read, written, and refused.
+
+use std::fs;
+
+use plait_wire::Role;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::selector::strategies::selectors;
+use crate::selector::{Kind, Mark};
+
+const WHOLE: &str = r#"
+name = "tenant"
+interfaces = ["wlan0", "untrusted"]
+
+[own.urgent]
+file = "urgent.bpf.c"
+
+[own.my_actor]
+file = "/lib/my_actor.bpf.o"
+
+[[chains]]
+name = "slow-wlan"
+hook = "ingress"
+select = "packet(data) and not src(10.0.0.0/8) or urgent"
+actors = ["record", { rate_limit = { rate = "4mbit" } }, "my_actor"]
+
+[[chains]]
+name = "out"
+hook = "egress"
+interfaces = ["*"]
+priority = 0x10
+actors = [
+    { mark = 0x10 }, { mark = "0x10/0xff" }, { redirect = "eth1" }, { pace = "2.5mbit" },
+    { block_subflow = { echo = true } }, { add_subflow = { address = "192.0.2.7", port = 443, id = 9 } },
+    { deny_join = "reset" }, { get_connection = { keys = true } },
+]
+"#;
+
+fn mistakes(text: &str) -> Vec<String> {
+    match Policy::parse(text, "tenant.toml") {
+        Err(SpecificationError::Mistakes(mistakes)) => mistakes
+            .iter()
+            .map(|mistake| format!("{}:{}: {}", mistake.line, mistake.column, mistake.message))
+            .collect(),
+        other => panic!("expected mistakes, found {other:?}"),
+    }
+}
+
+/// A chain of which only this is of interest.
+fn chain(keys: &str) -> String {
+    format!("interfaces = [\"wlan0\"]\n[[chains]]\nname = \"a\"\n{keys}\n")
+}
+
+#[test]
+fn a_whole_policy_is_read() {
+    let policy = Policy::parse(WHOLE, "x.toml").expect("a policy");
+    assert_eq!(policy.name, "tenant");
+    assert_eq!(policy.own["urgent"], Path::new("urgent.bpf.c"));
+    let [first, second] = &policy.chains[..] else { panic!("expected two chains") };
+    let interfaces = [Interface::Named("wlan0".into()), Interface::Role(Role::Untrusted)];
+    assert_eq!((first.hook, first.priority, &first.interfaces[..]), (Hook::Ingress, 100, &interfaces[..]));
+    assert_eq!(first.select, "packet(data) and not src(10.0.0.0/8) or urgent".parse().expect("a selector"));
+    let rate = Rate::new(4_000_000).expect("a rate");
+    let actors = [Actor::Record, Actor::RateLimit(Limit::Rate(rate)), Actor::Own("my_actor".into())];
+    assert_eq!(first.actors, actors);
+    assert_eq!(
+        (second.hook, second.priority, &second.interfaces[..]),
+        (Hook::Egress, 16, &[Interface::All][..])
+    );
+    assert_eq!(second.select, Selector::Any);
+    let announcement = Announcement { address: [192, 0, 2, 7].into(), port: Some(443), id: Some(9) };
+    let actors = [
+        Actor::Mark(Mark { value: 0x10, mask: u32::MAX }),
+        Actor::Mark(Mark { value: 0x10, mask: 0xff }),
+        Actor::Redirect("eth1".into()),
+        Actor::Pace(Rate::new(2_500_000).expect("a rate")),
+        Actor::BlockSubflow { echo: true },
+        Actor::AddSubflow(Some(announcement)),
+        Actor::DenyJoin(Refusal::Reset),
+        Actor::GetConnection { keys: true },
+    ];
+    assert_eq!(second.actors, actors);
+}
+
+#[test]
+fn a_file_names_its_policy_and_its_folder() {
+    let folder = std::env::temp_dir().join(format!("plait-policy-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("small-flows.toml");
+    fs::write(&file, WHOLE.replace("name = \"tenant\"", "")).expect("a file");
+    let policy = Policy::read(&file);
+    fs::remove_dir_all(&folder).expect("the folder goes");
+    let policy = policy.expect("a policy");
+    assert_eq!(policy.name, "small-flows");
+    assert_eq!(policy.own["urgent"], folder.join("urgent.bpf.c"));
+    assert_eq!(policy.own["my_actor"], Path::new("/lib/my_actor.bpf.o"));
+    let missing = Policy::read(&file).expect_err("the file is gone").to_string();
+    assert!(missing.starts_with("cannot read ") && missing.contains("small-flows.toml: "), "{missing}");
+}
+
+#[test]
+fn a_mistake_in_a_selector_is_shown_where_it_is() {
+    let text = chain("hook = \"ingress\"\nselect = \"packet(dta)\"\nactors = []");
+    let error = Policy::parse(&text, "tenant.toml").expect_err("dta is no kind").to_string();
+    assert!(error.starts_with("tenant.toml:5:18: expected a kind of packet: syn, "), "{error}");
+    assert!(
+        error.ends_with("found \"dta\"\n 5 | select = \"packet(dta)\"\n   |                  ^^^"),
+        "{error}"
+    );
+    // Behind an escape, places in the text are not those in the file.
+    let escaped = chain("hook = \"ingress\"\nselect = \"\\u0070acket(dta)\"\nactors = []");
+    let [mistake] = &mistakes(&escaped)[..] else { panic!("expected one mistake") };
+    assert!(
+        mistake.starts_with("5:10: ") && mistake.contains(" at column 8 of the selector, found"),
+        "{mistake}"
+    );
+}
+
+#[test]
+fn all_mistakes_are_told() {
+    let text = r#"
+colour = "red"
+interfaces = ["a/b"]
+
+[own.x]
+path = "x.c"
+
+[[chains]]
+hook = "sideways"
+select = 7
+actors = ["droop", { mark = -1 }, { rate_limit = { window = "0B" } }, { pace = "fast" }]
+
+[[chains]]
+name = "b"
+hook = "egress"
+interfaces = "wlan0"
+priority = 1.5
+"#;
+    let all = mistakes(text);
+    let expected = [
+        "2:1: expected one of the keys name, interfaces, own, chains, found the unknown key \"colour\"",
+        "3:15: expected an interface's name, \"trusted\", \"untrusted\" or \"*\", found \"a/b\"",
+        "5:1: expected the key `file`, found none",
+        "6:1: expected one of the keys file, found the unknown key \"path\"",
+        "8:1: expected the key `name`, found none",
+        "9:8: expected \"ingress\" or \"egress\", found \"sideways\"",
+        "10:10: expected a selector, such as \"packet(data)\", found the number 7",
+        "11:11: expected an actor: drop, mark, redirect, rate_limit, pace, set_backup, clear_backup, block_subflow, \
+         add_subflow, deny_join, fall_back, capable_flag, get_connection, get_subflow, record, x, found \"droop\"",
+        "11:29: expected a mark of 32 bits such as 0x10, or a mark and a mask such as 0x10/0xff, found the number -1",
+        "11:61: expected a size from 1B to 1000GB in B, kB, MB, GB, KiB, MiB or GiB, such as 64kB, at most 1GiB, \
+         found \"0B\"",
+        "11:80: expected a rate from 1bit to 1000gbit in bit, kbit, mbit or gbit, such as 4mbit, found \"fast\"",
+        "13:1: expected the key `actors`, found none",
+        "16:14: expected a list of interfaces, such as [\"wlan0\"], found \"wlan0\"",
+        "17:12: expected a whole number of 32 bits, found the number 1.5",
+    ];
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn what_does_not_go_together_is_told() {
+    for (keys, expected) in [
+        (
+            "hook = \"ingress\"\nselect = \"mark(1)\"\nactors = [{ pace = \"1mbit\" }]",
+            &[
+                "5:10: expected hook = \"egress\" for the selector mark, found \"ingress\"",
+                "6:11: expected hook = \"egress\" for the actor pace, found \"ingress\"",
+            ][..],
+        ),
+        (
+            "hook = \"ingress\"\nselect = \"not cgroup(/a)\"\nactors = [{ mark = 1 }]",
+            &[
+                "5:10: expected hook = \"egress\" for the selector cgroup, found \"ingress\"",
+                "6:11: expected hook = \"egress\" for the actor mark, found \"ingress\"",
+            ],
+        ),
+        (
+            "hook = \"egress\"\ninterfaces = []\nactors = []",
+            &["5:14: expected at least one interface, found none"],
+        ),
+        (
+            "hook = \"egress\"\nactors = []\n[[chains]]\nname = \"a\"\nhook = \"egress\"\nactors = []",
+            &["7:8: expected a name that no other chain has, found \"a\" again"],
+        ),
+        (
+            "hook = \"egress\"\nactors = [\"mark\", \"rate_limit\", { drop = 1 }, { redirect = \"*\" }, {}]",
+            &[
+                "5:11: expected { mark = 0x10 }, found \"mark\" alone",
+                "5:19: expected { rate_limit = { rate = \"4mbit\" } } or { rate_limit = { window = \"64kB\" } }, found \
+                 \"rate_limit\" alone",
+                "5:42: expected \"drop\" alone, without parameters, found the number 1",
+                "5:60: expected the name of an interface, found \"*\"",
+                "5:67: expected one actor, { NAME = VALUE }, found 0 keys",
+            ],
+        ),
+        (
+            "hook = \"egress\"\nactors = [\"record\", \"record\", \"record\", \"record\", \"record\", \"record\", \
+             \"record\", \"record\", \"drop\"]",
+            &["5:91: expected at most 8 actors of a chain, found one more"],
+        ),
+    ] {
+        assert_eq!(mistakes(&chain(keys)), expected, "{keys}");
+    }
+}
+
+#[test]
+fn names_have_their_form() {
+    let text = "name = \"a b\"\nchains = []\n[own.drop]\nfile = \"x\"\n[own.any]\nfile = \"x\"\n[own.\"a-b\"]\nfile = \"x\"";
+    let form = "expected a name that no selector or actor has: 1 to 32 letters, digits or underscores, found";
+    let expected = [
+        "1:8: expected a name for the policy: 1 to 32 letters, digits, hyphens or underscores, found \"a b\""
+            .into(),
+        format!("7:6: {form} \"a-b\""),
+        format!("5:6: {form} \"any\""),
+        format!("3:6: {form} \"drop\""),
+    ];
+    assert_eq!(mistakes(text), expected);
+}
+
+#[test]
+fn a_hook_has_room_for_64_chains() {
+    let chains = |hook: &str, count| -> String {
+        (0..count)
+            .map(|n| format!("[[chains]]\nname = \"{hook}-{n}\"\nhook = \"{hook}\"\nactors = []\n"))
+            .collect()
+    };
+    let head = "interfaces = [\"wlan0\"]\n";
+    let text = format!("{head}{}{}", chains("ingress", 64), chains("egress", 64));
+    assert_eq!(Policy::parse(&text, "x.toml").expect("room for all").chains.len(), 128);
+    let text = format!("{head}{}", chains("egress", 65));
+    assert_eq!(mistakes(&text), ["259:8: expected at most 64 chains at egress, found one more"]);
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_line() {
+    let [mistake] = &mistakes("name = \"a\"\nchains = [\n")[..] else { panic!("expected one mistake") };
+    assert!(mistake.starts_with("2:") || mistake.starts_with("3:"), "{mistake}");
+    let twice = mistakes("name = \"a\"\nname = \"b\"\n");
+    assert_eq!(twice, ["2:1: expected each key once, found it again"]);
+}
+
+#[test]
+fn a_policy_built_by_hand_is_checked() {
+    let chain = Chain {
+        name: "a".into(),
+        hook: Hook::Ingress,
+        interfaces: vec![Interface::Named("wlan 0".into())],
+        priority: 0,
+        select: Selector::Own("urgent".into()),
+        actors: vec![Actor::Own("slow".into()), Actor::RateLimit(Limit::Window(0))],
+    };
+    let policy = Policy { name: "p".into(), own: BTreeMap::new(), chains: vec![chain] };
+    let wrong = policy.check().expect_err("much is wrong").to_string();
+    let expected = "\
+interfaces of chain 1: expected an interface's name, \"trusted\", \"untrusted\" or \"*\", found \"wlan 0\"
+selector of chain 1: expected a table [own.urgent] that says where urgent is, found none
+actor 1 of chain 1: expected a table [own.slow] that says where slow is, found none
+actor 2 of chain 1: expected a window of 1 to 2^30 bytes, found 0";
+    assert_eq!(wrong, expected);
+}
+
+fn actors() -> impl Strategy<Value = Actor> {
+    let rate = (1..1_000_000_000_000u64).prop_map(|bits| Rate::new(bits).expect("in range"));
+    let announcement =
+        (any::<std::net::IpAddr>(), prop::option::of(1..=u16::MAX), prop::option::of(1..=u8::MAX))
+            .prop_map(|(address, port, id)| Announcement { address, port, id });
+    prop_oneof![
+        select(&[Actor::Drop, Actor::SetBackup, Actor::FallBack, Actor::GetSubflow, Actor::Record][..]),
+        rate.prop_map(|rate| Actor::RateLimit(Limit::Rate(rate))),
+        (1..=1u32 << 30).prop_map(|bytes| Actor::RateLimit(Limit::Window(bytes))),
+        any::<bool>().prop_map(|echo| Actor::BlockSubflow { echo }),
+        any::<bool>().prop_map(|keys| Actor::GetConnection { keys }),
+        prop::option::of(announcement).prop_map(Actor::AddSubflow),
+        select(&[Refusal::Drop, Refusal::Reset][..]).prop_map(Actor::DenyJoin),
+        any::<u32>().prop_map(|value| Actor::Mark(Mark { value, mask: u32::MAX })),
+        Just(Actor::Redirect("eth0.7".into())),
+    ]
+}
+
+fn chains() -> impl Strategy<Value = Chain> {
+    let interfaces =
+        select(vec![Interface::All, Interface::Role(Role::Trusted), Interface::Named("wlan0".into())]);
+    (
+        prop::collection::vec(interfaces, 1..3),
+        any::<i32>(),
+        selectors(),
+        prop::collection::vec(actors(), 0..8),
+    )
+        .prop_map(|(interfaces, priority, select, actors)| Chain {
+            name: String::new(),
+            hook: Hook::Egress,
+            interfaces,
+            priority,
+            select,
+            actors,
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_policy_is_written_as_it_is_read(chains in prop::collection::vec(chains(), 0..4), file in "[^\0]{1,8}") {
+        let own = ["urgent", "mine_2"].map(|name| (name.to_owned(), PathBuf::from(&file)));
+        let mut policy = Policy { name: "p".into(), own: own.into(), chains };
+        for (number, chain) in policy.chains.iter_mut().enumerate() {
+            chain.name = format!("chain-{number}");
+        }
+        let text = policy.to_string();
+        let read = Policy::parse(&text, "x").map_err(|error| TestCaseError::fail(format!("{text}\n{error}")))?;
+        prop_assert_eq!(read, policy);
+    }
+
+    #[test]
+    fn no_text_makes_reading_panic(text in "([a-z]{1,8} = [\"\\[{][a-z0-9(){}]{0,6}[\"\\]}]\n|\\[\\[chains\\]\\]\n){0,5}|.{0,30}") {
+        let _ = Policy::parse(&text, "x").is_ok();
+    }
+}
+
+#[test]
+fn kinds_have_names_of_their_own() {
+    for kind in Kind::ALL {
+        assert_eq!(Kind::named(kind.name()), Some(*kind));
+    }
+}
