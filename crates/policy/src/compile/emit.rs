@@ -1,0 +1,234 @@
+//! From steps to the instructions of a program.
+//!
+//! Every test loads its number anew: a number that stayed in a register would make the kernel's verifier tell apart the
+//! ways that lead to a step by what they know of it, and their number is exponential.
+
+use std::collections::BTreeSet;
+use std::mem::offset_of;
+use std::os::fd::BorrowedFd;
+
+use libbpf_rs::libbpf_sys::{
+    BPF_FUNC_map_lookup_elem, BPF_FUNC_skb_ancestor_cgroup_id, BPF_FUNC_tail_call, XDP_PASS, bpf_insn,
+};
+
+use super::assembler::{Assembler, Condition, Label, Operation, Register, Width};
+use super::steps::Step;
+use super::test::{Compare, Field, Test};
+use super::{CompileError, ProgramKind};
+use crate::bindings::{PLAIT_ACT, PLAIT_MOST_CHAINS, plait_packet};
+
+/// The packet's record, and results of helpers; no helper is called between the record's lookup and its last use.
+const RECORD: Register = Register(0);
+/// What the test looks at, and first arguments.
+const NUMBER: Register = Register(1);
+/// What it is compared with, and second arguments.
+const OTHER: Register = Register(2);
+const THIRD: Register = Register(3);
+/// The program's own argument.
+const CONTEXT: Register = Register(6);
+const STACK: Register = Register(10);
+
+/// The map's key on the stack.
+const KEY_AT: i16 = -4;
+/// The first of the ids of control groups on the stack, and how many there is room for.
+const ANCESTORS_AT: i16 = -16;
+const MOST_LEVELS: usize = 62;
+
+/// `TC_ACT_UNSPEC`, and `TCX_NEXT`: other programs and filters go on.
+const TC_GO_ON: i32 = -1;
+
+/// The whole program: finds the record, asks what is to be asked, and calls what acts.
+pub(super) fn program(
+    kind: ProgramKind,
+    steps: &[Step],
+    packets: BorrowedFd<'_>,
+    programs: BorrowedFd<'_>,
+) -> Result<Vec<bpf_insn>, CompileError> {
+    let mut emitter = Emitter { code: Assembler::default(), levels: levels(steps)? };
+    let done = emitter.code.label();
+    if !steps.is_empty() {
+        let end = emitter.code.label();
+        emitter.find_ancestors();
+        emitter.find_record(packets, done);
+        emitter.steps(steps, end);
+        emitter.act(programs, done);
+    }
+    emitter.code.bind(done);
+    let pass = match kind {
+        ProgramKind::Xdp => XDP_PASS as i32,
+        ProgramKind::Tc => TC_GO_ON,
+    };
+    emitter.code.compute_constant(Width::Wide, Operation::Move, Register(0), pass);
+    emitter.code.exit();
+    emitter.code.finish()
+}
+
+/// The levels of control groups that tests look at.
+fn levels(steps: &[Step]) -> Result<Vec<u32>, CompileError> {
+    let level = |step: &Step| match step {
+        Step::Ask { test: Test { field: Field::Ancestor { level }, .. }, .. } => Some(*level),
+        _ => None,
+    };
+    let levels: BTreeSet<_> = steps.iter().filter_map(level).collect();
+    if levels.len() > MOST_LEVELS {
+        return Err(CompileError::TooManyLevels { most: MOST_LEVELS });
+    }
+    Ok(levels.into_iter().collect())
+}
+
+struct Emitter {
+    code: Assembler,
+    levels: Vec<u32>,
+}
+
+impl Emitter {
+    /// Asks for the control groups above the socket, once for each level.
+    fn find_ancestors(&mut self) {
+        self.code.compute(Width::Wide, Operation::Move, CONTEXT, NUMBER);
+        for level in self.levels.clone() {
+            self.code.compute(Width::Wide, Operation::Move, NUMBER, CONTEXT);
+            self.code.compute_constant(Width::Wide, Operation::Move, OTHER, level as i32);
+            self.code.call(BPF_FUNC_skb_ancestor_cgroup_id);
+            let at = self.ancestor_at(level);
+            self.code.store(STACK, at, Register(0), 64);
+        }
+    }
+
+    fn ancestor_at(&self, level: u32) -> i16 {
+        let place = self.levels.iter().position(|other| *other == level).unwrap_or(0);
+        ANCESTORS_AT - 8 * place as i16
+    }
+
+    fn find_record(&mut self, packets: BorrowedFd<'_>, otherwise: Label) {
+        self.code.store_constant(STACK, KEY_AT, 0, 32);
+        self.code.map(NUMBER, packets);
+        self.code.compute(Width::Wide, Operation::Move, OTHER, STACK);
+        self.code.compute_constant(Width::Wide, Operation::Add, OTHER, KEY_AT.into());
+        self.code.call(BPF_FUNC_map_lookup_elem);
+        self.code.jump_if_constant(Width::Wide, RECORD, Condition::Equal, 0, otherwise);
+    }
+
+    fn steps(&mut self, steps: &[Step], end: Label) {
+        let mut labels: Vec<_> = steps.iter().map(|_| self.code.label()).collect();
+        labels.push(end);
+        for (index, step) in steps.iter().enumerate() {
+            self.code.bind(labels[index]);
+            let next = index + 1;
+            match *step {
+                Step::Ask { yes, no, .. } if yes == no => self.go_on(yes, next, &labels),
+                Step::Ask { test, yes, no } if yes == next => self.jump_by(&test, false, labels[no]),
+                Step::Ask { test, yes, no } => {
+                    self.jump_by(&test, true, labels[yes]);
+                    self.go_on(no, next, &labels);
+                }
+                Step::Append { slot, next: to } => {
+                    self.append(slot, end);
+                    self.go_on(to, next, &labels);
+                }
+            }
+        }
+        self.code.bind(end);
+    }
+
+    fn go_on(&mut self, to: usize, next: usize, labels: &[Label]) {
+        if to != next {
+            self.code.jump(labels[to]);
+        }
+    }
+
+    /// Jumps if the test's answer is this one.
+    fn jump_by(&mut self, test: &Test, answer: bool, to: Label) {
+        let (from, offset) = match test.field {
+            Field::Record { offset, .. } => (RECORD, offset as i16),
+            Field::Ancestor { level } => (STACK, self.ancestor_at(level)),
+        };
+        let bits = test.field.bits();
+        let width = if bits == 64 { Width::Wide } else { Width::Narrow };
+        self.code.load(NUMBER, from, offset, bits);
+        match test.compare {
+            Compare::AnyOf(mask) if answer => self.jump_if(width, Condition::SomeBitSet, mask, to),
+            Compare::AnyOf(mask) => {
+                self.compute(width, Operation::And, mask);
+                self.jump_if(width, Condition::Equal, 0, to);
+            }
+            Compare::Masked { mask, value } => {
+                let is = if answer { Condition::Equal } else { Condition::NotEqual };
+                let behind = mask.trailing_zeros();
+                if mask == test.field.most() {
+                    self.jump_if(width, is, value, to);
+                } else if mask == test.field.most() >> behind << behind {
+                    self.compute(width, Operation::ShiftRight, behind.into());
+                    self.jump_if(width, is, value >> behind, to);
+                } else {
+                    self.compute(width, Operation::And, mask);
+                    self.jump_if(width, is, value, to);
+                }
+            }
+            Compare::Within { first, span } => {
+                if first != 0 {
+                    self.compute(width, Operation::Subtract, first);
+                }
+                let is = if answer { Condition::NotGreater } else { Condition::Greater };
+                self.jump_if(width, is, span, to);
+            }
+        }
+    }
+
+    fn compute(&mut self, width: Width, operation: Operation, by: u64) {
+        match immediate(width, by) {
+            Some(by) => self.code.compute_constant(width, operation, NUMBER, by),
+            None => {
+                self.code.constant(OTHER, by);
+                self.code.compute(width, operation, NUMBER, OTHER);
+            }
+        }
+    }
+
+    fn jump_if(&mut self, width: Width, is: Condition, number: u64, to: Label) {
+        match immediate(width, number) {
+            Some(number) => self.code.jump_if_constant(width, NUMBER, is, number, to),
+            None => {
+                self.code.constant(OTHER, number);
+                self.code.jump_if(width, NUMBER, is, OTHER, to);
+            }
+        }
+    }
+
+    /// `packet->chains[packet->chain_count++] = slot`. There is room for all chains, but the verifier does not know.
+    fn append(&mut self, slot: u16, end: Label) {
+        let count_at = offset_of!(plait_packet, chain_count) as i16;
+        let chains_at = offset_of!(plait_packet, chains) as i16;
+        self.code.load(NUMBER, RECORD, count_at, 8);
+        self.code.jump_if_constant(
+            Width::Wide,
+            NUMBER,
+            Condition::Greater,
+            PLAIT_MOST_CHAINS as i32 - 1,
+            end,
+        );
+        self.code.compute(Width::Wide, Operation::Move, OTHER, NUMBER);
+        self.code.compute_constant(Width::Wide, Operation::ShiftLeft, OTHER, 1);
+        self.code.compute(Width::Wide, Operation::Add, OTHER, RECORD);
+        self.code.store_constant(OTHER, chains_at, slot.into(), 16);
+        self.code.compute_constant(Width::Wide, Operation::Add, NUMBER, 1);
+        self.code.store(RECORD, count_at, NUMBER, 8);
+    }
+
+    /// Calls what acts, which does not come back, if some chain matched.
+    fn act(&mut self, programs: BorrowedFd<'_>, otherwise: Label) {
+        self.code.load(NUMBER, RECORD, offset_of!(plait_packet, chain_count) as i16, 8);
+        self.code.jump_if_constant(Width::Wide, NUMBER, Condition::Equal, 0, otherwise);
+        self.code.compute(Width::Wide, Operation::Move, NUMBER, CONTEXT);
+        self.code.map(OTHER, programs);
+        self.code.compute_constant(Width::Wide, Operation::Move, THIRD, PLAIT_ACT as i32);
+        self.code.call(BPF_FUNC_tail_call);
+    }
+}
+
+/// The number as it can stand in an instruction, if it can.
+fn immediate(width: Width, number: u64) -> Option<i32> {
+    match width {
+        Width::Narrow => u32::try_from(number).ok().map(|number| number as i32),
+        Width::Wide => i32::try_from(number as i64).ok(),
+    }
+}

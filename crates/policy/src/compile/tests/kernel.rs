@@ -1,0 +1,147 @@
+//! Match programs that run in the kernel, on records that a test fills.
+//!
+//! `unsafe` here calls the two functions of libbpf that run a program and tell about it, for which its Rust binding has
+//! no other form for programs that are not from an object file.
+
+use std::fs;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys::{
+    bpf_map_create_opts, bpf_prog_get_info_by_fd, bpf_prog_info, bpf_prog_test_run_opts, bpf_test_run_opts,
+    size_t,
+};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, num_possible_cpus};
+use plait_host::cgroup::Cgroup;
+
+use crate::bindings::{PLAIT_ACT, PLAIT_STEPS, plait_packet};
+use crate::compile::assembler::{Assembler, Operation, Register, Width};
+use crate::compile::tests::{resolved, selecting};
+use crate::compile::{Hook, MatchProgram, ProgramKind, Resolved, match_program};
+
+/// The maps that match programs use.
+pub(super) struct Kernel {
+    packets: MapHandle,
+    steps: MapHandle,
+}
+
+/// A loaded program.
+pub(super) struct Program<'k> {
+    kernel: &'k Kernel,
+    program: OwnedFd,
+}
+
+impl Kernel {
+    /// None without privileges, and the test says so.
+    pub(super) fn or_skip(test: &str) -> Option<Self> {
+        let kernel = Self::new();
+        if kernel.is_none() {
+            println!("SKIP {test}: loading BPF programs takes root");
+        }
+        kernel
+    }
+
+    fn new() -> Option<Self> {
+        let options =
+            bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as size_t, ..Default::default() };
+        let map =
+            |kind, size, entries| MapHandle::create(kind, Some("plait_test"), 4, size, entries, &options);
+        let packets = map(MapType::PercpuArray, size_of::<plait_packet>() as u32, 1).ok()?;
+        Some(Self { packets, steps: map(MapType::ProgArray, 4, PLAIT_STEPS).ok()? })
+    }
+
+    /// Other maps: one of programs keeps to the kind of its first.
+    pub(super) fn another(&self) -> Self {
+        Self::new().expect("maps as before")
+    }
+
+    pub(super) fn load(&self, kind: ProgramKind, hook: Hook, chains: &[Resolved]) -> Program<'_> {
+        let program = match_program(kind, hook, chains, self.packets.as_fd(), self.steps.as_fd());
+        let program =
+            program.expect("a program").load(c"plait_test", false).unwrap_or_else(|error| panic!("{error}"));
+        Program { kernel: self, program }
+    }
+
+    /// One chain at XDP, with slot 100.
+    pub(super) fn load_selector(&self, text: &str) -> Program<'_> {
+        self.load(ProgramKind::Xdp, Hook::Ingress, &resolved(&[selecting(text)]))
+    }
+
+    /// What acts ends with this verdict.
+    pub(super) fn act_with(&self, kind: ProgramKind, verdict: i32) {
+        let mut code = Assembler::default();
+        code.compute_constant(Width::Wide, Operation::Move, Register(0), verdict);
+        code.exit();
+        let instructions = code.finish().expect("two instructions");
+        let program = MatchProgram { kind, instructions, needs: 0, own_selectors: 0 };
+        let program = program.load(c"plait_test", false).expect("a program");
+        let step = program.as_raw_fd().to_ne_bytes();
+        self.steps.update(&PLAIT_ACT.to_ne_bytes(), &step, MapFlags::ANY).expect("an entry for programs");
+    }
+}
+
+impl Program<'_> {
+    /// Runs it on this record: the chains that it found, and its verdict.
+    pub(super) fn run(&self, record: &[u8]) -> (Vec<u16>, i32) {
+        let packets = &self.kernel.packets;
+        let key = 0u32.to_ne_bytes();
+        // Whatever processor it runs on.
+        let records = vec![record.to_vec(); num_possible_cpus().expect("processors")];
+        packets.update_percpu(&key, &records, MapFlags::ANY).expect("a record");
+        let verdict = self.test_run(1).0;
+        let records = packets.lookup_percpu(&key, MapFlags::ANY).expect("the map").expect("its entry");
+        let count = |record: &[u8]| usize::from(record[offset_of!(plait_packet, chain_count)]);
+        let record = records.iter().max_by_key(|record| count(record)).expect("a processor");
+        let chains = record[offset_of!(plait_packet, chains)..].chunks_exact(2).take(count(record));
+        (chains.map(|slot| u16::from_ne_bytes([slot[0], slot[1]])).collect(), verdict)
+    }
+
+    /// Runs it that often: its verdict, and the nanoseconds of a run.
+    pub(super) fn test_run(&self, repeat: i32) -> (i32, u32) {
+        let frame = [0u8; 64];
+        let mut options = bpf_test_run_opts {
+            sz: size_of::<bpf_test_run_opts>() as size_t,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
+            repeat,
+            ..Default::default()
+        };
+        // SAFETY: the frame and the options are as long as they say, and live as long as the call.
+        let result = unsafe { bpf_prog_test_run_opts(self.program.as_raw_fd(), &mut options) };
+        assert_eq!(result, 0, "the program runs");
+        (options.retval as i32, options.duration)
+    }
+
+    /// How many instructions it has, and how many the verifier went through.
+    pub(super) fn verified(&self) -> (u32, u32) {
+        let mut info = bpf_prog_info::default();
+        let mut size = size_of::<bpf_prog_info>() as u32;
+        // SAFETY: writes at most `size` bytes, and no arrays as none are named.
+        let result = unsafe { bpf_prog_get_info_by_fd(self.program.as_raw_fd(), &mut info, &mut size) };
+        assert_eq!(result, 0, "the kernel tells");
+        (info.xlated_prog_len / 8, info.verified_insns)
+    }
+}
+
+/// A control group that this process is in until it is dropped: its path, its id, and that of the root.
+pub(super) struct Inside {
+    _cgroup: Cgroup,
+    pub(super) path: String,
+    pub(super) id: u64,
+    pub(super) root: u64,
+}
+
+impl Inside {
+    pub(super) fn enter() -> Option<Self> {
+        let cgroup = Cgroup::create_below_current("policy-test").ok()?;
+        cgroup.enter().ok()?;
+        let table = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = table.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let mount = Path::new(mounts.lines().find(|line| line.contains(" - cgroup2 "))?.split(' ').nth(4)?);
+        let id = |path: &str| Some(fs::metadata(mount.join(path.trim_start_matches('/'))).ok()?.ino());
+        Some(Self { id: id(&path)?, root: id("/")?, path, _cgroup: cgroup })
+    }
+}
