@@ -12,9 +12,11 @@
 
 mod backend;
 mod emu;
+mod end;
 mod error;
 mod form;
 mod found;
+mod link;
 mod netem;
 mod probability;
 mod program;
@@ -25,8 +27,10 @@ pub mod text;
 mod trace;
 mod veth;
 
-pub use backend::{Backend, End, Link};
+pub use backend::Backend;
+pub use end::End;
 pub use error::Error;
+pub use link::Link;
 pub use probability::Probability;
 pub use rate::Rate;
 pub use spec::{Adjustment, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Toward};

@@ -14,7 +14,7 @@ mod qdisc;
 use plait_host::netns::NetNs;
 use serde_json::Value;
 
-use crate::backend::nameless;
+use crate::end::nameless;
 use crate::program::{Interface, counters, ip, run, tc};
 use crate::veth::add_pair;
 use crate::{Backend, Change, Counters, Direction, End, Error, LinkSpec, Medium, Pace, Statistics, Toward};

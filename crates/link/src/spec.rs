@@ -20,6 +20,14 @@ pub struct LinkSpec {
     pub mtu: u16,
 }
 
+impl Default for LinkSpec {
+    /// A mere wire, full duplex, with Ethernet's usual MTU of 1500.
+    fn default() -> Self {
+        let wire = Direction::default;
+        Self { a_to_b: wire(), b_to_a: wire(), medium: Medium::FullDuplex, mtu: 1500 }
+    }
+}
+
 /// The least of the queues that nobody asked for, in bytes: 20 full frames.
 pub(crate) const LEAST_QUEUE: u64 = 30_000;
 
