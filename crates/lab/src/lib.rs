@@ -37,5 +37,5 @@ pub use link::{Link, LinkSpec};
 pub use plait_link::{Backend, Rate};
 pub use process::{Process, require_program};
 pub use schedule::Applied;
-pub use services::Service;
+pub use services::{Service, nginx_configuration};
 pub use topology::{Mistake, Side, Topology};

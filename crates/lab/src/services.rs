@@ -101,7 +101,7 @@ fn words(spec: &topology::Service, folder: &Path) -> Result<Vec<OsString>, Error
             let configuration = folder.join("nginx.conf");
             let made = fs::create_dir(folder.join("www"))
                 .and_then(|()| random_file(&folder.join("www/document"), *document))
-                .and_then(|()| fs::write(&configuration, nginx_configuration(folder, &port)));
+                .and_then(|()| fs::write(&configuration, nginx_configuration(folder, &[&port, &format!("[::]:{port}")])));
             made.map_err(|source| Error::File { path: folder.to_owned(), source })?;
             let configuration = configuration.into_os_string();
             vec!["nginx".into(), "-e".into(), "stderr".into(), "-c".into(), configuration]
@@ -121,16 +121,18 @@ fn random_file(path: &Path, size: u64) -> io::Result<()> {
     io::copy(&mut random, &mut File::create(path)?).map(drop)
 }
 
-/// Everything nginx writes stays in `folder`; as root, because nobody else may read there.
-fn nginx_configuration(folder: &Path, port: &str) -> String {
+/// The configuration of an nginx that gives out the files below `www` in `folder`, where all that it writes stays; as
+/// root, because nobody else may read there. It listens at each of `listen`, as nginx's directive of this name takes it.
+pub fn nginx_configuration(folder: &Path, listen: &[&str]) -> String {
     let folder = folder.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {folder}/{kind};\n"))
         .concat();
+    let listen: String = listen.iter().map(|address| format!("        listen {address};\n")).collect();
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr;\nevents {{}}\n\
          http {{\n{temporary}    access_log off;\n    sendfile on;\n    \
-         server {{\n        listen {port};\n        listen [::]:{port};\n        root {folder}/www;\n    }}\n}}\n"
+         server {{\n{listen}        root {folder}/www;\n    }}\n}}\n"
     )
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use plait_gateway::Mode;
-use plait_lab::{Capture, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Side};
+use plait_lab::{Capture, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Side, nginx_configuration};
 use plait_link::{Direction, Pace};
 use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
@@ -126,7 +126,7 @@ impl Network {
         let folder = self.lab.scratch();
         let (root, config) = (folder.join("www"), folder.join("nginx.conf"));
         fs::create_dir(&root).and_then(|()| fs::write(root.join("document.txt"), &document.text))?;
-        fs::write(&config, nginx_config(folder))?;
+        fs::write(&config, nginx_configuration(folder, &[&format!("127.0.0.1:{WEB_PORT}")]))?;
         let mut nginx = self.server.command("nginx");
         nginx.args(["-e", "stderr", "-p"]).arg(folder).arg("-c").arg(config);
         let mut nginx = self.server.spawn(nginx)?;
@@ -165,7 +165,7 @@ impl Network {
 /// What the demo cannot do without, asked before anything is built.
 pub(super) fn check_requirements() -> anyhow::Result<()> {
     Lab::check_permitted()?;
-    for program in ["ip", "tc", "tcpdump", "nginx", "curl"] {
+    for program in ["ip", "tcpdump", "nginx", "curl"] {
         plait_lab::require_program(program).context("the demo runs real programs")?;
     }
     let mptcp = Path::new("/proc/sys/net/mptcp/enabled");
@@ -203,17 +203,4 @@ fn has_congestion_control(name: &str) -> bool {
     let available =
         fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
     available.split_ascii_whitespace().any(|available| available == name)
-}
-
-/// Everything nginx writes stays in `folder`; as root, because nobody else may read there.
-fn nginx_config(folder: &Path) -> String {
-    let folder = folder.display();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("    {kind}_temp_path {folder}/{kind};\n"))
-        .concat();
-    format!(
-        "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr;\nevents {{}}\n\
-         http {{\n{temporary}    access_log off;\n    default_type text/plain;\n    \
-         server {{\n        listen 127.0.0.1:{WEB_PORT};\n        root {folder}/www;\n    }}\n}}\n"
-    )
 }
