@@ -2,7 +2,7 @@
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
-BPF_C := $(wildcard crates/*/bpf/*.[ch])
+BPF_C := $(wildcard crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test lint fmt bench reproduce deps test-deps clean
@@ -29,10 +29,12 @@ fmt: deps ## Format Rust and BPF C
 	cargo fmt --all
 	clang-format-19 -i $(BPF_C)
 
-bench: test-deps build ## Measure transforms, throughput, analysis and emulated links (needs root)
+bench: test-deps build ## Measure transforms, policies, throughput, analysis and emulated links (needs root)
 	$(PLAIT) bench codec
+	$(PLAIT) bench policy
 	bench/throughput.py
 	bench/analyze.py --tshark-packets 100000
+	bench/policy.py
 	bench/links.py
 
 reproduce: test-deps build ## Re-run the published experiments and write docs/results.md (an hour; QUICK=1: minutes; needs root)
