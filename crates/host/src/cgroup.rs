@@ -154,8 +154,27 @@ pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
     Ok(removed)
 }
 
+/// The number by which the kernel's programs know the control group at `path`, from the root of the hierarchy;
+/// `None` if there is none.
+///
+/// # Errors
+/// There is no file system of version 2, or the path cannot be opened.
+pub fn id(path: &str) -> Result<Option<u64>, Error> {
+    let root = open_root().map_err(Error::NoFileSystem)?;
+    let failed = |reason: Errno| Error::Use { operation: "open", name: path.into(), reason: reason.into() };
+    let below = path.trim_start_matches('/');
+    match open_folder(&root, Path::new(if below.is_empty() { "." } else { below })) {
+        Ok(folder) => rustix::fs::fstat(&folder).map(|found| Some(found.st_ino)).map_err(failed),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
 /// The root of a cgroup2 hierarchy: one that is mounted and seen, else a mount of our own that has no place.
-pub(crate) fn open_root() -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// There is no file system of version 2.
+pub fn open_root() -> io::Result<OwnedFd> {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
     match table.lines().filter_map(mount_point).find_map(|path| open_if_cgroup2(&path)) {
         Some(root) => Ok(root),

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::bytes::{ip_address, u8_at, u32_at};
+use crate::bytes::{ip_address, u8_at, u16_at, u32_at};
 use crate::netlink::message::{Message, NLM_F_ACK, Request};
 use crate::netlink::{Error, Socket};
 
@@ -22,6 +22,8 @@ pub struct Interface {
     pub running: bool,
     /// It is the loopback interface.
     pub loopback: bool,
+    /// Its packets begin with an Ethernet header; those of others, such as TUN devices and many modems, with IP's.
+    pub ethernet: bool,
     /// Largest packet, bytes.
     pub mtu: u32,
     /// Its addresses.
@@ -222,6 +224,7 @@ impl Interface {
             up: set(libc::IFF_UP),
             running: set(libc::IFF_UP) && set(libc::IFF_LOWER_UP),
             loopback: set(libc::IFF_LOOPBACK),
+            ethernet: matches!(u16_at(message.payload, 2)?, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
             mtu: attributes.u32(IFLA_MTU)?,
             addresses: Vec::new(),
         })

@@ -23,6 +23,7 @@ pub mod pm;
 pub mod probe;
 mod sockopt;
 mod tcp_info;
+pub mod traffic_control;
 
 pub use leftovers::{clean_run_folder, run_folder};
 pub use tcp_info::{State, TcpInfo};

@@ -177,7 +177,7 @@ pub fn list() -> io::Result<Vec<String>> {
 }
 
 /// The namespace with this identity, wherever it has a name or a process.
-pub(crate) fn find(identity: Identity) -> Option<NetNs> {
+pub fn find(identity: Identity) -> Option<NetNs> {
     let named = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
     let processes =
         fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path().join("ns/net"));

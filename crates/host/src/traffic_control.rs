@@ -1,0 +1,67 @@
+//! Traffic control (`tc(8)`), as far as it hosts BPF programs: the queueing discipline `clsact` of an interface, and
+//! the filters in it.
+//!
+//! Asked of the kernel in the network namespace of the calling thread; any user may ask.
+
+use crate::bytes::u32_at;
+use crate::netlink::message::{Message, Request};
+use crate::netlink::{Error, Socket};
+
+/// Whether the interface has the queueing discipline `clsact`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn has_clsact(if_index: u32) -> Result<bool, Error> {
+    let disciplines = |flags| Request::new(RTM_GETQDISC, flags, &header(if_index, 0));
+    let is_clsact = |message: &Message| {
+        let kind = message.attributes(HEADER).find(TCA_KIND)?;
+        let ours = message.kind == RTM_NEWQDISC && u32_at(message.payload, 4)? == if_index;
+        (ours && kind.strip_suffix(&[0]).unwrap_or(kind) == b"clsact").then_some(())
+    };
+    Ok(!Socket::route()?.dump(disciplines, is_clsact)?.is_empty())
+}
+
+/// How many filters, of anybody, the `clsact` of the interface has in both directions; 0 without one.
+///
+/// # Errors
+/// What the kernel says.
+pub fn clsact_filters(if_index: u32) -> Result<usize, Error> {
+    let mut socket = Socket::route()?;
+    let mut count = 0;
+    for parent in [CLSACT_INGRESS, CLSACT_EGRESS] {
+        let filters = |flags| Request::new(RTM_GETTFILTER, flags, &header(if_index, parent));
+        // A filter without a handle is the head of those of its priority.
+        let is_filter = |message: &Message| {
+            (message.kind == RTM_NEWTFILTER && u32_at(message.payload, 8)? != 0).then_some(())
+        };
+        match socket.dump(filters, is_filter) {
+            Ok(found) => count += found.len(),
+            Err(error) if error.errno().is_some_and(means_none) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+/// What kernels say of filters in a discipline, or on an interface, that is not there.
+fn means_none(errno: i32) -> bool {
+    matches!(errno, libc::ENOENT | libc::EINVAL | libc::ENODEV)
+}
+
+/// `struct tcmsg`
+fn header(if_index: u32, parent: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[4..8].copy_from_slice(&if_index.to_ne_bytes());
+    header[12..16].copy_from_slice(&parent.to_ne_bytes());
+    header
+}
+
+const HEADER: usize = 20;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_GETTFILTER: u16 = 46;
+const TCA_KIND: u16 = 1;
+/// `TC_H_CLSACT` with `TC_H_MIN_INGRESS` and `TC_H_MIN_EGRESS`.
+const CLSACT_INGRESS: u32 = 0xffff_fff2;
+const CLSACT_EGRESS: u32 = 0xffff_fff3;

@@ -1,0 +1,133 @@
+//! The calls of the kernel's BPF interface that libbpf-rs does not offer, and one socket option.
+//!
+//! `unsafe` is only here: every call gets pointers to values that outlive it, and lengths that are theirs.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::Duration;
+
+use bytemuck::{Pod, Zeroable};
+use libbpf_rs::libbpf_sys as sys;
+
+use crate::bindings::{
+    plait_actor, plait_chain, plait_connection, plait_counter, plait_event, plait_flow, plait_flow_key,
+    plait_half, plait_packet, plait_settings,
+};
+
+/// Attaches a program to an interface of the calling thread's network namespace by a link; it is detached with the
+/// link's last descriptor or pin.
+pub(super) fn link(program: BorrowedFd, if_index: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
+    let target = i32::try_from(if_index).map_err(io::Error::other)?;
+    let options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as _,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the options live until the call returns.
+    descriptor(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, place, &options) })
+}
+
+/// Gives a map, program or link a name in a BPF file system, where it outlives this process.
+pub(super) fn pin(object: BorrowedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path lives until the call returns.
+    let result = unsafe { sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) };
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+/// What a program made of a packet in a test run.
+pub(super) struct Ran {
+    pub(super) returned: u32,
+    pub(super) packet: Vec<u8>,
+    /// On average of the repetitions.
+    pub(super) nanoseconds: u32,
+}
+
+/// Runs a program on a packet, `repeat` times in a row, that is nowhere received or sent. `context` is the beginning
+/// of `struct xdp_md` or `struct __sk_buff`.
+pub(super) fn run(program: BorrowedFd, packet: &[u8], context: &[u32], repeat: u32) -> io::Result<Ran> {
+    // Actors may make it longer.
+    let mut out = vec![0; packet.len() + 256];
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as _,
+        data_in: packet.as_ptr().cast(),
+        data_size_in: packet.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: size_of_val(context) as u32,
+        repeat: i32::try_from(repeat).map_err(io::Error::other)?,
+        ..Default::default()
+    };
+    // SAFETY: all pointers are to values that live until the end of this function, with their lengths.
+    let result = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    out.truncate(options.data_size_out as usize);
+    Ok(Ran { returned: options.retval, packet: out, nanoseconds: options.duration })
+}
+
+/// What the kernel numbers network namespaces with, never the same twice (`SO_NETNS_COOKIE`, Linux 5.14): that of the
+/// calling thread's.
+pub(super) fn namespace_cookie() -> io::Result<u64> {
+    let socket = UnixDatagram::unbound()?;
+    let mut cookie = 0u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `cookie`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &mut length,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
+}
+
+/// `CLOCK_MONOTONIC`, by which programs know the time.
+pub(super) fn now() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes to `now` alone.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn descriptor(result: i32) -> io::Result<OwnedFd> {
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    // SAFETY: what libbpf returns is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+const SO_NETNS_COOKIE: i32 = 71;
+
+/// Structures that are numbers only, without hidden padding: intf.h asserts their sizes.
+macro_rules! plain {
+    ($($name:ty),*) => {$(
+        // SAFETY: integers only, and intf.h asserts that the size is the sum of the fields' sizes.
+        unsafe impl Zeroable for $name {}
+        // SAFETY: as above.
+        unsafe impl Pod for $name {}
+    )*};
+}
+
+plain!(
+    plait_actor,
+    plait_chain,
+    plait_connection,
+    plait_counter,
+    plait_event,
+    plait_flow,
+    plait_flow_key,
+    plait_half,
+    plait_packet,
+    plait_settings
+);

@@ -1,0 +1,243 @@
+//! Policies tried on single packets that nobody sends or receives: what each would do, and how long it takes.
+//!
+//! The programs are those that policies are loaded with, run by the kernel (`BPF_PROG_TEST_RUN`) with maps of their
+//! own. Nothing is attached or pinned, and all of it ends with the [`Trial`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
+use std::thread;
+
+use libbpf_rs::{MapCore, MapFlags, ObjectBuilder, ProgramHandle};
+use plait_wire::Role;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use serde::Serialize;
+
+use super::events::{Matched, Verdict, kinds};
+use super::objects::Objects;
+use super::plan::Plan;
+use super::state::{State, Stored};
+use super::statistics::Statistics;
+use super::{Error, swap, sys};
+use crate::bindings::{PLAIT_REDIRECT, plait_chain, plait_packet, plait_settings};
+use crate::compile::{Host, HostInterface};
+use crate::{Actor, Hook, Interface, Kind, Policy, Selector};
+
+/// Policies in an engine of their own.
+#[derive(Debug)]
+pub struct Trial {
+    objects: Objects,
+    state: State,
+    policies: Vec<Policy>,
+    host: Host,
+}
+
+/// A packet to try them on.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Whether it comes in, and is met by XDP, or goes out, and is met by TC.
+    pub hook: Hook,
+    /// What comes in is met by TC as well, as on interfaces where XDP cannot be.
+    pub by_tc: bool,
+    /// From the Ethernet header on, which it must have.
+    pub bytes: &'a [u8],
+    /// The mark of its socket; for TC only.
+    pub mark: u32,
+}
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ran {
+    /// Whether it goes on.
+    pub verdict: Verdict,
+    /// The interface that it is sent by, if it is redirected.
+    pub redirected_to: Option<String>,
+    /// As it is afterwards.
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+    /// What the packet is and carries; empty if it was let go at once.
+    #[serde(skip)]
+    pub kinds: Vec<Kind>,
+    /// The chains that matched.
+    pub chains: Vec<Matched>,
+    /// The time it took, on average of the repetitions.
+    pub nanoseconds: u32,
+}
+
+impl Trial {
+    /// Loads policies to be tried. Packets are taken to pass by `interface`; without one, by one that each chain is
+    /// for.
+    ///
+    /// # Errors
+    /// What keeps the policies from being loaded.
+    pub fn new(policies: &[Policy], interface: Option<&str>) -> Result<Trial, Error> {
+        policies.iter().try_for_each(Policy::check)?;
+        let mut state = State::default();
+        let store =
+            |policy: &Policy| Stored { name: policy.name.clone(), text: policy.to_string(), lease: 0 };
+        state.policies = policies.iter().map(store).collect();
+        let host = host(policies, interface)?;
+        let plan = Plan::make(policies, &host, &mut state)?;
+        let objects = Objects::load()?;
+        let matches = plan.load(&objects)?;
+        plan.write(&objects)?;
+        let settings = plait_settings {
+            needs: matches.needs,
+            own_selectors: matches.own_selectors,
+            ..objects.settings()?
+        };
+        objects.set_settings(&settings)?;
+        matches.install(&objects)?;
+        Ok(Trial { objects, state, policies: policies.to_vec(), host })
+    }
+
+    /// Runs a packet through the policies, `repeat` times in a row (1 at least). What is remembered of subflows is kept
+    /// from packet to packet; a packet that is changed is changed again by the next repetition.
+    ///
+    /// # Errors
+    /// What the kernel says, such as of a packet shorter than an Ethernet header.
+    pub fn run(&self, frame: &Frame, repeat: u32) -> Result<Ran, Error> {
+        let program = match (frame.hook, frame.by_tc) {
+            (Hook::Ingress, false) => "xdp_ingress",
+            (Hook::Ingress, true) => "tc_ingress",
+            (Hook::Egress, _) => "tc_egress",
+        };
+        let program = self.objects.program(program)?;
+        // On one processor, whose record of the packet is read afterwards.
+        thread::scope(|scope| {
+            let work = || self.run_here(program, frame, repeat.max(1));
+            scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The nanoseconds that a program takes at XDP that does nothing but let packets pass: what to compare with.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn idle(&self, bytes: &[u8], repeat: u32) -> Result<u32, Error> {
+        let failed = Error::kernel("load a program that does nothing");
+        let idle = ObjectBuilder::default().open_memory(IDLE).and_then(|open| open.load()).map_err(failed)?;
+        let program = idle.progs().next().ok_or_else(|| Error::missing("program", "pass"))?;
+        let ran = sys::run(program.as_fd(), bytes, &[], repeat.max(1));
+        Ok(ran.map_err(|reason| Error::kernel("try a packet")(reason.into()))?.nanoseconds)
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn statistics(&self) -> Result<Statistics, Error> {
+        Statistics::read(&self.objects, &self.state, &self.policies)
+    }
+
+    /// The subflows that are remembered.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn flows(&self) -> Result<Vec<super::Flow>, Error> {
+        super::flows::read(self.objects.map("flows")?)
+    }
+
+    fn run_here(&self, program: &ProgramHandle, frame: &Frame, repeat: u32) -> Result<Ran, Error> {
+        let failed = |reason: std::io::Error| Error::kernel("try a packet")(reason.into());
+        let processor = sched_getcpu();
+        let mut only = CpuSet::new();
+        only.set(processor);
+        sched_setaffinity(None, &only).map_err(|error| failed(error.into()))?;
+        self.clear()?;
+        // struct __sk_buff: its length and type, and then the mark.
+        let context: &[u32] =
+            if program.prog_type() == libbpf_rs::ProgramType::Xdp { &[] } else { &[0, 0, frame.mark] };
+        let ran = sys::run(program.as_fd(), frame.bytes, context, repeat).map_err(failed)?;
+        let packet = self.packet(processor)?;
+        let is_let_go = packet.chain_count == 0;
+        let verdict = if is_let_go { Verdict::Pass } else { Verdict::new(packet.verdict.into()) };
+        let redirected = !is_let_go && u32::from(packet.verdict) == PLAIT_REDIRECT;
+        Ok(Ran {
+            verdict,
+            redirected_to: self.interface(packet.redirect_to).filter(|_| redirected),
+            bytes: ran.packet,
+            kinds: kinds(packet.kinds),
+            chains: self.matched(&packet)?,
+            nanoseconds: ran.nanoseconds,
+        })
+    }
+
+    fn interface(&self, index: u32) -> Option<String> {
+        let interface = self.host.interfaces.iter().find(|interface| interface.index == index);
+        interface.map(|interface| interface.name.clone())
+    }
+
+    fn matched(&self, packet: &plait_packet) -> Result<Vec<Matched>, Error> {
+        let mut matched = Vec::new();
+        for (place, slot) in packet.chains.iter().take(packet.chain_count.into()).enumerate() {
+            let record: Option<plait_chain> = self.objects.read("chains", (*slot).into())?;
+            if let Some(counted) = record.and_then(|record| self.state.counters.get(&record.counter)) {
+                let hit = packet.chains_hit >> place & 1 != 0;
+                matched.push(Matched { policy: counted.policy.clone(), chain: counted.chain.clone(), hit });
+            }
+        }
+        Ok(matched)
+    }
+
+    /// Empties the record of the packet, so that what is there afterwards is of the one that ran.
+    fn clear(&self) -> Result<(), Error> {
+        let packets = self.objects.map("packets")?;
+        let processors = libbpf_rs::num_possible_cpus().map_err(Error::kernel("count the processors"))?;
+        let empty = vec![vec![0; size_of::<plait_packet>()]; processors];
+        packets
+            .update_percpu(&0u32.to_ne_bytes(), &empty, MapFlags::ANY)
+            .map_err(Error::kernel("clear a record"))
+    }
+
+    fn packet(&self, processor: usize) -> Result<plait_packet, Error> {
+        let records = self.objects.map("packets")?.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let records = records.map_err(Error::kernel("read the record of a packet"))?.unwrap_or_default();
+        let record = records.get(processor).and_then(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok());
+        record.ok_or_else(|| Error::missing("record of a packet on processor", &processor.to_string()))
+    }
+}
+
+/// A host whose interfaces, as far as policies name them, are the loopback interface of this namespace, by which the
+/// kernel says that tried packets come; others than the one asked for are elsewhere.
+fn host(policies: &[Policy], interface: Option<&str>) -> Result<Host, Error> {
+    let (mut passed, mut targets) = (BTreeSet::new(), BTreeSet::new());
+    passed.extend(interface);
+    for chain in policies.iter().flat_map(|policy| &policy.chains) {
+        passed.extend(chain.interfaces.iter().filter_map(name));
+        chain.select.visit(&mut |part| {
+            if let Selector::Path(interface) = part {
+                passed.extend(name(interface));
+            }
+        });
+        targets.extend(chain.actors.iter().filter_map(|actor| match actor {
+            Actor::Redirect(to) => Some(to.as_str()),
+            _ => None,
+        }));
+    }
+    let mut roles = BTreeMap::new();
+    let mut interfaces = Vec::new();
+    for (place, name) in passed.union(&targets).enumerate() {
+        let is_it = passed.contains(name) && interface.is_none_or(|asked| asked == *name);
+        let index = if is_it { LOOPBACK } else { ELSEWHERE + place as u32 };
+        interfaces.push(HostInterface { index, name: (*name).into(), loopback: false });
+    }
+    if interface.is_none() {
+        for role in [Role::Trusted, Role::Untrusted] {
+            // No interface can have a name with a slash.
+            let name = format!("/{role}");
+            interfaces.push(HostInterface { index: LOOPBACK, name: name.clone(), loopback: false });
+            roles.insert(name, role);
+        }
+    }
+    Ok(Host { interfaces, roles, cgroups: swap::cgroups(policies)?, own: BTreeMap::new() })
+}
+
+fn name(interface: &Interface) -> Option<&str> {
+    if let Interface::Named(name) = interface { Some(name) } else { None }
+}
+
+const IDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
+/// The loopback interface is the first of every namespace.
+const LOOPBACK: u32 = 1;
+/// Indexes that no interface of a trial has.
+const ELSEWHERE: u32 = 1 << 30;

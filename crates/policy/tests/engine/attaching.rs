@@ -1,0 +1,174 @@
+//! Programs are attached in the best way that an interface allows, and leave nothing behind.
+
+use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
+use plait_policy::Hook;
+use plait_policy::engine::{Attachment, Engine, Error, Mode};
+use std::os::fd::AsFd;
+
+use crate::host::{Host, policy};
+
+const BOTH_WAYS: &str = r#"
+    name = "both"
+    interfaces = ["a0"]
+    [[chains]]
+    name = "in"
+    hook = "ingress"
+    select = "packet(data)"
+    actors = ["record"]
+    [[chains]]
+    name = "out"
+    hook = "egress"
+    select = "packet(mptcp)"
+"#;
+
+fn modes(engine: &Engine) -> Vec<(Hook, Option<Mode>)> {
+    let attachments = engine.attachments().expect("attachments");
+    attachments.iter().map(|Attachment { hook, mode, .. }| (*hook, *mode)).collect()
+}
+
+/// TCX came with Linux 6.6.
+fn by_tc() -> Mode {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next(), numbers.next());
+    if version >= (Some(6), Some(6)) { Mode::Tcx } else { Mode::Clsact }
+}
+
+#[test]
+fn packets_are_met_in_the_driver_and_by_tc_and_afterwards_nothing_is_left() {
+    let name = "packets_are_met_in_the_driver_and_by_tc_and_afterwards_nothing_is_left";
+    let Some(host) = Host::new(name) else { return };
+    let objects = host.with_engine(|engine| {
+        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        assert_eq!(modes(engine), [(Hook::Ingress, Some(Mode::Native)), (Hook::Egress, Some(by_tc()))]);
+        host.receive(200_000);
+        let statistics = engine.statistics().expect("statistics");
+        let [chain_in, chain_out] = &statistics.policies[0].chains[..] else { panic!("two chains") };
+        assert!(chain_in.count.bytes > 200_000, "{statistics:?}");
+        assert_eq!(chain_in.actors[0].count.packets, chain_in.count.packets);
+        assert!(chain_out.count.packets > 2, "{statistics:?}");
+        assert_eq!(chain_in.count.errors + chain_out.count.errors, 0);
+        let flows = engine.flows().expect("flows");
+        let [flow] = &flows[..] else { panic!("one subflow, found {flows:?}") };
+        assert_eq!(flow.received.bytes, 200_000);
+        assert_eq!(flow.ends.remote.ip().to_string(), "10.0.0.2");
+        assert_eq!((statistics.flows, statistics.flows_seen), (1, 1));
+        host.objects()
+    });
+    assert!(
+        objects.links.len() == 2 && !objects.maps.is_empty() && !objects.programs.is_empty(),
+        "{objects:?}"
+    );
+    host.with_engine(|engine| engine.unload("both").expect("unloaded"));
+    host.assert_nothing_left(&objects);
+    host.receive(1000);
+}
+
+#[test]
+fn ways_that_are_avoided_are_not_taken() {
+    let Some(host) = Host::new("ways_that_are_avoided_are_not_taken") else { return };
+    let avoiding = |modes: &[Mode]| Engine::current().expect("an engine").avoiding(modes);
+    host.with_engine(|_| {
+        for (avoided, ingress) in [
+            (vec![Mode::Native], Mode::Generic),
+            (vec![Mode::Native, Mode::Generic], by_tc()),
+            (vec![Mode::Native, Mode::Generic, Mode::Tcx], Mode::Clsact),
+        ] {
+            let engine = avoiding(&avoided);
+            engine.load(&policy(BOTH_WAYS)).expect("loaded");
+            let egress = if avoided.contains(&Mode::Tcx) { Mode::Clsact } else { by_tc() };
+            assert_eq!(modes(&engine), [(Hook::Ingress, Some(ingress)), (Hook::Egress, Some(egress))]);
+            host.receive(100_000);
+            let statistics = engine.statistics().expect("statistics");
+            for chain in &statistics.policies[0].chains {
+                assert!(chain.count.packets > 2, "{ingress}: {statistics:?}");
+            }
+            assert_eq!(engine.flows().expect("flows")[0].received.bytes, 100_000, "{ingress}");
+            let objects = host.objects();
+            engine.unload_all().expect("unloaded");
+            host.assert_nothing_left(&objects);
+            assert!(!host.tc("qdisc show dev a0").contains("clsact"));
+        }
+        let error = avoiding(&[Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact])
+            .load(&policy(BOTH_WAYS))
+            .expect_err("no way is left");
+        assert!(matches!(&error, Error::Attach { interface, .. } if interface == "a0"), "{error}");
+        let [state, pins] = host.folders();
+        assert!(!state.exists() && !pins.exists());
+    });
+}
+
+#[test]
+fn interfaces_without_ethernet_are_met_by_tc() {
+    let Some(host) = Host::new("interfaces_without_ethernet_are_met_by_tc") else { return };
+    host.ip("tuntap add dev t0 mode tun");
+    host.ip("link set t0 up");
+    host.with_engine(|engine| {
+        engine.load(&policy(&BOTH_WAYS.replace("a0", "t0"))).expect("loaded");
+        assert_eq!(modes(engine), [(Hook::Ingress, Some(by_tc())), (Hook::Egress, Some(by_tc()))]);
+        engine.unload("both").expect("unloaded");
+    });
+}
+
+#[test]
+fn filters_of_others_stay() {
+    let Some(host) = Host::new("filters_of_others_stay") else { return };
+    host.tc("qdisc add dev a0 clsact");
+    host.tc("filter add dev a0 egress prio 5 protocol ip u32 match ip dst 10.9.9.9/32 action drop");
+    let before = host.tc("filter show dev a0 egress");
+    host.with_engine(|engine| {
+        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        assert!(host.tc("filter show dev a0 egress").contains("egress"));
+        host.receive(50_000);
+        engine.unload("both").expect("unloaded");
+    });
+    assert_eq!(host.tc("filter show dev a0 egress"), before);
+
+    // A discipline that plait made stays as long as others have filters in it.
+    host.tc("qdisc del dev a0 clsact");
+    host.with_engine(|_| {
+        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        host.tc("filter add dev a0 egress prio 5 protocol ip u32 match ip dst 10.9.9.9/32 action drop");
+        engine.unload("both").expect("unloaded");
+    });
+    assert_eq!(host.tc("filter show dev a0 egress"), before);
+}
+
+#[test]
+fn the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it() {
+    let name = "the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it";
+    let Some(host) = Host::new(name) else { return };
+    host.with_engine(|engine| {
+        let object = concat!(env!("OUT_DIR"), "/xdp.bpf.o");
+        let object =
+            ObjectBuilder::default().open_file(object).and_then(|open| open.load()).expect("programs");
+        let program = object.progs().find(|program| program.name() == "ingress").expect("a program");
+        let interfaces = plait_host::interfaces::interfaces().expect("interfaces");
+        let index = interfaces.iter().find(|there| there.name == "a0").expect("a0").index as i32;
+        let other = Xdp::new(program.as_fd());
+        other.attach(index, XdpFlags::DRV_MODE).expect("attached");
+        let id = other.query_id(index, XdpFlags::NONE).expect("a program");
+
+        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        assert_eq!(modes(engine)[0], (Hook::Ingress, Some(by_tc())));
+        host.receive(50_000);
+        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        engine.unload("both").expect("unloaded");
+        assert_eq!(other.query_id(index, XdpFlags::NONE).expect("a program"), id);
+    });
+}
+
+#[test]
+fn long_packets_pass_and_are_seen() {
+    let Some(host) = Host::new("long_packets_pass_and_are_seen") else { return };
+    host.set_mtu(9000);
+    host.with_engine(|engine| {
+        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        host.receive(500_000);
+        let flows = engine.flows().expect("flows");
+        assert_eq!(flows[0].received.bytes - flows[0].received.retransmitted_bytes, 500_000);
+        engine.unload("both").expect("unloaded");
+    });
+}

@@ -1,0 +1,197 @@
+//! What fails leaves everything as it was, and what a killed process leaves is mended.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use plait_host::netns::NetNs;
+use plait_policy::Policy;
+use plait_policy::engine::{Engine, Error, Mode, clean_leftovers};
+
+use crate::host::{Host, policy};
+
+fn named(name: &str, interface: &str) -> Policy {
+    policy(&format!(
+        "name = \"{name}\"\ninterfaces = [\"{interface}\"]\n[[chains]]\nname = \"in\"\nhook = \"ingress\"\n\
+         select = \"packet(data)\"\nactors = [\"record\"]\n[[chains]]\nname = \"out\"\nhook = \"egress\"\n"
+    ))
+}
+
+#[test]
+fn a_change_that_fails_leaves_everything_as_it_was() {
+    let Some(host) = Host::new("a_change_that_fails_leaves_everything_as_it_was") else { return };
+    host.ip("link add d0 type dummy");
+    host.ip("link set d0 up");
+    host.with_engine(|engine| {
+        engine.load(&named("first", "a0")).expect("loaded");
+        let (policies, attachments) =
+            (engine.policies().expect("policies"), engine.attachments().expect("them"));
+        let objects = host.objects();
+        let all = [Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact];
+        let unable = Engine::current().expect("an engine").avoiding(&all);
+        let error = unable.replace(&[named("first", "a0"), named("second", "d0")]).expect_err("no way");
+        assert!(matches!(error, Error::Attach { .. }), "{error}");
+        assert_eq!(engine.policies().expect("policies"), policies);
+        assert_eq!(engine.attachments().expect("attachments"), attachments);
+        assert_eq!(host.settled(objects.programs.len()), objects);
+        host.receive(50_000);
+        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        let names: Vec<_> = std::fs::read_dir(&host.folders()[0])
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        assert_eq!(names, ["loaded.json"]);
+        engine.unload_all().expect("unloaded");
+    });
+}
+
+#[test]
+fn what_is_loaded_outlives_who_loaded_it() {
+    let Some(host) = Host::new("what_is_loaded_outlives_who_loaded_it") else { return };
+    host.with_engine(|engine| engine.load(&named("kept", "a0")).expect("loaded"));
+    host.receive(50_000);
+    let objects = host.objects();
+    host.with_engine(|engine| {
+        assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
+        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_some()));
+        engine.unload("kept").expect("unloaded");
+    });
+    host.assert_nothing_left(&objects);
+}
+
+#[test]
+fn interfaces_may_vanish_and_come_again() {
+    let Some(host) = Host::new("interfaces_may_vanish_and_come_again") else { return };
+    host.with_engine(|engine| {
+        engine.load(&named("first", "a0")).expect("loaded");
+        host.ip("link del a0");
+        let attachments = engine.attachments().expect("attachments");
+        assert_eq!(attachments.len(), 2);
+        assert!(attachments.iter().all(|there| there.mode.is_none() && there.index.is_none()));
+        engine.load(&named("second", "lo")).expect("loaded");
+        engine.unload("second").expect("unloaded");
+        assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_none()));
+
+        host.connect();
+        let there = engine.attachments().expect("attachments");
+        assert!(there.iter().all(|there| there.mode.is_none() && there.index.is_some()));
+        engine.refresh().expect("attached");
+        let attachments = engine.attachments().expect("attachments");
+        assert_eq!(attachments.len(), 2);
+        assert!(attachments.iter().all(|there| there.mode.is_some()), "{attachments:?}");
+        host.receive(50_000);
+        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        engine.unload_all().expect("unloaded");
+    });
+}
+
+#[test]
+fn what_namespaces_that_are_gone_have_left_is_removed_and_nothing_else() {
+    let name = "what_namespaces_that_are_gone_have_left_is_removed_and_nothing_else";
+    let (Some(gone), Some(living)) = (Host::new(name), Host::new(name)) else { return };
+    for host in [&gone, &living] {
+        host.with_engine(|engine| engine.load(&named("p", "a0")).expect("loaded"));
+    }
+    let ([state, pins], objects) = (gone.folders(), gone.objects());
+    drop(gone);
+    assert!(pins.exists());
+    let removed = clean_leftovers().expect("leftovers");
+    assert!(removed.contains(&state) && removed.contains(&pins), "{removed:?}");
+    assert!(!state.exists() && !pins.exists());
+    crate::host::assert_gone(&objects);
+    living.with_engine(|engine| {
+        assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_some()));
+        engine.unload_all().expect("unloaded");
+    });
+}
+
+#[test]
+fn the_folder_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own() {
+    let name = "the_folder_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own";
+    let Some(host) = Host::new(name) else { return };
+    host.with_engine(|engine| {
+        engine.load(&named("old", "a0")).expect("loaded");
+        let loaded = host.folders()[0].join("loaded.json");
+        let text = std::fs::read_to_string(&loaded).expect("a file");
+        let (start, rest) = text.split_once("\"cookie\": ").expect("a cookie");
+        let (_, rest) = rest.split_once(',').expect("more");
+        std::fs::write(&loaded, format!("{start}\"cookie\": 1,{rest}")).expect("written");
+        assert_eq!(engine.policies().expect("policies"), []);
+        assert!(!host.folders()[1].exists());
+        engine.load(&named("new", "a0")).expect("loaded");
+        assert_eq!(engine.policies().expect("policies").len(), 1);
+        engine.unload_all().expect("unloaded");
+    });
+}
+
+/// Who is killed is this test program, started again for one test only.
+#[test]
+fn whoever_is_killed_leaves_the_old_policies_or_the_new() {
+    let Some(host) = Host::new("whoever_is_killed_leaves_the_old_policies_or_the_new") else { return };
+    let (odd, even) = ([named("odd", "a0"), named("one", "lo")], [named("even", "*")]);
+    let mut objects = None;
+    for round in 0..40 {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "faults::changes_policies_until_it_is_killed", "--ignored", "--nocapture"])
+            .env(NAMESPACE, host.namespace.name())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let output = child.stdout.take().expect("its output");
+        let begun =
+            BufReader::new(output).lines().map_while(Result::ok).any(|line| line.contains("changing"));
+        assert!(begun, "it ended before it began");
+        std::thread::sleep(Duration::from_micros(997 * round));
+        child.kill().expect("killed");
+        child.wait().expect("its end");
+        host.with_engine(|engine| {
+            let found: Vec<_> =
+                engine.policies().expect("policies").into_iter().map(|found| found.policy).collect();
+            assert!(
+                found == odd || found == odd[..1] || found == even || found.is_empty(),
+                "round {round}: {found:?}"
+            );
+            let attachments = engine.attachments().expect("attachments");
+            assert!(attachments.iter().all(|there| there.mode.is_some()), "round {round}: {attachments:?}");
+            let wanted = if found.is_empty() {
+                0
+            } else if found == odd {
+                4
+            } else {
+                2
+            };
+            assert_eq!(attachments.len(), wanted, "round {round}: {attachments:?}");
+            if !found.is_empty() {
+                objects = Some(host.objects());
+            }
+        });
+    }
+    host.receive(10_000);
+    host.with_engine(|engine| {
+        engine.unload_all().expect("unloaded");
+    });
+    host.assert_nothing_left(&objects.expect("something was loaded"));
+}
+
+#[test]
+#[ignore = "is killed by the test above"]
+fn changes_policies_until_it_is_killed() {
+    let Some(name) = std::env::var_os(NAMESPACE) else { return };
+    let namespace = NetNs::named(&name.to_string_lossy()).expect("a namespace");
+    namespace
+        .run(|| {
+            let engine = Engine::current().expect("an engine");
+            println!("changing");
+            loop {
+                engine.unload_all().expect("unloaded");
+                engine.replace(&[named("odd", "a0"), named("one", "lo")]).expect("loaded");
+                engine.unload("one").expect("unloaded");
+                engine.unload("odd").expect("unloaded");
+                engine.load(&named("even", "*")).expect("loaded");
+            }
+        })
+        .expect("inside");
+}
+
+const NAMESPACE: &str = "PLAIT_TEST_NAMESPACE";

@@ -1,0 +1,214 @@
+//! A host with one link to a peer, in network namespaces, and what the kernel holds of its engine.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapCore, MapHandle};
+use plait_host::mptcp::{Protocol, stream_socket};
+use plait_host::netns::Named;
+use plait_policy::{Engine, Policy};
+use socket2::Domain;
+
+/// The host, whose interface `a0` (10.0.0.1, fd00::1) leads to `b0` (10.0.0.2, fd00::2) of its peer. Gone when dropped.
+pub(crate) struct Host {
+    pub(crate) namespace: Named,
+    peer: Named,
+}
+
+impl Host {
+    /// `None`, said on the standard output, where the test cannot run.
+    pub(crate) fn new(test: &str) -> Option<Host> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP {test}: making network namespaces takes root");
+            return None;
+        }
+        if !matches!(stream_socket(Domain::IPV4), Ok((_, Protocol::Mptcp))) {
+            println!("SKIP {test}: the kernel has no MPTCP, or it is off here");
+            return None;
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = |role| format!("plait-{}-{role}{number}", std::process::id());
+        let namespace = Named::create(&name("policy")).expect("a namespace");
+        let peer = Named::create(&name("peer")).expect("a namespace");
+        let host = Host { namespace, peer };
+        host.connect();
+        Some(host)
+    }
+
+    /// Makes the link.
+    pub(crate) fn connect(&self) {
+        let (host, peer) = (self.namespace.name(), self.peer.name());
+        ip(&format!("link add a0 netns {host} type veth peer name b0 netns {peer}"));
+        for (namespace, interface, end) in [(host, "a0", 1), (peer, "b0", 2)] {
+            ip(&format!("-n {namespace} address add 10.0.0.{end}/24 dev {interface}"));
+            ip(&format!("-n {namespace} address add fd00::{end}/64 dev {interface} nodad"));
+            ip(&format!("-n {namespace} link set {interface} up"));
+            ip(&format!("-n {namespace} link set lo up"));
+        }
+    }
+
+    /// Calls `work` inside the host, with its engine.
+    pub(crate) fn with_engine<T: Send>(&self, work: impl FnOnce(&Engine) -> T + Send) -> T {
+        self.namespace.run(|| work(&Engine::current().expect("an engine"))).expect("inside")
+    }
+
+    /// Runs `ip` inside the host.
+    pub(crate) fn ip(&self, arguments: &str) {
+        ip(&format!("-n {} {arguments}", self.namespace.name()));
+    }
+
+    /// Runs `tc` inside the host; what it prints.
+    pub(crate) fn tc(&self, arguments: &str) -> String {
+        let words = ["-n", self.namespace.name()].into_iter().chain(arguments.split(' '));
+        let output = Command::new("tc").args(words).output().expect("the command tc");
+        assert!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Sends these many bytes from the peer to the host by an MPTCP connection, and one byte back at its end.
+    pub(crate) fn receive(&self, bytes: usize) {
+        let any: SocketAddr = "0.0.0.0:0".parse().expect("an address");
+        let listen = || {
+            let (listener, _) = stream_socket(Domain::IPV4).expect("a socket");
+            listener.bind(&any.into()).expect("a free port");
+            listener.listen(8).expect("a listener");
+            listener
+        };
+        let listener = self.namespace.run(listen).expect("inside");
+        let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let send = || {
+                    let (mut client, _) = stream_socket(Domain::IPV4).expect("a socket");
+                    client.connect(&SocketAddr::new("10.0.0.1".parse().expect("an address"), port).into())?;
+                    client.write_all(&vec![1; bytes])?;
+                    client.shutdown(std::net::Shutdown::Write)?;
+                    client.read_exact(&mut [0])
+                };
+                self.peer.run(send).expect("inside").expect("a connection");
+            });
+            let (mut server, _) = listener.accept().expect("a connection");
+            let mut received = Vec::new();
+            server.read_to_end(&mut received).expect("all of it");
+            assert_eq!(received.len(), bytes);
+            server.write_all(&[1]).expect("a write");
+            sending.join().expect("it was sent");
+        });
+    }
+
+    /// The folder of what is loaded, and that of pins.
+    pub(crate) fn folders(&self) -> [PathBuf; 2] {
+        let inode = self.namespace.identity().expect("an identity").inode.to_string();
+        let run = plait_host::run_folder().expect("a folder");
+        [run.join("policy").join(&inode), run.join("bpf").join(&inode)]
+    }
+
+    /// Gives both ends of the link this MTU.
+    pub(crate) fn set_mtu(&self, mtu: u32) {
+        self.ip(&format!("link set a0 mtu {mtu}"));
+        ip(&format!("-n {} link set b0 mtu {mtu}", self.peer.name()));
+    }
+
+    /// What the kernel holds of the engine as soon as it is no more than this many programs: it frees them when no
+    /// processor can use them any more.
+    pub(crate) fn settled(&self, programs: usize) -> Objects {
+        for _ in 0..PATIENCE {
+            let objects = self.objects();
+            if objects.programs.len() <= programs {
+                return objects;
+            }
+            thread::sleep(PAUSE);
+        }
+        self.objects()
+    }
+
+    /// The kernel has nothing of these objects any more, and the run folder nothing of the engine.
+    pub(crate) fn assert_nothing_left(&self, objects: &Objects) {
+        for folder in self.folders() {
+            assert!(!folder.exists(), "{} is still there", folder.display());
+        }
+        assert_gone(objects);
+    }
+
+    /// What the kernel holds of the engine. It must be loaded.
+    pub(crate) fn objects(&self) -> Objects {
+        let [_, pins] = self.folders();
+        let maps = std::fs::read_dir(pins.join("maps")).expect("pinned maps").map(|entry| {
+            let map = MapHandle::from_pinned_path(entry.expect("an entry").path()).expect("a map");
+            map.info().expect("a map").info.id
+        });
+        Objects::using(maps.collect())
+    }
+}
+
+/// Numbers of maps, programs and links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Objects {
+    pub(crate) maps: BTreeSet<u32>,
+    pub(crate) programs: BTreeSet<u32>,
+    pub(crate) links: BTreeSet<u32>,
+}
+
+impl Objects {
+    /// These maps as far as they exist, the programs that use one of them, and the links of these programs.
+    fn using(maps: BTreeSet<u32>) -> Objects {
+        let options = ProgInfoQueryOptions::default().include_map_ids(true);
+        let programs = ProgInfoIter::with_query_opts(options)
+            .filter(|program| program.map_ids.iter().any(|map| maps.contains(map)))
+            .map(|program| program.id)
+            .collect();
+        Objects::with(maps, programs)
+    }
+
+    /// Those that exist still.
+    pub(crate) fn still_there(&self) -> Objects {
+        let programs = ProgInfoIter::default().map(|program| program.id);
+        let programs = programs.filter(|program| self.programs.contains(program)).collect();
+        Objects::with(self.maps.clone(), programs)
+    }
+
+    fn with(maps: BTreeSet<u32>, programs: BTreeSet<u32>) -> Objects {
+        let links = LinkInfoIter::default();
+        let links = links.filter(|link| programs.contains(&link.prog_id)).map(|link| link.id).collect();
+        let there = MapInfoIter::default().map(|map| map.id).filter(|map| maps.contains(map)).collect();
+        Objects { maps: there, programs, links }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.maps.is_empty() && self.programs.is_empty() && self.links.is_empty()
+    }
+}
+
+/// The kernel has nothing of these objects any more.
+pub(crate) fn assert_gone(objects: &Objects) {
+    let is_gone = (0..PATIENCE).any(|_| {
+        let gone = objects.still_there().is_empty();
+        if !gone {
+            thread::sleep(PAUSE);
+        }
+        gone
+    });
+    assert!(is_gone, "still there: {:?}", objects.still_there());
+}
+
+/// A policy of this text.
+pub(crate) fn policy(text: &str) -> Policy {
+    Policy::parse(text, "test").expect("a policy")
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("the command ip");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// How often, and how far apart, it is looked whether the kernel has freed something.
+const PATIENCE: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(10);
+static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -1,0 +1,6 @@
+//! The engine, in network namespaces on this kernel.
+
+mod attaching;
+mod faults;
+mod host;
+mod swapping;

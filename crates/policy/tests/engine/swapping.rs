@@ -1,0 +1,155 @@
+//! Policies are loaded, replaced and removed while packets pass.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use plait_policy::engine::{Error, What};
+
+use crate::host::{Host, policy};
+
+/// Two dozen chains, of which `number` makes a difference.
+fn many(number: usize) -> String {
+    let mut text = String::from("name = \"many\"\ninterfaces = [\"a0\"]\n");
+    for chain in 0..24 {
+        let hook = if chain % 2 == 0 { "ingress" } else { "egress" };
+        let port = 1 + (number + chain) % 1000;
+        text += &format!(
+            "[[chains]]\nname = \"c{chain}\"\nhook = \"{hook}\"\nselect = \"subflow(dport = {port}) or packet(mp_fail)\"\n\
+             actors = [\"record\"]\n"
+        );
+    }
+    text + "[[chains]]\nname = \"all\"\nhook = \"ingress\"\nactors = [\"record\"]\n"
+}
+
+#[test]
+fn a_thousand_replacements_leak_nothing_and_lose_no_connection() {
+    let Some(host) = Host::new("a_thousand_replacements_leak_nothing_and_lose_no_connection") else { return };
+    host.with_engine(|engine| {
+        engine.replace(&[policy(&many(0))]).expect("loaded");
+        let before = host.objects();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let traffic = scope.spawn(|| {
+                let mut transfers = 0;
+                while !done.load(Ordering::Relaxed) {
+                    host.receive(1_000_000);
+                    transfers += 1;
+                }
+                transfers
+            });
+            let start = Instant::now();
+            for number in 1..=1000 {
+                engine.replace(&[policy(&many(number))]).expect("replaced");
+            }
+            println!("1000 replacements of 25 chains: {:?} each", start.elapsed() / 1000);
+            done.store(true, Ordering::Relaxed);
+            assert!(traffic.join().expect("no connection was lost") > 0);
+        });
+        let after = host.settled(before.programs.len());
+        assert_eq!(after.maps, before.maps);
+        assert_eq!(after.links, before.links);
+        assert_eq!(after.programs.len(), before.programs.len());
+        let [_, pins] = host.folders();
+        let pinned = std::fs::read_dir(pins.join("programs")).expect("pins").count();
+        engine.unload_all().expect("unloaded");
+        assert!(pinned < 10, "{pinned} programs are pinned");
+        host.assert_nothing_left(&after);
+    });
+}
+
+#[test]
+fn counters_go_on_over_a_replacement_and_two_policies_count_apart() {
+    let name = "counters_go_on_over_a_replacement_and_two_policies_count_apart";
+    let Some(host) = Host::new(name) else { return };
+    let one = |select: &str| {
+        policy(&format!(
+            "name = \"one\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"kept\"\nhook = \"ingress\"\n\
+             select = \"packet(data)\"\nactors = [\"record\"]\n[[chains]]\nname = \"other\"\nhook = \"ingress\"\n\
+             select = \"{select}\"\n"
+        ))
+    };
+    let two = policy(
+        "name = \"two\"\n[[chains]]\ninterfaces = [\"*\"]\nname = \"kept\"\nhook = \"ingress\"\nselect = \"packet(syn)\"\n",
+    );
+    host.with_engine(|engine| {
+        engine.load(&one("packet(fin)")).expect("loaded");
+        engine.load(&two).expect("loaded beside the first");
+        assert!(matches!(engine.load(&two), Err(Error::Exists(name)) if name == "two"));
+        host.receive(100_000);
+        let count = |policy: usize, chain: usize| {
+            engine.statistics().expect("statistics").policies[policy].chains[chain].count
+        };
+        let before = count(0, 0);
+        assert!(before.packets > 0 && count(0, 1).packets > 0);
+        assert_eq!(count(1, 0).packets, 1);
+
+        engine.replace(&[one("packet(rst)")]).expect("replaced");
+        assert_eq!(count(0, 0), before);
+        host.receive(100_000);
+        assert!(count(0, 0).packets > before.packets);
+        assert_eq!(count(1, 0).packets, 2);
+
+        engine.unload("one").expect("unloaded");
+        let names: Vec<_> =
+            engine.policies().expect("policies").into_iter().map(|found| found.policy.name).collect();
+        assert_eq!(names, ["two"]);
+        assert_eq!(count(0, 0).packets, 2);
+        let error = engine.unload("one").expect_err("it is not loaded");
+        assert!(error.to_string().contains("loaded are: two"), "{error}");
+        assert!(engine.unload_all().expect("unloaded"));
+        assert!(!engine.unload_all().expect("nothing"));
+    });
+}
+
+#[test]
+fn who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time() {
+    let name = "who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time";
+    let Some(host) = Host::new(name) else { return };
+    host.with_engine(|engine| {
+        assert!(engine.trace().expect("nothing is loaded").is_none());
+        let syns = "name = \"t\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"syns\"\nhook = \"ingress\"\n\
+                    select = \"packet(syn) and packet(mp_capable)\"\n";
+        engine.load(&policy(syns)).expect("loaded");
+        let mut trace = engine.trace().expect("a trace").expect("it is loaded");
+        assert!(matches!(engine.trace(), Err(Error::EventsTaken)));
+        assert!(trace.next(Duration::ZERO).expect("no event").is_none());
+        host.receive(1000);
+        let event = trace.next(Duration::from_secs(5)).expect("an event").expect("an event");
+        let What::Matched { chains, .. } = &event.what else { panic!("a packet, found {event:?}") };
+        assert_eq!((chains[0].policy.as_str(), chains[0].chain.as_str()), ("t", "syns"));
+        assert_eq!(event.ends.remote.ip().to_string(), "10.0.0.2");
+        assert!(serde_json::to_string(&event).expect("JSON").contains("\"mp_capable\""));
+        assert!(trace.next(Duration::ZERO).expect("no event").is_none());
+        drop(trace);
+        host.receive(1000);
+        let mut events = engine.events().expect("events").expect("it is loaded");
+        assert!(events.next(Duration::ZERO).expect("no event").is_none(), "tracing ended with who traced");
+        drop(events);
+        engine.unload_all().expect("unloaded");
+    });
+}
+
+#[test]
+fn a_policy_for_a_time_acts_as_long_as_it_is_renewed() {
+    let Some(host) = Host::new("a_policy_for_a_time_acts_as_long_as_it_is_renewed") else { return };
+    let text = "name = \"leased\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"syns\"\nhook = \"ingress\"\n\
+                select = \"packet(syn)\"\n";
+    host.with_engine(|engine| {
+        let packets = || engine.statistics().expect("statistics").policies[0].chains[0].count.packets;
+        engine.load_for(&policy(text), Duration::from_secs(3600)).expect("loaded");
+        let remaining = engine.policies().expect("policies")[0].remaining.expect("a time");
+        assert!(remaining > Duration::from_secs(3500) && remaining <= Duration::from_secs(3600));
+        host.receive(1000);
+        assert_eq!(packets(), 1);
+        assert!(engine.renew("leased", Duration::ZERO).expect("renewed"));
+        host.receive(1000);
+        assert_eq!(packets(), 1, "its time is over");
+        assert_eq!(engine.policies().expect("policies")[0].remaining, Some(Duration::ZERO));
+        assert!(!engine.renew("other", Duration::ZERO).expect("no such policy"));
+        engine.load(&policy(&text.replace("leased", "stays"))).expect("loaded");
+        let loaded = engine.policies().expect("policies");
+        assert_eq!(loaded.len(), 1, "what has lapsed goes with the next change");
+        assert_eq!((loaded[0].policy.name.as_str(), loaded[0].remaining), ("stays", None));
+        engine.unload_all().expect("unloaded");
+    });
+}
