@@ -12,6 +12,12 @@
 
 #include "plait.bpf.h"
 
+/* An option of TCP and what follows it. */
+struct plait_option {
+	__u32 words[8];
+};
+#define PLAIT_MOST_OPTION 32
+
 /* Where fields stand behind the beginning of their header, in bytes. */
 enum plait_field {
 	IPV4_LENGTH_AT = 2,
@@ -47,7 +53,7 @@ static __always_inline int plait_may_grow(struct plait_context context, struct p
 }
 
 /* Moves all that stands before TCP's options `by` bytes towards the beginning of the packet, for XDP. */
-static __always_inline long plait_move_headers(struct xdp_md *xdp, __u32 bytes, __u32 by)
+__weak int plait_move_headers(struct xdp_md *xdp, __u32 bytes, __u32 by)
 {
 	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	__u16 *to = data, *from = data + (by & 63);
@@ -76,7 +82,8 @@ static __always_inline long plait_grow(struct plait_context context, struct plai
 		return context.skb->len >= bytes ? 0 : bpf_skb_change_tail(context.skb, bytes, 0);
 	there = context.xdp->data_end - context.xdp->data;
 	if (packet->checksum == PLAIT_CHECKSUM_PARTIAL) {
-		/* The kernel remembers where the header is whose checksum is to be completed: it must stay there. */
+		/* The kernel remembers where the header is whose checksum is to be completed: it must stay
+		 * there. */
 		return there >= bytes ? 0 : bpf_xdp_adjust_tail(context.xdp, bytes - there);
 	}
 	if (bpf_xdp_adjust_head(context.xdp, -(int)by))
@@ -125,8 +132,7 @@ static __always_inline long plait_lengthen(struct plait_context context, struct 
 	return plait_store(context, packet->tcp_at + TCP_OFFSET_AT, &offset, sizeof(offset));
 }
 
-/* Writes the options as packet->options has them, and TCP's checksum anew, in a packet without payload. */
-static __always_inline long plait_write_options(struct plait_context context, struct plait_packet *packet)
+static __always_inline long plait_write_options_of(struct plait_context context, struct plait_packet *packet)
 {
 	__u64 sum = plait_pseudo_header(packet, PLAIT_TCP_HEADER + packet->options_length);
 	__u32 header[PLAIT_TCP_HEADER / 4];
@@ -155,28 +161,69 @@ static __always_inline long plait_write_options(struct plait_context context, st
 	return plait_store(context, plait_checksum_at(packet), &checksum, sizeof(checksum));
 }
 
-/* Puts `words` words of `option` before the first `keep` bytes of packet->options, and NOPs behind, up to
- * `bytes`. */
-static __always_inline void plait_arrange(struct plait_packet *packet, const __u32 option[8], __u32 length,
-					  __u32 keep, __u32 bytes)
+/* Of the two kinds of packets, each for the verifier to follow once. */
+__weak int plait_write_options_xdp(struct xdp_md *xdp, struct plait_packet *packet)
 {
-	__u32 *options = (void *)packet->options, words = (length + 3) / 4;
+	return packet ? plait_write_options_of((struct plait_context){.xdp = xdp}, packet) : -1;
+}
 
+__weak int plait_write_options_tc(struct __sk_buff *skb, struct plait_packet *packet)
+{
+	return packet ? plait_write_options_of((struct plait_context){.skb = skb}, packet) : -1;
+}
+
+/* Writes the options as packet->options has them, and TCP's checksum anew, in a packet without payload. */
+static __always_inline long plait_write_options(struct plait_context context, struct plait_packet *packet)
+{
+	if (context.skb)
+		return plait_write_options_tc(context.skb, packet);
+	if (context.xdp)
+		return plait_write_options_xdp(context.xdp, packet);
+	return -1;
+}
+
+/* All ones if a is less than b, else zero. No branch: where every loop has one, there are too many ways for
+ * the verifier to follow. Both are small. */
+static __always_inline __u32 plait_if_less(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) >> 31;
+}
+
+#define PLAIT_WORD_OF_NOPS (TCPOPT_NOP * 0x01010101)
+
+/*
+ * Puts `option` of `length` bytes and NOPs up to the next word before the first `keep` bytes of
+ * packet->options, and NOPs behind, up to `bytes`.
+ */
+__weak int plait_arrange(struct plait_packet *packet, const struct plait_option *option, __u32 length,
+			 __u32 keep, __u32 bytes)
+{
+	__u32 words = (length + 3) / 4, less, *options;
+
+	/* So that the bound is seen to be that of what is added up below. */
+	asm volatile("" : "+r"(words));
+	if (!packet || !option || words > PLAIT_MOST_OPTION / 4)
+		return -1;
+	options = (void *)packet->options;
 	for (__u32 i = PLAIT_MOST_OPTIONS / 4; i-- > 0;)
-		if (i * 4 < keep && i + words < PLAIT_MOST_OPTIONS / 4)
-			options[(i + words) & 15] = options[i];
-	for (__u32 i = 0; i < 8; i++)
-		if (i < words)
-			options[i] = option[i];
-	/* Up to the next word, and where nothing is kept. */
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS; i++)
-		if ((i >= length && i < words * 4) || (i >= words * 4 + keep && i < bytes))
-			packet->options[i] = TCPOPT_NOP;
-	for (__u32 i = 0; i < 16; i++)
-		if (packet->option_at[i] < keep)
-			packet->option_at[i] += words * 4;
-		else
-			packet->option_at[i] = PLAIT_NO_OPTION;
+		options[i + words] = options[i] & plait_if_less(i * 4, keep);
+	for (__u32 i = 0; i < 8; i++) {
+		less = plait_if_less(i, words);
+		options[i] = (option->words[i] & less) | (options[i] & ~less);
+	}
+	for (__u32 i = 0; i < 3; i++)
+		if (length + i < words * 4)
+			packet->options[(length + i) & 63] = TCPOPT_NOP;
+	for (__u32 i = 0; i < sizeof(packet->options) / 4; i++) {
+		less = plait_if_less(i * 4, words * 4 + keep);
+		options[i] = (options[i] & less) | (PLAIT_WORD_OF_NOPS & ~less & plait_if_less(i * 4, bytes));
+	}
+	for (__u32 i = 0; i < 16; i++) {
+		less = plait_if_less(packet->option_at[i], keep);
+		packet->option_at[i] =
+		    ((packet->option_at[i] + words * 4) & less) | (PLAIT_NO_OPTION & ~less);
+	}
+	return 0;
 }
 
 /*
@@ -185,7 +232,7 @@ static __always_inline void plait_arrange(struct plait_packet *packet, const __u
  * 0 if it is done; else the packet is as it was.
  */
 static __always_inline long plait_put_option(struct plait_context context, struct plait_packet *packet,
-					     const __u32 option[8], __u32 length, __u32 keep)
+					     const struct plait_option *option, __u32 length, __u32 keep)
 {
 	__u32 before = packet->options_length, needed = (length + 3) / 4 * 4 + keep, by;
 
@@ -196,14 +243,15 @@ static __always_inline long plait_put_option(struct plait_context context, struc
 	if (by && (plait_grow(context, packet, by) || plait_lengthen(context, packet, by)))
 		return -1;
 	packet->options_length = before + by;
-	plait_arrange(packet, option, length, keep, before + by);
+	if (plait_arrange(packet, option, length, keep, before + by))
+		return -1;
 	return plait_write_options(context, packet);
 }
 
 /* Adds an option of `length` bytes, at most 32, before those that a packet without payload has. 0 if it is
  * done; else there is no room for it, or it may not be, and the packet is as it was. */
 static __always_inline long plait_add_option(struct plait_context context, struct plait_packet *packet,
-					     const __u32 option[8], __u32 length)
+					     const struct plait_option *option, __u32 length)
 {
 	return plait_put_option(context, packet, option, length, packet->options_length);
 }
@@ -224,8 +272,7 @@ static __always_inline long plait_erase_mptcp(struct plait_context context, stru
 {
 	__u32 at = packet->option_at[subtype & 15];
 
-	if (at == PLAIT_NO_OPTION ||
-	    plait_erase(context, packet, at, packet->option_length[subtype & 15]))
+	if (at == PLAIT_NO_OPTION || plait_erase(context, packet, at, packet->option_length[subtype & 15]))
 		return -1;
 	packet->option_at[subtype & 15] = PLAIT_NO_OPTION;
 	return 0;
@@ -291,7 +338,7 @@ static __always_inline long plait_turn_around(struct plait_context context, cons
  * packet's verdict is PLAIT_ANSWER.
  */
 static __always_inline long plait_answer(struct plait_context context, struct plait_packet *packet,
-					 const __u32 option[8], __u32 length, __u16 window)
+					 const struct plait_option *option, __u32 length, __u16 window)
 {
 	__u32 keep = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
 	__u32 *times = (void *)packet->options, sent = times[1];
@@ -300,7 +347,8 @@ static __always_inline long plait_answer(struct plait_context context, struct pl
 	if (!(packet->kinds & PLAIT_IS_PURE_ACK) || (length + 3) / 4 * 4 + keep > packet->options_length ||
 	    !plait_may_grow(context, packet))
 		return -1;
-	if (plait_turn_around(context, packet) || plait_exchange(context, packet->tcp_at, packet->tcp_at + 2, 2) ||
+	if (plait_turn_around(context, packet) ||
+	    plait_exchange(context, packet->tcp_at, packet->tcp_at + 2, 2) ||
 	    plait_exchange(context, packet->tcp_at + 4, packet->tcp_at + 8, 4) ||
 	    plait_store(context, packet->tcp_at + TCP_OFFSET_AT + 1, &flags, sizeof(flags)))
 		return -1;

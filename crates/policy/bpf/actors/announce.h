@@ -73,7 +73,9 @@ static __always_inline void tell_withheld(const struct plait_packet *packet)
 static __always_inline long answer_echo(struct plait_context context, struct plait_packet *packet,
 					const struct plait_flow *flow)
 {
-	__u32 length = packet->option_length[MPTCP_ADD_ADDR] - ADD_ADDR_HMAC, option[8];
+	__u32 length = packet->option_length[MPTCP_ADD_ADDR] - ADD_ADDR_HMAC;
+	struct plait_option option;
+	__u8 *bytes = (void *)&option;
 	__u32 at = packet->option_at[MPTCP_ADD_ADDR];
 	__u16 window;
 
@@ -84,10 +86,10 @@ static __always_inline long answer_echo(struct plait_context context, struct pla
 	if (!window)
 		return -1;
 	for (__u32 i = 0; i < sizeof(option); i++)
-		((__u8 *)option)[i] = packet->options[(at + i) & 63];
-	((__u8 *)option)[1] = length;
-	((__u8 *)option)[2] |= ADD_ADDR_ECHO;
-	return plait_answer(context, packet, option, length, window);
+		bytes[i] = packet->options[(at + i) & 63];
+	bytes[1] = length;
+	bytes[2] |= ADD_ADDR_ECHO;
+	return plait_answer(context, packet, &option, length, window);
 }
 
 /* Makes the HMAC of a packet's ADD_ADDR wrong, with which the option ends. */
@@ -113,7 +115,8 @@ static __always_inline int block_subflow(struct plait_context context, struct pl
 	flow = plait_flow(packet);
 	if (!flow || withhold(flow, packet))
 		tell_withheld(packet);
-	if (!(packet->kinds & PLAIT_IS_PURE_ACK) || packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN))
+	if (!(packet->kinds & PLAIT_IS_PURE_ACK) ||
+	    packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN))
 		return spoil_announcement(context, packet) ? PLAIT_ERROR : PLAIT_HIT;
 	if (!actor->parameters[0] || answer_echo(context, packet, flow))
 		packet->verdict = PLAIT_DROP;
@@ -208,7 +211,7 @@ static __always_inline int add_subflow(struct plait_context context, struct plai
 	if (!length ||
 	    !is_due(flow->announced[hook], flow->announced_nanoseconds[hook], FIRST_ANNOUNCEMENT_PAUSE))
 		return PLAIT_MISS;
-	if (plait_put_option(context, packet, (const __u32 *)flow->pending[hook], length,
+	if (plait_put_option(context, packet, (const struct plait_option *)flow->pending[hook], length,
 			     kept_options(packet, length)))
 		return PLAIT_ERROR;
 	flow->announced[hook]++;

@@ -41,7 +41,8 @@ static __always_inline int may_carry(const struct plait_packet *packet)
 static __always_inline int set_priority(struct plait_context context, struct plait_packet *packet,
 					const struct plait_actor *actor, __u32 backup)
 {
-	__u32 hook = packet->hook & 1, option[8] = {}, length, is;
+	__u32 hook = packet->hook & 1, length, is;
+	struct plait_option option = {};
 	__u32 flag = hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
 	struct plait_flow *flow;
 	__u32 times;
@@ -59,9 +60,9 @@ static __always_inline int set_priority(struct plait_context context, struct pla
 	if (!is_due(times, flow->prioritized_nanoseconds[hook], FIRST_PRIORITY_PAUSE))
 		return PLAIT_MISS;
 	length = actor->parameters[0] & WITH_ADDRESS_ID ? 4 : 3;
-	option[0] = bpf_htonl((__u32)TCPOPT_MPTCP << 24 | length << 16 | (MPTCP_PRIO << 4 | backup) << 8 |
-			      (actor->parameters[0] & 0xff));
-	if (plait_add_option(context, packet, option, length))
+	option.words[0] = bpf_htonl((__u32)TCPOPT_MPTCP << 24 | length << 16 |
+				    (MPTCP_PRIO << 4 | backup) << 8 | (actor->parameters[0] & 0xff));
+	if (plait_add_option(context, packet, &option, length))
 		return PLAIT_ERROR;
 	flow->prioritized[hook] = times + 1;
 	flow->prioritized_nanoseconds[hook] = bpf_ktime_get_ns();

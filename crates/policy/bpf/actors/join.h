@@ -13,7 +13,6 @@
 
 #include "../options.h"
 
-#define ETHERNET_LENGTH 14
 /* Where TCP's flags stand in its header. */
 #define TCP_FLAGS_AT 13
 /* RFC 8684 section 3.6: the path's administration forbids it, and not for the moment only. */
@@ -24,16 +23,14 @@
 #define TCP_SEQUENCE_AT 4
 #define TCP_ACKNOWLEDGMENT_AT 8
 
-/* Turns a packet back to who sent it, to whom it is what was waited for (RFC 9293 section 3.10.7.1). */
-static __always_inline long turn_around(struct plait_context context, const struct plait_packet *packet)
+/* Sends a packet back to who sent it, to whom it is what was waited for (RFC 9293 section 3.10.7.1). */
+static __always_inline long send_back(struct plait_context context, const struct plait_packet *packet)
 {
 	__u32 sequence = packet->kinds & PLAIT_IS_ACK ? bpf_htonl(packet->acknowledgment) : 0;
 	__u32 acknowledgment = bpf_htonl(packet->sequence + !!(packet->kinds & PLAIT_IS_SYN));
 	__u32 at = packet->tcp_at;
 
-	if (packet->ip_at >= ETHERNET_LENGTH && plait_exchange(context, 0, 6, 6))
-		return -1;
-	return plait_turn_ip(context, packet) || plait_exchange(context, at, at + 2, 2) ||
+	return plait_turn_around(context, packet) || plait_exchange(context, at, at + 2, 2) ||
 	       plait_store(context, at + TCP_SEQUENCE_AT, &sequence, sizeof(sequence)) ||
 	       plait_store(context, at + TCP_ACKNOWLEDGMENT_AT, &acknowledgment, sizeof(acknowledgment));
 }
@@ -53,7 +50,7 @@ static __always_inline int become_reset(struct plait_context context, struct pla
 	    bpf_htonl(TCPOPT_MPTCP << 24 | MPTCP_TCPRST_LENGTH << 16 | MPTCP_TCPRST << 12 | RESET_PROHIBITED);
 	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
 	if (plait_store(context, packet->tcp_at + TCP_FLAGS_AT, &flags, sizeof(flags)) ||
-	    (packet->hook == PLAIT_EGRESS && turn_around(context, packet)) ||
+	    (packet->hook == PLAIT_EGRESS && send_back(context, packet)) ||
 	    plait_write_options(context, packet))
 		return PLAIT_ERROR;
 	if (packet->hook == PLAIT_EGRESS)
