@@ -1,0 +1,253 @@
+//! An acknowledgment that repeats what a subflow's packets said last, with an option of MPTCP.
+
+use std::net::IpAddr;
+
+use plait_wire::checksum::PseudoHeader;
+use plait_wire::mptcp::MptcpOption;
+use plait_wire::tcp::{Flags, Repr, Seq, TcpOption};
+use plait_wire::{BuildError, ipv4, ipv6, protocol};
+
+use super::InjectError;
+use crate::Hook;
+use crate::bindings::{PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, plait_flow, plait_half};
+use crate::engine::Ends;
+
+/// The packet, from IP's header on.
+///
+/// It has timestamps if the subflow's packets have (RFC 7323, section 3.2), unless the option leaves no room for them:
+/// then it goes without, as Linux does.
+pub(super) fn craft(
+    ends: Ends,
+    flow: &plait_flow,
+    hook: Hook,
+    option: &MptcpOption<'_>,
+) -> Result<Vec<u8>, InjectError> {
+    if flow.flags & (PLAIT_FLOW_FIN_IN | PLAIT_FLOW_FIN_OUT) != 0 {
+        return Err(InjectError::Ended(ends));
+    }
+    let [received, sent] = &flow.half;
+    let (source, destination, own, other) = match hook {
+        Hook::Egress => (ends.local, ends.remote, sent, received),
+        Hook::Ingress => (ends.remote, ends.local, received, sent),
+    };
+    if !is_established(own, other) {
+        return Err(InjectError::TooEarly(ends));
+    }
+    let pseudo = PseudoHeader::new(source.ip(), destination.ip()).ok_or(InjectError::Unknown(ends))?;
+    let mut header = Repr {
+        source_port: source.port(),
+        destination_port: destination.port(),
+        seq: next_sequence(own, other),
+        ack: Seq(own.acknowledgment),
+        flags: Flags::ACK,
+        window: own.offered_window,
+        urgent: 0,
+        options: timestamps(own, other),
+    };
+    header.options.push(TcpOption::Mptcp(option.clone()));
+    let mut segment = Vec::new();
+    if header.emit(pseudo, &[], &mut segment).is_err() {
+        header.options = vec![TcpOption::Mptcp(option.clone())];
+        header.emit(pseudo, &[], &mut segment).map_err(InjectError::Option)?;
+    }
+    packet(source.ip(), destination.ip(), &segment).map_err(InjectError::Option)
+}
+
+/// Whether both sides have sent something behind their SYNs: an acknowledgment without a DATA_ACK is no longer taken
+/// for the end of the handshake then, which it would spoil.
+fn is_established(own: &plait_half, other: &plait_half) -> bool {
+    let recorded = |half: &plait_half| half.last_nanoseconds != 0;
+    own.packets > 1 && other.packets > 1 && recorded(own) && recorded(other)
+}
+
+/// What follows all that was seen sent; of a side whose payload and SYN were not seen, what the other waits for.
+fn next_sequence(own: &plait_half, other: &plait_half) -> Seq {
+    let (seen, awaited) = (Seq(own.next_sequence), Seq(other.acknowledgment));
+    let is_later = awaited.since(seen) < 1 << 31;
+    if own.begun == 0 || is_later { awaited } else { seen }
+}
+
+/// At even words, as hosts place them (RFC 7323, appendix A). None if the subflow has none.
+fn timestamps<'a>(own: &plait_half, other: &plait_half) -> Vec<TcpOption<'a>> {
+    let [value, echo] = own.timestamps.map(u32::from_be);
+    if (value, echo) == (0, 0) {
+        return Vec::new();
+    }
+    let echo = match u32::from_be(other.timestamps[0]) {
+        0 => echo,
+        newest => newest,
+    };
+    vec![TcpOption::NoOperation, TcpOption::NoOperation, TcpOption::Timestamps { value, echo }]
+}
+
+fn packet(source: IpAddr, destination: IpAddr, segment: &[u8]) -> Result<Vec<u8>, BuildError> {
+    let mut packet = Vec::new();
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            ipv4::Repr::new(source, destination, protocol::TCP).emit(segment.len(), &mut packet)?;
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            ipv6::Repr::new(source, destination, protocol::TCP).emit(segment.len(), &mut packet)?;
+        }
+        // Whoever has a pseudo header has addresses of one family.
+        _ => {}
+    }
+    packet.extend_from_slice(segment);
+    Ok(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use bytemuck::Zeroable;
+    use plait_wire::mptcp::{AddAddress, AddAddressForm, AddressId, Priority};
+    use plait_wire::{LinkType, Segment};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn half(next_sequence: u32, acknowledgment: u32, times: [u32; 2]) -> plait_half {
+        plait_half {
+            packets: 3,
+            last_nanoseconds: 1,
+            begun: 1,
+            next_sequence,
+            acknowledgment,
+            offered_window: 501,
+            timestamps: times.map(u32::to_be),
+            ..Zeroable::zeroed()
+        }
+    }
+
+    fn ends(local: &str, remote: &str) -> Ends {
+        Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
+    }
+
+    fn v4() -> Ends {
+        ends("192.0.2.1:4000", "198.51.100.2:80")
+    }
+
+    fn v6() -> Ends {
+        ends("[2001:db8::1]:4000", "[2001:db8:1::2]:80")
+    }
+
+    /// The peer has sent up to 900, of which 890 are acknowledged; this host has sent up to 5000.
+    fn flow() -> plait_flow {
+        plait_flow { half: [half(900, 5000, [70, 60]), half(5000, 890, [61, 70])], ..Zeroable::zeroed() }
+    }
+
+    const PRIORITY: MptcpOption<'_> = MptcpOption::Priority(Priority { backup: true, address_id: None });
+
+    fn announcement(address: &str, port: Option<u16>) -> MptcpOption<'static> {
+        let form = AddAddressForm::Announce { hmac: [7; 8] };
+        let address = address.parse().unwrap();
+        MptcpOption::AddAddress(AddAddress { id: AddressId(9), address, port, form })
+    }
+
+    fn parse(packet: &[u8]) -> Segment<'_> {
+        let segment = Segment::parse(LinkType::RawIp, packet, packet.len()).expect("a segment");
+        assert_eq!(segment.payload_len, 0);
+        segment
+    }
+
+    #[test]
+    fn each_side_repeats_what_it_said_last() {
+        for ends in [v4(), v6()] {
+            for (hook, source, destination, seq, ack, times) in [
+                (Hook::Egress, ends.local, ends.remote, 5000, 890, (61, 70)),
+                (Hook::Ingress, ends.remote, ends.local, 900, 5000, (70, 61)),
+            ] {
+                let packet = craft(ends, &flow(), hook, &PRIORITY).unwrap();
+                let segment = parse(&packet);
+                assert_eq!((segment.source, segment.destination), (source, destination));
+                let tcp = segment.tcp;
+                assert_eq!((tcp.seq(), tcp.ack(), tcp.window()), (Seq(seq), Seq(ack), 501));
+                assert_eq!(tcp.flags(), Flags::ACK);
+                assert!(tcp.checksum_is_right(PseudoHeader::new(source.ip(), destination.ip()).unwrap()));
+                let options: Vec<_> = tcp.options().map(Result::unwrap).collect();
+                let expected = [
+                    TcpOption::NoOperation,
+                    TcpOption::NoOperation,
+                    TcpOption::Timestamps { value: times.0, echo: times.1 },
+                    TcpOption::Mptcp(PRIORITY),
+                ];
+                assert_eq!(options, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_seen_sent_is_what_the_other_side_waits_for() {
+        let mut flow = flow();
+        flow.half[0].acknowledgment = 5001;
+        let packet = craft(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
+        assert_eq!(parse(&packet).tcp.seq(), Seq(5001), "some of it took another way");
+        flow.half[0].acknowledgment = 4000;
+        flow.half[1].begun = 0;
+        let packet = craft(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
+        assert_eq!(parse(&packet).tcp.seq(), Seq(4000), "nothing was seen");
+        flow.half[1] = half(3, 890, [0; 2]);
+        flow.half[0].acknowledgment = u32::MAX - 3;
+        let packet = craft(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
+        assert_eq!(parse(&packet).tcp.seq(), Seq(3), "sequence numbers wrap");
+    }
+
+    #[test]
+    fn timestamps_give_way_to_the_longest_announcement_only() {
+        for (address, port, expected) in [
+            ("192.0.2.9", None, 4),
+            ("192.0.2.9", Some(81), 4),
+            ("2001:db8::9", None, 4),
+            ("2001:db8::9", Some(81), 1),
+        ] {
+            let option = announcement(address, port);
+            let packet = craft(v6(), &flow(), Hook::Egress, &option).unwrap();
+            let options: Vec<_> = parse(&packet).tcp.options().map(Result::unwrap).collect();
+            assert_eq!(options.len(), expected, "{option:?}");
+            assert_eq!(options.last(), Some(&TcpOption::Mptcp(option)));
+        }
+    }
+
+    #[test]
+    fn only_subflows_that_live_and_are_known_get_packets() {
+        let early = plait_flow { half: [half(1, 1, [0; 2]), plait_half::zeroed()], ..Zeroable::zeroed() };
+        let ended = plait_flow { flags: PLAIT_FLOW_FIN_IN, ..flow() };
+        for hook in [Hook::Ingress, Hook::Egress] {
+            assert!(matches!(craft(v4(), &early, hook, &PRIORITY), Err(InjectError::TooEarly(_))));
+            assert!(matches!(craft(v4(), &ended, hook, &PRIORITY), Err(InjectError::Ended(_))));
+            let mixed = Ends { local: v4().local, remote: v6().remote };
+            assert!(matches!(craft(mixed, &flow(), hook, &PRIORITY), Err(InjectError::Unknown(_))));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_remembered_makes_a_right_packet_or_none(
+            numbers: [u32; 6],
+            times: [u32; 4],
+            packets: [u8; 2],
+            port: Option<u16>,
+            v6_ends: bool,
+            v6_address: bool,
+        ) {
+            let [a, b, c, d, flags, _] = numbers;
+            let [e, f, g, h] = times;
+            let mut flow = plait_flow { half: [half(a, b, [e, f]), half(c, d, [g, h])], ..Zeroable::zeroed() };
+            flow.flags = flags;
+            flow.half[0].packets = packets[0].into();
+            flow.half[1].packets = packets[1].into();
+            let option = announcement(if v6_address { "2001:db8::9" } else { "192.0.2.9" }, port);
+            let ends = if v6_ends { v6() } else { v4() };
+            for hook in [Hook::Ingress, Hook::Egress] {
+                let Ok(packet) = craft(ends, &flow, hook, &option) else { continue };
+                let segment = parse(&packet);
+                let ip = |end: SocketAddr| end.ip();
+                let pseudo = PseudoHeader::new(ip(segment.source), ip(segment.destination)).unwrap();
+                prop_assert!(segment.tcp.checksum_is_right(pseudo));
+                let has = segment.tcp.options().any(|found| found == Ok(TcpOption::Mptcp(option.clone())));
+                prop_assert!(has);
+            }
+        }
+    }
+}
