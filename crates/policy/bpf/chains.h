@@ -71,7 +71,14 @@ ACTOR(block_subflow)
 ACTOR(add_subflow)
 ACTOR(record_flow)
 
-/* What one actor does with the packet. */
+enum turn {
+	TURN_NONE = 0,
+	TURN_NEXT,
+	/* Of an actor of the user's own: the program packet->own_number. */
+	TURN_OWN,
+};
+
+/* What one actor of plait's does with the packet. */
 static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 				    const struct plait_actor *actor)
 {
@@ -106,11 +113,6 @@ static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 		return do_add_subflow(ctx, packet, actor);
 	case PLAIT_ACTOR_RECORD:
 		return do_record_flow(ctx, packet, actor);
-	case PLAIT_ACTOR_OWN:
-		packet->actor_counter = actor->counter;
-		/* Which goes on with the next actor, and never comes back. */
-		bpf_tail_call(ctx, &STEPS, PLAIT_OWN_ACTORS + actor->parameters[0]);
-		return PLAIT_ERROR;
 	}
 	return PLAIT_ERROR;
 }
@@ -158,49 +160,76 @@ static __always_inline void tell_packet(const struct plait_packet *packet)
 	plait_tell(event);
 }
 
-/* The most actors that work on one packet. */
-#define MOST_STEPS 192
+/* The chain that has its turn, from packet->chain_next on; NULL at the end of the list, or of the packet. */
+static __always_inline struct plait_chain *next_chain(struct plait_packet *packet)
+{
+	__u32 next = packet->chain_next, slot;
+
+	if (packet->verdict != PLAIT_PASS || next >= packet->chain_count || next >= PLAIT_MOST_CHAINS)
+		return NULL;
+	slot = packet->chains[next];
+	return bpf_map_lookup_elem(&chains, &slot);
+}
+
+/*
+ * One actor's turn, or the end of a chain. What comes next: enum turn. A function of its own, so that the
+ * verifier follows it once and not for every turn.
+ */
+__weak int take_turn(CONTEXT *ctx, struct plait_packet *packet)
+{
+	const struct plait_settings *asked = plait_settings();
+	struct plait_chain *chain = packet ? next_chain(packet) : NULL;
+	struct plait_counter *counter;
+	__u64 since;
+	int outcome;
+	__u32 n;
+
+	if (!packet || !chain || !asked)
+		return TURN_NONE;
+	n = packet->actor_next;
+	if (n == 0 && has_lapsed(chain))
+		n = PLAIT_MOST_ACTORS;
+	if (n == 0)
+		count_packet(chain->counter, packet);
+	if (n >= chain->actor_count || n >= PLAIT_MOST_ACTORS) {
+		packet->chain_next++;
+		packet->actor_next = 0;
+		return TURN_NEXT;
+	}
+	packet->actor_next = n + 1;
+	packet->actor_counter = chain->actors[n].counter;
+	counter = count_packet(packet->actor_counter, packet);
+	if (chain->actors[n].kind == PLAIT_ACTOR_OWN) {
+		packet->own_number = chain->actors[n].parameters[0];
+		return TURN_OWN;
+	}
+	since = asked->timing ? bpf_ktime_get_ns() : 0;
+	outcome = do_actor(ctx, packet, &chain->actors[n]);
+	if (counter && since)
+		counter->nanoseconds += bpf_ktime_get_ns() - since;
+	plait_count_outcome(counter, outcome);
+	if (outcome == PLAIT_HIT)
+		packet->chains_hit |= 1ull << (packet->chain_next & 63);
+	return TURN_NEXT;
+}
+
+/* The most turns that one packet takes. */
+#define MOST_TURNS 192
 
 /* The actors of the chains that matched, from packet->chain_next and packet->actor_next on. */
-static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet,
-				      const struct plait_settings *asked)
+static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet)
 {
-	for (int step = 0; step < MOST_STEPS; step++) {
-		__u32 next = *(volatile __u8 *)&packet->chain_next, n, slot;
-		struct plait_counter *counter;
-		struct plait_chain *chain;
-		int outcome;
+	for (int i = 0; i < MOST_TURNS; i++) {
+		int turn = take_turn(ctx, packet);
 
-		if (packet->verdict != PLAIT_PASS || next >= packet->chain_count || next >= PLAIT_MOST_CHAINS)
+		if (turn == TURN_NONE)
 			return;
-		slot = packet->chains[next];
-		chain = bpf_map_lookup_elem(&chains, &slot);
-		if (!chain)
-			return;
-		n = *(volatile __u8 *)&packet->actor_next;
-		if (n == 0 && has_lapsed(chain))
-			n = PLAIT_MOST_ACTORS;
-		if (n == 0)
-			count_packet(chain->counter, packet);
-		if (n >= chain->actor_count || n >= PLAIT_MOST_ACTORS) {
-			packet->chain_next = next + 1;
-			packet->actor_next = 0;
-			continue;
+		if (turn == TURN_OWN) {
+			/* If it is there, this does not come back: it goes on with `act`. */
+			bpf_tail_call(ctx, &STEPS, PLAIT_OWN_ACTORS + packet->own_number);
+			plait_count_outcome(bpf_map_lookup_elem(&counters, &packet->actor_counter),
+					    PLAIT_ERROR);
 		}
-		packet->actor_next = n + 1;
-		counter = count_packet(chain->actors[n].counter, packet);
-		if (asked->timing) {
-			__u64 since = bpf_ktime_get_ns();
-
-			outcome = do_actor(ctx, packet, &chain->actors[n]);
-			if (counter)
-				counter->nanoseconds += bpf_ktime_get_ns() - since;
-		} else {
-			outcome = do_actor(ctx, packet, &chain->actors[n]);
-		}
-		plait_count_outcome(counter, outcome);
-		if (outcome == PLAIT_HIT)
-			packet->chains_hit |= 1ull << next;
 	}
 }
 
@@ -211,7 +240,7 @@ static __always_inline int do_act(CONTEXT *ctx)
 
 	if (!packet || !asked)
 		return LET_GO;
-	do_chains(ctx, packet, asked);
+	do_chains(ctx, packet);
 	if (asked->tracing)
 		tell_packet(packet);
 	return verdict_of(ctx, packet);

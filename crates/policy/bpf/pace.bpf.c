@@ -58,30 +58,25 @@ static __always_inline int is_subflow(struct bpf_sock *socket)
 	       bpf_skc_to_mptcp_sock(socket);
 }
 
-static __always_inline __u64 half_of(const __u32 words[2])
+static __always_inline __u64 half_of(__u32 first, __u32 second)
 {
-	return (__u64)bpf_ntohl(words[0]) << 32 | bpf_ntohl(words[1]);
+	return (__u64)bpf_ntohl(first) << 32 | bpf_ntohl(second);
 }
 
-static __always_inline void name_flow(struct bpf_sock_ops *ctx, struct plait_flow_key *flow)
+/* Of the context, words alone may be read: volatile, lest the compiler reads two at a time. */
+static __always_inline void name_flow(volatile struct bpf_sock_ops *ctx, struct plait_flow_key *flow)
 {
-	__u32 local[4] = {0, 0, bpf_htonl(0xffff), ctx->local_ip4};
-	__u32 remote[4] = {0, 0, bpf_htonl(0xffff), ctx->remote_ip4};
-
-	if (ctx->family != AF_INET) {
-		local[0] = ctx->local_ip6[0];
-		local[1] = ctx->local_ip6[1];
-		local[2] = ctx->local_ip6[2];
-		local[3] = ctx->local_ip6[3];
-		remote[0] = ctx->remote_ip6[0];
-		remote[1] = ctx->remote_ip6[1];
-		remote[2] = ctx->remote_ip6[2];
-		remote[3] = ctx->remote_ip6[3];
+	if (ctx->family == AF_INET) {
+		flow->local[0] = 0;
+		flow->local[1] = half_of(bpf_htonl(0xffff), ctx->local_ip4);
+		flow->remote[0] = 0;
+		flow->remote[1] = half_of(bpf_htonl(0xffff), ctx->remote_ip4);
+	} else {
+		flow->local[0] = half_of(ctx->local_ip6[0], ctx->local_ip6[1]);
+		flow->local[1] = half_of(ctx->local_ip6[2], ctx->local_ip6[3]);
+		flow->remote[0] = half_of(ctx->remote_ip6[0], ctx->remote_ip6[1]);
+		flow->remote[1] = half_of(ctx->remote_ip6[2], ctx->remote_ip6[3]);
 	}
-	flow->local[0] = half_of(local);
-	flow->local[1] = half_of(local + 2);
-	flow->remote[0] = half_of(remote);
-	flow->remote[1] = half_of(remote + 2);
 	flow->local_port = ctx->local_port;
 	flow->remote_port = bpf_ntohl(ctx->remote_port);
 	flow->padding = 0;

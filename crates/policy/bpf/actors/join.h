@@ -18,6 +18,8 @@
 /* RFC 8684 section 3.6: the path's administration forbids it, and not for the moment only. */
 #define RESET_PROHIBITED 3
 #define MPTCP_TCPRST_LENGTH 4
+/* The longest MP_CAPABLE that a SYN has: that of a SYN-ACK, with a key (RFC 8684 section 3.1). */
+#define MOST_CAPABLE 12
 
 /* Behind the beginning of TCP's header. */
 #define TCP_SEQUENCE_AT 4
@@ -90,9 +92,17 @@ static __always_inline int deny_join(struct plait_context context, struct plait_
 static __always_inline int fall_back(struct plait_context context, struct plait_packet *packet,
 				     const struct plait_actor *actor)
 {
-	if (packet->option_at[MPTCP_CAPABLE] == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN))
+	__u32 at = packet->option_at[MPTCP_CAPABLE], length = packet->option_length[MPTCP_CAPABLE];
+
+	if (at == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN))
 		return PLAIT_MISS;
-	return plait_erase_mptcp(context, packet, MPTCP_CAPABLE) ? PLAIT_ERROR : PLAIT_HIT;
+	if (length > MOST_CAPABLE)
+		return PLAIT_ERROR;
+	for (__u32 i = 0; i < MOST_CAPABLE; i++)
+		if (i < length && plait_set_option_byte(context, packet, at + i, TCPOPT_NOP))
+			return PLAIT_ERROR;
+	packet->option_at[MPTCP_CAPABLE] = PLAIT_NO_OPTION;
+	return PLAIT_HIT;
 }
 
 #endif
