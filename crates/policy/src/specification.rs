@@ -133,11 +133,6 @@ impl Policy {
         let wrong: Vec<_> = check::faults(self).into_iter().map(|fault| fault.to_string()).collect();
         if wrong.is_empty() { Ok(()) } else { Err(SpecificationError::Impossible(wrong)) }
     }
-
-    /// The control groups that its selectors name.
-    pub(crate) fn cgroups(&self) -> impl Iterator<Item = &str> {
-        self.chains.iter().flat_map(|chain| chain.select.cgroups())
-    }
 }
 
 impl Hook {

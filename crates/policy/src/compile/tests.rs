@@ -355,6 +355,7 @@ fn what_is_known_is_not_asked_again() {
     assert_eq!(asked(&["packet(data)", "not packet(data)"]), 2);
     assert_eq!(asked(&["path(wlan0)", "path(wwan0)", "path(wlan0) and path(wwan0)"]), 3);
     assert_eq!(asked(&["not any", "any and not any", "src(10.0.0.0/8) and not any"]), 0);
+    assert_eq!(asked(&["subflow(src = 0.0.0.0/0, sport = 0-65535) or not packet(ipv6)"]), 2);
 }
 
 #[test]
