@@ -58,7 +58,8 @@ pub(super) fn run(program: BorrowedFd, packet: &[u8], context: &[u32], repeat: u
         data_size_in: packet.len() as u32,
         data_out: out.as_mut_ptr().cast(),
         data_size_out: out.len() as u32,
-        ctx_in: context.as_ptr().cast(),
+        // A context of no bytes would be one that says that the packet has none.
+        ctx_in: if context.is_empty() { std::ptr::null() } else { context.as_ptr().cast() },
         ctx_size_in: size_of_val(context) as u32,
         repeat: i32::try_from(repeat).map_err(io::Error::other)?,
         ..Default::default()
