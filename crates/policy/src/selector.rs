@@ -55,8 +55,8 @@ pub enum Selector {
     Packet(Vec<Kind>),
     /// `connection(TOKEN)`: packets of the connection that has this token at this host (RFC 8684, section 3.2).
     Connection(u32),
-    /// `path(INTERFACE)`, `path(trusted)`, `path(untrusted)`: packets that came by, or leave by, this interface, or one
-    /// with this role.
+    /// `path(INTERFACE)`, `path(trusted)`, `path(untrusted)`, `path(*)`: packets that came by, or leave by, this
+    /// interface, one with this role, or any but the loopback interface.
     Path(Interface),
     /// `size(A-B)`, `size(A-)`: packets before which their subflow had carried at least A bytes of payload in this
     /// direction, and fewer than B.

@@ -17,6 +17,9 @@ use crate::selector::{self, Mark, Selector};
 
 type Value<'t> = Spanned<DeValue<'t>>;
 
+/// More at once help nobody, and each takes a walk through the file.
+const MOST_MISTAKES: usize = 100;
+
 pub(super) fn policy(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
     let source = Source { file, text };
     let root = DeTable::parse(text).map_err(|error| vec![source.refused(&error)])?;
@@ -88,10 +91,11 @@ impl<'t> Reader<'t> {
         let name = match table.get("name") {
             Some(name) => {
                 places.name = name.span();
-                self.text(name, "the policy's name")?.to_owned()
+                self.text(name, "the policy's name").map(str::to_owned)
             }
             None => {
-                Path::new(self.source.file).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+                let stem = Path::new(self.source.file).file_stem().unwrap_or_default();
+                Some(stem.to_string_lossy().into_owned())
             }
         };
         let interfaces = table.get("interfaces");
@@ -111,7 +115,7 @@ impl<'t> Reader<'t> {
             }
         }
         let own = own.into_iter().map(|(name, file)| Some((name, file?))).collect::<Option<_>>()?;
-        Some((Policy { name, own, chains }, places))
+        Some((Policy { name: name?, own, chains }, places))
     }
 
     fn own(&self, value: &Value<'t>) -> Option<PathBuf> {
@@ -359,8 +363,10 @@ impl<'t> Reader<'t> {
     }
 
     fn note(&self, place: Place, expected: &str, found: impl Display) {
-        let mistake = self.source.mistake(place, format!("expected {expected}, found {found}"));
-        self.mistakes.borrow_mut().push(mistake);
+        let mut mistakes = self.mistakes.borrow_mut();
+        if mistakes.len() < MOST_MISTAKES {
+            mistakes.push(self.source.mistake(place, format!("expected {expected}, found {found}")));
+        }
     }
 }
 

@@ -235,6 +235,15 @@ fn a_hook_has_room_for_64_chains() {
 }
 
 #[test]
+fn of_much_that_is_wrong_the_first_is_told() {
+    let chain = "[[chains]]\nname = \"a\"\nhook = \"up\"\nactors = []\n";
+    assert_eq!(mistakes(&chain.repeat(5_000)).len(), 100);
+    let chain = "[[chains]]\nname = \"a\"\nhook = \"egress\"\nactors = []\n";
+    let many = mistakes(&format!("interfaces = [\"*\"]\n{}", chain.repeat(5_000)));
+    assert!(many.contains(&"259:8: expected at most 64 chains at egress, found one more".to_owned()));
+}
+
+#[test]
 fn what_is_no_toml_is_told_with_its_line() {
     let [mistake] = &mistakes("name = \"a\"\nchains = [\n")[..] else { panic!("expected one mistake") };
     assert!(mistake.starts_with("2:") || mistake.starts_with("3:"), "{mistake}");
