@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * One small program for each thing that plait's programs need of the kernel. They are loaded, and attached to
- * an empty cgroup, one by one: what the kernel refuses is not there. They change nothing.
+ * an empty cgroup or a link that nobody uses, one by one: what the kernel refuses is not there. They change nothing.
  */
 #include <linux/bpf.h>
+#include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
 struct mptcp_sock;
@@ -83,6 +84,20 @@ int getpeername6(struct bpf_sock_addr *ctx)
 {
 	ctx->user_port = ctx->user_port;
 	return 1;
+}
+
+SEC("xdp")
+int let_in(struct xdp_md *ctx)
+{
+	(void)ctx;
+	return XDP_PASS;
+}
+
+SEC("tc")
+int let_out(struct __sk_buff *ctx)
+{
+	(void)ctx;
+	return TC_ACT_UNSPEC;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -93,7 +93,7 @@ pub(super) fn empty_cgroup() -> Result<Cgroup, String> {
 }
 
 /// Calls `work` on a thread in a network namespace that is gone afterwards.
-fn in_new_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+pub(super) fn in_new_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
         let inside = || {
             // SAFETY: only the network namespace is unshared, not the table of file descriptors.
@@ -105,7 +105,7 @@ fn in_new_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Strin
     })
 }
 
-fn run(program: &str, arguments: &str) -> Result<(), String> {
+pub(super) fn run(program: &str, arguments: &str) -> Result<(), String> {
     let failed = |what: &dyn std::fmt::Display| format!("{program} {arguments}: {what}");
     let output = command(program).args(arguments.split(' ')).output().map_err(|error| failed(&error))?;
     if output.status.success() {

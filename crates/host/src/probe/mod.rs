@@ -5,6 +5,7 @@
 //! nothing that other programs could notice is changed.
 
 mod kernel;
+mod packets;
 mod programs;
 
 use std::process::Command;
@@ -145,6 +146,34 @@ const FEATURES: &[Probe] = &[
         attempt: kernel::connection_list,
         lost_without: "connections of other programs in lists",
         how_to_get: "a kernel of version 5.19 or later with BPF and BTF; root",
+    },
+    Probe {
+        name: "BPF programs on packets that come in (XDP)",
+        essential: false,
+        attempt: packets::xdp,
+        lost_without: "plait policy meeting packets before the kernel does; it meets them at TC, which costs more",
+        how_to_get: "a kernel of version 5.15 or later with CONFIG_BPF_SYSCALL; root",
+    },
+    Probe {
+        name: "BPF programs at TC (TCX)",
+        essential: false,
+        attempt: packets::tcx,
+        lost_without: "nothing, as long as clsact is there",
+        how_to_get: "a kernel of version 6.6 or later with CONFIG_NET_XGRESS; root",
+    },
+    Probe {
+        name: "BPF programs at TC (clsact)",
+        essential: false,
+        attempt: packets::clsact,
+        lost_without: "plait policy for packets that go out, unless TCX is there",
+        how_to_get: "modprobe cls_bpf sch_ingress, or a kernel with CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS; root",
+    },
+    Probe {
+        name: "BPF file system",
+        essential: false,
+        attempt: packets::file_system,
+        lost_without: "plait policy: nothing would keep a policy when the command has ended",
+        how_to_get: "a kernel with CONFIG_BPF_SYSCALL; root",
     },
     Probe {
         name: "network namespaces",

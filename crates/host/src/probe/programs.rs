@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use libbpf_rs::ObjectBuilder;
+use libbpf_rs::{Object, ObjectBuilder};
 
 use super::Finding;
 
@@ -26,20 +26,25 @@ pub(super) fn redirect() -> Finding {
     attempt(&["connect4", "connect6", "getpeername4", "getpeername6"])
 }
 
-/// Loads these programs of `probe.bpf.c`, and those only, and attaches them.
+/// Loads these programs of `probe.bpf.c`, and attaches them.
 fn attempt(names: &[&str]) -> Finding {
-    let mut object = ObjectBuilder::default().open_memory(PROBE).map_err(|error| error.to_string())?;
-    for mut program in object.progs_mut() {
-        let wanted = names.iter().any(|name| program.name() == *name);
-        program.set_autoload(wanted);
-    }
-    let object = object.load().map_err(|error| format!("the kernel does not load them: {error}"))?;
+    let object = load(names)?;
     let cgroup = super::kernel::empty_cgroup()?;
     for program in object.progs_mut().filter(|program| names.iter().any(|name| program.name() == *name)) {
         let link = program.attach_cgroup(cgroup.as_fd().as_raw_fd());
         drop(link.map_err(|error| format!("the kernel loads them, but does not attach them: {error}"))?);
     }
     Ok(if names.len() == 1 { "loaded and attached" } else { "all loaded and attached" }.into())
+}
+
+/// Loads these programs of `probe.bpf.c`, and those only.
+pub(super) fn load(names: &[&str]) -> Result<Object, String> {
+    let mut object = ObjectBuilder::default().open_memory(PROBE).map_err(|error| error.to_string())?;
+    for mut program in object.progs_mut() {
+        let wanted = names.iter().any(|name| program.name() == *name);
+        program.set_autoload(wanted);
+    }
+    object.load().map_err(|error| format!("the kernel does not load them: {error}"))
 }
 
 const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));

@@ -1,0 +1,80 @@
+//! Trying where BPF programs meet packets: on an end of a virtual link, in a network namespace of its own.
+//!
+//! `unsafe` is only where a link is made, for which libbpf-rs has no function that says in which mode.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{TC_EGRESS, TcHookBuilder, libbpf_sys as sys};
+use rustix::mount::{FsOpenFlags, fsconfig_create, fsopen};
+
+use super::Finding;
+use super::kernel::{in_new_namespace, run};
+use super::programs::load;
+use crate::interfaces::interfaces;
+
+pub(super) fn xdp() -> Finding {
+    with_program("let_in", |program, if_index| {
+        let attach = |flags| link(program, if_index, sys::BPF_XDP, flags);
+        let Err(native) = attach(sys::XDP_FLAGS_DRV_MODE) else {
+            return Ok("attached in the driver of a virtual link".into());
+        };
+        attach(sys::XDP_FLAGS_SKB_MODE)
+            .map(|_| format!("attached behind the driver of a virtual link; not in it: {native}"))
+            .map_err(|generic| format!("in the driver of a virtual link: {native}; behind it: {generic}"))
+    })
+}
+
+pub(super) fn tcx() -> Finding {
+    with_program("let_out", |program, if_index| {
+        link(program, if_index, sys::BPF_TCX_EGRESS, 0).map_err(|error| error.to_string())?;
+        Ok("attached to a virtual link".into())
+    })
+}
+
+pub(super) fn clsact() -> Finding {
+    with_program("let_out", |program, if_index| {
+        let mut filter = TcHookBuilder::new(program).ifindex(if_index).handle(1).priority(1).hook(TC_EGRESS);
+        let attached = filter.create().and_then(|mut filter| filter.attach());
+        attached.map_err(|error| error.to_string())?;
+        Ok("attached to a virtual link".into())
+    })
+}
+
+/// One that is mounted nowhere, and gone with its descriptor.
+pub(super) fn file_system() -> Finding {
+    let make = || fsconfig_create(fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?);
+    make().map_err(|error| io::Error::from(error).to_string())?;
+    Ok("one was made and removed".into())
+}
+
+/// Loads a program of `probe.bpf.c`, and calls `work` with it and the index of an interface to attach it to.
+fn with_program(name: &str, work: impl FnOnce(BorrowedFd<'_>, i32) -> Finding + Send) -> Finding {
+    in_new_namespace(|| {
+        run("ip", "link add plait0 type veth peer name plait1")?;
+        let interfaces = interfaces().map_err(|error| error.to_string())?;
+        let end = interfaces.iter().find(|interface| interface.name == "plait0");
+        let if_index = end.and_then(|end| i32::try_from(end.index).ok());
+        let if_index = if_index.ok_or("the virtual link that was made is not there")?;
+        let object = load(&[name])?;
+        let program = object.progs().find(|program| program.name() == name);
+        let program = program.ok_or_else(|| format!("there is no program {name}"))?;
+        work(program.as_fd(), if_index)
+    })?
+}
+
+/// Attaches a program as long as the result lives.
+fn link(program: BorrowedFd<'_>, if_index: i32, place: u32, flags: u32) -> io::Result<OwnedFd> {
+    let options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as _,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the options live until the call returns.
+    let result = unsafe { sys::bpf_link_create(program.as_raw_fd(), if_index, place, &options) };
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    // SAFETY: a descriptor that was opened for us just now.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
