@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use anyhow::bail;
-use plait_host::probe::{Feature, features};
+use plait_host::probe::{self, Feature};
 use plait_host::{cgroup, clean_run_folder, pm, run_folder};
+use plait_link::Backend;
 use serde::Serialize;
 use serde_json::json;
 
@@ -52,6 +53,32 @@ fn diagnose(as_json: bool) -> anyhow::Result<()> {
         1 => bail!("one thing that protected connections need is missing: see above"),
         _ => bail!("{missing} things that protected connections need are missing: see above"),
     }
+}
+
+/// What the host has, and what links can be made of.
+fn features() -> Vec<Feature> {
+    let link = |backend: Backend, name, detail: &str, lost_without, how_to_get| {
+        let tried = backend.probe();
+        let present = tried.is_ok();
+        let detail = tried.map_or_else(|error| error.to_string(), |()| detail.into());
+        Feature { name, present, essential: false, detail, lost_without, how_to_get }
+    };
+    let mut features = probe::features();
+    features.push(link(
+        Backend::Emu,
+        "links by plait's emulator (emu)",
+        "a link was made of two TAP interfaces and removed",
+        "links in labs that are slow, late or lossy, unless netem is there; trace-driven and shared ones",
+        "root; a kernel with CONFIG_TUN, and /dev/net/tun",
+    ));
+    features.push(link(
+        Backend::Netem,
+        "links by the kernel (netem and tbf)",
+        "a link was made with their qdiscs and removed",
+        "comparing plait's emulator with the kernel's; labs lose nothing",
+        "root; ip and tc (iproute2); modprobe sch_netem sch_tbf, or a kernel that has them",
+    ));
+    features
 }
 
 fn feature_as_json(feature: &Feature) -> serde_json::Value {
@@ -104,6 +131,7 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
                 }
                 Err(error) => gather("namespace", Err(error.into())),
             }
+            gather("policy", plait_policy::engine::clean_leftovers().map(paths).map_err(Into::into));
             gather("file", clean_run_folder().map(paths).map_err(Into::into));
             let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
             gather("setting", setting.map_err(Into::into));

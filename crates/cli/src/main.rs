@@ -12,6 +12,7 @@ mod gateway;
 mod lab;
 mod metrics;
 mod paths;
+mod policy;
 mod report;
 mod status;
 mod stdout;
@@ -64,6 +65,9 @@ enum Command {
     /// Links, topologies and experiments in network namespaces
     #[command(subcommand)]
     Lab(lab::Args),
+    /// Chains of selectors and actors in the packet path
+    #[command(subcommand)]
+    Policy(policy::Args),
     /// The transforms as filters from stdin to stdout
     #[command(subcommand)]
     Codec(codec::Args),
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
         Command::Analyze(args) => analyze::run(args),
         Command::Report(args) => report::run(args),
         Command::Lab(args) => return ended(lab::run(args)),
+        Command::Policy(args) => return ended(policy::run(args)),
         Command::Codec(args) => codec::run(args),
         Command::Bench(args) => bench::run(args),
     };
@@ -107,7 +112,7 @@ fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => "warn",
         1 => "info",
-        _ => "info,plait_gateway=debug,plait_host=debug,plait_lab=debug,plait_link=debug",
+        _ => "info,plait_gateway=debug,plait_host=debug,plait_lab=debug,plait_link=debug,plait_policy=debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colour =

@@ -1,0 +1,211 @@
+//! `plait policy try`: the packets of a capture through a policy, by test runs of its programs.
+//!
+//! The kernel runs the programs that the policy would be attached with; nothing is received or sent, and no interface is
+//! touched. What is remembered of subflows goes on from packet to packet, as it would if they passed.
+
+mod frame;
+mod report;
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use plait_policy::engine::{Frame, Ran, Trial, Verdict};
+use plait_policy::{Hook, Policy};
+use plait_trace::output::WholeFile;
+use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Record};
+use plait_wire::{LinkType, Skip};
+
+use self::frame::Carried;
+use self::report::Report;
+use super::read;
+
+/// Run the packets of a capture through a policy, attached to nothing
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The policy in TOML; - reads stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// pcap or pcapng, plain or compressed; - reads stdin
+    #[arg(value_name = "CAPTURE")]
+    capture: PathBuf,
+    /// Write the packets that would go on, or be sent, as they would then be
+    #[arg(short, long, value_name = "OUT.pcap")]
+    output: Option<PathBuf>,
+    /// All packets pass this hook, ingress or egress [default: that of the chains, if it is one]
+    #[arg(long, value_name = "HOOK", value_parser = hook, conflicts_with = "local")]
+    hook: Option<Hook>,
+    /// An address of the host with the policy: packets from it go out, others come in
+    #[arg(long, value_name = "ADDRESS")]
+    local: Vec<IpAddr>,
+    /// Packets come and leave by this interface [default: one that each chain is for]
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// What comes in is met by TC, as on interfaces without XDP
+    #[arg(long)]
+    tc: bool,
+    /// Mark of the sockets that packets are from, such as 0x10
+    #[arg(long, value_name = "MARK", value_parser = mark, default_value = "0")]
+    mark: u32,
+    /// Print a line of JSON for each packet, and one for all
+    #[arg(long)]
+    json: bool,
+}
+
+fn hook(text: &str) -> Result<Hook, String> {
+    let named = [Hook::Ingress, Hook::Egress].into_iter().find(|hook| hook.name() == text);
+    named.ok_or_else(|| "expected ingress or egress".into())
+}
+
+fn mark(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "expected a number of 32 bits, such as 16 or 0x10".into())
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    ensure!(
+        args.file != Path::new("-") || args.capture != Path::new("-"),
+        "expected stdin to be the policy or the capture, found it asked to be both"
+    );
+    let policy = read(&args.file)?;
+    let direction = Direction::of(args, &policy)?;
+    let mut capture = open(&args.capture)?;
+    let trial = Trial::new(std::slice::from_ref(&policy), args.interface.as_deref())?;
+    let mut output = args.output.clone().map(Output::new);
+    let mut report = Report::new(args.json);
+    let failed = |number: u64| format!("packet {number} of {}", args.capture.display());
+    loop {
+        let number = report.packets() + 1;
+        let Some(record) = capture.next_record().with_context(|| failed(number))? else { break };
+        let hook = direction.of_packet(&record);
+        let tried = try_on(&trial, args, &record, hook).with_context(|| failed(number))?;
+        if let Some(output) = output.as_mut().filter(|_| tried.ran.verdict != Verdict::Drop) {
+            output.write(&record, &tried.ran.bytes).with_context(|| failed(number))?;
+        }
+        report.packet(&record, hook, &tried)?;
+    }
+    if let Some(output) = output {
+        output.finish()?;
+    }
+    report.finish(&trial)
+}
+
+/// A packet that was tried.
+struct Tried {
+    /// With the bytes of the whole frame, as the capture has them.
+    ran: Ran,
+}
+
+fn try_on(trial: &Trial, args: &Args, record: &Record<'_>, hook: Hook) -> anyhow::Result<Tried> {
+    let carried = Carried::new(record);
+    let untouched = || Ran {
+        verdict: Verdict::Pass,
+        redirected_to: None,
+        bytes: record.data.to_vec(),
+        kinds: Vec::new(),
+        chains: Vec::new(),
+        nanoseconds: 0,
+    };
+    let Some(carried) = carried else { return Ok(Tried { ran: untouched() }) };
+    let frame = Frame { hook, by_tc: args.tc, bytes: carried.frame(), mark: args.mark };
+    let mut ran = trial.run(&frame, 1)?;
+    ran.bytes = carried.back(&ran.bytes);
+    Ok(Tried { ran })
+}
+
+/// Which packets go out.
+enum Direction<'a> {
+    All(Hook),
+    From(&'a [IpAddr]),
+}
+
+impl<'a> Direction<'a> {
+    fn of(args: &'a Args, policy: &Policy) -> anyhow::Result<Direction<'a>> {
+        if let Some(hook) = args.hook {
+            return Ok(Direction::All(hook));
+        }
+        if !args.local.is_empty() {
+            return Ok(Direction::From(&args.local));
+        }
+        let mut hooks: Vec<_> = policy.chains.iter().map(|chain| chain.hook).collect();
+        hooks.dedup();
+        match hooks[..] {
+            [] => Ok(Direction::All(Hook::Ingress)),
+            [hook] => Ok(Direction::All(hook)),
+            _ => bail!(
+                "policy '{}' has chains of both hooks: say which packets go out by --local ADDRESS, or try one hook \
+                 with --hook",
+                policy.name
+            ),
+        }
+    }
+
+    fn of_packet(&self, record: &Record<'_>) -> Hook {
+        let local = match self {
+            Direction::All(hook) => return *hook,
+            Direction::From(local) => local,
+        };
+        let source = match record.segment() {
+            Ok(segment) => Some(segment.source.ip()),
+            Err(Skip::NotTcp { source, .. }) => Some(source),
+            Err(_) => None,
+        };
+        if source.is_some_and(|source| local.contains(&source)) { Hook::Egress } else { Hook::Ingress }
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<CaptureReader<Box<dyn Read>>> {
+    let failed = || format!("cannot read {}", path.display());
+    let input: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin()),
+        _ => Box::new(BufReader::new(File::open(path).with_context(failed)?)),
+    };
+    CaptureReader::new(input).with_context(failed)
+}
+
+/// A capture that appears when it is whole.
+struct Output {
+    path: PathBuf,
+    begun: Option<(LinkType, PcapWriter<BufWriter<WholeFile>>)>,
+}
+
+impl Output {
+    fn new(path: PathBuf) -> Output {
+        Output { path, begun: None }
+    }
+
+    fn write(&mut self, record: &Record<'_>, bytes: &[u8]) -> anyhow::Result<()> {
+        let (link_type, writer) = match &mut self.begun {
+            Some(begun) => begun,
+            None => self.begun.insert((record.link_type, begin(&self.path, record.link_type)?)),
+        };
+        ensure!(
+            *link_type == record.link_type,
+            "expected all packets to be of one link type to write them to {}, found {} and {}: leave out -o",
+            self.path.display(),
+            link_type.number(),
+            record.link_type.number()
+        );
+        writer.write(record.time, bytes).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        let writer = match self.begun {
+            Some((_, writer)) => writer,
+            None => begin(&self.path, LinkType::Ethernet)?,
+        };
+        let whole = writer.into_inner().into_inner().map_err(io::IntoInnerError::into_error);
+        whole.and_then(WholeFile::publish).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+fn begin(path: &Path, link_type: LinkType) -> anyhow::Result<PcapWriter<BufWriter<WholeFile>>> {
+    let writer =
+        || PcapWriter::new(BufWriter::new(WholeFile::create(path.to_owned())?), PcapHeader::new(link_type));
+    writer().with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,115 @@
+//! `plait policy list` and `plait policy show`.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use plait_policy::Chain;
+use plait_policy::engine::{Attachment, Engine, Error, Loaded};
+use serde_json::{Value, json};
+
+use super::counted;
+use crate::stdout::Stdout;
+
+/// Loaded policies, and where packets meet them
+#[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A loaded policy as TOML
+#[derive(clap::Args)]
+pub(crate) struct ShowArgs {
+    /// The policy
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let engine = Engine::current()?;
+    let (policies, attachments) = (engine.policies()?, engine.attachments()?);
+    let mut out = Stdout::new();
+    if args.json {
+        let policies: Vec<_> = policies.iter().map(document).collect();
+        let document = json!({ "policies": policies, "attachments": attachments });
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        return Ok(out.flush()?);
+    }
+    if policies.is_empty() {
+        writeln!(out, "no policy is loaded here")?;
+    }
+    for loaded in &policies {
+        let chains: Vec<_> = loaded.policy.chains.iter().map(|chain| chain.name.as_str()).collect();
+        let remaining = loaded.remaining.map(ends).unwrap_or_default();
+        writeln!(
+            out,
+            "{}: {}{}{}{remaining}",
+            loaded.policy.name,
+            counted(chains.len(), "chain"),
+            if chains.is_empty() { "" } else { ": " },
+            chains.join(", ")
+        )?;
+    }
+    for attachment in &attachments {
+        writeln!(out, "  {}", place(attachment))?;
+    }
+    Ok(out.flush()?)
+}
+
+pub(super) fn show(args: &ShowArgs) -> anyhow::Result<()> {
+    let policies = Engine::current()?.policies()?;
+    let Some(loaded) = policies.iter().find(|loaded| loaded.policy.name == args.name) else {
+        let names = policies.into_iter().map(|loaded| loaded.policy.name).collect();
+        return Err(Error::Unknown { name: args.name.clone(), loaded: names }.into());
+    };
+    let mut out = Stdout::new();
+    match args.json {
+        true => writeln!(out, "{}", serde_json::to_string_pretty(&document(loaded))?)?,
+        false => write!(out, "{}", loaded.policy)?,
+    }
+    Ok(out.flush()?)
+}
+
+/// Where packets meet policies, in words.
+pub(super) fn place(attachment: &Attachment) -> String {
+    let Attachment { interface, hook, mode, .. } = attachment;
+    match mode {
+        Some(mode) => format!("{hook} of {interface} ({mode})"),
+        None => format!("{hook} of {interface}: NOT ATTACHED"),
+    }
+}
+
+fn ends(remaining: Duration) -> String {
+    if remaining.is_zero() {
+        return " (its time is over: it acts no more)".into();
+    }
+    format!(" (for another {:.1} s)", remaining.as_secs_f64())
+}
+
+fn document(loaded: &Loaded) -> Value {
+    let policy = &loaded.policy;
+    let chains: Vec<_> = policy.chains.iter().map(chain).collect();
+    json!({
+        "name": policy.name,
+        "remaining_s": loaded.remaining.map(|remaining| remaining.as_secs_f64()),
+        "chains": chains,
+        "toml": policy.to_string(),
+    })
+}
+
+fn chain(chain: &Chain) -> Value {
+    let interfaces: Vec<_> = chain.interfaces.iter().map(ToString::to_string).collect();
+    let actors: Vec<_> = chain.actors.iter().map(|actor| actor.name()).collect();
+    json!({
+        "name": chain.name,
+        "hook": chain.hook.name(),
+        "interfaces": interfaces,
+        "priority": chain.priority,
+        "select": chain.select.to_string(),
+        "actors": actors,
+    })
+}

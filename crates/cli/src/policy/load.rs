@@ -1,0 +1,133 @@
+//! `plait policy load` and `plait policy unload`.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use plait_gateway::Roles;
+use plait_host::interfaces::{Interface, interfaces};
+use plait_policy::engine::{Attachment, Engine, Error};
+use plait_wire::Role;
+use serde_json::json;
+
+use super::check::summary;
+use super::list::place;
+use super::read;
+use crate::gateway::Paths;
+use crate::stdout::Stdout;
+
+/// Let a policy act on this network namespace's packets until it is unloaded
+#[derive(clap::Args)]
+pub(crate) struct LoadArgs {
+    /// The policy in TOML; - reads stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// In place of the loaded policy of the same name, if there is one, between two packets
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    paths: Paths,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Remove a policy from the packet path
+#[derive(clap::Args)]
+pub(crate) struct UnloadArgs {
+    /// The policy
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    name: Option<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
+    let policy = read(&args.file)?;
+    let roles = args.paths.roles()?;
+    let mut engine = Engine::current()?;
+    if roles != Roles::default() {
+        engine = engine.with_roles(by_name(&roles)?);
+    }
+    let done =
+        if args.replace { engine.replace(std::slice::from_ref(&policy)) } else { engine.load(&policy) };
+    match done {
+        Err(Error::Exists(name)) => {
+            bail!(
+                "a policy named '{name}' is loaded already: --replace puts this one in its place, without a gap"
+            )
+        }
+        other => other?,
+    }
+    let wanted: Vec<_> = policy.chains.iter().map(|chain| chain.hook).collect();
+    let attachments: Vec<_> =
+        engine.attachments()?.into_iter().filter(|attachment| wanted.contains(&attachment.hook)).collect();
+    let mut out = Stdout::new();
+    if args.json {
+        let document = json!({ "loaded": policy.name, "attachments": attachments });
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+    } else {
+        writeln!(out, "loaded: {}", summary(&policy))?;
+        for attachment in &attachments {
+            writeln!(out, "  {}", place(attachment))?;
+        }
+    }
+    out.flush()?;
+    warn_of_nowhere(&attachments);
+    Ok(())
+}
+
+pub(super) fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
+    let engine = Engine::current()?;
+    let names = match &args.name {
+        Some(name) => {
+            engine.unload(name)?;
+            vec![name.clone()]
+        }
+        None => {
+            let loaded = engine.policies()?;
+            engine.unload_all()?;
+            loaded.into_iter().map(|loaded| loaded.policy.name).collect()
+        }
+    };
+    let mut out = Stdout::new();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "unloaded": names }))?)?;
+    } else if names.is_empty() {
+        writeln!(out, "no policy was loaded")?;
+    } else {
+        writeln!(out, "unloaded: {}", names.join(", "))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Of the interfaces that there are.
+fn by_name(roles: &Roles) -> anyhow::Result<BTreeMap<String, Role>> {
+    let interfaces = interfaces()?.into_iter().filter(|interface| !interface.loopback);
+    let with_role = |interface: Interface| roles.of(&interface.name).map(|role| (interface.name, role));
+    Ok(interfaces.filter_map(with_role).collect())
+}
+
+/// Nothing is wrong with a policy for interfaces that are yet to come, but it may be a slip.
+fn warn_of_nowhere(attachments: &[Attachment]) {
+    let missing = attachments.iter().filter(|attachment| attachment.mode.is_none());
+    let mut names: Vec<_> = missing.map(|attachment| attachment.interface.as_str()).collect();
+    names.dedup();
+    if !names.is_empty() {
+        eprintln!(
+            "plait: there is no {} {} here: when there is, load the policy again with --replace",
+            if names.len() == 1 { "interface" } else { "interfaces" },
+            names.join(", ")
+        );
+    } else if attachments.is_empty() {
+        eprintln!(
+            "plait: no packet meets this policy: no interface here is one of those that its chains are for (roles are \
+             given by --trusted and --untrusted)"
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! `plait policy stats`: what chains and actors have counted.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use plait_policy::engine::{Attachment, Count, Engine, LeftAlone, Statistics};
+use serde::Serialize;
+
+use super::list::place;
+use super::{NOTHING_LOADED, Stop};
+use crate::stdout::Stdout;
+use crate::top::interval;
+
+/// What chains and actors have counted
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Of this policy only
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Measure for this long how much time chains and actors take, and print what happened meanwhile [1s]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
+          value_parser = interval)]
+    timing: Option<Duration>,
+    /// Print again every so often, until Ctrl-C [1s]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
+          value_parser = interval, conflicts_with = "timing")]
+    watch: Option<Duration>,
+    /// Print JSON; with --watch one line each time
+    #[arg(long)]
+    json: bool,
+}
+
+/// As `--json` has it.
+#[derive(Serialize)]
+struct Document {
+    #[serde(flatten)]
+    statistics: Statistics,
+    attachments: Vec<Attachment>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let engine = Engine::current()?;
+    match (args.watch, args.timing) {
+        (Some(pause), _) => watch(args, &engine, pause),
+        (None, Some(time)) => {
+            let timed = timed(&engine, time)?;
+            print(args, &engine, timed)
+        }
+        (None, None) => print(args, &engine, engine.statistics()?),
+    }
+}
+
+/// What is counted while the time that chains and actors take is measured.
+fn timed(engine: &Engine, time: Duration) -> anyhow::Result<Statistics> {
+    let stop = Stop::on_signals()?;
+    let timing = engine.time()?;
+    ensure!(timing.is_some(), "{NOTHING_LOADED}");
+    let before = engine.statistics()?;
+    wait(time, &stop);
+    Ok(since(engine.statistics()?, &before))
+}
+
+fn watch(args: &Args, engine: &Engine, pause: Duration) -> anyhow::Result<()> {
+    let stop = Stop::on_signals()?;
+    let clears = std::io::stdout().is_terminal() && !args.json;
+    while !stop.is_asked() {
+        if clears {
+            print!("\x1b[H\x1b[2J");
+        }
+        print(args, engine, engine.statistics()?)?;
+        wait(pause, &stop);
+    }
+    Ok(())
+}
+
+/// In steps, so that a signal ends it soon.
+fn wait(time: Duration, stop: &Stop) {
+    let until = Instant::now() + time;
+    while !stop.is_asked() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}
+
+fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Result<()> {
+    if let Some(name) = &args.name {
+        let names: Vec<_> = statistics.policies.iter().map(|policy| policy.name.clone()).collect();
+        statistics.policies.retain(|policy| policy.name == *name);
+        if statistics.policies.is_empty() {
+            let unknown = plait_policy::engine::Error::Unknown { name: name.clone(), loaded: names };
+            return Err(unknown.into());
+        }
+    }
+    let document = Document { statistics, attachments: engine.attachments()? };
+    // With --watch, who reads may leave.
+    let mut out = Stdout::while_read();
+    if args.json {
+        let text = match args.watch {
+            Some(_) => serde_json::to_string(&document)?,
+            None => serde_json::to_string_pretty(&document)?,
+        };
+        writeln!(out, "{text}")?;
+    } else if document.statistics.policies.is_empty() {
+        writeln!(out, "no policy is loaded here")?;
+    } else {
+        write!(out, "{}", table(&document.statistics))?;
+        for attachment in &document.attachments {
+            writeln!(out, "  {}", place(attachment))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Statistics for people.
+pub(super) fn table(statistics: &Statistics) -> String {
+    let mut rows = vec![["", "hook", "packets", "bytes", "hits", "errors", "ns each"].map(String::from)];
+    for policy in &statistics.policies {
+        for chain in &policy.chains {
+            rows.push(row(format!("{}/{}", policy.name, chain.name), chain.hook.name(), &chain.count));
+            rows.extend(chain.actors.iter().map(|actor| row(format!("  {}", actor.name), "", &actor.count)));
+        }
+    }
+    let widths: Vec<_> = (0..7)
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        let [name, hook, numbers @ ..] = row;
+        let _ = write!(text, "{name:<0$}  {hook:<1$}", widths[0], widths[1]);
+        for (number, width) in numbers.iter().zip(&widths[2..]) {
+            let _ = write!(text, "  {number:>width$}");
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    let Statistics { flows, flows_seen, connections_seen, .. } = statistics;
+    let _ = writeln!(
+        text,
+        "  subflows: {flows} remembered, {flows_seen} seen; connections seen: {connections_seen}"
+    );
+    let left: Vec<_> = reasons(&statistics.left_alone).filter(|(_, count)| *count > 0).collect();
+    for (reason, count) in left {
+        let _ = writeln!(text, "  left alone: {count} ({reason})");
+    }
+    text
+}
+
+fn row(name: String, hook: &str, count: &Count) -> [String; 7] {
+    let Count { packets, bytes, hits, errors, nanoseconds } = count;
+    let each = match nanoseconds {
+        0 => String::new(),
+        all => format!("{:.0}", *all as f64 / (*packets).max(1) as f64),
+    };
+    let number = |number: &u64| number.to_string();
+    [name, hook.into(), number(packets), number(bytes), number(hits), number(errors), each]
+}
+
+fn reasons(left: &LeftAlone) -> impl Iterator<Item = (&'static str, u64)> {
+    let LeftAlone {
+        fragments,
+        extension_headers,
+        malformed,
+        bad_options,
+        wrong_checksum,
+        no_memory,
+        lost_events,
+    } = *left;
+    [
+        ("fragments", fragments),
+        ("IPv6 extension headers", extension_headers),
+        ("malformed headers", malformed),
+        ("malformed TCP options", bad_options),
+        ("wrong checksums that an actor did not touch", wrong_checksum),
+        ("subflows without room to be remembered", no_memory),
+        ("events that nobody read in time", lost_events),
+    ]
+    .into_iter()
+}
+
+/// What was counted between two looks. Chains that were not there before began at zero.
+fn since(mut now: Statistics, before: &Statistics) -> Statistics {
+    for policy in &mut now.policies {
+        let old = before.policies.iter().find(|old| old.name == policy.name);
+        for chain in &mut policy.chains {
+            let old = old.and_then(|old| old.chains.iter().find(|old| old.name == chain.name));
+            let Some(old) = old else { continue };
+            subtract(&mut chain.count, &old.count);
+            for (actor, old) in chain.actors.iter_mut().zip(&old.actors) {
+                subtract(&mut actor.count, &old.count);
+            }
+        }
+    }
+    now
+}
+
+/// Counts of an actor that another took the place of would be less than before.
+fn subtract(count: &mut Count, before: &Count) {
+    count.packets = count.packets.saturating_sub(before.packets);
+    count.bytes = count.bytes.saturating_sub(before.bytes);
+    count.hits = count.hits.saturating_sub(before.hits);
+    count.errors = count.errors.saturating_sub(before.errors);
+    count.nanoseconds = count.nanoseconds.saturating_sub(before.nanoseconds);
+}
