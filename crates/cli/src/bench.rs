@@ -1,4 +1,4 @@
-//! `plait bench`: what the transforms cost, beside what else could be used.
+//! `plait bench`: what the transforms cost, beside what else could be used; and what a policy costs (policy.rs).
 //!
 //! # Method of `plait bench codec`
 //!
@@ -16,6 +16,7 @@
 
 mod candidates;
 mod measure;
+mod policy;
 mod report;
 
 /// Arguments of `plait bench`.
@@ -23,6 +24,8 @@ mod report;
 pub(crate) enum Args {
     /// Speed of xor64 in all its forms, beside memcpy and the ciphers (about 20 seconds)
     Codec(Codec),
+    /// What a policy costs each packet, by BPF test runs (about 20 seconds)
+    Policy(policy::Args),
 }
 
 /// Arguments of `plait bench codec`.
@@ -34,7 +37,11 @@ pub(crate) struct Codec {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let Args::Codec(Codec { json }) = args;
-    let measured = measure::all()?;
-    if json { report::json(&measured) } else { report::text(&measured) }
+    match args {
+        Args::Codec(Codec { json }) => {
+            let measured = measure::all()?;
+            if json { report::json(&measured) } else { report::text(&measured) }
+        }
+        Args::Policy(args) => policy::run(&args),
+    }
 }

@@ -98,7 +98,7 @@ fn turn(candidate: &mut Candidate, buffers: &mut Buffers) -> f64 {
     (buffers.total() * passes) as f64 / time.as_secs_f64() / 1e9
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -68,7 +68,7 @@ fn decode_columns(decode: Option<&Measured>) -> String {
     decode.map(|m| format!("{:>14.3}{:>8.2}", m.gb_per_s, m.ratio)).unwrap_or_default()
 }
 
-fn cpu() -> String {
+pub(super) fn cpu() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or_else(
@@ -77,6 +77,6 @@ fn cpu() -> String {
     )
 }
 
-fn kernel() -> String {
+pub(super) fn kernel() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
