@@ -1,0 +1,449 @@
+"""Every actor of a policy: what packets built by scapy are afterwards, byte for byte, with the checksums that scapy computes."""
+
+import pytest
+from packets import (
+    CLIENT,
+    CLIENT6,
+    NOP,
+    SERVER,
+    SERVER6,
+    TIMESTAMPS,
+    add_addr,
+    attempt,
+    chain,
+    dss,
+    mp_capable,
+    mp_join_ack,
+    mp_join_syn,
+    mp_join_syn_ack,
+    mp_prio,
+    option,
+    packet,
+    policy,
+    remove_addr,
+    scapy,
+    syn,
+    syn_ack,
+)
+
+FAMILIES = pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
+# The host is the server: what the client sends comes in.
+LOCAL = ("--local", SERVER, "--local", SERVER6)
+STAMPS = (NOP, NOP, TIMESTAMPS)
+
+
+def shake(ipv6=False) -> list:
+    return [
+        syn(mp_capable(), ipv6=ipv6),
+        syn_ack(mp_capable(7), ipv6=ipv6),
+        packet(mp_capable(7, 8), ipv6=ipv6),
+    ]
+
+
+def ack(*options, **fields):
+    return packet(*options, *STAMPS, dss(ack=9, ack_bytes=4), **fields)
+
+
+def counts(tried, actor=0) -> tuple[int, int, int]:
+    """Of the first chain: packets, hits, errors of an actor."""
+    found = tried.totals["chains"][0]["actors"][actor]
+    return found["packets"], found["hits"], found["errors"]
+
+
+def expect(tried, sent, after: dict):
+    """All left as they came but these, by number from 0: their new form, or `None` where they do not leave."""
+    left = [after.get(number, each) for number, each in enumerate(sent)]
+    assert tried.left == [bytes(each) for each in left if each is not None]
+    for number, each in enumerate(sent):
+        is_changed = number in after and after[number] is not None
+        assert tried.packets[number]["changed"] == is_changed, number
+
+
+@FAMILIES
+@pytest.mark.parametrize("hook", ["ingress", "egress"])
+def test_drop(tmp_path, ipv6, hook):
+    sent = [packet(dss(ack=1), ipv6=ipv6), packet(remove_addr(1), ipv6=ipv6), packet(payload=b"x", ipv6=ipv6)]
+    tried = attempt(
+        tmp_path, policy(chain(hook=hook, select="packet(dss)", actors='["drop"]')), sent, "--hook", hook
+    )
+    expect(tried, sent, {0: None})
+    assert tried.verdicts == ["drop", "pass", "pass"] and counts(tried) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("hook", ["ingress", "egress"])
+def test_redirect(tmp_path, hook):
+    sent = [packet(dss(ack=1)), packet(remove_addr(1))]
+    actors = '[{ redirect = "eth1" }]'
+    tried = attempt(
+        tmp_path, policy(chain(hook=hook, select="packet(dss)", actors=actors)), sent, "--hook", hook
+    )
+    expect(tried, sent, {})
+    assert [(each["verdict"], each["redirected_to"]) for each in tried.packets] == [
+        ("redirect", "eth1"),
+        ("pass", None),
+    ]
+
+
+def test_mark_is_set_and_changes_no_byte(tmp_path):
+    sent = [packet(dss(ack=1)), packet(remove_addr(1))]
+    chosen = chain("chosen", "egress", "mark(0x10/0xf0)", '[{ mark = "0x3/0xf" }]')
+    tried = attempt(tmp_path, policy(chosen), sent, "--mark", "0x1f")
+    expect(tried, sent, {})
+    assert counts(tried) == (2, 2, 0)
+    tried = attempt(tmp_path, policy(chosen), sent, "--mark", "0x2f")
+    assert counts(tried) == (0, 0, 0)
+
+
+@FAMILIES
+def test_a_window_is_clamped_by_the_scale_of_its_sender(tmp_path, ipv6):
+    """The client's scale is 7: a window of 250 is 32000 bytes."""
+    sent = [
+        *shake(ipv6),
+        packet(*STAMPS, dss(ack=9), window=251, ipv6=ipv6),
+        packet(*STAMPS, dss(ack=9), window=250, ipv6=ipv6),
+        packet(*STAMPS, dss(ack=9), window=65535, ipv6=ipv6),
+        packet(*STAMPS, dss(ack=9), window=0, ipv6=ipv6),
+        packet(*STAMPS, dss(ack=9, sequence=1, length=3), payload=b"abc", window=65535, ipv6=ipv6),
+        packet(*STAMPS, dss(ack=9), flags="FA", window=65535, ipv6=ipv6),
+        packet(flags="R", window=65535, ipv6=ipv6),
+        # Of the other direction, which no chain is for.
+        packet(*STAMPS, dss(ack=9), back=True, window=65535, ipv6=ipv6),
+        # What belongs to the subflow without an option of MPTCP is limited as well.
+        packet(*STAMPS, window=65535, ipv6=ipv6),
+    ]
+    tried = attempt(tmp_path, policy(chain(actors='[{ rate_limit = { window = "32kB" } }]')), sent, *LOCAL)
+    clamped = {
+        2: packet(mp_capable(7, 8), window=250, ipv6=ipv6),
+        3: packet(*STAMPS, dss(ack=9), window=250, ipv6=ipv6),
+        5: packet(*STAMPS, dss(ack=9), window=250, ipv6=ipv6),
+        7: packet(*STAMPS, dss(ack=9, sequence=1, length=3), payload=b"abc", window=250, ipv6=ipv6),
+        8: packet(*STAMPS, dss(ack=9), flags="FA", window=250, ipv6=ipv6),
+        11: packet(*STAMPS, window=250, ipv6=ipv6),
+    }
+    expect(tried, sent, clamped)
+
+
+@FAMILIES
+def test_at_egress_the_scale_is_that_of_this_host(tmp_path, ipv6):
+    sent = [*shake(ipv6), packet(*STAMPS, dss(ack=9), back=True, window=65535, ipv6=ipv6)]
+    limit = chain(hook="egress", actors='[{ rate_limit = { window = "32kB" } }]')
+    tried = attempt(tmp_path, policy(limit), sent, *LOCAL)
+    expect(tried, sent, {3: packet(*STAMPS, dss(ack=9), back=True, window=32000 >> 9, ipv6=ipv6)})
+
+
+def test_without_the_whole_handshake_a_window_is_left_alone(tmp_path):
+    late = packet(*STAMPS, dss(ack=9), window=65535)
+    limit = policy(chain(actors='[{ rate_limit = { window = "1kB" } }]'))
+    for begin in ([], [syn(mp_capable())], [syn_ack(mp_capable(7))]):
+        sent = [*begin, late]
+        expect(attempt(tmp_path, limit, sent, *LOCAL), sent, {})
+
+
+def test_a_side_that_offers_no_scale_has_none(tmp_path):
+    """RFC 7323 section 2.2: only if both SYNs have the option are windows scaled."""
+    limit = policy(chain(actors='[{ rate_limit = { window = "1000B" } }]'))
+    without = syn_ack(mp_capable(7))
+    without[scapy.TCP].options = [each for each in without[scapy.TCP].options if each[0] != "WScale"]
+    sent = [syn(mp_capable()), without, packet(dss(ack=9), window=1001), packet(dss(ack=9), window=1000)]
+    expect(attempt(tmp_path, limit, sent, *LOCAL), sent, {2: packet(dss(ack=9), window=1000)})
+
+
+def test_a_rate_leaves_two_segments_to_a_round_trip(tmp_path):
+    sent = [*shake(), packet(*STAMPS, dss(ack=9), window=65535)]
+    limit = chain(select="packet(dss)", actors='[{ rate_limit = { rate = "1kbit" } }]')
+    tried = attempt(tmp_path, policy(limit), sent, *LOCAL)
+    expect(tried, sent, {3: packet(*STAMPS, dss(ack=9), window=2 * 1460 >> 7)})
+
+
+def test_a_checksum_to_be_completed_later_stays_that_of_the_pseudo_header(tmp_path):
+    """As packets of this machine's own virtual interfaces come to XDP (CHECKSUM_PARTIAL)."""
+    for ipv6 in (False, True):
+        begin = [partial(each) for each in shake(ipv6)]
+        limited = partial(packet(*STAMPS, dss(ack=9), window=65535, ipv6=ipv6))
+        data = partial(
+            packet(*STAMPS, dss(ack=9, sequence=1, length=3), payload=b"abc", window=65535, ipv6=ipv6)
+        )
+        limit = chain(select="packet(dss)", actors='["set_backup", { rate_limit = { window = "32kB" } }]')
+        sent = [*begin, limited, data]
+        tried = attempt(tmp_path, policy(limit), sent, *LOCAL)
+        grown = packet(mp_prio(True), NOP, *STAMPS, dss(ack=9), window=250, ipv6=ipv6)
+        whole = packet(*STAMPS, dss(ack=9, sequence=1, length=3), payload=b"abc", window=250, ipv6=ipv6)
+        expect(tried, sent, {3: partial(grown), 4: partial(whole)})
+
+
+def partial(each):
+    """The packet with the sum of its pseudo header as its checksum, not complemented."""
+    whole = scapy.Ether(bytes(each))
+    tcp = whole[scapy.TCP]
+    length = len(bytes(tcp))
+    if scapy.IPv6 in whole:
+        ip = whole[scapy.IPv6]
+        head = (
+            scapy.inet_pton(10, ip.src)
+            + scapy.inet_pton(10, ip.dst)
+            + length.to_bytes(4, "big")
+            + b"\0\0\0\x06"
+        )
+    else:
+        ip = whole[scapy.IP]
+        head = scapy.inet_pton(2, ip.src) + scapy.inet_pton(2, ip.dst) + b"\0\x06" + length.to_bytes(2, "big")
+    tcp.chksum = ~scapy.checksum(head) & 0xFFFF
+    return whole
+
+
+@FAMILIES
+@pytest.mark.parametrize(("hook", "back"), [("ingress", False), ("egress", True)])
+def test_set_backup_adds_mp_prio_to_a_pure_acknowledgment(tmp_path, hook, back, ipv6):
+    def some(*options, **fields):
+        return packet(*options, *STAMPS, dss(ack=9, ack_bytes=4), back=back, ipv6=ipv6, **fields)
+
+    data = packet(*STAMPS, dss(ack=9, sequence=1, length=1), payload=b"x", back=back, ipv6=ipv6)
+    full = packet(*STAMPS, dss(ack=9, sequence=1, length=0), NOP, NOP, back=back, ipv6=ipv6)
+    other = packet(*STAMPS, dss(ack=9), back=not back, ipv6=ipv6)
+    sent = [*shake(ipv6), data, full, other, some(), some()]
+    tried = attempt(tmp_path, policy(chain(hook=hook, actors='["set_backup"]')), sent, *LOCAL)
+    with_priority = bytes(some(mp_prio(True), NOP))
+    assert tried.left[:6] == [bytes(each) for each in sent[:6]]
+    assert tried.left[6] == with_priority
+    # Nothing confirms it, so it is said again after a tenth of a second.
+    assert tried.left[7] in (bytes(some()), with_priority)
+    assert counts(tried)[2] == 1, "no room in the forty bytes that are full"
+
+
+@FAMILIES
+def test_clear_backup_takes_back_what_the_peer_said(tmp_path, ipv6):
+    sent = [*shake(ipv6), ack(ipv6=ipv6), ack(mp_prio(True), NOP, ipv6=ipv6), ack(ipv6=ipv6)]
+    tried = attempt(tmp_path, policy(chain(actors='["clear_backup"]')), sent, *LOCAL)
+    expect(tried, sent, {5: ack(mp_prio(False), NOP, ipv6=ipv6)})
+
+
+def test_a_join_that_is_a_backup_already_is_not_told_so(tmp_path):
+    sent = [
+        syn(mp_join_syn(5, backup=True)),
+        syn_ack(mp_join_syn_ack()),
+        packet(mp_join_ack()),
+        ack(),
+    ]
+    expect(attempt(tmp_path, policy(chain(actors='["set_backup"]')), sent, *LOCAL), sent, {})
+
+
+ADDRESSES = {
+    "ipv4": add_addr("192.0.2.99", 4),
+    "ipv4 with port": add_addr("192.0.2.99", 4, port=8443),
+    "ipv6": add_addr("2001:db8::99", 4),
+}
+
+
+@FAMILIES
+@pytest.mark.parametrize("announcement", ADDRESSES.values(), ids=ADDRESSES)
+def test_block_subflow_withholds_add_addr(tmp_path, ipv6, announcement):
+    """A pure acknowledgment with it ends here; with data, the receiver gets a wrong HMAC, and ignores it."""
+    alone = packet(*STAMPS, announcement, ipv6=ipv6)
+    data = packet(announcement, payload=b"data", ipv6=ipv6)
+    echo = packet(*STAMPS, add_addr("192.0.2.99", 4, echo=True), ipv6=ipv6)
+    sent = [*shake(ipv6), alone, data, echo, ack(ipv6=ipv6), alone]
+    tried = attempt(tmp_path, policy(chain(actors='["block_subflow"]')), sent, *LOCAL)
+    kind, body = announcement
+    spoilt = packet((kind, body[:-1] + bytes([body[-1] ^ 0xFF])), payload=b"data", ipv6=ipv6)
+    expect(tried, sent, {3: None, 4: spoilt, 7: None})
+    assert counts(tried)[1:] == (3, 0)
+
+
+@FAMILIES
+def test_block_subflow_answers_with_the_echo(tmp_path, ipv6):
+    offered = packet(*STAMPS, dss(ack=9), back=True, window=777, ipv6=ipv6)
+    alone = packet(*STAMPS, add_addr("192.0.2.99", 4), seq=5000, ack=6000, ipv6=ipv6)
+    sent = [*shake(ipv6), offered, alone]
+    tried = attempt(tmp_path, policy(chain(actors="[{ block_subflow = { echo = true } }]")), sent, *LOCAL)
+    assert tried.verdicts[-1] == "answer"
+    value, echoed = TIMESTAMPS[1]
+    answer = packet(
+        add_addr("192.0.2.99", 4, echo=True),
+        NOP,
+        NOP,
+        ("Timestamp", (echoed, value)),
+        *[NOP] * 8,
+        back=True,
+        ipv6=ipv6,
+        seq=6000,
+        ack=5000,
+        window=777,
+    )
+    answer.src, answer.dst = alone.dst, alone.src
+    if ipv6:
+        answer[scapy.IPv6].hlim = 64
+    else:
+        answer[scapy.IP].ttl = 64
+    assert tried.left[-1] == bytes(answer)
+
+
+@FAMILIES
+@pytest.mark.parametrize("announcement", [ADDRESSES["ipv4"], ADDRESSES["ipv6"]], ids=["ipv4", "ipv6"])
+def test_add_subflow_makes_again_what_was_withheld(tmp_path, ipv6, announcement):
+    sent = [*shake(ipv6), packet(announcement, ipv6=ipv6), ack(ipv6=ipv6)]
+    block = chain("block", select="packet(add_addr)", actors='["block_subflow"]')
+    add = chain("add", select="not packet(add_addr)", actors='["add_subflow"]')
+    tried = attempt(tmp_path, policy(block, add), sent, *LOCAL)
+    kept = (*STAMPS, dss(ack=9, ack_bytes=4))
+    if len(announcement[1]) > 20:
+        # 28 bytes leave room for the timestamps alone; later packets repeat the data acknowledgment.
+        kept = STAMPS
+    expect(tried, sent, {3: None, 4: packet(announcement, *kept, ipv6=ipv6)})
+
+
+def test_add_subflow_asks_for_the_hmac_of_an_address_of_its_own(tmp_path):
+    """Which only user space can compute: the packet stays as it is."""
+    sent = [*shake(), ack(), ack()]
+    actors = '[{ add_subflow = { address = "192.0.2.50", id = 7 } }]'
+    tried = attempt(tmp_path, policy(chain(actors=actors)), sent, *LOCAL)
+    expect(tried, sent, {})
+    assert counts(tried)[1] >= 1
+
+
+@FAMILIES
+def test_deny_join_drops_what_joins(tmp_path, ipv6):
+    joins = [
+        syn(mp_join_syn(5), ipv6=ipv6),
+        syn_ack(mp_join_syn_ack(), ipv6=ipv6),
+        packet(mp_join_ack(), ipv6=ipv6),
+    ]
+    sent = [*shake(ipv6), *joins, ack(ipv6=ipv6)]
+    both = policy(*(chain(hook, hook, actors='["deny_join"]') for hook in ("ingress", "egress")))
+    expect(attempt(tmp_path, both, sent, *LOCAL), sent, {3: None, 4: None, 5: None})
+
+
+@FAMILIES
+def test_deny_join_lets_this_host_refuse_what_comes_in(tmp_path, ipv6):
+    """With the token 0, which no connection has."""
+    sent = [syn(mp_join_syn(0x1A2B3C4D, nonce=77), ipv6=ipv6)]
+    tried = attempt(tmp_path, policy(chain(actors='[{ deny_join = "reset" }]')), sent, *LOCAL)
+    expect(tried, sent, {0: syn(mp_join_syn(0, nonce=77), ipv6=ipv6)})
+
+
+@FAMILIES
+def test_deny_join_resets_what_would_go_out(tmp_path, ipv6):
+    sent = [syn_ack(mp_join_syn_ack(), seq=100, ack=200, ipv6=ipv6)]
+    deny = chain(hook="egress", actors='[{ deny_join = "reset" }]')
+    tried = attempt(tmp_path, policy(deny), sent, *LOCAL)
+    assert tried.verdicts == ["answer"]
+    answer = scapy.Ether(tried.left[0])
+    tcp, ip = answer[scapy.TCP], answer[scapy.IPv6 if ipv6 else scapy.IP]
+    assert (ip.src, ip.dst) == ((CLIENT6, SERVER6) if ipv6 else (CLIENT, SERVER))
+    assert (tcp.sport, tcp.dport, str(tcp.flags)) == (40001, 443, "RA")
+    assert (tcp.seq, tcp.ack) == (200, 101)
+    assert (30, b"\x80\x03") in tcp.options and all(name in (30, "NOP") for name, _ in tcp.options)
+    right = answer.copy()
+    del right[scapy.TCP].chksum
+    assert bytes(right) == tried.left[0]
+
+
+@FAMILIES
+@pytest.mark.parametrize("hook", ["ingress", "egress"])
+def test_fall_back_leaves_a_handshake_of_plain_tcp(tmp_path, ipv6, hook):
+    end = {"back": hook == "egress"}
+    begin = {"flags": "S" if hook == "ingress" else "SA", "ipv6": ipv6, **end}
+    common = (("MSS", 1460), ("WScale", 7))
+    sent = [
+        packet(*common, mp_capable(), **begin),
+        packet(*common, mp_capable(7), **begin),
+        packet(*common, **begin),
+        packet(mp_join_syn(5), **begin),
+        packet(dss(ack=9), ipv6=ipv6, **end),
+    ]
+    tried = attempt(tmp_path, policy(chain(hook=hook, actors='["fall_back"]')), sent, *LOCAL)
+    # Where the builder puts NOPs for the sake of alignment they stand in front.
+    plain = [packet(NOP, *common, *[NOP] * length, **begin) for length in (4, 12)]
+    expect(tried, sent, {0: plain[0], 1: plain[1]})
+
+
+@FAMILIES
+def test_capable_flag_is_set_where_it_leaves_and_cleared_where_it_comes_in(tmp_path, ipv6):
+    both = policy(*(chain(hook, hook, actors='["capable_flag"]') for hook in ("ingress", "egress")))
+    flagged = mp_capable(flags=0x11)
+    # The client has it, and is answered in kind.
+    sent = [syn(flagged, ipv6=ipv6), syn_ack(mp_capable(7), ipv6=ipv6), packet(mp_capable(7, 8), ipv6=ipv6)]
+    after = {0: syn(mp_capable(), ipv6=ipv6), 1: syn_ack(mp_capable(7, flags=0x11), ipv6=ipv6)}
+    expect(attempt(tmp_path, both, sent, *LOCAL), sent, after)
+    # The client has it not.
+    sent[0] = syn(mp_capable(), ipv6=ipv6)
+    expect(attempt(tmp_path, both, sent, *LOCAL), sent, {})
+    # This host begins.
+    out = ("--local", CLIENT, "--local", CLIENT6)
+    sent = [syn(mp_capable(), ipv6=ipv6), syn_ack(mp_capable(7, flags=0x11), ipv6=ipv6)]
+    after = {0: syn(flagged, ipv6=ipv6), 1: syn_ack(mp_capable(7), ipv6=ipv6)}
+    expect(attempt(tmp_path, both, sent, *out), sent, after)
+
+
+def test_what_begins_is_told_once(tmp_path):
+    sent = [
+        *shake(),
+        packet(mp_capable(7, 8, length=3), payload=b"abc"),
+        syn(mp_join_syn(5), sport=40002),
+        syn_ack(mp_join_syn_ack(), dport=40002),
+        packet(mp_join_ack(), sport=40002),
+        ack(),
+    ]
+    both = policy(
+        *(chain(hook, hook, actors='["get_connection", "get_subflow"]') for hook in ("ingress", "egress"))
+    )
+    tried = attempt(tmp_path, both, sent, *LOCAL)
+    expect(tried, sent, {})
+    hits = [[actor["hits"] for actor in each["actors"]] for each in tried.totals["chains"]]
+    assert hits == [[1, 1], [0, 1]]
+
+
+@FAMILIES
+def test_record_counts_each_direction(tmp_path, ipv6):
+    def data(start, length, sequence, **fields):
+        mapping = dss(ack=9, sequence=sequence, length=length)
+        return packet(*STAMPS, mapping, seq=1000 + start, payload=b"d" * length, ipv6=ipv6, **fields)
+
+    joined = {"sport": 40002}
+    sent = [
+        syn(mp_join_syn(5), ipv6=ipv6, seq=999),
+        syn_ack(mp_join_syn_ack(), ipv6=ipv6),
+        packet(mp_join_ack(), ipv6=ipv6),
+        data(0, 100, 500),
+        data(100, 100, 600),
+        # Once again, whole; and half of it new.
+        data(0, 100, 500),
+        data(150, 100, 650),
+        # Another subflow of the same connection: carries 600 to 700 again.
+        syn(mp_join_syn(5), ipv6=ipv6, seq=999, **joined),
+        syn_ack(mp_join_syn_ack(), ipv6=ipv6, dport=40002),
+        packet(mp_join_ack(), ipv6=ipv6, **joined),
+        data(0, 100, 600, **joined),
+        packet(*STAMPS, dss(ack=750), back=True, ipv6=ipv6, window=3),
+    ]
+    both = policy(*(chain(hook, hook) for hook in ("ingress", "egress")))
+    tried = attempt(tmp_path, both, sent, *LOCAL)
+    expect(tried, sent, {})
+    client = f"[{CLIENT6}]" if ipv6 else CLIENT
+    first, second = (
+        next(each for each in tried.totals["subflows"] if each["remote"] == f"{client}:{port}")
+        for port in (40001, 40002)
+    )
+    received = first["received"]
+    assert first["joined"] and first["token"] == "00000005"
+    assert (received["packets"], received["bytes"]) == (6, 400)
+    assert (received["retransmitted_packets"], received["retransmitted_bytes"]) == (2, 150)
+    assert received["reinjected_bytes"] == 0
+    assert (first["sent"]["packets"], first["sent"]["bytes"], first["sent"]["window"]) == (2, 0, 3 << 9)
+    assert (second["received"]["bytes"], second["received"]["reinjected_bytes"]) == (100, 100)
+
+
+def test_actors_act_one_after_the_other(tmp_path):
+    """On what the one before made of the packet."""
+    sent = [*shake(), packet(*STAMPS, dss(ack=9), window=65535)]
+    actors = '[{ rate_limit = { window = "64kB" } }, "set_backup", { rate_limit = { window = "32kB" } }]'
+    tried = attempt(tmp_path, policy(chain(select="packet(dss)", actors=actors)), sent, *LOCAL)
+    expect(tried, sent, {3: packet(mp_prio(True), NOP, *STAMPS, dss(ack=9), window=250)})
+    assert [counts(tried, place) for place in range(3)] == [(1, 1, 0)] * 3
+
+
+def test_an_unknown_option_is_passed_on(tmp_path):
+    """Subtypes that no RFC has yet."""
+    sent = [*shake(), packet(*STAMPS, option(12, 3, b"new"), dss(ack=9, ack_bytes=4), window=65535)]
+    limit = chain(select="packet(dss)", actors='[{ rate_limit = { window = "32kB" } }]')
+    after = packet(*STAMPS, option(12, 3, b"new"), dss(ack=9, ack_bytes=4), window=250)
+    expect(attempt(tmp_path, policy(limit), sent, *LOCAL), sent, {3: after})
