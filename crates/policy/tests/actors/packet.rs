@@ -115,7 +115,7 @@ pub(crate) fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
 
 /// Parses a packet, whose checksums must be right, or that of TCP the one that was to be completed.
 pub(crate) fn parsed(bytes: &[u8], partial: bool) -> Segment<'_> {
-    let segment = Segment::parse(LinkType::ETHERNET, bytes, bytes.len()).expect("a segment");
+    let segment = Segment::parse(LinkType::Ethernet, bytes, bytes.len()).expect("a segment");
     let ip = ethernet::Frame::parse(bytes).expect("Ethernet").payload();
     if segment.source.is_ipv4() {
         assert_eq!(sum(&[&ip[..20]]), 0xffff, "the checksum of IP");
