@@ -1,0 +1,127 @@
+//! MP_PRIO on pure acknowledgments, packet by packet.
+
+use plait_policy::Hook;
+use plait_policy::engine::Trial;
+use proptest::prelude::*;
+
+use crate::scene::{
+    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, errors,
+    places, trial, usual,
+};
+
+/// RFC 8684, section 3.3.8: kind, length, subtype and B, and a NOP.
+const SET: [u8; 4] = [30, 3, 0x51, 1];
+const CLEAR: [u8; 4] = [30, 3, 0x50, 1];
+
+fn with(option: &[u8], segment: &Segment) -> Segment {
+    Segment { options: [option, &segment.options].concat(), ..segment.clone() }
+}
+
+#[test]
+fn mp_prio_is_added_to_a_pure_acknowledgment() {
+    for hook in [Hook::Ingress, Hook::Egress] {
+        let trial = trial(hook, &[("any", "\"set_backup\"")]);
+        for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
+            let subflow = Subflow { trial: &trial, place, port: number };
+            subflow.open();
+            let data = Segment { payload: vec![9; 33], ..usual() };
+            subflow.stays(&data);
+            subflow.stays(&Segment { flags: ACK | FIN, ..usual() });
+            assert_eq!(subflow.becomes(&usual()), with(&SET, &usual()));
+            subflow.stays(&usual());
+        }
+    }
+}
+
+#[test]
+fn it_is_added_when_the_subflow_is_not_what_is_asked_for() {
+    let place = *places().first().expect("a place");
+    let set = trial(place.hook, &[("any", "\"set_backup\"")]);
+    let clear = trial(place.hook, &[("any", "\"clear_backup\"")]);
+    let subflow = |trial, port| Subflow { trial, place, port };
+
+    let asked_for = subflow(&set, 1);
+    asked_for.join(1);
+    asked_for.stays(&usual());
+    let other = subflow(&set, 2);
+    other.join(0);
+    assert_eq!(other.becomes(&usual()), with(&SET, &usual()));
+
+    let other = subflow(&clear, 3);
+    other.join(1);
+    assert_eq!(other.becomes(&usual()), with(&CLEAR, &usual()));
+    let asked_for = subflow(&clear, 4);
+    asked_for.join(0);
+    asked_for.stays(&usual());
+    // The host says itself that the subflow is a backup, and after that not what is asked for.
+    asked_for.stays(&with(&SET, &usual()));
+    assert_eq!(asked_for.becomes(&usual()), with(&CLEAR, &usual()));
+
+    // How the subflow began was not seen.
+    assert_eq!(subflow(&set, 5).becomes(&usual()), with(&SET, &usual()));
+    assert_eq!(subflow(&clear, 6).becomes(&usual()), with(&CLEAR, &usual()));
+}
+
+#[test]
+fn packets_without_room_wait_for_the_next() {
+    for place in places() {
+        let trial = trial(place.hook, &[("any", "\"set_backup\"")]);
+        let subflow = Subflow { trial: &trial, place, port: 1 };
+        subflow.open();
+        let sack = [&[1, 1, 5, 18][..], &[7; 16]].concat();
+        let full = acknowledgment(&[&sack[..], &DATA_ACK_4, &DATA_ACK_8].concat());
+        assert_eq!(full.options.len(), 40);
+        subflow.stays(&full);
+        assert_eq!(errors(&trial, 0), 1);
+        let nearly = acknowledgment(&[&sack[..], &DATA_ACK_8, &[1; 4]].concat());
+        assert_eq!(subflow.becomes(&nearly), with(&SET, &nearly));
+    }
+}
+
+#[test]
+fn what_is_no_acknowledgment_of_an_established_subflow_is_left_alone() {
+    let place = *places().first().expect("a place");
+    let trial = trial(place.hook, &[("any", "\"set_backup\"")]);
+    let subflow = Subflow { trial: &trial, place, port: 1 };
+    subflow.open();
+    // Plain TCP, an announcement, options that end too early.
+    subflow.stays(&acknowledgment(&TIMESTAMPS));
+    subflow.stays(&acknowledgment(&[&[30, 16, 0x30, 1][..], &[7; 12]].concat()));
+    subflow.stays(&acknowledgment(&[&DATA_ACK_8[..], &[30, 20, 0x20, 1]].concat()));
+    assert_eq!(errors(&trial, 0), 0);
+
+    let wrong = Place { checksum: Checksum::Wrong, ..place };
+    Subflow { place: wrong, ..subflow }.stays(&usual());
+    assert_eq!(errors(&trial, 0), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_options_are_they_stay_behind_what_is_added(
+        options in prop::collection::vec(any::<u8>(), 0..=40),
+        place in 0..places().len(),
+        has_data_ack: bool,
+    ) {
+        thread_local! {
+            static TRIALS: [Trial; 2] =
+                [Hook::Ingress, Hook::Egress].map(|hook| trial(hook, &[("any", "\"set_backup\"")]));
+            static PORT: std::cell::Cell<u16> = const { std::cell::Cell::new(1) };
+        }
+        let place = places()[place];
+        let mut options = options;
+        if has_data_ack {
+            options.splice(..options.len().min(8), DATA_ACK_4);
+        }
+        options.truncate(options.len() / 4 * 4);
+        let segment = acknowledgment(&options);
+        let port = PORT.get();
+        PORT.set(port + 1);
+        TRIALS.with(|trials| {
+            let trial = &trials[place.hook as usize];
+            let after = Subflow { trial, place, port }.becomes(&segment);
+            assert!(after == segment || after == with(&SET, &segment), "{segment:?} {after:?}");
+        });
+    }
+}

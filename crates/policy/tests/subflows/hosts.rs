@@ -1,0 +1,332 @@
+//! Between two hosts, whose kernels count what arrives.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plait_host::counters::counters;
+use plait_host::mptcp::{FullInfo, Info, stream_socket};
+use plait_host::netns::Named;
+use plait_host::pm::{Endpoint, Flags, Limits, PathManager};
+use plait_policy::engine::{Ends, Mode};
+use plait_policy::{Announcement, Engine, Hook, InjectError, Injector, Policy};
+use socket2::{Domain, Socket};
+
+use crate::topology::{Topology, connect};
+
+/// Addresses of the client and the server on both links.
+struct Family {
+    domain: Domain,
+    client: [&'static str; 2],
+    server: [&'static str; 2],
+}
+
+const FAMILIES: [Family; 2] = [
+    Family { domain: Domain::IPV4, client: ["10.1.0.1", "10.2.0.1"], server: ["10.1.0.2", "10.2.0.2"] },
+    Family { domain: Domain::IPV6, client: ["fd00:1::1", "fd00:2::1"], server: ["fd00:1::2", "fd00:2::2"] },
+];
+
+/// A policy with a chain for each of these interfaces, hooks, selectors and actors.
+fn policy(chains: &[(&str, Hook, &str, &str)]) -> Policy {
+    let chains = chains.iter().enumerate().map(|(number, (interface, hook, select, actors))| {
+        format!(
+            "[[chains]]\nname = \"c{number}\"\nhook = \"{hook}\"\ninterfaces = [\"{interface}\"]\n\
+             select = \"{select}\"\nactors = [{actors}]\n"
+        )
+    });
+    Policy::parse(&chains.collect::<String>(), "test").expect("a policy")
+}
+
+/// An engine of a host, whose policies end with it.
+struct Loaded(Engine);
+
+impl Loaded {
+    fn new(host: &Named, avoided: &[Mode], policy: &Policy) -> Loaded {
+        let engine = host.run(Engine::current).expect("inside").expect("an engine").avoiding(avoided);
+        engine.load(policy).expect("a loaded policy");
+        Loaded(engine)
+    }
+
+    /// Of the only actor of the first chain.
+    fn hits(&self) -> u64 {
+        self.0.statistics().expect("statistics").policies[0].chains[0].actors[0].count.hits
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let unloaded = self.0.unload_all();
+        if !thread::panicking() {
+            unloaded.expect("nothing is left");
+        }
+    }
+}
+
+fn count(host: &Named, name: &str) -> i64 {
+    let counters = host.run(counters).expect("inside").expect("counters");
+    *counters.get(name).unwrap_or_else(|| panic!("the kernel has no counter {name}"))
+}
+
+/// Every checksum was right, of TCP and of MPTCP.
+fn assert_no_wrong_checksums(net: &Topology) {
+    for host in [&net.client, &net.server] {
+        assert_eq!(count(host, "TcpInCsumErrors"), 0);
+        assert_eq!(count(host, "MPTcpExtDataCsumErr"), 0);
+    }
+}
+
+#[track_caller]
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within 10 s");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends bytes that depend on their place, and compares them at the other end.
+fn transfer(from: &mut Socket, to: &mut Socket, bytes: usize) {
+    let sent: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect();
+    let mut received = vec![0; bytes];
+    thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&sent).expect("a write"));
+        to.read_exact(&mut received).expect("a read");
+    });
+    assert!(sent == received, "what arrived is not what was sent");
+}
+
+fn exchange(client: &mut Socket, server: &mut Socket) {
+    transfer(client, server, 2000);
+    transfer(server, client, 2000);
+}
+
+/// The ends of a subflow, as the owner of the socket has them.
+fn ends(socket: &Socket, number: usize) -> Ends {
+    let subflow = &FullInfo::of(socket).expect("information").subflows[number];
+    Ends { local: subflow.local, remote: subflow.remote }
+}
+
+#[test]
+fn hosts_take_mp_prio_that_was_added_to_acknowledgments() {
+    let test = "hosts_take_mp_prio_that_was_added_to_acknowledgments";
+    let Some(net) = Topology::new(test) else { return };
+    let without_xdp = [Mode::Native, Mode::Generic];
+    for (hook, avoided) in [
+        (Hook::Egress, &[][..]),
+        (Hook::Ingress, &[]),
+        (Hook::Ingress, &without_xdp[..1]),
+        (Hook::Ingress, &without_xdp),
+    ] {
+        for family in &FAMILIES {
+            let loaded = Loaded::new(
+                &net.client,
+                avoided,
+                &policy(&[("a1", hook, "packet(pure_ack)", "\"set_backup\"")]),
+            );
+            let (mut client, mut server) =
+                connect(&net, family.domain, family.server, family.client[1], false);
+            // Who counts is who gets the acknowledgments that pass.
+            let (host, from, to) = match hook {
+                Hook::Egress => (&net.server, &mut server, &mut client),
+                Hook::Ingress => (&net.client, &mut client, &mut server),
+            };
+            let before = count(host, "MPTcpExtMPPrioRx");
+            transfer(from, to, 8 << 20);
+            wait_for("MP_PRIO", || count(host, "MPTcpExtMPPrioRx") > before);
+            // No more often than it is said to be added.
+            assert!(loaded.hits() >= 1 && loaded.hits() <= 8, "{}", loaded.hits());
+            exchange(&mut client, &mut server);
+            for socket in [&client, &server] {
+                assert!(!Info::of(socket).expect("information").fallback);
+            }
+        }
+    }
+    assert_no_wrong_checksums(&net);
+}
+
+#[test]
+fn idle_subflows_get_mp_prio_too() {
+    let Some(net) = Topology::new("idle_subflows_get_mp_prio_too") else { return };
+    let remembering = policy(&[
+        ("a1", Hook::Egress, "packet(fin)", "\"set_backup\""),
+        ("a1", Hook::Ingress, "packet(fin)", "\"set_backup\""),
+    ]);
+    for family in &FAMILIES {
+        let loaded = Loaded::new(&net.client, &[], &remembering);
+        let (mut client, mut server) = connect(&net, family.domain, family.server, family.client[1], false);
+        transfer(&mut server, &mut client, 1 << 20);
+        transfer(&mut client, &mut server, 1 << 20);
+        let injector = Injector::new(&loaded.0);
+        let ends = ends(&client, 1);
+        for (hook, host) in [(Hook::Egress, &net.server), (Hook::Ingress, &net.client)] {
+            for backup in [true, false] {
+                let before = count(host, "MPTcpExtMPPrioRx");
+                injector.set_backup(ends, hook, backup).expect("a packet");
+                wait_for("MP_PRIO", || count(host, "MPTcpExtMPPrioRx") == before + 1);
+            }
+        }
+        exchange(&mut client, &mut server);
+        let unknown = Ends { local: ends.remote, remote: ends.local };
+        let refused = injector.set_backup(unknown, Hook::Egress, true);
+        assert!(matches!(refused, Err(InjectError::Unknown(_))), "{refused:?}");
+    }
+    assert_no_wrong_checksums(&net);
+}
+
+/// A connection over the first link whose server announces its address on the second, if it is said to; the kernels'
+/// path managers are to follow.
+fn announced(net: &Topology, family: &Family, announces: bool) -> Pair {
+    let limits = Limits { subflows: 4, add_addr_accepted: 4 };
+    let port = net.server.run(|| {
+        // It announces again every second.
+        std::fs::write("/proc/sys/net/mptcp/add_addr_timeout", "1").expect("a setting");
+        let manager = PathManager::open().expect("a path manager");
+        manager.set_limits(limits).expect("limits");
+        manager.flush().expect("no endpoints");
+        if announces {
+            let address = family.server[1].parse().expect("an address");
+            let endpoint = Endpoint { address, id: 7, port: 0, flags: Flags::SIGNAL, if_index: 0 };
+            manager.add(&endpoint).expect("an endpoint");
+        }
+        let (listener, _) = stream_socket(family.domain).expect("a socket");
+        let any =
+            SocketAddr::new(if family.domain == Domain::IPV4 { [0; 4].into() } else { [0; 16].into() }, 0);
+        listener.bind(&any.into()).expect("a free port");
+        listener.listen(8).expect("a listener");
+        listener
+    });
+    let listener = port.expect("inside");
+    let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+    let client = net.client.run(|| {
+        PathManager::open().expect("a path manager").set_limits(limits).expect("limits");
+        let (socket, _) = stream_socket(family.domain).expect("a socket");
+        let to = SocketAddr::new(family.server[0].parse().expect("an address"), port);
+        socket.connect(&to.into()).expect("a connection");
+        socket
+    });
+    let mut client = client.expect("inside");
+    let (mut server, _) = listener.accept().expect("a connection");
+    exchange(&mut client, &mut server);
+    Pair { client, server, _listener: listener }
+}
+
+/// The ends of a connection.
+struct Pair {
+    client: Socket,
+    server: Socket,
+    /// A join needs somebody to listen where the connection began.
+    _listener: Socket,
+}
+
+fn subflows(socket: &Socket) -> usize {
+    let full = FullInfo::of(socket).expect("information");
+    assert!(!full.info.fallback, "it fell back to TCP");
+    full.subflows.len()
+}
+
+/// The peer announces again and again, and no subflow comes of it.
+fn assert_withheld(loaded: &Loaded, pair: &mut Pair) {
+    wait_for("two announcements", || loaded.hits() >= 2);
+    exchange(&mut pair.client, &mut pair.server);
+    assert_eq!((subflows(&pair.client), subflows(&pair.server)), (1, 1));
+}
+
+fn assert_joined(what: &str, family: &Family, pair: &mut Pair) {
+    wait_for(what, || {
+        exchange(&mut pair.client, &mut pair.server);
+        subflows(&pair.client) == 2 && subflows(&pair.server) == 2
+    });
+    let joined = ends(&pair.client, 1).remote.ip();
+    assert_eq!(joined, family.server[1].parse::<std::net::IpAddr>().expect("an address"));
+}
+
+#[test]
+fn withheld_announcements_make_no_subflow_until_they_are_made_again() {
+    let test = "withheld_announcements_make_no_subflow_until_they_are_made_again";
+    let Some(net) = Topology::new(test) else { return };
+    for family in &FAMILIES {
+        let mut pair = announced(&net, family, true);
+        assert_joined("without any policy", family, &mut pair);
+        drop(pair);
+
+        // At the receiver, by XDP and by TC, and at the sender.
+        let without_xdp = [Mode::Native, Mode::Generic];
+        for (host, interface, hook, avoided) in [
+            (&net.client, "a0", Hook::Ingress, &[][..]),
+            (&net.client, "a0", Hook::Ingress, &without_xdp),
+            (&net.server, "b0", Hook::Egress, &[]),
+        ] {
+            let chain = |select, actors| policy(&[(interface, hook, select, actors)]);
+            let loaded = Loaded::new(host, avoided, &chain("packet(add_addr)", "\"block_subflow\""));
+            let before = count(&net.client, "MPTcpExtAddAddr");
+            let mut pair = announced(&net, family, true);
+            assert_withheld(&loaded, &mut pair);
+            assert_eq!(count(&net.client, "MPTcpExtAddAddr"), before, "none arrived");
+            loaded.0.replace(&[chain("packet(pure_ack)", "\"add_subflow\"")]).expect("another policy");
+            assert_joined("by add_subflow", family, &mut pair);
+            assert!(count(&net.client, "MPTcpExtAddAddr") > before);
+        }
+    }
+    assert!(count(&net.server, "MPTcpExtEchoAdd") > 0);
+    assert_no_wrong_checksums(&net);
+}
+
+#[test]
+fn announcements_are_made_at_any_moment() {
+    let Some(net) = Topology::new("announcements_are_made_at_any_moment") else { return };
+    for family in &FAMILIES {
+        for (host, interface, hook, other) in [
+            (&net.client, "a0", Hook::Ingress, Hook::Egress),
+            (&net.server, "b0", Hook::Egress, Hook::Ingress),
+        ] {
+            let blocking = policy(&[
+                (interface, hook, "packet(add_addr)", "\"block_subflow\""),
+                (interface, other, "packet(fin)", "\"block_subflow\""),
+            ]);
+            let own = |pair: &Pair| match hook {
+                Hook::Ingress => ends(&pair.client, 0),
+                Hook::Egress => ends(&pair.server, 0),
+            };
+            let loaded = Loaded::new(host, &[], &blocking);
+            let injector = Injector::new(&loaded.0);
+            let mut pair = announced(&net, family, true);
+            assert_withheld(&loaded, &mut pair);
+            injector.announce_withheld(own(&pair), hook).expect("a packet");
+            assert_joined("what was withheld", family, &mut pair);
+
+            // Of an address that nobody announced.
+            let mut pair = announced(&net, family, false);
+            let ends = own(&pair);
+            let nothing = injector.announce_withheld(ends, hook);
+            assert!(matches!(nothing, Err(InjectError::NothingWithheld(_))), "{nothing:?}");
+            let address = family.server[1].parse().expect("an address");
+            let announcement = Announcement { address, port: None, id: Some(77) };
+            injector.announce(ends, hook, &announcement).expect("a packet");
+            assert_joined("what was given", family, &mut pair);
+        }
+    }
+    assert_no_wrong_checksums(&net);
+}
+
+#[test]
+fn a_host_that_gets_the_echo_asks_no_more() {
+    let Some(net) = Topology::new("a_host_that_gets_the_echo_asks_no_more") else { return };
+    for family in &FAMILIES {
+        // Windows that the client offers are known from what comes in.
+        let blocking = policy(&[
+            ("b0", Hook::Egress, "packet(add_addr)", "{ block_subflow = { echo = true } }"),
+            ("b0", Hook::Ingress, "packet(fin)", "\"record\""),
+        ]);
+        let loaded = Loaded::new(&net.server, &[], &blocking);
+        let before = count(&net.server, "MPTcpExtEchoAdd");
+        let mut pair = announced(&net, family, true);
+        wait_for("the echo", || count(&net.server, "MPTcpExtEchoAdd") > before);
+        let hits = loaded.hits();
+        thread::sleep(Duration::from_millis(2500));
+        assert_eq!(loaded.hits(), hits, "it would announce again after a second");
+        exchange(&mut pair.client, &mut pair.server);
+        assert_eq!(subflows(&pair.client), 1);
+    }
+    assert_no_wrong_checksums(&net);
+}

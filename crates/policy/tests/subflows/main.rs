@@ -1,0 +1,10 @@
+//! What actors add to subflows and withhold from them: MP_PRIO and ADD_ADDR.
+//!
+//! Packet by packet, by test runs of the programs; and between two hosts, by the kernel's own counters.
+
+mod announcements;
+mod backup;
+mod hosts;
+mod scene;
+#[path = "../../../host/tests/topology/mod.rs"]
+mod topology;
