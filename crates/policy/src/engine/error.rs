@@ -95,6 +95,14 @@ pub enum Error {
         /// Why not.
         reason: io::Error,
     },
+    /// What is loaded is written down in a way that this version does not know.
+    #[error("cannot read what is loaded from {}: {reason}; unload all policies, and load them again", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: serde_json::Error,
+    },
     /// The file system that keeps programs cannot be had.
     #[error("cannot mount a BPF file system at {}: {reason}; it takes root, and a kernel with BPF", .path.display())]
     Mount {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -142,7 +142,7 @@ pub struct Keys {
 pub struct Events {
     ring: RingBuffer<'static>,
     arrived: Arc<Mutex<Arrived>>,
-    folder: PathBuf,
+    place: Arc<Place>,
     chains: BTreeMap<u32, Counted>,
     /// What says to other processes that there is a reader.
     _reading: OwnedFd,
@@ -159,7 +159,8 @@ impl Events {
         let ring = ring(&map, Arc::clone(&arrived)).map_err(Error::kernel("open the events"))?;
         let tracing =
             if traced { Some(Request::start(Wanted::Tracing, Arc::clone(place), objects)?) } else { None };
-        Ok(Events { ring, arrived, folder, chains: BTreeMap::new(), _reading: reading, tracing })
+        let place = Arc::clone(place);
+        Ok(Events { ring, arrived, place, chains: BTreeMap::new(), _reading: reading, tracing })
     }
 
     /// The next event, if one happens before the time is over.
@@ -185,7 +186,7 @@ impl Events {
             }
             if !self.arrived.lock().unwrap_or_else(PoisonError::into_inner).0.is_empty() {
                 // Which policies are loaded may have changed since.
-                self.chains = State::loaded(&self.folder)?.unwrap_or_default().counters;
+                self.chains = State::loaded(&self.place.state())?.unwrap_or_default().counters;
             } else if left.is_zero() {
                 return Ok(None);
             }

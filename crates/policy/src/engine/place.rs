@@ -6,19 +6,19 @@
 //!   name in the kernel.
 //!
 //! Every mount of a BPF file system is a new one, and `ip netns exec` gives each command a mount namespace that ends
-//! with it. So the file system is mounted where process 1 has its mounts, and reached through `/proc/1/root`. Where
-//! that is not allowed, as in some containers, it is mounted where this process has its own, and a warning says so.
+//! with it. So the file system is mounted where process 1 has its mounts, or, where this process may not go there, as
+//! in some containers, where the farthest of its ancestors has that it may follow.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use plait_host::netns::{self, Identity, NetNs};
 use plait_host::run_folder;
-use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
@@ -28,30 +28,32 @@ use super::sys;
 /// The folders of all namespaces' engines.
 #[derive(Debug)]
 pub(super) struct Folders {
-    /// The run folder by the name it has for `mounts`.
+    /// The run folder by the name it has among the mounts.
     inside: PathBuf,
     /// The run folder as this process reaches it.
     reached: PathBuf,
-    /// The mount namespace of process 1, if it is another.
-    mounts: Option<File>,
+    /// The mounts, if they are not this process's own.
+    elsewhere: Option<Mounts>,
+}
+
+/// The mounts of another process.
+#[derive(Debug)]
+struct Mounts {
+    namespace: File,
+    /// Its root folder, by which they are reached also when that process has ended.
+    root: OwnedFd,
 }
 
 impl Folders {
     pub(super) fn find() -> Result<Folders, Error> {
         let inside = run_folder().map_err(Error::folder("open", "the run folder"))?;
-        let own = Folders { inside: inside.clone(), reached: inside.clone(), mounts: None };
-        let Some(mounts) = other_mounts() else { return Ok(own) };
-        let found = Folders { reached: below(Path::new(ROOT), &inside), inside, mounts: Some(mounts) };
-        match found.among_mounts(|_| ()).and_then(|()| make(&found.reached)) {
-            Ok(()) => Ok(found),
-            Err(error) => {
-                tracing::warn!(
-                    "cannot reach the mounts of process 1 ({error}): policies end with the mount namespace of this \
-                     process"
-                );
-                Ok(own)
-            }
-        }
+        let Some(mounts) = Mounts::outermost() else {
+            return Ok(Folders { reached: inside.clone(), inside, elsewhere: None });
+        };
+        let root = PathBuf::from(format!("/proc/self/fd/{}", mounts.root.as_raw_fd()));
+        let reached = root.join(inside.strip_prefix("/").unwrap_or(&inside));
+        make(&reached).map_err(Error::folder("make", &reached))?;
+        Ok(Folders { inside, reached, elsewhere: Some(mounts) })
     }
 
     /// Waits until no other process changes what is loaded; it can go on when the result is dropped.
@@ -96,14 +98,19 @@ impl Folders {
     /// Removes the BPF file system and the folders if nothing is in them.
     pub(super) fn unmount_if_empty(&self) -> Result<(), Error> {
         let pins = self.pins();
-        if is_bpf(&pins) && fs::read_dir(&pins).is_ok_and(|mut entries| entries.next().is_none()) {
+        // The kernel may have put files of its own there.
+        let is_folder = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.path().is_dir());
+        if is_bpf(&pins) && fs::read_dir(&pins).is_ok_and(|mut entries| !entries.any(is_folder)) {
             self.among_mounts(|run| unmount(run.join("bpf"), UnmountFlags::DETACH))
                 .and_then(|result| Ok(result?))
                 .map_err(Error::folder("unmount", &pins))?;
         }
         for folder in [pins, self.states()] {
             match fs::remove_dir(&folder) {
-                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
+                // Others are in it, or it is mounted on because others are.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::ResourceBusy) => {}
+                Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(Error::folder("remove", &folder)(error));
                 }
                 _ => {}
@@ -122,14 +129,40 @@ impl Folders {
 
     /// Calls `work` with the run folder's name where the file system is mounted.
     fn among_mounts<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> io::Result<T> {
-        let Some(mounts) = &self.mounts else { return Ok(work(&self.inside)) };
+        match &self.elsewhere {
+            None => Ok(work(&self.inside)),
+            Some(mounts) => mounts.among(|| work(&self.inside)),
+        }
+    }
+}
+
+impl Mounts {
+    /// Those of process 1 or else the farthest ancestor whose mounts this process may use; `None` if they are its own.
+    fn outermost() -> Option<Mounts> {
+        let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?.ino();
+        let processes = ancestors();
+        let mounts = processes.iter().rev().find_map(|process| Mounts::of(process).ok())?;
+        (mounts.namespace.metadata().ok()?.ino() != own).then_some(mounts)
+    }
+
+    fn of(process: &Path) -> io::Result<Mounts> {
+        let namespace = File::open(process.join("ns/mnt"))?;
+        let root =
+            open(process.join("root"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mounts = Mounts { namespace, root };
+        mounts.among(|| ())?;
+        Ok(mounts)
+    }
+
+    /// Calls `work` where these are the mounts.
+    fn among<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let inside = || {
                 // SAFETY: only what the thread shares of the file system (its root and working folder) is unshared,
                 // not the table of file descriptors.
                 unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-                move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))?;
-                Ok(work(&self.inside))
+                move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
+                Ok(work())
             };
             let thread = thread::Builder::new().name("mounts".into()).spawn_scoped(scope, inside)?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -137,12 +170,31 @@ impl Folders {
     }
 }
 
+/// The folders in /proc of this process and its ancestors, as far as it may see them.
+fn ancestors() -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::from("/proc/self")];
+    while let Some(parent) = parent(&found[found.len() - 1]) {
+        found.push(PathBuf::from(format!("/proc/{parent}")));
+    }
+    found
+}
+
+/// The parent of a process.
+fn parent(process: &Path) -> Option<u32> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    // The first process of a container has a parent that it does not see.
+    line.trim().parse().ok().filter(|parent| *parent != 0)
+}
+
 /// The folders of one namespace's engine.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) folders: Folders,
-    /// What tells the namespace from one that had its inode number before.
+    /// The namespace's number, given once in the life of a kernel.
     pub(super) cookie: u64,
+    /// What tells the namespace from one that had its inode number before.
+    pub(super) mark: String,
     pub(super) namespace: NetNs,
     identity: Identity,
 }
@@ -153,7 +205,7 @@ impl Place {
         let namespace = NetNs::current().map_err(Error::Namespace)?;
         let identity = namespace.identity().map_err(Error::Namespace)?;
         let cookie = sys::namespace_cookie().map_err(Error::Namespace)?;
-        Ok(Place { folders: Folders::find()?, cookie, namespace, identity })
+        Ok(Place { folders: Folders::find()?, cookie, mark: mark(cookie), namespace, identity })
     }
 
     /// Calls `work` inside the namespace, wherever this is called from.
@@ -218,23 +270,17 @@ pub(super) fn state_of(folders: &Folders, inode: u64) -> PathBuf {
     folders.states().join(inode.to_string())
 }
 
-/// The living namespace with this inode number, if any has a process or a name, and its cookie.
-pub(super) fn living(inode: u64) -> Option<u64> {
+/// The mark of the living namespace with this inode number, if any has a process or a name.
+pub(super) fn living(inode: u64) -> Option<String> {
     let device = NetNs::current().and_then(|namespace| namespace.identity()).ok()?.device;
-    netns::find(Identity { device, inode })?.run(sys::namespace_cookie).ok()?.ok()
+    let cookie = netns::find(Identity { device, inode })?.run(sys::namespace_cookie).ok()?.ok()?;
+    Some(mark(cookie))
 }
 
-const ROOT: &str = "/proc/1/root";
-
-/// The mount namespace of process 1, if it is not that of the calling thread and this process may know.
-fn other_mounts() -> Option<File> {
-    let mounts = File::open("/proc/1/ns/mnt").ok()?;
-    let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?;
-    (mounts.metadata().ok()?.ino() != own.ino()).then_some(mounts)
-}
-
-fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
+/// A run folder on a disk outlives the kernel, and the next one gives the same cookies again.
+fn mark(cookie: u64) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    format!("{cookie} since boot {}", boot.trim())
 }
 
 fn make(folder: &Path) -> io::Result<()> {

@@ -21,9 +21,10 @@ use crate::bindings::{PLAIT_CHAIN_SLOTS, PLAIT_COUNTER_SLOTS, PLAIT_LEASES};
 
 /// What is loaded in a namespace.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct State {
-    /// The namespace's cookie.
-    pub(super) cookie: u64,
+    /// What tells the namespace from others that have or had its inode number.
+    pub(super) namespace: String,
     /// Programs at XDP were loaded for packets in several buffers.
     pub(super) frags: bool,
     /// What the last command no longer needs is removed.
@@ -167,8 +168,8 @@ fn read(path: &Path) -> Result<Option<State>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         other => other.map_err(Error::folder("read", path))?,
     };
-    let state = serde_json::from_slice(&text).map_err(|error| Error::folder("read", path)(error.into()))?;
-    Ok(Some(state))
+    let state = serde_json::from_slice(&text);
+    state.map(Some).map_err(|reason| Error::Unreadable { path: path.to_owned(), reason })
 }
 
 #[cfg(test)]
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn a_state_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut state = State { cookie: 7, ..State::default() };
+        let mut state = State { namespace: "7".into(), ..State::default() };
         state.count(vec![counted("a")]).expect("counters");
         assert!(State::loaded(folder.path()).expect("no state").is_none());
         state.announce(folder.path()).expect("written");
@@ -216,6 +217,6 @@ mod tests {
         state.commit(folder.path()).expect("written");
         assert!(State::next(folder.path()).expect("no state").is_none());
         let read = State::loaded(folder.path()).expect("a state").expect("a state");
-        assert_eq!((read.cookie, read.counters), (7, state.counters));
+        assert_eq!((read.namespace.as_str(), read.counters), ("7", state.counters));
     }
 }

@@ -34,7 +34,7 @@ impl Live {
     pub(super) fn open(place: &Place) -> Result<Option<Live>, Error> {
         let folder = place.state();
         let Some(state) = State::loaded(&folder)? else { return Ok(None) };
-        if state.cookie != place.cookie || !state.settled || State::next(&folder)?.is_some() {
+        if state.namespace != place.mark || !state.settled || State::next(&folder)?.is_some() {
             return Ok(None);
         }
         Ok(Objects::open(&place.pins(), state.frags).map(|objects| Live { state, objects }))
@@ -93,7 +93,7 @@ impl Swap<'_> {
     pub(super) fn mend(&self) -> Result<Option<Live>, Error> {
         let folder = self.place.state();
         let (loaded, next) = (State::loaded(&folder)?, State::next(&folder)?);
-        if [&loaded, &next].into_iter().flatten().any(|state| state.cookie != self.place.cookie) {
+        if [&loaded, &next].into_iter().flatten().any(|state| state.namespace != self.place.mark) {
             // Of a namespace that is gone, and whose inode number this one got.
             self.place.remove()?;
             return Ok(None);
@@ -134,7 +134,7 @@ impl Swap<'_> {
     ) -> Result<Live, Error> {
         let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
         let mut next = before.as_ref().map(|live| live.state.clone()).unwrap_or_default();
-        next.cookie = self.place.cookie;
+        next.namespace = self.place.mark.clone();
         next.settled = false;
         let store = |(policy, lease): &Leased| Stored {
             name: policy.name.clone(),
@@ -186,7 +186,7 @@ impl Swap<'_> {
         // What cannot be read was written by another version: its links are known by their pins.
         for state in [State::loaded(&folder), State::next(&folder)].into_iter().flatten().flatten() {
             loaded |= !state.policies.is_empty();
-            if state.cookie == self.place.cookie {
+            if state.namespace == self.place.mark {
                 known.extend(state.attached);
             }
         }
@@ -197,7 +197,8 @@ impl Swap<'_> {
     /// Removes everything from the kernel and the file system. What is attached is `None` if nobody knows.
     pub(super) fn remove(&self, attached: Option<&[Attached]>) -> Result<(), Error> {
         if let Some(mut left) = attached {
-            let state = State { cookie: self.place.cookie, attached: left.to_vec(), ..State::default() };
+            let namespace = self.place.mark.clone();
+            let state = State { namespace, attached: left.to_vec(), ..State::default() };
             self.place.make_state()?;
             state.announce(&self.place.state())?;
             while let Some((first, others)) = left.split_first() {

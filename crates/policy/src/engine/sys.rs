@@ -41,7 +41,6 @@ pub(super) fn pin(object: BorrowedFd, path: &Path) -> io::Result<()> {
 
 /// What a program made of a packet in a test run.
 pub(super) struct Ran {
-    pub(super) returned: u32,
     pub(super) packet: Vec<u8>,
     /// On average of the repetitions.
     pub(super) nanoseconds: u32,
@@ -70,7 +69,7 @@ pub(super) fn run(program: BorrowedFd, packet: &[u8], context: &[u32], repeat: u
         return Err(io::Error::from_raw_os_error(-result));
     }
     out.truncate(options.data_size_out as usize);
-    Ok(Ran { returned: options.retval, packet: out, nanoseconds: options.duration })
+    Ok(Ran { packet: out, nanoseconds: options.duration })
 }
 
 /// What the kernel numbers network namespaces with, never the same twice (`SO_NETNS_COOKIE`, Linux 5.14): that of the

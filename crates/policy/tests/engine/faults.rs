@@ -13,7 +13,7 @@ use crate::host::{Host, policy};
 fn named(name: &str, interface: &str) -> Policy {
     policy(&format!(
         "name = \"{name}\"\ninterfaces = [\"{interface}\"]\n[[chains]]\nname = \"in\"\nhook = \"ingress\"\n\
-         select = \"packet(data)\"\nactors = [\"record\"]\n[[chains]]\nname = \"out\"\nhook = \"egress\"\n"
+         select = \"packet(data)\"\nactors = [\"record\"]\n[[chains]]\nname = \"out\"\nhook = \"egress\"\nactors = []\n"
     ))
 }
 
@@ -114,9 +114,9 @@ fn the_folder_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own(
         engine.load(&named("old", "a0")).expect("loaded");
         let loaded = host.folders()[0].join("loaded.json");
         let text = std::fs::read_to_string(&loaded).expect("a file");
-        let (start, rest) = text.split_once("\"cookie\": ").expect("a cookie");
+        let (start, rest) = text.split_once("\"namespace\": ").expect("a mark");
         let (_, rest) = rest.split_once(',').expect("more");
-        std::fs::write(&loaded, format!("{start}\"cookie\": 1,{rest}")).expect("written");
+        std::fs::write(&loaded, format!("{start}\"namespace\": \"another\",{rest}")).expect("written");
         assert_eq!(engine.policies().expect("policies"), []);
         assert!(!host.folders()[1].exists());
         engine.load(&named("new", "a0")).expect("loaded");

@@ -65,11 +65,12 @@ fn counters_go_on_over_a_replacement_and_two_policies_count_apart() {
         policy(&format!(
             "name = \"one\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"kept\"\nhook = \"ingress\"\n\
              select = \"packet(data)\"\nactors = [\"record\"]\n[[chains]]\nname = \"other\"\nhook = \"ingress\"\n\
-             select = \"{select}\"\n"
+             select = \"{select}\"\nactors = []\n"
         ))
     };
     let two = policy(
-        "name = \"two\"\n[[chains]]\ninterfaces = [\"*\"]\nname = \"kept\"\nhook = \"ingress\"\nselect = \"packet(syn)\"\n",
+        "name = \"two\"\n[[chains]]\ninterfaces = [\"*\"]\nname = \"kept\"\nhook = \"ingress\"\nselect = \"packet(syn)\"\n\
+         actors = []\n",
     );
     host.with_engine(|engine| {
         engine.load(&one("packet(fin)")).expect("loaded");
@@ -108,7 +109,7 @@ fn who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time() {
     host.with_engine(|engine| {
         assert!(engine.trace().expect("nothing is loaded").is_none());
         let syns = "name = \"t\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"syns\"\nhook = \"ingress\"\n\
-                    select = \"packet(syn) and packet(mp_capable)\"\n";
+                    select = \"packet(syn) and packet(mp_capable)\"\nactors = []\n";
         engine.load(&policy(syns)).expect("loaded");
         let mut trace = engine.trace().expect("a trace").expect("it is loaded");
         assert!(matches!(engine.trace(), Err(Error::EventsTaken)));
@@ -133,7 +134,7 @@ fn who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time() {
 fn a_policy_for_a_time_acts_as_long_as_it_is_renewed() {
     let Some(host) = Host::new("a_policy_for_a_time_acts_as_long_as_it_is_renewed") else { return };
     let text = "name = \"leased\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"syns\"\nhook = \"ingress\"\n\
-                select = \"packet(syn)\"\n";
+                select = \"packet(syn)\"\nactors = []\n";
     host.with_engine(|engine| {
         let packets = || engine.statistics().expect("statistics").policies[0].chains[0].count.packets;
         engine.load_for(&policy(text), Duration::from_secs(3600)).expect("loaded");
