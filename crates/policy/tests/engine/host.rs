@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapHandle};
 use plait_host::mptcp::{Protocol, stream_socket};
 use plait_host::netns::Named;
@@ -177,13 +177,24 @@ impl Objects {
     fn with(maps: BTreeSet<u32>, programs: BTreeSet<u32>) -> Objects {
         let links = LinkInfoIter::default();
         let links = links.filter(|link| programs.contains(&link.prog_id)).map(|link| link.id).collect();
-        let there = MapInfoIter::default().map(|map| map.id).filter(|map| maps.contains(map)).collect();
-        Objects { maps: there, programs, links }
+        Objects { maps: maps.intersection(&all_maps()).copied().collect(), programs, links }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.maps.is_empty() && self.programs.is_empty() && self.links.is_empty()
     }
+}
+
+/// The numbers of all maps. Without a descriptor of any: a map of programs that is opened while the kernel frees it is
+/// never freed.
+fn all_maps() -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut number = 0;
+    // SAFETY: takes a number, and writes one to a place that lives as long as the call.
+    while unsafe { libbpf_rs::libbpf_sys::bpf_map_get_next_id(number, &mut number) } == 0 {
+        found.insert(number);
+    }
+    found
 }
 
 /// The kernel has nothing of these objects any more.

@@ -73,7 +73,7 @@ fn counters_go_on_over_a_replacement_and_two_policies_count_apart() {
          actors = []\n",
     );
     host.with_engine(|engine| {
-        engine.load(&one("packet(fin)")).expect("loaded");
+        engine.load(&one("packet(syn)")).expect("loaded");
         engine.load(&two).expect("loaded beside the first");
         assert!(matches!(engine.load(&two), Err(Error::Exists(name)) if name == "two"));
         host.receive(100_000);
