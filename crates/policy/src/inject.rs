@@ -26,7 +26,7 @@ use plait_wire::mptcp::{AddAddress, AddAddressForm, AddressId, Key, MptcpOption,
 use plait_wire::tcp::{Options, TcpOption};
 
 use crate::bindings::plait_flow;
-use crate::engine::{self, Ends, Engine};
+use crate::engine::{self, Ends, Engine, Event, What};
 use crate::specification::{Announcement, Hook};
 use receive::Receiver;
 
@@ -148,6 +148,19 @@ impl<'a> Injector<'a> {
         self.put(ends, &flow, hook, &option)
     }
 
+    /// Makes the announcement that an event asks for: that of `add_subflow` with a given address, whose HMAC no program
+    /// in the packet path can make. Does nothing with other events.
+    ///
+    /// # Errors
+    /// As [`announce`](Injector::announce).
+    pub fn answer(&self, event: &Event) -> Result<(), InjectError> {
+        let What::Announce { option } = &event.what else { return Ok(()) };
+        let Some(MptcpOption::AddAddress(AddAddress { id, address, port, .. })) = mptcp_option(option) else {
+            return Ok(());
+        };
+        self.announce(event.ends, event.hook, &Announcement { address, port, id: Some(id.0) })
+    }
+
     fn flow(&self, ends: Ends) -> Result<plait_flow, InjectError> {
         self.engine.flow(ends).map_err(InjectError::Engine)?.ok_or(InjectError::Unknown(ends))
     }
@@ -198,7 +211,10 @@ fn authentic(announcement: &Announcement, connection: &Connection, hook: Hook) -
 
 fn withheld(flow: &plait_flow, hook: Hook) -> Option<MptcpOption<'_>> {
     let direction = hook as usize;
-    let bytes = flow.withheld[direction].get(..flow.withheld_length[direction].into())?;
+    mptcp_option(flow.withheld[direction].get(..flow.withheld_length[direction].into())?)
+}
+
+fn mptcp_option(bytes: &[u8]) -> Option<MptcpOption<'_>> {
     match Options::new(bytes).next()?.ok()? {
         TcpOption::Mptcp(option) => Some(option),
         _ => None,

@@ -293,15 +293,17 @@ fn announcements_are_made_at_any_moment() {
             injector.announce_withheld(own(&pair), hook).expect("a packet");
             assert_joined("what was withheld", family, &mut pair);
 
-            // Of an address that nobody announced.
-            let mut pair = announced(&net, family, false);
-            let ends = own(&pair);
-            let nothing = injector.announce_withheld(ends, hook);
-            assert!(matches!(nothing, Err(InjectError::NothingWithheld(_))), "{nothing:?}");
-            let address = family.server[1].parse().expect("an address");
-            let announcement = Announcement { address, port: None, id: Some(77) };
-            injector.announce(ends, hook, &announcement).expect("a packet");
-            assert_joined("what was given", family, &mut pair);
+            // Of an address that nobody announced; with its port as well, for which timestamps give way over IPv6.
+            for with_port in [false, true] {
+                let mut pair = announced(&net, family, false);
+                let ends = own(&pair);
+                let nothing = injector.announce_withheld(ends, hook);
+                assert!(matches!(nothing, Err(InjectError::NothingWithheld(_))), "{nothing:?}");
+                let address = family.server[1].parse().expect("an address");
+                let port = with_port.then(|| self::ends(&pair.server, 0).local.port());
+                injector.announce(ends, hook, &Announcement { address, port, id: None }).expect("a packet");
+                assert_joined("what was given", family, &mut pair);
+            }
         }
     }
     assert_no_wrong_checksums(&net);
@@ -325,6 +327,48 @@ fn a_host_that_gets_the_echo_asks_no_more() {
         assert_eq!(loaded.hits(), hits, "it would announce again after a second");
         exchange(&mut pair.client, &mut pair.server);
         assert_eq!(subflows(&pair.client), 1);
+    }
+    assert_no_wrong_checksums(&net);
+}
+
+#[test]
+fn what_nobody_confirms_is_said_four_times() {
+    let Some(net) = Topology::new("what_nobody_confirms_is_said_four_times") else { return };
+    let setting = policy(&[("a0", Hook::Ingress, "packet(pure_ack)", "\"set_backup\"")]);
+    let loaded = Loaded::new(&net.client, &[], &setting);
+    let before = count(&net.client, "MPTcpExtMPPrioRx");
+    let mut pair = announced(&net, &FAMILIES[0], false);
+    wait_for("four times MP_PRIO", || {
+        exchange(&mut pair.client, &mut pair.server);
+        loaded.hits() == 4
+    });
+    let end = Instant::now() + Duration::from_millis(1500);
+    while Instant::now() < end {
+        exchange(&mut pair.client, &mut pair.server);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(loaded.hits(), 4);
+    assert_eq!(count(&net.client, "MPTcpExtMPPrioRx"), before + 4);
+}
+
+#[test]
+fn who_reads_events_makes_the_announcement_of_a_given_address() {
+    let Some(net) = Topology::new("who_reads_events_makes_the_announcement_of_a_given_address") else {
+        return;
+    };
+    for family in &FAMILIES {
+        let given = format!("{{ add_subflow = {{ address = \"{}\", id = 9 }} }}", family.server[1]);
+        let adding = policy(&[
+            ("b0", Hook::Egress, "packet(pure_ack)", &given),
+            ("b0", Hook::Ingress, "packet(fin)", "\"record\""),
+        ]);
+        let loaded = Loaded::new(&net.server, &[], &adding);
+        let mut events = loaded.0.events().expect("events").expect("a loaded policy");
+        let mut pair = announced(&net, family, false);
+        let event = events.next(Duration::from_secs(10)).expect("events").expect("an event in time");
+        assert_eq!(event.ends, ends(&pair.server, 0));
+        Injector::new(&loaded.0).answer(&event).expect("a packet");
+        assert_joined("what was asked for", family, &mut pair);
     }
     assert_no_wrong_checksums(&net);
 }
