@@ -6,8 +6,9 @@
  * An announcement must not be overwritten by NOPs: it may be the first that tells a host that its peer
  * has finished the handshake, and without an option of MPTCP the whole connection falls back to TCP. So a
  * pure acknowledgment that carries one is dropped: its sender announces again after a while, and is withheld
- * again, unless it is told that the announcement has arrived. In a packet with payload the HMAC is made
- * wrong, so that the receiver ignores the announcement.
+ * again, unless it is told that the announcement has arrived. (XDP tells it in vain over a pair of virtual
+ * interfaces whose other end takes no packets from XDP; the announcement stays withheld.) In a packet with
+ * payload the HMAC is made wrong, so that the receiver ignores the announcement.
  *
  * Of the announcements withheld on a subflow, the last of each direction is remembered; each is told once.
  */
