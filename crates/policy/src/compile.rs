@@ -70,6 +70,14 @@ pub(crate) struct Resolved {
     own_selectors: u32,
 }
 
+impl Resolved {
+    /// It asks for what is remembered of subflows, which takes both directions: a window is scaled only if both SYNs
+    /// say so (RFC 7323, section 2.2), and a round trip goes out and comes in.
+    pub(crate) fn needs_both_directions(&self) -> bool {
+        self.needs & bindings::PLAIT_NEEDS_FLOW != 0
+    }
+}
+
 /// The hooks of the kernel, of which each has its kind of program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramKind {

@@ -76,7 +76,11 @@ impl Plan {
                 *to = plait_actor { counter: counter(Some(place)), ..*from };
                 record.actor_count += 1;
             }
-            plan.places.extend(found.interfaces.iter().map(|index| (*index, found.hook)));
+            for hook in [Hook::Ingress, Hook::Egress] {
+                if hook == found.hook || found.needs_both_directions() {
+                    plan.places.extend(found.interfaces.iter().map(|index| (*index, hook)));
+                }
+            }
             plan.chains.push(found);
             plan.records.push(record);
         }
