@@ -1,0 +1,185 @@
+"""No subflow joins by a path, and none begins there: not one packet of MPTCP crosses it."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+from hosts import PLAIT, tool, wait_for
+from streams import receive_exactly
+
+MPTCP = 262
+# What goes out is refused here, so that not even the wish is seen; what comes in vanishes.
+NEVER_ON = """
+name = "never-on"
+interfaces = ["wlan"]
+[[chains]]
+name = "out"
+hook = "egress"
+actors = [{ deny_join = "reset" }, "fall_back"]
+[[chains]]
+name = "in"
+hook = "ingress"
+actors = ["deny_join", "fall_back"]
+"""
+REFUSED_AT = {
+    "where it begins": ("client", "egress"),
+    "where it arrives": ("server", "ingress"),
+}
+
+
+def load(host, text) -> None:
+    file = host.folder / f"{host.name}.toml"
+    file.write_text(text)
+    done = host.run(PLAIT, "policy", "load", file, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def counters(host) -> dict:
+    return json.loads(host.run("nstat", "-asz", "--json").stdout)["kernel"]
+
+
+def hits(host) -> list[int]:
+    told = json.loads(host.run(PLAIT, "policy", "stats", "--json").stdout)
+    chains = [each for policy in told["policies"] for each in policy["chains"]]
+    assert not any(actor["errors"] for each in chains for actor in each["actors"]), told
+    return [sum(actor["hits"] for actor in each["actors"]) for each in chains]
+
+
+def exchange(pair, address, while_open=lambda: None, size=200_000):
+    """Bytes there and back, which are what was sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sent = bytes(range(250)) * (size // 250)
+    with pair.server.socket(family, MPTCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Who joins by another address finds it here as well.
+        listener.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", 9000))
+        listener.listen()
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection:
+                for _ in range(2):
+                    connection.sendall(receive_exactly(connection, size))
+                connection.recv(1)
+
+        server = threading.Thread(target=answer)
+        server.start()
+        with pair.client.socket(family, MPTCP) as client:
+            client.settimeout(20)
+            client.connect((address, 9000))
+            client.sendall(sent)
+            assert receive_exactly(client, size) == sent
+            while_open()
+            client.sendall(sent)
+            assert receive_exactly(client, size) == sent
+        server.join(20)
+        assert not server.is_alive()
+
+
+def without_checksum_errors(pair):
+    for host in (pair.client, pair.server):
+        assert counters(host)["TcpInCsumErrors"] == 0
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_no_packet_of_mptcp_crosses_a_path_that_is_never_on(pair, family):
+    """The server announces its address there, the client announces its own, and addresses come and go meanwhile."""
+    trusted, forbidden = (pair.ETH, pair.WLAN) if family == "ipv4" else (pair.ETH6, pair.WLAN6)
+    load(pair.client, NEVER_ON)
+    own = forbidden.removesuffix("2") + "1"
+    prefix = "24" if family == "ipv4" else "64"
+    second = forbidden.removesuffix("2") + "7"
+
+    def change_addresses():
+        refused = hits(pair.client)[0]
+        assert refused > 0
+        # IPv6 has no route from there to the server's other address.
+        if family == "ipv4":
+            tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", own, "dev", "wlan", "subflow")
+            wait_for("another refused join", lambda: hits(pair.client)[0] > refused)
+        nodad = [] if family == "ipv4" else ["nodad"]
+        tool("ip", "-n", pair.client.name, "addr", "add", f"{second}/{prefix}", "dev", "wlan", *nodad)
+        tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", second, "dev", "wlan", "signal")
+        wait_for("join from the server", lambda: hits(pair.client)[1] > 0)
+        tool("ip", "-n", pair.client.name, "addr", "del", f"{second}/{prefix}", "dev", "wlan")
+
+    with pair.capture("wlan") as capture:
+        exchange(pair, trusted, change_addresses)
+        # And a connection that knows no other way is one of plain TCP.
+        before = counters(pair.client)
+        exchange(pair, forbidden)
+    out, into = hits(pair.client)
+    assert out > 0 and into > 0
+    # The server asked to join, in vain; what left the client, and came to it, had nothing of MPTCP.
+    asked = capture.fields(
+        "ip.src", "ipv6.src", "tcp.flags", where="tcp.options.mptcp.subtype || tcp.option_kind == 30"
+    )
+    mine = (own, second)
+    assert not [packet for packet in asked if packet[0] in mine or packet[1] in mine], asked
+    assert len(capture.fields("tcp.len", where="tcp.len > 0")) > 100
+    after = counters(pair.client)
+    assert after["MPTcpExtMPCapableSYNTX"] > before["MPTcpExtMPCapableSYNTX"]
+    assert after["MPTcpExtMPCapableFallbackSYNACK"] > before["MPTcpExtMPCapableFallbackSYNACK"]
+    assert counters(pair.server)["MPTcpExtMPJoinSynRx"] == 0
+    assert counters(pair.client)["MPTcpExtMPJoinSynRx"] == 0
+    without_checksum_errors(pair)
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize("where", REFUSED_AT)
+def test_a_join_that_is_reset_is_given_up_at_once(pair, where, family):
+    name, hook = REFUSED_AT[where]
+    host = getattr(pair, name)
+    load(
+        host,
+        f'interfaces = ["wlan"]\n[[chains]]\nname = "deny"\nhook = "{hook}"\nactors = [{{ deny_join = "reset" }}]\n',
+    )
+
+    def refused():
+        # The first connection's data made the server announce its address, and the client join.
+        wait_for("refused join", lambda: hits(host) > [0])
+        # A SYN that is not answered is sent again after a second.
+        time.sleep(0.5)
+        asked = hits(host)
+        time.sleep(1.5)
+        assert hits(host) == asked
+        sockets = pair.client.run("ss", "-Htn", "state", "syn-sent", text=True).stdout
+        assert sockets == ""
+
+    exchange(pair, pair.ETH if family == "ipv4" else pair.ETH6, refused)
+    server = counters(pair.server)
+    assert server["MPTcpExtMPJoinAckRx"] == 0
+    assert (server["MPTcpExtMPJoinNoTokenFound"] > 0) == (name == "server")
+    without_checksum_errors(pair)
+
+
+def test_a_handshake_of_joining_that_has_begun_is_ended_by_its_answer(pair):
+    """A policy that sees the SYN-ACK alone resets the subflow where it arrives."""
+    load(
+        pair.client,
+        'interfaces = ["wlan"]\n[[chains]]\nname = "deny"\nhook = "ingress"\nactors = [{ deny_join = "reset" }]\n',
+    )
+    exchange(pair, pair.ETH, lambda: wait_for("refused join", lambda: hits(pair.client)[0] >= 1))
+    assert counters(pair.server)["MPTcpExtMPJoinAckRx"] == 0
+    without_checksum_errors(pair)
+
+
+@pytest.mark.parametrize("flagged", ["both", "client", "neither"])
+def test_a_flag_of_mp_capable_is_invisible_to_both_kernels(pair, flagged):
+    """With the actor at both ends the connection is MPTCP; a peer without it ignores the whole option."""
+    text = 'interfaces = ["*"]\n' + "".join(
+        f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nactors = ["capable_flag"]\n'
+        for hook in ("egress", "ingress")
+    )
+    hosts = {"both": (pair.client, pair.server), "client": (pair.client,), "neither": ()}[flagged]
+    for host in hosts:
+        load(host, text)
+    with pair.capture("eth") as capture:
+        exchange(pair, pair.ETH)
+    server = counters(pair.server)
+    assert (server["MPTcpExtMPCapableACKRX"] > 0) == (flagged != "client")
+    flags = [line[0] for line in capture.fields("tcp.options.mptcp.flags", where="tcp.flags.syn == 1")]
+    assert any(int(value, 16) & 0x10 for value in flags if value) == (flagged != "neither"), flags
+    without_checksum_errors(pair)
