@@ -386,7 +386,9 @@ impl Engine {
         })
     }
 
-    fn change_flow(&self, ends: Ends, change: impl FnOnce(&mut plait_flow)) -> Result<bool, Error> {
+    /// Changes what is remembered of a subflow; `false` if it is not. What a packet adds to its counts in the same moment
+    /// is lost.
+    pub(crate) fn change_flow(&self, ends: Ends, change: impl FnOnce(&mut plait_flow)) -> Result<bool, Error> {
         self.live()?.map_or(Ok(false), |live| flows::change(live.objects.map("flows")?, ends, change))
     }
 
@@ -429,9 +431,12 @@ pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
         let folder = place::state_of(&folders, inode);
         // What cannot be read was left by another version of this program.
         let states = [State::loaded(&folder), State::next(&folder)];
-        let known = states.into_iter().flatten().flatten().map(|state| state.cookie).next();
+        let known = states.into_iter().flatten().flatten().map(|state| state.namespace).next();
         let living = place::living(inode);
-        if living.is_none() || known.is_some_and(|cookie| living != Some(cookie)) {
+        // A namespace without a name or a process lives as long as somebody has it open.
+        let unseen = living.is_none() && attach::any_attached(&place::links_of(&folders, inode));
+        let is_gone = living.is_none() || (known.is_some() && known != living);
+        if is_gone && !unseen {
             removed.extend(place::remove(&folders, inode)?);
         }
     }

@@ -173,6 +173,12 @@ pub(super) fn detach(links: &Path, attached: &Attached, others: &[Attached]) -> 
     Ok(())
 }
 
+/// Whether some link that is pinned in a folder is attached to an interface.
+pub(super) fn any_attached(links: &Path) -> bool {
+    let pins = std::fs::read_dir(links).into_iter().flatten().flatten();
+    pins.filter_map(|pin| Link::open(pin.path()).ok()).any(|link| place_of(&link).is_some())
+}
+
 /// Detaches and unpins whatever links are pinned in a folder.
 pub(super) fn unlink_all(links: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(links) {

@@ -18,7 +18,7 @@ use std::thread;
 
 use plait_host::netns::{self, Identity, NetNs};
 use plait_host::run_folder;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
+use rustix::fs::{FlockOperation, FsWord, Mode, OFlags, flock, open, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
@@ -265,6 +265,11 @@ pub(super) fn remove(folders: &Folders, inode: u64) -> Result<Vec<PathBuf>, Erro
     Ok(removed)
 }
 
+/// The folder of links of the namespace with this inode number.
+pub(super) fn links_of(folders: &Folders, inode: u64) -> PathBuf {
+    folders.pins().join(inode.to_string()).join("links")
+}
+
 /// The folder of what is loaded in the namespace with this inode number.
 pub(super) fn state_of(folders: &Folders, inode: u64) -> PathBuf {
     folders.states().join(inode.to_string())
@@ -291,8 +296,8 @@ fn make(folder: &Path) -> io::Result<()> {
 }
 
 fn is_bpf(folder: &Path) -> bool {
-    statfs(folder).is_ok_and(|found| found.f_type as i64 == BPF_FS_MAGIC)
+    statfs(folder).is_ok_and(|found| found.f_type == BPF_FS_MAGIC)
 }
 
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
-const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
