@@ -154,3 +154,76 @@ fn a_policy_for_a_time_acts_as_long_as_it_is_renewed() {
         engine.unload_all().expect("unloaded");
     });
 }
+
+#[test]
+fn programs_of_the_users_own_act_and_are_replaced_when_their_file_changes() {
+    let name = "programs_of_the_users_own_act_and_are_replaced_when_their_file_changes";
+    let Some(host) = Host::new(name) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("own.bpf.c");
+    let write = |condition: &str| {
+        let text = format!(
+            "#include \"plait.bpf.h\"\nPLAIT_SELECTOR(mine) {{ return {condition}; }}\n\
+             PLAIT_ACTOR(counting) {{ return PLAIT_HIT; }}\nchar _license[] SEC(\"license\") = \"Dual MIT/GPL\";\n"
+        );
+        std::fs::write(&file, text).expect("written");
+    };
+    write("packet->kinds & PLAIT_IS_SYN");
+    let path = file.display();
+    let text = format!(
+        "name = \"o\"\ninterfaces = [\"a0\"]\n[own.mine]\nfile = \"{path}\"\n[own.counting]\nfile = \"{path}\"\n\
+         [[chains]]\nname = \"c\"\nhook = \"ingress\"\nselect = \"mine\"\nactors = [\"counting\"]\n"
+    );
+    host.with_engine(|engine| {
+        let counts = || {
+            let chain = engine.statistics().expect("statistics").policies[0].chains[0].clone();
+            (chain.count.packets, chain.actors[0].count.hits)
+        };
+        engine.load(&policy(&text)).expect("loaded");
+        host.receive(100_000);
+        assert_eq!(counts(), (1, 1));
+        let before = host.objects();
+        engine.replace(&[policy(&text)]).expect("replaced by the same");
+        assert_eq!(host.settled(before.programs.len()).programs.len(), before.programs.len());
+
+        write("packet->kinds & PLAIT_IS_DATA");
+        engine.replace(&[policy(&text)]).expect("replaced");
+        let seen = counts();
+        host.receive(100_000);
+        assert!(counts().0 > seen.0 + 1 && counts().1 > seen.1 + 1, "{:?}", counts());
+        assert_eq!(host.settled(before.programs.len()).programs.len(), before.programs.len());
+
+        write("this is no C");
+        let error = engine.replace(&[policy(&text)]).expect_err("it cannot be compiled");
+        assert!(matches!(error, Error::Own(_)), "{error}");
+        std::fs::remove_file(&file).expect("removed");
+        engine.refresh().expect("what is loaded does without its file");
+        let seen = counts();
+        host.receive(100_000);
+        assert!(counts().0 > seen.0 + 1);
+        let objects = host.objects();
+        engine.unload("o").expect("unloaded");
+        host.assert_nothing_left(&objects);
+    });
+}
+
+#[test]
+fn subflows_are_paced_as_long_as_a_chain_asks() {
+    let Some(host) = Host::new("subflows_are_paced_as_long_as_a_chain_asks") else { return };
+    let text = "name = \"p\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"c\"\nhook = \"egress\"\n\
+                actors = [{ pace = \"100mbit\" }]\n";
+    host.with_engine(|engine| {
+        let is_attached = || host.folders()[1].join("pace").exists();
+        engine.load(&policy(text)).expect("loaded");
+        assert!(is_attached());
+        host.receive(50_000);
+        assert_eq!(engine.flows().expect("flows")[0].pace, Some(12_500_000));
+        engine.load(&policy(&many(0))).expect("loaded");
+        assert!(is_attached());
+        engine.unload("p").expect("unloaded");
+        assert!(!is_attached());
+        let objects = host.objects();
+        engine.unload_all().expect("unloaded");
+        host.assert_nothing_left(&objects);
+    });
+}
