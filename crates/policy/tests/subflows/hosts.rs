@@ -13,7 +13,7 @@ use plait_policy::engine::{Ends, Mode};
 use plait_policy::{Announcement, Engine, Hook, InjectError, Injector, Policy};
 use socket2::{Domain, Socket};
 
-use crate::topology::{Topology, connect};
+use crate::topology::{Topology, connect, ip};
 
 /// Addresses of the client and the server on both links.
 struct Family {
@@ -382,4 +382,112 @@ fn who_reads_events_makes_the_announcement_of_a_given_address() {
         assert_joined("what was asked for", family, &mut pair);
     }
     assert_no_wrong_checksums(&net);
+}
+
+/// A client (`c0`, 10.8.0.1), a router (`r0`, `r1`) and a server (`s0`, 10.9.0.2).
+struct Routed {
+    client: Named,
+    router: Named,
+    server: Named,
+}
+
+impl Routed {
+    fn new() -> Routed {
+        let named =
+            |role| Named::create(&format!("plait-{}-{role}", std::process::id())).expect("a namespace");
+        let routed = Routed { client: named("routed"), router: named("router"), server: named("routing") };
+        let (c, r, s) = (routed.client.name(), routed.router.name(), routed.server.name());
+        for (near, own, far, other, subnet) in [(c, "c0", r, "r0", 8), (s, "s0", r, "r1", 9)] {
+            let host = if near == c { 1 } else { 2 };
+            ip(&format!("link add {own} netns {near} type veth peer name {other} netns {far}"));
+            ip(&format!("-n {near} address add 10.{subnet}.0.{host}/24 dev {own}"));
+            ip(&format!("-n {far} address add 10.{subnet}.0.9/24 dev {other}"));
+            ip(&format!("-n {near} link set {own} up"));
+            ip(&format!("-n {far} link set {other} up"));
+            ip(&format!("-n {near} route add default via 10.{subnet}.0.9"));
+            // Hosts leave checksums to the router's interfaces, which complete them, and check those that they get.
+            ip(&format!("netns exec {far} ethtool -K {other} tx off"));
+            ip(&format!("netns exec {near} ethtool -K {own} rx off"));
+        }
+        let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+        routed.router.run(forward).expect("inside").expect("a setting");
+        routed
+    }
+
+    /// Client and server of a connection that carried data both ways.
+    fn connect(&self) -> Pair {
+        let listen = || {
+            let (listener, _) = stream_socket(Domain::IPV4).expect("a socket");
+            let any: SocketAddr = "0.0.0.0:0".parse().expect("an address");
+            listener.bind(&any.into()).expect("a free port");
+            listener.listen(8).expect("a listener");
+            listener
+        };
+        let listener = self.server.run(listen).expect("inside");
+        let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+        let connect = || {
+            let (socket, _) = stream_socket(Domain::IPV4).expect("a socket");
+            let to = SocketAddr::new("10.9.0.2".parse().expect("an address"), port);
+            socket.connect(&to.into()).expect("a connection");
+            socket
+        };
+        let mut client = self.client.run(connect).expect("inside");
+        let (mut server, _) = listener.accept().expect("a connection");
+        exchange(&mut client, &mut server);
+        Pair { client, server, _listener: listener }
+    }
+}
+
+#[test]
+fn a_host_between_them_does_the_same() {
+    // Whether tests can run here.
+    let Some(_) = Topology::new("a_host_between_them_does_the_same") else { return };
+    let net = Routed::new();
+    for (interface, hook, avoided) in [
+        ("r0", Hook::Ingress, &[][..]),
+        ("r0", Hook::Ingress, &WITHOUT_XDP[..1]),
+        ("r0", Hook::Ingress, &WITHOUT_XDP),
+        ("r1", Hook::Egress, &[]),
+    ] {
+        let other = if hook == Hook::Egress { Hook::Ingress } else { Hook::Egress };
+        // The client's acknowledgments.
+        let setting = policy(&[
+            (interface, hook, "packet(pure_ack)", "\"set_backup\""),
+            (interface, other, "packet(fin)", "\"record\""),
+        ]);
+        let loaded = Loaded::new(&net.router, avoided, &setting);
+        let before = count(&net.server, "MPTcpExtMPPrioRx");
+        let mut pair = net.connect();
+        transfer(&mut pair.server, &mut pair.client, 4 << 20);
+        wait_for("MP_PRIO", || count(&net.server, "MPTcpExtMPPrioRx") > before);
+
+        let idle = policy(&[
+            (interface, hook, "packet(fin)", "\"set_backup\""),
+            (interface, other, "packet(fin)", "\"record\""),
+        ]);
+        loaded.0.replace(&[idle]).expect("another policy");
+        // What leaves the router is what the host behind the interface gets.
+        let at_client = ends(&pair.client, 0);
+        let ends = match interface {
+            "r1" => at_client,
+            _ => Ends { local: at_client.remote, remote: at_client.local },
+        };
+        let injector = Injector::new(&loaded.0);
+        for (hook, host) in match interface {
+            "r1" => [(Hook::Egress, &net.server), (Hook::Ingress, &net.client)],
+            _ => [(Hook::Egress, &net.client), (Hook::Ingress, &net.server)],
+        } {
+            let before = count(host, "MPTcpExtMPPrioRx");
+            injector.set_backup(ends, hook, false).expect("a packet");
+            wait_for("MP_PRIO of an idle subflow", || count(host, "MPTcpExtMPPrioRx") > before);
+        }
+        let announcement = Announcement { address: ends.local.ip(), port: None, id: None };
+        let refused = injector.announce(ends, Hook::Egress, &announcement);
+        assert!(matches!(refused, Err(InjectError::NoKeys(_))), "{refused:?}");
+        exchange(&mut pair.client, &mut pair.server);
+        assert_eq!(subflows(&pair.client), 1);
+    }
+    for host in [&net.client, &net.server] {
+        assert_eq!(count(host, "TcpInCsumErrors"), 0);
+    }
 }
