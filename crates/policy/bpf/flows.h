@@ -149,6 +149,7 @@ static __always_inline void remember_syn(struct plait_flow *flow, struct plait_h
 	flow->most_segment[packet->hook & 1] = packet->most_segment;
 	sent->syn_seen = 1;
 	sent->offered_scale = packet->window_scale;
+	sent->initial_sequence = packet->sequence;
 	sent->next_sequence = packet->sequence + 1;
 	sent->begun = 1;
 	if (packet->kinds & PLAIT_HAS_MP_JOIN) {
@@ -175,12 +176,14 @@ static __always_inline void remember_backup(struct plait_flow *flow, const struc
 		flow->flags &= ~flag;
 }
 
-/* Bytes of this packet that no subflow of its connection had before (RFC 8684 section 3.3.6). */
-static __always_inline __u32 new_to_connection(const struct plait_packet *packet, __u32 bytes)
+/*
+ * Of the last `bytes` of this packet, how many no subflow of its connection had before (RFC 8684 section
+ * 3.3.6), for the data sequence number `end` behind them.
+ */
+static __always_inline __u32 new_to_connection(const struct plait_packet *packet, __u64 end, __u32 bytes)
 {
 	struct plait_connection *connection = bpf_map_lookup_elem(&connections, &packet->token);
 	__u32 hook = packet->hook & 1, fresh = bytes;
-	__u64 end = packet->data_sequence + bytes;
 	__s64 beyond;
 
 	if (!connection) {
@@ -202,6 +205,22 @@ static __always_inline __u32 new_to_connection(const struct plait_packet *packet
 	connection->next_data[hook] = end;
 	__sync_fetch_and_add(&connection->bytes[hook], fresh);
 	return fresh;
+}
+
+/* `fresh` of the last bytes of this packet are new to its subflow: whether they are to the connection. */
+static __always_inline void record_data(struct plait_half *sent, const struct plait_packet *packet,
+					__u32 fresh)
+{
+	__u32 into;
+
+	if (!packet->token || !sent->syn_seen || !(packet->kinds & PLAIT_HAS_MAPPING))
+		return;
+	/* Segments that were sent as one have one mapping, each of them all of it. */
+	into = packet->sequence - sent->initial_sequence - packet->mapping_sequence;
+	if (into >= packet->data_length)
+		return;
+	sent->reinjected_bytes +=
+	    fresh - new_to_connection(packet, packet->data_sequence + into + packet->payload, fresh);
 }
 
 static __always_inline void record_sent(struct plait_flow *flow, struct plait_half *sent,
@@ -229,8 +248,7 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_ha
 	sent->next_sequence = end;
 	if (packet->hook == PLAIT_EGRESS)
 		await_acknowledgment(flow, end);
-	if (packet->token && packet->kinds & PLAIT_HAS_MAPPING && packet->data_length)
-		sent->reinjected_bytes += packet->payload - new_to_connection(packet, packet->payload);
+	record_data(sent, packet, fresh);
 }
 
 static __always_inline void record(struct plait_flow *flow, struct plait_half *sent,
@@ -238,7 +256,7 @@ static __always_inline void record(struct plait_flow *flow, struct plait_half *s
 {
 	int scale = scale_of(flow, packet->hook);
 
-	sent->last_nanoseconds = bpf_ktime_get_ns();
+	sent->last_nanoseconds = bpf_ktime_get_coarse_ns();
 	if (packet->kinds & PLAIT_IS_ACK)
 		sent->acknowledgment = packet->acknowledgment;
 	if (scale >= 0 && !(packet->kinds & PLAIT_IS_SYN))

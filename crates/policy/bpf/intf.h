@@ -130,6 +130,8 @@ struct plait_packet {
 	__u32 redirect_to;
 	/* Counter of the actor that works. */
 	__u32 actor_counter;
+	/* Where the DSS mapping begins in the subflow, counted from its SYN (RFC 8684 section 3.3.1). */
+	__u32 mapping_sequence;
 	__u16 source_port;
 	__u16 destination_port;
 	/* As the packet says it, not scaled. */
@@ -163,7 +165,7 @@ struct plait_packet {
 	__u8 changed;
 	/* Which of the user's own selectors works. */
 	__u8 own_number;
-	__u8 padding[2];
+	__u8 padding[6];
 	/* By the option's subtype: where it begins in `options`; 255: it is not there. */
 	__u8 option_at[16];
 	/* By the option's subtype: its length in bytes. */
@@ -174,7 +176,7 @@ struct plait_packet {
 	 * below 64. */
 	__u8 options[72];
 };
-_Static_assert(sizeof(struct plait_packet) == 424, "no hidden padding");
+_Static_assert(sizeof(struct plait_packet) == 432, "no hidden padding");
 
 enum plait_verdict {
 	PLAIT_PASS = 0,
@@ -307,7 +309,7 @@ struct plait_half {
 	/* Of payload new to this subflow whose data sequence another subflow had before (RFC 8684
 	 * section 3.3.6). */
 	__u64 reinjected_bytes;
-	/* Of the last packet, by CLOCK_MONOTONIC. */
+	/* Of the last packet, by CLOCK_MONOTONIC, some milliseconds less than exact. */
 	__u64 last_nanoseconds;
 	/* The first sequence number that was not seen yet. */
 	__u32 next_sequence;
@@ -315,6 +317,8 @@ struct plait_half {
 	__u32 acknowledgment;
 	/* The last window, scaled; 0: the scale is not known. */
 	__u32 window;
+	/* Of the SYN; 0 until it is seen. */
+	__u32 initial_sequence;
 	/* The last timestamps of RFC 7323, as they stand in the packet (network order). */
 	__u32 timestamps[2];
 	/* The shift count that this side's SYN offered; 255: none or not seen. */
@@ -327,7 +331,7 @@ struct plait_half {
 	__u8 address_id;
 	/* The last window as the packet said it, not scaled. */
 	__u16 offered_window;
-	__u8 padding[6];
+	__u8 padding[2];
 };
 _Static_assert(sizeof(struct plait_half) == 80, "no hidden padding");
 

@@ -123,7 +123,9 @@ __noinline int read_dss(struct plait_packet *packet)
 	if (sequence) {
 		packet->kinds |= PLAIT_HAS_MAPPING;
 		packet->data_sequence = plait_option_number(packet, at, sequence);
-		packet->data_length = bpf_ntohs(*(const __u16 *)&packet->options[(at + sequence + 4) & 63]);
+		at += sequence;
+		packet->mapping_sequence = plait_option_number(packet, at, 4);
+		packet->data_length = bpf_ntohs(*(const __u16 *)&packet->options[(at + 4) & 63]);
 	}
 	return 0;
 }

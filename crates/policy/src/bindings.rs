@@ -76,6 +76,7 @@ pub struct plait_packet {
     pub ip_bytes: __u32,
     pub redirect_to: __u32,
     pub actor_counter: __u32,
+    pub mapping_sequence: __u32,
     pub source_port: __u16,
     pub destination_port: __u16,
     pub window: __u16,
@@ -95,7 +96,7 @@ pub struct plait_packet {
     pub checksum: __u8,
     pub changed: __u8,
     pub own_number: __u8,
-    pub padding: [__u8; 2usize],
+    pub padding: [__u8; 6usize],
     pub option_at: [__u8; 16usize],
     pub option_length: [__u8; 16usize],
     pub chains: [__u16; 64usize],
@@ -191,13 +192,14 @@ pub struct plait_half {
     pub next_sequence: __u32,
     pub acknowledgment: __u32,
     pub window: __u32,
+    pub initial_sequence: __u32,
     pub timestamps: [__u32; 2usize],
     pub offered_scale: __u8,
     pub syn_seen: __u8,
     pub begun: __u8,
     pub address_id: __u8,
     pub offered_window: __u16,
-    pub padding: [__u8; 6usize],
+    pub padding: [__u8; 2usize],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
