@@ -193,7 +193,7 @@ def test_windows_of_super_packets_are_limited_without_a_wrong_checksum(pair, seg
             for link in ("eth", "wlan"):
                 tool("ip", "netns", "exec", host.name, "ethtool", "-K", link, "gso", "off", "tso", "off")
     with (
-        loaded(pair.client, "egress", '{ rate_limit = { window = "100kB" } }', "packet(data)"),
+        loaded(pair.client, "egress", '{ rate_limit = { window = "20kB" } }', "packet(data)"),
         connected(pair.client, pair.server, pair.ETH, "server") as near,
     ):
         stopping = threading.Event()
