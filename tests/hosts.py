@@ -131,8 +131,7 @@ class Pair:
                 tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.{key}=0")
             tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
         for number, link in ((1, "eth"), (2, "wlan")):
-            tool("ip", "link", "add", link, "netns", self.client.name, "type", "veth",
-                 "peer", "name", link, "netns", self.server.name)  # fmt: skip
+            self.join(link)
             for last, host in enumerate(hosts, start=1):
                 tool("ip", "-n", host.name, "addr", "add", f"10.77.{number}.{last}/24", "dev", link)
                 tool("ip", "-n", host.name, "addr", "add", f"fd77:{number}::{last}/64", "dev", link, "nodad")
@@ -142,6 +141,11 @@ class Pair:
                          "tbf", "rate", self.rate, "burst", "64k", "latency", "50ms")  # fmt: skip
         for address in (self.WLAN, self.WLAN6):
             tool("ip", "-n", self.server.name, "mptcp", "endpoint", "add", address, "dev", "wlan", "signal")
+
+    def join(self, link: str):
+        """Makes the interfaces of a link, one on each host."""
+        tool("ip", "link", "add", link, "netns", self.client.name, "type", "veth",
+             "peer", "name", link, "netns", self.server.name)  # fmt: skip
 
     def remove(self):
         for host in (self.client, self.server):

@@ -13,7 +13,8 @@ import threading
 import time
 
 import pytest
-from hosts import REPOSITORY, Host, wait_for
+from conftest import reason_to_skip
+from hosts import PLAIT, REPOSITORY, Host, Pair, wait_for
 from package import PYTHON, install
 from streams import accept, listen, receive_exactly
 
@@ -26,6 +27,65 @@ def work(tmp_path) -> pathlib.Path:
     """A folder with the package."""
     install(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def make_pair(work, make_pair):
+    """Pairs of hosts on which no policy stays."""
+    pairs = []
+
+    def make(rate: str | None = None):
+        pairs.append(make_pair(rate))
+        return pairs[-1]
+
+    yield make
+    clean(work, pairs)
+
+
+class Distant(Pair):
+    """A client and a server with links of 50 Mb/s and 20 ms there and back."""
+
+    def join(self, link: str):
+        ends = ("--a", f"{self.client.name}:{link}", "--b", f"{self.server.name}:{link}")
+        program = subprocess.Popen(
+            [PLAIT, "lab", "link", *ends, "--rate", "50mbit", "--delay", "10ms"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.links = [*getattr(self, "links", []), program]
+        said = iter(program.stderr.readline, "")
+        assert any("ready" in line for line in said), "the link has ended"
+
+    def remove(self):
+        for program in self.links:
+            program.terminate()
+            program.communicate()
+        super().remove()
+
+
+@pytest.fixture
+def distant(work):
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    pair = Distant(f"{os.getpid()}-distant", work)
+    try:
+        pair.build()
+        yield pair
+        clean(work, [pair])
+    finally:
+        pair.remove()
+
+
+def clean(work: pathlib.Path, pairs: list[Pair]):
+    for pair in pairs:
+        for host in (pair.client, pair.server):
+            host.stop_programs()
+            # One that has expired is removed by the mere attempt.
+            run(
+                work,
+                "import contextlib\nfor one in loaded():\n    with contextlib.suppress(Error): unload(one.name)",
+                host,
+            )
 
 
 def run(work: pathlib.Path, program: str, host: Host | None = None, check: bool = True):
@@ -70,19 +130,24 @@ def counter(host: Host, name: str) -> int:
     return int(dict(zip(titles, values, strict=True))[name])
 
 
+def alone(pair):
+    """Connections have one subflow: the server announces no address."""
+    pair.server.run("ip", "mptcp", "endpoint", "flush")
+
+
 class Download:
     """A connection over which the server sends a pattern as fast as it can; what arrives is compared."""
 
     PATTERN = bytes(range(251)) * 4096
 
     def __init__(self, pair, address: str, port: int = 9100):
-        listener = listen(pair.server, port, address, MPTCP)
+        listener = listen(pair.server, port, "0.0.0.0", MPTCP)
         self.client = pair.client.socket(protocol=MPTCP)
         self.client.settimeout(20)
         self.client.connect((address, port))
         self.sender = accept(listener)
         self.sender.settimeout(60)
-        listener.close()
+        self.listener = listener
         self.received, self.damaged, self.ended = 0, False, False
         threading.Thread(target=self._send, daemon=True).start()
         threading.Thread(target=self._receive, daemon=True).start()
@@ -112,13 +177,13 @@ class Download:
 
     def close(self):
         assert not self.damaged and not self.ended
-        for one in (self.client, self.sender):
+        for one in (self.client, self.sender, self.listener):
             one.close()
 
 
 def fetch(pair, size: int, address: str, port: int = 9200) -> bytes:
     """What the server sends over a connection of its own."""
-    listener = listen(pair.server, port, address, MPTCP)
+    listener = listen(pair.server, port, "0.0.0.0", MPTCP)
     data = bytes(range(256)) * (size // 256)
     client = pair.client.socket(protocol=MPTCP)
     client.settimeout(20)
@@ -190,29 +255,23 @@ def test_a_policy_is_loaded_counted_replaced_and_unloaded(work, pair):
 
 
 def test_records_are_what_was_carried(work, pair):
-    chains = (
-        "[Chain(hook, hook, packet('mptcp'), ['record'], ['eth', 'wlan']) for hook in ('egress', 'ingress')]"
-    )
+    alone(pair)
+    chains = "[Chain(hook, hook, packet('mptcp'), ['record'], ['eth']) for hook in ('egress', 'ingress')]"
     run(work, f"load(Policy('p', {chains}))", pair.client)
-    data = fetch(pair, 8 << 20, pair.ETH)
-    found = json.loads(run(work, "print(json.dumps(flows(), default=vars))", pair.client).stdout)
-    new = sum(
-        flow["received"]["bytes"]
-        - flow["received"]["retransmitted_bytes"]
-        - flow["received"]["reinjected_bytes"]
-        for flow in found
-    )
-    assert new == len(data)
-    assert {flow["local"].rpartition(".")[0] for flow in found} <= {"10.77.1", "10.77.2"}
-    assert len({flow["token"] for flow in found}) == 1
+    data = fetch(pair, 1 << 18, pair.ETH)
+    (flow,) = json.loads(run(work, "print(json.dumps(flows(), default=vars))", pair.client).stdout)
+    assert flow["local"].startswith("10.77.1.1:") and flow["remote"] == "10.77.1.2:9200"
+    assert flow["received"]["bytes"] - flow["received"]["retransmitted_bytes"] == len(data)
+    assert flow["sent"]["bytes"] == 0 and flow["received"]["ended"] and not flow["joined"]
 
 
 def test_events_tell_the_keys_only_to_who_asks_for_them(work, pair):
     chain = "Chain('c', 'egress', packet('mp_capable'), [{'get_connection': {'keys': True}}], ['eth'])"
     run(work, f"load(Policy('p', [{chain}]))", pair.client)
     program = """
+told = events(timeout=20)
 print("ready", flush=True)
-for event in events(timeout=20):
+for event in told:
     assert "keys" not in str(event) and "keys" not in event.details
     if event.keys() and event.keys()[1]:
         print(json.dumps([event.token, *(key.hex() for key in event.keys())]))
@@ -223,8 +282,6 @@ for event in events(timeout=20):
         PYTHON, "listen.py", cwd=work, stdout=subprocess.PIPE, stderr=None, text=True
     )
     assert listener.stdout.readline() == "ready\n"
-    # Between the word and the reader's beginning.
-    time.sleep(0.3)
     fetch(pair, 256, pair.ETH)
     token, initiator, responder = json.loads(listener.communicate(timeout=20)[0])
     # RFC 8684, section 3.2: the first 32 bits of the SHA-256 of the key.
@@ -268,13 +325,13 @@ run(Look(), "look", ticks=2)
 ]
 
 
-def test_the_documented_controller_runs_and_is_replaced_under_load_and_killed(work, make_pair):
-    pair = make_pair("100mbit")
+def test_the_documented_controller_runs_and_is_replaced_under_load_and_killed(work, distant):
+    pair = distant
     assert len(DOCUMENTED.splitlines()) <= 40
     (work / "controller.py").write_text(DOCUMENTED)
-    pair.server.run("ip", "mptcp", "endpoint", "flush")
+    alone(pair)
     load = Download(pair, pair.ETH)
-    assert load.mbps() > 70
+    assert load.mbps() > 35
     first = start(work, pair.client, "controller.py", "eth", "8e6")
     time.sleep(1)
     assert load.mbps(3) == pytest.approx(8, rel=0.1)
@@ -284,7 +341,7 @@ def test_the_documented_controller_runs_and_is_replaced_under_load_and_killed(wo
     assert load.mbps(3) == pytest.approx(24, rel=0.1)
     second.send_signal(signal.SIGKILL)
     killed = time.monotonic()
-    wait_for("end of the limit", lambda: load.mbps(0.2) > 70, timeout=4)
+    wait_for("end of the limit", lambda: load.mbps(0.2) > 30, timeout=4)
     assert time.monotonic() - killed < 3, "its expiry is 2 s"
     assert names(work, pair.client) == []
     # What is left of it goes with the next change.
@@ -306,9 +363,9 @@ run(Held(), "held")
 """
 
 
-def test_a_controller_that_fails_takes_back_what_it_set(work, make_pair):
-    pair = make_pair("100mbit")
-    pair.server.run("ip", "mptcp", "endpoint", "flush")
+def test_a_controller_that_fails_takes_back_what_it_set(work, distant):
+    pair = distant
+    alone(pair)
     load = Download(pair, pair.ETH)
     then = "raise LookupError('something is not there')"
     done = run(work, HELD.format(when="0 < view.connections[0].subflows[0].receive_rate < 1.2e6", then=then),
@@ -316,13 +373,13 @@ def test_a_controller_that_fails_takes_back_what_it_set(work, make_pair):
     assert done.returncode == 1 and "something is not there" in done.stderr
     assert names(work, pair.client) == []
     time.sleep(0.5)
-    assert load.mbps() > 70
+    assert load.mbps() > 35
     load.close()
 
 
-def test_what_a_controller_that_hangs_has_set_expires(work, make_pair):
-    pair = make_pair("100mbit")
-    pair.server.run("ip", "mptcp", "endpoint", "flush")
+def test_what_a_controller_that_hangs_has_set_expires(work, distant):
+    pair = distant
+    alone(pair)
     load = Download(pair, pair.ETH)
     (work / "hang.py").write_text(
         "from plait.policy import *\n" + HELD.format(when="time.monotonic() > begun + 2", then="time.sleep(60)")
@@ -330,7 +387,7 @@ def test_what_a_controller_that_hangs_has_set_expires(work, make_pair):
     )  # fmt: skip
     program = start(work, pair.client, "hang.py")
     wait_for("a limit", lambda: load.mbps(0.3) < 12)
-    wait_for("its end", lambda: load.mbps(0.2) > 70, timeout=8)
+    wait_for("its end", lambda: load.mbps(0.2) > 30, timeout=8)
     assert program.poll() is None
     load.close()
 
@@ -343,8 +400,8 @@ def test_sigterm_removes_the_policy(work, pair):
     assert names(work, pair.client) == []
 
 
-def test_small_flows_get_no_second_path_and_large_ones_do(work, make_pair):
-    pair = make_pair("50mbit")
+def test_small_flows_get_no_second_path_and_large_ones_do(work, distant):
+    pair = distant
     controller = start(work, pair.client, POLICIES / "small-flows.py", "500000")
     for size in (20_000, 100_000, 220_000):
         fetch(pair, size, pair.ETH)
@@ -393,8 +450,8 @@ def test_an_interface_where_mptcp_is_never_on_carries_no_option_of_it(work, pair
     assert len(capture.fields("frame.number", where="tcp.len > 0")) > 100
 
 
-def test_tiers_keep_to_caps_and_quotas(work, make_pair):
-    pair = make_pair("50mbit")
+def test_tiers_keep_to_caps_and_quotas(work, distant):
+    pair = distant
     size = 6_000_000
     start(
         work,
@@ -408,18 +465,16 @@ def test_tiers_keep_to_caps_and_quotas(work, make_pair):
     time.sleep(1.5)
 
     def carried(interface: str) -> int:
-        text = json.loads(
-            subprocess.check_output(["ip", "-n", pair.client.name, "-j", "-s", "link", "show", interface])
-        )
-        return text[0]["stats64"]["rx"]["bytes"]
+        """What the subflow over it has received, as the kernel's socket says."""
+        local = {"eth": "10.77.1.1", "wlan": "10.77.2.1"}[interface]
+        said = pair.client.run("ss", "-HtinO", "src", local, text=True).stdout
+        return sum(int(bytes) for bytes in re.findall(r"bytes_received:(\d+)", said))
 
     before, since = {name: carried(name) for name in ("eth", "wlan")}, time.monotonic()
     time.sleep(5)
     took = time.monotonic() - since
-    # 1448 of 1514 bytes of a frame are payload, and some of it is options.
-    rates = {name: (carried(name) - before[name]) * 8e-6 / took * 1428 / 1514 for name in before}
-    assert rates["eth"] == pytest.approx(10, rel=0.05), rates
-    assert rates["wlan"] == pytest.approx(5, rel=0.05), rates
+    rates = {name: (carried(name) - before[name]) * 8e-6 / took for name in before}
+    assert rates == {"eth": pytest.approx(10, rel=0.05), "wlan": pytest.approx(5, rel=0.05)}
     wait_for("the end of the quota", lambda: load.mbps(1) < 11, timeout=20)
-    assert carried("wlan") == pytest.approx(size * 1514 / 1428, rel=0.1)
+    assert carried("wlan") == pytest.approx(size, rel=0.1)
     load.close()
