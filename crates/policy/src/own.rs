@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,7 +60,7 @@ pub enum Error {
     },
     /// There is no selector or actor of the name.
     #[error(
-        "{} has neither PLAIT_SELECTOR({name}) nor PLAIT_ACTOR({name}); it has {}", .file.display(), found(.found)
+        "{} has neither PLAIT_SELECTOR({name}) nor PLAIT_ACTOR({name}); it has {}", .file.display(), listed(.found)
     )]
     Missing {
         /// The file.
@@ -226,7 +226,7 @@ fn compile(source: &Path) -> Result<Vec<u8>, Error> {
     fs::read(&object).map_err(failed)
 }
 
-fn found(names: &[String]) -> String {
+fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
