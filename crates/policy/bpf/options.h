@@ -80,6 +80,8 @@ static __always_inline long plait_grow(struct plait_context context, struct plai
 
 	if (context.skb)
 		return context.skb->len >= bytes ? 0 : bpf_skb_change_tail(context.skb, bytes, 0);
+	if (!context.xdp)
+		return -1;
 	there = context.xdp->data_end - context.xdp->data;
 	if (packet->checksum == PLAIT_CHECKSUM_PARTIAL) {
 		/* The kernel remembers where the header is whose checksum is to be completed: it must stay
