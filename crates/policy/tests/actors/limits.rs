@@ -44,7 +44,7 @@ fn windows_are_limited_as_the_handshake_scales_them() {
             for (hook, scale) in [(Ingress, scales[0]), (Egress, scales[1])] {
                 for payload in [0, 1000] {
                     let packet = Packet { ipv6, payload, window: 65_535, ..Packet::new(hook, ACK) };
-                    let most = (64_000u32 >> scale).max(1).min(65_535);
+                    let most = (64_000u32 >> scale).clamp(1, 65_535);
                     assert_eq!(u32::from(run(&trial, &packet)), most, "{hook} {here:?} {there:?}");
                     let small = Packet { window: most as u16 - 1, ..packet };
                     assert_eq!(run(&trial, &small), small.window, "a smaller window is not enlarged");
