@@ -57,6 +57,10 @@ pub struct TcpInfo {
     pub window_limited_us: Option<u64>,
     /// Part of it that the send buffer held sending up, microseconds (kernel 4.10).
     pub buffer_limited_us: Option<u64>,
+    /// How far windows are shifted, those of the peer and those of this end (RFC 7323, section 2.2); `None`: they are
+    /// not, or the connection has ended.
+    #[serde(skip)]
+    pub window_scales: Option<(u8, u8)>,
 }
 
 /// State of a connection (RFC 9293, section 3.3.2).
@@ -126,9 +130,12 @@ impl TcpInfo {
             bytes_sent: u64_at(bytes, 200),
             bytes_retransmitted: u64_at(bytes, 208),
             peer_window: u32_at(bytes, 228),
+            window_scales: (u8_at(bytes, 5)? & TCPI_OPT_WSCALE != 0)
+                .then_some((u8_at(bytes, 6)? & 0xf, u8_at(bytes, 6)? >> 4)),
         })
     }
 }
 
+const TCPI_OPT_WSCALE: u8 = 4;
 /// `TCP_INFINITE_SSTHRESH`
 const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;

@@ -34,6 +34,7 @@
 //! # Ok::<(), plait_policy::controller::Error>(())
 //! ```
 
+mod begun;
 mod control;
 mod view;
 mod wishes;

@@ -122,6 +122,7 @@ impl End {
             busy_us: None,
             window_limited_us: None,
             buffer_limited_us: None,
+            window_scales: None,
         };
         let Some(before) = before else { return told };
         TcpInfo {

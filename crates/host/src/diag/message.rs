@@ -248,6 +248,7 @@ mod tests {
         assert_eq!((tcp.delivery_rate, tcp.pacing_rate), (Some(46_944_992 / 8), Some(6_826_285_304 / 8)));
         assert_eq!((tcp.busy_us, tcp.buffer_limited_us), (Some(336_000), Some(336_000)));
         assert_eq!((tcp.peer_window, tcp.retransmissions), (Some(4_147_200), 0));
+        assert_eq!(tcp.window_scales, Some((10, 10)));
 
         let joined = SubflowSocket::read(&message(JOINED)).expect("a subflow");
         assert_eq!((joined.head.local, joined.head.remote), ends("10.78.2.1:60779", "10.78.1.2:9000"));

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use plait_host::{diag, netlink, pm};
 
+use super::begun::Begun;
 use super::view::{View, Viewer};
 use super::wishes::Wishes;
 use super::{Action, Failure};
@@ -46,6 +47,7 @@ pub struct Control {
     name: String,
     expiry: Duration,
     wishes: Wishes,
+    begun: Begun,
     /// What is loaded under the name, as far as this knows.
     loaded: Option<Policy>,
 }
@@ -66,6 +68,7 @@ impl Control {
             name: name.into(),
             expiry,
             wishes,
+            begun: Begun::default(),
             loaded: None,
         })
     }
@@ -76,6 +79,7 @@ impl Control {
     /// The kernel does not list connections or interfaces.
     pub fn view(&mut self) -> Result<View, Error> {
         let view = self.viewer.view(self.engine.flows()?)?;
+        self.begun.tell(&self.engine, &view)?;
         self.wishes.see(view.subflows().map(|subflow| (Ends::from(subflow), subflow.interface.as_deref())));
         Ok(view)
     }
