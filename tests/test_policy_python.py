@@ -452,7 +452,7 @@ def test_an_interface_where_mptcp_is_never_on_carries_no_option_of_it(work, pair
 
 def test_tiers_keep_to_caps_and_quotas(work, distant):
     pair = distant
-    size = 6_000_000
+    size = 12_000_000
     start(
         work,
         pair.client,
@@ -462,7 +462,8 @@ def test_tiers_keep_to_caps_and_quotas(work, distant):
     )
     load = Download(pair, pair.ETH)
     wait_for("second subflow", lambda: counter(pair.client, "MPJoinSynAckRx"))
-    time.sleep(1.5)
+    # What was on its way before there were limits.
+    time.sleep(3)
 
     def carried(interface: str) -> int:
         """What the subflow over it has received, as the kernel's socket says."""
@@ -474,7 +475,11 @@ def test_tiers_keep_to_caps_and_quotas(work, distant):
     time.sleep(5)
     took = time.monotonic() - since
     rates = {name: (carried(name) - before[name]) * 8e-6 / took for name in before}
-    assert rates == {"eth": pytest.approx(10, rel=0.05), "wlan": pytest.approx(5, rel=0.05)}
-    wait_for("the end of the quota", lambda: load.mbps(1) < 11, timeout=20)
-    assert carried("wlan") == pytest.approx(size, rel=0.1)
+    assert rates["wlan"] == pytest.approx(5, rel=0.05)
+    # The connection waits for what the slower path brings, now and then.
+    assert 7.5 < rates["eth"] < 10.5
+    wait_for("the end of the quota", lambda: carried("wlan") >= 0.95 * size, timeout=20)
+    time.sleep(2)
+    assert carried("wlan") == pytest.approx(size, rel=0.05)
+    assert load.mbps(3) == pytest.approx(10, rel=0.05)
     load.close()
