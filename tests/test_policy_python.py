@@ -14,7 +14,7 @@ import time
 
 import pytest
 from conftest import reason_to_skip
-from hosts import PLAIT, REPOSITORY, Host, Pair, wait_for
+from hosts import PLAIT, REPOSITORY, Host, Pair, tool, wait_for
 from package import PYTHON, install
 from streams import accept, listen, receive_exactly
 
@@ -483,3 +483,58 @@ def test_tiers_keep_to_caps_and_quotas(work, distant):
     assert carried("wlan") == pytest.approx(size, rel=0.05)
     assert load.mbps(3) == pytest.approx(10, rel=0.05)
     load.close()
+
+
+@pytest.fixture
+def guest(pair, work):
+    """A host behind the client, which prefers `eth` for whatever the guest sends to the server's two addresses."""
+    guest = Host(f"plait-test-{os.getpid()}-guest", work)
+    tool("ip", "netns", "add", guest.name)
+    try:
+        tap = ("link", "add", "tap", "netns", pair.client.name, "type", "veth")
+        tool("ip", *tap, "peer", "name", "eth", "netns", guest.name)
+        for host, command in (
+            (guest, "address add 10.9.0.2/24 dev eth"),
+            (guest, "link set eth up"),
+            (guest, "route add default via 10.9.0.1"),
+            (guest, "mptcp limits set subflows 8 add_addr_accepted 8"),
+            (pair.client, "address add 10.9.0.1/24 dev tap"),
+            (pair.client, "link set tap up"),
+            (pair.client, "route add 10.99.0.0/24 via 10.77.1.2 metric 10"),
+            (pair.client, "route add 10.99.0.0/24 via 10.77.2.2 metric 20"),
+            (pair.server, "address add 10.99.0.1/32 dev lo"),
+            (pair.server, "address add 10.99.0.2/32 dev lo"),
+            (pair.server, "route add 10.9.0.0/24 via 10.77.1.1"),
+            (pair.server, "mptcp endpoint flush"),
+            (pair.server, "mptcp endpoint add 10.99.0.2 dev lo signal"),
+        ):
+            tool("ip", "-n", host.name, *command.split())
+        pair.client.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        yield guest
+    finally:
+        subprocess.run(["ip", "netns", "del", guest.name], check=True)
+
+
+def sent(host: Host, interface: str) -> int:
+    """Bytes that have left by an interface."""
+    links = json.loads(tool("ip", "-n", host.name, "-j", "-s", "link", "show", interface))
+    return links[0]["stats64"]["tx"]["bytes"]
+
+
+def test_subflows_of_a_guest_are_spread_over_the_interfaces_of_its_host(work, pair, guest):
+    listener = listen(pair.server, 9300, "0.0.0.0", MPTCP)
+    data = bytes(range(256)) * 400_000
+    with guest.socket(protocol=MPTCP) as client:
+        client.connect(("10.99.0.1", 9300))
+        sink = accept(listener)
+        sender = threading.Thread(target=client.sendall, args=(data,), daemon=True)
+        wait_for("second subflow", lambda: counter(guest, "MPJoinSynAckRx"))
+        start(work, pair.client, POLICIES / "tenant.py", "10.9.0.0/24", "eth", "wlan")
+        client.sendall(b"begin")
+        receive_exactly(sink, 5)
+        time.sleep(0.5)
+        before = sent(pair.client, "wlan")
+        sender.start()
+        assert receive_exactly(sink, len(data)) == data
+    share = (sent(pair.client, "wlan") - before) / len(data)
+    assert 0.2 < share < 0.9, share
