@@ -83,11 +83,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let number = report.packets() + 1;
         let Some(record) = capture.next_record().with_context(|| failed(number))? else { break };
         let hook = direction.of_packet(&record);
-        let tried = try_on(&trial, args, &record, hook).with_context(|| failed(number))?;
-        if let Some(output) = output.as_mut().filter(|_| tried.ran.verdict != Verdict::Drop) {
-            output.write(&record, &tried.ran.bytes).with_context(|| failed(number))?;
+        let ran = try_on(&trial, args, &record, hook).with_context(|| failed(number))?;
+        if let Some(output) = output.as_mut().filter(|_| ran.verdict != Verdict::Drop) {
+            output.write(&record, &ran.bytes)?;
         }
-        report.packet(&record, hook, &tried)?;
+        report.packet(&record, hook, &ran)?;
     }
     if let Some(output) = output {
         output.finish()?;
@@ -95,27 +95,22 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     report.finish(&trial)
 }
 
-/// A packet that was tried.
-struct Tried {
-    /// With the bytes of the whole frame, as the capture has them.
-    ran: Ran,
-}
-
-fn try_on(trial: &Trial, args: &Args, record: &Record<'_>, hook: Hook) -> anyhow::Result<Tried> {
-    let carried = Carried::new(record);
-    let untouched = || Ran {
-        verdict: Verdict::Pass,
-        redirected_to: None,
-        bytes: record.data.to_vec(),
-        kinds: Vec::new(),
-        chains: Vec::new(),
-        nanoseconds: 0,
+/// What becomes of a packet, with the bytes of the whole frame as the capture has them.
+fn try_on(trial: &Trial, args: &Args, record: &Record<'_>, hook: Hook) -> anyhow::Result<Ran> {
+    let at_tc = args.tc || hook == Hook::Egress;
+    let Some(carried) = Carried::new(record).filter(|carried| !at_tc || carried.has_whole_ip()) else {
+        return Ok(Ran {
+            verdict: Verdict::Pass,
+            redirected_to: None,
+            bytes: record.data.to_vec(),
+            kinds: Vec::new(),
+            chains: Vec::new(),
+            nanoseconds: 0,
+        });
     };
-    let Some(carried) = carried else { return Ok(Tried { ran: untouched() }) };
     let frame = Frame { hook, by_tc: args.tc, bytes: carried.frame(), mark: args.mark };
-    let mut ran = trial.run(&frame, 1)?;
-    ran.bytes = carried.back(&ran.bytes);
-    Ok(Tried { ran })
+    let ran = trial.run(&frame, 1)?;
+    Ok(Ran { bytes: carried.back(&ran.bytes), ..ran })
 }
 
 /// Which packets go out.

@@ -14,6 +14,8 @@ use plait_wire::{ethernet, ipv4, protocol};
 
 /// Payload of a full segment with timestamps and a mapping.
 const PAYLOAD: usize = 1400;
+/// The number of a subflow whose handshake is never shown.
+const UNKNOWN: u16 = 30_000;
 const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
 const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 
@@ -29,9 +31,9 @@ impl Passing {
     }
 }
 
-/// A full segment of plain TCP that comes in.
+/// A full segment of plain TCP that comes in, with ports that no subflow has.
 pub(super) fn plain() -> Vec<u8> {
-    build(&segment(0, Hook::Ingress, Flags::ACK, vec![timestamps()].concat()), Hook::Ingress, PAYLOAD)
+    build(&segment(UNKNOWN, Hook::Ingress, Flags::ACK, timestamps()), Hook::Ingress, PAYLOAD)
 }
 
 /// A full segment of MPTCP that comes in, of a subflow by its number.

@@ -29,7 +29,7 @@ impl<'a> Carried<'a> {
         let (head, ether_type) = match record.link_type {
             LinkType::Ethernet => {
                 let (kept, tail) = data.split_at(data.len().min(MOST));
-                return (kept.len() >= ETHERNET).then_some(Carried {
+                return (kept.len() > ETHERNET).then_some(Carried {
                     head: &[],
                     frame: Cow::Borrowed(kept),
                     tail,
@@ -46,6 +46,16 @@ impl<'a> Carried<'a> {
         frame.extend(ether_type.to_be_bytes());
         frame.extend(kept);
         Some(Carried { head, frame: Cow::Owned(frame), tail })
+    }
+
+    /// Whether the kernel takes it for a test run at TC as well: there, a header of IP must be whole.
+    pub(super) fn has_whole_ip(&self) -> bool {
+        let least = match number(&self.frame[ETHERNET - 2..ETHERNET]) {
+            ethernet::ether_type::IPV4 => 20,
+            ethernet::ether_type::IPV6 => 40,
+            _ => 1,
+        };
+        self.frame.len() >= ETHERNET + least
     }
 
     /// The Ethernet frame.
@@ -108,9 +118,27 @@ mod tests {
     }
 
     #[test]
+    fn at_tc_a_header_of_ip_is_to_be_whole() {
+        for (ether_type, least) in [([0x08, 0x00], 20), ([0x86, 0xdd], 40), ([0x81, 0x00], 1)] {
+            let frame = |length: usize| [&[0; 12][..], &ether_type, &vec![0; length]].concat();
+            for (length, whole) in
+                [(least, true), (least - 1, false)].into_iter().filter(|(length, _)| *length > 0)
+            {
+                let frame = frame(length);
+                let carried = Carried::new(&record(LinkType::Ethernet, &frame));
+                assert_eq!(
+                    carried.is_some_and(|carried| carried.has_whole_ip()),
+                    whole,
+                    "{ether_type:?} {length}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_the_kernel_would_not_take_is_told_apart() {
         for (link_type, data) in [
-            (LinkType::Ethernet, &[0; 13][..]),
+            (LinkType::Ethernet, &[0; 14][..]),
             (LinkType::RawIp, &[]),
             (LinkType::RawIp, &[0x10]),
             (LinkType::LinuxSll, &[0; 15]),

@@ -3,12 +3,11 @@
 use std::io::Write as _;
 
 use plait_policy::Hook;
-use plait_policy::engine::{Matched, Trial, Verdict};
+use plait_policy::engine::{Matched, Ran, Trial, Verdict};
 use plait_wire::capture::Record;
 use serde::Serialize;
 use serde_json::json;
 
-use super::Tried;
 use crate::policy::stats::table;
 use crate::policy::trace;
 use crate::stdout::Stdout;
@@ -57,8 +56,7 @@ impl Report {
         self.packets
     }
 
-    pub(super) fn packet(&mut self, record: &Record<'_>, hook: Hook, tried: &Tried) -> anyhow::Result<()> {
-        let ran = &tried.ran;
+    pub(super) fn packet(&mut self, record: &Record<'_>, hook: Hook, ran: &Ran) -> anyhow::Result<()> {
         let changes = changes(record.data, &ran.bytes);
         self.packets += 1;
         self.matched += u64::from(!ran.chains.is_empty());
