@@ -73,7 +73,8 @@ def listen(host, address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = host.socket(family, MPTCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((address, 8080))
+    # On all addresses, as joins come to another one.
+    listener.bind(("", 8080))
     listener.listen()
     return listener
 
@@ -171,7 +172,9 @@ def test_a_policy_that_has_nothing_to_do_changes_nothing(make_pair, tmp_path, fa
             for host in hosts:
                 told = stats(host)
                 assert all(each["packets"] == 0 for one in told["policies"] for each in one["chains"])
-                assert not any(told["left_alone"].values())
+                # Hosts tell which multicast groups they listen to in packets with an extension header.
+                left = {why for why, count in told["left_alone"].items() if count}
+                assert left <= {"extension_headers"}
         pair.remove()
 
 
@@ -206,7 +209,9 @@ def test_mtu_9000(pair, tmp_path):
 def test_vlan(pair, tmp_path):
     """On the interface below and on the one above alike, with addresses of the VLAN."""
     for number, host in ((1, pair.client), (2, pair.server)):
-        tool("ip", "-n", host.name, "link", "add", "link", "eth", "name", "eth.5", "type", "vlan", "id", "5")
+        vlan = ("link", "add", "link", "eth", "name", "eth.5", "type", "vlan", "id", "5")
+        if b"Unknown device type" in host.run("ip", *vlan).stderr:
+            pytest.skip("this kernel has no interfaces for VLANs")
         tool("ip", "-n", host.name, "addr", "add", f"10.77.5.{number}/24", "dev", "eth.5")
         tool("ip", "-n", host.name, "link", "set", "eth.5", "up")
         some = [
