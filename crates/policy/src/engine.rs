@@ -23,6 +23,7 @@ mod attach;
 mod error;
 mod events;
 mod flows;
+mod mounts;
 mod objects;
 mod own;
 mod place;
@@ -54,7 +55,7 @@ pub use trial::{Frame, Ran, Trial};
 
 use crate::bindings::plait_flow;
 use crate::{Hook, Interface, Policy};
-use place::Place;
+use place::{Folders, Home, Place};
 use request::{Request, Wanted};
 use state::State;
 use swap::{Leased, Live, Swap, policies};
@@ -188,7 +189,7 @@ impl Engine {
     /// Something cannot be removed.
     pub fn unload_all(&self) -> Result<bool, Error> {
         self.place.inside(|| {
-            let _lock = self.place.folders.lock()?;
+            let _lock = self.place.lock()?;
             self.swap().remove_all()
         })
     }
@@ -347,11 +348,11 @@ impl Engine {
             request::end_abandoned(&self.place, &live.objects)?;
             return Ok(Some(live));
         }
-        if !self.place.state().exists() && !self.place.pins().exists() {
+        if !self.place.exists() {
             return Ok(None);
         }
         self.place.inside(|| {
-            let _lock = self.place.folders.lock()?;
+            let _lock = self.place.lock()?;
             self.swap().mend()
         })
     }
@@ -359,7 +360,7 @@ impl Engine {
     /// Changes which policies are loaded.
     fn change(&self, change: impl FnOnce(&mut Change) -> Result<(), Error> + Send) -> Result<(), Error> {
         self.place.inside(|| {
-            let _lock = self.place.folders.lock()?;
+            let _lock = self.place.lock()?;
             let mut swap = self.swap();
             let live = swap.mend()?;
             let state = live.as_ref().map(|live| live.state.clone()).unwrap_or_default();
@@ -388,7 +389,11 @@ impl Engine {
 
     /// Changes what is remembered of a subflow; `false` if it is not. What a packet adds to its counts in the same moment
     /// is lost.
-    pub(crate) fn change_flow(&self, ends: Ends, change: impl FnOnce(&mut plait_flow)) -> Result<bool, Error> {
+    pub(crate) fn change_flow(
+        &self,
+        ends: Ends,
+        change: impl FnOnce(&mut plait_flow),
+    ) -> Result<bool, Error> {
         self.live()?.map_or(Ok(false), |live| flows::change(live.objects.map("flows")?, ends, change))
     }
 
@@ -424,20 +429,20 @@ impl Change<'_> {
 /// # Errors
 /// Something cannot be removed.
 pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
-    let folders = place::Folders::find()?;
-    let _lock = folders.lock()?;
+    let folders = Arc::new(Folders::find()?);
     let mut removed = Vec::new();
     for inode in folders.namespaces()? {
-        let folder = place::state_of(&folders, inode);
+        let home = Home { folders: Arc::clone(&folders), inode };
+        let _lock = home.lock()?;
         // What cannot be read was left by another version of this program.
-        let states = [State::loaded(&folder), State::next(&folder)];
+        let states = [State::loaded(&home.state()), State::next(&home.state())];
         let known = states.into_iter().flatten().flatten().map(|state| state.namespace).next();
         let living = place::living(inode);
         // A namespace without a name or a process lives as long as somebody has it open.
-        let unseen = living.is_none() && attach::any_attached(&place::links_of(&folders, inode));
+        let unseen = living.is_none() && attach::any_attached(&home.links());
         let is_gone = living.is_none() || (known.is_some() && known != living);
         if is_gone && !unseen {
-            removed.extend(place::remove(&folders, inode)?);
+            removed.extend(home.remove()?);
         }
     }
     Ok(removed)

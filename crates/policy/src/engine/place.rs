@@ -1,31 +1,26 @@
 //! Where the engine of a network namespace keeps what outlives a command.
 //!
 //! Below the run folder (`/run/plait`):
-//! - `policy/N/`, N the namespace's inode number: what is loaded (state.rs);
+//! - `policy/N/`, N the namespace's inode number: what is loaded (state.rs), and `policy/N.lock` while it is changed;
 //! - `bpf/`: a BPF file system of plait's own, and in it `N/maps`, `N/programs` and `N/links`, which keep what they
 //!   name in the kernel.
-//!
-//! Every mount of a BPF file system is a new one, and `ip netns exec` gives each command a mount namespace that ends
-//! with it. So the file system is mounted where process 1 has its mounts, or, where this process may not go there, as
-//! in some containers, where the farthest of its ancestors has that it may follow.
 
-use std::fs::{self, DirBuilder, DirEntry, File};
+use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::ops::Deref;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::sync::Arc;
 
 use plait_host::netns::{self, Identity, NetNs};
 use plait_host::run_folder;
-use rustix::fs::{FlockOperation, FsWord, Mode, OFlags, flock, open, statfs};
+use rustix::fs::{FlockOperation, FsWord, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::Error;
-use super::sys;
+use super::mounts::Mounts;
+use super::{Error, sys};
 
-/// The folders of all namespaces' engines.
+/// What the engines of all namespaces share.
 #[derive(Debug)]
 pub(super) struct Folders {
     /// The run folder by the name it has among the mounts.
@@ -36,34 +31,13 @@ pub(super) struct Folders {
     elsewhere: Option<Mounts>,
 }
 
-/// The mounts of another process.
-#[derive(Debug)]
-struct Mounts {
-    namespace: File,
-    /// Its root folder, by which they are reached also when that process has ended.
-    root: OwnedFd,
-}
-
 impl Folders {
     pub(super) fn find() -> Result<Folders, Error> {
         let inside = run_folder().map_err(Error::folder("open", "the run folder"))?;
-        let Some(mounts) = Mounts::outermost() else {
-            return Ok(Folders { reached: inside.clone(), inside, elsewhere: None });
-        };
-        let root = PathBuf::from(format!("/proc/self/fd/{}", mounts.root.as_raw_fd()));
-        let reached = root.join(inside.strip_prefix("/").unwrap_or(&inside));
-        make(&reached).map_err(Error::folder("make", &reached))?;
-        Ok(Folders { inside, reached, elsewhere: Some(mounts) })
-    }
-
-    /// Waits until no other process changes what is loaded; it can go on when the result is dropped.
-    pub(super) fn lock(&self) -> Result<File, Error> {
-        let lock = || {
-            let folder = File::open(&self.reached)?;
-            rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
-            Ok(folder)
-        };
-        lock().map_err(Error::folder("lock", &self.reached))
+        let elsewhere = Mounts::outermost();
+        let reached = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.reach(&inside));
+        make(&reached)?;
+        Ok(Folders { inside, reached, elsewhere })
     }
 
     /// The inode numbers of namespaces that have or had an engine.
@@ -75,48 +49,51 @@ impl Folders {
                 other => other.map_err(Error::folder("read", &folder))?,
             };
             let names = entries.flatten().map(|entry| entry.file_name());
-            found.extend(names.filter_map(|name| name.to_str()?.parse::<u64>().ok()));
+            found.extend(names.filter_map(|name| {
+                let name = name.to_str()?;
+                name.strip_suffix(LOCK).unwrap_or(name).parse::<u64>().ok()
+            }));
         }
         found.sort_unstable();
         found.dedup();
         Ok(found)
     }
 
-    /// Mounts the BPF file system, unless it is.
-    pub(super) fn mount(&self) -> Result<(), Error> {
+    /// Mounts the BPF file system, unless it is, and makes a folder in it.
+    fn mount_for(&self, folder: &Path) -> Result<(), Error> {
+        let _lock = self.lock()?;
         let pins = self.pins();
-        make(&pins).map_err(Error::folder("make", &pins))?;
-        if is_bpf(&pins) {
-            return Ok(());
+        make(&pins)?;
+        if !is_bpf(&pins) {
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            self.among_mounts(|run| mount("plait", run.join("bpf"), "bpf", flags, Some(c"mode=0700")))
+                .and_then(|result| Ok(result?))
+                .map_err(|reason| Error::Mount { path: pins, reason })?;
         }
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        self.among_mounts(|run| mount("plait", run.join("bpf"), "bpf", flags, Some(c"mode=0700")))
-            .and_then(|result| Ok(result?))
-            .map_err(|reason| Error::Mount { path: pins, reason })
+        make(folder)
     }
 
-    /// Removes the BPF file system and the folders if nothing is in them.
-    pub(super) fn unmount_if_empty(&self) -> Result<(), Error> {
+    /// Removes the BPF file system if nothing is in it.
+    fn unmount_if_empty(&self) -> Result<(), Error> {
+        let _lock = self.lock()?;
         let pins = self.pins();
         // The kernel may have put files of its own there.
         let is_folder = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.path().is_dir());
-        if is_bpf(&pins) && fs::read_dir(&pins).is_ok_and(|mut entries| !entries.any(is_folder)) {
-            self.among_mounts(|run| unmount(run.join("bpf"), UnmountFlags::DETACH))
-                .and_then(|result| Ok(result?))
-                .map_err(Error::folder("unmount", &pins))?;
+        let mounted = is_bpf(&pins);
+        if mounted && fs::read_dir(&pins).is_ok_and(|mut entries| entries.any(is_folder)) {
+            return Ok(());
         }
-        for folder in [pins, self.states()] {
-            match fs::remove_dir(&folder) {
-                // Others are in it, or it is mounted on because others are.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::ResourceBusy) => {}
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Error::folder("remove", &folder)(error));
-                }
-                _ => {}
+        // Also the folder: this process's own mounts may have a copy of the mount, and then it would be in use.
+        let remove = |run: &Path| {
+            if mounted {
+                unmount(run.join("bpf"), UnmountFlags::DETACH)?;
             }
+            fs::remove_dir(run.join("bpf"))
+        };
+        match self.among_mounts(remove).and_then(|result| result) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::folder("unmount", &pins)(error)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn states(&self) -> PathBuf {
@@ -125,6 +102,16 @@ impl Folders {
 
     fn pins(&self) -> PathBuf {
         self.reached.join("bpf")
+    }
+
+    /// Waits until no other process mounts or unmounts; it can go on when the result is dropped.
+    fn lock(&self) -> Result<File, Error> {
+        let lock = || {
+            let folder = File::open(&self.reached)?;
+            rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
+            Ok(folder)
+        };
+        lock().map_err(Error::folder("lock", &self.reached))
     }
 
     /// Calls `work` with the run folder's name where the file system is mounted.
@@ -136,66 +123,115 @@ impl Folders {
     }
 }
 
-impl Mounts {
-    /// Those of process 1 or else the farthest ancestor whose mounts this process may use; `None` if they are its own.
-    fn outermost() -> Option<Mounts> {
-        let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?.ino();
-        let processes = ancestors();
-        let mounts = processes.iter().rev().find_map(|process| Mounts::of(process).ok())?;
-        (mounts.namespace.metadata().ok()?.ino() != own).then_some(mounts)
+/// The folders of the engine of one namespace.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) folders: Arc<Folders>,
+    /// The namespace's inode number.
+    pub(super) inode: u64,
+}
+
+impl Home {
+    /// The folder of what is loaded.
+    pub(super) fn state(&self) -> PathBuf {
+        self.folders.states().join(self.inode.to_string())
     }
 
-    fn of(process: &Path) -> io::Result<Mounts> {
-        let namespace = File::open(process.join("ns/mnt"))?;
-        let root =
-            open(process.join("root"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let mounts = Mounts { namespace, root };
-        mounts.among(|| ())?;
-        Ok(mounts)
+    /// The folder of pins.
+    pub(super) fn pins(&self) -> PathBuf {
+        self.folders.pins().join(self.inode.to_string())
     }
 
-    /// Calls `work` where these are the mounts.
-    fn among<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        thread::scope(|scope| {
-            let inside = || {
-                // SAFETY: only what the thread shares of the file system (its root and working folder) is unshared,
-                // not the table of file descriptors.
-                unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-                move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
-                Ok(work())
+    /// The folder of links' pins.
+    pub(super) fn links(&self) -> PathBuf {
+        self.pins().join("links")
+    }
+
+    /// Something is or was loaded.
+    pub(super) fn exists(&self) -> bool {
+        self.state().exists() || self.pins().exists()
+    }
+
+    /// Waits until no other process changes what is loaded.
+    pub(super) fn lock(&self) -> Result<Lock<'_>, Error> {
+        let (folder, path) = (self.folders.states(), self.lock_path());
+        loop {
+            make(&folder)?;
+            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+            let file = match file {
+                // Who had the lock before has removed the folder in this moment.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                other => other.map_err(Error::folder("open", &path))?,
             };
-            let thread = thread::Builder::new().name("mounts".into()).spawn_scoped(scope, inside)?;
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+            rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
+                .map_err(|error| Error::folder("lock", &path)(error.into()))?;
+            // Or the file: then the lock is of one that nobody else finds.
+            let is_it = |there: fs::Metadata| file.metadata().is_ok_and(|file| file.ino() == there.ino());
+            if fs::metadata(&path).is_ok_and(is_it) {
+                return Ok(Lock { home: self, _file: file });
+            }
+        }
+    }
+
+    /// Makes the folder of what is loaded.
+    pub(super) fn make_state(&self) -> Result<(), Error> {
+        make(&self.state())
+    }
+
+    /// Makes all folders, and mounts the file system for pins.
+    pub(super) fn make(&self) -> Result<(), Error> {
+        self.make_state()?;
+        let pins = self.pins();
+        self.folders.mount_for(&pins)?;
+        ["maps", "programs", "links"].into_iter().try_for_each(|folder| make(&pins.join(folder)))
+    }
+
+    /// Removes the folders and all that is in them, and says which: with the pins go maps and programs, and links are
+    /// detached.
+    pub(super) fn remove(&self) -> Result<Vec<PathBuf>, Error> {
+        let mut removed = Vec::new();
+        // What is loaded goes last: as long as it is there, somebody killed here has not finished.
+        for folder in [self.pins(), self.state()] {
+            match fs::remove_dir_all(&folder) {
+                Ok(()) => removed.push(folder),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::folder("remove", &folder)(error)),
+            }
+        }
+        self.folders.unmount_if_empty()?;
+        Ok(removed)
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.folders.states().join(format!("{}{LOCK}", self.inode))
     }
 }
 
-/// The folders in /proc of this process and its ancestors, as far as it may see them.
-fn ancestors() -> Vec<PathBuf> {
-    let mut found = vec![PathBuf::from("/proc/self")];
-    while let Some(parent) = parent(&found[found.len() - 1]) {
-        found.push(PathBuf::from(format!("/proc/{parent}")));
+/// Nobody else changes what is loaded in a namespace as long as this lives.
+pub(super) struct Lock<'a> {
+    home: &'a Home,
+    _file: File,
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        if !self.home.state().exists() {
+            // Where nothing is loaded, nothing is left; what cannot be removed is a leftover.
+            let _ = fs::remove_file(self.home.lock_path());
+            let _ = remove_if_empty(&self.home.folders.states());
+        }
     }
-    found
 }
 
-/// The parent of a process.
-fn parent(process: &Path) -> Option<u32> {
-    let status = fs::read_to_string(process.join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    // The first process of a container has a parent that it does not see.
-    line.trim().parse().ok().filter(|parent| *parent != 0)
-}
-
-/// The folders of one namespace's engine.
+/// The place of one namespace's engine.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub(super) folders: Folders,
+    home: Home,
     /// The namespace's number, given once in the life of a kernel.
     pub(super) cookie: u64,
     /// What tells the namespace from one that had its inode number before.
     pub(super) mark: String,
-    pub(super) namespace: NetNs,
+    namespace: NetNs,
     identity: Identity,
 }
 
@@ -205,7 +241,8 @@ impl Place {
         let namespace = NetNs::current().map_err(Error::Namespace)?;
         let identity = namespace.identity().map_err(Error::Namespace)?;
         let cookie = sys::namespace_cookie().map_err(Error::Namespace)?;
-        Ok(Place { folders: Folders::find()?, cookie, mark: mark(cookie), namespace, identity })
+        let home = Home { folders: Arc::new(Folders::find()?), inode: identity.inode };
+        Ok(Place { home, cookie, mark: mark(cookie), namespace, identity })
     }
 
     /// Calls `work` inside the namespace, wherever this is called from.
@@ -214,65 +251,14 @@ impl Place {
             NetNs::current().and_then(|namespace| namespace.identity()).map_err(Error::Namespace)?;
         if current == self.identity { work() } else { self.namespace.run(work).map_err(Error::Namespace)? }
     }
-
-    /// The folder of what is loaded.
-    pub(super) fn state(&self) -> PathBuf {
-        self.folders.states().join(self.identity.inode.to_string())
-    }
-
-    /// The folder of pins.
-    pub(super) fn pins(&self) -> PathBuf {
-        self.folders.pins().join(self.identity.inode.to_string())
-    }
-
-    /// Makes the folders, and mounts the file system for pins.
-    pub(super) fn make(&self) -> Result<(), Error> {
-        self.make_state()?;
-        self.folders.mount()?;
-        let pins = self.pins();
-        for folder in [pins.clone(), pins.join("maps"), pins.join("programs"), pins.join("links")] {
-            make(&folder).map_err(Error::folder("make", &folder))?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn make_state(&self) -> Result<(), Error> {
-        for folder in [self.folders.states(), self.state()] {
-            make(&folder).map_err(Error::folder("make", &folder))?;
-        }
-        Ok(())
-    }
-
-    /// Removes the folders and all that is in them: with the pins go maps and programs, and links are detached.
-    pub(super) fn remove(&self) -> Result<Vec<PathBuf>, Error> {
-        remove(&self.folders, self.identity.inode)
-    }
 }
 
-/// Removes the folders of a namespace; those that there were.
-pub(super) fn remove(folders: &Folders, inode: u64) -> Result<Vec<PathBuf>, Error> {
-    let mut removed = Vec::new();
-    // What is loaded goes last: as long as it is there, somebody killed here has not finished.
-    for parent in [folders.pins(), folders.states()] {
-        let folder = parent.join(inode.to_string());
-        match fs::remove_dir_all(&folder) {
-            Ok(()) => removed.push(folder),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::folder("remove", &folder)(error)),
-        }
+impl Deref for Place {
+    type Target = Home;
+
+    fn deref(&self) -> &Home {
+        &self.home
     }
-    folders.unmount_if_empty()?;
-    Ok(removed)
-}
-
-/// The folder of links of the namespace with this inode number.
-pub(super) fn links_of(folders: &Folders, inode: u64) -> PathBuf {
-    folders.pins().join(inode.to_string()).join("links")
-}
-
-/// The folder of what is loaded in the namespace with this inode number.
-pub(super) fn state_of(folders: &Folders, inode: u64) -> PathBuf {
-    folders.states().join(inode.to_string())
 }
 
 /// The mark of the living namespace with this inode number, if any has a process or a name.
@@ -288,10 +274,19 @@ fn mark(cookie: u64) -> String {
     format!("{cookie} since boot {}", boot.trim())
 }
 
-fn make(folder: &Path) -> io::Result<()> {
+fn make(folder: &Path) -> Result<(), Error> {
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        other => other,
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::folder("make", folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn remove_if_empty(folder: &Path) -> Result<(), Error> {
+    match fs::remove_dir(folder) {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
+            Err(Error::folder("remove", folder)(error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -299,5 +294,6 @@ fn is_bpf(folder: &Path) -> bool {
     statfs(folder).is_ok_and(|found| found.f_type == BPF_FS_MAGIC)
 }
 
+const LOCK: &str = ".lock";
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;

@@ -33,8 +33,7 @@ pub struct Timing(#[expect(dead_code, reason = "kept to be dropped")] pub(super)
 
 impl Request {
     pub(super) fn start(wanted: Wanted, place: Arc<Place>, objects: Objects) -> Result<Request, Error> {
-        let _lock = place.folders.lock()?;
-        set(&objects, wanted, std::process::id())?;
+        place.lock().and_then(|_lock| set(&objects, wanted, std::process::id()))?;
         Ok(Request { wanted, place, objects })
     }
 }
@@ -42,7 +41,7 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         let end = || {
-            let _lock = self.place.folders.lock()?;
+            let _lock = self.place.lock()?;
             let mine = self.wanted.of(&mut self.objects.settings()?) == &std::process::id();
             if mine { set(&self.objects, self.wanted, 0) } else { Ok(()) }
         };
@@ -56,7 +55,7 @@ pub(super) fn end_abandoned(place: &Place, objects: &Objects) -> Result<(), Erro
     for wanted in [Wanted::Tracing, Wanted::Timing] {
         let is_abandoned = || Ok::<_, Error>(is_dead(*wanted.of(&mut objects.settings()?)));
         if is_abandoned()? {
-            let _lock = place.folders.lock()?;
+            let _lock = place.lock()?;
             if is_abandoned()? {
                 set(objects, wanted, 0)?;
             }

@@ -163,7 +163,7 @@ impl Swap<'_> {
                     }
                     for attached in next.attached.iter().filter(|attached| !state.attached.contains(attached))
                     {
-                        detach(&self.links(), attached, &state.attached)?;
+                        detach(&self.place.links(), attached, &state.attached)?;
                     }
                     State::withdraw(&self.place.state())
                 };
@@ -178,7 +178,7 @@ impl Swap<'_> {
     /// Removes everything, whatever state it is in; whether any policy was loaded.
     pub(super) fn remove_all(&self) -> Result<bool, Error> {
         let folder = self.place.state();
-        if !folder.exists() && !self.place.pins().exists() {
+        if !self.place.exists() {
             return Ok(false);
         }
         let mut known = Vec::new();
@@ -202,12 +202,12 @@ impl Swap<'_> {
             self.place.make_state()?;
             state.announce(&self.place.state())?;
             while let Some((first, others)) = left.split_first() {
-                detach(&self.links(), first, others)?;
+                detach(&self.place.links(), first, others)?;
                 left = others;
             }
         }
         pace::detach(&self.place.pins()).map_err(Error::Pace)?;
-        let links = self.links();
+        let links = self.place.links();
         unlink_all(&links).map_err(Error::folder("remove the links in", &links))?;
         self.place.remove()?;
         Ok(())
@@ -252,7 +252,7 @@ impl Swap<'_> {
             }
             // Another may have got the index of one that is gone.
             (attached.name, attached.ethernet) = (interface.name.clone(), interface.ethernet);
-            detach(&self.links(), &attached, &next.attached)?;
+            detach(&self.place.links(), &attached, &next.attached)?;
             attacher.attach(&mut attached)?;
             next.attached[place] = attached;
         }
@@ -282,7 +282,7 @@ impl Swap<'_> {
             let (kept, gone): (Vec<_>, Vec<_>) =
                 state.attached.clone().into_iter().partition(|attached| plan.needs(attached));
             for attached in &gone {
-                detach(&self.links(), attached, &kept)?;
+                detach(&self.place.links(), attached, &kept)?;
             }
             state.attached = kept;
             let settings = objects.settings()?;
@@ -307,11 +307,7 @@ impl Swap<'_> {
     }
 
     pub(super) fn attacher<'a>(&'a self, objects: &'a Objects) -> Attacher<'a> {
-        Attacher { objects, links: self.links(), avoided: self.avoided }
-    }
-
-    fn links(&self) -> std::path::PathBuf {
-        self.place.pins().join("links")
+        Attacher { objects, links: self.place.links(), avoided: self.avoided }
     }
 }
 

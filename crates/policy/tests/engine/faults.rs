@@ -176,7 +176,7 @@ fn whoever_is_killed_leaves_the_old_policies_or_the_new() {
     let Some(host) = Host::new("whoever_is_killed_leaves_the_old_policies_or_the_new") else { return };
     let (odd, even) = ([named("odd", "a0"), named("one", "lo")], [named("even", "*")]);
     let mut objects = None;
-    for round in 0..25 {
+    for round in 0..21 {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "faults::changes_policies_until_it_is_killed", "--ignored", "--nocapture"])
             .env(NAMESPACE, host.namespace.name())
@@ -184,10 +184,12 @@ fn whoever_is_killed_leaves_the_old_policies_or_the_new() {
             .spawn()
             .expect("a process");
         let output = child.stdout.take().expect("its output");
-        let begun =
-            BufReader::new(output).lines().map_while(Result::ok).any(|line| line.contains("changing"));
-        assert!(begun, "it ended before it began");
-        std::thread::sleep(Duration::from_millis(47 * round));
+        // Read from as long as it lives, as it would end if nobody did.
+        let mut steps =
+            BufReader::new(output).lines().map_while(Result::ok).filter(|line| line.contains("step"));
+        let begun = steps.by_ref().take(1 + round % 7).count();
+        assert_eq!(begun, 1 + round % 7, "it ended by itself");
+        std::thread::sleep(Duration::from_millis(13 * (round as u64 % 5)));
         child.kill().expect("killed");
         child.wait().expect("its end");
         host.with_engine(|engine| {
@@ -227,13 +229,16 @@ fn changes_policies_until_it_is_killed() {
     namespace
         .run(|| {
             let engine = Engine::current().expect("an engine");
-            println!("changing");
-            loop {
-                engine.unload_all().expect("unloaded");
-                engine.replace(&[named("odd", "a0"), named("one", "lo")]).expect("loaded");
-                engine.unload("one").expect("unloaded");
-                engine.unload("odd").expect("unloaded");
-                engine.load(&named("even", "*")).expect("loaded");
+            let steps: [&dyn Fn() -> Result<(), Error>; 5] = [
+                &|| engine.unload_all().map(|_| ()),
+                &|| engine.replace(&[named("odd", "a0"), named("one", "lo")]),
+                &|| engine.unload("one"),
+                &|| engine.unload("odd"),
+                &|| engine.load(&named("even", "*")),
+            ];
+            for step in steps.iter().cycle() {
+                println!("step");
+                step().expect("done");
             }
         })
         .expect("inside");
