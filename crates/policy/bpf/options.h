@@ -188,7 +188,11 @@ static __always_inline long plait_write_options(struct plait_context context, st
  * the verifier to follow. Both are small. */
 static __always_inline __u32 plait_if_less(__u32 a, __u32 b)
 {
-	return (__s32)(a - b) >> 31;
+	__u32 less = (__s32)(a - b) >> 31;
+
+	/* The compiler would see what it may be, and branch. */
+	asm volatile("" : "+r"(less));
+	return less;
 }
 
 #define PLAIT_WORD_OF_NOPS (TCPOPT_NOP * 0x01010101)
@@ -258,14 +262,89 @@ static __always_inline long plait_add_option(struct plait_context context, struc
 	return plait_put_option(context, packet, option, length, packet->options_length);
 }
 
-/* Makes `length` bytes of the options NOPs, from `at` on. */
+/* All the options that a packet can have. */
+struct plait_options {
+	__u32 words[PLAIT_MOST_OPTIONS / 4];
+};
+
+static __always_inline long plait_change_options_of(struct plait_context context, struct plait_packet *packet,
+						    const struct plait_options *before)
+{
+	__u32 checksum_at = plait_checksum_at(packet);
+	__u16 checksum;
+	__s64 change;
+
+	change = bpf_csum_diff((void *)before->words, PLAIT_MOST_OPTIONS, (void *)packet->options,
+			       PLAIT_MOST_OPTIONS, 0);
+	if (change < 0)
+		return -1;
+	if (context.skb) {
+		if (bpf_l4_csum_replace(context.skb, checksum_at, 0, change, 0))
+			return -1;
+	} else if (packet->checksum == PLAIT_CHECKSUM_FULL) {
+		if (plait_load(context, checksum_at, &checksum, sizeof(checksum)))
+			return -1;
+		checksum = ~plait_fold((__u64)(__u16)~checksum + (__u32)change);
+		if (plait_store(context, checksum_at, &checksum, sizeof(checksum)))
+			return -1;
+	}
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++) {
+		__u32 word = ((__u32 *)packet->options)[i];
+
+		if (i * 4 < packet->options_length &&
+		    plait_store(context, packet->tcp_at + PLAIT_TCP_HEADER + i * 4, &word, sizeof(word)))
+			return -1;
+	}
+	packet->changed = 1;
+	return 0;
+}
+
+__weak int plait_change_options_xdp(struct xdp_md *xdp, struct plait_packet *packet,
+				    const struct plait_options *before)
+{
+	if (!packet || !before)
+		return -1;
+	return plait_change_options_of((struct plait_context){.xdp = xdp}, packet, before);
+}
+
+__weak int plait_change_options_tc(struct __sk_buff *skb, struct plait_packet *packet,
+				   const struct plait_options *before)
+{
+	if (!packet || !before)
+		return -1;
+	return plait_change_options_of((struct plait_context){.skb = skb}, packet, before);
+}
+
+/* Makes `length` bytes of packet->options NOPs, from `at` on. */
+__weak int plait_blank(struct plait_packet *packet, __u32 at, __u32 length)
+{
+	if (!packet)
+		return -1;
+	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+		__u32 blank = plait_if_less(i, at + length) & ~plait_if_less(i, at);
+
+		packet->options[i] = (packet->options[i] & ~blank) | (TCPOPT_NOP & blank);
+	}
+	return 0;
+}
+
+/* The same in the packet, which may be of any size. */
 static __always_inline long plait_erase(struct plait_context context, struct plait_packet *packet, __u32 at,
 					__u32 length)
 {
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS && i < length; i++)
-		if (plait_set_option_byte(context, packet, at + i, TCPOPT_NOP))
-			return -1;
-	return 0;
+	__u8 holds = plait_checksum(context, packet);
+	struct plait_options before;
+
+	if (holds != PLAIT_CHECKSUM_FULL && holds != PLAIT_CHECKSUM_PARTIAL)
+		return -1;
+	__builtin_memcpy(&before, packet->options, sizeof(before));
+	if (plait_blank(packet, at, length))
+		return -1;
+	if (context.skb)
+		return plait_change_options_tc(context.skb, packet, &before);
+	if (context.xdp)
+		return plait_change_options_xdp(context.xdp, packet, &before);
+	return -1;
 }
 
 /* Makes an option of MPTCP NOPs, by its subtype, in a packet of any size. 0 if there was one. */
@@ -285,9 +364,10 @@ static __always_inline long plait_erase_mptcp(struct plait_context context, stru
 static __always_inline long plait_erase_option(struct plait_context context, struct plait_packet *packet,
 					       __u8 kind)
 {
-	__u32 at = 0;
-
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+	packet->at = 0;
+	for (int i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+		/* Through memory, where the verifier forgets what it was. */
+		__u32 at = *(volatile __u8 *)&packet->at;
 		__u8 found, length;
 
 		if (at >= packet->options_length || at >= PLAIT_MOST_OPTIONS)
@@ -296,11 +376,11 @@ static __always_inline long plait_erase_option(struct plait_context context, str
 		length = packet->options[at + 1];
 		if (found == TCPOPT_END)
 			return -1;
-		if (found == kind && found != TCPOPT_NOP)
-			return plait_erase(context, packet, at, length);
-		at += found == TCPOPT_NOP ? 1 : length;
+		if (found == kind)
+			break;
+		*(volatile __u8 *)&packet->at = at + (found == TCPOPT_NOP ? 1 : length);
 	}
-	return -1;
+	return plait_erase(context, packet, packet->at, packet->options[(packet->at + 1) & 63]);
 }
 
 /* Exchanges two places of the packet, each of `length` bytes, a constant of at most 16. */

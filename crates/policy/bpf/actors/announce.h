@@ -39,45 +39,55 @@ static __always_inline int is_injected(struct plait_context context)
 	return sender && sender->type == SOCKET_RAW;
 }
 
-/* Writes down the ADD_ADDR of a packet; 1 if it is not the one that was. */
-static __always_inline int withhold(struct plait_flow *flow, const struct plait_packet *packet)
+/* The ADD_ADDR of a packet, with NOPs behind it. */
+__weak int read_announcement(const struct plait_packet *packet, struct plait_option *option)
 {
-	__u32 hook = packet->hook & 1, length = packet->option_length[MPTCP_ADD_ADDR];
-	__u32 at = packet->option_at[MPTCP_ADD_ADDR];
-	int differs = flow->withheld_length[hook] != length;
+	__u32 at, length;
 
-	for (__u32 i = 0; i < 32; i++) {
-		__u8 byte = i < length ? packet->options[(at + i) & 63] : TCPOPT_NOP;
+	if (!packet || !option)
+		return -1;
+	at = packet->option_at[MPTCP_ADD_ADDR];
+	length = packet->option_length[MPTCP_ADD_ADDR];
+	for (__u32 i = 0; i < sizeof(*option); i++) {
+		__u32 is_of_it = plait_if_less(i, length);
 
-		differs |= flow->withheld[hook][i] != byte;
-		flow->withheld[hook][i] = byte;
+		((__u8 *)option)[i] = (packet->options[(at + i) & 63] & is_of_it) | (TCPOPT_NOP & ~is_of_it);
+	}
+	return 0;
+}
+
+/* Writes down an announcement; not 0 if it is not the one that was. */
+static __always_inline __u32 withhold(struct plait_flow *flow, __u32 hook, const struct plait_option *option,
+				      __u32 length)
+{
+	__u32 *withheld = (void *)flow->withheld[hook], differs = flow->withheld_length[hook] ^ length;
+
+	for (__u32 i = 0; i < sizeof(*option) / 4; i++) {
+		differs |= withheld[i] ^ option->words[i];
+		withheld[i] = option->words[i];
 	}
 	flow->withheld_length[hook] = length;
 	return differs;
 }
 
-static __always_inline void tell_withheld(const struct plait_packet *packet)
+static __always_inline void tell_withheld(const struct plait_packet *packet,
+					  const struct plait_option *option)
 {
-	__u32 at = packet->option_at[MPTCP_ADD_ADDR], length = packet->option_length[MPTCP_ADD_ADDR];
 	struct plait_event *event = plait_event(packet, PLAIT_EVENT_WITHHELD);
 
 	if (!event)
 		return;
-	event->address_id = packet->options[(at + 3) & 63];
-	for (__u32 i = 0; i < 32; i++)
-		if (i < length)
-			event->option[i] = packet->options[(at + i) & 63];
+	__builtin_memcpy(event->option, option, sizeof(*option));
+	event->address_id = event->option[3];
 	plait_tell(event);
 }
 
 /* Makes a pure acknowledgment with ADD_ADDR its echo, on the way back. */
 static __always_inline long answer_echo(struct plait_context context, struct plait_packet *packet,
-					const struct plait_flow *flow)
+					const struct plait_flow *flow, struct plait_option *option)
 {
 	__u32 length = packet->option_length[MPTCP_ADD_ADDR] - ADD_ADDR_HMAC;
-	struct plait_option option;
-	__u8 *bytes = (void *)&option;
-	__u32 at = packet->option_at[MPTCP_ADD_ADDR];
+	__u8 *bytes = (void *)option;
 	__u16 window;
 
 	/* What is offered here is not known before something has been. */
@@ -86,11 +96,9 @@ static __always_inline long answer_echo(struct plait_context context, struct pla
 	window = flow->half[~packet->hook & 1].offered_window;
 	if (!window)
 		return -1;
-	for (__u32 i = 0; i < sizeof(option); i++)
-		bytes[i] = packet->options[(at + i) & 63];
 	bytes[1] = length;
 	bytes[2] |= ADD_ADDR_ECHO;
-	return plait_answer(context, packet, &option, length, window);
+	return plait_answer(context, packet, option, length, window);
 }
 
 /* Makes the HMAC of a packet's ADD_ADDR wrong, with which the option ends. */
@@ -105,21 +113,23 @@ static __always_inline long spoil_announcement(struct plait_context context, str
 static __always_inline int block_subflow(struct plait_context context, struct plait_packet *packet,
 					 const struct plait_actor *actor)
 {
+	__u32 length = packet->option_length[MPTCP_ADD_ADDR];
+	struct plait_option option = {};
 	struct plait_flow *flow;
 
 	if (!(packet->kinds & PLAIT_HAS_ADD_ADDR) || packet->option_at[MPTCP_ADD_ADDR] == PLAIT_NO_OPTION ||
 	    is_injected(context))
 		return PLAIT_MISS;
-	if (!is_announcement(packet->option_length[MPTCP_ADD_ADDR]) ||
-	    plait_checksum(context, packet) == PLAIT_CHECKSUM_WRONG)
+	if (!is_announcement(length) || plait_checksum(context, packet) == PLAIT_CHECKSUM_WRONG ||
+	    read_announcement(packet, &option))
 		return PLAIT_ERROR;
 	flow = plait_flow(packet);
-	if (!flow || withhold(flow, packet))
-		tell_withheld(packet);
+	if (!flow || withhold(flow, packet->hook & 1, &option, length))
+		tell_withheld(packet, &option);
 	if (!(packet->kinds & PLAIT_IS_PURE_ACK) ||
 	    packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN))
 		return spoil_announcement(context, packet) ? PLAIT_ERROR : PLAIT_HIT;
-	if (!actor->parameters[0] || answer_echo(context, packet, flow))
+	if (!actor->parameters[0] || answer_echo(context, packet, flow, &option))
 		packet->verdict = PLAIT_DROP;
 	return PLAIT_HIT;
 }

@@ -5,6 +5,7 @@
 mod announcements;
 mod backup;
 mod hosts;
+mod own;
 mod scene;
 #[path = "../../../host/tests/topology/mod.rs"]
 mod topology;

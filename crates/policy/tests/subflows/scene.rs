@@ -43,15 +43,31 @@ pub(crate) fn places() -> Vec<Place> {
     places
 }
 
+/// Whether programs can be run here; if not, the standard output says so of the running test.
+pub(crate) fn may_run() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let thread = std::thread::current();
+        println!("SKIP {}: running programs in the kernel takes root", thread.name().unwrap_or("a test"));
+    }
+    is_root
+}
+
 /// A policy with one chain for each of these pairs of a selector and actors, at this hook of every interface.
 pub(crate) fn trial(hook: Hook, chains: &[(&str, &str)]) -> Trial {
+    trial_with("", hook, chains)
+}
+
+/// The same, of a policy that begins with these lines.
+pub(crate) fn trial_with(lines: &str, hook: Hook, chains: &[(&str, &str)]) -> Trial {
     let chains = chains.iter().enumerate().map(|(number, (select, actors))| {
         format!(
             "[[chains]]\nname = \"c{number}\"\nhook = \"{hook}\"\ninterfaces = [\"a0\"]\nselect = \"{select}\"\n\
              actors = [{actors}]\n"
         )
     });
-    let policy = Policy::parse(&chains.collect::<String>(), "test").expect("a policy");
+    let text = format!("{lines}\n{}", chains.collect::<String>());
+    let policy = Policy::parse(&text, "test").expect("a policy");
     Trial::new(&[policy], None).expect("a trial")
 }
 
