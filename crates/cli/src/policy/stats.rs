@@ -109,7 +109,7 @@ fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Re
     } else if document.statistics.policies.is_empty() {
         writeln!(out, "no policy is loaded here")?;
     } else {
-        write!(out, "{}", table(&document.statistics))?;
+        write!(out, "{}", table(&document.statistics, args.timing.is_some()))?;
         for attachment in &document.attachments {
             writeln!(out, "  {}", place(attachment))?;
         }
@@ -117,13 +117,15 @@ fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Re
     Ok(out.flush()?)
 }
 
-/// Statistics for people.
-pub(super) fn table(statistics: &Statistics) -> String {
-    let mut rows = vec![["", "hook", "packets", "bytes", "hits", "errors", "ns each"].map(String::from)];
+/// Statistics for people; with the time of each packet if all of them were timed.
+pub(super) fn table(statistics: &Statistics, timed: bool) -> String {
+    let time = if timed { "ns each" } else { "" };
+    let mut rows = vec![["", "hook", "packets", "bytes", "hits", "errors", time].map(String::from)];
     for policy in &statistics.policies {
         for chain in &policy.chains {
-            rows.push(row(format!("{}/{}", policy.name, chain.name), chain.hook.name(), &chain.count));
-            rows.extend(chain.actors.iter().map(|actor| row(format!("  {}", actor.name), "", &actor.count)));
+            rows.push(row(format!("{}/{}", policy.name, chain.name), chain.hook.name(), &chain.count, timed));
+            let actors = chain.actors.iter();
+            rows.extend(actors.map(|actor| row(format!("  {}", actor.name), "", &actor.count, timed)));
         }
     }
     let widths: Vec<_> = (0..7)
@@ -151,11 +153,11 @@ pub(super) fn table(statistics: &Statistics) -> String {
     text
 }
 
-fn row(name: String, hook: &str, count: &Count) -> [String; 7] {
+fn row(name: String, hook: &str, count: &Count, timed: bool) -> [String; 7] {
     let Count { packets, bytes, hits, errors, nanoseconds } = count;
-    let each = match nanoseconds {
-        0 => String::new(),
-        all => format!("{:.0}", *all as f64 / (*packets).max(1) as f64),
+    let each = match timed && *nanoseconds > 0 {
+        true => format!("{:.0}", *nanoseconds as f64 / (*packets).max(1) as f64),
+        false => String::new(),
     };
     let number = |number: &u64| number.to_string();
     [name, hook.into(), number(packets), number(bytes), number(hits), number(errors), each]

@@ -38,18 +38,29 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     eprintln!("plait: telling each packet that matches; Ctrl-C ends it");
     let mut teller = Teller { json: args.json, began: Clock::now(), names: BTreeMap::new() };
     let mut out = Stdout::while_read();
-    while !stop.is_asked() {
-        // What is there is printed at once before waiting, and all together while there is more.
-        let next = match events.next(Duration::ZERO)? {
-            Some(event) => Some(event),
+    let mut ends = None;
+    loop {
+        if stop.is_asked() && ends.is_none() {
+            ends = Some(Clock::now().monotonic);
+        }
+        // What has been told is printed together; then it is shown, before more is waited for.
+        let event = match events.next(Duration::ZERO)? {
+            Some(event) => event,
+            None if ends.is_some() => break,
             None => {
                 if out.flush().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
                     return Ok(());
                 }
-                events.next(PATIENCE)?
+                let Some(event) = events.next(PATIENCE)? else { continue };
+                event
             }
         };
-        let Some(event) = next.filter(|event| concerns(event, args.name.as_deref())) else { continue };
+        if ends.is_some_and(|ends| event.time > ends) {
+            break;
+        }
+        if !concerns(&event, args.name.as_deref()) {
+            continue;
+        }
         match writeln!(out, "{}", teller.line(&event)) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             other => other?,

@@ -105,7 +105,7 @@ impl Report {
                 self.out,
                 "{gap}{packets} packets: {matched} matched, {changed} changed, {dropped} dropped\n"
             )?;
-            write!(self.out, "{}", table(&statistics))?;
+            write!(self.out, "{}", table(&statistics, false))?;
         }
         Ok(self.out.flush()?)
     }
