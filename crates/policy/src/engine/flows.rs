@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{BatchedMapIter, MapCore, MapFlags, MapHandle};
 use plait_host::mptcp::Token;
 use serde::Serialize;
 
@@ -84,14 +84,22 @@ pub struct Half {
 
 /// The subflows of a map of them.
 pub(super) fn read(map: &MapHandle) -> Result<Vec<Flow>, Error> {
-    let entries =
-        map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(Error::kernel("read the subflows"))?;
     let flow = |(key, value): (Vec<u8>, Vec<u8>)| {
         let key: plait_flow_key = bytemuck::try_pod_read_unaligned(&key).ok()?;
         let value: plait_flow = bytemuck::try_pod_read_unaligned(&value).ok()?;
         Some(Flow::new(Ends::new(&key), &value))
     };
-    Ok(entries.filter_map(flow).collect())
+    Ok(entries(map)?.filter_map(flow).collect())
+}
+
+/// How many there are.
+pub(super) fn count(map: &MapHandle) -> Result<u64, Error> {
+    Ok(entries(map)?.count() as u64)
+}
+
+/// Many at a time: going from key to key, one that is forgotten meanwhile would mean to begin again.
+fn entries(map: &MapHandle) -> Result<BatchedMapIter<'_>, Error> {
+    map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(Error::kernel("read the subflows"))
 }
 
 /// What is remembered of a subflow.

@@ -1,7 +1,7 @@
 //! Where the engine of a network namespace keeps what outlives a command.
 //!
 //! Below the run folder (`/run/plait`):
-//! - `policy/N/`, N the namespace's inode number: what is loaded (state.rs), and `policy/N.lock` while it is changed;
+//! - `policy/N/`, N the namespace's inode number: what is loaded (state.rs), and `policy/N.lock`, held by who changes it;
 //! - `bpf/`: a BPF file system of plait's own, and in it `N/maps`, `N/programs` and `N/links`, which keep what they
 //!   name in the kernel.
 

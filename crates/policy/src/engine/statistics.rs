@@ -4,9 +4,9 @@ use bytemuck::Pod;
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
-use super::Error;
 use super::objects::Objects;
 use super::state::State;
+use super::{Error, flows};
 use crate::bindings::{
     PLAIT_CONNECTIONS_SEEN, PLAIT_FLOWS_SEEN, PLAIT_LEFT_BAD_OPTIONS, PLAIT_LEFT_EVENT, PLAIT_LEFT_EXTENSION,
     PLAIT_LEFT_FRAGMENT, PLAIT_LEFT_MALFORMED, PLAIT_LEFT_NO_MEMORY, PLAIT_LEFT_WRONG_CHECKSUM,
@@ -127,7 +127,7 @@ impl Statistics {
             no_memory: left(PLAIT_LEFT_NO_MEMORY)?,
             lost_events: left(PLAIT_LEFT_EVENT)?,
         };
-        statistics.flows = objects.map("flows")?.keys().count() as u64;
+        statistics.flows = flows::count(objects.map("flows")?)?;
         statistics.flows_seen = left(PLAIT_FLOWS_SEEN)?;
         statistics.connections_seen = left(PLAIT_CONNECTIONS_SEEN)?;
         Ok(statistics)

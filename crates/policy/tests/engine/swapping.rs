@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use plait_policy::engine::{Error, What};
 
 use crate::host::{Host, policy};
@@ -225,5 +226,23 @@ fn subflows_are_paced_as_long_as_a_chain_asks() {
         let objects = host.objects();
         engine.unload_all().expect("unloaded");
         host.assert_nothing_left(&objects);
+    });
+}
+
+#[test]
+fn all_of_many_subflows_are_read() {
+    let Some(host) = Host::new("all_of_many_subflows_are_read") else { return };
+    host.with_engine(|engine| {
+        engine.load(&policy(&many(0))).expect("loaded");
+        let map = MapHandle::from_pinned_path(host.folders()[1].join("maps/flows")).expect("a map");
+        let flow = vec![0; map.value_size() as usize];
+        for number in 0..5000u32 {
+            let mut key = vec![0; map.key_size() as usize];
+            key[..4].copy_from_slice(&number.to_ne_bytes());
+            map.update(&key, &flow, MapFlags::ANY).expect("room");
+        }
+        assert_eq!(engine.flows().expect("flows").len(), 5000);
+        assert_eq!(engine.statistics().expect("statistics").flows, 5000);
+        engine.unload_all().expect("unloaded");
     });
 }
