@@ -62,6 +62,16 @@ pub(super) struct Attached {
     pub(super) found_clsact: bool,
 }
 
+impl Attached {
+    /// What may be attached to an interface, where nobody knows.
+    pub(super) fn anywhere(interface: &Interface) -> [Attached; 2] {
+        [Hook::Ingress, Hook::Egress].map(|hook| {
+            let Interface { index, name, ethernet, .. } = interface.clone();
+            Attached { index, name, hook, ethernet, mode: None, found_clsact: true }
+        })
+    }
+}
+
 /// What attaching takes.
 pub(super) struct Attacher<'a> {
     pub(super) objects: &'a Objects,

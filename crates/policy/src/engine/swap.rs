@@ -183,11 +183,21 @@ impl Swap<'_> {
         }
         let mut known = Vec::new();
         let mut loaded = false;
-        // What cannot be read was written by another version: its links are known by their pins.
-        for state in [State::loaded(&folder), State::next(&folder)].into_iter().flatten().flatten() {
-            loaded |= !state.policies.is_empty();
-            if state.namespace == self.place.mark {
-                known.extend(state.attached);
+        for state in [State::loaded(&folder), State::next(&folder)] {
+            match state {
+                Ok(None) => {}
+                Ok(Some(state)) => {
+                    loaded |= !state.policies.is_empty();
+                    if state.namespace == self.place.mark {
+                        known.extend(state.attached);
+                    }
+                }
+                // Links are known by their pins; filters are looked for everywhere.
+                Err(_) => {
+                    loaded = true;
+                    let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
+                    known.extend(interfaces.iter().flat_map(Attached::anywhere));
+                }
             }
         }
         self.remove(Some(&known))?;

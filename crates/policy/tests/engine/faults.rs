@@ -170,6 +170,47 @@ fn the_folder_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own(
     });
 }
 
+#[test]
+fn what_somebody_unpinned_is_loaded_again_and_filters_are_not_doubled() {
+    let name = "what_somebody_unpinned_is_loaded_again_and_filters_are_not_doubled";
+    let Some(host) = Host::new(name) else { return };
+    host.with_engine(|_| {
+        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        engine.load(&named("kept", "a0")).expect("loaded");
+        let objects = host.objects();
+        std::fs::remove_dir_all(&host.folders()[1]).expect("removed");
+        assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
+        let attachments = engine.attachments().expect("attachments");
+        assert!(attachments.iter().all(|there| there.mode.is_some()), "{attachments:?}");
+        assert_eq!(host.tc("filter show dev a0 egress").matches("handle 0x1").count(), 1);
+        crate::host::assert_gone(&objects);
+        let objects = host.objects();
+        engine.unload_all().expect("unloaded");
+        host.assert_nothing_left(&objects);
+        assert!(!host.tc("qdisc show dev a0").contains("clsact"));
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_can_be_unloaded() {
+    let Some(host) = Host::new("what_cannot_be_read_is_said_and_can_be_unloaded") else { return };
+    host.tc("qdisc add dev a0 clsact");
+    host.with_engine(|_| {
+        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        engine.load(&named("kept", "a0")).expect("loaded");
+        let objects = host.objects();
+        std::fs::write(host.folders()[0].join("loaded.json"), "{").expect("written");
+        let error = engine.policies().expect_err("it is no JSON");
+        assert!(
+            matches!(error, Error::Unreadable { .. }) && error.to_string().contains("unload all"),
+            "{error}"
+        );
+        engine.unload_all().expect("unloaded");
+        host.assert_nothing_left(&objects);
+        assert_eq!(host.tc("filter show dev a0 egress"), "");
+    });
+}
+
 /// Who is killed is this test program, started again for one test only.
 #[test]
 fn whoever_is_killed_leaves_the_old_policies_or_the_new() {
