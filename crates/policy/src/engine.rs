@@ -76,6 +76,9 @@ pub struct Loaded {
     /// For how long it will still act, if it was loaded for a time; zero: it acts no more, and the next change of what
     /// is loaded removes it.
     pub remaining: Option<Duration>,
+    /// Interfaces and control groups that it names and that are not there: what asks for one does not hold.
+    /// [`refresh`](Engine::refresh) finds those that have appeared.
+    pub absent: Vec<String>,
 }
 
 /// Where packets meet the policies, or should.
@@ -209,9 +212,17 @@ impl Engine {
     /// What is loaded cannot be read.
     pub fn policies(&self) -> Result<Vec<Loaded>, Error> {
         let Some(live) = self.live()? else { return Ok(Vec::new()) };
-        let loaded =
-            |(policy, lease)| Ok(Loaded { policy, remaining: swap::remaining(&live.objects, lease)? });
-        policies(&live.state)?.into_iter().map(loaded).collect()
+        self.place.inside(|| {
+            let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
+            let leased = policies(&live.state)?;
+            let policies: Vec<_> = leased.iter().map(|(policy, _)| policy.clone()).collect();
+            let host = swap::host(&policies, &interfaces, &live.state.roles)?;
+            let loaded = |(policy, lease)| {
+                let absent = plan::absent(&policy, &host, &live.state)?;
+                Ok(Loaded { remaining: swap::remaining(&live.objects, lease)?, absent, policy })
+            };
+            leased.into_iter().map(loaded).collect()
+        })
     }
 
     /// Where packets meet the policies, and where they should: interfaces that policies name, and that are gone or not

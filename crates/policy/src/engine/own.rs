@@ -72,12 +72,6 @@ impl Numbers {
         Ok(numbers)
     }
 
-    /// Those of a policy, by name.
-    pub(super) fn of(&self, policy: &str) -> BTreeMap<String, u32> {
-        let of_policy = self.taken.iter().filter(|numbered| numbered.policy == policy);
-        of_policy.map(|numbered| (numbered.name.clone(), numbered.number)).collect()
-    }
-
     /// Loads those that are new.
     pub(super) fn load(&self, policies: &[Policy], objects: &Objects) -> Result<Programs, Error> {
         let flags = if objects.frags { sys::BPF_F_XDP_HAS_FRAGS } else { 0 };
@@ -134,6 +128,12 @@ impl Programs {
         }
         Ok(())
     }
+}
+
+/// The numbers of a policy's, by name.
+pub(super) fn numbers_of(taken: &[Numbered], policy: &str) -> BTreeMap<String, u32> {
+    let of_policy = taken.iter().filter(|numbered| numbered.policy == policy);
+    of_policy.map(|numbered| (numbered.name.clone(), numbered.number)).collect()
 }
 
 fn digest_of(bytes: &[u8]) -> u64 {

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, num_possible_cpus};
 use super::Error;
 use super::attach::{Attached, Attacher};
 use super::objects::{Objects, steps};
-use super::own::{Numbers, Programs};
+use super::own::{Numbers, Programs, numbers_of};
 use super::state::{Counted, State};
 use crate::bindings::{
     PLAIT_ACTOR_PACE, PLAIT_MATCH_EGRESS, PLAIT_MATCH_INGRESS, plait_actor, plait_chain, plait_counter,
@@ -17,6 +17,17 @@ use crate::bindings::{
 use crate::compile::{self, Host, ProgramKind, Resolved};
 use crate::{Hook, Policy};
 use plait_host::interfaces::Interface;
+
+/// What a policy names that is not there: interfaces and control groups.
+pub(super) fn absent(policy: &Policy, host: &Host, state: &State) -> Result<Vec<String>, Error> {
+    let host = Host { own: numbers_of(&state.own, &policy.name), ..host.clone() };
+    let mut absent = BTreeSet::new();
+    for chain in &policy.chains {
+        let found = compile::resolve(chain, &host);
+        absent.extend(found.map_err(|reason| Error::chain(&policy.name, &chain.name, &reason))?.absent);
+    }
+    Ok(absent.into_iter().collect())
+}
 
 /// What the loaded policies come to.
 pub(super) struct Plan {
@@ -37,7 +48,7 @@ impl Plan {
         state.own = own.taken.clone();
         let mut resolved = Vec::new();
         for policy in policies {
-            let host = &Host { own: own.of(&policy.name), ..host.clone() };
+            let host = &Host { own: numbers_of(&own.taken, &policy.name), ..host.clone() };
             for chain in &policy.chains {
                 let found = compile::resolve(chain, host);
                 let found = found.map_err(|reason| Error::chain(&policy.name, &chain.name, &reason))?;

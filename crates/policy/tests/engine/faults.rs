@@ -109,6 +109,7 @@ fn interfaces_may_vanish_and_come_again() {
         let attachments = engine.attachments().expect("attachments");
         assert_eq!(attachments.len(), 2);
         assert!(attachments.iter().all(|there| there.mode.is_none() && there.index.is_none()));
+        assert_eq!(engine.policies().expect("policies")[0].absent, ["a0"]);
         engine.load(&named("second", "lo")).expect("loaded");
         engine.unload("second").expect("unloaded");
         assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_none()));
