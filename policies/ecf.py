@@ -9,7 +9,8 @@ using as long as the nearest one alone would be done before: after
 (Lim et al., "ECF: An MPTCP Path Scheduler to Manage Heterogeneous Paths", CoNEXT 2017, which decides for each packet; here
 it is decided ten times a second, by the most that the program gave at a time in the last second). Then the farther path
 becomes a backup. It does not become slow: the kernel's scheduler gives even a slow subflow the next 64 kB to keep. With
-more to send, nothing is changed.
+more to send, nothing is changed; nor is there much to gain where paths are alike, as the kernel's scheduler looks at what
+waits on each.
 
 Runs, as root, where data is sent, until it is ended.
 """
@@ -24,14 +25,16 @@ class Ecf:
     interval = 0.1
 
     def __init__(self):
-        self.given = {}
+        self.bursts = {}
 
     def tick(self, view):
-        before, self.given = self.given, {}
+        before, self.bursts = self.bursts, {}
         for connection in view.connections:
-            recent = self.given[connection.token] = before.get(connection.token, deque(maxlen=10))
-            sent = sum(subflow.send_rate for subflow in connection.subflows) * view.elapsed
-            recent.append(sent + connection.bytes_unacked)
+            burst, recent = before.get(connection.token, (0, deque(maxlen=10)))
+            burst += sum(subflow.send_rate for subflow in connection.subflows) * view.elapsed
+            recent.append(burst + connection.bytes_unacked)
+            # What is given at a time ends when all of it has arrived.
+            self.bursts[connection.token] = burst if connection.bytes_unacked else 0, recent
             usable = [subflow for subflow in connection.subflows if subflow.state == "established"]
             if not usable:
                 continue
