@@ -197,6 +197,35 @@ def test_the_counter_check_sees_the_transfer(pair, tmp_path):
             assert sum(each["bytes"] for each in both) > SIZE
 
 
+# What is avoided, and how packets that come in and go out are then met.
+WAYS = {
+    "native": ((), "native", "tcx"),
+    "generic": (("native",), "generic", "tcx"),
+    "tcx": (("native", "generic"), "tcx", "tcx"),
+    "clsact": (("native", "generic", "tcx"), "clsact", "clsact"),
+}
+
+
+@pytest.mark.parametrize(("avoided", "ingress", "egress"), WAYS.values(), ids=WAYS)
+def test_every_way_of_attaching_sees_all_that_passes(pair, tmp_path, avoided, ingress, egress):
+    options = [f"--avoid={mode}" for mode in avoided]
+    for host in (pair.client, pair.server):
+        load(
+            host,
+            tmp_path,
+            policy(*(chain(hook, hook, "packet(data)") for hook in ("ingress", "egress"))),
+            *options,
+        )
+        listed = json.loads(host.run(PLAIT, "policy", "list", "--json").stdout)
+        modes = {each["hook"]: each["mode"] for each in listed["attachments"]}
+        if modes != {"ingress": ingress, "egress": egress}:
+            pytest.skip(f"this kernel attaches by {modes}")
+    transfer(pair, pair.ETH)
+    for host in (pair.client, pair.server):
+        for each in stats(host)["policies"][0]["chains"]:
+            assert each["bytes"] > SIZE
+
+
 def test_mtu_9000(pair, tmp_path):
     for host in (pair.client, pair.server):
         for link in ("eth", "wlan"):

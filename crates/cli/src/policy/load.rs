@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use plait_gateway::Roles;
 use plait_host::interfaces::{Interface, interfaces};
-use plait_policy::engine::{Attachment, Engine, Error};
+use plait_policy::engine::{Attachment, Engine, Error, Mode};
 use plait_wire::Role;
 use serde_json::json;
 
@@ -26,6 +26,9 @@ pub(crate) struct LoadArgs {
     /// In place of the loaded policy of the same name, if there is one, between two packets
     #[arg(long)]
     replace: bool,
+    /// Attach in another way than this, where another works: native, generic (both XDP), tcx, clsact
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    avoid: Vec<Mode>,
     #[command(flatten)]
     paths: Paths,
     /// Print JSON
@@ -47,10 +50,16 @@ pub(crate) struct UnloadArgs {
     json: bool,
 }
 
+fn mode(text: &str) -> Result<Mode, String> {
+    let modes = [Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact];
+    let named = modes.into_iter().find(|mode| mode.to_string() == text);
+    named.ok_or_else(|| "expected native, generic, tcx or clsact".into())
+}
+
 pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let policy = read(&args.file)?;
     let roles = args.paths.roles()?;
-    let mut engine = Engine::current()?;
+    let mut engine = Engine::current()?.avoiding(&args.avoid);
     if roles != Roles::default() {
         engine = engine.with_roles(by_name(&roles)?);
     }
