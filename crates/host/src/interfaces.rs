@@ -24,6 +24,8 @@ pub struct Interface {
     pub loopback: bool,
     /// Its packets begin with an Ethernet header; those of others, such as TUN devices and many modems, with IP's.
     pub ethernet: bool,
+    /// It is made by software, as veth pairs, TUN devices and bridges are; others are those of hardware's drivers.
+    pub software: bool,
     /// Largest packet, bytes.
     pub mtu: u32,
     /// Its addresses.
@@ -225,6 +227,7 @@ impl Interface {
             running: set(libc::IFF_UP) && set(libc::IFF_LOWER_UP),
             loopback: set(libc::IFF_LOOPBACK),
             ethernet: matches!(u16_at(message.payload, 2)?, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
+            software: attributes.inside(IFLA_LINKINFO).find(IFLA_INFO_KIND).is_some(),
             mtu: attributes.u32(IFLA_MTU)?,
             addresses: Vec::new(),
         })
@@ -285,6 +288,8 @@ const RTM_GETROUTE: u16 = 26;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;

@@ -65,6 +65,7 @@ use swap::{Leased, Live, Swap, policies};
 pub struct Engine {
     place: Arc<Place>,
     avoided: Vec<Mode>,
+    by_xdp: bool,
     roles: Option<BTreeMap<String, Role>>,
 }
 
@@ -102,13 +103,19 @@ impl Engine {
     /// # Errors
     /// The run folder cannot be used, or `/proc` is not there.
     pub fn current() -> Result<Engine, Error> {
-        Ok(Engine { place: Arc::new(Place::current()?), avoided: Vec::new(), roles: None })
+        Ok(Engine { place: Arc::new(Place::current()?), avoided: Vec::new(), by_xdp: false, roles: None })
     }
 
     /// Does without these ways of attaching, where another works: for a driver that resets its interface when XDP is
     /// attached, say.
     pub fn avoiding(self, modes: &[Mode]) -> Engine {
         Engine { avoided: modes.to_vec(), ..self }
+    }
+
+    /// Attaches by XDP, where it works, also to interfaces that are made by software: packets are then met one by one, and
+    /// as they are on a wire. Connections over such an interface are much slower for it.
+    pub fn by_xdp(self) -> Engine {
+        Engine { by_xdp: true, ..self }
     }
 
     /// From the next change on, interfaces have these roles, by name; they are kept with what is loaded.
@@ -409,7 +416,7 @@ impl Engine {
     }
 
     fn swap(&self) -> Swap<'_> {
-        Swap { place: &self.place, avoided: &self.avoided, lease: None }
+        Swap { place: &self.place, avoided: &self.avoided, by_xdp: self.by_xdp, lease: None }
     }
 }
 

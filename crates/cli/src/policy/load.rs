@@ -29,6 +29,9 @@ pub(crate) struct LoadArgs {
     /// Attach in another way than this, where another works: native, generic (both XDP), tcx, clsact
     #[arg(long, value_name = "MODE", value_parser = mode)]
     avoid: Vec<Mode>,
+    /// Meet packets that come in by XDP also on virtual interfaces, which makes these much slower
+    #[arg(long)]
+    xdp: bool,
     #[command(flatten)]
     paths: Paths,
     /// Print JSON
@@ -60,6 +63,9 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let policy = read(&args.file)?;
     let roles = args.paths.roles()?;
     let mut engine = Engine::current()?.avoiding(&args.avoid);
+    if args.xdp {
+        engine = engine.by_xdp();
+    }
     if roles != Roles::default() {
         engine = engine.with_roles(by_name(&roles)?);
     }

@@ -1,7 +1,9 @@
 //! Attaching the programs to interfaces, and detaching them.
 //!
 //! What comes in is met as early as the interface allows: by XDP in its driver, else by XDP after the driver, else by
-//! TC. What goes out is met by TC. TC hosts programs by TCX (Linux 6.6), else as a filter in the queueing discipline
+//! TC. Interfaces that are made by software are met by TC at once, unless XDP is asked for: what comes by them has been
+//! in the kernel already, often as many segments in one, and XDP has these cut or copied (on a veth pair, a connection
+//! is then a third as fast). What goes out is met by TC. TC hosts programs by TCX (Linux 6.6), else as a filter in the queueing discipline
 //! `clsact`, beside the filters of others. What works is found out by trying.
 //!
 //! XDP has room for one program on an interface. Where somebody else's is, packets are met after it, by TC: what it
@@ -56,6 +58,7 @@ pub(super) struct Attached {
     pub(super) name: String,
     pub(super) hook: Hook,
     pub(super) ethernet: bool,
+    pub(super) software: bool,
     /// `None` while it is tried.
     pub(super) mode: Option<Mode>,
     /// The interface had a `clsact` that plait did not make.
@@ -66,8 +69,8 @@ impl Attached {
     /// What may be attached to an interface, where nobody knows.
     pub(super) fn anywhere(interface: &Interface) -> [Attached; 2] {
         [Hook::Ingress, Hook::Egress].map(|hook| {
-            let Interface { index, name, ethernet, .. } = interface.clone();
-            Attached { index, name, hook, ethernet, mode: None, found_clsact: true }
+            let Interface { index, name, ethernet, software, .. } = interface.clone();
+            Attached { index, name, hook, ethernet, software, mode: None, found_clsact: true }
         })
     }
 }
@@ -79,6 +82,8 @@ pub(super) struct Attacher<'a> {
     pub(super) links: PathBuf,
     /// Ways that are not to be tried.
     pub(super) avoided: &'a [Mode],
+    /// Interfaces that are made by software are met by XDP too.
+    pub(super) by_xdp: bool,
 }
 
 impl Attacher<'_> {
@@ -88,14 +93,17 @@ impl Attacher<'_> {
             other.index == interface.index && other.mode == Some(Mode::Clsact) && !other.found_clsact
         });
         let found_clsact = !made_before && has_clsact(interface.index).map_err(Error::Interfaces)?;
-        let Interface { index, name, ethernet, .. } = interface.clone();
-        Ok(Attached { index, name, hook, ethernet, mode: None, found_clsact })
+        let Interface { index, name, ethernet, software, .. } = interface.clone();
+        Ok(Attached { index, name, hook, ethernet, software, mode: None, found_clsact })
     }
 
     /// Attaches what was planned, in the best way that works.
     pub(super) fn attach(&self, planned: &mut Attached) -> Result<(), Error> {
         let ways: &[Mode] = match planned.hook {
-            Hook::Ingress if planned.ethernet => &[Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact],
+            Hook::Ingress if planned.ethernet && (self.by_xdp || !planned.software) => {
+                &[Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact]
+            }
+            Hook::Ingress if planned.ethernet => &[Mode::Tcx, Mode::Clsact, Mode::Generic],
             _ => &[Mode::Tcx, Mode::Clsact],
         };
         let mut tried = Vec::new();

@@ -84,6 +84,7 @@ pub(super) fn cgroups(policies: &[Policy]) -> Result<BTreeMap<String, u64>, Erro
 pub(super) struct Swap<'a> {
     pub(super) place: &'a Place,
     pub(super) avoided: &'a [Mode],
+    pub(super) by_xdp: bool,
     /// A lease that the new policies get.
     pub(super) lease: Option<(u32, Duration)>,
 }
@@ -317,7 +318,7 @@ impl Swap<'_> {
     }
 
     pub(super) fn attacher<'a>(&'a self, objects: &'a Objects) -> Attacher<'a> {
-        Attacher { objects, links: self.place.links(), avoided: self.avoided }
+        Attacher { objects, links: self.place.links(), avoided: self.avoided, by_xdp: self.by_xdp }
     }
 }
 

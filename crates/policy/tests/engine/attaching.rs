@@ -36,12 +36,12 @@ fn by_tc() -> Mode {
 }
 
 #[test]
-fn packets_are_met_in_the_driver_and_by_tc_and_afterwards_nothing_is_left() {
-    let name = "packets_are_met_in_the_driver_and_by_tc_and_afterwards_nothing_is_left";
+fn packets_are_met_and_afterwards_nothing_is_left() {
+    let name = "packets_are_met_and_afterwards_nothing_is_left";
     let Some(host) = Host::new(name) else { return };
     let objects = host.with_engine(|engine| {
         engine.load(&policy(BOTH_WAYS)).expect("loaded");
-        assert_eq!(modes(engine), [(Hook::Ingress, Some(Mode::Native)), (Hook::Egress, Some(by_tc()))]);
+        assert_eq!(modes(engine), [(Hook::Ingress, Some(by_tc())), (Hook::Egress, Some(by_tc()))]);
         host.receive(200_000);
         let statistics = engine.statistics().expect("statistics");
         let [chain_in, chain_out] = &statistics.policies[0].chains[..] else { panic!("two chains") };
@@ -68,9 +68,10 @@ fn packets_are_met_in_the_driver_and_by_tc_and_afterwards_nothing_is_left() {
 #[test]
 fn ways_that_are_avoided_are_not_taken() {
     let Some(host) = Host::new("ways_that_are_avoided_are_not_taken") else { return };
-    let avoiding = |modes: &[Mode]| Engine::current().expect("an engine").avoiding(modes);
+    let avoiding = |modes: &[Mode]| Engine::current().expect("an engine").by_xdp().avoiding(modes);
     host.with_engine(|_| {
         for (avoided, ingress) in [
+            (vec![], Mode::Native),
             (vec![Mode::Native], Mode::Generic),
             (vec![Mode::Native, Mode::Generic], by_tc()),
             (vec![Mode::Native, Mode::Generic, Mode::Tcx], Mode::Clsact),

@@ -45,7 +45,8 @@ struct Loaded(Engine);
 
 impl Loaded {
     fn new(host: &Named, avoided: &[Mode], policy: &Policy) -> Loaded {
-        let engine = host.run(Engine::current).expect("inside").expect("an engine").avoiding(avoided);
+        let engine = host.run(Engine::current).expect("inside").expect("an engine").by_xdp();
+        let engine = engine.avoiding(avoided);
         engine.load(policy).expect("a loaded policy");
         Loaded(engine)
     }
