@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 from hosts import PLAIT, wait_for
-from test_policy_never_on import exchange
+from test_policy_never_on import exchange, unloaded  # noqa: F401
 
 TOLD = 'interfaces = ["*"]\n' + "".join(
     f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nselect = "packet(mp_capable, mp_join)"\n'

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from hosts import PLAIT, REPOSITORY
-from test_policy_never_on import counters, exchange
+from test_policy_never_on import counters, exchange, unloaded  # noqa: F401
 
 EXAMPLES = REPOSITORY / "crates" / "policy" / "examples"
 needs_compiler = pytest.mark.skipif(not shutil.which("clang-19"), reason="not installed: clang-19")
