@@ -26,8 +26,8 @@ static __always_inline int verdict_of(struct xdp_md *ctx, const struct plait_pac
 
 #include "chains.h"
 
-/* XDP cannot ask what a checksum holds, and to read all of a packet with data would take too long: what the SYN
- * has, the others have, too. */
+/* XDP cannot ask what a checksum holds, and to read all of a packet with data would take too long: what the
+ * SYN has, the others have, too. */
 __weak int remember_checksum(struct xdp_md *ctx, struct plait_packet *packet)
 {
 	struct plait_flow *flow = packet ? plait_flow(packet) : NULL;
