@@ -180,7 +180,7 @@ fn among_many() -> anyhow::Result<Turn> {
             trial.run(&handshake.frame(), 1)?;
         }
     }
-    let known = trial.statistics()?.flows;
+    let known = trial.statistics()?.flows_seen;
     ensure!(known == u64::from(SUBFLOWS), "expected {SUBFLOWS} subflows to be remembered, found {known}");
     let frames = (0..TAKING_TURNS).map(|number| frames::data(number * (SUBFLOWS / TAKING_TURNS))).collect();
     ingress(trial, frames, true)
