@@ -153,7 +153,8 @@ fn the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it() {
         other.attach(index, XdpFlags::DRV_MODE).expect("attached");
         let id = other.query_id(index, XdpFlags::NONE).expect("a program");
 
-        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        let asking = Engine::current().expect("an engine").by_xdp();
+        asking.load(&policy(BOTH_WAYS)).expect("loaded");
         assert_eq!(modes(engine)[0], (Hook::Ingress, Some(by_tc())));
         host.receive(50_000);
         assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
