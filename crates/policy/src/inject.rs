@@ -9,8 +9,8 @@
 //! echo. It takes root, a subflow that is remembered (of a loaded policy with one of the actors `set_backup`,
 //! `clear_backup`, `block_subflow`, `add_subflow` or `record`), and for what comes in a kernel of version 5.18.
 //!
-//! What comes in passes XDP unseen, but not TC, nor XDP in its generic form: there, `block_subflow` withholds an
-//! announcement from here, too. What goes out passes all chains; `block_subflow` knows it and lets it pass.
+//! What comes in passes XDP unseen, but not TC; what goes out passes all chains. `block_subflow` knows announcements
+//! from here and lets them pass, but not at XDP in its generic form.
 
 mod acknowledgment;
 mod receive;

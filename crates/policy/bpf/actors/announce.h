@@ -15,6 +15,7 @@
 #ifndef PLAIT_ACTORS_ANNOUNCE_H
 #define PLAIT_ACTORS_ANNOUNCE_H
 
+#include "../injected.h"
 #include "backup.h"
 
 #define ADD_ADDR_HMAC 8
@@ -28,11 +29,18 @@ static __always_inline int is_announcement(__u32 length)
 	return length == 16 || length == 18 || length == 28 || length == 30;
 }
 
-/* Sent by inject.rs, and so meant. */
+/* Made by inject.rs, and so meant: sent by a raw socket, or marked by pass.bpf.c. */
 static __always_inline int is_injected(struct plait_context context)
 {
-	struct bpf_sock *sender = context.skb ? context.skb->sk : NULL;
+	struct bpf_sock *sender;
+	__u64 *mark;
 
+	if (!context.skb)
+		return 0;
+	mark = (void *)(long)context.skb->data_meta;
+	if ((void *)(mark + 1) <= (void *)(long)context.skb->data && *mark == PLAIT_INJECTED)
+		return 1;
+	sender = context.skb->sk;
 	if (!sender)
 		return 0;
 	sender = bpf_sk_fullsock(sender);
