@@ -275,9 +275,10 @@ fn withheld_announcements_make_no_subflow_until_they_are_made_again() {
 fn announcements_are_made_at_any_moment() {
     let Some(net) = Topology::new("announcements_are_made_at_any_moment") else { return };
     for family in &FAMILIES {
-        for (host, interface, hook, other) in [
-            (&net.client, "a0", Hook::Ingress, Hook::Egress),
-            (&net.server, "b0", Hook::Egress, Hook::Ingress),
+        for (host, interface, hook, other, avoided) in [
+            (&net.client, "a0", Hook::Ingress, Hook::Egress, &[][..]),
+            (&net.client, "a0", Hook::Ingress, Hook::Egress, &WITHOUT_XDP),
+            (&net.server, "b0", Hook::Egress, Hook::Ingress, &[]),
         ] {
             let blocking = policy(&[
                 (interface, hook, "packet(add_addr)", "\"block_subflow\""),
@@ -287,7 +288,7 @@ fn announcements_are_made_at_any_moment() {
                 Hook::Ingress => ends(&pair.client, 0),
                 Hook::Egress => ends(&pair.server, 0),
             };
-            let loaded = Loaded::new(host, &[], &blocking);
+            let loaded = Loaded::new(host, avoided, &blocking);
             let injector = Injector::new(&loaded.0);
             let mut pair = announced(&net, family, true);
             assert_withheld(&loaded, &mut pair);
