@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * One small program for each thing that plait's programs need of the kernel. They are loaded, and attached to
- * an empty cgroup or a link that nobody uses, one by one: what the kernel refuses is not there. They change nothing.
+ * an empty cgroup or a link that nobody uses, one by one: what the kernel refuses is not there. They change
+ * nothing.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
