@@ -377,6 +377,11 @@ impl Engine {
 
     /// Changes which policies are loaded.
     fn change(&self, change: impl FnOnce(&mut Change) -> Result<(), Error> + Send) -> Result<(), Error> {
+        if !self.place.exists()
+            && let Err(error) = clean_leftovers()
+        {
+            tracing::warn!("{error}: something of a namespace that is gone is left; `plait doctor --clean`");
+        }
         self.place.inside(|| {
             let _lock = self.place.lock()?;
             let mut swap = self.swap();
