@@ -92,6 +92,12 @@ class Host:
         sockets = tool("ip", "netns", "exec", self.name, "ss", "-Htln", f"sport = :{port}")
         return bool(sockets.strip())
 
+    def unload_policies(self):
+        """What a test left loaded is not a part of its namespace, and does not end with it."""
+        namespace = pathlib.Path("/run/netns") / self.name
+        if namespace.exists() and (pathlib.Path("/run/plait/policy") / str(namespace.stat().st_ino)).exists():
+            self.run(PLAIT, "policy", "unload", "--all")
+
     def stop_programs(self):
         for program in self.programs:
             if program.poll() is None:
@@ -150,6 +156,7 @@ class Pair:
     def remove(self):
         for host in (self.client, self.server):
             host.stop_programs()
+            host.unload_policies()
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
 
     def capture(self, link: str, host: Host | None = None) -> Capture:
