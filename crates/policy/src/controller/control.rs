@@ -1,15 +1,16 @@
 //! What stands between a controller and the host: views one way, what shall hold the other.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use plait_host::{diag, netlink, pm};
 
 use super::begun::Begun;
 use super::view::{View, Viewer};
-use super::wishes::Wishes;
+use super::wishes::{Known, Wishes};
 use super::{Action, Failure};
 use crate::engine::Ends;
-use crate::inject::Injector;
+use crate::inject::{InjectError, Injector};
 use crate::specification::SpecificationError;
 use crate::{Engine, Hook, Policy, engine};
 
@@ -48,6 +49,8 @@ pub struct Control {
     expiry: Duration,
     wishes: Wishes,
     begun: Begun,
+    /// Who has not been told yet that a subflow is a backup, or no longer.
+    untold: Vec<(Ends, Hook, bool)>,
     /// What is loaded under the name, as far as this knows.
     loaded: Option<Policy>,
 }
@@ -69,6 +72,7 @@ impl Control {
             expiry,
             wishes,
             begun: Begun::default(),
+            untold: Vec::new(),
             loaded: None,
         })
     }
@@ -80,7 +84,7 @@ impl Control {
     pub fn view(&mut self) -> Result<View, Error> {
         let view = self.viewer.view(self.engine.flows()?)?;
         self.begun.tell(&self.engine, &view)?;
-        self.wishes.see(view.subflows().map(|subflow| (Ends::from(subflow), subflow.interface.as_deref())));
+        self.wishes.see(&view);
         Ok(view)
     }
 
@@ -102,9 +106,7 @@ impl Control {
             self.engine.load_for(&policy, self.expiry)?;
             self.loaded = Some(policy);
         }
-        for (ends, backup) in self.wishes.take_turned() {
-            self.tell(ends, backup);
-        }
+        self.tell_turned();
         Ok(actions.iter().filter_map(|action| self.act(action).err()).collect())
     }
 
@@ -119,20 +121,45 @@ impl Control {
     fn take_back(&mut self) -> Result<(), Error> {
         let Some(loaded) = self.loaded.take() else { return Ok(()) };
         if self.found()? == Some(loaded) {
-            self.wishes.backups().for_each(|ends| self.tell(ends, false));
+            for ends in self.wishes.backups() {
+                self.tell(ends, Hook::Egress, false);
+                self.tell(ends, Hook::Ingress, false);
+            }
             self.engine.unload(&self.name)?;
         }
         Ok(())
     }
 
-    /// Tells both ends of a subflow whether it is a backup. Chains do so with the packets that pass; on an idle subflow
-    /// none does, and after the end there are no chains. One that never had a packet since recording began is told by
-    /// its first.
-    fn tell(&self, ends: Ends, backup: bool) {
-        let injector = Injector::new(&self.engine);
-        for hook in [Hook::Egress, Hook::Ingress] {
-            if let Err(error) = injector.set_backup(ends, hook, backup) {
+    /// Tells the ends of subflows whether they are backups. Chains do so with the packets that pass; where none do, and
+    /// after the end, when there are no chains, a packet is made for it.
+    fn tell_turned(&mut self) {
+        for (ends, backup) in self.wishes.take_turned() {
+            self.untold.retain(|(other, ..)| *other != ends);
+            self.untold.extend([(ends, Hook::Egress, backup), (ends, Hook::Ingress, backup)]);
+        }
+        let mut untold = mem::take(&mut self.untold);
+        untold.retain(|(ends, hook, backup)| match (hook, self.wishes.known(ends)) {
+            (_, None) => false,
+            // While data comes in, a packet that is made up is soon behind it, and not taken: this host says itself what
+            // it has taken.
+            (Hook::Ingress, Some(Known { backup_remote: Some(is), .. })) => {
+                is != backup && {
+                    self.tell(*ends, *hook, *backup);
+                    true
+                }
+            }
+            _ => !self.tell(*ends, *hook, *backup),
+        });
+        self.untold = untold;
+    }
+
+    /// `false`: not yet, as too little is known of the subflow.
+    fn tell(&self, ends: Ends, hook: Hook, backup: bool) -> bool {
+        match Injector::new(&self.engine).set_backup(ends, hook, backup) {
+            Ok(()) => true,
+            Err(error) => {
                 tracing::debug!("{error}");
+                !matches!(error, InjectError::Unknown(_) | InjectError::TooEarly(_))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::Action;
+use super::{Action, Subflow, View};
 use crate::engine::Ends;
 use crate::selector::{self, Ports, Prefix, Selector};
 use crate::{Actor, Chain, Hook, Interface, Limit, Policy};
@@ -16,16 +16,32 @@ pub(super) struct Wishes {
     cleared: BTreeMap<Ends, Instant>,
     backups: BTreeSet<Ends>,
     turned: Vec<(Ends, bool)>,
-    /// The subflows there are, and their interfaces as far as known.
-    interfaces: BTreeMap<Ends, Option<String>>,
+    /// The subflows there are.
+    subflows: BTreeMap<Ends, Known>,
+}
+
+/// What is known of a subflow.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    interface: Option<String>,
+    /// The peer wants it as a backup, as far as this host has heard.
+    pub(super) backup_remote: Option<bool>,
 }
 
 impl Wishes {
-    /// Takes in which subflows there are, and their interfaces.
-    pub(super) fn see<'a>(&mut self, subflows: impl Iterator<Item = (Ends, Option<&'a str>)>) {
-        self.interfaces = subflows.map(|(ends, interface)| (ends, interface.map(str::to_owned))).collect();
-        self.cleared.retain(|ends, _| self.interfaces.contains_key(ends));
-        self.backups.retain(|ends| self.interfaces.contains_key(ends));
+    /// Takes in which subflows there are.
+    pub(super) fn see(&mut self, view: &View) {
+        let known = |subflow: &Subflow| Known {
+            interface: subflow.interface.clone(),
+            backup_remote: subflow.backup_remote,
+        };
+        self.remember(view.subflows().map(|subflow| (Ends::from(subflow), known(subflow))).collect());
+    }
+
+    fn remember(&mut self, subflows: BTreeMap<Ends, Known>) {
+        self.subflows = subflows;
+        self.cleared.retain(|ends, _| self.subflows.contains_key(ends));
+        self.backups.retain(|ends| self.subflows.contains_key(ends));
     }
 
     /// The policy that does what is wished. What no longer is a backup is told so until `expiry` from now.
@@ -78,6 +94,11 @@ impl Wishes {
         std::mem::take(&mut self.turned)
     }
 
+    /// What is known of a subflow, if there is such a one.
+    pub(super) fn known(&self, ends: &Ends) -> Option<&Known> {
+        self.subflows.get(ends)
+    }
+
     /// The subflows that are backups.
     pub(super) fn backups(&self) -> impl Iterator<Item = Ends> {
         self.backups.iter().copied()
@@ -89,7 +110,7 @@ impl Wishes {
             Hook::Egress => (ends.local, ends.remote),
             Hook::Ingress => (ends.remote, ends.local),
         };
-        let known = self.interfaces.get(&ends).cloned().flatten();
+        let known = self.subflows.get(&ends).and_then(|known| known.interface.clone());
         Chain {
             name: format!("{word}-{}-{}", ends.local.port(), ends.remote.port()),
             hook,
@@ -144,7 +165,8 @@ mod tests {
     fn a_pace_is_a_chain_on_the_interface_of_the_subflow() {
         let mut wishes = Wishes::default();
         let subflow = ends("10.0.0.1:4711");
-        wishes.see([(subflow, Some("wlan0"))].into_iter());
+        let known = Known { interface: Some("wlan0".into()), ..Known::default() };
+        wishes.remember(BTreeMap::from([(subflow, known)]));
         let rate = "4mbit".parse().expect("a rate");
         let policy = wishes.policy("calm", &[Action::Pace { subflow, rate }], Instant::now(), EXPIRY);
         let text = "\
@@ -162,13 +184,13 @@ actors = [{ pace = \"4mbit\" }]
     fn what_is_no_longer_a_backup_is_told_so_for_a_while() {
         let mut wishes = Wishes::default();
         let subflow = ends("10.0.0.1:4711");
-        let seen = || [(subflow, None)].into_iter();
+        let seen = || BTreeMap::from([(subflow, Known::default())]);
         let mut now = Instant::now();
-        wishes.see(seen());
+        wishes.remember(seen());
         let policy = wishes.policy("calm", &[Action::Backup { subflow }], now, EXPIRY);
         assert_eq!(names(&policy), ["backup-in-4711-80", "backup-out-4711-80"]);
         now += Duration::from_secs(1);
-        wishes.see(seen());
+        wishes.remember(seen());
         assert_eq!(
             names(&wishes.policy("calm", &[], now, EXPIRY)),
             ["clear-in-4711-80", "clear-out-4711-80"]
@@ -179,7 +201,7 @@ actors = [{ pace = \"4mbit\" }]
         let turns: Vec<bool> = wishes.take_turned().into_iter().map(|(_, backup)| backup).collect();
         assert_eq!(turns, [true, false, true, false]);
         now += EXPIRY;
-        wishes.see(seen());
+        wishes.remember(seen());
         assert!(wishes.policy("calm", &[], now, EXPIRY).chains.is_empty());
     }
 
@@ -187,9 +209,9 @@ actors = [{ pace = \"4mbit\" }]
     fn a_subflow_that_is_gone_is_told_nothing() {
         let mut wishes = Wishes::default();
         let subflow = ends("10.0.0.1:4711");
-        wishes.see([(subflow, None)].into_iter());
+        wishes.remember(BTreeMap::from([(subflow, Known::default())]));
         wishes.policy("calm", &[Action::Backup { subflow }], Instant::now(), EXPIRY);
-        wishes.see(std::iter::empty());
+        wishes.remember(BTreeMap::new());
         assert!(wishes.policy("calm", &[], Instant::now(), EXPIRY).chains.is_empty());
     }
 
