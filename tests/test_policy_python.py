@@ -583,3 +583,37 @@ def test_earliest_completion_first_spares_bursts_the_farther_path(work, uneven):
     alone = took_ms()
     start(work, uneven.server, POLICIES / "ecf.py")
     assert took_ms() < 0.6 * alone
+
+
+BACKUPS = """
+import time
+class Turn:
+    interval = 0.2
+    begun = time.monotonic()
+    def tick(self, view):
+        for subflow in view.subflows:
+            if subflow.joined:
+                past = time.monotonic() - self.begun
+                print(past, subflow.backup_local, subflow.backup_remote, subflow.receive_rate, flush=True)
+                # The last one is set when the controller ends.
+                if past < 3 or 6 < past:
+                    yield Backup(subflow)
+run(Turn(), "turn", ticks=40)
+"""
+
+
+def test_backups_are_set_and_cleared_on_subflows_that_are_idle_by_then(work, distant):
+    load = Download(distant, distant.ETH)
+    wait_for("second subflow", lambda: counter(distant.client, "MPJoinSynAckRx"))
+    ticks = [line.split() for line in run(work, BACKUPS, distant.client).stdout.splitlines()]
+
+    def rate(first: float, last: float) -> float:
+        rates = [float(rate) for past, _, _, rate in ticks if first < float(past) < last]
+        return statistics.mean(rates) * 8e-6
+
+    assert rate(2, 3) < 1 and rate(5, 6) > 10 and rate(7.5, 9) < 1
+    assert "True" in {remote for past, _, remote, _ in ticks if 2 < float(past) < 3}
+    time.sleep(1)
+    # It ended, and took it back.
+    assert load.mbps(2) > 60
+    load.close()
