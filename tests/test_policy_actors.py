@@ -395,7 +395,7 @@ def test_what_begins_is_told_once(tmp_path):
 @FAMILIES
 def test_record_counts_each_direction(tmp_path, ipv6):
     def data(start, length, sequence, **fields):
-        mapping = dss(ack=9, sequence=sequence, length=length)
+        mapping = dss(ack=9, sequence=sequence, subflow_sequence=1 + start, length=length)
         return packet(*STAMPS, mapping, seq=1000 + start, payload=b"d" * length, ipv6=ipv6, **fields)
 
     joined = {"sport": 40002}
