@@ -120,14 +120,16 @@ impl Control {
 
     fn take_back(&mut self) -> Result<(), Error> {
         let Some(loaded) = self.loaded.take() else { return Ok(()) };
-        if self.found()? == Some(loaded) {
-            for ends in self.wishes.backups() {
-                self.tell(ends, Hook::Egress, false);
-                self.tell(ends, Hook::Ingress, false);
-            }
-            self.engine.unload(&self.name)?;
+        if self.found()? != Some(loaded) {
+            return Ok(());
         }
-        Ok(())
+        let last = self.wishes.policy(&self.name, &[], Instant::now(), self.expiry);
+        if !last.chains.is_empty() {
+            // As long as chains say that subflows are backups, nobody else can say otherwise.
+            self.engine.load_for(&last, self.expiry)?;
+            self.tell_turned();
+        }
+        Ok(self.engine.unload(&self.name)?)
     }
 
     /// Tells the ends of subflows whether they are backups. Chains do so with the packets that pass; where none do, and

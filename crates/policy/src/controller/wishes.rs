@@ -99,11 +99,6 @@ impl Wishes {
         self.subflows.get(ends)
     }
 
-    /// The subflows that are backups.
-    pub(super) fn backups(&self) -> impl Iterator<Item = Ends> {
-        self.backups.iter().copied()
-    }
-
     /// A chain for one subflow. It is named after the ports, so that its counters go on from tick to tick.
     fn chain(&self, word: &str, ends: Ends, hook: Hook, actor: Actor) -> Chain {
         let (source, destination) = match hook {
