@@ -321,7 +321,8 @@ def test_what_a_namespace_that_is_gone_left_is_removed_by_doctor(make_pair, tmp_
     pair = make_pair()
     load(pair.client, tmp_path, COUNT)
     objects, folder = kernel_objects(pair.client), pins(pair.client)
-    pair.remove()
+    for host in (pair.client, pair.server):
+        tool("ip", "netns", "del", host.name)
     assert folder.exists()
     removed = json.loads(tool(PLAIT, "doctor", "--clean", "--json"))
     assert not removed["failures"]
