@@ -408,7 +408,8 @@ static __always_inline void plait_go_on(void *ctx, void *steps, struct plait_pac
 			}
 	if (packet->hook == PLAIT_INGRESS)
 		bpf_tail_call(ctx, steps, PLAIT_MATCH_INGRESS);
-	bpf_tail_call(ctx, steps, PLAIT_MATCH_EGRESS);
+	else
+		bpf_tail_call(ctx, steps, PLAIT_MATCH_EGRESS);
 }
 
 static __always_inline void plait_count_outcome(struct plait_counter *counter, int outcome)
