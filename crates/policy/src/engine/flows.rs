@@ -12,7 +12,7 @@ use super::Error;
 use crate::Hook;
 use crate::bindings::{
     PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_BACKUP_OUT, PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, PLAIT_FLOW_JOINED,
-    plait_flow, plait_flow_key, plait_half,
+    PLAIT_FLOWS, plait_flow, plait_flow_key, plait_half,
 };
 
 /// The two ends of a subflow, which name it.
@@ -183,8 +183,8 @@ impl Half {
     }
 }
 
-/// How many subflows one call of the kernel gives.
-const BATCH: u32 = 1024;
+/// As many as there can be: a batch that is not filled would be taken for the last.
+const BATCH: u32 = PLAIT_FLOWS;
 
 fn address([upper, lower]: [u64; 2]) -> IpAddr {
     Ipv6Addr::from(u128::from(upper) << 64 | u128::from(lower)).to_canonical()
