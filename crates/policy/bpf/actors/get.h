@@ -24,11 +24,12 @@ static __always_inline int get_connection(struct plait_context context, struct p
 {
 	__u32 told = actor->parameters[0] ? PLAIT_FLOW_TOLD_KEYS : PLAIT_FLOW_TOLD;
 	__u32 at = packet->option_at[MPTCP_CAPABLE];
-	struct plait_flow *flow = plait_flow(packet);
 	struct plait_event *event;
+	struct plait_flow *flow;
 
 	if (at == PLAIT_NO_OPTION || packet->option_length[MPTCP_CAPABLE] < CAPABLE_WITH_KEYS)
 		return PLAIT_MISS;
+	flow = plait_flow(packet);
 	if (flow && flow->flags & told)
 		return PLAIT_MISS;
 	event = plait_event(packet, PLAIT_EVENT_CONNECTION);
