@@ -307,7 +307,7 @@ struct plait_half {
 	/* Of payload that an earlier packet of this subflow had. */
 	__u64 retransmitted_bytes;
 	/* Of payload new to this subflow whose data sequence another subflow had before (RFC 8684
-	 * section 3.3.6). */
+	 * section 3.3.6). Of what comes in, what a slower path brings late counts as well. */
 	__u64 reinjected_bytes;
 	/* Of the last packet, by CLOCK_MONOTONIC, some milliseconds less than exact. */
 	__u64 last_nanoseconds;
