@@ -66,7 +66,10 @@ fn samples_say_what_the_sockets_say() {
             let read: Sample = serde_json::from_str(&text).expect("a sample");
             // JSON's numbers are decimal.
             assert!((read.time - sample.time).abs() < 1e-6);
-            assert_eq!(Sample { time: sample.time, ..read }, *sample);
+            let mut told = sample.clone();
+            // Nobody who reads samples asks for it.
+            told.subflows.iter_mut().for_each(|subflow| subflow.tcp.window_scales = None);
+            assert_eq!(Sample { time: sample.time, ..read }, told);
         }
     }
 }
