@@ -38,11 +38,12 @@ struct {
 /* Weak, as the compiler otherwise leaves out arguments that this definition does not use, and the verifier
  * wants them. */
 #define ACTOR(name)                                                                                          \
-	__weak int do_##name(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor)     \
+	__weak int do_##name(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor,     \
+			     struct plait_flow *flow)                                                        \
 	{                                                                                                    \
 		if (!packet || !actor)                                                                       \
 			return PLAIT_ERROR;                                                                  \
-		return name(context_of(ctx), packet, actor);                                                 \
+		return name(context_of(ctx), packet, actor, flow);                                           \
 	}
 
 #include "actors/verdicts.h"
@@ -80,39 +81,39 @@ enum turn {
 
 /* What one actor of plait's does with the packet. */
 static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
-				    const struct plait_actor *actor)
+				    const struct plait_actor *actor, struct plait_flow *flow)
 {
 	switch (actor->kind) {
 	case PLAIT_ACTOR_DROP:
-		return do_drop(ctx, packet, actor);
+		return do_drop(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_MARK:
-		return do_mark(ctx, packet, actor);
+		return do_mark(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_REDIRECT:
-		return do_redirect(ctx, packet, actor);
+		return do_redirect(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_RATE_LIMIT:
-		return do_rate_limit(ctx, packet, actor);
+		return do_rate_limit(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_PACE:
-		return do_pace(ctx, packet, actor);
+		return do_pace(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_DENY_JOIN:
-		return do_deny_join(ctx, packet, actor);
+		return do_deny_join(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_FALL_BACK:
-		return do_fall_back(ctx, packet, actor);
+		return do_fall_back(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_CAPABLE_FLAG:
-		return do_capable_flag(ctx, packet, actor);
+		return do_capable_flag(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_GET_CONNECTION:
-		return do_get_connection(ctx, packet, actor);
+		return do_get_connection(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_GET_SUBFLOW:
-		return do_get_subflow(ctx, packet, actor);
+		return do_get_subflow(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_SET_BACKUP:
-		return do_set_backup(ctx, packet, actor);
+		return do_set_backup(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_CLEAR_BACKUP:
-		return do_clear_backup(ctx, packet, actor);
+		return do_clear_backup(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_BLOCK_SUBFLOW:
-		return do_block_subflow(ctx, packet, actor);
+		return do_block_subflow(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_ADD_SUBFLOW:
-		return do_add_subflow(ctx, packet, actor);
+		return do_add_subflow(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_RECORD:
-		return do_record_flow(ctx, packet, actor);
+		return do_record_flow(ctx, packet, actor, flow);
 	}
 	return PLAIT_ERROR;
 }
@@ -175,7 +176,7 @@ static __always_inline struct plait_chain *next_chain(struct plait_packet *packe
  * One actor's turn, or the end of a chain. What comes next: enum turn. A function of its own, so that the
  * verifier follows it once and not for every turn.
  */
-__weak int take_turn(CONTEXT *ctx, struct plait_packet *packet)
+__weak int take_turn(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow)
 {
 	const struct plait_settings *asked = plait_settings();
 	struct plait_chain *chain = packet ? next_chain(packet) : NULL;
@@ -204,7 +205,7 @@ __weak int take_turn(CONTEXT *ctx, struct plait_packet *packet)
 		return TURN_OWN;
 	}
 	since = asked->timing ? bpf_ktime_get_ns() : 0;
-	outcome = do_actor(ctx, packet, &chain->actors[n]);
+	outcome = do_actor(ctx, packet, &chain->actors[n], flow);
 	if (counter && since)
 		counter->nanoseconds += bpf_ktime_get_ns() - since;
 	plait_count_outcome(counter, outcome);
@@ -219,8 +220,11 @@ __weak int take_turn(CONTEXT *ctx, struct plait_packet *packet)
 /* The actors of the chains that matched, from packet->chain_next and packet->actor_next on. */
 static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet)
 {
+	/* Once for all of them: to look a subflow up takes longer than most of what they do. */
+	struct plait_flow *flow = packet->flow_known ? plait_flow(packet) : NULL;
+
 	for (int i = 0; i < MOST_TURNS; i++) {
-		int turn = take_turn(ctx, packet);
+		int turn = take_turn(ctx, packet, flow);
 
 		if (turn == TURN_NONE)
 			return;

@@ -119,11 +119,10 @@ static __always_inline long spoil_announcement(struct plait_context context, str
 
 /* parameters[0]: not 0: the sender gets the echo, as though the announcement had arrived. */
 static __always_inline int block_subflow(struct plait_context context, struct plait_packet *packet,
-					 const struct plait_actor *actor)
+					 const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 length = packet->option_length[MPTCP_ADD_ADDR];
 	struct plait_option option = {};
-	struct plait_flow *flow;
 
 	if (!(packet->kinds & PLAIT_HAS_ADD_ADDR) || packet->option_at[MPTCP_ADD_ADDR] == PLAIT_NO_OPTION ||
 	    is_injected(context))
@@ -131,7 +130,6 @@ static __always_inline int block_subflow(struct plait_context context, struct pl
 	if (!is_announcement(length) || plait_checksum(context, packet) == PLAIT_CHECKSUM_WRONG ||
 	    read_announcement(packet, &option))
 		return PLAIT_ERROR;
-	flow = plait_flow(packet);
 	if (!flow || withhold(flow, packet->hook & 1, &option, length))
 		tell_withheld(packet, &option);
 	if (!(packet->kinds & PLAIT_IS_PURE_ACK) ||
@@ -208,14 +206,12 @@ static __always_inline __u32 kept_options(const struct plait_packet *packet, __u
 /* parameters[0] and [1]: the address, mapped if it is one of IPv4; [2]: its port, or 0; [3]: its id. All 0:
  * that which was withheld. */
 static __always_inline int add_subflow(struct plait_context context, struct plait_packet *packet,
-				       const struct plait_actor *actor)
+				       const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 hook = packet->hook & 1, length;
-	struct plait_flow *flow;
 
 	if (!may_carry(packet) || packet->option_at[MPTCP_ADD_ADDR] != PLAIT_NO_OPTION)
 		return PLAIT_MISS;
-	flow = plait_flow(packet);
 	if (!flow)
 		return PLAIT_MISS;
 	if (actor->parameters[0] | actor->parameters[1])

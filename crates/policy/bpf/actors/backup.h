@@ -39,17 +39,16 @@ static __always_inline int may_carry(const struct plait_packet *packet)
 #define WITH_ADDRESS_ID 0x100
 
 static __always_inline int set_priority(struct plait_context context, struct plait_packet *packet,
-					const struct plait_actor *actor, __u32 backup)
+					const struct plait_actor *actor, struct plait_flow *flow,
+					__u32 backup)
 {
 	__u32 hook = packet->hook & 1, length, is;
 	struct plait_option option = {};
 	__u32 flag = hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
-	struct plait_flow *flow;
 	__u32 times;
 
 	if (!may_carry(packet) || packet->option_at[MPTCP_PRIO] != PLAIT_NO_OPTION)
 		return PLAIT_MISS;
-	flow = plait_flow(packet);
 	if (!flow)
 		return PLAIT_MISS;
 	is = flow->flags & flag ? 1 : 0;
@@ -71,15 +70,15 @@ static __always_inline int set_priority(struct plait_context context, struct pla
 }
 
 static __always_inline int set_backup(struct plait_context context, struct plait_packet *packet,
-				      const struct plait_actor *actor)
+				      const struct plait_actor *actor, struct plait_flow *flow)
 {
-	return set_priority(context, packet, actor, 1);
+	return set_priority(context, packet, actor, flow, 1);
 }
 
 static __always_inline int clear_backup(struct plait_context context, struct plait_packet *packet,
-					const struct plait_actor *actor)
+					const struct plait_actor *actor, struct plait_flow *flow)
 {
-	return set_priority(context, packet, actor, 0);
+	return set_priority(context, packet, actor, flow, 0);
 }
 
 #endif

@@ -19,17 +19,15 @@
 
 /* parameters[0]: the flag, of D (0x10) to G (0x02); 0: D. */
 static __always_inline int capable_flag(struct plait_context context, struct plait_packet *packet,
-					const struct plait_actor *actor)
+					const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 at = packet->option_at[MPTCP_CAPABLE];
 	__u8 flag = actor->parameters[0] & FLAGS_D_TO_G, flags;
-	struct plait_flow *flow;
 
 	if (at == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN))
 		return PLAIT_MISS;
 	if (packet->option_length[MPTCP_CAPABLE] <= CAPABLE_FLAGS_AT)
 		return PLAIT_ERROR;
-	flow = plait_flow(packet);
 	if (!flag)
 		flag = FLAG_D;
 	flags = plait_option_byte(packet, MPTCP_CAPABLE, CAPABLE_FLAGS_AT);

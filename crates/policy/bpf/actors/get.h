@@ -20,16 +20,14 @@
  * in the first with data. parameters[0]: the event has the keys.
  */
 static __always_inline int get_connection(struct plait_context context, struct plait_packet *packet,
-					  const struct plait_actor *actor)
+					  const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 told = actor->parameters[0] ? PLAIT_FLOW_TOLD_KEYS : PLAIT_FLOW_TOLD;
 	__u32 at = packet->option_at[MPTCP_CAPABLE];
 	struct plait_event *event;
-	struct plait_flow *flow;
 
 	if (at == PLAIT_NO_OPTION || packet->option_length[MPTCP_CAPABLE] < CAPABLE_WITH_KEYS)
 		return PLAIT_MISS;
-	flow = plait_flow(packet);
 	if (flow && flow->flags & told)
 		return PLAIT_MISS;
 	event = plait_event(packet, PLAIT_EVENT_CONNECTION);
@@ -48,7 +46,7 @@ static __always_inline int get_connection(struct plait_context context, struct p
 /* At the SYN and the SYN-ACK of MP_JOIN: the token, if the SYN comes in or the sender is known, the sender's
  * address id, and whether it is a backup. */
 static __always_inline int get_subflow(struct plait_context context, struct plait_packet *packet,
-				       const struct plait_actor *actor)
+				       const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 at = packet->option_at[MPTCP_JOIN], length = packet->option_length[MPTCP_JOIN];
 	struct plait_event *event;

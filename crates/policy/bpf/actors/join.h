@@ -67,7 +67,7 @@ static __always_inline int is_syn(const struct plait_packet *packet)
 
 /* parameters[0]: 0 drops the packet, 1 resets the subflow. */
 static __always_inline int deny_join(struct plait_context context, struct plait_packet *packet,
-				     const struct plait_actor *actor)
+				     const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 at = packet->option_at[MPTCP_JOIN];
 
@@ -90,7 +90,7 @@ static __always_inline int deny_join(struct plait_context context, struct plait_
 
 /* Both sides take a handshake without MP_CAPABLE for one of plain TCP (RFC 8684 section 3.7). */
 static __always_inline int fall_back(struct plait_context context, struct plait_packet *packet,
-				     const struct plait_actor *actor)
+				     const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 at = packet->option_at[MPTCP_CAPABLE], length = packet->option_length[MPTCP_CAPABLE];
 

@@ -10,10 +10,8 @@
 
 /* parameters[0]: bytes per second. */
 static __always_inline int pace(struct plait_context context, struct plait_packet *packet,
-				const struct plait_actor *actor)
+				const struct plait_actor *actor, struct plait_flow *flow)
 {
-	struct plait_flow *flow = plait_flow(packet);
-
 	if (!flow || packet->hook != PLAIT_EGRESS)
 		return PLAIT_MISS;
 	flow->pace = actor->parameters[0];

@@ -93,17 +93,15 @@ static __always_inline __u64 allowed_by(struct plait_flow *flow, const struct pl
 
 /* parameters[0]: the most bytes offered, or 0; parameters[1]: bytes per second, else. */
 static __always_inline int rate_limit(struct plait_context context, struct plait_packet *packet,
-				      const struct plait_actor *actor)
+				      const struct plait_actor *actor, struct plait_flow *flow)
 {
 	const struct plait_settings *asked = plait_settings();
 	__u64 most = actor->parameters[0], rate = actor->parameters[1];
-	struct plait_flow *flow;
 	int scale;
 
 	/* The window of a SYN is not scaled, and who has it may not send yet. */
 	if (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_RST) || !(packet->kinds & PLAIT_IS_ACK))
 		return PLAIT_MISS;
-	flow = plait_flow(packet);
 	if (!flow || !asked)
 		return PLAIT_MISS;
 	scale = scale_of(flow, packet->hook);

@@ -6,7 +6,7 @@
 #include "../plait.bpf.h"
 
 static __always_inline int record_flow(struct plait_context context, struct plait_packet *packet,
-				       const struct plait_actor *actor)
+				       const struct plait_actor *actor, struct plait_flow *flow)
 {
 	return packet->flow_known ? PLAIT_HIT : PLAIT_MISS;
 }

@@ -6,7 +6,7 @@
 #include "../plait.bpf.h"
 
 static __always_inline int drop(struct plait_context context, struct plait_packet *packet,
-				const struct plait_actor *actor)
+				const struct plait_actor *actor, struct plait_flow *flow)
 {
 	packet->verdict = PLAIT_DROP;
 	return PLAIT_HIT;
@@ -14,7 +14,7 @@ static __always_inline int drop(struct plait_context context, struct plait_packe
 
 /* parameters[0]: the mark; parameters[1]: which of its bits are set. */
 static __always_inline int mark(struct plait_context context, struct plait_packet *packet,
-				const struct plait_actor *actor)
+				const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 mask = actor->parameters[1];
 
@@ -26,7 +26,7 @@ static __always_inline int mark(struct plait_context context, struct plait_packe
 
 /* parameters[0]: the interface's index. */
 static __always_inline int redirect(struct plait_context context, struct plait_packet *packet,
-				    const struct plait_actor *actor)
+				    const struct plait_actor *actor, struct plait_flow *flow)
 {
 	packet->redirect_to = actor->parameters[0];
 	if (packet->redirect_to == packet->interface)
