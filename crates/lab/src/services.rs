@@ -101,7 +101,9 @@ fn words(spec: &topology::Service, folder: &Path) -> Result<Vec<OsString>, Error
             let configuration = folder.join("nginx.conf");
             let made = fs::create_dir(folder.join("www"))
                 .and_then(|()| random_file(&folder.join("www/document"), *document))
-                .and_then(|()| fs::write(&configuration, nginx_configuration(folder, &[&port, &format!("[::]:{port}")])));
+                .and_then(|()| {
+                    fs::write(&configuration, nginx_configuration(folder, &[&port, &format!("[::]:{port}")]))
+                });
             made.map_err(|source| Error::File { path: folder.to_owned(), source })?;
             let configuration = configuration.into_os_string();
             vec!["nginx".into(), "-e".into(), "stderr".into(), "-c".into(), configuration]

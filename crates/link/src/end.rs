@@ -22,7 +22,8 @@ impl End<'_> {
         const EXPECTED: &str =
             "a name for an interface: 1 to 15 bytes without blanks, slash, colon or percent sign";
         let name = self.interface;
-        let bad = |byte: u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"/:%\"".contains(&byte);
+        let bad =
+            |byte: u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"/:%\"".contains(&byte);
         // `ip` takes a leading dash for an option, and the kernel these two for folders.
         if !(1..=15).contains(&name.len()) || name.bytes().any(bad) || name.starts_with(['-', '.']) {
             return Err(Error::text(EXPECTED, name));
@@ -54,8 +55,7 @@ mod tests {
     fn names_that_cannot_be_an_interfaces_are_refused() {
         let namespace = NetNs::current().expect("this one");
         for interface in ["", "sixteen-bytes-xx", "a b", "a/b", "-x", "..", "a:b"] {
-            let error =
-                End { namespace: &namespace, interface }.check().expect_err(interface).to_string();
+            let error = End { namespace: &namespace, interface }.check().expect_err(interface).to_string();
             assert!(error.ends_with(&format!("found {interface:?}")), "{error}");
         }
     }
