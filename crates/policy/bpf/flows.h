@@ -263,9 +263,16 @@ static __always_inline void record(struct plait_flow *flow, struct plait_half *s
 		sent->window = (__u32)packet->window << scale;
 	if (!(packet->kinds & PLAIT_IS_SYN))
 		sent->offered_window = packet->window;
-	if (*(const __u32 *)packet->options == bpf_htonl(0x0101080a))
+	if (plait_begins_with_timestamps(packet))
 		*(__u64 *)sent->timestamps = *(const __u64 *)(packet->options + 4);
 	record_sent(flow, sent, packet);
+}
+
+/* The SYN of MP_JOIN names the connection by the token of who receives it (RFC 8684 section 3.2). */
+static __always_inline int names_token(const struct plait_packet *packet)
+{
+	return packet->hook == PLAIT_INGRESS && packet->kinds & PLAIT_HAS_MP_JOIN &&
+	       plait_is_first_syn(packet) && packet->option_length[MPTCP_JOIN] == PLAIT_JOIN_OF_SYN;
 }
 
 /*
@@ -280,8 +287,11 @@ __noinline int remember(struct plait_packet *packet)
 
 	if (!packet || !asked)
 		return -1;
+	if (names_token(packet))
+		packet->token =
+		    plait_option_number(packet, packet->option_at[MPTCP_JOIN] + PLAIT_JOIN_TOKEN_AT, 4);
 	flow = plait_flow(packet);
-	if (!flow || (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN) {
+	if (!flow || plait_is_first_syn(packet)) {
 		if (!(packet->kinds & PLAIT_IS_MPTCP))
 			return -1;
 		/* A SYN that is sent again begins nothing new. */
@@ -298,11 +308,6 @@ __noinline int remember(struct plait_packet *packet)
 		remember_backup(flow, packet);
 	if (packet->kinds & (PLAIT_IS_FIN | PLAIT_IS_RST))
 		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_FIN_IN : PLAIT_FLOW_FIN_OUT;
-	/* The SYN of MP_JOIN names the connection by the token of who receives it (RFC 8684 section 3.2). */
-	if (!packet->token && packet->hook == PLAIT_INGRESS && packet->kinds & PLAIT_HAS_MP_JOIN &&
-	    (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN &&
-	    packet->option_length[MPTCP_JOIN] == 12)
-		packet->token = plait_option_number(packet, packet->option_at[MPTCP_JOIN] + 4, 4);
 	if (packet->token)
 		flow->token = packet->token;
 	else

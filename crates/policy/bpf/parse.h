@@ -19,11 +19,6 @@
 #define MOST_VLAN_TAGS 2
 /* Of iphdr.frag_off: more fragments follow, or this is not the first. */
 #define IP_FRAGMENT 0x3fff
-/* NOP, NOP, timestamps of 10 bytes: how nearly every header of an established connection begins (RFC 7323,
- * appendix A).
- */
-#define ALIGNED_TIMESTAMPS 0x0101080a
-#define ALIGNED_TIMESTAMPS_LENGTH 12
 
 struct vlan_tag {
 	__be16 control;
@@ -85,8 +80,7 @@ __noinline int scan_options(struct plait_packet *packet)
 	packet->window_scale = PLAIT_NO_OPTION;
 	packet->most_segment = 0;
 	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
-	packet->at =
-	    *(__u32 *)packet->options == bpf_htonl(ALIGNED_TIMESTAMPS) ? ALIGNED_TIMESTAMPS_LENGTH : 0;
+	packet->at = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
 	for (int i = 0; i < PLAIT_MOST_OPTIONS; i++) {
 		end = scan_option(packet);
 		if (end)
@@ -283,8 +277,8 @@ static __always_inline int has_no_other_options(const struct tcphdr *tcp, void *
 
 	if (tcp->doff * 4 == PLAIT_TCP_HEADER)
 		return 1;
-	return tcp->doff * 4 == PLAIT_TCP_HEADER + ALIGNED_TIMESTAMPS_LENGTH &&
-	       (void *)(options + 1) <= end && *options == bpf_htonl(ALIGNED_TIMESTAMPS);
+	return tcp->doff * 4 == PLAIT_TCP_HEADER + PLAIT_TIMESTAMPS_LENGTH && (void *)(options + 1) <= end &&
+	       *options == bpf_htonl(PLAIT_ALIGNED_TIMESTAMPS);
 }
 
 #define TCP_FLAGS (PLAIT_IS_FIN | PLAIT_IS_SYN | PLAIT_IS_RST | PLAIT_IS_ACK)

@@ -98,7 +98,8 @@ enum plait_mptcp_subtype {
 	MPTCP_TCPRST = 8,
 };
 
-/* Where the token stands in the MP_JOIN of a SYN (RFC 8684 section 3.2). */
+/* How long the MP_JOIN of a SYN is, and where the token stands in it (RFC 8684 section 3.2). */
+#define PLAIT_JOIN_OF_SYN 12
 #define PLAIT_JOIN_TOKEN_AT 4
 
 struct {
@@ -187,6 +188,12 @@ static __always_inline __u64 plait_option_number(const struct plait_packet *pack
 	const __u8 *number = &packet->options[at & 63];
 
 	return length == 8 ? bpf_be64_to_cpu(*(const __u64 *)number) : bpf_ntohl(*(const __u32 *)number);
+}
+
+/* The SYN that begins a subflow, and not the answer to it. */
+static __always_inline int plait_is_first_syn(const struct plait_packet *packet)
+{
+	return (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN;
 }
 
 /* `length` bytes of the packet from `at` on, for XDP; NULL if it is shorter. `length` is a constant. */

@@ -12,7 +12,6 @@
 /* Where these stand in MP_JOIN (RFC 8684 section 3.2). */
 #define JOIN_BACKUP_AT 2
 #define JOIN_ADDRESS_ID_AT 3
-#define JOIN_OF_SYN 12
 #define JOIN_OF_SYN_ACK 16
 
 /*
@@ -52,13 +51,11 @@ static __always_inline int get_subflow(struct plait_context context, struct plai
 	struct plait_event *event;
 
 	if (at == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN) ||
-	    (length != JOIN_OF_SYN && length != JOIN_OF_SYN_ACK))
+	    (length != PLAIT_JOIN_OF_SYN && length != JOIN_OF_SYN_ACK))
 		return PLAIT_MISS;
 	event = plait_event(packet, PLAIT_EVENT_SUBFLOW);
 	if (!event)
 		return PLAIT_ERROR;
-	if (packet->hook == PLAIT_INGRESS && length == JOIN_OF_SYN)
-		event->token = plait_option_number(packet, at + PLAIT_JOIN_TOKEN_AT, 4);
 	event->address_id = plait_option_byte(packet, MPTCP_JOIN, JOIN_ADDRESS_ID_AT);
 	event->backup = plait_option_byte(packet, MPTCP_JOIN, JOIN_BACKUP_AT) & 1;
 	plait_tell(event);

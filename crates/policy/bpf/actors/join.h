@@ -47,7 +47,7 @@ static __always_inline int become_reset(struct plait_context context, struct pla
 		return PLAIT_ERROR;
 	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)
 		if (i * 4 < packet->options_length)
-			options[i] = TCPOPT_NOP * 0x01010101;
+			options[i] = PLAIT_WORD_OF_NOPS;
 	options[0] =
 	    bpf_htonl(TCPOPT_MPTCP << 24 | MPTCP_TCPRST_LENGTH << 16 | MPTCP_TCPRST << 12 | RESET_PROHIBITED);
 	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
@@ -58,11 +58,6 @@ static __always_inline int become_reset(struct plait_context context, struct pla
 	if (packet->hook == PLAIT_EGRESS)
 		packet->verdict = PLAIT_ANSWER;
 	return PLAIT_HIT;
-}
-
-static __always_inline int is_syn(const struct plait_packet *packet)
-{
-	return (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN;
 }
 
 /* parameters[0]: 0 drops the packet, 1 resets the subflow. */
@@ -77,7 +72,7 @@ static __always_inline int deny_join(struct plait_context context, struct plait_
 		packet->verdict = PLAIT_DROP;
 		return PLAIT_HIT;
 	}
-	if (packet->hook == PLAIT_EGRESS || !is_syn(packet))
+	if (packet->hook == PLAIT_EGRESS || !plait_is_first_syn(packet))
 		return become_reset(context, packet);
 	for (__u32 i = PLAIT_JOIN_TOKEN_AT; i < PLAIT_JOIN_TOKEN_AT + 4; i++) {
 		if (i >= packet->option_length[MPTCP_JOIN])
@@ -92,17 +87,11 @@ static __always_inline int deny_join(struct plait_context context, struct plait_
 static __always_inline int fall_back(struct plait_context context, struct plait_packet *packet,
 				     const struct plait_actor *actor, struct plait_flow *flow)
 {
-	__u32 at = packet->option_at[MPTCP_CAPABLE], length = packet->option_length[MPTCP_CAPABLE];
-
-	if (at == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN))
+	if (packet->option_at[MPTCP_CAPABLE] == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN))
 		return PLAIT_MISS;
-	if (length > MOST_CAPABLE)
+	if (packet->option_length[MPTCP_CAPABLE] > MOST_CAPABLE)
 		return PLAIT_ERROR;
-	for (__u32 i = 0; i < MOST_CAPABLE; i++)
-		if (i < length && plait_set_option_byte(context, packet, at + i, TCPOPT_NOP))
-			return PLAIT_ERROR;
-	packet->option_at[MPTCP_CAPABLE] = PLAIT_NO_OPTION;
-	return PLAIT_HIT;
+	return plait_erase_mptcp(context, packet, MPTCP_CAPABLE) ? PLAIT_ERROR : PLAIT_HIT;
 }
 
 #endif
