@@ -42,6 +42,8 @@ pub(super) struct Engine {
     latenesses: Latenesses,
     real_time: bool,
     start: Instant,
+    /// When the thread last went to sleep, if it was woken since by frames that it has not read yet.
+    asleep_since: Option<u64>,
     orders: Receiver<Order>,
     bell: Arc<Bell>,
 }
@@ -99,6 +101,7 @@ impl Engine {
             latenesses: Latenesses::new(),
             real_time: priority::raise(),
             start: Instant::now(),
+            asleep_since: None,
             orders,
             bell,
         };
@@ -109,10 +112,15 @@ impl Engine {
     /// Until nobody can give orders any more.
     pub(super) fn run(mut self) {
         loop {
-            if self.bell.heard() && !self.obey() {
-                return;
+            if self.bell.heard() {
+                if !self.obey() {
+                    return;
+                }
+                // The model has come to know a later time.
+                self.asleep_since = None;
             }
             let received = Way::BOTH.map(|way| self.receive(way));
+            self.asleep_since = None;
             self.deliver();
             if received == [false; 2] {
                 self.wait();
@@ -168,7 +176,7 @@ impl Engine {
                 Ok(length) => {
                     let now = self.now();
                     let packet = self.buffers.packet(length);
-                    self.model.enter(way, now, packet.train(), packet);
+                    self.model.enter(way, self.arrival(now), packet.train(), packet);
                     if self.model.next().is_some_and(|next| next <= now) {
                         return true;
                     }
@@ -180,6 +188,14 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// When a frame that is read now came.
+    fn arrival(&self, now: u64) -> u64 {
+        match self.asleep_since {
+            None => now,
+            Some(since) => now.saturating_sub(self.alarm.usual_latency()).max(since),
+        }
     }
 
     /// Hands over what is due.
@@ -227,6 +243,7 @@ impl Engine {
             let left = time.saturating_sub(self.now());
             Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
         });
+        let asleep_since = self.now();
         let bell = self.bell.event.as_fd();
         let end = |index: usize| if self.gone[index] { bell } else { self.taps[index].as_fd() };
         let mut watched = [bell, end(0), end(1)].map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
@@ -235,8 +252,9 @@ impl Engine {
         if !watched[0].revents().is_empty() {
             self.bell.silence();
         }
-        if let (Ok(0), Some(time)) = (ready, alarm) {
-            self.alarm.rang(time, self.now());
+        match (ready, alarm) {
+            (Ok(0), Some(time)) => self.alarm.rang(time, self.now()),
+            _ => self.asleep_since = Some(asleep_since),
         }
     }
 
