@@ -24,6 +24,17 @@ def binary():
     assert pathlib.Path(PLAIT).exists(), f"{PLAIT} is not built: run `make build`, or set PLAIT"
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: it measures times, or looks at what others would change")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Each skipped test by its name, for `scripts/test`."""
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        terminalreporter.write_line(f"SKIP {report.nodeid}: {reason.removeprefix('Skipped: ')}")
+
+
 _built = 0
 
 

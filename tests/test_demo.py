@@ -109,6 +109,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, after):
     assert left_behind(program.pid) == []
 
 
+@pytest.mark.alone
 def test_a_killed_demo_is_cleaned_up_by_doctor(tmp_path):
     program = subprocess.Popen(
         [PLAIT, "demo", "--out", tmp_path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -226,6 +226,7 @@ def test_five_at_once_and_fifty_in_a_row_leave_nothing(tmp_path):
     assert network_of_the_machine() == before
 
 
+@pytest.mark.alone
 def test_a_killed_keeper_is_cleaned_up_by_doctor(up):
     before = network_of_the_machine()
     lab = up(ROUTER)

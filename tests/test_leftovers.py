@@ -28,6 +28,7 @@ def talk(pair):
     client.close()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("end", ["terminate", "kill"])
 def test_a_gateway_that_ends_is_gone_at_once_or_with_the_next_start(pair, end):
     echo_server(pair.server)
@@ -47,6 +48,7 @@ def test_a_gateway_that_ends_is_gone_at_once_or_with_the_next_start(pair, end):
     assert tool("ip", "netns", "exec", pair.client.name, "sysctl", "-n", SETTING).strip() == "0"
 
 
+@pytest.mark.alone
 def test_doctor_removes_what_a_killed_gateway_left(pair):
     gateway = pair.serve("--require", to="127.0.0.1:9000")
     gateway.kill()
