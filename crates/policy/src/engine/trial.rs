@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::thread;
 
-use libbpf_rs::{MapCore, MapFlags, ObjectBuilder, ProgramHandle};
+use libbpf_rs::{MapCore, MapFlags, ObjectBuilder, ProgramHandle, RingBufferBuilder};
 use plait_wire::Role;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
@@ -96,16 +96,34 @@ impl Trial {
     /// # Errors
     /// What the kernel says, such as of a packet shorter than an Ethernet header.
     pub fn run(&self, frame: &Frame, repeat: u32) -> Result<Ran, Error> {
-        let program = match (frame.hook, frame.by_tc) {
-            (Hook::Ingress, false) => "xdp_ingress",
-            (Hook::Ingress, true) => "tc_ingress",
-            (Hook::Egress, _) => "tc_egress",
-        };
-        let program = self.objects.program(program)?;
-        // On one processor, whose record of the packet is read afterwards.
-        thread::scope(|scope| {
-            let work = || self.run_here(program, frame, repeat.max(1));
-            scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let program = self.program(frame)?;
+        on_one_processor(|processor| self.run_here(program, frame, repeat.max(1), processor))
+    }
+
+    /// Runs packets one after the other, each once and as it is given, and all of them `rounds` times over: the
+    /// nanoseconds that each took, in this order. A part of them, always the same, is what it takes the kernel to look at
+    /// its clock. What programs tell is thrown away.
+    ///
+    /// # Errors
+    /// As [`run`](Trial::run).
+    pub fn durations(&self, frames: &[Frame], rounds: u32) -> Result<Vec<u32>, Error> {
+        let programs = frames.iter().map(|frame| self.program(frame)).collect::<Result<Vec<_>, _>>()?;
+        on_one_processor(|_| {
+            let failed = |reason: libbpf_rs::Error| Error::kernel("read what programs told")(reason);
+            let mut events = RingBufferBuilder::new();
+            events.add(self.objects.map("events")?, |_| 0).map_err(failed)?;
+            let events = events.build().map_err(failed)?;
+            let mut durations = Vec::with_capacity(frames.len() * rounds as usize);
+            for _ in 0..rounds {
+                for (program, frame) in programs.iter().zip(frames) {
+                    durations.push(try_packet(program, frame, 1)?.nanoseconds);
+                    if durations.len().is_multiple_of(RUNS_BETWEEN_READS) {
+                        events.consume().map_err(failed)?;
+                    }
+                }
+            }
+            events.consume().map_err(failed)?;
+            Ok(durations)
         })
     }
 
@@ -137,17 +155,30 @@ impl Trial {
         super::flows::read(self.objects.map("flows")?)
     }
 
-    fn run_here(&self, program: &ProgramHandle, frame: &Frame, repeat: u32) -> Result<Ran, Error> {
-        let failed = |reason: std::io::Error| Error::kernel("try a packet")(reason.into());
-        let processor = sched_getcpu();
-        let mut only = CpuSet::new();
-        only.set(processor);
-        sched_setaffinity(None, &only).map_err(|error| failed(error.into()))?;
+    fn program(&self, frame: &Frame) -> Result<&ProgramHandle, Error> {
+        self.objects.program(match (frame.hook, frame.by_tc || self.redirects()) {
+            (Hook::Ingress, false) => "xdp_ingress",
+            (Hook::Ingress, true) => "tc_ingress",
+            (Hook::Egress, _) => "tc_egress",
+        })
+    }
+
+    /// What comes in is met by TC, as on interfaces that it is redirected from.
+    fn redirects(&self) -> bool {
+        let comes_in = self.policies.iter().flat_map(|policy| &policy.chains);
+        let actors = comes_in.filter(|chain| chain.hook == Hook::Ingress).flat_map(|chain| &chain.actors);
+        actors.into_iter().any(|actor| matches!(actor, Actor::Redirect(_)))
+    }
+
+    fn run_here(
+        &self,
+        program: &ProgramHandle,
+        frame: &Frame,
+        repeat: u32,
+        processor: usize,
+    ) -> Result<Ran, Error> {
         self.clear()?;
-        // struct __sk_buff: its length and type, and then the mark.
-        let context: &[u32] =
-            if program.prog_type() == libbpf_rs::ProgramType::Xdp { &[] } else { &[0, 0, frame.mark] };
-        let ran = sys::run(program.as_fd(), frame.bytes, context, repeat).map_err(failed)?;
+        let ran = try_packet(program, frame, repeat)?;
         let packet = self.packet(processor)?;
         let is_let_go = packet.chain_count == 0;
         let verdict = if is_let_go { Verdict::Pass } else { Verdict::new(packet.verdict.into()) };
@@ -197,6 +228,29 @@ impl Trial {
     }
 }
 
+fn try_packet(program: &ProgramHandle, frame: &Frame, repeat: u32) -> Result<sys::Ran, Error> {
+    // struct __sk_buff: its length and type, and then the mark.
+    let context: &[u32] =
+        if program.prog_type() == libbpf_rs::ProgramType::Xdp { &[] } else { &[0, 0, frame.mark] };
+    let ran = sys::run(program.as_fd(), frame.bytes, context, repeat);
+    ran.map_err(|reason| Error::kernel("try a packet")(reason.into()))
+}
+
+/// Calls `work` with the number of the processor that it stays on, whose records are of the packets that it tried.
+fn on_one_processor<T: Send>(work: impl FnOnce(usize) -> Result<T, Error> + Send) -> Result<T, Error> {
+    let stay = || {
+        let processor = sched_getcpu();
+        let mut only = CpuSet::new();
+        only.set(processor);
+        let failed = |reason: rustix::io::Errno| {
+            Error::kernel("stay on a processor")(std::io::Error::from(reason).into())
+        };
+        sched_setaffinity(None, &only).map_err(failed)?;
+        work(processor)
+    };
+    thread::scope(|scope| scope.spawn(stay).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
 /// A host whose interfaces, as far as policies name them, are the loopback interface of this namespace, by which the
 /// kernel says that tried packets come; others than the one asked for are elsewhere.
 fn host(policies: &[Policy], interface: Option<&str>) -> Result<Host, Error> {
@@ -237,6 +291,8 @@ fn name(interface: &Interface) -> Option<&str> {
 }
 
 const IDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
+/// Far fewer than there is room for events of.
+const RUNS_BETWEEN_READS: usize = 1000;
 /// The loopback interface is the first of every namespace.
 const LOOPBACK: u32 = 1;
 /// Indexes that no interface of a trial has.

@@ -81,6 +81,19 @@ fn without_a_handshake_windows_are_left_alone() {
 }
 
 #[test]
+fn packets_that_run_each_by_itself_are_all_changed() {
+    let Some(trial) = trial("packets_that_run_each_by_itself", WINDOW) else { return };
+    begin(&trial, Some(7), Some(7), false, false);
+    let packets = [0, 1000].map(|payload| Packet { payload, ..Packet::new(Ingress, ACK) }.bytes());
+    let frames = packets.each_ref().map(|bytes| frame(Ingress, bytes));
+    assert_eq!(trial.durations(&frames, 50).expect("durations").len(), 100);
+    assert_eq!(outcomes(&trial), (100, 0));
+    // In a row, only the first finds a window that is too large.
+    trial.run(&frames[0], 50).expect("a run");
+    assert_eq!(outcomes(&trial), (101, 0));
+}
+
+#[test]
 fn an_acknowledgment_that_comes_again_offers_the_same() {
     let Some(trial) = trial("an_acknowledgment_that_comes_again", RATE) else { return };
     begin(&trial, Some(0), Some(0), false, false);
