@@ -261,7 +261,7 @@ def test_what_is_wrong_is_named_with_what_was_expected(ends):
         (("--a", a, "--b", a), 1, f"expected two different ends, found {a} twice"),
         (("--a", a, "--b", f"{ends[1].name}:taken0"), 1, "expected the interface name taken0 to be free"),
         (("--a", f"{ends[0].name}:sixteen-bytes-xx", "--b", b), 1, "a name for an interface: 1 to 15 bytes"),
-        ((*ends_given, "--rate", "fast"), 2, 'such as 54mbit, found "fast"'),
+        ((*ends_given, "--rate", "fast"), 2, 'such as 4mbit, found "fast"'),
         ((*ends_given, "--delay", "10"), 2, 'such as 21.5ms, found "10"'),
         ((*ends_given, "--loss", "120%"), 2, 'found "120%"'),
         ((*ends_given, "--rate", "1mbit", "--trace", "x"), 2, "cannot be used with"),

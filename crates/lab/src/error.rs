@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::topology::Mistake;
+use plait_written::Mistake;
 
 /// Why a lab could not be built, used or measured.
 #[derive(Debug, thiserror::Error)]

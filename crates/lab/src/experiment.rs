@@ -48,10 +48,11 @@ mod written;
 use std::path::Path;
 use std::time::Duration;
 
+use plait_written::Mistake;
 use serde_json::Value;
 
 use crate::Error;
-use crate::topology::{Document, Mistake, Topology};
+use crate::topology::{Document, Topology};
 
 pub use machine::Machine;
 pub use measure::{Measure, Operand, Selection, Statistic, Window};

@@ -18,7 +18,6 @@ mod address;
 mod check;
 mod document;
 mod events;
-mod mistake;
 mod written;
 
 use std::net::{IpAddr, SocketAddr};
@@ -27,13 +26,12 @@ use std::time::Duration;
 
 use plait_link::{Adjustment, Backend, LinkSpec, Toward};
 use plait_wire::Role;
+use plait_written::{Mistake, Place, Source};
 use serde::Deserialize;
 
 pub use address::Address;
 pub(crate) use document::{Document, Parameters};
 pub(crate) use events::State;
-pub use mistake::Mistake;
-pub(crate) use mistake::{Place, Source};
 
 use crate::Error;
 
@@ -260,7 +258,7 @@ impl Topology {
 
     /// A mistake that only shows when the topology is built.
     pub(crate) fn mistake(&self, place: &Place, message: impl Into<String>) -> Mistake {
-        self.source.mistake(Some(place.clone()), message)
+        self.source.mistake(place.clone(), message)
     }
 
     /// Where the backend was asked for, if it was in the file.

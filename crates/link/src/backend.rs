@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use plait_written::TextError;
 use serde::{Deserialize, Serialize};
-
-use crate::Error;
 
 /// What makes frames late, lost and slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,12 +29,12 @@ impl fmt::Display for Backend {
 }
 
 impl FromStr for Backend {
-    type Err = Error;
+    type Err = TextError;
 
-    fn from_str(given: &str) -> Result<Self, Error> {
+    fn from_str(given: &str) -> Result<Self, TextError> {
         let known = [Self::Emu, Self::Netem, Self::None];
         let found = known.into_iter().find(|backend| backend.to_string() == given);
-        found.ok_or_else(|| Error::text("emu, netem or none", given))
+        found.ok_or_else(|| TextError::new("emu, netem or none", given))
     }
 }
 

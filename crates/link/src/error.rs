@@ -3,19 +3,16 @@
 use std::io;
 use std::path::PathBuf;
 
+use plait_written::TextError;
+
 use crate::Backend;
 
 /// Why a link could not be specified, made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A text that does not say what it should.
-    #[error("expected {expected}, found {found:?}")]
-    Text {
-        /// What was expected, with an example.
-        expected: &'static str,
-        /// What was given.
-        found: String,
-    },
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// A line of a file that does not say what it should.
     #[error("{}:{line}: expected {expected}, found {found}", .file.display())]
     Line {
@@ -64,6 +61,6 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn text(expected: &'static str, found: &str) -> Self {
-        Self::Text { expected, found: found.into() }
+        Self::Text(TextError::new(expected, found))
     }
 }

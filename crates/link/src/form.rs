@@ -4,11 +4,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plait_written::{Found, Table, TextError, deserialize_delay};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, value::MapAccessDeserializer};
 
-use crate::found::{Found, Table};
-use crate::text::{self, deserialize_bytes, deserialize_delay};
-use crate::{Adjustment, Error, Jitter, Loss, Pace, Probability, Rate, Trace};
+use crate::{Adjustment, Error, Jitter, Loss, Pace, Probability, Queue, Rate, Trace};
 
 const LOSS: &str =
     "a probability such as 1% or 0.01, or a table with enter_bad, leave_bad, in_good and in_bad";
@@ -34,7 +33,7 @@ impl<'de> Deserialize<'de> for Adjustment {
             (None, None) => None,
         };
         let AdjustmentForm { delay, jitter, loss, duplication, queue, .. } = form;
-        let (delay, queue) = (delay.map(|Delay(delay)| delay), queue.map(|Bytes(bytes)| bytes));
+        let (delay, queue) = (delay.map(|Delay(delay)| delay), queue.map(Queue::bytes));
         Ok(Self { pace, delay, jitter, loss, duplication, queue })
     }
 }
@@ -48,14 +47,11 @@ struct AdjustmentForm {
     jitter: Option<Jitter>,
     loss: Option<Loss>,
     duplication: Option<Probability>,
-    queue: Option<Bytes>,
+    queue: Option<Queue>,
 }
 
 #[derive(serde::Deserialize)]
 struct Delay(#[serde(deserialize_with = "deserialize_delay")] Duration);
-
-#[derive(serde::Deserialize)]
-struct Bytes(#[serde(deserialize_with = "deserialize_bytes")] u64);
 
 struct TraceFile(Trace);
 
@@ -77,11 +73,11 @@ impl FromStr for Adjustment {
             let twice = match name.trim() {
                 "rate" => to.pace.replace(Pace::Rate(value.parse()?)).is_some(),
                 "trace" => to.pace.replace(Pace::Trace(Arc::new(Trace::named(value)?))).is_some(),
-                "delay" => to.delay.replace(text::delay(value)?).is_some(),
+                "delay" => to.delay.replace(plait_written::delay(value)?).is_some(),
                 "jitter" => to.jitter.replace(value.parse()?).is_some(),
                 "loss" => to.loss.replace(value.parse()?).is_some(),
                 "duplicate" => to.duplication.replace(value.parse()?).is_some(),
-                "queue" => to.queue.replace(text::bytes(value)?).is_some(),
+                "queue" => to.queue.replace(value.parse::<Queue>()?.bytes()).is_some(),
                 _ => true,
             };
             if twice {
@@ -93,26 +89,26 @@ impl FromStr for Adjustment {
 }
 
 impl FromStr for Jitter {
-    type Err = Error;
+    type Err = TextError;
 
     /// Reads `2ms` or `2ms:reorder`.
-    fn from_str(given: &str) -> Result<Self, Error> {
+    fn from_str(given: &str) -> Result<Self, TextError> {
         let (deviation, reorder) = match given.split_once(':') {
             None => (given, false),
             Some((deviation, "reorder")) => (deviation, true),
-            Some(_) => return Err(Error::text(JITTER_TEXT, given)),
+            Some(_) => return Err(TextError::new(JITTER_TEXT, given)),
         };
-        Ok(Self { deviation: text::delay(deviation)?, reorder })
+        Ok(Self { deviation: plait_written::delay(deviation)?, reorder })
     }
 }
 
 impl FromStr for Loss {
-    type Err = Error;
+    type Err = TextError;
 
     /// Reads `1%`, or `ENTER:LEAVE[:IN_GOOD:IN_BAD]` such as `0.1%:20%`.
-    fn from_str(given: &str) -> Result<Self, Error> {
+    fn from_str(given: &str) -> Result<Self, TextError> {
         let parts: Result<Vec<Probability>, _> = given.split(':').map(str::parse).collect();
-        match parts.map_err(|_| Error::text(LOSS_TEXT, given))?[..] {
+        match parts.map_err(|_| TextError::new(LOSS_TEXT, given))?[..] {
             [probability] => Ok(Self::Random(probability)),
             [enter_bad, leave_bad] => {
                 let (in_good, in_bad) = (Probability::default(), Probability::certain());
@@ -121,7 +117,7 @@ impl FromStr for Loss {
             [enter_bad, leave_bad, in_good, in_bad] => {
                 Ok(Self::GilbertElliott { enter_bad, leave_bad, in_good, in_bad })
             }
-            _ => Err(Error::text(LOSS_TEXT, given)),
+            _ => Err(TextError::new(LOSS_TEXT, given)),
         }
     }
 }
@@ -280,9 +276,9 @@ mod tests {
         let cases = [
             (
                 "rate = 5",
-                "expected a rate above 0 in bit, kbit, mbit or gbit, such as 54mbit, found the number 5",
+                "expected a rate from 1bit to 1000gbit in bit, kbit, mbit or gbit, such as 4mbit, found the number 5",
             ),
-            ("rate = '5'", "such as 54mbit, found \"5\""),
+            ("rate = '5'", "such as 4mbit, found \"5\""),
             ("delay = 5", "such as 21.5ms, found the number 5"),
             ("delay = ['5ms']", "such as 21.5ms, found a list"),
             (

@@ -3,11 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use plait_written::{Found, TextError, decimal};
 use serde::de::{Deserialize, Deserializer, Error as _};
-
-use crate::Error;
-use crate::found::Found;
-use crate::text::decimal;
 
 const EXPECTED: &str = "a probability from 0 to 1, or from 0% to 100%, such as 0.5%";
 
@@ -33,16 +30,16 @@ impl Probability {
 }
 
 impl FromStr for Probability {
-    type Err = Error;
+    type Err = TextError;
 
     /// Reads `1%` or `0.01`.
-    fn from_str(given: &str) -> Result<Self, Error> {
+    fn from_str(given: &str) -> Result<Self, TextError> {
         let text = given.trim();
         let value = match text.strip_suffix('%') {
             Some(percent) => decimal(percent.trim_end()).map(|percent| percent / 100.0),
             None => decimal(text),
         };
-        value.and_then(Self::new).ok_or_else(|| Error::text(EXPECTED, given))
+        value.and_then(Self::new).ok_or_else(|| TextError::new(EXPECTED, given))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plait_written::Size;
 use serde::Deserialize;
 
 use crate::{Probability, Rate, Trace};
@@ -27,6 +28,9 @@ impl Default for LinkSpec {
         Self { a_to_b: wire(), b_to_a: wire(), medium: Medium::FullDuplex, mtu: 1500 }
     }
 }
+
+/// What may be asked to wait in a queue.
+pub type Queue = Size<1_000_000_000>;
 
 /// The least of the queues that nobody asked for, in bytes: 20 full frames.
 pub(crate) const LEAST_QUEUE: u64 = 30_000;

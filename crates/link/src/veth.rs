@@ -55,7 +55,8 @@ impl Veth {
         for end in [a, b] {
             run(Some(end.namespace), ip(["link", "set", "dev", end.interface, "up"]))?;
         }
-        let open = |end: End<'_>| Ok((again(end.namespace)?, end.interface.to_owned()));
+        let open =
+            |end: End<'_>| -> Result<_, Error> { Ok((again(end.namespace)?, end.interface.to_owned())) };
         Ok(Self { a: open(a)?, b: open(b)?, _guard: guard })
     }
 

@@ -13,8 +13,8 @@ mod specification;
 
 pub use engine::Engine;
 pub use inject::{InjectError, Injector};
+pub use plait_written::{Mistake, Rate};
 pub use selector::{Kind, Mark, Ports, Prefix, PrefixError, Selector, SelectorError, Subflow};
 pub use specification::{
-    Actor, Announcement, Chain, Hook, Interface, Limit, Mistake, PRIORITY, Policy, Rate, RateError, Refusal,
-    SpecificationError,
+    Actor, Announcement, Chain, Hook, Interface, Limit, PRIORITY, Policy, Refusal, SpecificationError,
 };

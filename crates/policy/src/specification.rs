@@ -18,8 +18,6 @@
 mod actor;
 mod check;
 mod interface;
-mod mistake;
-pub(crate) mod quantity;
 mod read;
 mod text;
 
@@ -28,13 +26,12 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plait_written::Mistake;
 use serde::{Deserialize, Serialize};
 
 pub use actor::{Actor, Announcement, Limit, Refusal};
 pub(crate) use check::is_word_of_own;
 pub use interface::Interface;
-pub use mistake::Mistake;
-pub use quantity::{Rate, RateError};
 
 use crate::selector::Selector;
 

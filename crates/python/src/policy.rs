@@ -9,7 +9,7 @@ use plait_host::mptcp::Token;
 use plait_host::pm::Local;
 use plait_policy::controller::{self, Action, expiry_of};
 use plait_policy::engine::{self, Ends, Event, What};
-use plait_policy::{Engine, Policy, RateError, SpecificationError};
+use plait_policy::{Engine, Policy, Rate, SpecificationError};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -213,8 +213,7 @@ enum Asked {
 
 impl Asked {
     fn action(self) -> PyResult<Action> {
-        let rate =
-            |text: String| text.parse().map_err(|error: RateError| Mistake::new_err(error.to_string()));
+        let rate = |text: String| text.parse::<Rate>().map_err(|error| Mistake::new_err(error.to_string()));
         Ok(match self {
             Asked::Pace { local, remote, rate: text } => {
                 Action::Pace { subflow: Ends { local, remote }, rate: rate(text)? }

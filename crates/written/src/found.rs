@@ -7,38 +7,64 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::TextError;
+
 /// A value; a table is read as `T`, which `()` stands for where none belongs.
-pub(crate) enum Found<T> {
+pub enum Found<T> {
+    /// A text.
     Text(String),
+    /// A number, whole or not.
     Number(f64),
+    /// True or false.
     Boolean(bool),
+    /// A list, whatever is in it.
     List,
+    /// A table, read.
     Table(T),
 }
 
+/// What a table is read as.
+pub trait Table: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It cannot be that.
+    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error>;
+}
+
+/// A text that means something.
+pub(crate) fn text<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expected: &str,
+    read: impl FnOnce(&str) -> Result<T, TextError>,
+) -> Result<T, D::Error> {
+    let text = Found::<()>::deserialize(deserializer)?.text::<D::Error>(expected)?;
+    read(&text).map_err(D::Error::custom)
+}
+
 impl<T> Found<T> {
-    /// The text, or an error.
-    pub(crate) fn text<E: Error>(self, expected: &str) -> Result<String, E> {
+    /// The text.
+    ///
+    /// # Errors
+    /// It is something else than what was expected, such as "a time such as 2ms".
+    pub fn text<E: Error>(self, expected: &str) -> Result<String, E> {
         match self {
             Self::Text(text) => Ok(text),
             other => Err(other.unexpected(expected)),
         }
     }
 
-    pub(crate) fn unexpected<E: Error>(self, expected: &str) -> E {
-        match self {
-            Self::Text(text) => E::custom(format_args!("expected {expected}, found {text:?}")),
-            Self::Number(number) => E::custom(format_args!("expected {expected}, found the number {number}")),
-            Self::Boolean(value) => E::custom(format_args!("expected {expected}, found {value}")),
-            Self::List => E::custom(format_args!("expected {expected}, found a list")),
-            Self::Table(_) => E::custom(format_args!("expected {expected}, found a table")),
-        }
+    /// The error that something else was expected, such as "a time such as 2ms".
+    pub fn unexpected<E: Error>(self, expected: &str) -> E {
+        let found = match self {
+            Self::Text(text) => format!("{text:?}"),
+            Self::Number(number) => format!("the number {number}"),
+            Self::Boolean(value) => value.to_string(),
+            Self::List => "a list".into(),
+            Self::Table(_) => "a table".into(),
+        };
+        E::custom(format_args!("expected {expected}, found {found}"))
     }
-}
-
-/// What a table is read as.
-pub(crate) trait Table: Sized {
-    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error>;
 }
 
 impl Table for () {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plait_link::text::deserialize_time;
+use plait_written::{Mistake, Place, Source, deserialize_time};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::{Captured, Condition, Experiment, Form, Metric, Plot, Shows, Step, Variant};
-use crate::topology::{Document, Mistake, Parameters, Source, Topology};
+use crate::topology::{Document, Parameters, Topology};
 
 mod metric;
 
@@ -172,7 +172,7 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
     let repetitions = short.unwrap_or(heading.repetitions);
     if !(1..=1000).contains(repetitions.get_ref()) {
         let message = format!("expected 1 to 1000 repetitions, found {}", repetitions.get_ref());
-        return Err(source.mistake(Some(repetitions.span()), message));
+        return Err(source.mistake(repetitions.span(), message));
     }
     let count = varied.iter().fold(1usize, |count, parameter| count.saturating_mul(parameter.values.len()));
     if count > MOST_VARIANTS {
@@ -186,7 +186,7 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
     for (place, operands) in variants.iter().flat_map(|(_, operands)| operands) {
         for (name, variant) in operands {
             find_operand(name, variant, &variants, has_all_values)
-                .map_err(|told| source.mistake(Some(place.clone()), told))?;
+                .map_err(|told| source.mistake(place.clone(), told))?;
         }
     }
     let variants: Vec<_> = variants.into_iter().map(|(variant, _)| variant).collect();
@@ -220,7 +220,7 @@ fn checked_name(name: Spanned<String>, source: &Source) -> Result<String, Mistak
         return Ok(name.into_inner());
     }
     let message = format!("expected 1 to 64 letters, digits, - or _, found {:?}", name.get_ref());
-    Err(source.mistake(Some(name.span()), message))
+    Err(source.mistake(name.span(), message))
 }
 
 /// The parameters in the file's order, with the values that this form has.
@@ -236,7 +236,7 @@ fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Mi
     let parameters = table_at(&["parameters"]);
     let mut names: Vec<_> = parameters.into_iter().flatten().collect();
     names.sort_by_key(|(name, _)| name.span().start);
-    let check = |name: &str, place: Option<std::ops::Range<usize>>| {
+    let check = |name: &str, place: Option<Place>| {
         if names.iter().any(|(known, _)| known.get_ref() == name) {
             return Ok(());
         }
@@ -271,13 +271,13 @@ fn list<'t>(values: &Spanned<DeValue<'t>>, source: &Source) -> Result<Vec<(DeVal
     let list = values.get_ref().as_array().filter(|list| list.iter().next().is_some());
     let list = list.ok_or_else(|| {
         let message = "expected a list of values, such as [\"off\", \"xor64\"], found no such list";
-        source.mistake(Some(values.span()), message)
+        source.mistake(values.span(), message)
     })?;
     let values = list.iter().map(|value| {
         let plain = plain(value.get_ref()).ok_or_else(|| {
             let found = value.get_ref().type_str();
             let message = format!("expected a text, a number, true or false, found a value of type {found}");
-            source.mistake(Some(value.span()), message)
+            source.mistake(value.span(), message)
         })?;
         Ok((value.get_ref().clone(), plain))
     });
@@ -328,7 +328,7 @@ fn combinations<'t>(varied: &[Varied<'t>]) -> Vec<Combination<'t>> {
 /// Other metrics that one is made of: by name, and by what differs in their variant.
 type Operands = Vec<(String, Vec<(String, Value)>)>;
 /// The same of each metric, with where the metric stands.
-type AllOperands = Vec<(std::ops::Range<usize>, Operands)>;
+type AllOperands = Vec<(Place, Operands)>;
 
 fn variant<'t>(
     body: &Document<'t>,
@@ -360,7 +360,7 @@ fn variant<'t>(
         let metric = written
             .into_inner()
             .checked(&scene)
-            .map_err(|(at, message)| source.mistake(Some(at.unwrap_or(place.clone())), message))?;
+            .map_err(|(at, message)| source.mistake(at.unwrap_or(place.clone()), message))?;
         operands.push((place, metric::operands(&metric.measure)));
         checked.push((name.into_inner(), metric));
     }
@@ -381,29 +381,27 @@ fn checked_steps(
         if checked.iter().any(|other| other.name == *name.get_ref()) {
             let message =
                 format!("expected a name of its own for each step, found {:?} again", name.get_ref());
-            return Err(source.mistake(Some(name.span()), message));
+            return Err(source.mistake(name.span(), message));
         }
         if starts_clock && checked.iter().any(|other| other.starts_clock) {
             let message = "expected one step that starts the clock, found another";
-            return Err(source.mistake(Some(name.span()), message));
+            return Err(source.mistake(name.span(), message));
         }
         known_host(&host, topology, source)?;
         let place = command.span();
         let words = command.into_inner().into_iter().map(|word| {
             let resolved = topology.resolve(&word.get_ref().0);
-            resolved.map_err(|message| source.mistake(Some(word.span()), message))
+            resolved.map_err(|message| source.mistake(word.span(), message))
         });
         let command = words.collect::<Result<Vec<_>, _>>()?;
         if command.is_empty() {
-            return Err(
-                source.mistake(Some(place), "expected a program and its arguments, found an empty list")
-            );
+            return Err(source.mistake(place, "expected a program and its arguments, found an empty list"));
         }
         let (name, host) = (name.into_inner(), host.into_inner());
         checked.push(Step { name, host, command, mptcp, limit, starts_clock, may_fail });
     }
     let Some(first) = checked.first() else {
-        return Err(source.mistake(Some(place), "expected a step for every variant, found none for this one"));
+        return Err(source.mistake(place, "expected a step for every variant, found none for this one"));
     };
     if !checked.iter().any(|step| step.starts_clock) {
         let first = Step { starts_clock: true, ..first.clone() };
@@ -427,7 +425,7 @@ fn checked_capture(
         Some(snap) if (96..=65_535).contains(snap.get_ref()) => snap.into_inner(),
         Some(snap) => {
             let message = format!("expected 96 to 65535 bytes of each frame, found {}", snap.get_ref());
-            return Err(source.mistake(Some(snap.span()), message));
+            return Err(source.mistake(snap.span(), message));
         }
     };
     Ok(Captured { on: capture.on.into_iter().map(Spanned::into_inner).collect(), snap })
@@ -439,7 +437,7 @@ fn known_host(host: &Spanned<String>, topology: &Topology, source: &Source) -> R
     }
     let known: Vec<_> = topology.hosts.iter().map(|host| host.name.as_str()).collect();
     let message = format!("expected one of the hosts {}, found {:?}", known.join(", "), host.get_ref());
-    Err(source.mistake(Some(host.span()), message))
+    Err(source.mistake(host.span(), message))
 }
 
 /// Whether there is such a metric in such a variant. With other values than the file's, the variant may be missing.
@@ -476,10 +474,9 @@ fn checked_plot(
         let known: Vec<_> = varied.iter().map(|parameter| parameter.name.as_str()).collect();
         let message =
             format!("expected one of the parameters ({}), found {:?}", known.join(", "), name.get_ref());
-        Err(source.mistake(Some(name.span()), message))
+        Err(source.mistake(name.span(), message))
     };
-    let missing =
-        |key: &str| source.mistake(Some(place.clone()), format!("expected the key `{key}`, found none"));
+    let missing = |key: &str| source.mistake(place.clone(), format!("expected the key `{key}`, found none"));
     let shows = match kind.unwrap_or(Kind::Sweep) {
         Kind::Throughput => Shows::Throughput,
         Kind::Rtt => Shows::RoundTrip,
@@ -489,7 +486,7 @@ fn checked_plot(
             let known = |variant: &Variant| variant.metrics.iter().any(|(name, _)| name == metric.get_ref());
             if !variants.iter().any(known) {
                 let message = format!("expected the name of a metric, found {:?}", metric.get_ref());
-                return Err(source.mistake(Some(metric.span()), message));
+                return Err(source.mistake(metric.span(), message));
             }
             Shows::Sweep {
                 metric: metric.into_inner(),

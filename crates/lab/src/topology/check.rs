@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plait_link::{Direction, LinkSpec, Medium};
 use plait_wire::Role;
+use plait_written::{Mistake, Place, Source};
 use toml::Spanned;
 
-use super::mistake::{Mistake, Place, Source};
 use super::{
     Address, End, Host, Link, MptcpLimits, Program, Service, Setting, Side, Topology, events, resolve,
     written,
@@ -36,7 +36,7 @@ struct Check<'s> {
 
 impl Check<'_> {
     fn fail<T>(&self, place: Place, message: impl Into<String>) -> Result<T, Mistake> {
-        Err(self.source.mistake(Some(place), message))
+        Err(self.source.mistake(place, message))
     }
 
     fn name(&self, name: &Spanned<String>, what: &str, longest: usize) -> Result<String, Mistake> {
@@ -327,7 +327,7 @@ impl Check<'_> {
         };
         self.only_keys_of(service, kind)?;
         let resolved = |text: &Spanned<String>| {
-            resolve(links, text.get_ref()).map_err(|message| self.source.mistake(Some(text.span()), message))
+            resolve(links, text.get_ref()).map_err(|message| self.source.mistake(text.span(), message))
         };
         match kind {
             None => {
@@ -344,7 +344,7 @@ impl Check<'_> {
                         "expected the size of the document, such as document = \"20MB\", found none";
                     return self.fail(place.clone(), message);
                 };
-                Ok((Program::Nginx { document: document.get_ref().0 }, Some(port.unwrap_or(80))))
+                Ok((Program::Nginx { document: document.get_ref().bytes() }, Some(port.unwrap_or(80))))
             }
             Some(written::Kind::Iperf3) => Ok((Program::Iperf3, Some(port.unwrap_or(5201)))),
             Some(written::Kind::Serve) => {

@@ -11,11 +11,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use plait_link::Trace;
+use plait_written::{Mistake, Place, Source};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
-
-use super::mistake::{Mistake, Place, Source};
 
 /// The values of parameters, by their names.
 pub(crate) type Parameters<'t> = BTreeMap<String, DeValue<'t>>;
@@ -121,7 +120,7 @@ impl<'t> Substitution<'_, 't> {
             let found = condition.get_ref().type_str();
             let message =
                 format!("expected a table such as {{ size = [\"20MB\"] }}, found a value ({found})");
-            return Err(self.source.mistake(Some(condition.span()), message));
+            return Err(self.source.mistake(condition.span(), message));
         };
         for (name, wanted) in table {
             let is = self.parameter(name.get_ref(), &name.span())?;
@@ -152,7 +151,7 @@ impl<'t> Substitution<'_, 't> {
                     let found = value.type_str();
                     let message =
                         format!("expected a parameter that a text can hold, found {name}, of type {found}");
-                    self.source.mistake(Some(place.clone()), message)
+                    self.source.mistake(place.clone(), message)
                 })?;
                 filled.push_str(&written);
             }
@@ -171,8 +170,7 @@ impl<'t> Substitution<'_, 't> {
                 [] => "no parameter, as none is set".into(),
                 _ => format!("one of the parameters {}", known.join(", ")),
             };
-            self.source
-                .mistake(Some(place.clone()), format!("expected {expected}, found the parameter {name:?}"))
+            self.source.mistake(place.clone(), format!("expected {expected}, found the parameter {name:?}"))
         })
     }
 }

@@ -1,10 +1,10 @@
 //! The events of a link: each says what it must and no more, and in the order of time each undoes only what was done.
 
 use plait_link::{Adjustment, Change};
+use plait_written::{Mistake, Source};
 use toml::Spanned;
 
 use super::document::Document;
-use super::mistake::{Mistake, Source};
 use super::written::{self, Verb};
 use super::{Action, Event, Side};
 
@@ -24,7 +24,7 @@ pub(super) fn in_order(
         if let Some(expected) = state.after(action) {
             let found = format!("{} at {} s", action.name(), at.as_secs_f64());
             let message = format!("expected {expected} before it, found {found}");
-            return Err(source.mistake(Some(place.clone()), message));
+            return Err(source.mistake(place.clone(), message));
         }
     }
     Ok(events.into_iter().map(|(event, _)| event).collect())
@@ -50,7 +50,7 @@ fn action(source: &Source, event: written::Event) -> Result<Action, Mistake> {
         Verb::Adjust => {
             let Some(set) = set.map(Spanned::into_inner).filter(|set| *set != Adjustment::default()) else {
                 let message = "expected something to set, such as set = { rate = \"1mbit\" }, found nothing";
-                return Err(source.mistake(Some(verb.span()), message));
+                return Err(source.mistake(verb.span(), message));
             };
             Action::Adjust(direction.map(Spanned::into_inner).unwrap_or_default(), set)
         }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plait_link::text::{deserialize_bytes, deserialize_delay, deserialize_time};
 use plait_link::{Adjustment, Backend, Toward};
 use plait_wire::Role;
+use plait_written::{Size, deserialize_delay, deserialize_time};
 use serde::de::{
     Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer,
 };
@@ -150,7 +150,7 @@ pub(super) struct Service {
     #[serde(default)]
     pub(super) mptcp: bool,
     pub(super) port: Option<Spanned<Number<1, 65535>>>,
-    pub(super) document: Option<Spanned<Bytes>>,
+    pub(super) document: Option<Spanned<Document>>,
     pub(super) listen: Option<Spanned<Listen>>,
     pub(super) to: Option<Spanned<String>>,
     pub(super) mode: Option<Spanned<String>>,
@@ -167,8 +167,8 @@ pub(super) enum Kind {
 /// Where a service listens.
 pub(super) struct Listen(pub(super) SocketAddr);
 
-#[derive(serde::Deserialize)]
-pub(super) struct Bytes(#[serde(deserialize_with = "deserialize_bytes")] pub(super) u64);
+/// The document that a web server has.
+type Document = Size<1_000_000_000>;
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

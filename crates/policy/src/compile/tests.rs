@@ -7,6 +7,7 @@ mod packet;
 use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 
+use plait_written::Rate;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
@@ -19,7 +20,7 @@ use super::*;
 use crate::bindings::{PLAIT_NEEDS_FLOW, PLAIT_NEEDS_RECORD, PLAIT_NEEDS_TOKEN};
 use crate::selector::strategies::ingress_selectors;
 use crate::selector::{Kind, Selector};
-use crate::specification::{Actor, Chain, Interface, Limit, Rate};
+use crate::specification::{Actor, Chain, Interface, Limit};
 
 fn host() -> Host {
     let interface =

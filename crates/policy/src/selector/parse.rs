@@ -11,11 +11,16 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use plait_written::Size;
+
 use super::{Kind, Mark, Ports, Prefix, PrefixError, Selector, Subflow};
-use crate::specification::{Interface, is_word_of_own, quantity};
+use crate::specification::{Interface, is_word_of_own};
 
 /// How many parentheses and `not`s of an expression may be inside each other.
 pub(crate) const DEEPEST: usize = 128;
+
+/// Of a subflow, as a size is written.
+const MOST_BYTES: u64 = 1_000_000_000_000;
 
 /// A text that is no selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,8 +296,9 @@ impl<'t> Parser<'t> {
     fn size(&mut self) -> Parsed<Selector> {
         self.value("a range of sizes from one to a greater one, such as 0-100kB or 100kB-", |text| {
             let (from, to) = text.split_once('-')?;
-            let from = quantity::bytes(from)?;
-            let to = if to.is_empty() { None } else { Some(quantity::bytes(to).filter(|to| *to > from)?) };
+            let bytes = |text: &str| text.parse::<Size<MOST_BYTES>>().ok().map(Size::bytes);
+            let from = if from == "0" { 0 } else { bytes(from)? };
+            let to = if to.is_empty() { None } else { Some(bytes(to).filter(|to| *to > from)?) };
             Some(Selector::Size { from, to })
         })
     }

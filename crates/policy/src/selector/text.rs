@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use plait_written::Bytes;
+
 use super::{Mark, Ports, Selector, Subflow};
-use crate::specification::quantity;
 
 impl Display for Selector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -28,8 +29,8 @@ impl Display for Selector {
             Self::Connection(token) => write!(f, "connection({token:#010x})"),
             Self::Path(interface) => write!(f, "path({interface})"),
             Self::Size { from, to } => {
-                write!(f, "size({}-", quantity::Bytes(*from))?;
-                to.iter().try_for_each(|to| quantity::Bytes(*to).fmt(f))?;
+                write!(f, "size({}-", Bytes(*from))?;
+                to.iter().try_for_each(|to| Bytes(*to).fmt(f))?;
                 f.write_str(")")
             }
             Self::Mark(mark) => write!(f, "mark({mark})"),

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::{Hook, Rate};
+use plait_written::Rate;
+
+use super::Hook;
 use crate::selector::Mark;
 
 /// What is done with a packet or its subflow; in a file a name alone, or `{ NAME = VALUE }`.

@@ -6,24 +6,24 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use plait_written::{Mistake, Place, Rate, Size, Source};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::check::{Part, faults};
-use super::mistake::{Mistake, Place, Source};
-use super::quantity::{self, BYTES, RATE};
-use super::{Actor, Announcement, Chain, Hook, Interface, Limit, PRIORITY, Policy, Rate, Refusal};
+use super::{Actor, Announcement, Chain, Hook, Interface, Limit, PRIORITY, Policy, Refusal};
 use crate::selector::{self, Mark, Selector};
 
 type Value<'t> = Spanned<DeValue<'t>>;
+type Window = Size<{ Limit::MOST as u64 }>;
 
 /// More at once help nobody, and each takes a walk through the file.
 const MOST_MISTAKES: usize = 100;
 
 pub(super) fn policy(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
-    let source = Source { file, text };
+    let source = Source::new(file, text);
     let root = DeTable::parse(text).map_err(|error| vec![source.refused(&error)])?;
-    let reader = Reader { source, mistakes: RefCell::default() };
+    let reader = Reader { source: &source, mistakes: RefCell::default() };
     let read = reader.policy(&root);
     let mut mistakes = reader.mistakes.into_inner();
     let Some((policy, places)) = read.filter(|_| mistakes.is_empty()) else {
@@ -73,7 +73,7 @@ impl Places {
 
 /// What cannot be read is `None`, and a mistake.
 struct Reader<'t> {
-    source: Source<'t>,
+    source: &'t Source,
     mistakes: RefCell<Vec<Mistake>>,
 }
 
@@ -94,7 +94,7 @@ impl<'t> Reader<'t> {
                 self.text(name, "the policy's name").map(str::to_owned)
             }
             None => {
-                let stem = Path::new(self.source.file).file_stem().unwrap_or_default();
+                let stem = Path::new(self.source.file()).file_stem().unwrap_or_default();
                 Some(stem.to_string_lossy().into_owned())
             }
         };
@@ -192,7 +192,7 @@ impl<'t> Reader<'t> {
         };
         // A text without escapes stands in the file as it is, and so does the place of what is wrong in it.
         let place = value.span();
-        let written = self.source.text.get(place.clone()).and_then(|written| written.find(text));
+        let written = self.source.text().get(place.clone()).and_then(|written| written.find(text));
         let (place, column) = match written {
             Some(at) => (place.start + at + error.place.start..place.start + at + error.place.end, None),
             None => (place, Some(error.column)),
@@ -284,20 +284,16 @@ impl<'t> Reader<'t> {
         let table = self.keys(self.table(value, RATE_LIMIT)?, value.span(), &["rate", "window"]);
         match (table.get("rate"), table.get("window")) {
             (Some(rate), None) => self.rate(rate).map(Limit::Rate),
-            (None, Some(window)) => {
-                let expected = format!("{BYTES}, at most 1GiB");
-                self.word(window, &expected, |text| {
-                    let bytes = quantity::bytes(text)?.try_into().ok();
-                    bytes.filter(|bytes| (1..=Limit::MOST).contains(bytes)).map(Limit::Window)
-                })
-            }
+            (None, Some(window)) => self.word(window, &Window::expected(), |text| {
+                text.parse::<Window>().ok()?.bytes().try_into().ok().map(Limit::Window)
+            }),
             (Some(_), Some(_)) => self.refuse(value.span(), RATE_LIMIT, "both keys"),
             (None, None) => self.refuse(value.span(), RATE_LIMIT, "neither key"),
         }
     }
 
     fn rate(&self, value: &Value<'t>) -> Option<Rate> {
-        self.word(value, RATE, |text| text.parse().ok())
+        self.word(value, Rate::EXPECTED, |text| text.parse().ok())
     }
 
     fn announcement(&self, value: &Value<'t>) -> Option<Announcement> {

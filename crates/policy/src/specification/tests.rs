@@ -3,6 +3,7 @@
 use std::fs;
 
 use plait_wire::Role;
+use plait_written::Rate;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -150,8 +151,7 @@ priority = 1.5
         "11:11: expected an actor: drop, mark, redirect, rate_limit, pace, set_backup, clear_backup, block_subflow, \
          add_subflow, deny_join, fall_back, capable_flag, get_connection, get_subflow, record, x, found \"droop\"",
         "11:29: expected a mark of 32 bits such as 0x10, or a mark and a mask such as 0x10/0xff, found the number -1",
-        "11:61: expected a size from 1B to 1000GB in B, kB, MB, GB, KiB, MiB or GiB, such as 64kB, at most 1GiB, \
-         found \"0B\"",
+        "11:61: expected a size from 1B to 1GiB in B, kB, MB, GB, KiB, MiB or GiB, such as 30kB, found \"0B\"",
         "11:80: expected a rate from 1bit to 1000gbit in bit, kbit, mbit or gbit, such as 4mbit, found \"fast\"",
         "13:1: expected the key `actors`, found none",
         "16:14: expected a list of interfaces, such as [\"wlan0\"], found \"wlan0\"",

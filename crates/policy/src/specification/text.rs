@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::quantity::Bytes;
+use plait_written::Bytes;
+
 use super::{Actor, Announcement, Chain, Limit, Policy, Refusal};
 
 impl Display for Policy {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plait_link::{
-    Adjustment, Backend, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Probability, Rate, Toward,
-    Trace, text,
+    Adjustment, Backend, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Probability, Queue, Rate,
+    Toward, Trace,
 };
 
 const AFTER_HELP: &str = "PROPERTIES: NAME=VALUE,... of rate, trace, delay, jitter, loss, duplicate, queue
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// One-way delay, such as 10ms
-    #[arg(long, value_name = "TIME", value_parser = text::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_written::delay)]
     delay: Option<Duration>,
     /// Deviation of the delay; with TIME:reorder, frames overtake
     #[arg(long, value_name = "TIME")]
@@ -46,8 +46,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P")]
     duplicate: Option<Probability>,
     /// What may wait, such as 30kB [default: 100 ms of the rate]
-    #[arg(long, value_name = "BYTES", value_parser = text::bytes)]
-    queue: Option<u64>,
+    #[arg(long, value_name = "BYTES")]
+    queue: Option<Queue>,
     /// What differs from a to b, such as rate=1mbit,delay=5ms
     #[arg(long, value_name = "PROPERTIES")]
     a_to_b: Option<Adjustment>,
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROPERTIES")]
     b_to_a: Option<Adjustment>,
     /// One frame at a time in either direction, plus this (802.11)
-    #[arg(long, value_name = "TIME", value_parser = text::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_written::delay)]
     half_duplex: Option<Duration>,
     /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
@@ -64,10 +64,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME:WHAT")]
     pub(super) at: Vec<Timed>,
     /// End after this time instead of at Ctrl-C
-    #[arg(long = "for", value_name = "TIME", value_parser = text::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = plait_written::time)]
     pub(super) duration: Option<Duration>,
     /// Fail in the end if 1 of 100 frames was later than this
-    #[arg(long, value_name = "TIME", value_parser = text::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_written::delay)]
     pub(super) lateness_limit: Option<Duration>,
     /// Print what the link did as JSON
     #[arg(long)]
@@ -83,7 +83,7 @@ impl Args {
             jitter: self.jitter,
             loss: self.loss,
             duplication: self.duplicate,
-            queue: self.queue,
+            queue: self.queue.map(Queue::bytes),
         };
         let each = Direction::default().adjusted(&each);
         let adjusted =
@@ -135,7 +135,7 @@ impl FromStr for Timed {
         let Some((at, what)) = given.split_once(':') else {
             return Err(format!("expected TIME:WHAT, such as 16s:blackhole, found {given:?}"));
         };
-        let at = text::time(at).map_err(|error| error.to_string())?;
+        let at = plait_written::time(at).map_err(|error| error.to_string())?;
         Ok(Self { at, change: change(what)?, text: given.into() })
     }
 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::time::Duration;
 
-use plait_link::text;
 use plait_trace::Direction;
+use plait_written::Place;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use toml::Spanned;
@@ -26,7 +25,7 @@ pub(super) struct Scene<'a> {
 }
 
 /// Where, unless it is the whole metric, and what is wrong.
-type Wrong = (Option<Range<usize>>, String);
+type Wrong = (Option<Place>, String);
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -286,7 +285,7 @@ impl WrittenMetric {
 
     /// A key that its measure does not take would be without effect.
     fn nothing_left(&self) -> Result<(), Wrong> {
-        fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Range<usize>)> {
+        fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Place)> {
             value.as_ref().map(|value| (key, value.span()))
         }
         let left = [
@@ -362,7 +361,7 @@ fn needed<T>(value: Option<T>, key: &str) -> Result<T, Wrong> {
 }
 
 fn time(text: &Spanned<String>) -> Result<Duration, Wrong> {
-    text::time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
+    plait_written::time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
 }
 
 fn one_of<'a>(

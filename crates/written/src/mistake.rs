@@ -4,12 +4,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A file's name and its text.
+/// A file's name and its text; clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Source(Arc<(String, String)>);
+pub struct Source(Arc<(String, String)>);
 
 /// Where something stands in a [`Source`]: bytes from its first to after its last.
-pub(crate) type Place = Range<usize>;
+pub type Place = Range<usize>;
 
 /// A mistake in a file that a person wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,18 +29,25 @@ pub struct Mistake {
 }
 
 impl Source {
-    pub(crate) fn new(file: &str, text: &str) -> Self {
+    /// A file of this name and with this text.
+    pub fn new(file: &str, text: &str) -> Self {
         Self(Arc::new((file.into(), text.into())))
     }
 
-    pub(crate) fn file(&self) -> &str {
+    /// The name.
+    pub fn file(&self) -> &str {
         &self.0.0
     }
 
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.0.1
+    }
+
     /// What is wrong at a place; without one, on the first line.
-    pub(crate) fn mistake(&self, place: Option<Place>, message: impl Into<String>) -> Mistake {
+    pub fn mistake(&self, place: impl Into<Option<Place>>, message: impl Into<String>) -> Mistake {
         let (file, text) = &*self.0;
-        let place = place.unwrap_or(0..0);
+        let place = place.into().unwrap_or(0..0);
         let start = floor(text, place.start);
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
@@ -56,7 +63,7 @@ impl Source {
     }
 
     /// What the TOML reader or serde found wrong.
-    pub(crate) fn refused(&self, error: &toml::de::Error) -> Mistake {
+    pub fn refused(&self, error: &toml::de::Error) -> Mistake {
         self.mistake(error.span(), expected_first(error.message()))
     }
 }
@@ -105,23 +112,21 @@ impl std::error::Error for Mistake {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_mistake_shows_its_line() {
         let source = Source::new("lab.toml", "# ä\n\tdelay = \"5\"\n");
-        let place = source.0.1.find('"').expect("a quote");
-        let mistake = source.mistake(Some(place..place + 3), "expected a time, found \"5\"");
+        let place = source.text().find('"').expect("a quote");
+        let mistake = source.mistake(place..place + 3, "expected a time, found \"5\"");
         let shown = "lab.toml:2:10: expected a time, found \"5\"\n 2 | \tdelay = \"5\"\n   | \t        ^^^";
         assert_eq!(mistake.to_string(), shown);
     }
 
     #[test]
-    fn any_place_in_any_text_can_be_told() {
-        for text in ["", "\n", "ä\nö", "a"] {
-            for (start, end) in [(0, 0), (0, 9), (1, 2), (9, 1), (9, 99)] {
-                let _ = Source::new("f", text).mistake(Some(start..end), "x").to_string();
-            }
-        }
+    fn without_a_place_the_first_line_is_shown() {
+        let mistake = Source::new("f", "a = 1\nb = 2").mistake(None, "expected c");
+        assert_eq!(mistake.to_string(), "f:1:1: expected c\n 1 | a = 1\n   | ^");
     }
 
     #[test]
@@ -134,6 +139,15 @@ mod tests {
         ];
         for (serde, ours) in said {
             assert_eq!(expected_first(serde), ours);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_place_in_any_text_can_be_told(text in "[a-zäö\t\r\n]{0,20}", start in 0..30usize, end in 0..30usize) {
+            let mistake = Source::new("f", &text).mistake(start..end, "x");
+            prop_assert_eq!(text.split('\n').nth(mistake.line - 1).map(str::trim_end), Some(&*mistake.text));
+            prop_assert!(mistake.to_string().ends_with(&"^".repeat(mistake.width)));
         }
     }
 }
