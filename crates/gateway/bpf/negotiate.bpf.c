@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * Negotiates the mode of a connection inside its TCP handshake, and hands the outcome with the connection's
- *MPTCP keys to user space in the socket's own storage.
+ * MPTCP keys to user space in the socket's own storage.
  *
  * Attached to a cgroup that holds only the gateway, so it sees no other program's connections.
  *
