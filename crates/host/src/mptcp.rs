@@ -4,16 +4,12 @@
 //! comes from the kernel's `SOL_MPTCP` options, read here field by field so that older and newer kernels, whose
 //! structures are shorter or longer, are both understood. No function panics on anything the kernel says.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+pub use plait_wire::mptcp::{Key, Token};
 use socket2::{Domain, Socket, Type};
-use zeroize::Zeroize;
 
 use crate::bytes::{socket_address, u8_at, u32_at, u64_at, unmapped};
 use crate::sockopt;
@@ -74,71 +70,6 @@ pub fn is_mptcp(fd: impl AsFd) -> io::Result<bool> {
 /// What the kernel says, for example that the descriptor is no socket.
 pub fn abort(fd: impl AsFd) -> io::Result<()> {
     rustix::net::connect_unspec(fd).map_err(io::Error::from)
-}
-
-/// The local identifier of a connection (RFC 8684, section 3.2): the first 32 bits of the SHA-256 of the local key.
-///
-/// It is no secret: every MP_JOIN carries it in clear. Displayed and serialised as 8 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(pub u32);
-
-impl fmt::Display for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
-    }
-}
-
-impl Serialize for Token {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Token {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        let expected =
-            || D::Error::custom(format!("expected a token of 8 hexadecimal digits, found '{text}'"));
-        let digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = u32::from_str_radix(&text, 16).ok().filter(|_| digits);
-        number.map(Token).ok_or_else(expected)
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({self})")
-    }
-}
-
-/// The 64-bit key of one end of a connection (RFC 8684, section 3.1), its bytes in the order they have on the wire.
-///
-/// A secret: never printed, wiped when dropped.
-#[derive(Clone)]
-pub struct Key([u8; 8]);
-
-impl Key {
-    /// The key with these bytes, in network order.
-    pub fn new(bytes: [u8; 8]) -> Key {
-        Key(bytes)
-    }
-
-    /// The bytes in network order, as MP_CAPABLE carries them.
-    pub fn as_bytes(&self) -> &[u8; 8] {
-        &self.0
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
-    }
 }
 
 /// The state of a connection (`MPTCP_INFO`, kernel 5.16 or later).

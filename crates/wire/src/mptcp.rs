@@ -128,7 +128,7 @@ impl<'a> MptcpOption<'a> {
             }
             Self::FastClose(key) => {
                 out.extend_from_slice(&[subtype::FASTCLOSE << 4, 0]);
-                out.extend_from_slice(key.expose());
+                out.extend_from_slice(key.as_bytes());
             }
             Self::Reset(reset) => reset.emit(out),
             Self::Unknown(raw) => {

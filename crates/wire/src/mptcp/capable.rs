@@ -122,10 +122,10 @@ impl Capable {
         out.extend_from_slice(&[subtype::CAPABLE << 4 | version, self.flags.0]);
         match &self.keys {
             CapableKeys::None => {}
-            CapableKeys::Sender(sender) => out.extend_from_slice(sender.expose()),
+            CapableKeys::Sender(sender) => out.extend_from_slice(sender.as_bytes()),
             CapableKeys::Both { sender, receiver, data } => {
-                out.extend_from_slice(sender.expose());
-                out.extend_from_slice(receiver.expose());
+                out.extend_from_slice(sender.as_bytes());
+                out.extend_from_slice(receiver.as_bytes());
                 if let Some(data) = data {
                     out.extend_from_slice(&data.length.to_be_bytes());
                     out.extend(data.checksum.iter().flat_map(|checksum| checksum.to_be_bytes()));

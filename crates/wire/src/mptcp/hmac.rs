@@ -93,8 +93,8 @@ impl AddAddress {
 
 fn both(first: &Key, second: &Key) -> Zeroizing<[u8; 16]> {
     let mut both = Zeroizing::new([0; 16]);
-    both[..8].copy_from_slice(first.expose());
-    both[8..].copy_from_slice(second.expose());
+    both[..8].copy_from_slice(first.as_bytes());
+    both[8..].copy_from_slice(second.as_bytes());
     both
 }
 

@@ -1,5 +1,8 @@
+use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroize;
@@ -17,8 +20,8 @@ impl Key {
         Self(bytes)
     }
 
-    /// The secret itself.
-    pub fn expose(&self) -> &[u8; 8] {
+    /// The secret itself, as MP_CAPABLE carries it.
+    pub fn as_bytes(&self) -> &[u8; 8] {
         &self.0
     }
 
@@ -67,13 +70,37 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Names a connection towards the side whose key it is derived from (RFC 8684 2.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Names a connection towards the side whose key it is derived from (RFC 8684 2.3). No secret: every MP_JOIN carries it in
+/// clear. Displayed and serialised as 8 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u32);
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({self})")
+    }
+}
+
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        let expected =
+            || D::Error::custom(format!("expected a token of 8 hexadecimal digits, found '{text}'"));
+        let digits = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u32::from_str_radix(&text, 16).ok().filter(|_| digits);
+        number.map(Token).ok_or_else(expected)
     }
 }
 

@@ -242,7 +242,7 @@ fn mptcp_facts(facts: &mut Facts, option: &MptcpOption<'_>) {
                     flag(facts, "options.mptcp.nomoresubflows.flag", has(CapableFlags::NO_MORE_SUBFLOWS));
                 }
             }
-            let key = |key: &Key| u64::from_be_bytes(*key.expose());
+            let key = |key: &Key| u64::from_be_bytes(*key.as_bytes());
             match &capable.keys {
                 CapableKeys::None => {}
                 CapableKeys::Sender(sender) => note(facts, "options.mptcp.sendkey", key(sender)),
@@ -323,7 +323,7 @@ fn mptcp_facts(facts: &mut Facts, option: &MptcpOption<'_>) {
         }
         MptcpOption::FastClose(key) => {
             note(facts, subtype, 7);
-            note(facts, "options.mptcp.recvkey", u64::from_be_bytes(*key.expose()));
+            note(facts, "options.mptcp.recvkey", u64::from_be_bytes(*key.as_bytes()));
         }
         MptcpOption::Reset(reset) => {
             note(facts, subtype, 8);
