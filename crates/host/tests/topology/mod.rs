@@ -26,12 +26,7 @@ pub(crate) struct Topology {
 impl Topology {
     /// `None`, said on the standard output, where the test cannot run.
     pub(crate) fn new(test: &str) -> Option<Topology> {
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP {test}: making network namespaces takes root");
-            return None;
-        }
-        if !matches!(stream_socket(Domain::IPV4), Ok((_, Protocol::Mptcp))) {
-            println!("SKIP {test}: the kernel has no MPTCP, or it is off here");
+        if !can_run(test) {
             return None;
         }
         let name =
@@ -64,6 +59,19 @@ impl Topology {
             server_v6: ["fd00:1::2", "fd00:2::2"],
         })
     }
+}
+
+/// Whether there can be hosts that speak MPTCP; why not is said on the standard output.
+pub(crate) fn can_run(test: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP {test}: making network namespaces takes root");
+        return false;
+    }
+    if !matches!(stream_socket(Domain::IPV4), Ok((_, Protocol::Mptcp))) {
+        println!("SKIP {test}: the kernel has no MPTCP, or it is off here");
+        return false;
+    }
+    true
 }
 
 /// The two ends, client first, of a connection that carried data both ways, with a second subflow from `local`.

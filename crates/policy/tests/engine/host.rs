@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapHandle};
-use plait_host::mptcp::{Protocol, stream_socket};
+use plait_host::mptcp::stream_socket;
 use plait_host::netns::Named;
 use plait_policy::{Engine, Policy};
 use socket2::Domain;
+
+use crate::topology::{can_run, ip};
 
 /// The host, whose interface `a0` (10.0.0.1, fd00::1) leads to `b0` (10.0.0.2, fd00::2) of its peer. Gone when dropped.
 pub(crate) struct Host {
@@ -25,12 +27,7 @@ pub(crate) struct Host {
 impl Host {
     /// `None`, said on the standard output, where the test cannot run.
     pub(crate) fn new(test: &str) -> Option<Host> {
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP {test}: making network namespaces takes root");
-            return None;
-        }
-        if !matches!(stream_socket(Domain::IPV4), Ok((_, Protocol::Mptcp))) {
-            println!("SKIP {test}: the kernel has no MPTCP, or it is off here");
+        if !can_run(test) {
             return None;
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -212,11 +209,6 @@ pub(crate) fn assert_gone(objects: &Objects) {
 /// A policy of this text.
 pub(crate) fn policy(text: &str) -> Policy {
     Policy::parse(text, "test").expect("a policy")
-}
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().expect("the command ip");
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// How often, and how far apart, it is looked whether the kernel has freed something.
