@@ -193,14 +193,3 @@ def frames(capture: bytes) -> list[tuple[bytes, int]]:
         found.append((capture[at + 16 : at + 16 + length], seconds * 10**9 + nanoseconds))
         at += 16 + length
     return found
-
-
-def chain(name="chain", hook="ingress", select="any", actors='["record"]', **more) -> str:
-    """A chain as it stands in a file."""
-    lines = [f'name = "{name}"', f'hook = "{hook}"', f"select = '{select}'", f"actors = {actors}"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in more.items()]
-    return "\n".join(["", "[[chains]]", *lines, ""])
-
-
-def policy(*chains: str) -> str:
-    return "\n".join(['name = "tried"', 'interfaces = ["*"]', *chains])

@@ -30,7 +30,8 @@ def random_file(folder, size, name="random.bin"):
 
 def listen(host, port=9000, address="127.0.0.1", protocol=socket.IPPROTO_TCP):
     """A listening socket on a host."""
-    listener = host.socket(protocol=protocol)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = host.socket(family, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))
     listener.listen()

@@ -13,7 +13,6 @@ from packets import (
     TIMESTAMPS,
     add_addr,
     attempt,
-    chain,
     dss,
     mp_capable,
     mp_fail,
@@ -24,12 +23,12 @@ from packets import (
     mp_prio,
     mp_tcprst,
     packet,
-    policy,
     remove_addr,
     scapy,
     syn,
     syn_ack,
 )
+from policies import chain, policy
 
 # Matches of one packet that are told one by one.
 MOST_TOLD = 16

@@ -10,7 +10,6 @@ from packets import (
     TIMESTAMPS,
     add_addr,
     attempt,
-    chain,
     dss,
     mp_capable,
     mp_join_ack,
@@ -19,12 +18,12 @@ from packets import (
     mp_prio,
     option,
     packet,
-    policy,
     remove_addr,
     scapy,
     syn,
     syn_ack,
 )
+from policies import chain, policy
 
 FAMILIES = pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
 # The host is the server: what the client sends comes in.

@@ -6,7 +6,8 @@ import signal
 import subprocess
 
 from hosts import PLAIT, wait_for
-from test_policy_never_on import exchange, unloaded  # noqa: F401
+from policies import load
+from transfers import exchange
 
 TOLD = 'interfaces = ["*"]\n' + "".join(
     f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nselect = "packet(mp_capable, mp_join)"\n'
@@ -21,10 +22,7 @@ def tokens(host) -> set[str]:
 
 
 def test_connections_and_subflows_are_told(pair):
-    file = pair.folder / "told.toml"
-    file.write_text(TOLD)
-    done = pair.server.run(PLAIT, "policy", "load", file, text=True)
-    assert done.returncode == 0, done.stderr
+    load(pair.server, TOLD)
     printed = pair.folder / "told.json"
     with printed.open("w") as out:
         trace = pair.server.start(PLAIT, "policy", "trace", "--json", stdout=out, stderr=subprocess.PIPE)

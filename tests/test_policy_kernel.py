@@ -8,8 +8,8 @@ import threading
 
 import pytest
 from hosts import tool, wait_for
-from packets import chain, policy
-from test_policy_transfers import counters, load, stats, transfer
+from policies import chain, load, policy, stats
+from transfers import counters, send_one_by_one, transfer
 
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SEGMENTED = pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
@@ -29,14 +29,6 @@ def address(pair, family) -> str:
     return pair.ETH if family == "ipv4" else pair.ETH6
 
 
-def one_by_one(pair, segmented):
-    if not segmented:
-        for host in (pair.client, pair.server):
-            for link in ("eth", "wlan"):
-                off = ("gso", "off", "tso", "off", "gro", "off")
-                tool("ip", "netns", "exec", host.name, "ethtool", "-K", link, *off)
-
-
 def sent_bytes(host, link) -> int:
     with host.inside():
         table = pathlib.Path("/proc/thread-self/net/dev").read_text()
@@ -53,9 +45,10 @@ def is_mptcp(pair):
 
 @FAMILIES
 @SEGMENTED
-def test_a_backup_said_at_egress_is_heard_by_the_peer(pair, tmp_path, family, segmented):
-    one_by_one(pair, segmented)
-    load(pair.client, tmp_path, policy(chain(hook="egress", select="path(wlan)", actors='["set_backup"]')))
+def test_a_backup_said_at_egress_is_heard_by_the_peer(pair, family, segmented):
+    if not segmented:
+        send_one_by_one(pair, "eth", "wlan")
+    load(pair.client, policy(chain(hook="egress", select="path(wlan)", actors='["set_backup"]')))
     transfer(pair, address(pair, family), SIZE)
     is_mptcp(pair)
     assert extension(pair.server)["MPPrioRx"] >= 1
@@ -64,9 +57,10 @@ def test_a_backup_said_at_egress_is_heard_by_the_peer(pair, tmp_path, family, se
 
 @FAMILIES
 @SEGMENTED
-def test_a_backup_said_at_ingress_is_heard_by_this_host(pair, tmp_path, family, segmented):
-    one_by_one(pair, segmented)
-    load(pair.client, tmp_path, policy(chain(select="path(wlan)", actors='["set_backup"]')))
+def test_a_backup_said_at_ingress_is_heard_by_this_host(pair, family, segmented):
+    if not segmented:
+        send_one_by_one(pair, "eth", "wlan")
+    load(pair.client, policy(chain(select="path(wlan)", actors='["set_backup"]')))
     transfer(pair, address(pair, family), SIZE)
     is_mptcp(pair)
     assert extension(pair.client)["MPPrioRx"] >= 1
@@ -76,12 +70,11 @@ def test_a_backup_said_at_ingress_is_heard_by_this_host(pair, tmp_path, family, 
 @FAMILIES
 @SEGMENTED
 @pytest.mark.parametrize("where", ["at the receiver", "at the sender"])
-def test_a_withheld_address_is_not_heard_and_the_connection_stays_mptcp(
-    pair, tmp_path, family, segmented, where
-):
-    one_by_one(pair, segmented)
+def test_a_withheld_address_is_not_heard_and_the_connection_stays_mptcp(pair, family, segmented, where):
+    if not segmented:
+        send_one_by_one(pair, "eth", "wlan")
     host, hook = (pair.client, "ingress") if where == "at the receiver" else (pair.server, "egress")
-    load(host, tmp_path, policy(chain(hook=hook, actors='["block_subflow"]')))
+    load(host, policy(chain(hook=hook, actors='["block_subflow"]')))
     transfer(pair, address(pair, family), SIZE, joins=False)
     is_mptcp(pair)
     found = extension(pair.client)
@@ -90,8 +83,8 @@ def test_a_withheld_address_is_not_heard_and_the_connection_stays_mptcp(
 
 
 @FAMILIES
-def test_an_echo_of_ours_is_taken_for_the_peers(pair, tmp_path, family):
-    load(pair.client, tmp_path, policy(chain(actors="[{ block_subflow = { echo = true } }]")))
+def test_an_echo_of_ours_is_taken_for_the_peers(pair, family):
+    load(pair.client, policy(chain(actors="[{ block_subflow = { echo = true } }]")))
     transfer(pair, address(pair, family), SIZE, joins=False)
     is_mptcp(pair)
     assert extension(pair.client)["AddAddr"] == 0
@@ -100,7 +93,7 @@ def test_an_echo_of_ours_is_taken_for_the_peers(pair, tmp_path, family):
 
 
 @FAMILIES
-def test_what_was_withheld_is_made_again_and_joins(pair, tmp_path, family):
+def test_what_was_withheld_is_made_again_and_joins(pair, family):
     """With the HMAC that the peer computed."""
     client = pair.client
 
@@ -109,9 +102,9 @@ def test_what_was_withheld_is_made_again_and_joins(pair, tmp_path, family):
             "a withheld address",
             lambda: stats(client)["policies"][0]["chains"][0]["actors"][0]["hits"] > 0,
         )
-        load(client, tmp_path, policy(chain(actors='["add_subflow"]')), "--replace")
+        load(client, policy(chain(actors='["add_subflow"]')), "--replace")
 
-    load(client, tmp_path, policy(chain(actors='["block_subflow"]')))
+    load(client, policy(chain(actors='["block_subflow"]')))
     # While the transfer waits for the second subflow.
     later = threading.Thread(target=block_and_add, daemon=True)
     transfer(pair, address(pair, family), SIZE, prepare=lambda _: later.start())
@@ -121,8 +114,8 @@ def test_what_was_withheld_is_made_again_and_joins(pair, tmp_path, family):
 
 @FAMILIES
 @pytest.mark.parametrize("how", ['"deny_join"', '{ deny_join = "reset" }'], ids=["drop", "reset"])
-def test_no_subflow_joins_by_a_path_where_that_is_denied(pair, tmp_path, family, how):
-    load(pair.client, tmp_path, policy(chain(hook="egress", interfaces=["wlan"], actors=f"[{how}]")))
+def test_no_subflow_joins_by_a_path_where_that_is_denied(pair, family, how):
+    load(pair.client, policy(chain(hook="egress", interfaces=["wlan"], actors=f"[{how}]")))
     with pair.capture("wlan") as wlan:
         transfer(pair, address(pair, family), SIZE, joins=False)
     is_mptcp(pair)
@@ -132,8 +125,8 @@ def test_no_subflow_joins_by_a_path_where_that_is_denied(pair, tmp_path, family,
 
 
 @FAMILIES
-def test_a_join_that_comes_in_is_refused_by_this_host_itself(pair, tmp_path, family):
-    load(pair.server, tmp_path, policy(chain(interfaces=["wlan"], actors='[{ deny_join = "reset" }]')))
+def test_a_join_that_comes_in_is_refused_by_this_host_itself(pair, family):
+    load(pair.server, policy(chain(interfaces=["wlan"], actors='[{ deny_join = "reset" }]')))
     transfer(pair, address(pair, family), SIZE, joins=False)
     is_mptcp(pair)
     found = extension(pair.server)
@@ -142,8 +135,8 @@ def test_a_join_that_comes_in_is_refused_by_this_host_itself(pair, tmp_path, fam
 
 @FAMILIES
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
-def test_a_connection_falls_back_where_that_is_asked_for(pair, tmp_path, family, hook):
-    load(pair.server, tmp_path, policy(chain(hook=hook, actors='["fall_back"]')))
+def test_a_connection_falls_back_where_that_is_asked_for(pair, family, hook):
+    load(pair.server, policy(chain(hook=hook, actors='["fall_back"]')))
     transfer(pair, address(pair, family), SIZE, joins=False)
     found = extension(pair.server)
     assert found["MPJoinSynRx"] == 0
@@ -151,10 +144,10 @@ def test_a_connection_falls_back_where_that_is_asked_for(pair, tmp_path, family,
 
 
 @FAMILIES
-def test_the_capable_flag_crosses_unseen_by_both_kernels(pair, tmp_path, family):
+def test_the_capable_flag_crosses_unseen_by_both_kernels(pair, family):
     both = policy(*(chain(hook, hook, actors='["capable_flag"]') for hook in ("ingress", "egress")))
     for host in (pair.client, pair.server):
-        load(host, tmp_path, both)
+        load(host, both)
     # What the client sends is captured behind it.
     with pair.capture("eth", pair.client) as eth:
         transfer(pair, address(pair, family), 100_000)
@@ -167,10 +160,10 @@ def test_the_capable_flag_crosses_unseen_by_both_kernels(pair, tmp_path, family)
         assert hits == [1, 1], "cleared where one came in, set where one left"
 
 
-def test_a_subflow_leaves_by_the_interface_that_is_asked_for(pair, tmp_path):
+def test_a_subflow_leaves_by_the_interface_that_is_asked_for(pair):
     client = pair.client
     redirect = '[{ redirect = "wlan" }]'
-    load(client, tmp_path, policy(chain(hook="egress", interfaces=["eth"], actors=redirect)))
+    load(client, policy(chain(hook="egress", interfaces=["eth"], actors=redirect)))
     before = {link: sent_bytes(client, link) for link in ("eth", "wlan")}
     tool("ip", "-n", pair.server.name, "mptcp", "endpoint", "flush")
     transfer(pair, pair.ETH, SIZE, joins=False)
@@ -179,10 +172,9 @@ def test_a_subflow_leaves_by_the_interface_that_is_asked_for(pair, tmp_path):
     assert used["wlan"] > SIZE and used["eth"] < 10_000
 
 
-def test_packets_are_chosen_by_the_mark_of_their_socket(pair, tmp_path):
+def test_packets_are_chosen_by_the_mark_of_their_socket(pair):
     load(
         pair.client,
-        tmp_path,
         policy(chain("ours", "egress", "mark(0x2a)"), chain("others", "egress", "mark(0x2b)")),
     )
     transfer(
@@ -195,7 +187,7 @@ def test_packets_are_chosen_by_the_mark_of_their_socket(pair, tmp_path):
     assert ours["packets"] > 100 and others["packets"] == 0
 
 
-def test_packets_are_chosen_by_the_control_group_of_their_socket(pair, tmp_path, documents):
+def test_packets_are_chosen_by_the_control_group_of_their_socket(pair, documents):
     mounts = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
     root = next((pathlib.Path(line[1]) for line in mounts if line[2] == "cgroup2"), None)
     if not root:
@@ -209,7 +201,7 @@ def test_packets_are_chosen_by_the_control_group_of_their_socket(pair, tmp_path,
             chain("ours", "egress", f"cgroup(/{name})"),
             chain("others", "egress", f"not cgroup(/{name})"),
         ]
-        load(pair.client, tmp_path, policy(*chains))
+        load(pair.client, policy(*chains))
         where = pair.nginx(documents)
         pair.serve("--mode", "off", to=where)
         url = f"http://{pair.ETH}:8443/file"

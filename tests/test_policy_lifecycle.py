@@ -15,20 +15,8 @@ import time
 import bpf
 import pytest
 from hosts import PLAIT, tool, wait_for
-from packets import chain, policy
-from test_policy_transfers import counters, listen, load, stats, transfer
-
-MPTCP = 262
-
-
-def plait(host, *arguments, code=0) -> str:
-    done = host.run(PLAIT, "policy", *arguments, text=True)
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
-
-
-def listed(host) -> dict:
-    return json.loads(plait(host, "list", "--json"))
+from policies import chain, listed, load, plait, policy, stats
+from transfers import MPTCP, counters, listen_on_all, transfer
 
 
 def names(host) -> list[str]:
@@ -83,9 +71,9 @@ def nothing_is_left(host):
 COUNT = policy(*(chain(hook, hook) for hook in ("ingress", "egress")))
 
 
-def test_a_policy_outlives_its_command_until_it_is_unloaded(pair, tmp_path):
+def test_a_policy_outlives_its_command_until_it_is_unloaded(pair):
     client = pair.client
-    load(client, tmp_path, COUNT)
+    load(client, COUNT)
     objects = kernel_objects(client)
     assert objects["map"] and objects["prog"]
     assert names(client) == ["tried"]
@@ -102,11 +90,11 @@ def test_a_policy_outlives_its_command_until_it_is_unloaded(pair, tmp_path):
     wait_until_gone(objects)
 
 
-def test_two_policies_are_loaded_shown_and_removed_apart(pair, tmp_path):
+def test_two_policies_are_loaded_shown_and_removed_apart(pair):
     client = pair.client
-    load(client, tmp_path, COUNT)
+    load(client, COUNT)
     second = COUNT.replace('"tried"', '"second"').replace('["*"]', '["eth"]')
-    load(client, tmp_path, second, name="second")
+    load(client, second, name="second")
     assert names(client) == ["tried", "second"]
     transfer(pair, pair.ETH, size=1_000_000)
     first, other = stats(client)["policies"]
@@ -126,13 +114,13 @@ def test_two_policies_are_loaded_shown_and_removed_apart(pair, tmp_path):
 
 def test_what_is_there_is_replaced_only_if_asked_and_keeps_counting(pair, tmp_path):
     client = pair.client
-    load(client, tmp_path, COUNT)
+    load(client, COUNT)
     transfer(pair, pair.ETH, size=1_000_000)
     before = stats(client)["policies"][0]["chains"]
     file = tmp_path / "policy.toml"
     assert "--replace" in plait(client, "load", file, code=1)
     more = COUNT + chain("third", "egress", "packet(fin)")
-    load(client, tmp_path, more, "--replace")
+    load(client, more, "--replace")
     after = stats(client)["policies"][0]["chains"]
     assert [each["name"] for each in after] == ["ingress", "egress", "third"]
     assert all(new["packets"] >= old["packets"] > 0 for new, old in zip(after, before))
@@ -149,7 +137,7 @@ def test_what_is_there_is_replaced_only_if_asked_and_keeps_counting(pair, tmp_pa
 )
 def test_a_wrong_policy_is_refused_and_changes_nothing(pair, tmp_path, text, says):
     client = pair.client
-    load(client, tmp_path, COUNT)
+    load(client, COUNT)
     (tmp_path / "policy.toml").write_text(text)
     for command in (("check",), ("load", "--replace")):
         said = plait(client, *command, tmp_path / "policy.toml", code=1)
@@ -177,7 +165,7 @@ class Traffic:
     """A connection that sends until it is told to end; then all that was sent has arrived."""
 
     def __init__(self, pair):
-        self.listener = listen(pair.server, pair.ETH)
+        self.listener = listen_on_all(pair.server, pair.ETH, 8080)
         self.client = pair.client.socket(self.listener.family, MPTCP)
         self.sent, self.received = hashlib.sha256(), hashlib.sha256()
         self.bytes = 0
@@ -249,17 +237,17 @@ def generation(number: int) -> str:
     )
 
 
-def test_24_chains_are_replaced_1000_times_under_traffic(make_pair, tmp_path):
+def test_24_chains_are_replaced_1000_times_under_traffic(make_pair):
     pair = make_pair(rate="1gbit")
     client = pair.client
-    load(client, tmp_path, generation(0))
+    load(client, generation(0))
     once = kernel_objects(client)
     before = counters(client)
     with traffic(pair) as flow:
         seen = {"map": set(once["map"]), "prog": set(once["prog"])}
         begun = time.monotonic()
         for number in range(1, 1001):
-            load(client, tmp_path, generation(number), "--replace")
+            load(client, generation(number), "--replace")
             if number % 100 == 0:
                 for kind, ids in kernel_objects(client).items():
                     seen[kind] |= ids
@@ -280,7 +268,7 @@ def test_24_chains_are_replaced_1000_times_under_traffic(make_pair, tmp_path):
 
 def test_killed_at_any_moment_it_leaves_the_old_or_the_new(pair, tmp_path):
     client = pair.client
-    load(client, tmp_path, generation(0))
+    load(client, generation(0))
     rng = random.Random(9)
     options = [("load", tmp_path / "next.toml", "--replace"), ("unload", "tried")]
     with traffic(pair):
@@ -296,30 +284,30 @@ def test_killed_at_any_moment_it_leaves_the_old_or_the_new(pair, tmp_path):
                 assert len(stats(client)["policies"][0]["chains"]) == 24
             else:
                 nothing_is_left(client)
-                load(client, tmp_path, generation(number))
+                load(client, generation(number))
     objects = kernel_objects(client)
     plait(client, "unload", "--all")
     nothing_is_left(client)
     wait_until_gone(objects)
 
 
-def test_an_interface_that_vanishes_takes_its_part_with_it(pair, tmp_path):
+def test_an_interface_that_vanishes_takes_its_part_with_it(pair):
     client = pair.client
-    load(client, tmp_path, COUNT)
+    load(client, COUNT)
     with traffic(pair) as flow:
         tool("ip", "-n", client.name, "link", "del", "wlan")
         assert attached(client) == {("eth", "ingress"), ("eth", "egress")}
         so_far = flow.bytes
         wait_for("more bytes", lambda: flow.bytes > so_far + 10_000_000, timeout=60)
-        load(client, tmp_path, COUNT, "--replace")
+        load(client, COUNT, "--replace")
         assert names(client) == ["tried"]
     plait(client, "unload", "tried")
     assert not pins(client).exists()
 
 
-def test_what_a_namespace_that_is_gone_left_is_removed_by_doctor(make_pair, tmp_path):
+def test_what_a_namespace_that_is_gone_left_is_removed_by_doctor(make_pair):
     pair = make_pair()
-    load(pair.client, tmp_path, COUNT)
+    load(pair.client, COUNT)
     objects, folder = kernel_objects(pair.client), pins(pair.client)
     for host in (pair.client, pair.server):
         tool("ip", "netns", "del", host.name)
@@ -331,7 +319,7 @@ def test_what_a_namespace_that_is_gone_left_is_removed_by_doctor(make_pair, tmp_
     wait_until_gone(objects)
 
 
-def test_beside_other_users_filters(pair, tmp_path):
+def test_beside_other_users_filters(pair):
     """A clsact that was there, and the filter in it, stay."""
     client = pair.client
     tool("tc", "-n", client.name, "qdisc", "add", "dev", "eth", "clsact")
@@ -352,7 +340,7 @@ def test_beside_other_users_filters(pair, tmp_path):
         *match,
     )
     before = tool("tc", "-n", client.name, "filter", "show", "dev", "eth", "egress")
-    load(client, tmp_path, COUNT)
+    load(client, COUNT)
     transfer(pair, pair.ETH, size=1_000_000)
     assert all(each["packets"] > 10 for each in stats(client)["policies"][0]["chains"])
     plait(client, "unload", "tried")
@@ -360,8 +348,8 @@ def test_beside_other_users_filters(pair, tmp_path):
 
 
 @pytest.fixture
-def loaded(pair, tmp_path):
-    load(pair.client, tmp_path, policy(chain("data", "ingress", "packet(data)"), chain("out", "egress")))
+def loaded(pair):
+    load(pair.client, policy(chain("data", "ingress", "packet(data)"), chain("out", "egress")))
     return pair
 
 

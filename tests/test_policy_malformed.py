@@ -11,7 +11,6 @@ from packets import (
     TIMESTAMPS,
     add_addr,
     attempt,
-    chain,
     dss,
     mp_capable,
     mp_fail,
@@ -19,13 +18,13 @@ from packets import (
     mp_join_syn,
     mp_prio,
     packet,
-    policy,
     remove_addr,
     scapy,
     settled,
     syn,
     syn_ack,
 )
+from policies import chain, policy
 
 HOOKS = pytest.mark.parametrize("hook", ["ingress", "egress"])
 

@@ -1,15 +1,12 @@
 """No subflow joins by a path, and none begins there: not one packet of MPTCP crosses it."""
 
-import json
-import socket
-import threading
 import time
 
 import pytest
-from hosts import PLAIT, tool, wait_for
-from streams import receive_exactly
+from hosts import tool, wait_for
+from policies import hits, load
+from transfers import counters, exchange, without_checksum_errors
 
-MPTCP = 262
 # What goes out is refused here, so that not even the wish is seen; what comes in vanishes.
 NEVER_ON = """
 name = "never-on"
@@ -27,68 +24,6 @@ REFUSED_AT = {
     "where it begins": ("client", "egress"),
     "where it arrives": ("server", "ingress"),
 }
-
-
-@pytest.fixture(autouse=True)
-def unloaded(pair):
-    """What a test loads ends before its hosts do: nobody could unload it afterwards."""
-    yield
-    for host in (pair.client, pair.server):
-        host.run(PLAIT, "policy", "unload", "--all")
-
-
-def load(host, text) -> None:
-    file = host.folder / f"{host.name}.toml"
-    file.write_text(text)
-    done = host.run(PLAIT, "policy", "load", file, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def counters(host) -> dict:
-    return json.loads(host.run("nstat", "-asz", "--json").stdout)["kernel"]
-
-
-def hits(host) -> list[int]:
-    told = json.loads(host.run(PLAIT, "policy", "stats", "--json").stdout)
-    chains = [each for policy in told["policies"] for each in policy["chains"]]
-    assert not any(actor["errors"] for each in chains for actor in each["actors"]), told
-    return [sum(actor["hits"] for actor in each["actors"]) for each in chains]
-
-
-def exchange(pair, address, while_open=lambda: None, size=200_000):
-    """Bytes there and back, which are what was sent."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sent = bytes(range(250)) * (size // 250)
-    with pair.server.socket(family, MPTCP) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Who joins by another address finds it here as well.
-        listener.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", 9000))
-        listener.listen()
-
-        def answer():
-            connection, _ = listener.accept()
-            with connection:
-                for _ in range(2):
-                    connection.sendall(receive_exactly(connection, size))
-                connection.recv(1)
-
-        server = threading.Thread(target=answer)
-        server.start()
-        with pair.client.socket(family, MPTCP) as client:
-            client.settimeout(20)
-            client.connect((address, 9000))
-            client.sendall(sent)
-            assert receive_exactly(client, size) == sent
-            while_open()
-            client.sendall(sent)
-            assert receive_exactly(client, size) == sent
-        server.join(20)
-        assert not server.is_alive()
-
-
-def without_checksum_errors(pair):
-    for host in (pair.client, pair.server):
-        assert counters(host)["TcpInCsumErrors"] == 0
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])

@@ -1,11 +1,11 @@
 """Selectors and actors of the user's own, in C, on real traffic; and what is said of files that cannot be used."""
 
-import json
 import shutil
 
 import pytest
 from hosts import PLAIT, REPOSITORY
-from test_policy_never_on import counters, exchange, unloaded  # noqa: F401
+from policies import listed, load, plait, stats
+from transfers import exchange, without_checksum_errors
 
 EXAMPLES = REPOSITORY / "crates" / "policy" / "examples"
 needs_compiler = pytest.mark.skipif(not shutil.which("clang-19"), reason="not installed: clang-19")
@@ -26,14 +26,6 @@ def policy(file, *names, hook="egress", select="any", actor=None) -> str:
     """
 
 
-def load(host, text, code=0) -> str:
-    file = host.folder / "own.toml"
-    file.write_text(text)
-    done = host.run(PLAIT, "policy", "load", file, text=True)
-    assert done.returncode == code, done.stderr
-    return done.stderr
-
-
 @needs_compiler
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
 def test_the_example_works_at_both_hooks(pair, hook):
@@ -48,16 +40,14 @@ def test_the_example_works_at_both_hooks(pair, hook):
     )
     load(pair.client, text.replace('["tell_every_hundredth"]', '["tell_every_hundredth", "record"]'))
     exchange(pair, pair.ETH, size=4_000_000)
-    told = json.loads(pair.client.run(PLAIT, "policy", "stats", "--json").stdout)
-    (chain,) = told["policies"][0]["chains"]
+    (chain,) = stats(pair.client)["policies"][0]["chains"]
     own, record = chain["actors"]
     assert chain["packets"] == own["packets"] == record["packets"] > 200
     # One subflow carries, the other never does: there are two at most.
     assert own["packets"] // 100 - 1 <= own["hits"] <= own["packets"] // 100
     assert own["errors"] == 0 and record["hits"] == record["packets"]
-    assert counters(pair.client)["TcpInCsumErrors"] == counters(pair.server)["TcpInCsumErrors"] == 0
-    done = pair.client.run(PLAIT, "policy", "unload", "own", text=True)
-    assert done.returncode == 0, done.stderr
+    without_checksum_errors(pair)
+    plait(pair.client, "unload", "own")
 
 
 @needs_compiler
@@ -79,40 +69,39 @@ def test_an_actor_of_ones_own_changes_windows_and_checksums_stay_right(pair, tmp
     )
     load(pair.client, policy(file, "small", actor="small"))
     exchange(pair, pair.ETH)
-    told = json.loads(pair.client.run(PLAIT, "policy", "stats", "--json").stdout)
-    (actor,) = told["policies"][0]["chains"][0]["actors"]
+    (actor,) = stats(pair.client)["policies"][0]["chains"][0]["actors"]
     assert actor["hits"] > 10 and actor["errors"] == 0
-    assert counters(pair.client)["TcpInCsumErrors"] == counters(pair.server)["TcpInCsumErrors"] == 0
+    without_checksum_errors(pair)
 
 
 @needs_compiler
 def test_what_cannot_be_used_is_named(pair, tmp_path):
     file = tmp_path / "wrong.bpf.c"
     text = policy(file, "mine", select="mine")
-    assert f"cannot read {file}" in load(pair.client, text, 1)
+    assert f"cannot read {file}" in load(pair.client, text, code=1)
 
     file.write_text('#include "plait.bpf.h"\nPLAIT_SELECTOR(mine) { return packet->no_such_thing; }\n')
-    said = load(pair.client, text, 1)
+    said = load(pair.client, text, code=1)
     assert f"{file}:2:" in said and "no member named 'no_such_thing'" in said
 
     licence = 'char _license[] SEC("license") = "GPL";\n'
     file.write_text(f'#include "plait.bpf.h"\nPLAIT_ACTOR(other) {{ return PLAIT_HIT; }}\n{licence}')
-    said = load(pair.client, text, 1)
+    said = load(pair.client, text, code=1)
     assert "PLAIT_SELECTOR(mine)" in said and "PLAIT_ACTOR(other)" in said
 
     # The verifier's reason is in what is said.
     file.write_text(
         f'#include "plait.bpf.h"\nPLAIT_SELECTOR(mine) {{ return plait_flow(packet)->flags; }}\n{licence}'
     )
-    said = load(pair.client, text, 1)
+    said = load(pair.client, text, code=1)
     assert "the kernel does not load" in said and "map_value_or_null" in said
 
     file.rename(tmp_path / "wrong.txt")
     assert "expected a C source" in load(
-        pair.client, policy(tmp_path / "wrong.txt", "mine", select="mine"), 1
+        pair.client, policy(tmp_path / "wrong.txt", "mine", select="mine"), code=1
     )
     # Nothing of all that is loaded.
-    assert json.loads(pair.client.run(PLAIT, "policy", "list", "--json").stdout)["policies"] == []
+    assert listed(pair.client)["policies"] == []
 
 
 def test_without_a_compiler_it_says_what_to_do(pair):

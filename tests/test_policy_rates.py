@@ -10,11 +10,12 @@ import time
 import pytest
 from conftest import reason_to_skip
 from hosts import PLAIT, Host, tool, wait_for
-from streams import receive_exactly
+from policies import chain, load, plait, policy, stats
+from streams import listen, receive_exactly
+from transfers import MPTCP, counters, send_one_by_one, without_checksum_errors
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
 
-MPTCP = 262
 FASTER = 60e6
 TOPOLOGY = """
 [hosts.client]
@@ -44,31 +45,23 @@ def wire(tmp_path):
 @contextlib.contextmanager
 def loaded(host, hook, actor, select="any"):
     """A policy of one chain, for as long as the block lasts."""
-    file = host.folder / "limit.toml"
-    file.write_text(
-        f'interfaces = ["*"]\n[[chains]]\nname = "limit"\nhook = "{hook}"\nselect = "{select}"\nactors = [{actor}]\n'
-    )
-    done = host.run(PLAIT, "policy", "load", file, text=True)
-    assert done.returncode == 0, done.stderr
+    load(host, policy(chain("limit", hook, select, f"[{actor}]")))
     try:
         yield
     finally:
-        told = json.loads(host.run(PLAIT, "policy", "stats", "--json").stdout)
-        done = host.run(PLAIT, "policy", "unload", "limit", text=True)
-        assert done.returncode == 0, done.stderr
-    (chain,) = told["policies"][0]["chains"]
-    assert any(each["hits"] for each in chain["actors"]), told
-    assert not any(each["errors"] for each in chain["actors"]), told
+        told = stats(host)
+        plait(host, "unload", "tried")
+    (limit,) = told["policies"][0]["chains"]
+    assert any(each["hits"] for each in limit["actors"]), told
+    assert not any(each["errors"] for each in limit["actors"]), told
 
 
 @contextlib.contextmanager
 def connected(client, server, address, sends, any_family=False, port=0):
     """A connection on which one side sends as much as it can, and the socket that receives."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    accepting = socket.AF_INET6 if any_family else family
-    with server.socket(accepting, MPTCP) as listener, client.socket(family, MPTCP) as near:
-        listener.bind(("::" if any_family else address, 9000))
-        listener.listen()
+    listener = listen(server, 9000, "::" if any_family else address, MPTCP)
+    with listener, client.socket(family, MPTCP) as near:
         near.bind(("", port))
         near.settimeout(10)
         near.connect((address, 9000))
@@ -109,10 +102,6 @@ def rate(sink, seconds=3.0, skipped=1.0) -> float:
     while time.monotonic() - begun < seconds:
         received += len(sink.recv(1 << 20))
     return received * 8 / (time.monotonic() - begun)
-
-
-def counters(host) -> dict:
-    return json.loads(host.run("nstat", "-asz", "--json").stdout)["kernel"]
 
 
 @pytest.mark.parametrize("family", [0, 1], ids=["ipv4", "ipv6"])
@@ -191,8 +180,7 @@ def test_sockets_of_both_families_and_of_other_namespaces(make_pair):
 @pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
 def test_a_pace_holds_where_many_segments_are_sent_as_one(pair, segmented):
     if not segmented:
-        for host in (pair.client, pair.server):
-            tool("ip", "netns", "exec", host.name, "ethtool", "-K", "eth", "gso", "off", "tso", "off")
+        send_one_by_one(pair, "eth")
     with (
         loaded(pair.client, "egress", '{ pace = "80mbit" }', "path(eth)"),
         connected(pair.client, pair.server, pair.ETH, "client") as sink,
@@ -200,8 +188,7 @@ def test_a_pace_holds_where_many_segments_are_sent_as_one(pair, segmented):
         # Subflows of the other link are not asked to.
         remove_other_subflows(pair)
         assert rate(sink) == pytest.approx(80e6, rel=0.1)
-    for host in (pair.client, pair.server):
-        assert counters(host)["TcpInCsumErrors"] == 0
+    without_checksum_errors(pair)
 
 
 def remove_other_subflows(pair):
@@ -222,9 +209,7 @@ def subflows(host) -> int:
 def test_windows_of_super_packets_are_limited_without_a_wrong_checksum(pair, segmented):
     """Both sides send at once, so that acknowledgments ride on data."""
     if not segmented:
-        for host in (pair.client, pair.server):
-            for link in ("eth", "wlan"):
-                tool("ip", "netns", "exec", host.name, "ethtool", "-K", link, "gso", "off", "tso", "off")
+        send_one_by_one(pair, "eth", "wlan")
     with (
         loaded(pair.client, "egress", '{ rate_limit = { window = "20kB" } }', "packet(data)"),
         connected(pair.client, pair.server, pair.ETH, "server") as near,
@@ -235,5 +220,4 @@ def test_windows_of_super_packets_are_limited_without_a_wrong_checksum(pair, seg
         assert rate(near, 2) > 1e6
         stopping.set()
     back.join(30)
-    for host in (pair.client, pair.server):
-        assert counters(host)["TcpInCsumErrors"] == 0
+    without_checksum_errors(pair)

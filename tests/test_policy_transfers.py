@@ -1,18 +1,10 @@
 """A policy that has nothing to do changes nothing: bytes, and what the kernel counts of MPTCP, are those without it."""
 
-import hashlib
-import json
-import socket
-import threading
-import time
-
 import pytest
-from hosts import PLAIT, tool, wait_for
-from packets import chain, policy
-from streams import receive_exactly
+from hosts import tool
+from policies import chain, listed, load, policy, stats
+from transfers import SIZE, send_one_by_one, steady, transfer
 
-MPTCP = 262
-SIZE = 24_000_000
 
 # Never hold for what these hosts send.
 NEVER = [
@@ -23,121 +15,6 @@ NEVER = [
     "subflow(sport = 1, dport = 1)",
     "packet(mp_fail, mp_fastclose) and sequence(data = 1-2)",
 ]
-
-# What happens the same number of times in every such transfer; how often something is sent again is chance.
-STEADY = (
-    "MPCapableSYNRX",
-    "MPCapableSYNTX",
-    "MPCapableSYNACKRX",
-    "MPCapableACKRX",
-    "MPCapableFallbackACK",
-    "MPCapableFallbackSYNACK",
-    "MPFallbackTokenInit",
-    "MPJoinNoTokenFound",
-    "MPJoinSynRx",
-    "MPJoinSynAckRx",
-    "MPJoinSynAckHMacFailure",
-    "MPJoinAckRx",
-    "MPJoinAckHMacFailure",
-    "DSSNotMatching",
-    "DSSNoMatchTCP",
-    "DataCsumErr",
-    "AddAddr",
-    "AddAddrDrop",
-    "EchoAdd",
-    "RmAddr",
-    "MPPrioTx",
-    "MPPrioRx",
-    "MPFailTx",
-    "MPFailRx",
-    "MPFastcloseTx",
-    "MPFastcloseRx",
-    "MPRstTx",
-    "MPRstRx",
-)
-
-
-# Sent again soon, and counted each time.
-AGAIN = ("MPTcpExtAddAddr", "MPTcpExtEchoAdd")
-
-
-def counters(host) -> dict:
-    """The kernel's own counters of a namespace."""
-    return json.loads(host.run("nstat", "-asz", "--json").stdout)["kernel"]
-
-
-def steady(host) -> dict:
-    found = counters(host)
-    some = {name: found[f"MPTcpExt{name}"] for name in sorted(STEADY) if f"MPTcpExt{name}" in found}
-    assert len(some) > 15
-    some |= {name: min(some.get(name, 0), 1) for name in AGAIN}
-    return some | {"TcpInCsumErrors": found["TcpInCsumErrors"]}
-
-
-def listen(host, address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = host.socket(family, MPTCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # On all addresses, as joins come to another one.
-    listener.bind(("", 8080))
-    listener.listen()
-    return listener
-
-
-def transfer(pair, address, size=SIZE, joins=True, prepare=lambda client: None) -> None:
-    """Bytes from the client and back, over both links if they join; they are what was sent."""
-    sent = bytes(range(251)) * (size // 251 + 1)
-    sent = sent[:size]
-    listener = listen(pair.server, address)
-
-    def answer():
-        connection, _ = listener.accept()
-        with connection:
-            got = receive_exactly(connection, size)
-            connection.sendall(hashlib.sha256(got).digest())
-            connection.sendall(got)
-            connection.recv(1)
-
-    server = threading.Thread(target=answer)
-    server.start()
-    with pair.client.socket(listener.family, MPTCP) as client:
-        client.settimeout(30)
-        prepare(client)
-        client.connect((address, 8080))
-        client.send(sent[:1])
-        if joins:
-            wait_for("second subflow", lambda: counters(pair.server)["MPTcpExtMPJoinAckRx"] > 0)
-        else:
-            settle(pair)
-        client.sendall(sent[1:])
-        assert receive_exactly(client, 32) == hashlib.sha256(sent).digest()
-        back = receive_exactly(client, size)
-        assert hashlib.sha256(back).digest() == hashlib.sha256(sent).digest()
-        settle(pair)
-    server.join(30)
-    assert not server.is_alive()
-    listener.close()
-
-
-def settle(pair):
-    """Until nothing is announced any more."""
-    last, since = None, time.monotonic()
-    while time.monotonic() - since < 0.5:
-        now = [steady(host) for host in (pair.client, pair.server)]
-        if now != last:
-            last, since = now, time.monotonic()
-        time.sleep(0.05)
-
-
-def load(host, folder, text, *options, name="policy") -> None:
-    file = folder / f"{name}.toml"
-    file.write_text(text)
-    done = host.run(PLAIT, "policy", "load", file, *options, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def stats(host) -> dict:
-    return json.loads(host.run(PLAIT, "policy", "stats", "--json").stdout)
 
 
 POLICIES = {
@@ -155,19 +32,16 @@ POLICIES = {
 
 @pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_a_policy_that_has_nothing_to_do_changes_nothing(make_pair, tmp_path, family, segmented):
+def test_a_policy_that_has_nothing_to_do_changes_nothing(make_pair, family, segmented):
     expected = None
     for text in (None, *POLICIES.values()):
         pair = make_pair()
         hosts = (pair.client, pair.server)
         if not segmented:
-            for host in hosts:
-                for link in ("eth", "wlan"):
-                    off = ("gso", "off", "tso", "off", "gro", "off")
-                    tool("ip", "netns", "exec", host.name, "ethtool", "-K", link, *off)
+            send_one_by_one(pair, "eth", "wlan")
         if text:
             for host in hosts:
-                load(host, tmp_path, text)
+                load(host, text)
         transfer(pair, pair.ETH if family == "ipv4" else pair.ETH6)
         found = [steady(host) for host in hosts]
         expected = expected or found
@@ -183,7 +57,7 @@ def test_a_policy_that_has_nothing_to_do_changes_nothing(make_pair, tmp_path, fa
         pair.remove()
 
 
-def test_the_counter_check_sees_the_transfer(pair, tmp_path):
+def test_the_counter_check_sees_the_transfer(pair):
     """The same chains, asked for: both hooks of both links are met, by all that the transfer sent."""
     chains = [
         chain(f"{link}-{hook}", hook, f"path({link})")
@@ -191,7 +65,7 @@ def test_the_counter_check_sees_the_transfer(pair, tmp_path):
         for hook in ("ingress", "egress")
     ]
     for host in (pair.client, pair.server):
-        load(host, tmp_path, policy(*chains))
+        load(host, policy(*chains))
     transfer(pair, pair.ETH)
     for host in (pair.client, pair.server):
         (told,) = stats(host)["policies"]
@@ -212,16 +86,14 @@ WAYS = {
 
 
 @pytest.mark.parametrize(("options", "ingress", "egress"), WAYS.values(), ids=WAYS)
-def test_every_way_of_attaching_sees_all_that_passes(pair, tmp_path, options, ingress, egress):
+def test_every_way_of_attaching_sees_all_that_passes(pair, options, ingress, egress):
     for host in (pair.client, pair.server):
         load(
             host,
-            tmp_path,
             policy(*(chain(hook, hook, "packet(data)") for hook in ("ingress", "egress"))),
             *options,
         )
-        listed = json.loads(host.run(PLAIT, "policy", "list", "--json").stdout)
-        modes = {each["hook"]: each["mode"] for each in listed["attachments"]}
+        modes = {each["hook"]: each["mode"] for each in listed(host)["attachments"]}
         if modes != {"ingress": ingress, "egress": egress}:
             pytest.skip(f"this kernel attaches by {modes}")
     transfer(pair, pair.ETH)
@@ -230,16 +102,16 @@ def test_every_way_of_attaching_sees_all_that_passes(pair, tmp_path, options, in
             assert each["bytes"] > SIZE
 
 
-def test_mtu_9000(pair, tmp_path):
+def test_mtu_9000(pair):
     for host in (pair.client, pair.server):
         for link in ("eth", "wlan"):
             tool("ip", "-n", host.name, "link", "set", link, "mtu", "9000")
-        load(host, tmp_path, policy(*(chain(hook, hook, "packet(data)") for hook in ("ingress", "egress"))))
+        load(host, policy(*(chain(hook, hook, "packet(data)") for hook in ("ingress", "egress"))))
     transfer(pair, pair.ETH)
     assert all(each["packets"] > 100 for each in stats(pair.server)["policies"][0]["chains"])
 
 
-def test_vlan(pair, tmp_path):
+def test_vlan(pair):
     """On the interface below and on the one above alike, with addresses of the VLAN."""
     for number, host in ((1, pair.client), (2, pair.server)):
         vlan = ("link", "add", "link", "eth", "name", "eth.5", "type", "vlan", "id", "5")
@@ -252,22 +124,20 @@ def test_vlan(pair, tmp_path):
             for name in ("eth", "eth.5")
             for hook in ("ingress", "egress")
         ]
-        load(host, tmp_path, policy(*some))
+        load(host, policy(*some))
     transfer(pair, "10.77.5.2", size=2_000_000)
     for host in (pair.client, pair.server):
         told = stats(host)["policies"][0]["chains"]
         assert all(each["packets"] > 10 for each in told), told
 
 
-def test_a_device_without_ethernet(pair, tmp_path):
+def test_a_device_without_ethernet(pair):
     """TUN has no header before IP's, and no XDP."""
     tool("ip", "-n", pair.client.name, "tuntap", "add", "tun0", "mode", "tun")
     tool("ip", "-n", pair.client.name, "link", "set", "tun0", "up")
     load(
         pair.client,
-        tmp_path,
         policy(*(chain(hook, hook, interfaces=["tun0"]) for hook in ("ingress", "egress"))),
     )
-    listed = json.loads(pair.client.run(PLAIT, "policy", "list", "--json").stdout)
-    modes = {each["hook"]: each["mode"] for each in listed["attachments"]}
+    modes = {each["hook"]: each["mode"] for each in listed(pair.client)["attachments"]}
     assert set(modes) == {"ingress", "egress"} and set(modes.values()) <= {"tcx", "clsact"}

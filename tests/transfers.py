@@ -1,0 +1,206 @@
+"""Connections of MPTCP between the hosts of a pair, whose bytes are compared, and what the kernels count of them."""
+
+import hashlib
+import json
+import threading
+import time
+
+from hosts import tool, wait_for
+from streams import accept, listen, receive_exactly
+
+MPTCP = 262
+SIZE = 24_000_000
+
+# What happens the same number of times in every such transfer; how often something is sent again is chance.
+STEADY = (
+    "MPCapableSYNRX",
+    "MPCapableSYNTX",
+    "MPCapableSYNACKRX",
+    "MPCapableACKRX",
+    "MPCapableFallbackACK",
+    "MPCapableFallbackSYNACK",
+    "MPFallbackTokenInit",
+    "MPJoinNoTokenFound",
+    "MPJoinSynRx",
+    "MPJoinSynAckRx",
+    "MPJoinSynAckHMacFailure",
+    "MPJoinAckRx",
+    "MPJoinAckHMacFailure",
+    "DSSNotMatching",
+    "DSSNoMatchTCP",
+    "DataCsumErr",
+    "AddAddr",
+    "AddAddrDrop",
+    "EchoAdd",
+    "RmAddr",
+    "MPPrioTx",
+    "MPPrioRx",
+    "MPFailTx",
+    "MPFailRx",
+    "MPFastcloseTx",
+    "MPFastcloseRx",
+    "MPRstTx",
+    "MPRstRx",
+)
+# Sent again soon, and counted each time.
+AGAIN = ("MPTcpExtAddAddr", "MPTcpExtEchoAdd")
+
+
+def counters(host) -> dict:
+    """The kernel's own counters of a namespace."""
+    return json.loads(host.run("nstat", "-asz", "--json").stdout)["kernel"]
+
+
+def steady(host) -> dict:
+    found = counters(host)
+    some = {name: found[f"MPTcpExt{name}"] for name in sorted(STEADY) if f"MPTcpExt{name}" in found}
+    assert len(some) > 15
+    some |= {name: min(some.get(name, 0), 1) for name in AGAIN}
+    return some | {"TcpInCsumErrors": found["TcpInCsumErrors"]}
+
+
+def settle(pair):
+    """Until nothing is announced any more."""
+    last, since = None, time.monotonic()
+    while time.monotonic() - since < 0.5:
+        now = [steady(host) for host in (pair.client, pair.server)]
+        if now != last:
+            last, since = now, time.monotonic()
+        time.sleep(0.05)
+
+
+def without_checksum_errors(pair):
+    for host in (pair.client, pair.server):
+        assert counters(host)["TcpInCsumErrors"] == 0
+
+
+def send_one_by_one(pair, *links):
+    """No packets of these links are segmented or put together on their way."""
+    for host in (pair.client, pair.server):
+        for link in links:
+            off = ("gso", "off", "tso", "off", "gro", "off")
+            tool("ip", "netns", "exec", host.name, "ethtool", "-K", link, *off)
+
+
+def listen_on_all(host, address, port):
+    """On all addresses of its family, as joins come to another one."""
+    return listen(host, port, "::" if ":" in address else "0.0.0.0", MPTCP)
+
+
+def transfer(pair, address, size=SIZE, joins=True, prepare=lambda client: None) -> None:
+    """Bytes from the client and back, over both links if they join; they are what was sent."""
+    sent = bytes(range(251)) * (size // 251 + 1)
+    sent = sent[:size]
+    listener = listen_on_all(pair.server, address, 8080)
+
+    def answer():
+        connection, _ = listener.accept()
+        with connection:
+            got = receive_exactly(connection, size)
+            connection.sendall(hashlib.sha256(got).digest())
+            connection.sendall(got)
+            connection.recv(1)
+
+    server = threading.Thread(target=answer)
+    server.start()
+    with pair.client.socket(listener.family, MPTCP) as client:
+        client.settimeout(30)
+        prepare(client)
+        client.connect((address, 8080))
+        client.send(sent[:1])
+        if joins:
+            wait_for("second subflow", lambda: counters(pair.server)["MPTcpExtMPJoinAckRx"] > 0)
+        else:
+            settle(pair)
+        client.sendall(sent[1:])
+        assert receive_exactly(client, 32) == hashlib.sha256(sent).digest()
+        back = receive_exactly(client, size)
+        assert hashlib.sha256(back).digest() == hashlib.sha256(sent).digest()
+        settle(pair)
+    server.join(30)
+    assert not server.is_alive()
+    listener.close()
+
+
+def exchange(pair, address, while_open=lambda: None, size=200_000):
+    """Bytes there and back twice, which are what was sent; something may be done in between."""
+    sent = bytes(range(250)) * (size // 250)
+    with listen_on_all(pair.server, address, 9000) as listener:
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection:
+                for _ in range(2):
+                    connection.sendall(receive_exactly(connection, size))
+                connection.recv(1)
+
+        server = threading.Thread(target=answer)
+        server.start()
+        with pair.client.socket(listener.family, MPTCP) as client:
+            client.settimeout(20)
+            client.connect((address, 9000))
+            client.sendall(sent)
+            assert receive_exactly(client, size) == sent
+            while_open()
+            client.sendall(sent)
+            assert receive_exactly(client, size) == sent
+        server.join(20)
+        assert not server.is_alive()
+
+
+class Download:
+    """A connection over which the server sends a pattern as fast as it can; what arrives is compared."""
+
+    PATTERN = bytes(range(251)) * 4096
+
+    def __init__(self, pair, address: str, port: int = 9100):
+        self.listener = listen_on_all(pair.server, address, port)
+        self.client = pair.client.socket(self.listener.family, MPTCP)
+        self.client.settimeout(20)
+        self.client.connect((address, port))
+        self.sender = accept(self.listener)
+        self.sender.settimeout(60)
+        self.received, self.damaged, self.ended = 0, False, False
+        threading.Thread(target=self._send, daemon=True).start()
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def _send(self):
+        try:
+            while True:
+                self.sender.sendall(self.PATTERN)
+        except OSError:
+            pass
+
+    def _receive(self):
+        try:
+            while data := self.client.recv(65536):
+                at = self.received % 251
+                self.damaged |= data != self.PATTERN[at : at + len(data)]
+                self.received += len(data)
+        except OSError:
+            pass
+        self.ended = True
+
+    def mbps(self, seconds: float = 1.5) -> float:
+        """Payload that arrives from now on, for a while."""
+        before, since = self.received, time.monotonic()
+        time.sleep(seconds)
+        return (self.received - before) * 8e-6 / (time.monotonic() - since)
+
+    def close(self):
+        assert not self.damaged and not self.ended
+        for one in (self.client, self.sender, self.listener):
+            one.close()
+
+
+def fetch(pair, size: int, address: str, port: int = 9200) -> bytes:
+    """What the server sends over a connection of its own."""
+    data = bytes(range(256)) * (size // 256)
+    with listen_on_all(pair.server, address, port) as listener:
+        client = pair.client.socket(listener.family, MPTCP)
+        client.settimeout(20)
+        client.connect((address, port))
+        with accept(listener) as sender, client:
+            threading.Thread(target=sender.sendall, args=(data,)).start()
+            assert receive_exactly(client, len(data)) == data
+            return data
