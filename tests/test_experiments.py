@@ -223,6 +223,28 @@ measure = "first_flight_trusted"
 measure = "completion_s"
 """
 
+READY = """
+[experiment]
+name = "ready"
+title = "Waiting"
+source = "nobody"
+text = "What is done."
+repetitions = 1
+[hosts.one]
+[[services]]
+name = "slow"
+host = "one"
+command = ["sh", "-c", "sleep 0.3; touch ${folder}/it-is-there; exec sleep 60"]
+ready = ["test", "-e", "${folder}/it-is-there"]
+[[steps]]
+name = "look"
+host = "one"
+command = ["sh", "-c", "test -e ${folder}/it-is-there && printf '{\"found\": %s}' 1 9 4 2"]
+[metrics.found]
+measure = "json"
+pointer = "/found"
+"""
+
 
 @pytest.fixture
 def lab():
@@ -283,6 +305,34 @@ def test_an_upload_is_measured_as_the_program_and_the_kernel_say(lab, tmp_path):
     assert analysis["connection"] in {connection["id"] for connection in document["connections"]}
     assert (tmp_path / analysis["folder"] / "report.html").exists()
     assert (tmp_path / found["plots"][0]["png"]).read_bytes().startswith(b"\x89PNG")
+
+
+def run_file(text: str, folder) -> subprocess.CompletedProcess:
+    """Runs an experiment from a file in a folder."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    file = folder / "experiment.toml"
+    file.write_text(text)
+    command = [PLAIT, "lab", "run", str(file), "-o", str(folder / "out")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_service_is_ready_when_a_program_says_so(tmp_path):
+    done = run_file(READY, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "out")
+    validate(found)
+    # Of four documents.
+    assert found["metrics"]["found"]["mean"] == 3
+
+
+def test_a_service_that_ends_before_it_is_ready_is_told(tmp_path):
+    done = run_file(
+        READY.replace("exec sleep 60", "echo nothing to do >&2").replace("touch", "true"), tmp_path
+    )
+    assert done.returncode == 1
+    assert f"{tmp_path}/experiment.toml:" in done.stderr
+    assert "the service slow did not come up" in done.stderr and "nothing to do" in done.stderr
 
 
 def test_a_cut_shows_in_gap_and_return(lab, tmp_path):

@@ -3,6 +3,7 @@
 //! Every program gets its own process group, so that a Ctrl-C on the terminal reaches only the lab's owner, who then
 //! ends the programs in order, and so that ending one also ends its children.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -183,6 +184,14 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end(Signal::TERM);
     }
+}
+
+/// `PATH`, with this program's folder first: `plait` in the commands of a lab is this one.
+pub(crate) fn path_with_plait() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
+    let folders = own.into_iter().chain(std::env::split_paths(&path));
+    std::env::join_paths(folders).unwrap_or(path)
 }
 
 /// Runs `command` to its end, without stdin, and gives its stdout. For programs that end by themselves at once.

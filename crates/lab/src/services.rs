@@ -1,4 +1,4 @@
-//! Programs that run on a host as long as the lab, ready when their port listens.
+//! Programs that run on a host as long as the lab, ready when their port listens, or another program says so.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::process::path_with_plait;
 use crate::topology::{self, Program};
 use crate::{Error, Host, Interrupt, Process};
 
-/// How long a service may take until its port listens.
+/// How long a service may take until it is ready.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// A service of a lab, ended with it.
@@ -39,11 +40,15 @@ impl Service {
             words.splice(0..0, ["mptcpize".into(), "run".into()]);
         }
         let mut command = host.command(&words[0]);
-        command.args(&words[1..]);
+        command.args(&words[1..]).env("PATH", path_with_plait());
         let shown = shown(&command);
         let mut process = Process::start_logged(command, interrupt.clone(), &folder)?;
         if let Some(port) = spec.port {
             process.wait_until_listening(port, START_LIMIT)?;
+        }
+        if let Some(words) = &spec.ready {
+            let what = format!("`{}` to end well", words.join(" "));
+            process.wait_until(&what, START_LIMIT, |_| ends_well(words, host))?;
         }
         let (name, host) = (spec.name.clone(), spec.host.clone());
         Ok(Self { name, host, command: shown, port: spec.port, folder, process })
@@ -109,6 +114,16 @@ fn words(spec: &topology::Service, folder: &Path) -> Result<Vec<OsString>, Error
             vec!["nginx".into(), "-e".into(), "stderr".into(), "-c".into(), configuration]
         }
     })
+}
+
+fn ends_well(words: &[String], host: &Host) -> Result<bool, Error> {
+    let mut command = host.command(&words[0]);
+    command.args(&words[1..]).env("PATH", path_with_plait());
+    match host.spawn(command)?.finish(START_LIMIT) {
+        Ok(_) => Ok(true),
+        Err(Error::Failed { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// This program, if it is plait's command; another one finds that by its name.

@@ -184,15 +184,17 @@ pub struct Service {
     pub program: Program,
     /// Whether its sockets are made MPTCP ones, by `mptcpize run`.
     pub mptcp: bool,
-    /// It is ready once this TCP port listens; at once if `None`.
+    /// It is ready once this TCP port listens, if there is one,
     pub port: Option<u16>,
+    /// and this program, with its arguments, has ended well on the host, if there is one. `plait` is this program.
+    pub ready: Option<Vec<String>>,
     pub(crate) place: Place,
 }
 
 /// What a service runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// A program and its arguments.
+    /// A program and its arguments. `plait` is this program.
     Command(Vec<String>),
     /// A web server whose `/document` has this many random bytes.
     Nginx {

@@ -9,6 +9,7 @@ use plait_wire::capture::Timestamp;
 use serde_json::Value;
 
 use super::evidence::{Chosen, Evidence, INTERVAL};
+use super::statistics::median;
 use super::{Measure, Selection, Statistic, StepRun, Window};
 
 /// A measure's value; `None` where what it measures did not happen. Figures made of others are not known here.
@@ -236,9 +237,22 @@ fn first_flight_trusted(evidence: &Evidence, of: &Selection) -> Result<bool, Str
     }))
 }
 
-/// The number at a place of a JSON text.
+/// The number at a place of a JSON text; of several, one after the other, the median of their numbers.
 fn in_json(text: &str, pointer: &str, element: &[(String, Value)], field: &str) -> Result<f64, String> {
-    let document: Value = serde_json::from_str(text).map_err(|error| format!("expected JSON: {error}"))?;
+    let documents = serde_json::Deserializer::from_str(text).into_iter();
+    let numbers = documents.map(|document| {
+        let document = document.map_err(|error| format!("expected JSON: {error}"))?;
+        in_document(&document, pointer, element, field)
+    });
+    median(numbers.collect::<Result<_, _>>()?).ok_or_else(|| "expected JSON, found nothing".into())
+}
+
+fn in_document(
+    document: &Value,
+    pointer: &str,
+    element: &[(String, Value)],
+    field: &str,
+) -> Result<f64, String> {
     let found =
         document.pointer(pointer).ok_or_else(|| format!("expected something at {pointer}, found nothing"))?;
     let found = if element.is_empty() { found } else { in_list(found, pointer, element, field)? };
@@ -350,6 +364,15 @@ mod tests {
     }
 
     #[test]
+    fn of_several_documents_the_median_counts() {
+        let at = |text: &str| in_json(text, "/time", &[], "");
+        assert_eq!(at(r#"{"time":0.5}{"time":9}{"time":0.25}"#), Ok(0.5));
+        assert_eq!(at("{\"time\":1}\n{\"time\":\"2\"}\n"), Ok(1.5));
+        assert!(at(r#"{"time":1}{"tim"#).is_err(), "all of them are looked at");
+        assert!(at(r#"{"time":1}{}"#).is_err());
+    }
+
+    #[test]
     fn numbers_are_found_in_json() {
         let text = json!({
             "end": { "sum": { "bits_per_second": 5.5e6, "text": "1.25", "done": true } },
@@ -371,5 +394,6 @@ mod tests {
             in_json(&text, "/results", &element(65.0), "/gb_per_s").is_err_and(|e| e.contains("found 0"))
         );
         assert!(in_json("no JSON", "/x", &[], "").is_err());
+        assert!(in_json("", "/x", &[], "").is_err_and(|error| error.contains("found nothing")));
     }
 }

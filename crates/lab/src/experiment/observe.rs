@@ -1,7 +1,6 @@
 //! One time through the steps of an experiment, and all that is kept to measure it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +11,7 @@ use plait_wire::capture::Timestamp;
 use super::evidence::{CapturedLink, Evidence, View};
 use super::results::{LinkRun, Occurred};
 use super::{Measure, Step, StepRun, Variant};
+use crate::process::path_with_plait;
 use crate::topology::Side;
 use crate::{Capture, Error, Lab, Link};
 
@@ -177,14 +177,6 @@ fn run_step(step: &Step, lab: &Lab) -> Result<String, Error> {
     let mut command = host.command(program);
     command.args(words).current_dir(lab.scratch()).env("PATH", path_with_plait());
     host.spawn(command)?.finish(step.limit)
-}
-
-/// `PATH`, with this program's folder first: `plait` is the one that measures.
-fn path_with_plait() -> OsString {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
-    let folders = own.into_iter().chain(std::env::split_paths(&path));
-    std::env::join_paths(folders).unwrap_or(path)
 }
 
 /// The counters of the hosts whose counters are measured.

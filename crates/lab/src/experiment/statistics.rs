@@ -36,6 +36,13 @@ impl Summary {
     }
 }
 
+/// The value that as many others are above as below it, of an even number the mean of two; `None` without any.
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (last, middle) = (values.len().checked_sub(1)?, values.len() / 2);
+    Some(f64::midpoint(values[last / 2], values[middle]))
+}
+
 /// What 95 % of Student's t distribution lie within, to both sides.
 fn t95(degrees: usize) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
@@ -63,6 +70,15 @@ mod tests {
         let stddev = (32f64 / 7.0).sqrt();
         assert!((found.stddev.expect("of eight") - stddev).abs() < 1e-12);
         assert!((found.confidence.expect("of eight") - 2.364_624 * stddev / 8f64.sqrt()).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_median_has_as_many_above_as_below() {
+        let of = |values: &[f64]| median(values.to_vec());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[7.0]), Some(7.0));
+        assert_eq!(of(&[9.0, -1.0, 2.0]), Some(2.0));
+        assert_eq!(of(&[4.0, 1.0, 100.0, 2.0]), Some(3.0));
     }
 
     #[test]

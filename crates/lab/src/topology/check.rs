@@ -293,6 +293,7 @@ impl Check<'_> {
             }
             self.known(service.host.get_ref(), service.host.span(), hosts)?;
             let (program, port) = self.program(&service, &place, links)?;
+            let ready = service.ready.as_ref().map(|words| self.words(words, links)).transpose()?;
             let host = service.host.into_inner();
             if let Some(port) = port
                 && !ports.insert((host.clone(), port))
@@ -302,7 +303,7 @@ impl Check<'_> {
                     format!("expected a port on which nothing else listens on {host}, found {port} again");
                 return self.fail(place, message);
             }
-            services.push(Service { name, host, program, mptcp: service.mptcp, port, place });
+            services.push(Service { name, host, program, mptcp: service.mptcp, port, ready, place });
         }
         Ok(services)
     }
@@ -326,17 +327,10 @@ impl Check<'_> {
             }
         };
         self.only_keys_of(service, kind)?;
-        let resolved = |text: &Spanned<String>| {
-            resolve(links, text.get_ref()).map_err(|message| self.source.mistake(text.span(), message))
-        };
         match kind {
             None => {
                 let words = service.command.as_ref().expect("a service without a kind has a command");
-                if words.get_ref().first().is_none_or(|program| program.get_ref().is_empty()) {
-                    return self.fail(words.span(), "expected a program and its arguments, found nothing");
-                }
-                let words = words.get_ref().iter().map(resolved).collect::<Result<_, _>>()?;
-                Ok((Program::Command(words), port))
+                Ok((Program::Command(self.words(words, links)?), port))
             }
             Some(written::Kind::Nginx) => {
                 let Some(document) = &service.document else {
@@ -355,9 +349,22 @@ impl Check<'_> {
                 };
                 let listen = listen.get_ref().0;
                 let mode = service.mode.as_ref().map(|mode| mode.get_ref().clone());
-                Ok((Program::Serve { listen, to: resolved(to)?, mode }, Some(listen.port())))
+                Ok((Program::Serve { listen, to: self.word(to, links)?, mode }, Some(listen.port())))
             }
         }
+    }
+
+    /// A program and its arguments.
+    fn words(&self, words: &Spanned<Vec<Spanned<String>>>, links: &[Link]) -> Result<Vec<String>, Mistake> {
+        if words.get_ref().first().is_none_or(|program| program.get_ref().is_empty()) {
+            return self.fail(words.span(), "expected a program and its arguments, found nothing");
+        }
+        words.get_ref().iter().map(|word| self.word(word, links)).collect()
+    }
+
+    /// A text with the addresses that it names.
+    fn word(&self, text: &Spanned<String>, links: &[Link]) -> Result<String, Mistake> {
+        resolve(links, text.get_ref()).map_err(|message| self.source.mistake(text.span(), message))
     }
 
     /// An error for a key that means nothing to this kind of service.

@@ -3,12 +3,12 @@
 //! `${name}` in a text stands for a parameter; a text that is nothing else takes the parameter's own type. A table of a
 //! list with the key `when` is there only for some values: `when = { cut = ["address", "carrier"] }`. Both are resolved
 //! in the tree that the file was read into, so every later mistake is still told with the line as it stands in the file.
-//! Names with a point, such as `${server.lte}`, are addresses, which [`Topology::resolve`](super::Topology::resolve)
-//! knows.
+//! `${folder}` is the folder of the file, unless a parameter has this name. Names with a point, such as `${server.lte}`, are
+//! addresses, which [`Topology::resolve`](super::Topology::resolve) knows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plait_link::Trace;
 use plait_written::{Mistake, Place, Source};
@@ -21,6 +21,8 @@ pub(crate) type Parameters<'t> = BTreeMap<String, DeValue<'t>>;
 
 /// The key of a condition.
 const WHEN: &str = "when";
+/// What stands for the file's folder.
+const FOLDER: &str = "folder";
 
 /// A TOML file, or some of its top-level keys.
 #[derive(Debug, Clone)]
@@ -62,7 +64,7 @@ impl<'t> Document<'t> {
 
     /// Reads it as `T`; the files of traces are looked for beside this one.
     pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Mistake> {
-        let folder = Path::new(self.source.file()).parent().unwrap_or(Path::new("")).to_owned();
+        let folder = self.folder();
         let table = Deserializer::from(Spanned::new(self.place, self.table));
         Trace::relative_to(&folder, || T::deserialize(table)).map_err(|error| self.source.refused(&error))
     }
@@ -70,14 +72,23 @@ impl<'t> Document<'t> {
     /// Fills the parameters in, and leaves out the tables that are not there for these values.
     pub(crate) fn substitute(&self, parameters: &Parameters<'t>) -> Result<Self, Mistake> {
         let Self { source, place, table } = self;
-        let table = Substitution { source, parameters }.table(table)?;
+        // Programs run in other folders than this one.
+        let here = std::env::current_dir().unwrap_or_default();
+        let folder: PathBuf = here.join(self.folder()).components().collect();
+        let folder = DeValue::String(folder.to_string_lossy().into_owned().into());
+        let table = Substitution { source, parameters, folder }.table(table)?;
         Ok(Self { source: source.clone(), place: place.clone(), table })
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new(self.source.file()).parent().unwrap_or(Path::new("")).to_owned()
     }
 }
 
 struct Substitution<'s, 't> {
     source: &'s Source,
     parameters: &'s Parameters<'t>,
+    folder: DeValue<'t>,
 }
 
 impl<'t> Substitution<'_, 't> {
@@ -164,7 +175,8 @@ impl<'t> Substitution<'_, 't> {
     }
 
     fn parameter(&self, name: &str, place: &Place) -> Result<&DeValue<'t>, Mistake> {
-        self.parameters.get(name).ok_or_else(|| {
+        let folder = (name == FOLDER).then_some(&self.folder);
+        self.parameters.get(name).or(folder).ok_or_else(|| {
             let known: Vec<_> = self.parameters.keys().map(String::as_str).collect();
             let expected = match known[..] {
                 [] => "no parameter, as none is set".into(),
@@ -242,6 +254,21 @@ text = "for two"
         let Steps { steps } = steps.substitute(&parameters).expect("known").read().expect("steps");
         let expected = [("get 20MB over 2 from ${server.lte}", Some(2)), ("for two", None)];
         assert_eq!(steps, expected.map(|(text, number)| Step { text: text.into(), number }));
+    }
+
+    #[test]
+    fn the_folder_is_that_of_the_file_unless_a_parameter_is_called_so() {
+        let filled = |file: &str, parameters: &Parameters<'static>| {
+            let document = Document::parse("steps = [{ text = \"${folder}/x\" }]", file).expect("TOML");
+            let Steps { steps } = document.substitute(parameters).expect("known").read().expect("steps");
+            steps[0].text.clone()
+        };
+        let here = std::env::current_dir().expect("a folder");
+        assert_eq!(filled("/a/b.toml", &Parameters::new()), "/a/x");
+        assert_eq!(filled("b.toml", &Parameters::new()), format!("{}/x", here.display()));
+        assert_eq!(filled("c/b.toml", &Parameters::new()), format!("{}/c/x", here.display()));
+        let given = Parameters::from([("folder".into(), DeValue::String("given".into()))]);
+        assert_eq!(filled("/a/b.toml", &given), "given/x");
     }
 
     #[test]

@@ -150,6 +150,7 @@ pub(super) struct Service {
     #[serde(default)]
     pub(super) mptcp: bool,
     pub(super) port: Option<Spanned<Number<1, 65535>>>,
+    pub(super) ready: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) document: Option<Spanned<Document>>,
     pub(super) listen: Option<Spanned<Listen>>,
     pub(super) to: Option<Spanned<String>>,
