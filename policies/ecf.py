@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
 """ecf.py: earliest completion first. A farther path carries data only where that makes it complete earlier.
 
-What a program gives at a time is complete when its last byte is there. A path with a longer round-trip time is not worth
-using as long as the nearest one alone would be done before: after
+What a program gives at a time is complete when its last byte is there: on a path by itself, after
 
     RTT x (1 + bytes / congestion window)
 
 (Lim et al., "ECF: An MPTCP Path Scheduler to Manage Heterogeneous Paths", CoNEXT 2017, which decides for each packet; here
-it is decided ten times a second, by the most that the program gave at a time in the last second). Then the farther path
-becomes a backup. It does not become slow: the kernel's scheduler gives even a slow subflow the next 64 kB to keep. With
-more to send, nothing is changed; nor is there much to gain where paths are alike, as the kernel's scheduler looks at what
-waits on each.
+it is decided ten times a second, by the most that the program gave at a time in the last second). The kernel's scheduler
+gives a subflow 64 kB at a time to keep, however slow it is. Where the nearest path alone would be done before a farther
+one with these, the farther becomes a backup. With more to send, nothing is changed.
 
 Runs, as root, where data is sent, until it is ended.
 """
@@ -19,6 +17,8 @@ from collections import deque
 
 from plait import policy
 from plait.policy import Backup
+
+KEPT = 65536
 
 
 class Ecf:
@@ -39,8 +39,14 @@ class Ecf:
             if not usable:
                 continue
             near = min(usable, key=lambda subflow: subflow.rtt_us)
-            alone_us = near.rtt_us * (1 + max(recent) / (near.cwnd * near.mss))
-            yield from (Backup(far) for far in usable if alone_us < far.rtt_us)
+            most = max(recent)
+            for far in usable:
+                if far is not near and time_us(near, most) < time_us(far, min(most, KEPT)):
+                    yield Backup(far)
+
+
+def time_us(subflow, size):
+    return subflow.rtt_us * (1 + size / (subflow.cwnd * subflow.mss))
 
 
 if __name__ == "__main__":
