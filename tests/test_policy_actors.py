@@ -20,6 +20,7 @@ from packets import (
     packet,
     remove_addr,
     scapy,
+    settled,
     syn,
     syn_ack,
 )
@@ -69,18 +70,41 @@ def test_drop(tmp_path, ipv6, hook):
     assert tried.verdicts == ["drop", "pass", "pass"] and counts(tried) == (1, 1, 0)
 
 
+def network(hops, ipv6):
+    if ipv6:
+        return scapy.IPv6(src=CLIENT6, dst=SERVER6, hlim=hops)
+    return scapy.IP(src=CLIENT, dst=SERVER, ttl=hops)
+
+
+@FAMILIES
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
-def test_redirect(tmp_path, hook):
-    sent = [packet(dss(ack=1)), packet(remove_addr(1))]
+def test_redirect(tmp_path, hook, ipv6):
+    """What comes in is forwarded, a hop further; what has no hop left is not."""
+    sent = [
+        packet(dss(ack=1), network=network(64, ipv6)),
+        packet(remove_addr(1), ipv6=ipv6),
+        packet(dss(ack=1), network=network(1, ipv6)),
+    ]
     actors = '[{ redirect = "eth1" }]'
     tried = attempt(
         tmp_path, policy(chain(hook=hook, select="packet(dss)", actors=actors)), sent, "--hook", hook
     )
-    expect(tried, sent, {})
+    further = {0: packet(dss(ack=1), network=network(63, ipv6))} if hook == "ingress" else {}
+    expect(tried, sent, further)
+    last = ("pass", None) if hook == "ingress" else ("redirect", "eth1")
     assert [(each["verdict"], each["redirected_to"]) for each in tried.packets] == [
         ("redirect", "eth1"),
         ("pass", None),
+        last,
     ]
+    assert counts(tried)[2] == 0
+
+
+def test_what_is_redirected_has_no_tag_of_its_link(tmp_path):
+    tagged = packet(dss(ack=1), vlan=[scapy.Dot1Q(vlan=5)])
+    redirect = policy(chain(hook="egress", actors='[{ redirect = "eth1" }]'))
+    tried = attempt(tmp_path, redirect, [tagged], "--hook", "egress")
+    assert tried.verdicts == ["redirect"] and tried.left == [bytes(packet(dss(ack=1)))]
 
 
 def test_mark_is_set_and_changes_no_byte(tmp_path):
@@ -128,6 +152,44 @@ def test_at_egress_the_scale_is_that_of_this_host(tmp_path, ipv6):
     limit = chain(hook="egress", actors='[{ rate_limit = { window = "32kB" } }]')
     tried = attempt(tmp_path, policy(limit), sent, *LOCAL)
     expect(tried, sent, {3: packet(*STAMPS, dss(ack=9), back=True, window=32000 >> 9, ipv6=ipv6)})
+
+
+@pytest.mark.parametrize("which", ["answer", "next connection"])
+def test_plain_tcp_is_left_alone_although_its_ends_were_those_of_a_subflow(tmp_path, which):
+    plain = [syn(seq=77777), syn_ack(ack=77778)] if which == "next connection" else [syn_ack()]
+    begin = [syn(mp_capable())] if which == "answer" else shake()
+    sent = [*begin, *plain, packet(*STAMPS, window=65535), packet(*STAMPS, window=65535, payload=b"x")]
+    limit = chain(actors='[{ rate_limit = { window = "1kB" } }]', select="not packet(mp_capable)")
+    tried = attempt(tmp_path, policy(limit), sent, *LOCAL)
+    expect(tried, sent, {})
+    assert tried.totals["chains"][0]["packets"] == 0
+
+
+def test_a_checksum_that_is_right_is_taken_for_what_it_is(tmp_path):
+    """Even the one in 65,536 that is the sum of the pseudo header as well."""
+    def numbered(number, window=65535):
+        return packet(*STAMPS, dss(ack=9), window=window, seq=number)
+
+    whole, bare = (each[scapy.TCP].chksum for each in (settled(numbered(0)), partial(numbered(0))))
+    number = (whole - bare) % 0xFFFF
+    each = numbered(number)
+    assert settled(each)[scapy.TCP].chksum == partial(each)[scapy.TCP].chksum
+    limit = chain(select="packet(dss)", actors='[{ rate_limit = { window = "32kB" } }]')
+    sent = [*shake(), each]
+    tried = attempt(tmp_path, policy(limit), sent, *LOCAL)
+    expect(tried, sent, {3: numbered(number, 250)})
+
+
+def test_data_of_a_syn_begins_behind_it(tmp_path):
+    sent = [
+        syn(mp_capable(), payload=b"early", seq=999),
+        syn_ack(mp_capable(7), ack=1005),
+        packet(mp_capable(7, 8), seq=1005),
+        packet(*STAMPS, dss(ack=9, sequence=6, length=4), seq=1005, payload=b"late"),
+    ]
+    tried = attempt(tmp_path, policy(*(chain(hook, hook) for hook in ("ingress", "egress"))), sent, *LOCAL)
+    (flow,) = tried.totals["subflows"]
+    assert (flow["received"]["bytes"], flow["received"]["retransmitted_bytes"]) == (9, 0)
 
 
 def test_without_the_whole_handshake_a_window_is_left_alone(tmp_path):
@@ -336,6 +398,14 @@ def test_deny_join_resets_what_would_go_out(tmp_path, ipv6):
     assert bytes(right) == tried.left[0]
 
 
+def test_what_cannot_be_reset_is_dropped(tmp_path):
+    """With payload, no packet can become the reset; that nothing joins is what counts."""
+    deny = chain(hook="egress", actors='[{ deny_join = "reset" }]')
+    sent = [packet(mp_join_ack(), payload=b"data", back=True)]
+    tried = attempt(tmp_path, policy(deny), sent, *LOCAL)
+    assert tried.verdicts == ["drop"] and counts(tried) == (1, 1, 0)
+
+
 @FAMILIES
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
 def test_fall_back_leaves_a_handshake_of_plain_tcp(tmp_path, ipv6, hook):
@@ -407,12 +477,14 @@ def test_record_counts_each_direction(tmp_path, ipv6):
         # Once again, whole; and half of it new.
         data(0, 100, 500),
         data(150, 100, 650),
-        # Another subflow of the same connection: carries 600 to 700 again.
+        packet(*STAMPS, dss(ack=700), back=True, ipv6=ipv6, window=3),
+        # Another subflow of the same connection carries 600 to 700 again, and then what is late, but not twice.
         syn(mp_join_syn(5), ipv6=ipv6, seq=999, **joined),
         syn_ack(mp_join_syn_ack(), ipv6=ipv6, dport=40002),
         packet(mp_join_ack(), ipv6=ipv6, **joined),
         data(0, 100, 600, **joined),
-        packet(*STAMPS, dss(ack=750), back=True, ipv6=ipv6, window=3),
+        data(250, 100, 900),
+        data(100, 100, 750, **joined),
     ]
     both = policy(*(chain(hook, hook) for hook in ("ingress", "egress")))
     tried = attempt(tmp_path, both, sent, *LOCAL)
@@ -424,11 +496,75 @@ def test_record_counts_each_direction(tmp_path, ipv6):
     )
     received = first["received"]
     assert first["joined"] and first["token"] == "00000005"
-    assert (received["packets"], received["bytes"]) == (6, 400)
+    assert (received["packets"], received["bytes"]) == (7, 500)
     assert (received["retransmitted_packets"], received["retransmitted_bytes"]) == (2, 150)
     assert received["reinjected_bytes"] == 0
     assert (first["sent"]["packets"], first["sent"]["bytes"], first["sent"]["window"]) == (2, 0, 3 << 9)
-    assert (second["received"]["bytes"], second["received"]["reinjected_bytes"]) == (100, 100)
+    assert (second["received"]["bytes"], second["received"]["reinjected_bytes"]) == (200, 100)
+
+
+@pytest.mark.parametrize("sequence_bytes", [4, 8])
+def test_what_goes_out_by_two_subflows_is_reinjected_however_its_numbers_wrap(tmp_path, sequence_bytes):
+    first = 2**32 - 100
+
+    def data(start, sequence, port):
+        number = sequence % 2 ** (8 * sequence_bytes)
+        mapping = dss(
+            ack=9,
+            ack_bytes=4,
+            sequence=number,
+            sequence_bytes=sequence_bytes,
+            subflow_sequence=1 + start,
+            length=100,
+        )
+        return packet(*STAMPS, mapping, seq=2000 + start, payload=b"d" * 100, back=True, dport=port)
+
+    shakes = [
+        each
+        for port in (40001, 40002)
+        for each in (
+            syn(mp_join_syn(5), seq=999, sport=port),
+            syn_ack(mp_join_syn_ack(), dport=port),
+            packet(mp_join_ack(), sport=port),
+        )
+    ]
+    sent = [
+        *shakes,
+        data(0, first, 40001),
+        data(0, first + 100, 40002),
+        data(100, first + 200, 40001),
+        # What the other has carried, and then what none has.
+        data(100, first, 40002),
+        data(200, first + 300, 40002),
+    ]
+    tried = attempt(tmp_path, policy(*(chain(hook, hook) for hook in ("ingress", "egress"))), sent, *LOCAL)
+    found = {each["remote"].rpartition(":")[2]: each["sent"] for each in tried.totals["subflows"]}
+    assert [found[port]["reinjected_bytes"] for port in ("40001", "40002")] == [0, 100]
+
+
+def test_a_chain_counts_what_its_actors_did_and_could_not(tmp_path):
+    full = packet(*STAMPS, dss(ack=9, sequence=1, length=0), NOP, NOP, window=65535)
+    sent = [*shake(), packet(*STAMPS, dss(ack=9, ack_bytes=4), window=1), full, full]
+    actors = '["set_backup", { rate_limit = { window = "64kB" } }]'
+    tried = attempt(tmp_path, policy(chain(select="packet(dss)", actors=actors)), sent, *LOCAL)
+    found = tried.totals["chains"][0]
+    assert [counts(tried, place) for place in range(2)] == [(3, 1, 0), (3, 2, 0)]
+    assert (found["packets"], found["hits"], found["errors"]) == (3, 3, 0)
+    tried = attempt(tmp_path, policy(chain(select="packet(dss)", actors=actors)), [*shake(), full], *LOCAL)
+    found = tried.totals["chains"][0]
+    assert [counts(tried, place) for place in range(2)] == [(1, 0, 1), (1, 1, 0)]
+    assert (found["packets"], found["hits"], found["errors"]) == (1, 1, 1)
+
+
+def test_what_is_made_up_offers_the_window_that_went_on_from_here(tmp_path):
+    """An echo that answers for this host offers no more than rate_limit lets it offer."""
+    offered = packet(*STAMPS, dss(ack=9), back=True, window=777)
+    alone = packet(*STAMPS, add_addr("192.0.2.99", 4), seq=5000, ack=6000)
+    limit = chain("limit", "egress", actors='[{ rate_limit = { window = "32kB" } }]')
+    block = chain("block", actors="[{ block_subflow = { echo = true } }]")
+    tried = attempt(tmp_path, policy(limit, block), [*shake(), offered, alone], *LOCAL)
+    assert tried.verdicts[-1] == "answer"
+    assert scapy.Ether(tried.left[-1])[scapy.TCP].window == 32000 >> 9
 
 
 def test_actors_act_one_after_the_other(tmp_path):

@@ -117,6 +117,7 @@ def test_headers_that_contradict_each_other(tmp_path, hook):
         packet(dss(ack=1), network=scapy.IP(src="192.0.2.7", dst=SERVER, len=51)),
         packet(dss(ack=1), network=scapy.IPv6(src="2001:db8::1", dst="2001:db8::2", plen=31)),
         packet(dss(ack=1), network=scapy.IPv6(src="2001:db8::1", dst="2001:db8::2", plen=0)),
+        packet(dss(ack=1), network=scapy.IPv6(src="2001:db8::1", dst="2001:db8::2", version=5)),
         packet(dss(ack=1), dataofs=4),
         packet(dss(ack=1), dataofs=0),
     ]
@@ -220,7 +221,7 @@ def reference(frame: bytes) -> set[str] | None:
         if struct.unpack(">H", ip[6:8])[0] & 0x3FFF:
             return None
         header, total = (ip[0] & 15) * 4, struct.unpack(">H", ip[2:4])[0]
-    elif kind == b"\x86\xdd" and len(ip) >= 40 and ip[6] == 6:
+    elif kind == b"\x86\xdd" and len(ip) >= 40 and ip[6] == 6 and ip[0] >> 4 == 6:
         header, total = 40, 40 + struct.unpack(">H", ip[4:6])[0]
     else:
         return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -147,7 +149,8 @@ class Half:
     retransmitted_packets: int
     retransmitted_bytes: int
     reinjected_bytes: int
-    """Payload new to this subflow that another one of the connection had before (RFC 8684, section 3.3.6)."""
+    """Payload new to this subflow: sent, if another one of the connection had carried it before (RFC 8684, section 3.3.6);
+    received, if this host had acknowledged it before."""
     window: int | None
     """The last one offered, bytes; `None`: its scale is not known."""
     backup: bool
@@ -267,7 +270,8 @@ def run(controller: Controller, name: str | None = None, *, ticks: int | None = 
     host replaces that one, in one step; the other gets `Replaced`.
 
     The policy is removed when this ends, also by an exception, Ctrl-C, or SIGTERM. If this program hangs or is killed,
-    what it set ends after the controller's `expiry`: the kernel sees to that. Subflows that were made or ended stay so.
+    what it set ends after the controller's `expiry`: the kernel sees to that, and of backups a process that is started
+    with the first. Subflows that were made or ended stay so.
 
     Raises `Mistake` for chains that cannot be, `Error` for what the host refuses, and what `tick` raises. What the path
     manager refuses is a warning of the logger `plait.policy`.
@@ -276,7 +280,8 @@ def run(controller: Controller, name: str | None = None, *, ticks: int | None = 
     if not 0.001 <= interval <= 3600:
         raise ValueError(f"expected an interval from 0.001 to 3600 seconds, found {interval}")
     expiry = getattr(controller, "expiry", None)
-    control = _plait.Control(name or type(controller).__name__, interval, expiry)
+    name = name or type(controller).__name__
+    control = _plait.Control(name, interval, expiry, _guard(name))
     with _sigterm_is_exit(), contextlib.closing(control):
         due = time.monotonic()
         while ticks is None or ticks > 0:
@@ -286,6 +291,14 @@ def run(controller: Controller, name: str | None = None, *, ticks: int | None = 
                 _log.warning("%s", refused)
             due = max(due + interval, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _guard(name: str) -> list[str]:
+    """The command of the process that takes back what stays of a controller that is killed."""
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from plait import _plait; _plait.guard_policy(sys.argv[2])"
+    # An interpreter that is part of another program cannot be started by itself.
+    return [sys.executable, "-c", program, packages, name] if sys.executable else []
 
 
 def _asked(actions: Iterable[Action]) -> tuple[str, str]:

@@ -3,9 +3,10 @@
  * From a packet that is read to its verdict: its subflow is looked up, the program `match` of the loaded
  * policies finds the chains that apply, and their actors act.
  *
- * Programs follow each other by tail calls, so that each can be replaced by itself. What they know of the
- * packet stays in struct plait_packet. Included by the programs of each kind of hook, which say before how to
- * go on and how to end: CONTEXT, STEPS, context_of(), verdict_of().
+ * Programs that can be replaced by themselves are called by functions of their own that do nothing but a tail
+ * call: so they come back here, and what is found once, is found. What they know of the packet, and what they
+ * answer, stays in struct plait_packet. Included by the programs of each kind of hook, which say before how
+ * to call and how to end: CONTEXT, STEPS, LET_GO, context_of(), verdict_of().
  */
 #ifndef PLAIT_CHAINS_H
 #define PLAIT_CHAINS_H
@@ -35,6 +36,33 @@ struct {
 	__type(value, __u32);
 } STEPS SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PLAIT_COUNTER_SLOTS);
+	__type(key, __u32);
+	__type(value, struct plait_counter);
+} counters SEC(".maps");
+
+/* Calls a program of STEPS, if it is there. What these functions return is nothing that can be relied on. */
+__weak int call(CONTEXT *ctx, __u32 step)
+{
+	bpf_tail_call(ctx, &STEPS, step);
+	return 0;
+}
+
+/* The same: an entry that is known beforehand is called in half the time. */
+__weak int match_ingress(CONTEXT *ctx)
+{
+	bpf_tail_call(ctx, &STEPS, PLAIT_MATCH_INGRESS);
+	return 0;
+}
+
+__weak int match_egress(CONTEXT *ctx)
+{
+	bpf_tail_call(ctx, &STEPS, PLAIT_MATCH_EGRESS);
+	return 0;
+}
+
 /* Weak, as the compiler otherwise leaves out arguments that this definition does not use, and the verifier
  * wants them. */
 #define ACTOR(name)                                                                                          \
@@ -47,6 +75,7 @@ struct {
 	}
 
 #include "actors/verdicts.h"
+#include "actors/redirect.h"
 #include "actors/rate_limit.h"
 #include "actors/pace.h"
 #include "actors/join.h"
@@ -72,14 +101,16 @@ ACTOR(block_subflow)
 ACTOR(add_subflow)
 ACTOR(record_flow)
 
-enum turn {
-	TURN_NONE = 0,
-	TURN_NEXT,
-	/* Of an actor of the user's own: the program packet->own_number. */
-	TURN_OWN,
-};
+/* parameters[0]: n of entry PLAIT_OWN_ACTORS + n. */
+static __always_inline int do_own(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor)
+{
+	/* If it is not there. */
+	packet->own_answer = PLAIT_ERROR;
+	call(ctx, PLAIT_OWN_ACTORS + (__u32)actor->parameters[0]);
+	return packet->own_answer;
+}
 
-/* What one actor of plait's does with the packet. */
+/* What an actor does with the packet. */
 static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 				    const struct plait_actor *actor, struct plait_flow *flow)
 {
@@ -114,12 +145,14 @@ static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 		return do_add_subflow(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_RECORD:
 		return do_record_flow(ctx, packet, actor, flow);
+	case PLAIT_ACTOR_OWN:
+		return do_own(ctx, packet, actor);
 	}
 	return PLAIT_ERROR;
 }
 
-/* Whoever loaded the chain has not said for too long that it still holds. */
-static __always_inline int has_lapsed(const struct plait_chain *chain)
+/* Since when whoever loaded the chain has not said that it still holds; 0: it holds. */
+static __always_inline __u64 lapsed_at(const struct plait_chain *chain, struct plait_packet *packet)
 {
 	__u32 lease = chain->lease;
 	__u64 *until;
@@ -127,7 +160,21 @@ static __always_inline int has_lapsed(const struct plait_chain *chain)
 	if (!lease)
 		return 0;
 	until = bpf_map_lookup_elem(&leases, &lease);
-	return !until || bpf_ktime_get_ns() >= *until;
+	if (!until)
+		return 1;
+	return plait_now(packet) >= *until ? *until | 1 : 0;
+}
+
+/* What set_backup said while the chain held stays said until somebody says otherwise. */
+static __always_inline int take_back(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
+				     const struct plait_chain *chain, __u64 lapsed)
+{
+	if (!is_left_behind(flow, packet->hook, lapsed))
+		return 0;
+	for (__u32 n = 0; n < PLAIT_MOST_ACTORS; n++)
+		if (n < chain->actor_count && chain->actors[n].kind == PLAIT_ACTOR_SET_BACKUP)
+			do_clear_backup(ctx, packet, &chain->actors[n], flow);
+	return 0;
 }
 
 static __always_inline struct plait_counter *count_packet(__u32 index, const struct plait_packet *packet)
@@ -141,7 +188,93 @@ static __always_inline struct plait_counter *count_packet(__u32 index, const str
 	return counter;
 }
 
-static __always_inline void tell_packet(const struct plait_packet *packet)
+/* When something begins that is to be timed; 0 if it is not. */
+static __always_inline __u64 begins(const struct plait_settings *asked)
+{
+	return asked->timing ? bpf_ktime_get_ns() : 0;
+}
+
+static __always_inline void count_end(struct plait_counter *counter, __u64 began, int hits, int errors)
+{
+	if (!counter)
+		return;
+	counter->hits += hits;
+	counter->errors += errors;
+	if (began)
+		counter->nanoseconds += bpf_ktime_get_ns() - began;
+}
+
+/* An actor's turn: enum plait_outcome. */
+static __always_inline int act(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
+			       const struct plait_actor *actor, const struct plait_settings *asked)
+{
+	struct plait_counter *counter = count_packet(actor->counter, packet);
+	__u64 began = begins(asked);
+	int outcome = do_actor(ctx, packet, actor, flow);
+
+	count_end(counter, began, outcome == PLAIT_HIT, outcome == PLAIT_ERROR);
+	return outcome;
+}
+
+/*
+ * The turn of the chain at this place of those that matched: its actors, one after the other, until one ends
+ * the packet's way. A function of its own, so that the verifier follows it once and not for every chain.
+ */
+__weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
+		    const struct plait_settings *asked, __u32 place)
+{
+	struct plait_counter *counter;
+	struct plait_chain *chain;
+	int hits = 0, errors = 0;
+	__u64 began, lapsed;
+	__u32 slot;
+
+	if (!packet || !asked || place >= PLAIT_MOST_CHAINS)
+		return 0;
+	slot = packet->chains[place];
+	chain = bpf_map_lookup_elem(&chains, &slot);
+	if (!chain)
+		return 0;
+	lapsed = lapsed_at(chain, packet);
+	if (lapsed)
+		return take_back(ctx, packet, flow, chain, lapsed);
+	counter = count_packet(chain->counter, packet);
+	began = begins(asked);
+	for (__u32 n = 0; n < PLAIT_MOST_ACTORS; n++) {
+		int outcome;
+
+		if (n >= chain->actor_count || packet->verdict != PLAIT_PASS)
+			break;
+		outcome = act(ctx, packet, flow, &chain->actors[n], asked);
+		if (outcome == PLAIT_HIT)
+			hits = 1;
+		else if (outcome == PLAIT_ERROR)
+			errors = 1;
+	}
+	count_end(counter, began, hits, errors);
+	if (hits)
+		packet->chains_hit |= 1ull << place;
+	return 0;
+}
+
+/* Asks the selectors of the user's own that chains of this hook have. */
+__weak int ask_own(CONTEXT *ctx, struct plait_packet *packet, const struct plait_settings *asked)
+{
+	if (!packet || !asked)
+		return 0;
+	for (__u32 n = 0; n < PLAIT_MOST_OWN; n++) {
+		/* From memory, or the verifier would follow every number that it can be. */
+		if (!(*(const volatile __u32 *)&asked->own_selectors[packet->hook & 1] >> n & 1))
+			continue;
+		packet->own_answer = 0;
+		call(ctx, PLAIT_OWN_SELECTORS + n);
+		if (packet->own_answer)
+			packet->own_matched |= 1ull << n;
+	}
+	return 0;
+}
+
+static __always_inline void tell_packet(struct plait_packet *packet)
 {
 	struct plait_event *event = plait_event(packet, PLAIT_EVENT_PACKET);
 
@@ -161,118 +294,60 @@ static __always_inline void tell_packet(const struct plait_packet *packet)
 	plait_tell(event);
 }
 
-/* The chain that has its turn, from packet->chain_next on; NULL at the end of the list, or of the packet. */
-static __always_inline struct plait_chain *next_chain(struct plait_packet *packet)
+/* Nobody says what a checksum holds, and to read all of a packet with data would take too long: what the SYN
+ * has, the others have, too. */
+__weak int remember_checksum(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow)
 {
-	__u32 next = packet->chain_next, slot;
-
-	if (packet->verdict != PLAIT_PASS || next >= packet->chain_count || next >= PLAIT_MOST_CHAINS)
-		return NULL;
-	slot = packet->chains[next];
-	return bpf_map_lookup_elem(&chains, &slot);
+	if (packet && flow && plait_checksum(context_of(ctx), packet) == PLAIT_CHECKSUM_PARTIAL)
+		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_PARTIAL_IN : PLAIT_FLOW_PARTIAL_OUT;
+	return 0;
 }
 
-/*
- * One actor's turn, or the end of a chain. What comes next: enum turn. A function of its own, so that the
- * verifier follows it once and not for every turn.
- */
-__weak int take_turn(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow)
+/* From a packet that is read to its verdict. `flow` is what is remembered of its subflow, or NULL. */
+static __always_inline int decide(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
+				  const struct plait_settings *asked)
 {
-	const struct plait_settings *asked = plait_settings();
-	struct plait_chain *chain = packet ? next_chain(packet) : NULL;
-	struct plait_counter *counter;
-	__u64 since;
-	int outcome;
-	__u32 n;
-
-	if (!packet || !chain || !asked)
-		return TURN_NONE;
-	n = packet->actor_next;
-	if (n == 0 && has_lapsed(chain))
-		n = PLAIT_MOST_ACTORS;
-	if (n == 0)
-		count_packet(chain->counter, packet);
-	if (n >= chain->actor_count || n >= PLAIT_MOST_ACTORS) {
-		packet->chain_next++;
-		packet->actor_next = 0;
-		return TURN_NEXT;
-	}
-	packet->actor_next = n + 1;
-	packet->actor_counter = chain->actors[n].counter;
-	counter = count_packet(packet->actor_counter, packet);
-	if (chain->actors[n].kind == PLAIT_ACTOR_OWN) {
-		packet->own_number = chain->actors[n].parameters[0];
-		return TURN_OWN;
-	}
-	since = asked->timing ? bpf_ktime_get_ns() : 0;
-	outcome = do_actor(ctx, packet, &chain->actors[n], flow);
-	if (counter && since)
-		counter->nanoseconds += bpf_ktime_get_ns() - since;
-	plait_count_outcome(counter, outcome);
-	if (outcome == PLAIT_HIT)
-		packet->chains_hit |= 1ull << (packet->chain_next & 63);
-	return TURN_NEXT;
-}
-
-/* The most turns that one packet takes. */
-#define MOST_TURNS 192
-
-/* The actors of the chains that matched, from packet->chain_next and packet->actor_next on. */
-static __always_inline void do_chains(CONTEXT *ctx, struct plait_packet *packet)
-{
-	/* Once for all of them: to look a subflow up takes longer than most of what they do. */
-	struct plait_flow *flow = packet->flow_known ? plait_flow(packet) : NULL;
-
-	for (int i = 0; i < MOST_TURNS; i++) {
-		int turn = take_turn(ctx, packet, flow);
-
-		if (turn == TURN_NONE)
-			return;
-		if (turn == TURN_OWN) {
-			/* If it is there, this does not come back: it goes on with `act`. */
-			bpf_tail_call(ctx, &STEPS, PLAIT_OWN_ACTORS + packet->own_number);
-			plait_count_outcome(bpf_map_lookup_elem(&counters, &packet->actor_counter),
-					    PLAIT_ERROR);
-		}
-	}
-}
-
-static __always_inline int do_act(CONTEXT *ctx)
-{
-	const struct plait_settings *asked = plait_settings();
-	struct plait_packet *packet = plait_packet();
-
-	if (!packet || !asked)
+	if (!(packet->kinds & PLAIT_IS_MPTCP) && !flow)
 		return LET_GO;
-	do_chains(ctx, packet);
+	if (flow && packet->kinds & PLAIT_IS_SYN)
+		remember_checksum(ctx, packet, flow);
+	if (asked->own_selectors[packet->hook & 1])
+		ask_own(ctx, packet, asked);
+	if (packet->hook == PLAIT_INGRESS)
+		match_ingress(ctx);
+	else
+		match_egress(ctx);
+	if (!packet->chain_count)
+		return LET_GO;
+	for (__u32 place = 0; place < PLAIT_MOST_CHAINS; place++) {
+		if (place >= packet->chain_count || packet->verdict != PLAIT_PASS)
+			break;
+		do_chain(ctx, packet, flow, asked, place);
+	}
 	if (asked->tracing)
 		tell_packet(packet);
 	return verdict_of(ctx, packet);
 }
 
 /*
- * Reads a packet whose headers are found, of `bytes` from IP's on. 0 if chains may apply: it carries MPTCP,
- * or belongs to a subflow that is known.
+ * Reads a packet whose headers are found, of `bytes` from IP's on. NULL if no chain applies: it neither
+ * carries MPTCP, nor can it belong to a subflow that is known.
  */
-static __always_inline struct plait_packet *read_arrival(const struct headers *found, void *end, __u32 bytes,
-							 __u8 hook)
+static __always_inline struct plait_packet *read_arrival(const struct headers *found, __u32 bytes, __u8 hook,
+							 const struct plait_settings *asked)
 {
-	const struct plait_settings *asked = plait_settings();
-	int is_plain = has_no_other_options(found->tcp, end);
 	struct plait_packet *packet;
 
-	if (!asked)
-		return NULL;
-	if (is_plain && !(asked->needs & PLAIT_NEEDS_FLOW &&
-			  may_be_known(bpf_ntohs(found->tcp->source), bpf_ntohs(found->tcp->dest))))
+	if (has_no_other_options(found) &&
+	    !(asked->needs & PLAIT_NEEDS_FLOW &&
+	      may_be_known(bpf_ntohs(found->tcp->source), bpf_ntohs(found->tcp->dest))))
 		return NULL;
 	packet = plait_packet();
-	if (!packet || read_packet(packet, found, end, bytes))
+	if (!packet || read_packet(packet, found, bytes))
 		return NULL;
 	if (!(packet->kinds & PLAIT_IS_MPTCP) && !(asked->needs & PLAIT_NEEDS_FLOW))
 		return NULL;
 	packet->hook = hook;
-	packet->own_left = asked->own_selectors[hook & 1];
 	read_ends(packet, found);
 	return packet;
 }

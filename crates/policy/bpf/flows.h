@@ -119,33 +119,34 @@ static __always_inline void measured(struct plait_flow *flow, __u64 nanoseconds)
 }
 
 /* The acknowledgment of what goes out here is awaited, unless an earlier one still is. */
-static __always_inline void await_acknowledgment(struct plait_flow *flow, __u32 sequence)
+static __always_inline void await_acknowledgment(struct plait_flow *flow, struct plait_packet *packet,
+						 __u32 sequence)
 {
 	if (flow->sample_pending)
 		return;
 	flow->sample_sequence = sequence;
-	flow->sample_nanoseconds = bpf_ktime_get_ns();
+	flow->sample_nanoseconds = plait_now(packet);
 	flow->sample_pending = 1;
 }
 
 /* It has come in: so long is the round trip. */
-static __always_inline void take_acknowledgment(struct plait_flow *flow, const struct plait_packet *packet)
+static __always_inline void take_acknowledgment(struct plait_flow *flow, struct plait_packet *packet)
 {
 	if (packet->hook != PLAIT_INGRESS || !(packet->kinds & PLAIT_IS_ACK) || !flow->sample_pending ||
 	    is_later(flow->sample_sequence, packet->acknowledgment))
 		return;
 	flow->sample_pending = 0;
-	measured(flow, bpf_ktime_get_ns() - flow->sample_nanoseconds);
+	measured(flow, plait_now(packet) - flow->sample_nanoseconds);
 }
 
 static __always_inline void remember_syn(struct plait_flow *flow, struct plait_half *sent,
-					 const struct plait_packet *packet)
+					 struct plait_packet *packet)
 {
 	/* Which of those that were sent is acknowledged then, nobody knows (Karn). */
 	if (packet->hook == PLAIT_EGRESS && sent->syn_seen)
 		flow->sample_pending = 0;
 	else if (packet->hook == PLAIT_EGRESS)
-		await_acknowledgment(flow, packet->sequence + 1);
+		await_acknowledgment(flow, packet, packet->sequence + 1);
 	flow->most_segment[packet->hook & 1] = packet->most_segment;
 	sent->syn_seen = 1;
 	sent->offered_scale = packet->window_scale;
@@ -162,7 +163,7 @@ static __always_inline void remember_syn(struct plait_flow *flow, struct plait_h
 
 /* RFC 8684 section 3.3.8: who sends MP_PRIO with B asks not to be sent to on this subflow. So does MP_JOIN
  * with B. */
-static __always_inline void remember_backup(struct plait_flow *flow, const struct plait_packet *packet)
+static __always_inline void remember_backup(struct plait_flow *flow, struct plait_packet *packet)
 {
 	__u32 flag = packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
 	__u32 subtype = packet->kinds & PLAIT_HAS_MP_PRIO ? MPTCP_PRIO : MPTCP_JOIN;
@@ -170,39 +171,77 @@ static __always_inline void remember_backup(struct plait_flow *flow, const struc
 	/* The MP_JOIN that ends the handshake has no such flag. */
 	if (subtype == MPTCP_JOIN && !(packet->kinds & PLAIT_IS_SYN))
 		return;
+	if (subtype == MPTCP_PRIO)
+		flow->prioritized_nanoseconds[packet->hook & 1] = plait_now(packet);
 	if (plait_option_byte(packet, subtype, 2) & 1)
 		flow->flags |= flag;
 	else
 		flow->flags &= ~flag;
 }
 
-/*
- * Of the last `bytes` of this packet, how many no subflow of its connection had before (RFC 8684 section
- * 3.3.6), for the data sequence number `end` behind them.
- */
-static __always_inline __u32 new_to_connection(const struct plait_packet *packet, __u64 end, __u32 bytes)
+/* Who gets an announcement has said so: it need not be made again. */
+static __always_inline void take_echo(struct plait_flow *flow, const struct plait_packet *packet)
+{
+	__u32 other = ~packet->hook & 1;
+
+	if (flow->pending_length[other] &&
+	    flow->pending[other][3] == plait_option_byte(packet, MPTCP_ADD_ADDR, 3))
+		flow->pending_length[other] = 0;
+}
+
+/* That of a packet whose token is known; NULL if there is no memory. */
+static __always_inline struct plait_connection *connection_of(const struct plait_packet *packet)
 {
 	struct plait_connection *connection = bpf_map_lookup_elem(&connections, &packet->token);
-	__u32 hook = packet->hook & 1, fresh = bytes;
-	__s64 beyond;
 
-	if (!connection) {
-		if (bpf_map_update_elem(&connections, &packet->token, &no_connection, BPF_NOEXIST))
-			return bytes;
+	if (connection)
+		return connection;
+	if (!bpf_map_update_elem(&connections, &packet->token, &no_connection, BPF_NOEXIST))
 		plait_count(PLAIT_CONNECTIONS_SEEN);
-		connection = bpf_map_lookup_elem(&connections, &packet->token);
-		if (!connection)
-			return bytes;
-	}
-	beyond = (__s64)(end - connection->next_data[hook]);
-	if (connection->begun[hook]) {
-		if (beyond <= 0)
-			return 0;
-		if (beyond < fresh)
-			fresh = beyond;
-	}
+	/* Another processor may have been faster. */
+	return bpf_map_lookup_elem(&connections, &packet->token);
+}
+
+/* Data of this direction is new from `next` on. */
+static __always_inline void advance(struct plait_connection *connection, __u32 hook, __u32 next)
+{
+	if (connection->begun[hook] && !is_later(next, connection->next_data[hook]))
+		return;
+	connection->next_data[hook] = next;
 	connection->begun[hook] = 1;
-	connection->next_data[hook] = end;
+}
+
+/* What this host acknowledges, it has: if that comes again, it was sent by two subflows. */
+static __always_inline void record_data_acknowledgment(struct plait_half *sent,
+						       const struct plait_packet *packet)
+{
+	__u32 acknowledgment = packet->data_acknowledgment;
+	struct plait_connection *connection;
+
+	if (packet->hook != PLAIT_EGRESS || !packet->token || sent->data_acknowledgment == acknowledgment)
+		return;
+	sent->data_acknowledgment = acknowledgment;
+	connection = connection_of(packet);
+	if (connection)
+		advance(connection, PLAIT_INGRESS, acknowledgment);
+}
+
+/* Of the last `bytes` of this packet, how many are new to its connection, for the data sequence number `end`
+ * behind them. */
+static __always_inline __u32 new_to_connection(const struct plait_packet *packet, __u32 end, __u32 bytes)
+{
+	struct plait_connection *connection = connection_of(packet);
+	__u32 hook = packet->hook & 1, fresh = bytes;
+
+	if (!connection)
+		return bytes;
+	if (connection->begun[hook]) {
+		__s32 beyond = end - connection->next_data[hook];
+
+		fresh = beyond <= 0 ? 0 : (__u32)beyond < bytes ? (__u32)beyond : bytes;
+	}
+	if (hook == PLAIT_EGRESS)
+		advance(connection, hook, end);
 	__sync_fetch_and_add(&connection->bytes[hook], fresh);
 	return fresh;
 }
@@ -224,9 +263,9 @@ static __always_inline void record_data(struct plait_half *sent, const struct pl
 }
 
 static __always_inline void record_sent(struct plait_flow *flow, struct plait_half *sent,
-					const struct plait_packet *packet)
+					struct plait_packet *packet)
 {
-	__u32 end = packet->sequence + packet->payload;
+	__u32 end = packet->sequence + !!(packet->kinds & PLAIT_IS_SYN) + packet->payload;
 	__u32 beyond = end - sent->next_sequence, fresh;
 
 	if (!packet->payload)
@@ -247,12 +286,12 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_ha
 	sent->begun = 1;
 	sent->next_sequence = end;
 	if (packet->hook == PLAIT_EGRESS)
-		await_acknowledgment(flow, end);
+		await_acknowledgment(flow, packet, end);
 	record_data(sent, packet, fresh);
 }
 
 static __always_inline void record(struct plait_flow *flow, struct plait_half *sent,
-				   const struct plait_packet *packet)
+				   struct plait_packet *packet)
 {
 	int scale = scale_of(flow, packet->hook);
 
@@ -265,6 +304,8 @@ static __always_inline void record(struct plait_flow *flow, struct plait_half *s
 		sent->offered_window = packet->window;
 	if (plait_begins_with_timestamps(packet))
 		*(__u64 *)sent->timestamps = *(const __u64 *)(packet->options + 4);
+	if (packet->kinds & PLAIT_HAS_DATA_ACK)
+		record_data_acknowledgment(sent, packet);
 	record_sent(flow, sent, packet);
 }
 
@@ -275,37 +316,63 @@ static __always_inline int names_token(const struct plait_packet *packet)
 	       plait_is_first_syn(packet) && packet->option_length[MPTCP_JOIN] == PLAIT_JOIN_OF_SYN;
 }
 
-/*
- * Brings what is remembered of a packet's subflow up to date, and the packet up to what is remembered. 0
- * unless the packet is none of MPTCP and belongs to no subflow that is known.
- */
-__noinline int remember(struct plait_packet *packet)
+/* This packet went out by another interface before, and was redirected to this one. */
+static __always_inline int goes_out_again(struct plait_flow *flow, const struct plait_packet *packet)
 {
-	const struct plait_settings *asked = plait_settings();
-	struct plait_flow *flow;
+	if (packet->hook != PLAIT_EGRESS || flow->redirected_to != packet->interface ||
+	    flow->redirected_sequence != packet->sequence ||
+	    flow->redirected_acknowledgment != packet->acknowledgment ||
+	    flow->redirected_payload != packet->payload)
+		return 0;
+	flow->redirected_to = 0;
+	return 1;
+}
+
+/* The subflow of a packet, new if it begins here; NULL if none is known, or there is no room for it. */
+static __always_inline struct plait_flow *subflow_of(const struct plait_packet *packet)
+{
+	struct plait_flow *flow = plait_flow(packet);
+
+	if (!(packet->kinds & PLAIT_IS_MPTCP)) {
+		if (!flow || !(packet->kinds & PLAIT_IS_SYN))
+			return flow;
+		/* This is one of plain TCP (RFC 8684 section 3.7); one of MPTCP had the same ends before, or
+		 * was asked for. */
+		bpf_map_delete_elem(&flows, &packet->flow);
+		return NULL;
+	}
+	if (flow && !plait_is_first_syn(packet))
+		return flow;
+	/* A SYN that is sent again begins nothing new. */
+	if (flow && flow->half[packet->hook & 1].next_sequence == packet->sequence + 1)
+		return flow;
+	return new_flow(packet);
+}
+
+/* Brings what is remembered of a packet's subflow up to date, and the packet up to what is remembered. */
+__weak int remember(struct plait_packet *packet, struct plait_flow *flow, const struct plait_settings *asked)
+{
 	struct plait_half *sent;
 
-	if (!packet || !asked)
-		return -1;
+	if (!packet || !flow || !asked)
+		return 0;
+	packet->flow_known = 1;
 	if (names_token(packet))
 		packet->token =
 		    plait_option_number(packet, packet->option_at[MPTCP_JOIN] + PLAIT_JOIN_TOKEN_AT, 4);
-	flow = plait_flow(packet);
-	if (!flow || plait_is_first_syn(packet)) {
-		if (!(packet->kinds & PLAIT_IS_MPTCP))
-			return -1;
-		/* A SYN that is sent again begins nothing new. */
-		if (!flow || flow->half[packet->hook & 1].next_sequence != packet->sequence + 1)
-			flow = new_flow(packet);
-		if (!flow)
-			return 0;
-	}
-	packet->flow_known = 1;
 	sent = &flow->half[packet->hook & 1];
+	if (goes_out_again(flow, packet)) {
+		packet->token = flow->token;
+		packet->flow_bytes = sent->bytes - packet->payload;
+		flow->interface = packet->interface;
+		return 0;
+	}
 	if (packet->kinds & PLAIT_IS_SYN)
 		remember_syn(flow, sent, packet);
 	if (packet->kinds & (PLAIT_HAS_MP_PRIO | PLAIT_HAS_MP_JOIN))
 		remember_backup(flow, packet);
+	if (packet->kinds & PLAIT_HAS_ADD_ADDR_ECHO)
+		take_echo(flow, packet);
 	if (packet->kinds & (PLAIT_IS_FIN | PLAIT_IS_RST))
 		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_FIN_IN : PLAIT_FLOW_FIN_OUT;
 	if (packet->token)

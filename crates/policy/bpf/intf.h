@@ -37,13 +37,11 @@ enum plait_hook {
 	PLAIT_EGRESS = 1,
 };
 
-/* Entries of the maps of programs that follow each other by tail calls. */
+/* Entries of the maps of programs that are called for a packet; they answer in its struct plait_packet. */
 enum plait_step {
 	/* Finds the chains whose selectors match: written anew for every policy. */
 	PLAIT_MATCH_INGRESS = 0,
 	PLAIT_MATCH_EGRESS = 1,
-	/* Does what the actors of these chains say. */
-	PLAIT_ACT = 2,
 	/* The first of PLAIT_MOST_OWN selectors of the user's own, and then as many actors. */
 	PLAIT_OWN_SELECTORS = 8,
 	PLAIT_OWN_ACTORS = PLAIT_OWN_SELECTORS + PLAIT_MOST_OWN,
@@ -110,8 +108,8 @@ struct plait_packet {
 	__u64 flow_bytes;
 	/* The user's own selectors that matched: bit n is entry PLAIT_OWN_SELECTORS + n. */
 	__u64 own_matched;
-	/* Those still to be asked. */
-	__u64 own_left;
+	/* When somebody asked for the time first, by CLOCK_MONOTONIC; 0: nobody has yet. */
+	__u64 nanoseconds;
 	/* Bit of the chains whose actors hit, in the order of `chains`. */
 	__u64 chains_hit;
 	struct plait_flow_key flow;
@@ -128,8 +126,6 @@ struct plait_packet {
 	__u32 ip_bytes;
 	/* Where the packet shall leave, when its verdict is PLAIT_REDIRECT. */
 	__u32 redirect_to;
-	/* Counter of the actor that works. */
-	__u32 actor_counter;
 	/* Where the DSS mapping begins in the subflow, counted from its SYN (RFC 8684 section 3.3.1). */
 	__u32 mapping_sequence;
 	__u16 source_port;
@@ -153,19 +149,18 @@ struct plait_packet {
 	__u8 at;
 	/* The subflow is remembered. */
 	__u8 flow_known;
-	/* Chains that matched, and which of them and of its actors is next. */
+	/* Chains that matched. */
 	__u8 chain_count;
-	__u8 chain_next;
-	__u8 actor_next;
 	/* enum plait_verdict. */
 	__u8 verdict;
 	/* enum plait_checksum. */
 	__u8 checksum;
 	/* Something in the header was changed. */
 	__u8 changed;
-	/* Which of the user's own selectors works. */
-	__u8 own_number;
-	__u8 padding[6];
+	/* What a selector or actor of the user's own answers: whether the packet is of its kind, or enum
+	 * plait_outcome. */
+	__u8 own_answer;
+	__u8 padding[4];
 	/* By the option's subtype: where it begins in `options`; 255: it is not there. */
 	__u8 option_at[16];
 	/* By the option's subtype: its length in bytes. */
@@ -176,7 +171,7 @@ struct plait_packet {
 	 * below 64. */
 	__u8 options[72];
 };
-_Static_assert(sizeof(struct plait_packet) == 432, "no hidden padding");
+_Static_assert(sizeof(struct plait_packet) == 424, "no hidden padding");
 
 enum plait_verdict {
 	PLAIT_PASS = 0,
@@ -306,8 +301,9 @@ struct plait_half {
 	__u64 retransmitted_packets;
 	/* Of payload that an earlier packet of this subflow had. */
 	__u64 retransmitted_bytes;
-	/* Of payload new to this subflow whose data sequence another subflow had before (RFC 8684
-	 * section 3.3.6). Of what comes in, what a slower path brings late counts as well. */
+	/* Of payload new to this subflow: of what goes out, that which another subflow had carried before
+	 * (RFC 8684 section 3.3.6); of what comes in, that which this host had already acknowledged to the
+	 * connection. */
 	__u64 reinjected_bytes;
 	/* Of the last packet, by CLOCK_MONOTONIC, some milliseconds less than exact. */
 	__u64 last_nanoseconds;
@@ -321,6 +317,8 @@ struct plait_half {
 	__u32 initial_sequence;
 	/* The last timestamps of RFC 7323, as they stand in the packet (network order). */
 	__u32 timestamps[2];
+	/* The lower half of the last data acknowledgment. */
+	__u32 data_acknowledgment;
 	/* The shift count that this side's SYN offered; 255: none or not seen. */
 	__u8 offered_scale;
 	/* The SYN of this direction was seen. */
@@ -329,11 +327,11 @@ struct plait_half {
 	__u8 begun;
 	/* The address id of MP_JOIN's SYN; 0 for the initial subflow. */
 	__u8 address_id;
-	/* The last window as the packet said it, not scaled. */
+	/* The last window as it went on from here, not scaled. */
 	__u16 offered_window;
-	__u8 padding[2];
+	__u8 padding[6];
 };
-_Static_assert(sizeof(struct plait_half) == 80, "no hidden padding");
+_Static_assert(sizeof(struct plait_half) == 88, "no hidden padding");
 
 /* How far the sender of the other direction may go by a rate: what the windows of this direction say. */
 struct plait_allowance {
@@ -391,11 +389,19 @@ struct plait_flow {
 	__u64 prioritized_nanoseconds[2];
 	/* When an announcement was, or user space was asked for one, and how often. */
 	__u64 announced_nanoseconds[2];
+	/* By enum plait_hook: a bit for each address id that add_subflow has announced. */
+	__u64 announced_ids[2][4];
 	__u8 prioritized[2];
 	__u8 announced[2];
+	/* The last packet that was redirected where it went out: to this interface, by which it goes out once
+	 * more; 0: it has. */
+	__u32 redirected_to;
+	__u32 redirected_sequence;
+	__u32 redirected_acknowledgment;
+	__u32 redirected_payload;
 	__u8 padding[4];
 };
-_Static_assert(sizeof(struct plait_flow) == 456, "no hidden padding");
+_Static_assert(sizeof(struct plait_flow) == 552, "no hidden padding");
 
 enum plait_flow_flag {
 	/* This host's MP_CAPABLE began it, and not MP_JOIN. */
@@ -420,15 +426,16 @@ enum plait_flow_flag {
 
 /* A connection: what its subflows share. */
 struct plait_connection {
-	/* By enum plait_hook: the first data sequence number that no subflow had yet. */
-	__u64 next_data[2];
 	/* By enum plait_hook: payload new to the connection. */
 	__u64 bytes[2];
-	/* By enum plait_hook: some mapping was seen. */
+	/* By enum plait_hook: the lower half of the first data sequence number that is new. Of what goes out,
+	 * that behind all that was sent; of what comes in, that which this host's acknowledgments ask for. */
+	__u32 next_data[2];
+	/* By enum plait_hook: that is known. */
 	__u8 begun[2];
 	__u8 padding[6];
 };
-_Static_assert(sizeof(struct plait_connection) == 40, "no hidden padding");
+_Static_assert(sizeof(struct plait_connection) == 32, "no hidden padding");
 
 enum plait_event_kind {
 	/* A packet matched: what `plait policy trace` shows. */
@@ -441,9 +448,6 @@ enum plait_event_kind {
 	PLAIT_EVENT_WITHHELD,
 	/* Of the user's own. */
 	PLAIT_EVENT_OWN,
-	/* An address is to be announced on this subflow: `option` is the ADD_ADDR, but for its HMAC, which
-	 * takes the connection's keys. */
-	PLAIT_EVENT_ANNOUNCE,
 };
 
 /**
@@ -479,7 +483,7 @@ struct plait_event {
 	__u8 padding[2];
 	/* Counters of the chains that matched, the first 16. */
 	__u16 chains[16];
-	/* The option that was withheld, or is to be announced. */
+	/* The option that was withheld. */
 	__u8 option[32];
 };
 _Static_assert(sizeof(struct plait_event) == 200, "no hidden padding");

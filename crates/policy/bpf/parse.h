@@ -59,7 +59,7 @@ static __always_inline int scan_option(struct plait_packet *packet)
 		subtype = packet->options[at + 2] >> 4;
 		packet->option_at[subtype] = at;
 		packet->option_length[subtype] = length;
-		packet->kinds |= PLAIT_IS_MPTCP | PLAIT_HAS_MP_CAPABLE << subtype;
+		packet->kinds |= PLAIT_IS_MPTCP | (__u64)PLAIT_HAS_MP_CAPABLE << subtype;
 	} else if (kind == TCPOPT_WINDOW_SCALE && length == 3) {
 		packet->window_scale = packet->options[at + 2];
 	} else if (kind == TCPOPT_MOST_SEGMENT && length == 4) {
@@ -126,7 +126,10 @@ __noinline int read_dss(struct plait_packet *packet)
 
 /* Where the headers are, found before anything is written down. */
 struct headers {
+	/* Of what there is to read of the packet. */
+	void *end;
 	void *ip;
+	/* NULL where there is none. */
 	struct tcphdr *tcp;
 	__u32 ip_at;
 	__u32 tcp_at;
@@ -135,25 +138,40 @@ struct headers {
 	int is_ipv6;
 };
 
-/* Finds TCP's header behind IP's, which begins at `ip`. 0 if there is one. */
-static __always_inline int find_tcp(void *ip, void *end, __be16 protocol, struct headers *found)
+enum search {
+	HEADERS_FOUND = 0,
+	/* There is no TCP, or none that is looked at. */
+	HEADERS_NONE,
+	/* What there is to read ends before they do. */
+	HEADERS_CUT,
+};
+
+/* Of a header that contradicts itself. */
+static __always_inline enum search leave(__u32 reason)
 {
+	plait_count(reason);
+	return HEADERS_NONE;
+}
+
+/* Finds TCP's header, with its options, behind IP's, which begins at `ip`. */
+static __always_inline enum search find_tcp(void *ip, void *end, __be16 protocol, struct headers *found)
+{
+	found->end = end;
 	found->ip = ip;
+	found->tcp = NULL;
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr *header = ip;
 		__u32 length;
 
-		if ((void *)(header + 1) > end || header->protocol != IPPROTO_TCP)
-			return -1;
+		if ((void *)(header + 1) > end)
+			return HEADERS_CUT;
+		if (header->protocol != IPPROTO_TCP)
+			return HEADERS_NONE;
 		length = header->ihl * 4;
-		if (length < sizeof(*header) || header->version != 4) {
-			plait_count(PLAIT_LEFT_MALFORMED);
-			return -1;
-		}
-		if (header->frag_off & bpf_htons(IP_FRAGMENT)) {
-			plait_count(PLAIT_LEFT_FRAGMENT);
-			return -1;
-		}
+		if (length < sizeof(*header) || header->version != 4)
+			return leave(PLAIT_LEFT_MALFORMED);
+		if (header->frag_off & bpf_htons(IP_FRAGMENT))
+			return leave(PLAIT_LEFT_FRAGMENT);
 		found->ip_bytes = bpf_ntohs(header->tot_len);
 		found->tcp = ip + length;
 		found->tcp_at = found->ip_at + length;
@@ -162,34 +180,34 @@ static __always_inline int find_tcp(void *ip, void *end, __be16 protocol, struct
 		struct ipv6hdr *header = ip;
 
 		if ((void *)(header + 1) > end)
-			return -1;
-		if (header->nexthdr != IPPROTO_TCP) {
-			if (is_extension(header->nexthdr))
-				plait_count(PLAIT_LEFT_EXTENSION);
-			return -1;
-		}
+			return HEADERS_CUT;
+		if (is_extension(header->nexthdr))
+			return leave(PLAIT_LEFT_EXTENSION);
+		if (header->nexthdr != IPPROTO_TCP)
+			return HEADERS_NONE;
+		if (header->version != 6)
+			return leave(PLAIT_LEFT_MALFORMED);
 		found->ip_bytes = sizeof(*header) + bpf_ntohs(header->payload_len);
 		found->tcp = ip + sizeof(*header);
 		found->tcp_at = found->ip_at + sizeof(*header);
 		found->is_ipv6 = 1;
 	} else {
-		return -1;
+		return HEADERS_NONE;
 	}
-	if ((void *)(found->tcp + 1) > end) {
-		plait_count(PLAIT_LEFT_MALFORMED);
-		return -1;
-	}
-	return 0;
+	if ((void *)(found->tcp + 1) > end || (void *)found->tcp + found->tcp->doff * 4 > end)
+		return HEADERS_CUT;
+	return HEADERS_FOUND;
 }
 
-static __always_inline int find_ethernet(void *data, void *end, struct headers *found)
+static __always_inline enum search find_ethernet(void *data, void *end, struct headers *found)
 {
 	struct ethhdr *ethernet = data;
 	struct vlan_tag *tag;
 	__be16 protocol;
 
+	found->tcp = NULL;
 	if ((void *)(ethernet + 1) > end)
-		return -1;
+		return HEADERS_CUT;
 	protocol = ethernet->h_proto;
 	found->ip_at = sizeof(*ethernet);
 	for (int i = 0; i < MOST_VLAN_TAGS; i++) {
@@ -197,11 +215,19 @@ static __always_inline int find_ethernet(void *data, void *end, struct headers *
 			break;
 		tag = data + found->ip_at;
 		if ((void *)(tag + 1) > end)
-			return -1;
+			return HEADERS_CUT;
 		protocol = tag->protocol;
 		found->ip_at += sizeof(*tag);
 	}
 	return find_tcp(data + found->ip_at, end, protocol, found);
+}
+
+/* Whether all headers were found; counts those of TCP that end too early. */
+static __always_inline int is_found(enum search result, const struct headers *found)
+{
+	if (result == HEADERS_CUT && found->tcp)
+		plait_count(PLAIT_LEFT_MALFORMED);
+	return result == HEADERS_FOUND;
 }
 
 /* Half of an IPv6 address as a number. */
@@ -250,17 +276,17 @@ static __always_inline void read_ends(struct plait_packet *packet, const struct 
 	packet->flow.padding = 0;
 }
 
-/* Copies TCP's options, zero behind them. 0 if they are all there. */
-static __always_inline int read_options(struct plait_packet *packet, const struct tcphdr *tcp, void *end)
+/* Copies TCP's options, zero behind them. They are all there, but the verifier does not know. */
+static __always_inline int read_options(struct plait_packet *packet, const struct headers *found)
 {
-	const __u32 *from = (const void *)(tcp + 1);
+	const __u32 *from = (const void *)(found->tcp + 1);
 	__u32 *to = (void *)packet->options;
 
 	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++) {
 		__u32 word = 0;
 
 		if (i * 4 < packet->options_length) {
-			if ((void *)(from + i + 1) > end)
+			if ((void *)(from + i + 1) > found->end)
 				return -1;
 			word = from[i];
 		}
@@ -271,13 +297,14 @@ static __always_inline int read_options(struct plait_packet *packet, const struc
 
 /* No options, or timestamps alone: what can be known of a packet of plain TCP without walking through them.
  */
-static __always_inline int has_no_other_options(const struct tcphdr *tcp, void *end)
+static __always_inline int has_no_other_options(const struct headers *found)
 {
-	const __u32 *options = (const void *)(tcp + 1);
+	const __u32 *options = (const void *)(found->tcp + 1);
+	__u32 length = found->tcp->doff * 4;
 
-	if (tcp->doff * 4 == PLAIT_TCP_HEADER)
+	if (length == PLAIT_TCP_HEADER)
 		return 1;
-	return tcp->doff * 4 == PLAIT_TCP_HEADER + PLAIT_TIMESTAMPS_LENGTH && (void *)(options + 1) <= end &&
+	return length == PLAIT_TCP_HEADER + PLAIT_TIMESTAMPS_LENGTH && (void *)(options + 1) <= found->end &&
 	       *options == bpf_htonl(PLAIT_ALIGNED_TIMESTAMPS);
 }
 
@@ -301,8 +328,7 @@ static __always_inline void read_tcp(struct plait_packet *packet, const struct t
  * Writes down all that the packet says. `bytes` are those of IP and what follows. 0 if it is whole; it
  * carries MPTCP if packet->kinds says so.
  */
-static __always_inline int read_packet(struct plait_packet *packet, const struct headers *found, void *end,
-				       __u32 bytes)
+static __always_inline int read_packet(struct plait_packet *packet, const struct headers *found, __u32 bytes)
 {
 	const struct tcphdr *tcp = found->tcp;
 	__u32 headers = found->tcp_at - found->ip_at + tcp->doff * 4;
@@ -312,10 +338,8 @@ static __always_inline int read_packet(struct plait_packet *packet, const struct
 		return -1;
 	}
 	packet->options_length = tcp->doff * 4 - PLAIT_TCP_HEADER;
-	if (read_options(packet, tcp, end)) {
-		plait_count(PLAIT_LEFT_MALFORMED);
+	if (read_options(packet, found))
 		return -1;
-	}
 	if (scan_options(packet)) {
 		plait_count(PLAIT_LEFT_BAD_OPTIONS);
 		return -1;
@@ -330,10 +354,9 @@ static __always_inline int read_packet(struct plait_packet *packet, const struct
 	packet->token = 0;
 	packet->flow_bytes = 0;
 	packet->flow_known = 0;
+	packet->nanoseconds = 0;
 	packet->own_matched = 0;
 	packet->chain_count = 0;
-	packet->chain_next = 0;
-	packet->actor_next = 0;
 	packet->chains_hit = 0;
 	packet->verdict = PLAIT_PASS;
 	packet->checksum = PLAIT_CHECKSUM_UNKNOWN;

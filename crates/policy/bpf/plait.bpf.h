@@ -36,12 +36,11 @@
  *	file = "urgent.bpf.c"
  *
  * What there is to work with: `packet` and `context` (for the functions below); plait_flow() for what is
- *known of the subflow; plait_option_byte() and plait_option_number() to read options of MPTCP,
- *plait_set_window(), plait_set_option_byte() and plait_replace() to change the header, plait_add_option() and
- * plait_erase_option() (options.h) to change what it has; plait_event() and plait_tell() to tell user
- * space; plait_storage() for 64 bytes of the file's own for each subflow. Packets are seen from IP on as they
- * came; a packet goes through at most 33 programs, of which each selector of your own is one, and each actor
- *of your own two.
+ * known of the subflow; plait_now() for the time; plait_option_byte() and plait_option_number() to read
+ * options of MPTCP, plait_set_window(), plait_set_option_byte() and plait_replace() to change the header,
+ * plait_add_option() and plait_erase_option() (options.h) to change what it has; plait_event() and
+ * plait_tell() to tell user space; plait_storage() for 64 bytes of the file's own for each subflow. Packets
+ * are seen from IP on as they came. A packet can be given to at most 32 selectors and actors of your own.
  */
 #ifndef PLAIT_BPF_H
 #define PLAIT_BPF_H
@@ -135,13 +134,6 @@ struct {
 	__uint(max_entries, PLAIT_EVENT_BYTES);
 } events SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PLAIT_COUNTER_SLOTS);
-	__type(key, __u32);
-	__type(value, struct plait_counter);
-} counters SEC(".maps");
-
 /* The packet that is worked on; NULL cannot happen, but the verifier does not know that. */
 static __always_inline struct plait_packet *plait_packet(void)
 {
@@ -161,6 +153,14 @@ static __always_inline const struct plait_settings *plait_settings(void)
 static __always_inline struct plait_flow *plait_flow(const struct plait_packet *packet)
 {
 	return bpf_map_lookup_elem(&flows, &packet->flow);
+}
+
+/* The time by CLOCK_MONOTONIC: one for all that is done with a packet, as to ask for it takes time itself. */
+static __always_inline __u64 plait_now(struct plait_packet *packet)
+{
+	if (!packet->nanoseconds)
+		packet->nanoseconds = bpf_ktime_get_ns();
+	return packet->nanoseconds;
 }
 
 static __always_inline void plait_count(__u32 reason)
@@ -265,50 +265,57 @@ static __always_inline __u64 plait_pseudo_header(const struct plait_packet *pack
 	return sum;
 }
 
+/* Packets of this direction of the subflow came with the sum of the pseudo header alone. */
+static __always_inline int plait_is_partial(const struct plait_packet *packet)
+{
+	__u32 partial = packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_PARTIAL_IN : PLAIT_FLOW_PARTIAL_OUT;
+	struct plait_flow *flow = plait_flow(packet);
+
+	return flow && flow->flags & partial;
+}
+
+/* Of a packet without payload, by computing it. */
+static __always_inline __u8 plait_compute_checksum(struct plait_context context,
+						   const struct plait_packet *packet)
+{
+	__u64 pseudo = plait_pseudo_header(packet, PLAIT_TCP_HEADER + packet->options_length), sum = pseudo;
+	__u32 header[PLAIT_TCP_HEADER / 4];
+	int is_full, is_partial;
+
+	if (plait_load(context, packet->tcp_at, header, sizeof(header)))
+		return PLAIT_CHECKSUM_UNKNOWN;
+	for (int i = 0; i < PLAIT_TCP_HEADER / 4; i++)
+		sum += header[i];
+	for (int i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)
+		sum += ((__u32 *)packet->options)[i];
+	is_full = plait_fold(sum) == 0xffff;
+	is_partial = ((__u16 *)header)[8] == plait_fold(pseudo);
+	/* One in 65,536 packets looks like both. */
+	if (is_full && is_partial)
+		is_full = !plait_is_partial(packet);
+	if (is_full)
+		return PLAIT_CHECKSUM_FULL;
+	return is_partial ? PLAIT_CHECKSUM_PARTIAL : PLAIT_CHECKSUM_WRONG;
+}
+
 /*
  * What the checksum of a packet holds (enum plait_checksum). Of one without payload it is computed; of one
  * with payload it is what packets of this direction of the subflow held before, as to read all of a packet
  * would take too long.
  *
- * XDP cannot ask: packets from this machine's own virtual interfaces come with the sum of the pseudo header
- * alone.
+ * Packets that this machine's own programs send, and those that come from its virtual interfaces, have the
+ * sum of the pseudo header alone, until an interface sends them on a wire.
  */
 static __always_inline __u8 plait_checksum(struct plait_context context, struct plait_packet *packet)
 {
-	__u32 bytes = PLAIT_TCP_HEADER + packet->options_length;
-	__u32 header[PLAIT_TCP_HEADER / 4];
-	__u64 pseudo;
-	__u16 held;
-
 	if (packet->checksum != PLAIT_CHECKSUM_UNKNOWN)
 		return packet->checksum;
-	if (packet->payload) {
-		struct plait_flow *flow = plait_flow(packet);
-		__u32 partial =
-		    packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_PARTIAL_IN : PLAIT_FLOW_PARTIAL_OUT;
-
-		packet->checksum =
-		    flow && flow->flags & partial ? PLAIT_CHECKSUM_PARTIAL : PLAIT_CHECKSUM_FULL;
-		return packet->checksum;
-	}
-	if (plait_load(context, packet->tcp_at, header, sizeof(header)))
-		return PLAIT_CHECKSUM_UNKNOWN;
-	held = ((__u16 *)header)[8];
-	pseudo = plait_pseudo_header(packet, bytes);
-	if (held == plait_fold(pseudo)) {
-		packet->checksum = PLAIT_CHECKSUM_PARTIAL;
-		return PLAIT_CHECKSUM_PARTIAL;
-	}
-	for (int i = 0; i < PLAIT_TCP_HEADER / 4; i++)
-		pseudo += header[i];
-	for (int i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)
-		pseudo += ((__u32 *)packet->options)[i];
-	if (plait_fold(pseudo) == 0xffff) {
-		packet->checksum = PLAIT_CHECKSUM_FULL;
-	} else {
-		packet->checksum = PLAIT_CHECKSUM_WRONG;
+	if (packet->payload)
+		packet->checksum = plait_is_partial(packet) ? PLAIT_CHECKSUM_PARTIAL : PLAIT_CHECKSUM_FULL;
+	else
+		packet->checksum = plait_compute_checksum(context, packet);
+	if (packet->checksum == PLAIT_CHECKSUM_WRONG)
 		plait_count(PLAIT_LEFT_WRONG_CHECKSUM);
-	}
 	return packet->checksum;
 }
 
@@ -403,35 +410,9 @@ static __always_inline void plait_tell(struct plait_event *event)
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* The next selector of the user's own, or the program `match`. Comes back only if there is none. */
-static __always_inline void plait_go_on(void *ctx, void *steps, struct plait_packet *packet)
-{
-	if (packet->own_left)
-		for (int i = 0; i < PLAIT_MOST_OWN; i++)
-			if (packet->own_left & 1ull << i) {
-				packet->own_left &= ~(1ull << i);
-				packet->own_number = i;
-				bpf_tail_call(ctx, steps, PLAIT_OWN_SELECTORS + i);
-			}
-	if (packet->hook == PLAIT_INGRESS)
-		bpf_tail_call(ctx, steps, PLAIT_MATCH_INGRESS);
-	else
-		bpf_tail_call(ctx, steps, PLAIT_MATCH_EGRESS);
-}
-
-static __always_inline void plait_count_outcome(struct plait_counter *counter, int outcome)
-{
-	if (!counter)
-		return;
-	if (outcome == PLAIT_HIT)
-		counter->hits++;
-	else if (outcome != PLAIT_MISS)
-		counter->errors++;
-}
-
 #include "options.h"
 
-/* Programs of plait's own say themselves how to go on. */
+/* plait's own programs call those of the others. */
 #ifndef STEPS
 #include "own.h"
 #endif

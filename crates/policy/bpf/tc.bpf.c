@@ -50,40 +50,50 @@ static __always_inline __u32 token_of(struct __sk_buff *ctx)
 	return connection ? connection->token : 0;
 }
 
+static __always_inline enum search find(struct __sk_buff *ctx, int has_ethernet, struct headers *found)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	return has_ethernet ? find_ethernet(data, end, found) : find_tcp(data, end, ctx->protocol, found);
+}
+
 /* The longest headers that are read. */
 #define MOST_HEADERS (PLAIT_MOST_TCP_AT + 60)
 
-static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethernet)
+/* Most packets have their headers in one piece; of others, they are brought together, which takes a while. */
+static __always_inline enum search find_all(struct __sk_buff *ctx, int has_ethernet, struct headers *found)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	const struct plait_settings *asked;
+	enum search result = find(ctx, has_ethernet, found);
+
+	if (result != HEADERS_CUT || ctx->len <= (__u32)(end - data) ||
+	    bpf_skb_pull_data(ctx, ctx->len < MOST_HEADERS ? ctx->len : MOST_HEADERS))
+		return result;
+	return find(ctx, has_ethernet, found);
+}
+
+static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethernet)
+{
+	const struct plait_settings *asked = plait_settings();
+	struct plait_flow *flow = NULL;
 	struct plait_packet *packet;
 	struct headers found = {};
-	__u32 bytes;
 
-	if (data + MOST_HEADERS > end && ctx->len > (__u32)(end - data)) {
-		if (bpf_skb_pull_data(ctx, ctx->len < MOST_HEADERS ? ctx->len : MOST_HEADERS))
-			return LET_GO;
-		data = (void *)(long)ctx->data;
-		end = (void *)(long)ctx->data_end;
-	}
-	if (has_ethernet ? find_ethernet(data, end, &found) : find_tcp(data, end, ctx->protocol, &found))
+	if (!asked || !is_found(find_all(ctx, has_ethernet, &found), &found))
 		return LET_GO;
-	bytes = ctx->gso_size ? ctx->len - found.ip_at : found.ip_bytes;
-	packet = read_arrival(&found, end, bytes, hook);
+	packet = read_arrival(&found, ctx->gso_size ? ctx->len - found.ip_at : found.ip_bytes, hook, asked);
 	if (!packet)
 		return LET_GO;
 	packet->interface = ctx->ifindex;
 	packet->mark = ctx->mark;
-	asked = plait_settings();
-	if (asked && asked->needs & PLAIT_NEEDS_FLOW) {
+	if (asked->needs & PLAIT_NEEDS_FLOW)
+		flow = subflow_of(packet);
+	if (flow) {
 		if (hook == PLAIT_EGRESS && asked->needs & PLAIT_NEEDS_TOKEN)
 			packet->token = token_of(ctx);
-		if (remember(packet))
-			return LET_GO;
+		remember(packet, flow, asked);
 	}
-	plait_go_on(ctx, &STEPS, packet);
-	return LET_GO;
+	return decide(ctx, packet, flow, asked);
 }
 
 SEC("tc")
@@ -108,12 +118,6 @@ SEC("tc")
 int egress_ip(struct __sk_buff *ctx)
 {
 	return arrive(ctx, PLAIT_EGRESS, 0);
-}
-
-SEC("tc")
-int act(struct __sk_buff *ctx)
-{
-	return do_act(ctx);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -18,7 +18,6 @@ pub const PLAIT_EGRESS: plait_hook = 1;
 pub type plait_hook = ::std::os::raw::c_uint;
 pub const PLAIT_MATCH_INGRESS: plait_step = 0;
 pub const PLAIT_MATCH_EGRESS: plait_step = 1;
-pub const PLAIT_ACT: plait_step = 2;
 pub const PLAIT_OWN_SELECTORS: plait_step = 8;
 pub const PLAIT_OWN_ACTORS: plait_step = 32;
 pub const PLAIT_STEPS: plait_step = 56;
@@ -64,7 +63,7 @@ pub struct plait_packet {
     pub data_acknowledgment: __u64,
     pub flow_bytes: __u64,
     pub own_matched: __u64,
-    pub own_left: __u64,
+    pub nanoseconds: __u64,
     pub chains_hit: __u64,
     pub flow: plait_flow_key,
     pub sequence: __u32,
@@ -75,7 +74,6 @@ pub struct plait_packet {
     pub payload: __u32,
     pub ip_bytes: __u32,
     pub redirect_to: __u32,
-    pub actor_counter: __u32,
     pub mapping_sequence: __u32,
     pub source_port: __u16,
     pub destination_port: __u16,
@@ -90,13 +88,11 @@ pub struct plait_packet {
     pub at: __u8,
     pub flow_known: __u8,
     pub chain_count: __u8,
-    pub chain_next: __u8,
-    pub actor_next: __u8,
     pub verdict: __u8,
     pub checksum: __u8,
     pub changed: __u8,
-    pub own_number: __u8,
-    pub padding: [__u8; 6usize],
+    pub own_answer: __u8,
+    pub padding: [__u8; 4usize],
     pub option_at: [__u8; 16usize],
     pub option_length: [__u8; 16usize],
     pub chains: [__u16; 64usize],
@@ -194,12 +190,13 @@ pub struct plait_half {
     pub window: __u32,
     pub initial_sequence: __u32,
     pub timestamps: [__u32; 2usize],
+    pub data_acknowledgment: __u32,
     pub offered_scale: __u8,
     pub syn_seen: __u8,
     pub begun: __u8,
     pub address_id: __u8,
     pub offered_window: __u16,
-    pub padding: [__u8; 2usize],
+    pub padding: [__u8; 6usize],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -234,8 +231,13 @@ pub struct plait_flow {
     pub pending: [[__u8; 32usize]; 2usize],
     pub prioritized_nanoseconds: [__u64; 2usize],
     pub announced_nanoseconds: [__u64; 2usize],
+    pub announced_ids: [[__u64; 4usize]; 2usize],
     pub prioritized: [__u8; 2usize],
     pub announced: [__u8; 2usize],
+    pub redirected_to: __u32,
+    pub redirected_sequence: __u32,
+    pub redirected_acknowledgment: __u32,
+    pub redirected_payload: __u32,
     pub padding: [__u8; 4usize],
 }
 pub const PLAIT_FLOW_INITIAL: plait_flow_flag = 1;
@@ -253,8 +255,8 @@ pub type plait_flow_flag = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct plait_connection {
-    pub next_data: [__u64; 2usize],
     pub bytes: [__u64; 2usize],
+    pub next_data: [__u32; 2usize],
     pub begun: [__u8; 2usize],
     pub padding: [__u8; 6usize],
 }
@@ -263,7 +265,6 @@ pub const PLAIT_EVENT_CONNECTION: plait_event_kind = 2;
 pub const PLAIT_EVENT_SUBFLOW: plait_event_kind = 3;
 pub const PLAIT_EVENT_WITHHELD: plait_event_kind = 4;
 pub const PLAIT_EVENT_OWN: plait_event_kind = 5;
-pub const PLAIT_EVENT_ANNOUNCE: plait_event_kind = 6;
 pub type plait_event_kind = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]

@@ -5,8 +5,7 @@
 //! knows filled in: indexes of interfaces, control groups. The formulas of the chains, in the order of their
 //! priorities, become [steps](steps::Step): each asks one test and goes on by its answer, only ever forward. A question
 //! whose answer is known by the way that leads to it is left out. Steps become [instructions](emit). The program asks
-//! nothing of the packet itself; what it finds it writes into the record, and it calls the program that acts if some
-//! chain matched.
+//! nothing of the packet itself; what it finds it writes into the record.
 
 mod actors;
 mod assembler;
@@ -115,8 +114,8 @@ pub(crate) enum CompileError {
     TooDeep { most: usize },
 }
 
-/// The program that matches the chains of a hook. It reads the packet's record from the map `packets` and calls
-/// `PLAIT_ACT` of the map `steps`.
+/// The program that matches the chains of a hook. It reads the packet's record from the map `packets`, and writes them
+/// down there.
 ///
 /// # Errors
 /// The chains are too many, or their selectors too large.
@@ -125,7 +124,6 @@ pub(crate) fn match_program(
     hook: Hook,
     chains: &[Resolved],
     packets: BorrowedFd<'_>,
-    steps: BorrowedFd<'_>,
 ) -> Result<MatchProgram, CompileError> {
     let mut chains: Vec<_> = chains.iter().filter(|chain| chain.hook == hook).collect();
     if chains.len() > PLAIT_MOST_CHAINS as usize {
@@ -135,7 +133,7 @@ pub(crate) fn match_program(
     let found = steps::of(chains.iter().map(|chain| (&chain.formula, chain.slot)))?;
     Ok(MatchProgram {
         kind,
-        instructions: emit::program(kind, &found, packets, steps)?,
+        instructions: emit::program(kind, &found, packets)?,
         needs: chains.iter().fold(0, |needs, chain| needs | chain.needs),
         own_selectors: chains.iter().fold(0, |own, chain| own | chain.own_selectors),
     })

@@ -99,7 +99,7 @@ pub(crate) struct File {
 
 impl File {
     /// Compiles the file, if it is a source, and loads it. Maps that `shared` knows by name are those of plait's own
-    /// programs, other maps are the file's. `flags` are those of plait's programs for XDP, which can only go on to
+    /// programs, other maps are the file's. `flags` are those of plait's programs for XDP, which can only call
     /// programs that have the same.
     pub(crate) fn load<'m>(
         path: &Path,

@@ -15,10 +15,10 @@
 #ifndef PLAIT_ACTORS_ANNOUNCE_H
 #define PLAIT_ACTORS_ANNOUNCE_H
 
+#include "../announcement.h"
 #include "../injected.h"
 #include "backup.h"
 
-#define ADD_ADDR_HMAC 8
 #define ADD_ADDR_ECHO 0x01
 /* As linux/socket.h has it. */
 #define SOCKET_RAW 3
@@ -143,44 +143,30 @@ static __always_inline int block_subflow(struct plait_context context, struct pl
 /* Longer than most round trips, as each is answered by an echo. */
 #define FIRST_ANNOUNCEMENT_PAUSE 1000000000ull
 
-/* The ADD_ADDR, but for the HMAC, of the address that the actor names. */
-static __always_inline void tell_announcement(const struct plait_packet *packet,
-					      const struct plait_actor *actor)
+/*
+ * Makes the address that an actor names the one that is announced. Of several, each has its turn, and each is
+ * announced once on each subflow and in each direction: until its echo passes, or as often as what nobody
+ * confirms. PLAIT_HIT if it has its turn.
+ */
+static __always_inline int take_given(struct plait_context context, const struct plait_packet *packet,
+				      const struct plait_actor *actor, struct plait_flow *flow)
 {
-	struct plait_event *event = plait_event(packet, PLAIT_EVENT_ANNOUNCE);
-	int is_ipv4 = !actor->parameters[0] && actor->parameters[1] >> 32 == 0xffff;
-	__u32 port = actor->parameters[2], at = is_ipv4 ? 8 : 20;
-	__u64 halves[2] = {bpf_cpu_to_be64(actor->parameters[0]), bpf_cpu_to_be64(actor->parameters[1])};
+	__u32 hook = packet->hook & 1, id = actor->parameters[3] & 0xff;
+	__u64 *announced = &flow->announced_ids[hook][id >> 6], bit = 1ull << (id & 63);
+	__u64 keys[2] = {};
 
-	if (!event)
-		return;
-	event->address_id = actor->parameters[3];
-	event->option[0] = TCPOPT_MPTCP;
-	event->option[1] = at + (port ? 2 : 0) + ADD_ADDR_HMAC;
-	event->option[2] = MPTCP_ADD_ADDR << 4;
-	event->option[3] = event->address_id;
-	if (is_ipv4)
-		__builtin_memcpy(event->option + 4, (__u8 *)halves + 12, 4);
-	else
-		__builtin_memcpy(event->option + 4, halves, 16);
-	if (port) {
-		event->option[at & 31] = port >> 8;
-		event->option[(at + 1) & 31] = port;
-	}
-	plait_tell(event);
-}
-
-/* Asks user space for the announcement, as only that knows the keys that its HMAC takes. */
-static __always_inline int ask_for_announcement(const struct plait_packet *packet,
-						const struct plait_actor *actor, struct plait_flow *flow)
-{
-	__u32 hook = packet->hook & 1;
-
-	if (!is_due(flow->announced[hook], flow->announced_nanoseconds[hook], FIRST_ANNOUNCEMENT_PAUSE))
+	if (*announced & bit)
+		return flow->pending_length[hook] && flow->pending[hook][3] == id ? PLAIT_HIT : PLAIT_MISS;
+	if (flow->pending_length[hook] && flow->announced[hook] < MOST_TIMES)
 		return PLAIT_MISS;
-	tell_announcement(packet, actor);
-	flow->announced[hook]++;
-	flow->announced_nanoseconds[hook] = bpf_ktime_get_ns();
+	*announced |= bit;
+	if (find_keys(context, packet, keys))
+		return PLAIT_ERROR;
+	/* The announcer's key is the first. */
+	if (hash_announcement(actor, keys[hook == PLAIT_INGRESS], keys[hook == PLAIT_EGRESS]))
+		return PLAIT_ERROR;
+	flow->pending_length[hook] = write_announcement((struct plait_option *)flow->pending[hook], actor);
+	flow->announced[hook] = 0;
 	return PLAIT_HIT;
 }
 
@@ -214,23 +200,26 @@ static __always_inline int add_subflow(struct plait_context context, struct plai
 		return PLAIT_MISS;
 	if (!flow)
 		return PLAIT_MISS;
-	if (actor->parameters[0] | actor->parameters[1])
-		return ask_for_announcement(packet, actor, flow);
-	if (flow->withheld_length[hook]) {
+	if (actor->parameters[0] | actor->parameters[1]) {
+		int outcome = take_given(context, packet, actor, flow);
+
+		if (outcome != PLAIT_HIT)
+			return outcome;
+	} else if (flow->withheld_length[hook]) {
 		__builtin_memcpy(flow->pending[hook], flow->withheld[hook], 32);
 		flow->pending_length[hook] = flow->withheld_length[hook];
 		flow->withheld_length[hook] = 0;
 		flow->announced[hook] = 0;
 	}
 	length = flow->pending_length[hook];
-	if (!length ||
-	    !is_due(flow->announced[hook], flow->announced_nanoseconds[hook], FIRST_ANNOUNCEMENT_PAUSE))
+	if (!length || !is_due(packet, flow->announced[hook], flow->announced_nanoseconds[hook],
+			       FIRST_ANNOUNCEMENT_PAUSE))
 		return PLAIT_MISS;
 	if (plait_put_option(context, packet, (const struct plait_option *)flow->pending[hook], length,
 			     kept_options(packet, length)))
 		return PLAIT_ERROR;
 	flow->announced[hook]++;
-	flow->announced_nanoseconds[hook] = bpf_ktime_get_ns();
+	flow->announced_nanoseconds[hook] = plait_now(packet);
 	return PLAIT_HIT;
 }
 

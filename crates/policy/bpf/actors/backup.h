@@ -18,11 +18,11 @@
 
 /* Whether it is time to send what has been sent `times` before: the second pause is twice as long as the
  * first, and so on. */
-static __always_inline int is_due(__u32 times, __u64 last, __u64 first_pause)
+static __always_inline int is_due(struct plait_packet *packet, __u32 times, __u64 last, __u64 first_pause)
 {
 	if (!times)
 		return 1;
-	return times < MOST_TIMES && bpf_ktime_get_ns() - last >= first_pause << ((times - 1) & 3);
+	return times < MOST_TIMES && plait_now(packet) - last >= first_pause << ((times - 1) & 3);
 }
 
 /* An acknowledgment to which an option of MPTCP can be added: the handshake is over for who receives it,
@@ -31,6 +31,12 @@ static __always_inline int may_carry(const struct plait_packet *packet)
 {
 	return packet->kinds & PLAIT_IS_PURE_ACK && packet->kinds & PLAIT_HAS_DATA_ACK &&
 	       !(packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN));
+}
+
+/* The bit of plait_flow.flags that is the backup flag of a direction. */
+static __always_inline __u32 backup_flag(__u32 hook)
+{
+	return hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
 }
 
 #define FIRST_PRIORITY_PAUSE 100000000ull
@@ -44,8 +50,7 @@ static __always_inline int set_priority(struct plait_context context, struct pla
 {
 	__u32 hook = packet->hook & 1, length, is;
 	struct plait_option option = {};
-	__u32 flag = hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
-	__u32 times;
+	__u32 flag = backup_flag(hook), times;
 
 	if (!may_carry(packet) || packet->option_at[MPTCP_PRIO] != PLAIT_NO_OPTION)
 		return PLAIT_MISS;
@@ -56,7 +61,7 @@ static __always_inline int set_priority(struct plait_context context, struct pla
 	/* What was not asked for here was so from the handshake on; if that was seen. */
 	if (is == backup && !times && flow->half[hook].syn_seen)
 		return PLAIT_MISS;
-	if (!is_due(times, flow->prioritized_nanoseconds[hook], FIRST_PRIORITY_PAUSE))
+	if (!is_due(packet, times, flow->prioritized_nanoseconds[hook], FIRST_PRIORITY_PAUSE))
 		return PLAIT_MISS;
 	length = actor->parameters[0] & WITH_ADDRESS_ID ? 4 : 3;
 	option.words[0] = bpf_htonl((__u32)TCPOPT_MPTCP << 24 | length << 16 |
@@ -64,7 +69,7 @@ static __always_inline int set_priority(struct plait_context context, struct pla
 	if (plait_add_option(context, packet, &option, length))
 		return PLAIT_ERROR;
 	flow->prioritized[hook] = times + 1;
-	flow->prioritized_nanoseconds[hook] = bpf_ktime_get_ns();
+	flow->prioritized_nanoseconds[hook] = plait_now(packet);
 	flow->flags = backup ? flow->flags | flag : flow->flags & ~flag;
 	return PLAIT_HIT;
 }
@@ -79,6 +84,19 @@ static __always_inline int clear_backup(struct plait_context context, struct pla
 					const struct plait_actor *actor, struct plait_flow *flow)
 {
 	return set_priority(context, packet, actor, flow, 0);
+}
+
+/*
+ * Whether set_backup in a chain whose time was over at a moment (CLOCK_MONOTONIC) has left something behind:
+ * the subflow is a backup as MP_PRIO said last before then, or is being told that it is none.
+ */
+static __always_inline int is_left_behind(const struct plait_flow *flow, __u32 hook, __u64 moment)
+{
+	if (!flow)
+		return 0;
+	if (!(flow->flags & backup_flag(hook)))
+		return flow->prioritized[hook & 1];
+	return flow->prioritized_nanoseconds[hook & 1] && flow->prioritized_nanoseconds[hook & 1] < moment;
 }
 
 #endif

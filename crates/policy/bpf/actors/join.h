@@ -43,6 +43,11 @@ static __always_inline int become_reset(struct plait_context context, struct pla
 	__u8 flags = PLAIT_IS_RST | PLAIT_IS_ACK;
 	__u32 *options = (void *)packet->options;
 
+	/* To be refused is what matters; with payload, no reset can be made of it. */
+	if (packet->payload) {
+		packet->verdict = PLAIT_DROP;
+		return PLAIT_HIT;
+	}
 	if (!plait_may_grow(context, packet))
 		return PLAIT_ERROR;
 	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)

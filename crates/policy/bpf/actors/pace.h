@@ -15,7 +15,7 @@ static __always_inline int pace(struct plait_context context, struct plait_packe
 	if (!flow || packet->hook != PLAIT_EGRESS)
 		return PLAIT_MISS;
 	flow->pace = actor->parameters[0];
-	flow->pace_nanoseconds = bpf_ktime_get_ns();
+	flow->pace_nanoseconds = plait_now(packet);
 	return PLAIT_HIT;
 }
 

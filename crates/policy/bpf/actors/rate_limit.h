@@ -21,6 +21,9 @@
 /* RFC 9293 section 3.7.1. */
 #define DEFAULT_SEGMENT 536
 #define MOST_PAUSE 1000000000ull
+/* Bytes per second: beyond, no window is less than what a rate allows, nor is there room for what it gives in
+ * MOST_PAUSE. */
+#define MOST_RATE (1ull << 34)
 /* Beyond two round trips, for acknowledgments that come late and for many at a time. */
 #define SLACK_MICROSECONDS 10000
 
@@ -59,15 +62,15 @@ static __always_inline void extend(struct plait_allowance *allowance, __u32 ackn
 }
 
 /* How many bytes from the acknowledgment on this rate allows. */
-static __always_inline __u64 allowed_by(struct plait_flow *flow, const struct plait_packet *packet,
-					__u64 rate, __u32 generation)
+static __always_inline __u64 allowed_by(struct plait_flow *flow, struct plait_packet *packet, __u64 rate,
+					__u32 generation)
 {
 	struct plait_allowance *allowance = &flow->allowance[packet->hook & 1];
 	__u32 segment = flow->most_segment[packet->hook & 1];
-	__u64 now = bpf_ktime_get_ns(), most, least;
+	__u64 now = plait_now(packet), most, least;
 	__s32 ahead;
 
-	if (is_superseded(allowance, rate, now, generation))
+	if (is_superseded(allowance, rate, now, generation) || rate > MOST_RATE)
 		return ~0ull;
 	least = 2 * (segment ? segment : DEFAULT_SEGMENT);
 	most = rate * (2ull * flow->rtt + SLACK_MICROSECONDS) / 1000000;
@@ -116,6 +119,8 @@ static __always_inline int rate_limit(struct plait_context context, struct plait
 		return PLAIT_MISS;
 	if (plait_set_window(context, packet, most))
 		return PLAIT_ERROR;
+	/* Acknowledgments that are made up here repeat it (inject.rs, announce.h). */
+	flow->half[packet->hook & 1].offered_window = most;
 	return PLAIT_HIT;
 }
 

@@ -24,15 +24,4 @@ static __always_inline int mark(struct plait_context context, struct plait_packe
 	return PLAIT_HIT;
 }
 
-/* parameters[0]: the interface's index. */
-static __always_inline int redirect(struct plait_context context, struct plait_packet *packet,
-				    const struct plait_actor *actor, struct plait_flow *flow)
-{
-	packet->redirect_to = actor->parameters[0];
-	if (packet->redirect_to == packet->interface)
-		return PLAIT_MISS;
-	packet->verdict = PLAIT_REDIRECT;
-	return PLAIT_HIT;
-}
-
 #endif

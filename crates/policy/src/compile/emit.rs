@@ -7,15 +7,13 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
-use libbpf_rs::libbpf_sys::{
-    BPF_FUNC_map_lookup_elem, BPF_FUNC_skb_ancestor_cgroup_id, BPF_FUNC_tail_call, XDP_PASS, bpf_insn,
-};
+use libbpf_rs::libbpf_sys::{BPF_FUNC_map_lookup_elem, BPF_FUNC_skb_ancestor_cgroup_id, XDP_PASS, bpf_insn};
 
 use super::assembler::{Assembler, Condition, Label, Operation, Register, Width};
 use super::steps::Step;
 use super::test::{Compare, Field, Test};
 use super::{CompileError, ProgramKind};
-use crate::bindings::{PLAIT_ACT, PLAIT_MOST_CHAINS, plait_packet};
+use crate::bindings::{PLAIT_MOST_CHAINS, plait_packet};
 
 /// The packet's record, and results of helpers; no helper is called between the record's lookup and its last use.
 const RECORD: Register = Register(0);
@@ -23,7 +21,6 @@ const RECORD: Register = Register(0);
 const NUMBER: Register = Register(1);
 /// What it is compared with, and second arguments.
 const OTHER: Register = Register(2);
-const THIRD: Register = Register(3);
 /// The program's own argument.
 const CONTEXT: Register = Register(6);
 const STACK: Register = Register(10);
@@ -37,23 +34,20 @@ const MOST_LEVELS: usize = 62;
 /// `TC_ACT_UNSPEC`, and `TCX_NEXT`: other programs and filters go on.
 const TC_GO_ON: i32 = -1;
 
-/// The whole program: finds the record, asks what is to be asked, and calls what acts.
+/// The whole program: finds the record, and asks what is to be asked.
 pub(super) fn program(
     kind: ProgramKind,
     steps: &[Step],
     packets: BorrowedFd<'_>,
-    programs: BorrowedFd<'_>,
 ) -> Result<Vec<bpf_insn>, CompileError> {
     let mut emitter = Emitter { code: Assembler::default(), levels: levels(steps)? };
-    let done = emitter.code.label();
+    let end = emitter.code.label();
     if !steps.is_empty() {
-        let end = emitter.code.label();
         emitter.find_ancestors();
-        emitter.find_record(packets, done);
+        emitter.find_record(packets, end);
         emitter.steps(steps, end);
-        emitter.act(programs, done);
     }
-    emitter.code.bind(done);
+    emitter.code.bind(end);
     let pass = match kind {
         ProgramKind::Xdp => XDP_PASS as i32,
         ProgramKind::Tc => TC_GO_ON,
@@ -127,7 +121,6 @@ impl Emitter {
                 }
             }
         }
-        self.code.bind(end);
     }
 
     fn go_on(&mut self, to: usize, next: usize, labels: &[Label]) {
@@ -212,16 +205,6 @@ impl Emitter {
         self.code.store_constant(OTHER, chains_at, slot.into(), 16);
         self.code.compute_constant(Width::Wide, Operation::Add, NUMBER, 1);
         self.code.store(RECORD, count_at, NUMBER, 8);
-    }
-
-    /// Calls what acts, which does not come back, if some chain matched.
-    fn act(&mut self, programs: BorrowedFd<'_>, otherwise: Label) {
-        self.code.load(NUMBER, RECORD, offset_of!(plait_packet, chain_count) as i16, 8);
-        self.code.jump_if_constant(Width::Wide, NUMBER, Condition::Equal, 0, otherwise);
-        self.code.compute(Width::Wide, Operation::Move, NUMBER, CONTEXT);
-        self.code.map(OTHER, programs);
-        self.code.compute_constant(Width::Wide, Operation::Move, THIRD, PLAIT_ACT as i32);
-        self.code.call(BPF_FUNC_tail_call);
     }
 }
 

@@ -243,16 +243,14 @@ fn ranges_include_their_ends_and_may_wrap() {
 }
 
 #[test]
-fn a_match_calls_what_acts_and_others_go_on() {
-    let Some(kernel) = Kernel::or_skip("a_match_calls_what_acts_and_others_go_on") else { return };
+fn each_hook_finds_its_chains_and_lets_packets_go_on() {
+    let Some(kernel) = Kernel::or_skip("each_hook_finds_its_chains_and_lets_packets_go_on") else { return };
     let record = Packet { kinds: vec![Kind::Data], ..packet("10.0.0.1", "10.0.0.2") }.record();
     for (kind, hook, go_on) in [(ProgramKind::Xdp, Hook::Ingress, 2), (ProgramKind::Tc, Hook::Egress, -1)] {
-        let kernel = kernel.another();
-        kernel.act_with(kind, 1);
         let load = |text: &str| kernel.load(kind, hook, &resolved(&[Chain { hook, ..selecting(text) }]));
-        assert_eq!(load("packet(data)").run(&record).1, 1);
-        assert_eq!(load("packet(syn)").run(&record).1, go_on);
-        assert_eq!(kernel.load(kind, hook, &[]).run(&record).1, go_on);
+        assert_eq!(load("packet(data)").run(&record), (vec![100], go_on));
+        assert_eq!(load("packet(syn)").run(&record), (Vec::new(), go_on));
+        assert_eq!(kernel.load(kind, hook, &[]).run(&record), (Vec::new(), go_on));
     }
 }
 
@@ -306,7 +304,7 @@ fn as_many_chains_as_there_may_be_are_verified_in_one_pass() {
     let chains: Vec<_> = (1..=PLAIT_MOST_CHAINS as u16).map(|n| selecting(&select(n))).collect();
     let more: Vec<_> = chains.iter().chain(&chains[..1]).cloned().collect();
     let map = std::fs::File::open("/dev/null").expect("a descriptor");
-    let refused = match_program(ProgramKind::Xdp, Hook::Ingress, &resolved(&more), map.as_fd(), map.as_fd());
+    let refused = match_program(ProgramKind::Xdp, Hook::Ingress, &resolved(&more), map.as_fd());
     assert_eq!(
         refused.expect_err("65 chains"),
         CompileError::TooManyChains { hook: Hook::Ingress, found: 65 }
@@ -325,7 +323,7 @@ fn what_is_too_large_is_refused() {
     let map = std::fs::File::open("/dev/null").expect("a descriptor");
     let program = |select| {
         let chains = resolved(&[chain(select)]);
-        match_program(ProgramKind::Xdp, Hook::Ingress, &chains, map.as_fd(), map.as_fd())
+        match_program(ProgramKind::Xdp, Hook::Ingress, &chains, map.as_fd())
     };
     // Each is one test of the most instructions.
     let sizes = |count| {
@@ -367,12 +365,13 @@ fn what_chains_need_is_told() {
     };
     assert_eq!(needs("packet(data) and src(10.0.0.0/8)", vec![Actor::Drop]), 0);
     assert_eq!(needs("size(1kB-)", vec![]), PLAIT_NEEDS_FLOW);
+    assert_eq!(needs("packet(data)", vec![Actor::Redirect("wlan0".into())]), PLAIT_NEEDS_FLOW);
     assert_eq!(needs("packet(mptcp)", vec![]), PLAIT_NEEDS_FLOW);
     assert_eq!(needs("connection(1)", vec![]), PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN);
     assert_eq!(needs("any", vec![Actor::RateLimit(Limit::Window(1))]), PLAIT_NEEDS_FLOW);
     let rate = Limit::Rate(Rate::new(1_000).expect("a rate"));
     assert_eq!(needs("any", vec![Actor::RateLimit(rate)]), PLAIT_NEEDS_FLOW);
-    assert_eq!(needs("any", vec![Actor::SetBackup]), PLAIT_NEEDS_FLOW | PLAIT_NEEDS_RECORD);
+    assert_eq!(needs("any", vec![Actor::SetBackup { address_id: None }]), PLAIT_NEEDS_FLOW | PLAIT_NEEDS_RECORD);
     let all = PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN | PLAIT_NEEDS_RECORD;
     assert_eq!(needs("any", vec![Actor::Record]), all);
 }

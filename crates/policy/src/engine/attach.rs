@@ -8,7 +8,8 @@
 //!
 //! XDP has room for one program on an interface. Where somebody else's is, packets are met after it, by TC: what it
 //! lets pass goes through the policies. XDP needs an Ethernet header, so packets of TUN devices and modems that have
-//! none are met by TC.
+//! none are met by TC. So are those of interfaces from which a chain redirects what comes in, as TC alone finds the next
+//! hop.
 
 use std::fmt;
 use std::io;
@@ -66,6 +67,11 @@ pub(super) struct Attached {
 }
 
 impl Attached {
+    /// It is attached at XDP.
+    pub(super) fn by_xdp(&self) -> bool {
+        matches!(self.mode, Some(Mode::Native | Mode::Generic))
+    }
+
     /// What may be attached to an interface, where nobody knows.
     pub(super) fn anywhere(interface: &Interface) -> [Attached; 2] {
         [Hook::Ingress, Hook::Egress].map(|hook| {
@@ -97,9 +103,10 @@ impl Attacher<'_> {
         Ok(Attached { index, name, hook, ethernet, software, mode: None, found_clsact })
     }
 
-    /// Attaches what was planned, in the best way that works.
-    pub(super) fn attach(&self, planned: &mut Attached) -> Result<(), Error> {
+    /// Attaches what was planned, in the best way that works; `by_tc`: by TC alone.
+    pub(super) fn attach(&self, planned: &mut Attached, by_tc: bool) -> Result<(), Error> {
         let ways: &[Mode] = match planned.hook {
+            _ if by_tc => &[Mode::Tcx, Mode::Clsact],
             Hook::Ingress if planned.ethernet && (self.by_xdp || !planned.software) => {
                 &[Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact]
             }

@@ -68,8 +68,8 @@ pub struct Half {
     pub retransmitted_packets: u64,
     /// That payload.
     pub retransmitted_bytes: u64,
-    /// Payload new to this subflow that another subflow of the connection had before (RFC 8684, section 3.3.6). Of what
-    /// comes in, what a slower path brings late counts as well.
+    /// Payload new to this subflow: of what goes out, that which another subflow of the connection had carried before
+    /// (RFC 8684, section 3.3.6); of what comes in, that which this host had already acknowledged to the connection.
     pub reinjected_bytes: u64,
     /// The last window that was offered, bytes; `None` while its scale is not known.
     pub window: Option<u32>,

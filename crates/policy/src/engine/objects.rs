@@ -13,10 +13,10 @@ use libbpf_rs::{
 };
 
 use super::{Error, sys as raw};
-use crate::bindings::{PLAIT_ACT, plait_settings};
+use crate::bindings::plait_settings;
 use crate::compile::ProgramKind as Kind;
 
-/// The map of programs that follow each other: those of XDP and of TC cannot be mixed.
+/// The map of programs that are called for a packet: those of XDP and of TC cannot be mixed.
 pub(super) fn steps(kind: Kind) -> &'static str {
     match kind {
         Kind::Xdp => "xdp_steps",
@@ -56,8 +56,6 @@ impl Objects {
             let handle = ProgramHandle::try_from(&found).map_err(Error::kernel("keep a program"))?;
             objects.programs.insert(whole_name, handle);
         }
-        objects.set_step(Kind::Xdp, PLAIT_ACT, objects.program("xdp_act")?.as_fd())?;
-        objects.set_step(Kind::Tc, PLAIT_ACT, objects.program("tc_act")?.as_fd())?;
         Ok(objects)
     }
 
@@ -101,7 +99,7 @@ impl Objects {
         self.programs.get(name).ok_or_else(|| Error::missing("program", name))
     }
 
-    /// Makes a program one of those that follow each other.
+    /// Makes a program one of those that are called.
     pub(super) fn set_step(&self, kind: Kind, step: u32, program: BorrowedFd) -> Result<(), Error> {
         let value = program.as_raw_fd().to_ne_bytes();
         let map = self.map(steps(kind))?;
@@ -109,7 +107,7 @@ impl Objects {
             .map_err(Error::kernel("change a program of the chain"))
     }
 
-    /// Takes a program, if there is one, from those that follow each other.
+    /// Takes a program, if there is one, from those that are called.
     pub(super) fn clear_step(&self, kind: Kind, step: u32) -> Result<(), Error> {
         match self.map(steps(kind))?.delete(&step.to_ne_bytes()) {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
@@ -198,10 +196,8 @@ const MAPS: &[&str] = &[
 /// The programs, their names in their objects, and those of their pins.
 const PROGRAMS: &[(Kind, &str, &str)] = &[
     (Kind::Xdp, "ingress", "xdp_ingress"),
-    (Kind::Xdp, "act", "xdp_act"),
     (Kind::Tc, "ingress", "tc_ingress"),
     (Kind::Tc, "egress", "tc_egress"),
     (Kind::Tc, "ingress_ip", "tc_ingress_ip"),
     (Kind::Tc, "egress_ip", "tc_egress_ip"),
-    (Kind::Tc, "act", "tc_act"),
 ];

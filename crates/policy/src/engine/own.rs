@@ -1,4 +1,4 @@
-//! Selectors and actors of the user's own, among the programs that follow each other.
+//! Selectors and actors of the user's own, among the programs that are called for a packet.
 //!
 //! Each has a number, the same for its selector and its actor. One whose file has changed gets another number, so that
 //! packets on their way meet the old one or the new one; one that has not stays as it is, with what it keeps.

@@ -8,11 +8,12 @@ use libbpf_rs::{MapCore, MapFlags, num_possible_cpus};
 
 use super::Error;
 use super::attach::{Attached, Attacher};
-use super::objects::{Objects, steps};
+use super::objects::Objects;
 use super::own::{Numbers, Programs, numbers_of};
 use super::state::{Counted, State};
 use crate::bindings::{
-    PLAIT_ACTOR_PACE, PLAIT_MATCH_EGRESS, PLAIT_MATCH_INGRESS, plait_actor, plait_chain, plait_counter,
+    PLAIT_ACTOR_PACE, PLAIT_ACTOR_REDIRECT, PLAIT_MATCH_EGRESS, PLAIT_MATCH_INGRESS, plait_actor,
+    plait_chain, plait_counter,
 };
 use crate::compile::{self, Host, ProgramKind, Resolved};
 use crate::{Hook, Policy};
@@ -119,6 +120,17 @@ impl Plan {
         Ok(())
     }
 
+    /// Some chain lets what comes in there leave elsewhere. TC alone knows of the next hop.
+    pub(super) fn redirects(&self, attached: &Attached) -> bool {
+        let redirects =
+            |chain: &Resolved| chain.actors.iter().any(|actor| actor.kind == PLAIT_ACTOR_REDIRECT);
+        let comes_in = self.chains.iter().filter(|chain| chain.hook == Hook::Ingress);
+        attached.hook == Hook::Ingress
+            && comes_in
+                .filter(|chain| redirects(chain))
+                .any(|chain| chain.interfaces.contains(&attached.index))
+    }
+
     /// Some chain paces subflows.
     pub(super) fn paces(&self) -> bool {
         self.chains.iter().flat_map(|chain| &chain.actors).any(|actor| actor.kind == PLAIT_ACTOR_PACE)
@@ -203,8 +215,7 @@ impl Matches {
         hook: Hook,
         chains: &[Resolved],
     ) -> Result<OwnedFd, Error> {
-        let (packets, steps) = (objects.map("packets")?, objects.map(steps(kind))?);
-        let made = compile::match_program(kind, hook, chains, packets.as_fd(), steps.as_fd())
+        let made = compile::match_program(kind, hook, chains, objects.map("packets")?.as_fd())
             .map_err(|reason| Error::Chains { hook, reason: reason.to_string() })?;
         self.needs |= made.needs;
         self.own_selectors[hook as usize] |= made.own_selectors;

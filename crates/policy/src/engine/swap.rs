@@ -166,6 +166,7 @@ impl Swap<'_> {
                     {
                         detach(&self.place.links(), attached, &state.attached)?;
                     }
+                    self.attach_again(&objects, &state.attached, &interfaces)?;
                     State::withdraw(&self.place.state())
                 };
                 if let Err(undoing) = undo() {
@@ -258,13 +259,14 @@ impl Swap<'_> {
             let mut attached = next.attached[place].clone();
             let interface = interfaces.iter().find(|interface| interface.index == attached.index);
             let Some(interface) = interface.filter(|_| plan.needs(&attached)) else { continue };
-            if attacher.is_alive(&attached, interfaces) {
+            let by_tc = plan.redirects(&attached);
+            if attacher.is_alive(&attached, interfaces) && !(by_tc && attached.by_xdp()) {
                 continue;
             }
             // Another may have got the index of one that is gone.
             (attached.name, attached.ethernet) = (interface.name.clone(), interface.ethernet);
             detach(&self.place.links(), &attached, &next.attached)?;
-            attacher.attach(&mut attached)?;
+            attacher.attach(&mut attached, by_tc)?;
             next.attached[place] = attached;
         }
         plan.write(objects)?;
@@ -285,6 +287,22 @@ impl Swap<'_> {
         matches.install(objects)?;
         next.commit(&self.place.state())?;
         Ok(matches)
+    }
+
+    /// Attaches what was before it was to be attached in another way.
+    fn attach_again(
+        &self,
+        objects: &Objects,
+        attached: &[Attached],
+        interfaces: &[Interface],
+    ) -> Result<(), Error> {
+        let attacher = self.attacher(objects);
+        let is_there = |attached: &&Attached| interfaces.iter().any(|there| there.index == attached.index);
+        let gone = attached.iter().filter(is_there).filter(|other| !attacher.is_alive(other, interfaces));
+        gone.cloned().try_for_each(|mut attached| {
+            let by_tc = !attached.by_xdp();
+            attacher.attach(&mut attached, by_tc)
+        })
     }
 
     /// Removes what only the policies before needed. What fails is left to the next command.

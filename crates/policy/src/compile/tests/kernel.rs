@@ -16,15 +16,13 @@ use libbpf_rs::libbpf_sys::{
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, num_possible_cpus};
 use plait_host::cgroup::Cgroup;
 
-use crate::bindings::{PLAIT_ACT, PLAIT_STEPS, plait_packet};
-use crate::compile::assembler::{Assembler, Operation, Register, Width};
+use crate::bindings::plait_packet;
 use crate::compile::tests::{resolved, selecting};
-use crate::compile::{Hook, MatchProgram, ProgramKind, Resolved, match_program};
+use crate::compile::{Hook, ProgramKind, Resolved, match_program};
 
-/// The maps that match programs use.
+/// The map that match programs use.
 pub(super) struct Kernel {
     packets: MapHandle,
-    steps: MapHandle,
 }
 
 /// A loaded program.
@@ -46,19 +44,14 @@ impl Kernel {
     fn new() -> Option<Self> {
         let options =
             bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as size_t, ..Default::default() };
-        let map =
-            |kind, size, entries| MapHandle::create(kind, Some("plait_test"), 4, size, entries, &options);
-        let packets = map(MapType::PercpuArray, size_of::<plait_packet>() as u32, 1).ok()?;
-        Some(Self { packets, steps: map(MapType::ProgArray, 4, PLAIT_STEPS).ok()? })
-    }
-
-    /// Other maps: one of programs keeps to the kind of its first.
-    pub(super) fn another(&self) -> Self {
-        Self::new().expect("maps as before")
+        let size = size_of::<plait_packet>() as u32;
+        let packets =
+            MapHandle::create(MapType::PercpuArray, Some("plait_test"), 4, size, 1, &options).ok()?;
+        Some(Self { packets })
     }
 
     pub(super) fn load(&self, kind: ProgramKind, hook: Hook, chains: &[Resolved]) -> Program<'_> {
-        let program = match_program(kind, hook, chains, self.packets.as_fd(), self.steps.as_fd());
+        let program = match_program(kind, hook, chains, self.packets.as_fd());
         let program =
             program.expect("a program").load(c"plait_test", false).unwrap_or_else(|error| panic!("{error}"));
         Program { kernel: self, program }
@@ -67,18 +60,6 @@ impl Kernel {
     /// One chain at XDP, with slot 100.
     pub(super) fn load_selector(&self, text: &str) -> Program<'_> {
         self.load(ProgramKind::Xdp, Hook::Ingress, &resolved(&[selecting(text)]))
-    }
-
-    /// What acts ends with this verdict.
-    pub(super) fn act_with(&self, kind: ProgramKind, verdict: i32) {
-        let mut code = Assembler::default();
-        code.compute_constant(Width::Wide, Operation::Move, Register(0), verdict);
-        code.exit();
-        let instructions = code.finish().expect("two instructions");
-        let program = MatchProgram { kind, instructions, needs: 0, own_selectors: 0 };
-        let program = program.load(c"plait_test", false).expect("a program");
-        let step = program.as_raw_fd().to_ne_bytes();
-        self.steps.update(&PLAIT_ACT.to_ne_bytes(), &step, MapFlags::ANY).expect("an entry for programs");
     }
 }
 

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Lets a packet leave by another interface, to the next hop of the route to its destination that goes by it.
+ *
+ * What comes in is forwarded so: a hop is counted, and what the link has put before IP is taken away. TC
+ * alone knows of next hops, so interfaces whose chains redirect what comes in are met by TC
+ * (engine/attach.rs).
+ */
+#ifndef PLAIT_ACTORS_REDIRECT_H
+#define PLAIT_ACTORS_REDIRECT_H
+
+#include "../options.h"
+
+#define ETHERNET_HEADER 14
+
+/* How many hops the packet may still go (RFC 791 section 3.2, RFC 8200 section 3). */
+static __always_inline __u8 hops_left(struct plait_context context, const struct plait_packet *packet)
+{
+	__u32 at = packet->kinds & PLAIT_IS_IPV6 ? IPV6_HOP_LIMIT_AT : IPV4_TTL_AT;
+	__u8 hops;
+
+	return plait_load(context, packet->ip_at + at, &hops, sizeof(hops)) ? 0 : hops;
+}
+
+static __always_inline long count_hop(struct plait_context context, const struct plait_packet *packet,
+				      __u8 hops)
+{
+	__u16 protocol = 6;
+
+	hops--;
+	/* Over which the interface may have computed a sum, of IPv6 without one of its own. */
+	if (packet->kinds & PLAIT_IS_IPV6)
+		return bpf_skb_store_bytes(context.skb, packet->ip_at + IPV6_HOP_LIMIT_AT, &hops,
+					   sizeof(hops), BPF_F_RECOMPUTE_CSUM);
+	return plait_replace_in_ipv4(context, packet, IPV4_TTL_AT, bpf_htons((hops + 1) << 8 | protocol),
+				     bpf_htons(hops << 8 | protocol));
+}
+
+/* Leaves a header of Ethernet and no tag before IP, which the next link writes anew. */
+static __always_inline long strip_link(struct __sk_buff *skb, const struct plait_packet *packet)
+{
+	if (!packet->ip_at)
+		return bpf_skb_change_head(skb, ETHERNET_HEADER, 0);
+	for (int i = 0; i < 2; i++)
+		if ((skb->vlan_present || packet->ip_at > ETHERNET_HEADER) && bpf_skb_vlan_pop(skb))
+			return -1;
+	return 0;
+}
+
+/* So that a packet is not remembered as two. */
+static __always_inline void expect_again(struct plait_flow *flow, const struct plait_packet *packet, __u32 to)
+{
+	flow->redirected_to = to;
+	flow->redirected_sequence = packet->sequence;
+	flow->redirected_acknowledgment = packet->acknowledgment;
+	flow->redirected_payload = packet->payload;
+}
+
+/* parameters[0]: the interface's index; 0: it is not there. */
+static __always_inline int redirect(struct plait_context context, struct plait_packet *packet,
+				    const struct plait_actor *actor, struct plait_flow *flow)
+{
+	__u32 to = actor->parameters[0];
+	__u8 hops;
+
+	if (!to || !context.skb)
+		return PLAIT_ERROR;
+	if (to == packet->interface)
+		return PLAIT_MISS;
+	if (packet->hook == PLAIT_INGRESS) {
+		hops = hops_left(context, packet);
+		/* This host is to say so to the sender. */
+		if (hops <= 1)
+			return PLAIT_MISS;
+		if (count_hop(context, packet, hops))
+			return PLAIT_ERROR;
+		packet->changed = 1;
+	} else if (flow) {
+		expect_again(flow, packet, to);
+	}
+	if (strip_link(context.skb, packet))
+		return PLAIT_ERROR;
+	packet->redirect_to = to;
+	packet->verdict = PLAIT_REDIRECT;
+	return PLAIT_HIT;
+}
+
+#endif

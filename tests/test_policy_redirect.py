@@ -1,0 +1,174 @@
+"""`redirect` on a host that forwards for a guest and has two uplinks, with real connections."""
+
+import itertools
+import json
+import os
+
+import pytest
+from conftest import reason_to_skip
+from controllers import run, work  # noqa: F401
+from hosts import Host, tool
+from policies import chain, listed, load, policy, stats
+from transfers import counters, transfer
+
+FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+SIZE = 4_000_000
+_numbers = itertools.count(1)
+
+
+class Tenancy:
+    """A guest behind `tap` of a host whose `up1` and `up2` lead to the same server; by itself all goes by `up1`."""
+
+    SERVICE = {"ipv4": "10.79.0.1", "ipv6": "fd79::1"}
+
+    def __init__(self, folder):
+        names = ("guest", "host", "server")
+        run_id = f"{os.getpid()}-{next(_numbers)}"
+        self.guest, self.host, self.server = (Host(f"plait-test-{run_id}-{name}", folder) for name in names)
+        # As transfers has it.
+        self.client = self.guest
+
+    def hosts(self):
+        return self.guest, self.host, self.server
+
+    def build(self):
+        for host in self.hosts():
+            tool("ip", "netns", "add", host.name)
+            tool("ip", "-n", host.name, "link", "set", "lo", "up")
+            for key in ("conf.all.rp_filter", "conf.default.rp_filter"):
+                tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.ipv4.{key}=0")
+            tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
+        for key in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
+            tool("ip", "netns", "exec", self.host.name, "sysctl", "-qw", f"net.{key}=1")
+        self.join(0, self.guest, self.host, "tap")
+        self.join(1, self.host, self.server, "up1")
+        self.join(2, self.host, self.server, "up2")
+        for address, length in (("10.78.0.3", 24), ("fd78::3", 64)):
+            tool(
+                "ip",
+                "-n",
+                self.guest.name,
+                "addr",
+                "add",
+                f"{address}/{length}",
+                "dev",
+                "tap",
+                *nodad(address),
+            )
+        for family, version in (("ipv4", "-4"), ("ipv6", "-6")):
+            service, length = self.SERVICE[family], 32 if family == "ipv4" else 128
+            tool("ip", "-n", self.server.name, "addr", "add", f"{service}/{length}", "dev", "lo")
+            tool("ip", version, "-n", self.guest.name, "route", "add", "default", "via", at(family, 0, 2))
+            for number in (1, 2):
+                tool("ip", version, "-n", self.host.name, "route", "add", service, "via", at(family, number, 2),
+                     "dev", f"up{number}", "metric", str(10 * number))  # fmt: skip
+            tool("ip", version, "-n", self.server.name, "route", "add", "default", "via", at(family, 1, 1))
+
+    def join(self, number, first, second, link):
+        """The guest's link has it the other way round: the guest is the first."""
+        tool("ip", "link", "add", link, "netns", first.name, "type", "veth",
+             "peer", "name", link, "netns", second.name)  # fmt: skip
+        for last, host in enumerate((first, second), start=1):
+            for family, length in (("ipv4", 24), ("ipv6", 64)):
+                address = at(family, number, last)
+                tool(
+                    "ip", "-n", host.name, "addr", "add", f"{address}/{length}", "dev", link, *nodad(address)
+                )
+            tool("ip", "-n", host.name, "link", "set", link, "up")
+
+    def sent(self, link) -> int:
+        """Bytes that left the host by a link."""
+        [found] = json.loads(tool("ip", "-n", self.host.name, "-s", "-j", "link", "show", link))
+        return found["stats64"]["tx"]["bytes"]
+
+    def remove(self):
+        for host in self.hosts():
+            host.unload_policies()
+            tool("ip", "netns", "del", host.name)
+
+
+def at(family, number, last) -> str:
+    return (
+        f"10.78.{number}.{last}" if family == "ipv4" else f"fd78:{number}::{last}".replace("fd78:0:", "fd78:")
+    )
+
+
+def nodad(address) -> list[str]:
+    return ["nodad"] if ":" in address else []
+
+
+@pytest.fixture
+def tenancy(tmp_path):
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    made = Tenancy(tmp_path)
+    try:
+        made.build()
+        yield made
+    finally:
+        made.remove()
+
+
+def redirecting(hook="ingress", on="tap", select="any", to="up2", actors="") -> str:
+    return chain(f"by-{to}", hook, select, f'[{actors}{{ redirect = "{to}" }}]', interfaces=[on])
+
+
+@FAMILIES
+@pytest.mark.parametrize("offload", ["on", "off"])
+def test_what_comes_in_from_a_guest_leaves_by_another_uplink(tenancy, family, offload):
+    for host in tenancy.hosts():
+        for link in json.loads(tool("ip", "-n", host.name, "-j", "link", "show", "type", "veth")):
+            for feature in ("gso", "tso", "gro"):
+                host.run("ethtool", "-K", link["ifname"], feature, offload)
+    load(tenancy.host, policy(redirecting()))
+    transfer(tenancy, tenancy.SERVICE[family], SIZE, joins=False)
+    assert tenancy.sent("up2") > SIZE > 40 * tenancy.sent("up1")
+    assert counters(tenancy.server)["TcpInCsumErrors"] == 0
+    assert counters(tenancy.server)["MPTcpExtMPCapableACKRX"] == 1
+
+
+@FAMILIES
+def test_subflows_of_a_guest_leave_by_the_uplinks_that_they_are_given(tenancy, family):
+    second = "10.78.0.3" if family == "ipv4" else "fd78::3"
+    tool("ip", "-n", tenancy.guest.name, "mptcp", "endpoint", "add", second, "dev", "tap", "subflow")
+    load(tenancy.host, policy(redirecting(select=f"src({second})")))
+    transfer(tenancy, tenancy.SERVICE[family], SIZE)
+    first, other = tenancy.sent("up1"), tenancy.sent("up2")
+    assert first > SIZE / 20 and other > SIZE / 20 and first + other > SIZE
+
+
+@FAMILIES
+def test_what_is_redirected_where_it_goes_out_is_one_packet(work, tenancy, family):  # noqa: F811
+    """It goes out twice: by the interface that routing chose, and by that which the policy did."""
+    record = [chain(f"record-{hook}", hook, interfaces=["up1", "up2"]) for hook in ("ingress", "egress")]
+    load(tenancy.host, policy(*record, redirecting("egress", "up1")))
+    resent = counters(tenancy.guest)["TcpRetransSegs"]
+    transfer(tenancy, tenancy.SERVICE[family], SIZE, joins=False)
+    resent = counters(tenancy.guest)["TcpRetransSegs"] - resent
+    assert tenancy.sent("up2") > SIZE > 40 * tenancy.sent("up1")
+    [flow] = json.loads(run(work, "print(json.dumps(flows(), default=vars))", tenancy.host).stdout)
+    assert flow["sent"]["bytes"] < SIZE * 1.05 and flow["sent"]["retransmitted_packets"] <= resent
+    assert flow["rtt"] is not None
+
+
+def test_interfaces_from_which_a_policy_redirects_are_met_by_tc(tenancy):
+    """XDP knows of no next hop; it makes room when such a policy comes."""
+
+    def modes():
+        return {each["hook"]: each["mode"] for each in listed(tenancy.host)["attachments"]}
+
+    load(tenancy.host, policy(chain(interfaces=["tap"])), "--xdp", name="first")
+    assert modes()["ingress"] == "native"
+    load(tenancy.host, policy(redirecting()).replace('"tried"', '"second"'), "--xdp", name="second")
+    assert modes()["ingress"] in ("tcx", "clsact")
+    transfer(tenancy, tenancy.SERVICE["ipv4"], SIZE, joins=False)
+    assert tenancy.sent("up2") > SIZE
+    assert all(each["packets"] for found in stats(tenancy.host)["policies"] for each in found["chains"])
+
+
+def test_an_interface_that_is_not_there_keeps_no_packet(tenancy):
+    load(tenancy.host, policy(redirecting(to="up9")))
+    transfer(tenancy, tenancy.SERVICE["ipv4"], SIZE, joins=False)
+    assert tenancy.sent("up1") > SIZE
+    [found] = stats(tenancy.host)["policies"][0]["chains"]
+    assert found["errors"] == found["packets"] > 0 == found["hits"]
