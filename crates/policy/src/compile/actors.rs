@@ -22,9 +22,10 @@ pub(super) fn actor(actor: &Actor, translation: &mut Translation<'_>) -> Result<
         Actor::Drop => (PLAIT_ACTOR_DROP, [0; 4], 0),
         Actor::Mark(mark) => {
             translation.only_egress("the actor mark")?;
-            (PLAIT_ACTOR_MARK, [mark.value.into(), mark.mask.into(), 0, 0], 0)
+            // Whoever routes by it does so with the whole subflow, and not only with packets that carry an option.
+            (PLAIT_ACTOR_MARK, [mark.value.into(), mark.mask.into(), 0, 0], FLOW)
         }
-        Actor::Redirect(name) => (PLAIT_ACTOR_REDIRECT, [index(name, translation).into(), 0, 0, 0], 0),
+        Actor::Redirect(name) => (PLAIT_ACTOR_REDIRECT, [index(name, translation).into(), 0, 0, 0], FLOW),
         Actor::RateLimit(Limit::Rate(rate)) => {
             (PLAIT_ACTOR_RATE_LIMIT, [0, rate.bytes_per_second(), 0, 0], FLOW)
         }
@@ -34,8 +35,8 @@ pub(super) fn actor(actor: &Actor, translation: &mut Translation<'_>) -> Result<
             (PLAIT_ACTOR_PACE, [rate.bytes_per_second(), 0, 0, 0], FLOW)
         }
         // Acknowledgments of idle subflows are made of what is recorded.
-        Actor::SetBackup => (PLAIT_ACTOR_SET_BACKUP, [0; 4], RECORD),
-        Actor::ClearBackup => (PLAIT_ACTOR_CLEAR_BACKUP, [0; 4], RECORD),
+        Actor::SetBackup { address_id } => (PLAIT_ACTOR_SET_BACKUP, form(*address_id), RECORD),
+        Actor::ClearBackup { address_id } => (PLAIT_ACTOR_CLEAR_BACKUP, form(*address_id), RECORD),
         Actor::BlockSubflow { echo } => (PLAIT_ACTOR_BLOCK_SUBFLOW, [u64::from(*echo), 0, 0, 0], RECORD),
         Actor::AddSubflow(announcement) => {
             (PLAIT_ACTOR_ADD_SUBFLOW, announced(announcement.as_ref()), TOKEN | RECORD)
@@ -69,6 +70,11 @@ fn index(name: &str, translation: &mut Translation<'_>) -> u32 {
             0
         }
     }
+}
+
+/// Of MP_PRIO: that of version 0 with an address id, else that of version 1 (bpf/actors/backup.h).
+fn form(address_id: Option<u8>) -> [u64; 4] {
+    [address_id.map_or(0, |id| 0x100 | u64::from(id)), 0, 0, 0]
 }
 
 /// The address, mapped if it is one of IPv4, most significant half first; the port, 0 if none is given; the address id.

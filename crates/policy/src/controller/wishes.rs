@@ -79,14 +79,26 @@ impl Wishes {
                 Action::Backup { .. } | Action::Create { .. } | Action::Remove { .. } | Action::Log(_) => {}
             }
         }
-        let backups = self.backups.iter().map(|ends| (*ends, "backup", Actor::SetBackup));
-        let cleared = self.cleared.keys().map(|ends| (*ends, "clear", Actor::ClearBackup));
+        let backups = self.backups.iter().map(|ends| (*ends, "backup", SET));
+        let cleared = self.cleared.keys().map(|ends| (*ends, "clear", CLEAR));
         for (ends, word, actor) in backups.chain(cleared) {
             chains.push(self.chain(&format!("{word}-in"), ends, Hook::Ingress, actor.clone()));
             chains.push(self.chain(&format!("{word}-out"), ends, Hook::Egress, actor));
         }
         make_unique(&mut chains);
         Policy { name: name.into(), own: BTreeMap::new(), chains }
+    }
+
+    /// Takes over what another of the same name wished: what it had made backups ceases to be, unless that is wished again.
+    pub(super) fn take_over(&mut self, policy: &Policy) {
+        let backups =
+            policy.chains.iter().filter(|chain| chain.hook == Hook::Egress && chain.actors == [SET]);
+        self.backups.extend(backups.filter_map(|chain| only_subflow(&chain.select)));
+    }
+
+    /// Some subflow shall be a backup.
+    pub(super) fn has_backups(&self) -> bool {
+        !self.backups.is_empty()
     }
 
     /// The subflows that became backups, or ceased to be, since this was last called.
@@ -115,6 +127,21 @@ impl Wishes {
             actors: vec![actor],
         }
     }
+}
+
+const SET: Actor = Actor::SetBackup { address_id: None };
+const CLEAR: Actor = Actor::ClearBackup { address_id: None };
+
+/// The subflow of which alone a selector chooses packets, those that go out.
+fn only_subflow(select: &Selector) -> Option<Ends> {
+    let Selector::Subflow(subflow) = select else { return None };
+    let end = |prefix: Option<Prefix>, ports: Option<Ports>| {
+        let (prefix, ports) = (prefix?, ports?);
+        let is_one = prefix == Prefix::from(prefix.address()) && ports.first == ports.last;
+        is_one.then(|| SocketAddr::new(prefix.address(), ports.first))
+    };
+    let local = end(subflow.source, subflow.source_ports)?;
+    Some(Ends { local, remote: end(subflow.destination, subflow.destination_ports)? })
 }
 
 /// Packets of a subflow in one direction.
@@ -208,6 +235,23 @@ actors = [{ pace = \"4mbit\" }]
         wishes.policy("calm", &[Action::Backup { subflow }], Instant::now(), EXPIRY);
         wishes.remember(BTreeMap::new());
         assert!(wishes.policy("calm", &[], Instant::now(), EXPIRY).chains.is_empty());
+    }
+
+    #[test]
+    fn what_another_made_a_backup_ceases_to_be_one() {
+        let mut wishes = Wishes::default();
+        let [kept, dropped] = ["10.0.0.1:4711", "[fd00::1]:4712"].map(ends);
+        let seen = || [kept, dropped].map(|subflow| (subflow, Known::default())).into();
+        wishes.remember(seen());
+        let actions = [kept, dropped].map(|subflow| Action::Backup { subflow });
+        let before = wishes.policy("calm", &actions, Instant::now(), EXPIRY);
+        let mut after = Wishes::default();
+        after.remember(seen());
+        after.take_over(&before);
+        let policy = after.policy("calm", &actions[..1], Instant::now(), EXPIRY);
+        let told = ["backup-in-4711-80", "backup-out-4711-80", "clear-in-4712-80", "clear-out-4712-80"];
+        assert_eq!(names(&policy), told);
+        assert_eq!(after.take_turned(), [(dropped, false)]);
     }
 
     #[test]

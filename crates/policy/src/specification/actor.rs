@@ -21,10 +21,17 @@ pub enum Actor {
     RateLimit(Limit),
     /// `pace = "4mbit"`: the sender of the packet, on this host, sends no faster. Egress only.
     Pace(Rate),
-    /// `set_backup`: the receiver is asked to use the subflow as a backup, by MP_PRIO (RFC 8684, section 3.3.8).
-    SetBackup,
-    /// `clear_backup`: it is asked to use it as any other.
-    ClearBackup,
+    /// `set_backup`, `set_backup = { address_id = 3 }`: the receiver is asked to use the subflow as a backup, by MP_PRIO
+    /// (RFC 8684, section 3.3.8).
+    SetBackup {
+        /// In the form of version 0, which names an address (RFC 6824, section 3.3.8), and not the subflow alone.
+        address_id: Option<u8>,
+    },
+    /// `clear_backup`, `clear_backup = { address_id = 3 }`: it is asked to use it as any other.
+    ClearBackup {
+        /// As in [`SetBackup`](Actor::SetBackup).
+        address_id: Option<u8>,
+    },
     /// `block_subflow`, `block_subflow = { echo = true }`: ADD_ADDR (RFC 8684, section 3.4.1) is withheld and kept.
     BlockSubflow {
         /// Its sender gets the echo, as though it had arrived.
@@ -110,8 +117,8 @@ impl Actor {
             Self::Redirect(_) => "redirect",
             Self::RateLimit(_) => "rate_limit",
             Self::Pace(_) => "pace",
-            Self::SetBackup => "set_backup",
-            Self::ClearBackup => "clear_backup",
+            Self::SetBackup { .. } => "set_backup",
+            Self::ClearBackup { .. } => "clear_backup",
             Self::BlockSubflow { .. } => "block_subflow",
             Self::AddSubflow(_) => "add_subflow",
             Self::DenyJoin(_) => "deny_join",

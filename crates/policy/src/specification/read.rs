@@ -217,8 +217,8 @@ impl<'t> Reader<'t> {
     fn actor_alone(&self, name: &str, place: Place, own: &[&str]) -> Option<Actor> {
         Some(match name {
             "drop" => Actor::Drop,
-            "set_backup" => Actor::SetBackup,
-            "clear_backup" => Actor::ClearBackup,
+            "set_backup" => Actor::SetBackup { address_id: None },
+            "clear_backup" => Actor::ClearBackup { address_id: None },
             "block_subflow" => Actor::BlockSubflow { echo: false },
             "add_subflow" => Actor::AddSubflow(None),
             "deny_join" => Actor::DenyJoin(Refusal::Drop),
@@ -248,6 +248,8 @@ impl<'t> Reader<'t> {
             }
             "rate_limit" => self.limit(value).map(Actor::RateLimit),
             "pace" => self.rate(value).map(Actor::Pace),
+            "set_backup" => Some(Actor::SetBackup { address_id: self.address_id(value)? }),
+            "clear_backup" => Some(Actor::ClearBackup { address_id: self.address_id(value)? }),
             "block_subflow" => Some(Actor::BlockSubflow { echo: self.switch(value, "echo")? }),
             "add_subflow" => {
                 self.announcement(value).map(|announcement| Actor::AddSubflow(Some(announcement)))
@@ -310,6 +312,15 @@ impl<'t> Reader<'t> {
         };
         let (port, id) = (port.and_then(|port| port.try_into().ok()), id.and_then(|id| id.try_into().ok()));
         Some(Announcement { address, port, id })
+    }
+
+    /// A table with at most an address id.
+    fn address_id(&self, value: &Value<'t>) -> Option<Option<u8>> {
+        let table = self.table(value, "a table such as { address_id = 3 }")?;
+        let table = self.keys(table, value.span(), &["address_id"]);
+        let Some(id) = table.get("address_id") else { return Some(None) };
+        let id = self.integer(id, 0..=255, "an address id from 0 to 255")?;
+        Some(id.try_into().ok())
     }
 
     /// A table with at most this key, which is true or false.

@@ -277,7 +277,9 @@ fn actors() -> impl Strategy<Value = Actor> {
         (any::<std::net::IpAddr>(), prop::option::of(1..=u16::MAX), prop::option::of(1..=u8::MAX))
             .prop_map(|(address, port, id)| Announcement { address, port, id });
     prop_oneof![
-        select(&[Actor::Drop, Actor::SetBackup, Actor::FallBack, Actor::GetSubflow, Actor::Record][..]),
+        select(&[Actor::Drop, Actor::FallBack, Actor::GetSubflow, Actor::Record][..]),
+        prop::option::of(any::<u8>()).prop_map(|address_id| Actor::SetBackup { address_id }),
+        prop::option::of(any::<u8>()).prop_map(|address_id| Actor::ClearBackup { address_id }),
         rate.prop_map(|rate| Actor::RateLimit(Limit::Rate(rate))),
         (1..=1u32 << 30).prop_map(|bytes| Actor::RateLimit(Limit::Window(bytes))),
         any::<bool>().prop_map(|echo| Actor::BlockSubflow { echo }),

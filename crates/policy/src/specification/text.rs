@@ -44,6 +44,9 @@ impl Display for Actor {
                 write!(f, "{{ {name} = {{ window = \"{}\" }} }}", Bytes((*bytes).into()))
             }
             Self::Pace(rate) => write!(f, "{{ {name} = \"{rate}\" }}"),
+            Self::SetBackup { address_id: Some(id) } | Self::ClearBackup { address_id: Some(id) } => {
+                write!(f, "{{ {name} = {{ address_id = {id} }} }}")
+            }
             Self::BlockSubflow { echo: true } => write!(f, "{{ {name} = {{ echo = true }} }}"),
             Self::AddSubflow(Some(announcement)) => write!(f, "{{ {name} = {announcement} }}"),
             Self::DenyJoin(Refusal::Reset) => write!(f, "{{ {name} = \"reset\" }}"),

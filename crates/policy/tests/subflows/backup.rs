@@ -37,6 +37,24 @@ fn mp_prio_is_added_to_a_pure_acknowledgment() {
 }
 
 #[test]
+fn its_form_of_version_0_names_an_address() {
+    if !may_run() {
+        return;
+    }
+    for hook in [Hook::Ingress, Hook::Egress] {
+        let actors = [("set_backup", 0x51), ("clear_backup", 0x50)];
+        for (actor, subtype) in actors {
+            let trial = trial(hook, &[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))]);
+            for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
+                // How the subflow began was not seen.
+                let subflow = Subflow { trial: &trial, place, port: number };
+                assert_eq!(subflow.becomes(&usual()), with(&[30, 4, subtype, 3], &usual()));
+            }
+        }
+    }
+}
+
+#[test]
 fn it_is_added_when_the_subflow_is_not_what_is_asked_for() {
     if !may_run() {
         return;
