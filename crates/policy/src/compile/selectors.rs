@@ -33,9 +33,9 @@ impl Translation<'_> {
         }
         Ok(match selector {
             Selector::Any => Formula::Constant(true),
-            Selector::Not(inner) => self.selector(inner, depth + 1)?.not(),
-            Selector::And(parts) => Formula::all(self.selectors(parts, depth)?),
-            Selector::Or(parts) => Formula::any(self.selectors(parts, depth)?),
+            Selector::Not(inner) => self.part(selector, inner, depth + 1)?.not(),
+            Selector::And(parts) => Formula::all(self.parts(selector, parts, depth)?),
+            Selector::Or(parts) => Formula::any(self.parts(selector, parts, depth)?),
             Selector::Subflow(subflow) => Formula::all([
                 subflow.source.map_or(Formula::Constant(true), |prefix| within_prefix(SOURCE, prefix)),
                 subflow
@@ -79,8 +79,18 @@ impl Translation<'_> {
         })
     }
 
-    fn selectors(&mut self, parts: &[Selector], depth: usize) -> Result<Vec<Formula>, CompileError> {
-        parts.iter().map(|part| self.selector(part, depth + 1)).collect()
+    fn parts(
+        &mut self,
+        of: &Selector,
+        parts: &[Selector],
+        depth: usize,
+    ) -> Result<Vec<Formula>, CompileError> {
+        parts.iter().map(|part| self.part(of, part, depth)).collect()
+    }
+
+    /// What is deep is what is deep as text.
+    fn part(&mut self, of: &Selector, part: &Selector, depth: usize) -> Result<Formula, CompileError> {
+        self.selector(part, depth + usize::from(part.stands_apart_in(of)))
     }
 
     fn packet(&mut self, kinds: &[Kind]) -> Formula {

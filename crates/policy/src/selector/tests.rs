@@ -143,6 +143,12 @@ fn depth_has_its_limit() {
     assert_eq!(error(&nested(1_000_000)), expected);
     let nots: String = repeat_n("not ", DEEPEST + 1).chain(["any"]).collect();
     assert!(error(&nots).contains("at most 128"));
+    // What was read is written no deeper.
+    let most = DEEPEST - 1;
+    let alternating: String =
+        repeat_n("(any or any and ", most).chain(["not any"]).chain(repeat_n(")", most)).collect();
+    let selector = read(&alternating);
+    assert_eq!(read(&selector.to_string()), selector);
     // Width has none.
     let wide = vec!["any"; 100_000].join(" or ");
     assert!(matches!(read(&wide), Selector::Or(parts) if parts.len() == 100_000));

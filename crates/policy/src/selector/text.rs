@@ -10,11 +10,11 @@ impl Display for Selector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => f.write_str("any"),
-            Self::Not(inner) => write!(f, "not {}", Part(inner)),
+            Self::Not(inner) => write!(f, "not {}", Part { of: self, selector: inner }),
             Self::And(parts) if parts.is_empty() => f.write_str("any"),
-            Self::And(parts) => list(f, parts.iter().map(Part), " and "),
+            Self::And(parts) => list(f, parts.iter().map(|selector| Part { of: self, selector }), " and "),
             Self::Or(parts) if parts.is_empty() => f.write_str("not any"),
-            Self::Or(parts) => list(f, parts.iter().map(Part), " or "),
+            Self::Or(parts) => list(f, parts.iter().map(|selector| Part { of: self, selector }), " or "),
             Self::Subflow(subflow) => write!(f, "subflow({subflow})"),
             Self::IpPair(from, to) => write!(f, "ip_pair({from}, {to})"),
             Self::Source(prefix, ports) => end(f, "src", prefix, ports.as_ref()),
@@ -40,14 +40,30 @@ impl Display for Selector {
     }
 }
 
-/// A selector within another, in parentheses if it would be read otherwise without.
-struct Part<'s>(&'s Selector);
+impl Selector {
+    /// Whether it stands in parentheses within another: only if it would be read otherwise without, so that a text is no
+    /// deeper than the one that its selector was read from.
+    pub(crate) fn stands_apart_in(&self, outer: &Selector) -> bool {
+        match (outer, self) {
+            (Selector::Or(_), Selector::And(_)) => false,
+            (_, Selector::And(_) | Selector::Or(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A selector within another.
+struct Part<'s> {
+    of: &'s Selector,
+    selector: &'s Selector,
+}
 
 impl Display for Part<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Selector::And(_) | Selector::Or(_) => write!(f, "({})", self.0),
-            other => other.fmt(f),
+        if self.selector.stands_apart_in(self.of) {
+            write!(f, "({})", self.selector)
+        } else {
+            self.selector.fmt(f)
         }
     }
 }
