@@ -26,7 +26,7 @@ use plait_wire::mptcp::{AddAddress, AddAddressForm, AddressId, Key, MptcpOption,
 use plait_wire::tcp::{Options, TcpOption};
 
 use crate::bindings::plait_flow;
-use crate::engine::{self, Ends, Engine, Event, What};
+use crate::engine::{self, Ends, Engine};
 use crate::specification::{Announcement, Hook};
 use receive::Receiver;
 
@@ -146,19 +146,6 @@ impl<'a> Injector<'a> {
         let flow = self.flow(ends)?;
         let option = withheld(&flow, hook).ok_or(InjectError::NothingWithheld(ends))?;
         self.put(ends, &flow, hook, &option)
-    }
-
-    /// Makes the announcement that an event asks for: that of `add_subflow` with a given address, whose HMAC no program
-    /// in the packet path can make. Does nothing with other events.
-    ///
-    /// # Errors
-    /// As [`announce`](Injector::announce).
-    pub fn answer(&self, event: &Event) -> Result<(), InjectError> {
-        let What::Announce { option } = &event.what else { return Ok(()) };
-        let Some(MptcpOption::AddAddress(AddAddress { id, address, port, .. })) = mptcp_option(option) else {
-            return Ok(());
-        };
-        self.announce(event.ends, event.hook, &Announcement { address, port, id: Some(id.0) })
     }
 
     fn flow(&self, ends: Ends) -> Result<plait_flow, InjectError> {

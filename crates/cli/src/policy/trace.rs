@@ -154,9 +154,10 @@ fn document(event: &Event, time: Duration, interface: &str) -> Value {
             json!({ "event": "packet", "matched": chains, "verdict": verdict, "changed": changed })
         }
         What::Connection { .. } => json!({ "event": "connection" }),
-        What::Subflow { address_id } => json!({ "event": "subflow", "address_id": address_id }),
+        What::Subflow { address_id, backup } => {
+            json!({ "event": "subflow", "address_id": address_id, "backup": backup })
+        }
         What::Withheld { option } => json!({ "event": "withheld", "option": hex::encode(option) }),
-        What::Announce { option } => json!({ "event": "announce", "option": hex::encode(option) }),
         What::Own { values } => json!({ "event": "own", "values": values }),
         _ => json!({ "event": "other" }),
     };
@@ -178,9 +179,11 @@ fn text(event: &Event, time: Duration, interface: &str) -> String {
             format!("{}: {}{changed}", chains.join(", "), word(*verdict))
         }
         What::Connection { .. } => "a connection begins".into(),
-        What::Subflow { address_id } => format!("a subflow joins from address id {address_id}"),
+        What::Subflow { address_id, backup } => {
+            let backup = if *backup { ", as a backup" } else { "" };
+            format!("a subflow joins from address id {address_id}{backup}")
+        }
         What::Withheld { option } => format!("ADD_ADDR was withheld: {}", hex::encode(option)),
-        What::Announce { option } => format!("ADD_ADDR is asked for: {}", hex::encode(option)),
         What::Own { values: [first, second] } => format!("own: {first} {second}"),
         _ => "something that this version does not know".into(),
     };

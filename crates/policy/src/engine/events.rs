@@ -21,8 +21,8 @@ use super::place::Place;
 use super::request::{Request, Wanted};
 use super::state::{Counted, State};
 use crate::bindings::{
-    PLAIT_ANSWER, PLAIT_DROP, PLAIT_EGRESS, PLAIT_EVENT_ANNOUNCE, PLAIT_EVENT_CONNECTION, PLAIT_EVENT_OWN,
-    PLAIT_EVENT_PACKET, PLAIT_EVENT_SUBFLOW, PLAIT_EVENT_WITHHELD, PLAIT_REDIRECT, plait_event,
+    PLAIT_ANSWER, PLAIT_DROP, PLAIT_EGRESS, PLAIT_EVENT_CONNECTION, PLAIT_EVENT_OWN, PLAIT_EVENT_PACKET,
+    PLAIT_EVENT_SUBFLOW, PLAIT_EVENT_WITHHELD, PLAIT_REDIRECT, plait_event,
 };
 use crate::{Hook, Kind};
 
@@ -80,15 +80,12 @@ pub enum What {
     Subflow {
         /// The address id of MP_JOIN.
         address_id: u8,
+        /// Its flag B: who sends it asks not to be sent to on this subflow but as a backup.
+        backup: bool,
     },
     /// ADD_ADDR was withheld.
     Withheld {
         /// The option as it stood in the packet.
-        option: Vec<u8>,
-    },
-    /// The actor `add_subflow` wants this ADD_ADDR sent, whose HMAC is zero: programs do not know the keys.
-    Announce {
-        /// The option as it shall stand in a packet.
         option: Vec<u8>,
     },
     /// What a program of the user's own told.
@@ -266,9 +263,10 @@ impl What {
                 changed: event.changed != 0,
             },
             PLAIT_EVENT_CONNECTION => What::Connection { keys: Keys::new(event.keys) },
-            PLAIT_EVENT_SUBFLOW => What::Subflow { address_id: event.address_id },
+            PLAIT_EVENT_SUBFLOW => {
+                What::Subflow { address_id: event.address_id, backup: event.backup != 0 }
+            }
             PLAIT_EVENT_WITHHELD => What::Withheld { option: option(&event.option) },
-            PLAIT_EVENT_ANNOUNCE => What::Announce { option: option(&event.option) },
             PLAIT_EVENT_OWN => What::Own { values: event.values },
             kind => What::Other { kind },
         }

@@ -11,7 +11,7 @@ use plait_host::netns::Named;
 use plait_host::pm::{Endpoint, Flags, Limits, PathManager};
 use plait_policy::engine::{Ends, Mode};
 use plait_policy::{Announcement, Engine, Hook, InjectError, Injector, Policy};
-use socket2::{Domain, Socket};
+use socket2::{Domain, Socket, TcpKeepalive};
 
 use crate::topology::{Topology, connect, ip};
 
@@ -225,6 +225,14 @@ fn subflows(socket: &Socket) -> usize {
     full.subflows.len()
 }
 
+/// Lets both ends send acknowledgments without data: what waits for 40 ms is not acknowledged by an answer.
+fn acknowledge(pair: &mut Pair) {
+    transfer(&mut pair.client, &mut pair.server, 2000);
+    thread::sleep(Duration::from_millis(60));
+    transfer(&mut pair.server, &mut pair.client, 2000);
+    thread::sleep(Duration::from_millis(60));
+}
+
 /// The peer announces again and again, and no subflow comes of it.
 fn assert_withheld(loaded: &Loaded, pair: &mut Pair) {
     wait_for("two announcements", || loaded.hits() >= 2);
@@ -365,23 +373,98 @@ fn what_nobody_confirms_is_said_four_times() {
 }
 
 #[test]
-fn who_reads_events_makes_the_announcement_of_a_given_address() {
-    let Some(net) = Topology::new("who_reads_events_makes_the_announcement_of_a_given_address") else {
-        return;
-    };
+fn hosts_take_the_announcement_of_a_given_address() {
+    let Some(net) = Topology::new("hosts_take_the_announcement_of_a_given_address") else { return };
     for family in &FAMILIES {
-        let given = format!("{{ add_subflow = {{ address = \"{}\", id = 9 }} }}", family.server[1]);
-        let adding = policy(&[
-            ("b0", Hook::Egress, "packet(pure_ack)", &given),
-            ("b0", Hook::Ingress, "packet(fin)", "\"record\""),
-        ]);
-        let loaded = Loaded::new(&net.server, &[], &adding);
-        let mut events = loaded.0.events().expect("events").expect("a loaded policy");
-        let mut pair = announced(&net, family, false);
-        let event = events.next(Duration::from_secs(10)).expect("events").expect("an event in time");
-        assert_eq!(event.ends, ends(&pair.server, 0));
-        Injector::new(&loaded.0).answer(&event).expect("a packet");
-        assert_joined("what was asked for", family, &mut pair);
+        for (host, interface, hook, other, avoided) in [
+            (&net.server, "b0", Hook::Egress, Hook::Ingress, &[][..]),
+            (&net.client, "a0", Hook::Ingress, Hook::Egress, &[]),
+            (&net.client, "a0", Hook::Ingress, Hook::Egress, &WITHOUT_XDP),
+        ] {
+            let chains = |given: &str| {
+                policy(&[
+                    (interface, hook, "packet(pure_ack)", given),
+                    (interface, other, "packet(fin)", "\"record\""),
+                ])
+            };
+            let address = family.server[1];
+            let loaded = Loaded::new(host, avoided, &chains("\"record\""));
+            for with_port in [false, true] {
+                let before = count(&net.client, "MPTcpExtAddAddr");
+                let mut pair = announced(&net, family, false);
+                let port = match with_port {
+                    true => format!(", port = {}", ends(&pair.server, 0).local.port()),
+                    false => String::new(),
+                };
+                let given = format!("{{ add_subflow = {{ address = \"{address}\", id = 9{port} }} }}");
+                loaded.0.replace(&[chains(&given)]).expect("another policy");
+                // The kernel counts none whose HMAC is wrong.
+                wait_for("an announcement", || {
+                    acknowledge(&mut pair);
+                    count(&net.client, "MPTcpExtAddAddr") > before
+                });
+                assert_joined("what was given", family, &mut pair);
+                let said = count(&net.client, "MPTcpExtAddAddr");
+                thread::sleep(Duration::from_millis(1200));
+                acknowledge(&mut pair);
+                assert_eq!(count(&net.client, "MPTcpExtAddAddr"), said, "its echo has passed");
+            }
+        }
+    }
+    assert_no_wrong_checksums(&net);
+}
+
+#[test]
+fn of_several_given_addresses_each_is_announced() {
+    let Some(net) = Topology::new("of_several_given_addresses_each_is_announced") else { return };
+    let given = |address| format!("{{ add_subflow = {{ address = \"{address}\" }} }}");
+    let adding = policy(&[
+        ("b0", Hook::Egress, "packet(pure_ack)", &[given("10.2.0.2"), given("10.2.0.9")].join(", ")),
+        ("b0", Hook::Egress, "packet(pure_ack)", &given("10.2.0.66")),
+    ]);
+    let _loaded = Loaded::new(&net.server, &[], &adding);
+    let before = count(&net.client, "MPTcpExtAddAddr");
+    let mut pair = announced(&net, &FAMILIES[0], false);
+    wait_for("three announcements", || {
+        acknowledge(&mut pair);
+        count(&net.client, "MPTcpExtAddAddr") >= before + 3
+    });
+    thread::sleep(Duration::from_millis(1200));
+    acknowledge(&mut pair);
+    assert_eq!(count(&net.client, "MPTcpExtAddAddr"), before + 3);
+}
+
+#[test]
+fn what_a_chain_said_for_a_time_is_taken_back() {
+    let Some(net) = Topology::new("what_a_chain_said_for_a_time_is_taken_back") else { return };
+    for (hook, host) in [(Hook::Egress, &net.server), (Hook::Ingress, &net.client)] {
+        let setting = policy(&[("a1", hook, "packet(pure_ack)", "\"set_backup\"")]);
+        let loaded = Loaded(net.client.run(Engine::current).expect("inside").expect("an engine"));
+        loaded.0.load_for(&setting, Duration::from_secs(1000)).expect("a loaded policy");
+        let before = count(host, "MPTcpExtMPPrioRx");
+        let family = &FAMILIES[0];
+        let (mut client, mut server) = connect(&net, family.domain, family.server, family.client[1], false);
+        let own = ends(&client, 1);
+        let is_backup = || {
+            let flows = loaded.0.flows().expect("subflows");
+            let flow = flows.into_iter().find(|flow| flow.ends == own).expect("the subflow");
+            if hook == Hook::Egress { flow.sent.backup } else { flow.received.backup }
+        };
+        wait_for("a backup", || {
+            transfer(&mut client, &mut server, 1 << 20);
+            transfer(&mut server, &mut client, 1 << 20);
+            is_backup()
+        });
+        let (said, hits) = (count(host, "MPTcpExtMPPrioRx"), loaded.hits());
+        assert!(said > before);
+        // An idle subflow has no packets but those that keep it alive: what answers them is acknowledged.
+        let asking = if hook == Hook::Egress { &server } else { &client };
+        asking.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(1))).expect("an option");
+        assert!(loaded.0.renew("test", Duration::ZERO).expect("a lease"));
+        wait_for("its end", || !is_backup());
+        wait_for("word of it", || count(host, "MPTcpExtMPPrioRx") > said);
+        assert_eq!(loaded.hits(), hits, "what is taken back is no hit");
+        exchange(&mut client, &mut server);
     }
     assert_no_wrong_checksums(&net);
 }
