@@ -154,6 +154,8 @@ class Loaded:
     """As TOML."""
     remaining: float | None
     """For how many more seconds it acts, if a controller loaded it."""
+    absent: list[str]
+    """Interfaces and control groups that it names and that are not there: what it asks for there does not hold."""
 
 
 def loaded() -> list[Loaded]:

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use plait_policy::Policy;
+use plait_policy::controller::guard;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Arguments of `plait policy`.
@@ -36,6 +37,12 @@ pub(crate) enum Args {
     Try(attempt::Args),
     /// Remove a policy from the packet path
     Unload(load::UnloadArgs),
+    /// Wait until the policy of a controller has lapsed, and take back what it leaves
+    #[command(hide = true)]
+    Guard {
+        /// The policy
+        name: String,
+    },
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -48,6 +55,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Args::Trace(args) => trace::run(&args)?,
         Args::Try(args) => attempt::run(&args)?,
         Args::Unload(args) => load::unload(&args)?,
+        Args::Guard { name } => guard(&name)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,8 @@
 //!
 //! What a controller says holds for a limited time ([`Controller::expiry`]) that every tick prolongs. The BPF programs
 //! compare it with their clock: of a controller that hangs, or was killed, nothing is in force any more when that time is
-//! over, whoever else is alive. One that fails is ended, and its policy removed. Subflows that were made or ended stay so.
+//! over, whoever else is alive. Only that a subflow is a backup no clock takes back: another process, a [`guard`], does.
+//! A controller that fails is ended, and its policy removed. Subflows that were made or ended stay so.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -36,16 +37,20 @@
 
 mod begun;
 mod control;
+mod guard;
 mod view;
 mod wishes;
 
+use std::env;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use plait_host::mptcp::Token;
 use plait_host::pm;
 
 pub use control::{Control, Error};
+pub use guard::guard;
 pub use view::{Connection, Path, Subflow, View};
 
 use crate::engine::Ends;
@@ -134,6 +139,8 @@ impl From<&Subflow> for Ends {
 /// Gives a controller its ticks until it fails, or `pause` says that it shall end; its policy is then removed. `pause` is
 /// called with the time to the next tick, lets it pass, and says whether there shall be one.
 ///
+/// Its [`guard`] is the command `plait`, as `PATH` has it, or the environment variable `PLAIT`.
+///
 /// A controller that takes over the name of one that runs takes over its policy as well, in one step: the other ends with
 /// [`Error::Replaced`].
 ///
@@ -144,7 +151,7 @@ pub fn run(
     controller: &mut impl Controller,
     mut pause: impl FnMut(Duration) -> bool,
 ) -> Result<(), Error> {
-    let mut control = Control::begin(name, controller.expiry())?;
+    let mut control = Control::begin(name, controller.expiry())?.guarded_by(command(name));
     let interval = controller.interval().max(Duration::from_millis(1));
     let mut next = Instant::now();
     loop {
@@ -160,6 +167,13 @@ pub fn run(
             return control.end();
         }
     }
+}
+
+/// Calls [`guard`].
+fn command(name: &str) -> Command {
+    let mut command = Command::new(env::var_os("PLAIT").unwrap_or_else(|| "plait".into()));
+    command.args(["policy", "guard", name]);
+    command
 }
 
 #[cfg(test)]

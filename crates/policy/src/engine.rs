@@ -177,20 +177,23 @@ impl Engine {
         Ok(lease != 0)
     }
 
-    /// Unloads a policy.
+    /// Unloads a policy. `false`: its time was over, and it did nothing any more.
     ///
     /// # Errors
     /// [`Error::Unknown`], or something cannot be removed.
-    pub fn unload(&self, name: &str) -> Result<(), Error> {
+    pub fn unload(&self, name: &str) -> Result<bool, Error> {
+        let mut acted = false;
         self.change(|change| {
-            let place =
-                change.loaded.iter().position(|(policy, _)| policy.name == name).ok_or_else(|| {
-                    let loaded = change.loaded.iter().map(|(policy, _)| policy.name.clone()).collect();
-                    Error::Unknown { name: name.into(), loaded }
-                })?;
-            change.loaded.remove(place);
-            Ok(())
-        })
+            let number = change.loaded.len();
+            change.loaded.retain(|(policy, _)| policy.name != name);
+            acted = change.loaded.len() < number;
+            if acted || change.lapsed.iter().any(|lapsed| lapsed == name) {
+                return Ok(());
+            }
+            let loaded = change.loaded.iter().map(|(policy, _)| policy.name.clone()).collect();
+            Err(Error::Unknown { name: name.into(), loaded })
+        })?;
+        Ok(acted)
     }
 
     /// Unloads all policies; whether there were any.
@@ -387,15 +390,16 @@ impl Engine {
             let mut swap = self.swap();
             let live = swap.mend()?;
             let state = live.as_ref().map(|live| live.state.clone()).unwrap_or_default();
-            let mut loaded = Vec::new();
+            let (mut loaded, mut lapsed) = (Vec::new(), Vec::new());
             if let Some(live) = &live {
                 for (policy, lease) in policies(&state)? {
-                    if swap::remaining(&live.objects, lease)? != Some(Duration::ZERO) {
-                        loaded.push((policy, lease));
+                    match swap::remaining(&live.objects, lease)? {
+                        Some(Duration::ZERO) => lapsed.push(policy.name),
+                        _ => loaded.push((policy, lease)),
                     }
                 }
             }
-            let mut asked = Change { before: &state, loaded, lease: None };
+            let mut asked = Change { before: &state, loaded, lapsed, lease: None };
             change(&mut asked)?;
             swap.lease = asked.lease;
             let loaded = asked.loaded;
@@ -431,6 +435,8 @@ struct Change<'a> {
     before: &'a State,
     /// What shall be: at first, all that is loaded and has not lapsed.
     loaded: Vec<Leased>,
+    /// Those that have lapsed, and are removed.
+    lapsed: Vec<String>,
     /// A lease that is given anew.
     lease: Option<(u32, Duration)>,
 }

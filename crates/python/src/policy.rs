@@ -2,6 +2,7 @@
 //! policies as TOML, which `python/plait` makes data classes of.
 
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::time::Duration;
 
 use plait_host::interfaces;
@@ -40,7 +41,8 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unload_policy, module)?)?;
     module.add_function(wrap_pyfunction!(loaded_policies, module)?)?;
     module.add_function(wrap_pyfunction!(policy_statistics, module)?)?;
-    module.add_function(wrap_pyfunction!(policy_flows, module)?)
+    module.add_function(wrap_pyfunction!(policy_flows, module)?)?;
+    module.add_function(wrap_pyfunction!(guard_policy, module)?)
 }
 
 /// Says what is wrong with a policy's text, whose file is `name`.
@@ -63,16 +65,17 @@ fn load_policy(py: Python<'_>, text: &str, name: &str, replace: bool) -> PyResul
 /// Unloads a policy.
 #[pyfunction]
 fn unload_policy(py: Python<'_>, name: &str) -> PyResult<()> {
-    py.detach(|| Engine::current()?.unload(name)).map_err(refused)
+    py.detach(|| Engine::current()?.unload(name)).map(|_| ()).map_err(refused)
 }
 
-/// The loaded policies: `[{"name", "text", "remaining"}]`.
+/// The loaded policies: `[{"name", "text", "remaining", "absent"}]`.
 #[pyfunction]
 fn loaded_policies(py: Python<'_>) -> PyResult<String> {
     let loaded = py.detach(|| Engine::current()?.policies()).map_err(refused)?;
     let documents = loaded.iter().map(|loaded| {
         let remaining = loaded.remaining.map(|time| time.as_secs_f64());
-        json!({ "name": loaded.policy.name, "text": loaded.policy.to_string(), "remaining": remaining })
+        let (name, text) = (&loaded.policy.name, loaded.policy.to_string());
+        json!({ "name": name, "text": text, "remaining": remaining, "absent": loaded.absent })
     });
     Ok(documents.collect::<serde_json::Value>().to_string())
 }
@@ -87,6 +90,12 @@ fn policy_statistics(py: Python<'_>) -> PyResult<String> {
 #[pyfunction]
 fn policy_flows(py: Python<'_>) -> PyResult<String> {
     document(&py.detach(|| Engine::current()?.flows()).map_err(refused)?)
+}
+
+/// Waits until the policy of a controller has lapsed, and takes back what it leaves.
+#[pyfunction]
+fn guard_policy(py: Python<'_>, name: &str) -> PyResult<()> {
+    py.detach(|| controller::guard(name)).map_err(ended)
 }
 
 /// What loaded policies tell while packets pass.
@@ -141,10 +150,17 @@ struct Control(Option<controller::Control>);
 
 #[pymethods]
 impl Control {
+    /// `guard` are the words of a command that calls `guard_policy` with the name.
     #[new]
-    fn new(name: &str, interval: f64, expiry: Option<f64>) -> PyResult<Control> {
+    fn new(name: &str, interval: f64, expiry: Option<f64>, guard: Vec<String>) -> PyResult<Control> {
         let expiry = expiry.map_or_else(|| seconds(interval).map(expiry_of), seconds)?;
-        Ok(Control(Some(controller::Control::begin(name, expiry).map_err(ended)?)))
+        let mut control = controller::Control::begin(name, expiry).map_err(ended)?;
+        if let [program, words @ ..] = &guard[..] {
+            let mut command = Command::new(program);
+            command.args(words);
+            control = control.guarded_by(command);
+        }
+        Ok(Control(Some(control)))
     }
 
     /// What there is now.

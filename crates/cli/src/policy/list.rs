@@ -53,6 +53,9 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
             if chains.is_empty() { "" } else { ": " },
             chains.join(", ")
         )?;
+        if !loaded.absent.is_empty() {
+            writeln!(out, "  NOT THERE: {}", loaded.absent.join(", "))?;
+        }
     }
     for attachment in &attachments {
         writeln!(out, "  {}", place(attachment))?;
@@ -96,6 +99,7 @@ fn document(loaded: &Loaded) -> Value {
     json!({
         "name": policy.name,
         "remaining_s": loaded.remaining.map(|remaining| remaining.as_secs_f64()),
+        "absent": loaded.absent,
         "chains": chains,
         "toml": policy.to_string(),
     })

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::bail;
 use plait_gateway::Roles;
 use plait_host::interfaces::{Interface, interfaces};
-use plait_policy::engine::{Attachment, Engine, Error, Mode};
+use plait_policy::engine::{Attachment, Engine, Error, Loaded, Mode};
 use plait_wire::Role;
 use serde_json::json;
 
@@ -82,9 +83,11 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let wanted: Vec<_> = policy.chains.iter().map(|chain| chain.hook).collect();
     let attachments: Vec<_> =
         engine.attachments()?.into_iter().filter(|attachment| wanted.contains(&attachment.hook)).collect();
+    let loaded = engine.policies()?.into_iter().find(|loaded| loaded.policy.name == policy.name);
+    let absent = loaded.map(|loaded| loaded.absent).unwrap_or_default();
     let mut out = Stdout::new();
     if args.json {
-        let document = json!({ "loaded": policy.name, "attachments": attachments });
+        let document = json!({ "loaded": policy.name, "attachments": attachments, "absent": absent });
         writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
     } else {
         writeln!(out, "loaded: {}", summary(&policy))?;
@@ -93,30 +96,37 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
         }
     }
     out.flush()?;
-    warn_of_nowhere(&attachments);
+    warn(&absent, &attachments);
     Ok(())
 }
 
 pub(super) fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
     let engine = Engine::current()?;
-    let names = match &args.name {
-        Some(name) => {
-            engine.unload(name)?;
-            vec![name.clone()]
-        }
+    let (unloaded, lapsed): (Vec<_>, Vec<_>) = match &args.name {
+        Some(name) if engine.unload(name)? => (vec![name.clone()], Vec::new()),
+        Some(name) => (Vec::new(), vec![name.clone()]),
         None => {
-            let loaded = engine.policies()?;
+            let acts = |loaded: &Loaded| loaded.remaining != Some(Duration::ZERO);
+            let (acting, lapsed): (Vec<_>, Vec<_>) = engine.policies()?.into_iter().partition(acts);
             engine.unload_all()?;
-            loaded.into_iter().map(|loaded| loaded.policy.name).collect()
+            let names = |loaded: Vec<Loaded>| loaded.into_iter().map(|loaded| loaded.policy.name).collect();
+            (names(acting), names(lapsed))
         }
     };
     let mut out = Stdout::new();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "unloaded": names }))?)?;
-    } else if names.is_empty() {
+        let document = json!({ "unloaded": unloaded, "lapsed": lapsed });
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        return Ok(out.flush()?);
+    }
+    if !unloaded.is_empty() {
+        writeln!(out, "unloaded: {}", unloaded.join(", "))?;
+    }
+    if !lapsed.is_empty() {
+        writeln!(out, "had lapsed, and is removed: {}", lapsed.join(", "))?;
+    }
+    if unloaded.is_empty() && lapsed.is_empty() {
         writeln!(out, "no policy was loaded")?;
-    } else {
-        writeln!(out, "unloaded: {}", names.join(", "))?;
     }
     Ok(out.flush()?)
 }
@@ -129,15 +139,12 @@ fn by_name(roles: &Roles) -> anyhow::Result<BTreeMap<String, Role>> {
 }
 
 /// Nothing is wrong with a policy for interfaces that are yet to come, but it may be a slip.
-fn warn_of_nowhere(attachments: &[Attachment]) {
-    let missing = attachments.iter().filter(|attachment| attachment.mode.is_none());
-    let mut names: Vec<_> = missing.map(|attachment| attachment.interface.as_str()).collect();
-    names.dedup();
-    if !names.is_empty() {
+fn warn(absent: &[String], attachments: &[Attachment]) {
+    if !absent.is_empty() {
         eprintln!(
-            "plait: there is no {} {} here: when there is, load the policy again with --replace",
-            if names.len() == 1 { "interface" } else { "interfaces" },
-            names.join(", ")
+            "plait: there is no {} here: what the policy asks for there does not hold; when there is, load it again \
+             with --replace",
+            absent.join(", ")
         );
     } else if attachments.is_empty() {
         eprintln!(

@@ -1,11 +1,14 @@
 //! What stands between a controller and the host: views one way, what shall hold the other.
 
 use std::mem;
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use plait_host::{diag, netlink, pm};
 
 use super::begun::Begun;
+use super::guard::Guard;
 use super::view::{View, Viewer};
 use super::wishes::{Known, Wishes};
 use super::{Action, Failure};
@@ -53,6 +56,7 @@ pub struct Control {
     untold: Vec<(Ends, Hook, bool)>,
     /// What is loaded under the name, as far as this knows.
     loaded: Option<Policy>,
+    guard: Guard,
 }
 
 impl Control {
@@ -62,10 +66,15 @@ impl Control {
     /// # Errors
     /// It cannot be a policy's name, or the host cannot be asked.
     pub fn begin(name: &str, expiry: Duration) -> Result<Control, Error> {
+        Control::with(Engine::current()?, name, expiry)
+    }
+
+    /// The same, of an engine of the thread's network namespace.
+    pub(super) fn with(engine: Engine, name: &str, expiry: Duration) -> Result<Control, Error> {
         let mut wishes = Wishes::default();
         wishes.policy(name, &[], Instant::now(), expiry).check()?;
         Ok(Control {
-            engine: Engine::current()?,
+            engine,
             viewer: Viewer::open()?,
             manager: None,
             name: name.into(),
@@ -74,7 +83,15 @@ impl Control {
             begun: Begun::default(),
             untold: Vec::new(),
             loaded: None,
+            guard: Guard::default(),
         })
+    }
+
+    /// Has a command run, from the first [`Action::Backup`] on, which calls [`guard`](super::guard) with the name: without
+    /// it, subflows stay backups if this process is killed.
+    pub fn guarded_by(mut self, command: Command) -> Control {
+        self.guard = Guard::new(command);
+        self
     }
 
     /// What there is now.
@@ -94,8 +111,11 @@ impl Control {
     /// # Errors
     /// What was asked for cannot be, or somebody else took the name; what was said before holds until its expiry.
     pub fn apply(&mut self, actions: &[Action]) -> Result<Vec<pm::Error>, Error> {
-        let policy = self.wishes.policy(&self.name, actions, Instant::now(), self.expiry);
         let found = self.found()?;
+        if let Some(found) = found.as_ref().filter(|_| self.loaded.is_none()) {
+            self.wishes.take_over(found);
+        }
+        let policy = self.wishes.policy(&self.name, actions, Instant::now(), self.expiry);
         if self.loaded.is_some() && found.is_some() && found != self.loaded {
             self.loaded = None;
             return Err(Error::Replaced(self.name.clone()));
@@ -105,6 +125,9 @@ impl Control {
         if !holds || !self.engine.renew(&self.name, self.expiry)? {
             self.engine.load_for(&policy, self.expiry)?;
             self.loaded = Some(policy);
+        }
+        if self.wishes.has_backups() {
+            self.guard.stand();
         }
         self.tell_turned();
         Ok(actions.iter().filter_map(|action| self.act(action).err()).collect())
@@ -120,6 +143,14 @@ impl Control {
 
     fn take_back(&mut self) -> Result<(), Error> {
         let Some(loaded) = self.loaded.take() else { return Ok(()) };
+        let done = self.unload(loaded);
+        if done.is_err() {
+            self.guard.leave();
+        }
+        done
+    }
+
+    fn unload(&mut self, loaded: Policy) -> Result<(), Error> {
         if self.found()? != Some(loaded) {
             return Ok(());
         }
@@ -128,8 +159,17 @@ impl Control {
             // As long as chains say that subflows are backups, nobody else can say otherwise.
             self.engine.load_for(&last, self.expiry)?;
             self.tell_turned();
+            for pause in PAUSES.into_iter().map(Duration::from_millis) {
+                if self.untold.is_empty() {
+                    break;
+                }
+                thread::sleep(pause);
+                self.view()?;
+                self.tell_turned();
+            }
         }
-        Ok(self.engine.unload(&self.name)?)
+        self.engine.unload(&self.name)?;
+        Ok(())
     }
 
     /// Tells the ends of subflows whether they are backups. Chains do so with the packets that pass; where none do, and
@@ -196,6 +236,9 @@ impl Control {
         })
     }
 }
+
+/// How long to wait, in milliseconds, before telling again in the end who may not have heard it.
+const PAUSES: [u64; 3] = [100, 200, 400];
 
 impl Drop for Control {
     fn drop(&mut self) {

@@ -274,8 +274,8 @@ fn changes_policies_until_it_is_killed() {
             let steps: [&dyn Fn() -> Result<(), Error>; 5] = [
                 &|| engine.unload_all().map(|_| ()),
                 &|| engine.replace(&[named("odd", "a0"), named("one", "lo")]),
-                &|| engine.unload("one"),
-                &|| engine.unload("odd"),
+                &|| engine.unload("one").map(|_| ()),
+                &|| engine.unload("odd").map(|_| ()),
                 &|| engine.load(&named("even", "*")),
             ];
             for step in steps.iter().cycle() {
