@@ -12,7 +12,7 @@ use super::guard::Guard;
 use super::view::{View, Viewer};
 use super::wishes::{Known, Wishes};
 use super::{Action, Failure};
-use crate::engine::Ends;
+use crate::engine::{Ends, Loaded};
 use crate::inject::{InjectError, Injector};
 use crate::specification::SpecificationError;
 use crate::{Engine, Hook, Policy, engine};
@@ -112,15 +112,19 @@ impl Control {
     /// What was asked for cannot be, or somebody else took the name; what was said before holds until its expiry.
     pub fn apply(&mut self, actions: &[Action]) -> Result<Vec<pm::Error>, Error> {
         let found = self.found()?;
-        if let Some(found) = found.as_ref().filter(|_| self.loaded.is_none()) {
-            self.wishes.take_over(found);
+        let over = found.as_ref().is_none_or(|found| found.remaining == Some(Duration::ZERO));
+        let found = found.map(|found| found.policy);
+        match (&self.loaded, &found) {
+            (None, Some(found)) => self.wishes.take_over(found),
+            // It lapsed, and was taken back, while this process had to wait for long.
+            (Some(_), _) if over => self.wishes.begin_anew(),
+            _ => {}
         }
         let policy = self.wishes.policy(&self.name, actions, Instant::now(), self.expiry);
         if self.loaded.is_some() && found.is_some() && found != self.loaded {
             self.loaded = None;
             return Err(Error::Replaced(self.name.clone()));
         }
-        // It may have lapsed, and have been removed, if this process had to wait for long.
         let holds = found.is_some() && self.loaded.as_ref() == Some(&policy);
         if !holds || !self.engine.renew(&self.name, self.expiry)? {
             self.engine.load_for(&policy, self.expiry)?;
@@ -131,6 +135,20 @@ impl Control {
         }
         self.tell_turned();
         Ok(actions.iter().filter_map(|action| self.act(action).err()).collect())
+    }
+
+    /// Takes back what a policy of this name has left that has lapsed, and removes it.
+    ///
+    /// # Errors
+    /// As those of [`view`](Control::view) and [`apply`](Control::apply).
+    pub(super) fn end_lapsed(mut self, lapsed: &Policy) -> Result<(), Error> {
+        self.view()?;
+        self.wishes.take_over(lapsed);
+        self.wishes.policy(&self.name, &[], Instant::now(), self.expiry);
+        // At once: its chains say nothing any more, and it takes time to load others.
+        self.tell_turned();
+        self.apply(&[])?;
+        self.end()
     }
 
     /// Takes back what holds; dropping does too, and says nothing of what went wrong.
@@ -151,7 +169,7 @@ impl Control {
     }
 
     fn unload(&mut self, loaded: Policy) -> Result<(), Error> {
-        if self.found()? != Some(loaded) {
+        if self.found()?.map(|found| found.policy) != Some(loaded) {
             return Ok(());
         }
         let last = self.wishes.policy(&self.name, &[], Instant::now(), self.expiry);
@@ -207,9 +225,8 @@ impl Control {
     }
 
     /// What is loaded under the name now.
-    fn found(&self) -> Result<Option<Policy>, Error> {
-        let mut loaded = self.engine.policies()?.into_iter().map(|loaded| loaded.policy);
-        Ok(loaded.find(|policy| policy.name == self.name))
+    fn found(&self) -> Result<Option<Loaded>, Error> {
+        Ok(self.engine.policies()?.into_iter().find(|loaded| loaded.policy.name == self.name))
     }
 
     /// Does what is not a chain.

@@ -23,15 +23,12 @@ pub fn guard(name: &str) -> Result<(), Error> {
     // From who started this it has where policies are kept: it is asked for while that lives.
     let engine = Engine::current()?;
     let loaded = || Ok::<_, Error>(engine.policies()?.into_iter().find(|loaded| loaded.policy.name == name));
-    while let Some(Loaded { remaining: Some(remaining), .. }) = loaded()? {
+    while let Some(Loaded { policy, remaining: Some(remaining), .. }) = loaded()? {
         if !remaining.is_zero() {
             thread::sleep(remaining);
             continue;
         }
-        let mut control = Control::with(engine, name, expiry_of(Duration::ZERO))?;
-        control.view()?;
-        control.apply(&[])?;
-        return control.end();
+        return Control::with(engine, name, expiry_of(Duration::ZERO))?.end_lapsed(&policy);
     }
     Ok(())
 }

@@ -96,6 +96,11 @@ impl Wishes {
         self.backups.extend(backups.filter_map(|chain| only_subflow(&chain.select)));
     }
 
+    /// No subflow is a backup any more, whatever was said.
+    pub(super) fn begin_anew(&mut self) {
+        self.backups.clear();
+    }
+
     /// Some subflow shall be a backup.
     pub(super) fn has_backups(&self) -> bool {
         !self.backups.is_empty()
