@@ -239,7 +239,7 @@ ready = ["test", "-e", "${folder}/it-is-there"]
 [[steps]]
 name = "look"
 host = "one"
-command = ["sh", "-c", "test -e ${folder}/it-is-there && printf '{\"found\": %s}' 1 9 4 2"]
+command = ["sh", "-c", '''test -e ${folder}/it-is-there && printf '{"found": %s}' 1 9 4 2''']
 [metrics.found]
 measure = "json"
 pointer = "/found"
