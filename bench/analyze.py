@@ -6,7 +6,6 @@ alike; a ratio is taken within a round. What is measured is the CPU time of the 
 most memory it held. Ends with status 1 if plait does not keep a promise, and says which.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -19,6 +18,7 @@ import sys
 import tempfile
 
 import captures
+import prologue
 from captures import end_on_sigterm, packets_in
 from hosts import PLAIT, tool
 
@@ -209,10 +209,7 @@ def cases(folder, tshark_packets, scratch):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = prologue.parser(__doc__, rounds=3)
     parser.add_argument(
         "--captures",
         type=pathlib.Path,
@@ -224,13 +221,10 @@ def main():
     parser.add_argument(
         "--tshark-packets", type=int, help="tshark reads only so many (its cost is per packet)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    if not pathlib.Path(PLAIT).exists():
-        sys.exit(f"{PLAIT} is not built: run `make build`, or set PLAIT")
+    prologue.require_plait()
     end_on_sigterm()
-    show = sys.stderr.isatty()
-    say = lambda text: show and print(f"\r{text:76}", end="", file=sys.stderr, flush=True)  # noqa: E731
+    say = prologue.progress()
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as scratch:
         scratch = pathlib.Path(scratch)
         folder = arguments.captures or scratch
@@ -254,8 +248,6 @@ def main():
                           "tshark_command": EXPORT, "not_installed": missing, "peak_floor_mb": floor,
                           "results": results, "broken_promises": broken}, indent=2))  # fmt: skip
     else:
-        if show:
-            print(file=sys.stderr)
         if missing:
             print(f"not installed, not measured: {', '.join(missing)}")
         if arguments.tshark_packets:

@@ -21,9 +21,8 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
-
-from hosts import Host, tool, wait_for  # noqa: E402
+import prologue
+from hosts import Host, tool, wait_for
 
 PACKETS = 900_000
 SUBFLOWS = 3
@@ -218,8 +217,7 @@ def main():
         "--packets", type=int, default=PACKETS, help="at least so many (default: %(default)s)"
     )
     arguments = parser.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("network namespaces need root: run with sudo")
+    prologue.require_root()
     end_on_sigterm()
     try:
         found = make(arguments.folder, arguments.packets, say=lambda text: print(text, file=sys.stderr))

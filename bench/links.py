@@ -23,10 +23,9 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
-
-import uml  # noqa: E402
-from hosts import PLAIT, Host, tool, wait_for  # noqa: E402
+import prologue
+import uml
+from hosts import PLAIT, Host, tool, wait_for
 
 RTTS_MS = (10, 20, 50, 100)
 RATES_MBIT = (2.74, 20, 100, 1000)
@@ -288,24 +287,17 @@ def figure(cell):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = prologue.parser(__doc__, rounds=5)
     parser.add_argument("--quick", action="store_true", help="one round of a part, under a minute")
     parser.add_argument("--backend", choices=("emu", "netem"), help="only this one")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--in-uml", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("network namespaces need root: run with sudo")
-    if not pathlib.Path(PLAIT).exists():
-        sys.exit(f"{PLAIT} is not built: run `make build`, or set PLAIT")
+    prologue.require_root()
+    prologue.require_plait()
     if missing := [name for name in ("ip", "ping", "iperf3") if not shutil.which(name)]:
         sys.exit(f"not installed: {', '.join(missing)}; run `make test-deps`")
     rounds = 1 if arguments.quick else arguments.rounds
-    show = sys.stderr.isatty()
-    progress = lambda line: show and print(f"\r{line:70}", end="", file=sys.stderr, flush=True)  # noqa: E731
+    progress = prologue.progress()
     kernel = os.uname().release + (" (user-mode-linux)" if arguments.in_uml else "")
     results = []
     for backend in [arguments.backend] if arguments.backend else ["emu", "netem"]:

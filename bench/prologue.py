@@ -1,0 +1,36 @@
+"""What a benchmark begins with: its arguments, what it needs, and a line on the terminal that says how far it is."""
+
+import argparse
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
+
+from hosts import PLAIT  # noqa: E402
+
+
+def parser(description, rounds):
+    """The arguments that benchmarks have in common; `rounds` unless others are asked for."""
+    arguments = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("--rounds", type=int, default=rounds)
+    arguments.add_argument("--json", action="store_true", help="print JSON")
+    return arguments
+
+
+def require_root():
+    if os.geteuid() != 0:
+        sys.exit("network namespaces need root: run with sudo")
+
+
+def require_plait():
+    if not pathlib.Path(PLAIT).exists():
+        sys.exit(f"{PLAIT} is not built: run `make build`, or set PLAIT")
+
+
+def progress():
+    """What shows a text in the place of the one before, where somebody may look."""
+    show = sys.stderr.isatty()
+    return lambda text: show and print(f"{text:76}\r", end="", file=sys.stderr, flush=True)
