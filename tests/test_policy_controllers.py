@@ -96,16 +96,19 @@ BACKUPS = """
 import time
 class Turn:
     interval = 0.2
-    begun = time.monotonic()
+    begun = None
     def tick(self, view):
+        # After the first, for which programs are loaded.
+        if view.elapsed and not self.begun:
+            self.begun = time.monotonic()
+        past = time.monotonic() - self.begun if self.begun else 0
         for subflow in view.subflows:
             if subflow.joined:
-                past = time.monotonic() - self.begun
                 print(past, subflow.backup_local, subflow.backup_remote, subflow.receive_rate, flush=True)
                 # The last one is set when the controller ends.
                 if past < 3 or 6 < past:
                     yield Backup(subflow)
-run(Turn(), "turn", ticks=40)
+run(Turn(), "turn", ticks=45)
 """
 
 
