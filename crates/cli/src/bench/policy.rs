@@ -101,8 +101,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let progress = ProgressBar::new(u64::from(args.rounds) * chosen.len() as u64).with_style(
         ProgressStyle::with_template("{msg} [{bar:40}] {percent}%, {eta} left")?.progress_chars("=> "),
     );
-    let (together, alone): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|case| case.group == Group::Cost);
+    let (together, alone): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|case| case.group == Group::Cost);
     let mut measured = measure(&together, args.rounds, &progress)?;
     for case in alone {
         measured.extend(measure(&[case], args.rounds, &progress)?);
@@ -181,9 +180,7 @@ fn trial(chains: &str) -> anyhow::Result<Rc<Trial>> {
 }
 
 fn chain(name: &str, hook: &str, select: &str, actors: &str) -> String {
-    format!(
-        "[[chains]]\nname = \"{name}\"\nhook = \"{hook}\"\nselect = \"{select}\"\nactors = [{actors}]\n"
-    )
+    format!("[[chains]]\nname = \"{name}\"\nhook = \"{hook}\"\nselect = \"{select}\"\nactors = [{actors}]\n")
 }
 
 /// Chains for packets that are none of those of the operators and subflows.
