@@ -2,7 +2,7 @@
 //!
 //! A selector is asked for `not`: it holds, all of it is looked at, and nothing else happens. An actor stands alone in a
 //! chain for any packet; so its cost has what every chain that matches costs in it (the case `actor-none`), and what must
-//! be remembered of subflows for it.
+//! be remembered of subflows for it. `add_subflow` with an address is not here: it takes the keys of a real connection.
 
 use anyhow::ensure;
 use plait_policy::Hook;
@@ -100,11 +100,6 @@ const ACTORS: &[Acting] = &[
         before: Some(("packet(add_addr)", "\"block_subflow\"")),
         acts_on: &[1],
         ..Acting::on("add_subflow-withheld", || vec![frames::announcement(0), acknowledgment()])
-    },
-    Acting {
-        actor: "{ add_subflow = { address = \"192.0.2.9\" } }",
-        acts_on: &[1, 3],
-        ..Acting::on("add_subflow-given", acknowledged)
     },
     Acting { actor: "\"deny_join\"", ..Acting::on("deny_join-drop", join) },
     Acting { actor: "{ deny_join = \"reset\" }", ..Acting::on("deny_join-reset", join) },
