@@ -30,11 +30,11 @@ class Ecf:
     def tick(self, view):
         before, self.bursts = self.bursts, {}
         for connection in view.connections:
-            burst, recent = before.get(connection.token, (0, deque(maxlen=10)))
-            burst += sum(subflow.send_rate for subflow in connection.subflows) * view.elapsed
-            recent.append(burst + connection.bytes_unacked)
+            acked = sum(subflow.bytes_acked for subflow in connection.subflows)
+            begun, recent = before.get(connection.token, (acked, deque(maxlen=10)))
+            recent.append(acked - begun + connection.bytes_unacked)
             # What is given at a time ends when all of it has arrived.
-            self.bursts[connection.token] = burst if connection.bytes_unacked else 0, recent
+            self.bursts[connection.token] = begun if connection.bytes_unacked else acked, recent
             usable = [subflow for subflow in connection.subflows if subflow.state == "established"]
             if not usable:
                 continue
