@@ -7,7 +7,7 @@ import os
 import pytest
 from conftest import reason_to_skip
 from controllers import run, work  # noqa: F401
-from hosts import Host, tool
+from hosts import Host, tool, wait_for
 from policies import chain, listed, load, policy, stats
 from transfers import counters, transfer
 
@@ -35,26 +35,25 @@ class Tenancy:
         for host in self.hosts():
             tool("ip", "netns", "add", host.name)
             tool("ip", "-n", host.name, "link", "set", "lo", "up")
-            for key in ("conf.all.rp_filter", "conf.default.rp_filter"):
-                tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.ipv4.{key}=0")
+            # Without waiting for addresses that others might have, a host asks for its neighbours at once.
+            for key in (
+                "ipv4.conf.all.rp_filter",
+                "ipv4.conf.default.rp_filter",
+                "ipv6.conf.default.accept_dad",
+            ):
+                tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.{key}=0")
             tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
         for key in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
             tool("ip", "netns", "exec", self.host.name, "sysctl", "-qw", f"net.{key}=1")
         self.join(0, self.guest, self.host, "tap")
         self.join(1, self.host, self.server, "up1")
         self.join(2, self.host, self.server, "up2")
+        for host, links in ((self.guest, 1), (self.host, 3), (self.server, 2)):
+            wait_for("address to ask for neighbours from", lambda: links_with_own(host) == links)  # noqa: B023
         for address, length in (("10.78.0.3", 24), ("fd78::3", 64)):
-            tool(
-                "ip",
-                "-n",
-                self.guest.name,
-                "addr",
-                "add",
-                f"{address}/{length}",
-                "dev",
-                "tap",
-                *nodad(address),
-            )
+            # Nothing begins there by itself.
+            options = ("nodad", "preferred_lft", "0") if ":" in address else ()
+            tool("ip", "-n", self.guest.name, "addr", "add", f"{address}/{length}", "dev", "tap", *options)
         for family, version in (("ipv4", "-4"), ("ipv6", "-6")):
             service, length = self.SERVICE[family], 32 if family == "ipv4" else 128
             tool("ip", "-n", self.server.name, "addr", "add", f"{service}/{length}", "dev", "lo")
@@ -62,6 +61,21 @@ class Tenancy:
             for number in (1, 2):
                 tool("ip", version, "-n", self.host.name, "route", "add", service, "via", at(family, number, 2),
                      "dev", f"up{number}", "metric", str(10 * number))  # fmt: skip
+            # Linux looks for a route of IPv6 by an interface among those of the least metric alone.
+            tool("ip", version, "-n", self.host.name, "rule", "add", "oif", "up2", "table", "2")
+            tool(
+                "ip",
+                version,
+                "-n",
+                self.host.name,
+                "route",
+                "add",
+                "default",
+                "via",
+                at(family, 2, 2),
+                "table",
+                "2",
+            )
             tool("ip", version, "-n", self.server.name, "route", "add", "default", "via", at(family, 1, 1))
 
     def join(self, number, first, second, link):
@@ -91,6 +105,14 @@ def at(family, number, last) -> str:
     return (
         f"10.78.{number}.{last}" if family == "ipv4" else f"fd78:{number}::{last}".replace("fd78:0:", "fd78:")
     )
+
+
+def links_with_own(host) -> int:
+    """Of addresses of the link, without which a host asks for no neighbour."""
+    found = json.loads(
+        tool("ip", "-6", "-n", host.name, "-j", "address", "show", "scope", "link", "-tentative")
+    )
+    return sum(bool(each.get("addr_info")) for each in found)
 
 
 def nodad(address) -> list[str]:
