@@ -371,7 +371,10 @@ fn what_chains_need_is_told() {
     assert_eq!(needs("any", vec![Actor::RateLimit(Limit::Window(1))]), PLAIT_NEEDS_FLOW);
     let rate = Limit::Rate(Rate::new(1_000).expect("a rate"));
     assert_eq!(needs("any", vec![Actor::RateLimit(rate)]), PLAIT_NEEDS_FLOW);
-    assert_eq!(needs("any", vec![Actor::SetBackup { address_id: None }]), PLAIT_NEEDS_FLOW | PLAIT_NEEDS_RECORD);
+    assert_eq!(
+        needs("any", vec![Actor::SetBackup { address_id: None }]),
+        PLAIT_NEEDS_FLOW | PLAIT_NEEDS_RECORD
+    );
     let all = PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN | PLAIT_NEEDS_RECORD;
     assert_eq!(needs("any", vec![Actor::Record]), all);
 }

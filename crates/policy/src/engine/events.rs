@@ -263,9 +263,7 @@ impl What {
                 changed: event.changed != 0,
             },
             PLAIT_EVENT_CONNECTION => What::Connection { keys: Keys::new(event.keys) },
-            PLAIT_EVENT_SUBFLOW => {
-                What::Subflow { address_id: event.address_id, backup: event.backup != 0 }
-            }
+            PLAIT_EVENT_SUBFLOW => What::Subflow { address_id: event.address_id, backup: event.backup != 0 },
             PLAIT_EVENT_WITHHELD => What::Withheld { option: option(&event.option) },
             PLAIT_EVENT_OWN => What::Own { values: event.values },
             kind => What::Other { kind },
