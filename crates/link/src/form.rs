@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plait_written::{Found, Table, TextError, deserialize_delay};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, value::MapAccessDeserializer};
+use serde::de::{Deserialize, Deserializer, Error as _};
 
 use crate::{Adjustment, Error, Jitter, Loss, Pace, Probability, Queue, Rate, Trace};
 
@@ -143,11 +143,7 @@ struct JitterForm {
     reorder: bool,
 }
 
-impl Table for JitterForm {
-    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        Self::deserialize(MapAccessDeserializer::new(map))
-    }
-}
+impl Table for JitterForm {}
 
 /// `"1%"`, `0.01`, or `{ enter_bad = "0.1%", leave_bad = "20%", in_good = "0%", in_bad = "100%" }`, of which the last two
 /// may be left out and are then what is shown here.
@@ -178,11 +174,7 @@ struct BurstForm {
     in_bad: Probability,
 }
 
-impl Table for BurstForm {
-    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        Self::deserialize(MapAccessDeserializer::new(map))
-    }
-}
+impl Table for BurstForm {}
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::TextError;
 
@@ -24,12 +27,14 @@ pub enum Found<T> {
 }
 
 /// What a table is read as.
-pub trait Table: Sized {
+pub trait Table: DeserializeOwned {
     /// Reads it.
     ///
     /// # Errors
     /// It cannot be that.
-    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error>;
+    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
 }
 
 /// A text that means something.

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use plait_link::{Adjustment, Backend, Toward};
 use plait_wire::Role;
-use plait_written::{Size, deserialize_delay, deserialize_time};
-use serde::de::{
-    Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer,
-};
+use plait_written::{Found, Size, Table, deserialize_delay, deserialize_time};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use toml::Spanned;
 
 use super::{Address, EndpointFlag, Side};
@@ -189,29 +187,18 @@ impl<'de> Deserialize<'de> for Listen {
 
 impl<'de> Deserialize<'de> for End {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EndVisitor)
+        let expected = "a host's name, or a table such as { host = \"client\", interface = \"wwan0\" }";
+        match Found::<EndTable>::deserialize(deserializer)? {
+            Found::Text(host) => Ok(Self { host, interface: None, addresses: None, endpoint: Vec::new() }),
+            Found::Table(EndTable { host, interface, addresses, endpoint }) => {
+                Ok(Self { host, interface, addresses, endpoint })
+            }
+            other => Err(other.unexpected(expected)),
+        }
     }
 }
 
-struct EndVisitor;
-
-impl<'de> Visitor<'de> for EndVisitor {
-    type Value = End;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a host's name, or a table such as { host = \"client\", interface = \"wwan0\" }")
-    }
-
-    fn visit_str<E: Error>(self, host: &str) -> Result<End, E> {
-        Ok(End { host: host.into(), interface: None, addresses: None, endpoint: Vec::new() })
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<End, A::Error> {
-        let EndTable { host, interface, addresses, endpoint } =
-            EndTable::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(End { host, interface, addresses, endpoint })
-    }
-}
+impl Table for EndTable {}
 
 impl<'de, const LEAST: u16, const MOST: u16> Deserialize<'de> for Number<LEAST, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
