@@ -4,7 +4,8 @@
 A guest, a virtual machine or a container with addresses of PREFIX, sees one network. Its Multipath TCP makes subflows to
 each address of a peer, but all of them leave this host by the one interface that routing prefers. Here each new subflow of
 a guest gets the interface that carries the fewest of this guest's. Each of these interfaces needs a route to the
-destinations, whatever its metric, and no filter for reverse paths; answers come back as the peer's network routes them.
+destinations (whatever its metric in IPv4; in IPv6 in a table of its own, by a rule `oif`), and no filter for reverse paths;
+answers come back as the peer's network routes them.
 
     tenant.py 10.9.0.0/16 eth0 eth1
 

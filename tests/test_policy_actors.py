@@ -167,6 +167,7 @@ def test_plain_tcp_is_left_alone_although_its_ends_were_those_of_a_subflow(tmp_p
 
 def test_a_checksum_that_is_right_is_taken_for_what_it_is(tmp_path):
     """Even the one in 65,536 that is the sum of the pseudo header as well."""
+
     def numbered(number, window=65535):
         return packet(*STAMPS, dss(ack=9), window=window, seq=number)
 

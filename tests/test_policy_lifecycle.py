@@ -305,6 +305,7 @@ def test_an_interface_that_vanishes_takes_its_part_with_it(pair):
     assert not pins(client).exists()
 
 
+@pytest.mark.alone
 def test_what_a_namespace_that_is_gone_left_is_removed_by_doctor(make_pair):
     pair = make_pair()
     load(pair.client, COUNT)
