@@ -131,7 +131,7 @@ print(json.dumps(fields(Analysis)))
     assert json.loads(run(work, program).stdout) == fields(schema)
 
 
-# Those of labs are run by test_python_lab.py, those of policies by test_policy_python.py.
+# Those of labs are run by test_python_lab.py, those of policies by test_policy_controllers.py.
 EXAMPLES = [
     example
     for example in re.findall(
