@@ -16,7 +16,10 @@ demo: build ## Protect a real transfer over two paths, and show what a listener 
 build: deps ## Build target/release/plait, and the compiled part of the Python package
 	cargo build --release --locked -p plait-cli -p plait-python
 
-test: test-deps build ## Run all tests (those that need root or a kernel feature say SKIP without it)
+# End-to-end tests run what the crates' own tests are built of, so that all is compiled once.
+test: export PLAIT = $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/plait
+test: test-deps ## Run all tests (those that need root or a kernel feature say SKIP without it)
+	cargo build --workspace --locked
 	scripts/test
 
 lint: deps ## Check formatting, lints, bindings and Cargo.lock

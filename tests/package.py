@@ -8,7 +8,7 @@ import sys
 import pytest
 from hosts import PLAIT, REPOSITORY
 
-# What `cargo build --release -p plait-python` makes, by default where the command was built too.
+# What `cargo build -p plait-python` makes, by default where the command was built too.
 MODULE = pathlib.Path(os.environ.get("PLAIT_MODULE", pathlib.Path(PLAIT).parent / "libplait_python.so"))
 PYTHON = os.environ.get("PLAIT_PYTHON", sys.executable)
 
@@ -16,7 +16,7 @@ PYTHON = os.environ.get("PLAIT_PYTHON", sys.executable)
 def install(folder: pathlib.Path):
     """Puts the package into a folder; skips the test if the module is not built."""
     if not MODULE.exists():
-        pytest.skip(f"{MODULE} is not built (cargo build --release -p plait-python)")
+        pytest.skip(f"{MODULE} is not built (cargo build -p plait-python)")
     package = folder / "plait"
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(REPOSITORY / "python" / "plait", package, ignore=ignored)
