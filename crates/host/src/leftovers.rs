@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::Pid;
 
 /// The folder for files that live as long as a process: `/run/plait` for root, otherwise `plait` in
 /// `$XDG_RUNTIME_DIR`. It is made if need be, with access for its owner only.
@@ -38,7 +38,7 @@ pub fn clean_run_folder() -> io::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(run_folder()?)? {
         let entry = entry?;
         let name = entry.file_name();
-        let dead = name.to_str().and_then(pid_of_file).is_some_and(|pid| !is_alive(pid));
+        let dead = name.to_str().and_then(pid_of_file).is_some_and(has_ended);
         if dead && !entry.file_type()?.is_dir() {
             fs::remove_file(entry.path())?;
             removed.push(entry.path());
@@ -51,7 +51,7 @@ pub fn clean_run_folder() -> io::Result<Vec<PathBuf>> {
 pub(crate) fn is_of_dead_process(name: &str) -> bool {
     let pid =
         name.strip_prefix("plait-").and_then(|rest| rest.split_once('-')).and_then(|(pid, _)| pid_of(pid));
-    pid.is_some_and(|pid| !is_alive(pid))
+    pid.is_some_and(has_ended)
 }
 
 fn private_folder(folder: PathBuf, owner: u32) -> io::Result<PathBuf> {
@@ -88,8 +88,12 @@ fn pid_of(digits: &str) -> Option<Pid> {
     digits.parse().ok().and_then(Pid::from_raw)
 }
 
-fn is_alive(pid: Pid) -> bool {
-    test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+/// Whether a process is no longer there, or runs no program any more: it is about to end, or nobody has asked after it.
+pub fn has_ended(pid: Pid) -> bool {
+    let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_pid()));
+    program.is_err_and(|error| {
+        error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+    })
 }
 
 #[cfg(test)]

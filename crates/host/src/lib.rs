@@ -25,5 +25,5 @@ mod sockopt;
 mod tcp_info;
 pub mod traffic_control;
 
-pub use leftovers::{clean_run_folder, run_folder};
+pub use leftovers::{clean_run_folder, has_ended, run_folder};
 pub use tcp_info::{State, TcpInfo};

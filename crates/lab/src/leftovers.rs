@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use plait_host::has_ended;
 use plait_host::netns::{self, Identity, NetNs};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -55,12 +56,8 @@ pub(crate) fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Leftovers, Er
 
 /// Whether this is a run id, and its process no longer there.
 pub(crate) fn is_gone(run: &str) -> bool {
-    let pid = run.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
-    pid.is_some_and(|pid| match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // One that has ended and that its parent never asks after.
-        Ok(stat) => stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('Z')),
-        Err(_) => true,
-    })
+    let pid = run.split('-').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+    pid.is_some_and(has_ended)
 }
 
 /// Removes a namespace of a lab, if it is there.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::Pid;
 
 use super::Error;
 use super::objects::Objects;
@@ -81,5 +81,5 @@ fn set(objects: &Objects, wanted: Wanted, pid: u32) -> Result<(), Error> {
 
 fn is_dead(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+    pid.is_some_and(plait_host::has_ended)
 }
