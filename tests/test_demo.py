@@ -10,7 +10,10 @@ import pytest
 from conftest import reason_to_skip
 from hosts import PLAIT, tool, wait_for
 
-pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or ""),
+]
 
 
 def left_behind(pid: int) -> list[str]:
@@ -109,7 +112,6 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, after):
     assert left_behind(program.pid) == []
 
 
-@pytest.mark.alone
 def test_a_killed_demo_is_cleaned_up_by_doctor(tmp_path):
     program = subprocess.Popen(
         [PLAIT, "demo", "--out", tmp_path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -335,6 +335,7 @@ def test_a_service_that_ends_before_it_is_ready_is_told(tmp_path):
     assert "the service slow did not come up" in done.stderr and "nothing to do" in done.stderr
 
 
+@pytest.mark.alone
 def test_a_cut_shows_in_gap_and_return(lab, tmp_path):
     done = lab(CUT, tmp_path)
     assert done.returncode == 0, done.stderr
