@@ -209,7 +209,6 @@ def test_a_user_who_is_not_root_is_told(lab):
         os.seteuid(0)
 
 
-@pytest.mark.alone
 @needs_labs
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0])
 def test_the_examples_of_the_documentation_work(program, example):

@@ -124,6 +124,19 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_nobody_asked_after_has_ended() {
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        let pid = Pid::from_child(&child);
+        let begin = std::time::Instant::now();
+        while !has_ended(pid) {
+            assert!(begin.elapsed().as_secs() < 10, "a process that ran for a moment");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        child.wait().expect("its end");
+        assert!(has_ended(pid) && !has_ended(rustix::process::getpid()));
+    }
+
+    #[test]
     fn a_folder_that_others_can_open_is_refused() {
         let base = tempfile::tempdir().expect("a folder");
         let owner = rustix::process::geteuid().as_raw();
