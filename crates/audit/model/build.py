@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Makes text.zst, what the attack on xor64 learns language from. README.md tells the sources and their licences."""
+
+import gzip
+import html
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent.parent
+PACKAGES = ("dict-jargon", "dict-devil", "sqlite3-doc")
+# What the tests attack must not be known.
+HELD_OUT = REPOSITORY / "tests" / "data" / "prose.txt"
+# The longest piece that the text may have in common with it, in characters.
+COMMON = 40
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        unpacked = fetch(pathlib.Path(folder))
+        text = compose(unpacked)
+    refuse_held_out(text)
+    packed = subprocess.run(
+        ["zstd", "--ultra", "-22", "-c"], input=text, capture_output=True, check=True
+    ).stdout
+    (HERE / "text.zst").write_bytes(packed)
+    print(f"{len(text)} bytes of text, {len(packed)} bytes compressed")
+
+
+def fetch(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Downloads and unpacks the packages; installs nothing."""
+    unpacked = {}
+    for package in PACKAGES:
+        subprocess.run(["apt-get", "download", "-qq", package], cwd=folder, check=True)
+        (archive,) = folder.glob(f"{package}_*.deb")
+        unpacked[package] = folder / package
+        subprocess.run(["dpkg-deb", "-x", archive, unpacked[package]], check=True)
+    return unpacked
+
+
+def compose(unpacked: dict[str, pathlib.Path]) -> bytes:
+    """All sources, each up to its share in bytes."""
+    pages = sorted(unpacked["sqlite3-doc"].rglob("*.html"))
+    pages = [page.read_text(errors="replace") for page in pages if page.stat().st_size < 200_000]
+    prose = [without_markup(page) for page in pages]
+    parts = [
+        some_of(dictionary(unpacked["dict-jargon"]), 600_000),
+        some_of(dictionary(unpacked["dict-devil"]), 350_000),
+        some_of("\n\n".join(prose), 240_000),
+        some_of("\n".join(pages), 180_000),
+        headers(200),
+    ]
+    return b"\n".join(typographic(part).encode() for part in parts)
+
+
+def some_of(text: str, share: int) -> str:
+    """Pieces of 4,000 characters, evenly spread, that make up the share."""
+    pieces = [text[at : at + 4000] for at in range(0, len(text), 4000)]
+    wanted = max(1, share // 4000)
+    if len(pieces) <= wanted:
+        return text
+    return "".join(pieces[number * len(pieces) // wanted] for number in range(wanted))
+
+
+def dictionary(folder: pathlib.Path) -> str:
+    """The text of a dictd dictionary, its paragraphs on one line each."""
+    (file,) = folder.rglob("*.dict.dz")
+    text = gzip.decompress(file.read_bytes()).decode(errors="replace")
+    return reflow(text)
+
+
+def without_markup(page: str) -> str:
+    page = re.sub(r"<(script|style|pre).*?</\1>", " ", page, flags=re.DOTALL | re.IGNORECASE)
+    page = re.sub(r"</?(p|div|h\d|li|tr|dt|dd|br|blockquote)\b[^>]*>", "\n\n", page, flags=re.IGNORECASE)
+    page = html.unescape(re.sub(r"<[^>]*>", "", page))
+    return reflow(page)
+
+
+def reflow(text: str) -> str:
+    """Paragraphs alternately on one line and in lines of 72 characters, as mail and web pages have them."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
+    paragraphs = [paragraph for paragraph in paragraphs if len(paragraph) > 40]
+    return "\n\n".join(wrap(text) if number % 3 == 0 else text for number, text in enumerate(paragraphs))
+
+
+def wrap(paragraph: str) -> str:
+    lines, line = [], ""
+    for word in paragraph.split():
+        if line and len(line) + 1 + len(word) > 72:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return "\n".join([*lines, line])
+
+
+def typographic(text: str) -> str:
+    """Every tenth paragraph with the quotation marks and dashes of printers, as much of the web has them."""
+    paragraphs = text.split("\n\n")
+    for number in range(0, len(paragraphs), 10):
+        if "<" not in paragraphs[number]:
+            opened = re.sub(r'(^|[\s(])"', "\\1\u201c", paragraphs[number])
+            paragraphs[number] = (
+                opened.replace('"', "\u201d").replace("'", "\u2019").replace(" -- ", " \u2014 ")
+            )
+    return "\n\n".join(paragraphs)
+
+
+def headers(count: int) -> str:
+    """Requests and responses with made-up names, times and lengths."""
+    chance = random.Random("plait")
+    days, months = (
+        "Mon Tue Wed Thu Fri Sat Sun".split(),
+        "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(),
+    )
+    agents = (
+        "curl/7.88.1",
+        "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+        "Wget/1.21.3",
+    )
+    types = ("text/html; charset=utf-8", "text/html", "text/plain", "application/json", "image/png", "image/jpeg", "text/css",
+             "application/javascript", "application/octet-stream")  # fmt: skip
+    servers = ("nginx/1.22.1", "nginx", "Apache/2.4.57 (Debian)", "Apache")
+    statuses = (
+        "200 OK",
+        "200 OK",
+        "200 OK",
+        "304 Not Modified",
+        "404 Not Found",
+        "302 Found",
+        "206 Partial Content",
+    )
+    out = []
+    for _ in range(count):
+        date = lambda: (
+            f"{chance.choice(days)}, {chance.randint(1, 28):02} {chance.choice(months)} {chance.randint(2015, 2027)} "
+            f"{chance.randint(0, 23):02}:{chance.randint(0, 59):02}:{chance.randint(0, 59):02} GMT"
+        )
+        name = chance.choice(("index.html", "main.css", "app.js", "logo.png", "feed.xml", "data.json", ""))
+        out.append(
+            f"{chance.choice(('GET', 'GET', 'HEAD', 'POST'))} /{name} HTTP/1.1\r\nHost: www.example.{chance.choice(('com', 'org', 'net'))}\r\n"
+            f"User-Agent: {chance.choice(agents)}\r\nAccept: */*\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate\r\n"
+            f"Connection: keep-alive\r\n\r\n"
+        )
+        out.append(
+            f"HTTP/1.1 {chance.choice(statuses)}\r\nServer: {chance.choice(servers)}\r\nDate: {date()}\r\n"
+            f"Content-Type: {chance.choice(types)}\r\nContent-Length: {chance.randint(10, 999999)}\r\nLast-Modified: {date()}\r\n"
+            f'Connection: {chance.choice(("keep-alive", "close"))}\r\nETag: "{chance.getrandbits(32):08x}-{chance.getrandbits(16):x}"\r\n'
+            f"Accept-Ranges: bytes\r\n\r\n"
+        )
+    return "".join(out)
+
+
+def refuse_held_out(text: bytes):
+    held_out = HELD_OUT.read_bytes()
+    known = {text[at : at + COMMON] for at in range(len(text) - COMMON)}
+    for at in range(len(held_out) - COMMON):
+        if held_out[at : at + COMMON] in known:
+            sys.exit(f"expected nothing of {HELD_OUT.name}, found {held_out[at : at + COMMON]!r}")
+
+
+if __name__ == "__main__":
+    main()

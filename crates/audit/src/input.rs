@@ -1,0 +1,84 @@
+//! Captures to be read twice.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use plait_trace::companion::Companion;
+use plait_wire::capture::{CaptureError, CaptureReader};
+
+use crate::AuditError;
+
+/// A capture, and what the path that it was taken on is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What the user calls the path.
+    pub name: String,
+    /// The capture; `-` is stdin.
+    pub file: PathBuf,
+}
+
+impl Source {
+    /// The captures of a measurement, named by their files, as `plait analyze` does: folders stand for the captures in
+    /// them.
+    ///
+    /// # Errors
+    /// A folder cannot be read, or has no captures.
+    pub fn all(measurement: &[PathBuf]) -> Result<Vec<Self>, AuditError> {
+        let files = plait_trace::inputs(measurement)?;
+        Ok(files.into_iter().map(|file| Self { name: file.display().to_string(), file }).collect())
+    }
+}
+
+/// A capture that can be read from its start as often as needed.
+pub(crate) struct Input {
+    pub(crate) name: String,
+    file: File,
+}
+
+impl Input {
+    /// Opens a capture; what cannot be read twice is copied to a temporary file. `None` for what other tools measured
+    /// beside captures.
+    pub(crate) fn open(source: &Source) -> Result<Option<Self>, AuditError> {
+        let name = source.name.clone();
+        let failed = |source| AuditError::Open { path: name.clone(), source };
+        let file = match source.file.to_str() {
+            Some("-") => spooled(io::stdin().lock()).map_err(failed)?,
+            _ => {
+                let file = File::open(&source.file).map_err(failed)?;
+                if source.file.is_file() { file } else { spooled(file).map_err(failed)? }
+            }
+        };
+        let input = Self { name, file };
+        match input.capture(|input| input) {
+            Ok(_) => Ok(Some(input)),
+            Err(AuditError::Capture { source: CaptureError::NotACapture { .. }, .. })
+                if is_companion(&source.file) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A reader from the start. `wrap` gets what it reads from.
+    pub(crate) fn capture<R: Read>(
+        &self,
+        wrap: impl FnOnce(File) -> R,
+    ) -> Result<CaptureReader<R>, AuditError> {
+        let rewound = self.file.try_clone().and_then(|mut file| file.rewind().map(|()| file));
+        let file = rewound.map_err(|source| AuditError::Open { path: self.name.clone(), source })?;
+        CaptureReader::new(wrap(file))
+            .map_err(|source| AuditError::Capture { path: self.name.clone(), source })
+    }
+}
+
+fn spooled(mut input: impl Read) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(&mut input, &mut file)?;
+    Ok(file)
+}
+
+fn is_companion(file: &Path) -> bool {
+    file.is_file() && Companion::read(file).is_ok()
+}

@@ -1,0 +1,326 @@
+//! The page of an audit, for people: one HTML file that needs no network, the paths' views side by side.
+//!
+//! Whatever comes from a capture or a file's name is escaped and stands as text.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use plait_trace::Direction;
+
+use crate::document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView};
+use crate::mode::Mode;
+use crate::subject::DIRECTIONS;
+
+/// How many connections of a path the page has; the document has all.
+const CONNECTIONS: usize = 50;
+
+/// The same look as the report of `plait analyze`.
+const LOOK: &str = include_str!("../../trace/src/report/page/report.css");
+const STYLE: &str = include_str!("page/audit.css");
+const HEAD: &str = include_str!("page/head.html");
+const MODES: [(Mode, &str, &str); 4] = [
+    (Mode::Off, "Every listener reads along.", "Plain multipath TCP: a path shows what it carries."),
+    (
+        Mode::Xor64,
+        "Looks scrambled, and is undone by whoever computes.",
+        "Each byte is mixed with the 64 before it. A few hundred bytes of text in a row, or one known header, give it away: \
+         obfuscation, not secrecy.",
+    ),
+    (
+        Mode::Stream,
+        "A listener on any path but the trusted one reads nothing.",
+        "Encrypted with a key from secrets that crossed the trusted path alone. Nobody notices changed bytes.",
+    ),
+    (
+        Mode::Sealed,
+        "A listener reads nothing, wherever they listen.",
+        "Encrypted and authenticated, with witnesses on all paths: what is changed or cut off is noticed, unless somebody \
+         acts on every path at once.",
+    ),
+];
+
+/// Writes the page.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_html(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
+    let (before, after) = HEAD.split_once("{{style}}").unwrap_or((HEAD, ""));
+    write!(out, "{before}{LOOK}{STYLE}{after}")?;
+    writeln!(
+        out,
+        "<p id=\"read\" class=\"soft\">{} read. Each path is seen alone, as by somebody who captured nothing else.</p></div>\
+         {THEME}</header>\n<main>",
+        counted(audit.packets, "packet")
+    )?;
+    for damaged in &audit.damaged {
+        let (capture, error) = (Text(&damaged.capture), Text(&damaged.error));
+        writeln!(out, "<p class=\"warning\">{capture}: {error}; what comes before that is used.</p>")?;
+    }
+    if audit.payload_dropped > 0 {
+        let dropped = grouped(audit.payload_dropped);
+        writeln!(
+            out,
+            "<p class=\"warning\">{dropped} bytes of payload were more than is held, and are not audited.</p>"
+        )?;
+    }
+    writeln!(out, "<section class=\"views\" aria-label=\"Paths\">")?;
+    audit.paths.iter().try_for_each(|path| write_view(path, out))?;
+    writeln!(out, "</section>")?;
+    write_modes(audit, out)?;
+    write_connections(audit, out)?;
+    writeln!(
+        out,
+        "</main>\n<footer class=\"soft small\"><p>Crossed: the share of all content that crossed a path at least once, \
+         retransmissions included. Read: the share of that which is recovered in plaintext. Right: the share of recovered \
+         bytes that are those of the real content, where it was given.</p></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>"
+    )
+}
+
+const THEME: &str = "<button id=\"theme\" type=\"button\" aria-label=\"Switch between light and dark\" title=\"Light or dark\">\
+    <svg viewBox=\"0 0 20 20\" width=\"18\" height=\"18\" aria-hidden=\"true\"><circle cx=\"10\" cy=\"10\" r=\"7.2\" \
+    fill=\"none\" stroke=\"currentColor\" stroke-width=\"1.6\"/><path d=\"M10 2.8a7.2 7.2 0 0 1 0 14.4z\" \
+    fill=\"currentColor\"/></svg></button>";
+
+const SCRIPT: &str = "const root = document.documentElement;\
+    root.dataset.theme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';\
+    document.getElementById('theme').onclick = () => { root.dataset.theme = root.dataset.theme === 'dark' ? 'light' : 'dark'; };";
+
+/// A path, as a card.
+fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
+    let mode = view.mode.map_or("not used", Mode::name);
+    writeln!(
+        out,
+        "<article class=\"view {}\"><h2>{} <span class=\"mode\">{mode}</span></h2>",
+        tone(view),
+        Text(&view.path)
+    )?;
+    let (figure, of) = match view.mode {
+        None => ("\u{2013}".to_owned(), "nothing crossed"),
+        Some(_) if view.recovered_bytes == 0 => ("nothing".into(), "is read of what crossed"),
+        Some(_) => (percent(view.recovered_fraction), "of what crossed is read"),
+    };
+    writeln!(out, "<p class=\"figure\">{figure}</p><p>{of}</p>")?;
+    write_meter("crossed, of all content", view.exposure.fraction, "", out)?;
+    write_meter("read, of all content", view.exposure.fraction * view.recovered_fraction, "of-read", out)?;
+    writeln!(out, "<p class=\"verdict\">{}</p>", Text(&view.verdict))?;
+    if let Some((view, excerpt)) = excerpt(view) {
+        let wire = excerpt.wire.iter().copied().map(Some);
+        writeln!(
+            out,
+            "<h3>On the wire, byte {} on</h3><p class=\"bytes\">{}</p>",
+            grouped(excerpt.position),
+            Bytes(wire.collect())
+        )?;
+        let found = if view.recovered_bytes > 0 { " found" } else { "" };
+        writeln!(out, "<h3>As the listener reads it</h3><p class=\"bytes{found}\">")?;
+        match excerpt.plain.iter().any(Option::is_some) {
+            true => writeln!(out, "{}</p>", Bytes(excerpt.plain.clone()))?,
+            false => writeln!(out, "<span class=\"soft\">nothing recovered</span></p>")?,
+        }
+    }
+    writeln!(out, "<dl>")?;
+    let mut fact = |name: &str, value: String| writeln!(out, "<dt>{name}</dt><dd>{}</dd>", Text(&value));
+    fact("crossed", format!("{} bytes", grouped(view.exposure.bytes)))?;
+    fact(
+        "in runs",
+        format!("{}, longest {}", grouped(view.exposure.runs as u64), grouped(view.exposure.longest_run)),
+    )?;
+    let packets: Vec<&Packets> = directions(view).map(|direction| &direction.packets).collect();
+    let first = packets.iter().filter_map(|packets| packets.first).reduce(f64::min);
+    let last = packets.iter().filter_map(|packets| packets.last).reduce(f64::max);
+    if let (Some(first), Some(last)) = (first, last) {
+        let count = packets.iter().map(|packets| packets.count).sum();
+        fact("packets", format!("{} in {:.1} s", grouped(count), last - first))?;
+    }
+    if let Some(Attack { runs, broken, .. }) = &view.attack {
+        fact("attacked", format!("{}, undone {broken}", counted(*runs as u64, "run")))?;
+        fact("time", format!("{:.1} s", view.seconds))?;
+    }
+    if view.recovered_bytes > 0 {
+        fact("confidence", percent(view.confidence))?;
+    }
+    if let Some(right) = view.correct_fraction {
+        fact("right", percent(right))?;
+    }
+    for name in view.connections.iter().flat_map(|connection| &connection.names).take(4) {
+        fact(name.what, name.value.clone())?;
+    }
+    writeln!(out, "</dl></article>")
+}
+
+/// Which colour says what a listener got.
+fn tone(view: &PathView) -> &'static str {
+    match view.mode {
+        None => "none",
+        Some(_) if view.recovered_bytes == 0 => "safe",
+        Some(_) if view.recovered_fraction > 0.5 => "read",
+        Some(_) => "part",
+    }
+}
+
+fn write_meter(name: &str, fraction: f64, class: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "<div class=\"meter\"><span>{name}</span><span>{}</span><div class=\"track\"><div class=\"part {class}\" \
+         style=\"width:{:.2}%\"></div></div></div>",
+        percent(fraction),
+        100.0 * fraction.clamp(0.0, 1.0)
+    )
+}
+
+fn directions(view: &PathView) -> impl Iterator<Item = &DirectionView> {
+    view.connections
+        .iter()
+        .flat_map(|connection| DIRECTIONS.map(|direction| connection.directions.in_direction(direction)))
+}
+
+/// Of the direction that carried most on the path.
+fn excerpt(view: &PathView) -> Option<(&DirectionView, &Excerpt)> {
+    let most =
+        directions(view).max_by_key(|direction| (direction.recovered_bytes, direction.captured_bytes))?;
+    Some((most, most.excerpt.as_ref()?))
+}
+
+fn write_modes(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "<section><h2>What each mode gives</h2><div class=\"scroll\"><table class=\"modes\"><thead><tr><th>mode</th>\
+         <th class=\"text\">a listener</th><th class=\"text\">because</th></tr></thead><tbody>"
+    )?;
+    for (mode, gives, because) in MODES {
+        let here =
+            audit.paths.iter().flat_map(|path| &path.connections).any(|connection| connection.mode == mode);
+        let class = if here { " class=\"here\"" } else { "" };
+        writeln!(out, "<tr{class}><td><b>{mode}</b></td><td>{gives}</td><td>{because}</td></tr>")?;
+    }
+    writeln!(out, "</tbody></table></div></section>")
+}
+
+fn write_connections(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "<section><details><summary>Connections and directions</summary><div class=\"scroll\"><table class=\"dense\"><thead><tr>\
+         <th class=\"text\">path</th><th>connection</th><th class=\"text\">mode</th><th class=\"text\">direction</th><th>crossed</th>\
+         <th>runs</th><th>longest</th><th>read</th><th>right</th><th class=\"text\">looks</th><th>bits a byte</th><th>packets</th>\
+         <th>attacked</th><th>undone</th></tr></thead><tbody>"
+    )?;
+    for path in &audit.paths {
+        for connection in path.connections.iter().take(CONNECTIONS) {
+            for direction in DIRECTIONS {
+                write_direction(path, connection, direction, out)?;
+            }
+        }
+        let more = path.connections.len().saturating_sub(CONNECTIONS);
+        if more > 0 {
+            writeln!(
+                out,
+                "<tr><td class=\"text\" colspan=\"14\">{}: {more} more connections</td></tr>",
+                Text(&path.path)
+            )?;
+        }
+    }
+    writeln!(out, "</tbody></table></div></details></section>")
+}
+
+fn write_direction(
+    path: &PathView,
+    connection: &ConnectionView,
+    direction: Direction,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let view = connection.directions.in_direction(direction);
+    let way = match direction {
+        Direction::ClientToServer => "client \u{2192} server",
+        Direction::ServerToClient => "server \u{2192} client",
+    };
+    let attack = view.attack.as_ref();
+    let number = |of: fn(&Attack) -> usize| attack.map_or(String::new(), |attack| grouped(of(attack) as u64));
+    writeln!(
+        out,
+        "<tr><td class=\"text\">{}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{way}</td><td>{}</td><td>{}</td>\
+         <td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        Text(&path.path),
+        connection.id,
+        connection.mode,
+        grouped(view.exposure.bytes),
+        grouped(view.exposure.runs as u64),
+        grouped(view.exposure.longest_run),
+        percent(view.recovered_fraction),
+        view.correct_fraction.map_or(String::new(), percent),
+        view.content,
+        view.entropy_bits.map_or(String::new(), |bits| format!("{bits:.2}")),
+        grouped(view.packets.count),
+        number(|attack| attack.runs),
+        number(|attack| attack.broken),
+    )
+}
+
+/// Text in HTML.
+struct Text<'a>(&'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|character| match character {
+            '<' => f.write_str("&lt;"),
+            '>' => f.write_str("&gt;"),
+            '&' => f.write_str("&amp;"),
+            '"' => f.write_str("&quot;"),
+            '\'' => f.write_str("&#39;"),
+            _ => write!(f, "{character}"),
+        })
+    }
+}
+
+/// Bytes as text in HTML: those that are none as a dot, those that are not known as a box.
+struct Bytes(Vec<Option<u8>>);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let characters = self.0.iter().map(|byte| match byte {
+            Some(byte @ (b' '..=b'~' | b'\n')) => char::from(*byte),
+            Some(_) => '\u{b7}',
+            None => '\u{25a1}',
+        });
+        Text(&characters.collect::<String>()).fmt(f)
+    }
+}
+
+/// A number with a comma between every three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn counted(number: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+fn percent(fraction: f64) -> String {
+    format!("{:.1} %", 100.0 * fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_captures_hold_stays_text() {
+        assert_eq!(Text("<img src=\"x\">&'").to_string(), "&lt;img src=&quot;x&quot;&gt;&amp;&#39;");
+        assert_eq!(Bytes(vec![Some(b'<'), Some(0), None, Some(b'a')]).to_string(), "&lt;\u{b7}\u{25a1}a");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(
+            (grouped(7), grouped(1_234), grouped(1_234_567)),
+            ("7".into(), "1,234".into(), "1,234,567".into())
+        );
+    }
+}

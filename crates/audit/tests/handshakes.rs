@@ -1,0 +1,248 @@
+//! Whole connections with a handshake, made up packet by packet, in every mode: what a listener on the path of the
+//! handshake learns of them, and that no damage to a capture is more than an error.
+
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+
+use plait_audit::{Audit, AuditError, Mode, ModeFrom, Options, Source, audit, write_html};
+use plait_codec::stream::{Cipher, Direction, Secret};
+use plait_codec::xor64::{Encoder, Seed};
+use plait_wire::capture::{PcapHeader, PcapWriter, Timestamp};
+use plait_wire::checksum::PseudoHeader;
+use plait_wire::mptcp::{
+    Capable, CapableFlags, CapableKeys, Dss, Key, Mapping, MptcpOption, SeqField, SubflowSeq, Version,
+};
+use plait_wire::tcp::{Experimental, ExperimentalKind, Flags, Seq, TcpOption};
+use plait_wire::{LinkType, ipv4, protocol, tcp};
+use proptest::prelude::*;
+use ring::hmac;
+
+const KEYS: [[u8; 8]; 2] = [*b"initiate", *b"responds"];
+const RANDOM: [u8; 32] = [0x5a; 32];
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+const PORTS: [u16; 2] = [40_000, 443];
+
+/// A connection on one path: its handshake with plait's option, or without, and what both sides sent.
+struct Scene {
+    option: Option<(u8, u8)>,
+    sent: [Vec<u8>; 2],
+}
+
+impl Scene {
+    fn capture(&self) -> Vec<u8> {
+        let mut pcap =
+            PcapWriter::new(Vec::new(), PcapHeader::new(LinkType::RawIp)).expect("a vector takes all");
+        let mut packets = Vec::new();
+        let bodies = self
+            .option
+            .map(|(offered, chosen)| [offered, chosen].map(|modes| [b'P', b'L', b'A', b'I', 1, modes]));
+        let plait = |side: usize| {
+            let body = bodies.as_ref().map(|bodies| bodies[side].as_slice());
+            body.map(|body| TcpOption::Experimental(Experimental { kind: ExperimentalKind::Kind254, body }))
+        };
+        let key = |side: usize| Key::new(KEYS[side]);
+        let both = CapableKeys::Both { sender: key(0), receiver: key(1), data: None };
+        packets.push(packet(0, 0, Flags::SYN, capable(CapableKeys::None).chain(plait(0)), &[]));
+        packets.push(packet(
+            1,
+            0,
+            Flags::SYN | Flags::ACK,
+            capable(CapableKeys::Sender(key(1))).chain(plait(1)),
+            &[],
+        ));
+        packets.push(packet(0, 1, Flags::ACK, capable(both), &[]));
+        for side in [0, 1] {
+            for (number, piece) in self.sent[side].chunks(1000).enumerate() {
+                let offset = number as u32 * 1000;
+                let mapping = Mapping {
+                    data_seq: SeqField::Full(key(side).idsn(Version::V1).advance(1 + u64::from(offset))),
+                    subflow_seq: SubflowSeq(1 + offset),
+                    length: piece.len() as u16,
+                    checksum: None,
+                };
+                let dss = MptcpOption::Dss(Dss { data_ack: None, mapping: Some(mapping), data_fin: false });
+                packets.push(packet(
+                    side,
+                    1 + offset,
+                    Flags::ACK,
+                    std::iter::once(TcpOption::Mptcp(dss)),
+                    piece,
+                ));
+            }
+        }
+        for (number, packet) in packets.iter().enumerate() {
+            pcap.write(Timestamp(1_000_000_000_000 + number as u64 * 1_000_000), packet)
+                .expect("a vector takes all");
+        }
+        pcap.into_inner()
+    }
+}
+
+fn capable<'a>(keys: CapableKeys) -> impl Iterator<Item = TcpOption<'a>> {
+    let capable = Capable { version: Version::V1, flags: CapableFlags::HMAC, keys };
+    std::iter::once(TcpOption::Mptcp(MptcpOption::Capable(capable)))
+}
+
+/// Numbers count from the SYN.
+fn packet<'a>(
+    side: usize,
+    seq: u32,
+    flags: Flags,
+    options: impl Iterator<Item = TcpOption<'a>>,
+    payload: &[u8],
+) -> Vec<u8> {
+    let header = tcp::Repr {
+        source_port: PORTS[side],
+        destination_port: PORTS[1 - side],
+        seq: Seq(7000).advance(seq),
+        ack: if flags.contains(Flags::ACK) { Seq(7001) } else { Seq(0) },
+        flags,
+        window: 1000,
+        urgent: 0,
+        options: options.collect(),
+    };
+    let [source, destination] = [ADDRESSES[side], ADDRESSES[1 - side]];
+    let mut segment = Vec::new();
+    header.emit(PseudoHeader::V4 { source, destination }, payload, &mut segment).expect("options that fit");
+    let mut packet = Vec::new();
+    ipv4::Repr::new(source, destination, protocol::TCP)
+        .emit(segment.len(), &mut packet)
+        .expect("a packet that fits");
+    packet.extend(segment);
+    packet
+}
+
+fn audited(capture: &[u8], options: &Options) -> Result<Audit, AuditError> {
+    let mut file = tempfile::NamedTempFile::new().expect("a file in the folder for temporary ones");
+    file.write_all(capture).expect("there is room for it");
+    let source = Source { name: "path".into(), file: file.path().to_owned() };
+    audit(&[source], options, &|_| ())
+}
+
+/// Numbers that pass for random, always the same for the same seed.
+fn random(mut state: u64, length: usize) -> Vec<u8> {
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Both sides' content, in the mode that a bit stands for.
+fn scene(offered: u8, chosen: u8, content: &[Vec<u8>; 2]) -> Scene {
+    let mut sent = content.clone();
+    for (side, bytes) in sent.iter_mut().enumerate() {
+        match chosen {
+            0x01 => Encoder::new(&Seed::new(&KEYS[side]).expect("8 bytes")).encode_in_place(bytes),
+            0x02 => {
+                let key = hmac::Key::new(hmac::HMAC_SHA256, &KEYS[side]);
+                let seed = hmac::sign(&key, &KEYS[1 - side]);
+                Encoder::new(&Seed::new(seed.as_ref()).expect("32 bytes")).encode_in_place(bytes);
+            }
+            0x04 | 0x08 => {
+                let cipher = if chosen == 0x04 { Cipher::ChaCha20 } else { Cipher::Aes256Ctr };
+                let direction = [Direction::Forth, Direction::Back][side];
+                Secret::new(&KEYS[0], &KEYS[1], &RANDOM).keystream(cipher, direction).apply(bytes);
+                if side == 0 {
+                    bytes.splice(0..0, RANDOM);
+                }
+            }
+            _ => {}
+        }
+    }
+    Scene { option: Some((offered, chosen)), sent }
+}
+
+#[test]
+fn who_has_the_handshake_has_everything_but_what_is_sealed() {
+    let content = [random(1, 3000), random(2, 5000)];
+    for (chosen, mode) in [
+        (0x01, Mode::Xor64),
+        (0x02, Mode::Xor64),
+        (0x04, Mode::Stream),
+        (0x08, Mode::Stream),
+        (0x10, Mode::Sealed),
+        (0x20, Mode::Sealed),
+    ] {
+        // What the server sent is the truth.
+        let options = Options { truth: Some(content[1].clone()), ..Options::default() };
+        let found = audited(&scene(0x3f, chosen, &content).capture(), &options).expect("a capture");
+        let path = &found.paths[0];
+        assert_eq!(path.mode, Some(mode), "{chosen:#04x}");
+        let connection = &path.connections[0];
+        assert_eq!((connection.mode_from, connection.keys_captured), (ModeFrom::Handshake, true));
+        assert_eq!(path.exposure.fraction, 1.0);
+        let (recovered, correct) = if mode == Mode::Sealed { (0.0, 0.0) } else { (1.0, 1.0) };
+        assert_eq!(path.recovered_fraction, recovered, "{chosen:#04x}: {}", path.verdict);
+        assert_eq!(path.correct_fraction, Some(correct), "{chosen:#04x}: {}", path.verdict);
+    }
+}
+
+#[test]
+fn a_handshake_that_came_to_nothing_is_off() {
+    let content = [random(1, 300), random(2, 500)];
+    let plain = Scene { option: None, sent: content.clone() };
+    // Chosen: nothing; several at once; something that no version knows.
+    for scene in [plain, scene(0x3f, 0, &content), scene(0x3f, 0x30, &content), scene(0xff, 0x80, &content)] {
+        let found = audited(&scene.capture(), &Options::default()).expect("a capture");
+        assert_eq!(found.paths[0].mode, Some(Mode::Off));
+        assert_eq!(found.paths[0].recovered_fraction, 1.0);
+    }
+}
+
+#[test]
+fn no_key_is_in_what_is_told() {
+    let content = [b"nothing but text ".repeat(100), random(2, 3000)];
+    for chosen in [0x01, 0x02, 0x08] {
+        let found =
+            audited(&scene(0x3f, chosen, &content).capture(), &Options::default()).expect("a capture");
+        let mut page = Vec::new();
+        write_html(&found, &mut page).expect("a vector takes all");
+        let told = serde_json::to_string(&found).expect("a document") + &String::from_utf8_lossy(&page);
+        for secret in KEYS.iter().map(|key| String::from_utf8_lossy(key).into_owned()) {
+            assert!(!told.contains(&secret));
+        }
+        let content = "nothing but text nothing";
+        assert!(
+            !serde_json::to_string(&found).expect("a document").contains(content),
+            "only the page has content"
+        );
+    }
+}
+
+#[test]
+fn payload_beyond_the_limit_is_said_to_be_left_out() {
+    let content = [random(1, 100), random(2, 100_000)];
+    let options = Options { payload_limit: 40_000, ..Options::default() };
+    let found = audited(&scene(0x3f, 0x02, &content).capture(), &options).expect("a capture");
+    assert!(found.payload_dropped > 50_000);
+    assert!(found.paths[0].recovered_fraction < 0.5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_damaged_capture_is_an_audit_or_an_error(
+        chosen in prop_oneof![Just(0u8), Just(1), Just(2), Just(4), Just(8), Just(0x10)],
+        damage in proptest::collection::vec((0..20_000usize, any::<u8>()), 0..40),
+        cut in 0..20_000usize,
+    ) {
+        let mut capture = scene(0x3f, chosen, &[random(3, 400), random(4, 2000)]).capture();
+        for (at, byte) in damage {
+            if let Some(place) = capture.get_mut(at) {
+                *place = byte;
+            }
+        }
+        capture.truncate(cut.max(24));
+        if let Ok(found) = audited(&capture, &Options::default()) {
+            write_html(&found, &mut Vec::new()).expect("a vector takes all");
+            for path in &found.paths {
+                prop_assert!((0.0..=1.0).contains(&path.recovered_fraction));
+                prop_assert!((0.0..=1.0).contains(&path.confidence));
+            }
+        }
+    }
+}
