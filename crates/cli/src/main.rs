@@ -3,6 +3,7 @@
 //! Exit status: 0 done, 1 failed, 2 wrong usage; `plait run` exits as its program did.
 
 mod analyze;
+mod audit;
 mod bench;
 mod capture;
 mod codec;
@@ -62,6 +63,8 @@ enum Command {
     Analyze(analyze::Args),
     /// What captures say as one page for the browser, which needs no network
     Report(report::Args),
+    /// What an eavesdropper on each path learnt, by really trying
+    Audit(audit::Args),
     /// Links, topologies and experiments in network namespaces
     #[command(subcommand)]
     Lab(lab::Args),
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Report(args) => report::run(args),
+        Command::Audit(args) => audit::run(args),
         Command::Lab(args) => return ended(lab::run(args)),
         Command::Policy(args) => return ended(policy::run(args)),
         Command::Codec(args) => codec::run(args),

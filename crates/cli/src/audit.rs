@@ -1,0 +1,173 @@
+//! `plait audit`: what an eavesdropper on each path learnt, by really trying.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::PathBuf;
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use plait_audit::{Audit, Options, PathView, Progress, Source, audit, write_html};
+use plait_trace::output::WholeFile;
+
+use crate::analyze::bar;
+use crate::stdout::Stdout;
+
+/// Arguments of `plait audit`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Captures, one for each path, or folders of them; - reads stdin
+    #[arg(required = true, value_name = "CAPTURE|DIR")]
+    captures: Vec<PathBuf>,
+    /// What was really sent: recovered bytes are compared with it
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write a page that shows the paths side by side
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// How many contiguous runs of each path to attack at most, the longest first
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    runs: usize,
+}
+
+/// Audits the captures and shows what was found.
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let truth = args
+        .truth
+        .as_ref()
+        .map(|file| fs::read(file).with_context(|| format!("cannot read {}", file.display())));
+    let options = Options { truth: truth.transpose()?, runs: args.runs, ..Options::default() };
+    let report = args.report.map(WholeFile::create).transpose()?;
+    let sources = Source::all(&args.captures)?;
+    let progress = Shown::new(&sources);
+    let found = audit(&sources, &options, &|step| progress.step(step));
+    progress.bar.finish_and_clear();
+    let found = found?;
+    if let Some(mut report) = report {
+        write_html(&found, &mut report)?;
+        report.publish()?;
+    }
+    warn(&found);
+    let printed = if args.json { print_json(&found) } else { print_table(&found) };
+    match printed {
+        // Whoever read the output has enough of it.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => Ok(printed?),
+    }
+}
+
+/// How far the audit is, where stderr is a terminal.
+struct Shown {
+    bar: ProgressBar,
+}
+
+impl Shown {
+    fn new(sources: &[Source]) -> Self {
+        let files: Vec<PathBuf> = sources.iter().map(|source| source.file.clone()).collect();
+        let bar = bar(&files);
+        if let Some(length) = bar.length() {
+            // Each is read twice.
+            bar.set_length(2 * length);
+        }
+        Self { bar }
+    }
+
+    fn step(&self, step: Progress) {
+        match step {
+            Progress::Read(bytes) => self.bar.inc(bytes),
+            Progress::Attacked => self.bar.inc(1),
+            Progress::Runs(runs) => {
+                let style =
+                    ProgressStyle::with_template("{wide_bar} {pos} of {len} runs attacked, {eta} to go");
+                self.bar.set_style(style.expect("a template of known fields"));
+                self.bar.set_position(0);
+                self.bar.set_length(runs as u64);
+                self.bar.reset_eta();
+            }
+        }
+    }
+}
+
+/// What limits what was found; nothing depends on whether anybody hears it.
+fn warn(audit: &Audit) {
+    let mut warnings: Vec<String> = (audit.damaged.iter())
+        .map(|damaged| format!("{}: {}; what comes before that is used", damaged.capture, damaged.error))
+        .collect();
+    if audit.payload_dropped > 0 {
+        warnings.push(format!(
+            "{} bytes of payload were more than is held, and are not audited",
+            audit.payload_dropped
+        ));
+    }
+    for warning in warnings {
+        let _ = writeln!(io::stderr(), "plait: {warning}");
+    }
+}
+
+fn print_json(audit: &Audit) -> io::Result<()> {
+    let mut out = Stdout::while_read();
+    serde_json::to_writer_pretty(&mut out, audit)?;
+    writeln!(out)?;
+    out.flush()
+}
+
+const BOLD: Style = Style::new().bold();
+const READ: Style = AnsiColor::Red.on_default();
+const SAFE: Style = AnsiColor::Green.on_default();
+
+fn print_table(audit: &Audit) -> io::Result<()> {
+    let width = audit.paths.iter().map(|path| path.path.chars().count()).max().unwrap_or(0).max("path".len());
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_table(audit, width, &mut text);
+    let mut out = anstream::AutoStream::auto(io::stdout());
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn write_table(audit: &Audit, width: usize, out: &mut String) -> std::fmt::Result {
+    writeln!(
+        out,
+        "{BOLD}{:<width$}  {:<7} {:>9} {:>8} {:>14} {:>9} {:>9} {:>8}{BOLD:#}",
+        "path", "mode", "crossed", "runs", "longest run", "read", "right", "time"
+    )?;
+    for path in &audit.paths {
+        let PathView { exposure, .. } = path;
+        let style = match (path.mode, path.recovered_bytes) {
+            (None, _) => Style::new(),
+            (_, 0) => SAFE,
+            _ => READ,
+        };
+        writeln!(
+            out,
+            "{:<width$}  {:<7} {:>9} {:>8} {:>12} B {style}{:>9}{style:#} {:>9} {:>6.1} s",
+            path.path,
+            path.mode.map_or("-", plait_audit::Mode::name),
+            percent(exposure.fraction),
+            exposure.runs,
+            exposure.longest_run,
+            percent(path.recovered_fraction),
+            path.correct_fraction.map_or_else(|| "-".into(), percent),
+            path.seconds,
+        )?;
+    }
+    for path in &audit.paths {
+        writeln!(out, "\n{BOLD}{}{BOLD:#}: {}", path.path, path.verdict)?;
+    }
+    writeln!(
+        out,
+        "\ncrossed: the share of all content that crossed the path. read: the share of that which the listener has in plaintext.{}",
+        match audit.paths.iter().any(|path| path.correct_fraction.is_some()) {
+            true => "\nright: the share of the given content that crossed and was recovered as it is.",
+            false => "",
+        }
+    )
+}
+
+fn percent(fraction: f64) -> String {
+    format!("{:.2} %", 100.0 * fraction)
+}
