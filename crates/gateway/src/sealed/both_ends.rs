@@ -1,0 +1,159 @@
+//! Both ends of a handshake in one place, and a wire between them that may do anything to a message.
+
+use plait_codec::sealed::Cipher;
+use plait_host::mptcp::Key;
+use zeroize::Zeroizing;
+
+use super::handshake::{
+    Agreed, Answer, Demand, Established, ForWitnesses, HandshakeError, Initiator, Opening, Responder,
+    Unconfirmed,
+};
+use super::messages::{Bytes, Hello, Incoming, Message, MessageError};
+use super::paths::{PathId, PathIds, Paths};
+
+/// A message of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Hello,
+    Witness(PathId),
+    Reply,
+    Share(PathId),
+    Confirm(PathId),
+}
+
+/// Why an end has no keys.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Message(#[allow(dead_code, reason = "for Debug")] MessageError),
+    Handshake(HandshakeError),
+    /// The other end failed before.
+    Reset,
+}
+
+impl From<MessageError> for Failure {
+    fn from(error: MessageError) -> Failure {
+        Failure::Message(error)
+    }
+}
+
+impl From<HandshakeError> for Failure {
+    fn from(error: HandshakeError) -> Failure {
+        Failure::Handshake(error)
+    }
+}
+
+/// What became of a handshake at each end.
+pub(super) struct Outcome {
+    pub(super) initiator: Result<Established, Failure>,
+    pub(super) responder: Result<Established, Failure>,
+}
+
+impl Outcome {
+    pub(super) fn both(&self) -> bool {
+        self.initiator.is_ok() && self.responder.is_ok()
+    }
+}
+
+/// What the TCP handshake settles in tests.
+pub(super) fn agreed(cipher: Cipher) -> Agreed {
+    let chosen = match cipher {
+        Cipher::ChaCha20Poly1305 => 0x10,
+        Cipher::Aes256Gcm => 0x20,
+    };
+    let (initiator, responder) = (Key::new(*b"Ki:12345"), Key::new(*b"Kr:67890"));
+    Agreed { offered: 0x30, chosen, cipher, initiator, responder }
+}
+
+/// As many paths, the main one and witnesses on all others.
+pub(super) fn paths(count: u8) -> Paths {
+    let witnesses: Result<PathIds, _> = (1..count).map(PathId::new).collect();
+    Paths::new(count, witnesses.expect("paths' numbers")).expect("fewer witnesses than paths")
+}
+
+/// Runs a handshake; every message goes through `wire`.
+pub(super) fn run(ends: [&Agreed; 2], paths: Paths, mut wire: impl FnMut(Step, &mut Bytes)) -> Outcome {
+    let fails = |failure: Failure, at_responder: bool| {
+        let (failed, other) = (Err(failure), Err(Failure::Reset));
+        if at_responder {
+            Outcome { initiator: other, responder: failed }
+        } else {
+            Outcome { initiator: failed, responder: other }
+        }
+    };
+    let (initiator, opening) = match Initiator::begin(ends[0], paths, Demand::AnyLevel) {
+        Ok(begun) => begun,
+        Err(error) => return fails(error.into(), false),
+    };
+    let (unconfirmed, answer) = match respond(ends[1], opening, &mut wire) {
+        Ok(answered) => answered,
+        Err(failure) => return fails(failure, true),
+    };
+    let (established, confirms) = match conclude(initiator, answer, &mut wire) {
+        Ok(concluded) => concluded,
+        Err(failure) => return fails(failure, false),
+    };
+    let responder = through(confirms, Step::Confirm, &mut wire).map_err(Failure::from);
+    let responder = responder.and_then(|confirms| Ok(unconfirmed.verify(confirms)?));
+    Outcome { initiator: Ok(established), responder }
+}
+
+fn respond(
+    agreed: &Agreed,
+    mut opening: Opening,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<(Unconfirmed, Answer), Failure> {
+    wire(Step::Hello, &mut opening.hello);
+    let hello: Hello = whole(&opening.hello)?;
+    let responder = Responder::hear(agreed, &hello, Demand::AnyLevel)?;
+    let witnesses = through(opening.witnesses, Step::Witness, wire)?;
+    Ok(responder.answer(witnesses.into_iter().map(|(_, witness)| witness).collect())?)
+}
+
+fn conclude(
+    initiator: Initiator,
+    mut answer: Answer,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<(Established, ForWitnesses), Failure> {
+    wire(Step::Reply, &mut answer.reply);
+    let reply = whole(&answer.reply)?;
+    Ok(initiator.finish(&reply, through(answer.shares, Step::Share, wire)?)?)
+}
+
+/// Messages for witnesses, as they arrive.
+fn through<M: Message>(
+    messages: ForWitnesses,
+    step: impl Fn(PathId) -> Step,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<Vec<(PathId, M)>, MessageError> {
+    let arrives = |(path, mut bytes): (PathId, Bytes)| {
+        wire(step(path), &mut bytes);
+        Ok((path, whole(&bytes)?))
+    };
+    messages.into_iter().map(arrives).collect()
+}
+
+/// The message that the bytes begin with.
+pub(super) fn whole<M: Message>(mut bytes: &[u8]) -> Result<M, MessageError> {
+    let mut incoming = Incoming::new();
+    loop {
+        let wanted = incoming.wanted();
+        let count = wanted.len().min(bytes.len());
+        if count == 0 {
+            return Err(incoming.ended());
+        }
+        let (here, rest) = bytes.split_at(count);
+        wanted[..count].copy_from_slice(here);
+        bytes = rest;
+        if let Some(message) = incoming.filled(count)? {
+            return Ok(message);
+        }
+    }
+}
+
+/// The messages of an honest handshake.
+pub(super) fn recorded(cipher: Cipher, paths: Paths) -> Vec<(Step, Bytes)> {
+    let agreed = agreed(cipher);
+    let mut messages = Vec::new();
+    run([&agreed, &agreed], paths, |step, bytes| messages.push((step, Zeroizing::new(bytes.to_vec()))));
+    messages
+}

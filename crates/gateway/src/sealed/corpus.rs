@@ -1,0 +1,57 @@
+//! The seeds of the fuzz targets `messages`, `handshake` and `records`: as generated here, and all inputs pass the targets'
+//! checks.
+
+#[path = "../../../../fuzz/checks/records.rs"]
+mod records;
+#[path = "../../../../fuzz/seeds.rs"]
+mod seeds;
+
+use super::fuzzing;
+use super::vectors::{FILE, Vectors, bytes};
+
+/// The messages of the vector with the most witnesses.
+#[test]
+fn messages_seeds() {
+    let Vectors { handshakes } = serde_json::from_str(FILE).expect("the vectors");
+    let largest = handshakes.iter().max_by_key(|handshake| handshake.witnesses.len()).expect("a handshake");
+    seeds::seed("messages", "hello", &bytes(&largest.hello));
+    seeds::seed("messages", "reply", &bytes(&largest.reply));
+    for (name, messages) in
+        [("witness", &largest.witnesses), ("share", &largest.share_messages), ("confirm", &largest.confirms)]
+    {
+        let message = messages.values().next().expect("a handshake with a witness");
+        seeds::seed("messages", name, &bytes(message));
+    }
+    seeds::replay("messages", fuzzing::messages);
+}
+
+#[test]
+fn handshake_seeds() {
+    for (name, input) in [
+        ("alone", &[0][..]),
+        ("aes-four-paths", &[7]),
+        ("flip-hello", &[2, 0, 40, 0, 1]),
+        ("cut-witness", &[2, 1, 40, 1, 0]),
+        ("longer-reply", &[3, 2, 50, 2, 0]),
+        ("share-of-another-session", &[4, 4, 0, 3, 4]),
+        ("confirm-for-share", &[4, 5, 0, 3, 6]),
+        ("flip-confirm", &[4, 7, 20, 0, 128]),
+    ] {
+        seeds::seed("handshake", name, input);
+    }
+    seeds::replay("handshake", fuzzing::handshake);
+}
+
+#[test]
+fn records_seeds() {
+    for (name, input) in [
+        ("empty", &[0, 0, 0][..]),
+        ("pieces", &[1, 4, 3, 0, 99, 255]),
+        ("flipped", &[0, 50, 2, 10, 20, 0, 12, 0, 1]),
+        ("cut", &[0, 50, 2, 10, 20, 0, 40, 1, 0]),
+        ("inserted", &[1, 0, 1, 5, 0, 1, 2, 7]),
+    ] {
+        seeds::seed("records", name, input);
+    }
+    seeds::replay("records", records::check);
+}

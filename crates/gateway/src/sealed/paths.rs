@@ -1,0 +1,168 @@
+//! The paths of a session, and how many of them take part.
+
+use std::fmt;
+
+/// A session has at most this many witnesses: one for each path but the main one.
+pub(super) const MOST_WITNESSES: u8 = 15;
+
+/// Numbers that are no session's paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PathsError {
+    #[error("expected 1 to 16 configured paths, got {0}")]
+    Configured(u8),
+    #[error("expected fewer witnesses than the {configured} configured paths, got {got}")]
+    Witnesses { configured: u8, got: u8 },
+    #[error("expected the number of a path from 1 to {MOST_WITNESSES}, got {0}")]
+    Number(u8),
+    #[error("expected the paths' numbers in ascending order, got {got} after {before}")]
+    Order { before: u8, got: u8 },
+}
+
+/// A path of a session other than the main one: 1 to [`MOST_WITNESSES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PathId(u8);
+
+impl PathId {
+    pub(crate) fn new(number: u8) -> Result<PathId, PathsError> {
+        if (1..=MOST_WITNESSES).contains(&number) {
+            Ok(PathId(number))
+        } else {
+            Err(PathsError::Number(number))
+        }
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A set of paths other than the main one.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PathIds(u16);
+
+impl PathIds {
+    /// The paths with these numbers, which must ascend.
+    pub(super) fn ascending(numbers: &[u8]) -> Result<PathIds, PathsError> {
+        let mut before = 0;
+        let in_order = numbers.iter().map(|&number| {
+            let path = PathId::new(number)?;
+            if number <= before {
+                return Err(PathsError::Order { before, got: number });
+            }
+            before = number;
+            Ok(path)
+        });
+        in_order.collect()
+    }
+
+    pub(crate) fn contains(self, path: PathId) -> bool {
+        self.0 & (1 << path.0) != 0
+    }
+
+    /// At most [`MOST_WITNESSES`].
+    pub(crate) fn count(self) -> u8 {
+        self.0.count_ones() as u8
+    }
+
+    /// In ascending order.
+    pub(crate) fn iter(self) -> impl Iterator<Item = PathId> {
+        (1..=MOST_WITNESSES).map(PathId).filter(move |path| self.contains(*path))
+    }
+}
+
+impl FromIterator<PathId> for PathIds {
+    fn from_iter<I: IntoIterator<Item = PathId>>(paths: I) -> PathIds {
+        PathIds(paths.into_iter().fold(0, |set, path| set | 1 << path.0))
+    }
+}
+
+impl fmt::Debug for PathIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(PathId::number)).finish()
+    }
+}
+
+/// As many paths as the initiator was told to use, the main one included, and those on which there is a witness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Paths {
+    configured: u8,
+    witnesses: PathIds,
+}
+
+impl Paths {
+    pub(crate) fn new(configured: u8, witnesses: PathIds) -> Result<Paths, PathsError> {
+        if !(1..=MOST_WITNESSES + 1).contains(&configured) {
+            return Err(PathsError::Configured(configured));
+        }
+        if witnesses.count() >= configured {
+            return Err(PathsError::Witnesses { configured, got: witnesses.count() });
+        }
+        Ok(Paths { configured, witnesses })
+    }
+
+    pub(super) fn configured(self) -> u8 {
+        self.configured
+    }
+
+    pub(crate) fn witnesses(self) -> PathIds {
+        self.witnesses
+    }
+
+    /// What a session reaches whose witnesses all confirm.
+    pub(crate) fn level(self) -> Level {
+        Level { reached: self.witnesses.count() + 1, configured: self.configured }
+    }
+}
+
+/// How many of the configured paths an attacker must be active on to stay unseen: `2/3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    pub(crate) reached: u8,
+    pub(crate) configured: u8,
+}
+
+impl Level {
+    pub(crate) fn is_full(self) -> bool {
+        self.reached == self.configured
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.reached, self.configured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_fewer_witnesses_than_configured_paths() {
+        let ids = |numbers: &[u8]| PathIds::ascending(numbers).expect("paths' numbers");
+        assert_eq!(Paths::new(3, ids(&[4, 9])).map(|paths| paths.level().to_string()), Ok("3/3".into()));
+        assert_eq!(Paths::new(3, ids(&[9])).map(|paths| paths.level().is_full()), Ok(false));
+        assert_eq!(Paths::new(1, ids(&[])).map(|paths| paths.level().to_string()), Ok("1/1".into()));
+        assert_eq!(Paths::new(0, ids(&[])), Err(PathsError::Configured(0)));
+        assert_eq!(Paths::new(17, ids(&[])), Err(PathsError::Configured(17)));
+        assert_eq!(Paths::new(2, ids(&[1, 2])), Err(PathsError::Witnesses { configured: 2, got: 2 }));
+    }
+
+    #[test]
+    fn numbers_of_paths_ascend_from_1_to_15() {
+        let all: Vec<u8> = (1..=15).collect();
+        let paths = PathIds::ascending(&all).expect("paths' numbers");
+        assert!(paths.iter().map(PathId::number).eq(all));
+        assert_eq!(paths.count(), 15);
+        assert_eq!(PathIds::ascending(&[0]), Err(PathsError::Number(0)));
+        assert_eq!(PathIds::ascending(&[3, 16]), Err(PathsError::Number(16)));
+        assert_eq!(PathIds::ascending(&[3, 3]), Err(PathsError::Order { before: 3, got: 3 }));
+        assert_eq!(PathIds::ascending(&[3, 5, 4]), Err(PathsError::Order { before: 5, got: 4 }));
+    }
+}
