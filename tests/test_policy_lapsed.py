@@ -86,9 +86,6 @@ def test_backups_are_taken_back_within_the_expiry(work, distant, end):
     download.close()
 
 
-@pytest.mark.xfail(
-    reason="one end may not hear of it when a controller ends right after it hung", strict=False
-)
 def test_backups_said_again_after_a_hang_are_taken_back(work, distant):
     download, controller = hold_back(work, distant)
     controller.send_signal(signal.SIGSTOP)

@@ -222,7 +222,7 @@ __weak int write_announcement(struct plait_option *option, const struct plait_ac
 	port = actor->parameters[2] & 0xffff;
 	at = is_of_ipv4(actor) ? 8 : 20;
 	for (int i = 0; i < 8; i++)
-		option->words[i] = TCPOPT_NOP * 0x01010101u;
+		option->words[i] = PLAIT_WORD_OF_NOPS;
 	option->words[0] = bpf_htonl((__u32)TCPOPT_MPTCP << 24 | (at + (port ? 2 : 0) + ADD_ADDR_HMAC) << 16 |
 				     MPTCP_ADD_ADDR << 12 | (actor->parameters[3] & 0xff));
 	if (at == 8) {

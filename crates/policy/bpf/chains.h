@@ -299,7 +299,7 @@ static __always_inline void tell_packet(struct plait_packet *packet)
 __weak int remember_checksum(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow)
 {
 	if (packet && flow && plait_checksum(context_of(ctx), packet) == PLAIT_CHECKSUM_PARTIAL)
-		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_PARTIAL_IN : PLAIT_FLOW_PARTIAL_OUT;
+		flow->flags |= plait_partial_flag(packet->hook);
 	return 0;
 }
 

@@ -161,11 +161,17 @@ static __always_inline void remember_syn(struct plait_flow *flow, struct plait_h
 	}
 }
 
+/* The bit of plait_flow.flags that is the backup flag of a direction. */
+static __always_inline __u32 backup_flag(__u32 hook)
+{
+	return hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
+}
+
 /* RFC 8684 section 3.3.8: who sends MP_PRIO with B asks not to be sent to on this subflow. So does MP_JOIN
  * with B. */
 static __always_inline void remember_backup(struct plait_flow *flow, struct plait_packet *packet)
 {
-	__u32 flag = packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
+	__u32 flag = backup_flag(packet->hook);
 	__u32 subtype = packet->kinds & PLAIT_HAS_MP_PRIO ? MPTCP_PRIO : MPTCP_JOIN;
 
 	/* The MP_JOIN that ends the handshake has no such flag. */

@@ -265,13 +265,19 @@ static __always_inline __u64 plait_pseudo_header(const struct plait_packet *pack
 	return sum;
 }
 
-/* Packets of this direction of the subflow came with the sum of the pseudo header alone. */
+/* The bit of plait_flow.flags which says that a direction's packets come with the sum of the pseudo header
+ * alone.
+ */
+static __always_inline __u32 plait_partial_flag(__u32 hook)
+{
+	return hook == PLAIT_INGRESS ? PLAIT_FLOW_PARTIAL_IN : PLAIT_FLOW_PARTIAL_OUT;
+}
+
 static __always_inline int plait_is_partial(const struct plait_packet *packet)
 {
-	__u32 partial = packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_PARTIAL_IN : PLAIT_FLOW_PARTIAL_OUT;
 	struct plait_flow *flow = plait_flow(packet);
 
-	return flow && flow->flags & partial;
+	return flow && flow->flags & plait_partial_flag(packet->hook);
 }
 
 /* Of a packet without payload, by computing it. */

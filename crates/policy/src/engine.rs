@@ -216,6 +216,14 @@ impl Engine {
         self.change(|_| Ok(()))
     }
 
+    /// The loaded policy of this name, if there is one.
+    ///
+    /// # Errors
+    /// As those of [`policies`](Engine::policies).
+    pub fn policy(&self, name: &str) -> Result<Option<Loaded>, Error> {
+        Ok(self.policies()?.into_iter().find(|loaded| loaded.policy.name == name))
+    }
+
     /// The loaded policies, in the order in which they were first loaded.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::Pid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -150,10 +151,9 @@ impl Running {
         stream.set_read_timeout(Some(DOWN_LIMIT))?;
         let closed = stream.read_to_end(&mut Vec::new());
         closed.with_context(|| format!("the keeper of lab {} does not end", self.id))?;
-        let process = Path::new("/proc").join(&self.id).join("exe");
+        let keeper = self.id.parse().ok().and_then(Pid::from_raw);
         let end = Instant::now() + DOWN_LIMIT;
-        // What has ended and is not reaped yet has no program any more.
-        while process.read_link().is_ok() {
+        while keeper.is_some_and(|keeper| !plait_host::has_ended(keeper)) {
             ensure!(Instant::now() < end, "the keeper of lab {} does not end", self.id);
             std::thread::sleep(Duration::from_millis(1));
         }

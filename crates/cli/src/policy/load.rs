@@ -83,8 +83,7 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let wanted: Vec<_> = policy.chains.iter().map(|chain| chain.hook).collect();
     let attachments: Vec<_> =
         engine.attachments()?.into_iter().filter(|attachment| wanted.contains(&attachment.hook)).collect();
-    let loaded = engine.policies()?.into_iter().find(|loaded| loaded.policy.name == policy.name);
-    let absent = loaded.map(|loaded| loaded.absent).unwrap_or_default();
+    let absent = engine.policy(&policy.name)?.map(|loaded| loaded.absent).unwrap_or_default();
     let mut out = Stdout::new();
     if args.json {
         let document = json!({ "loaded": policy.name, "attachments": attachments, "absent": absent });

@@ -33,12 +33,6 @@ static __always_inline int may_carry(const struct plait_packet *packet)
 	       !(packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN));
 }
 
-/* The bit of plait_flow.flags that is the backup flag of a direction. */
-static __always_inline __u32 backup_flag(__u32 hook)
-{
-	return hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
-}
-
 #define FIRST_PRIORITY_PAUSE 100000000ull
 /* In parameters[0]: the form of version 0, which names the address whose id is in the lowest byte (RFC 6824
  * section 3.3.8). Without, that of version 1. */

@@ -12,7 +12,7 @@ use super::guard::Guard;
 use super::view::{View, Viewer};
 use super::wishes::{Known, Wishes};
 use super::{Action, Failure};
-use crate::engine::{Ends, Loaded};
+use crate::engine::Ends;
 use crate::inject::{InjectError, Injector};
 use crate::specification::SpecificationError;
 use crate::{Engine, Hook, Policy, engine};
@@ -111,7 +111,7 @@ impl Control {
     /// # Errors
     /// What was asked for cannot be, or somebody else took the name; what was said before holds until its expiry.
     pub fn apply(&mut self, actions: &[Action]) -> Result<Vec<pm::Error>, Error> {
-        let found = self.found()?;
+        let found = self.engine.policy(&self.name)?;
         let over = found.as_ref().is_none_or(|found| found.remaining == Some(Duration::ZERO));
         let found = found.map(|found| found.policy);
         match (&self.loaded, &found) {
@@ -169,7 +169,7 @@ impl Control {
     }
 
     fn unload(&mut self, loaded: Policy) -> Result<(), Error> {
-        if self.found()?.map(|found| found.policy) != Some(loaded) {
+        if self.engine.policy(&self.name)?.map(|found| found.policy) != Some(loaded) {
             return Ok(());
         }
         let last = self.wishes.policy(&self.name, &[], Instant::now(), self.expiry);
@@ -193,11 +193,9 @@ impl Control {
     /// Tells the ends of subflows whether they are backups. Chains do so with the packets that pass; where none do, and
     /// after the end, when there are no chains, a packet is made for it.
     fn tell_turned(&mut self) {
-        for (ends, backup) in self.wishes.take_turned() {
-            self.untold.retain(|(other, ..)| *other != ends);
-            self.untold.extend([(ends, Hook::Egress, backup), (ends, Hook::Ingress, backup)]);
-        }
+        let turned = self.wishes.take_turned();
         let mut untold = mem::take(&mut self.untold);
+        untold.retain(|(ends, ..)| turned.iter().all(|(other, _)| other != ends));
         untold.retain(|(ends, hook, backup)| match (hook, self.wishes.known(ends)) {
             (_, None) => false,
             // While data comes in, a packet that is made up is soon behind it, and not taken: this host says itself what
@@ -210,6 +208,16 @@ impl Control {
             }
             _ => !self.tell(*ends, *hook, *backup),
         });
+        // What this host has said of these is older than their turn.
+        for (ends, backup) in turned {
+            let Some(known) = self.wishes.known(&ends) else { continue };
+            if !self.tell(ends, Hook::Egress, backup) {
+                untold.push((ends, Hook::Egress, backup));
+            }
+            if !self.tell(ends, Hook::Ingress, backup) || known.backup_remote.is_some() {
+                untold.push((ends, Hook::Ingress, backup));
+            }
+        }
         self.untold = untold;
     }
 
@@ -222,11 +230,6 @@ impl Control {
                 !matches!(error, InjectError::Unknown(_) | InjectError::TooEarly(_))
             }
         }
-    }
-
-    /// What is loaded under the name now.
-    fn found(&self) -> Result<Option<Loaded>, Error> {
-        Ok(self.engine.policies()?.into_iter().find(|loaded| loaded.policy.name == self.name))
     }
 
     /// Does what is not a chain.

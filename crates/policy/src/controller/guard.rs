@@ -22,8 +22,7 @@ use crate::engine::Loaded;
 pub fn guard(name: &str) -> Result<(), Error> {
     // From who started this it has where policies are kept: it is asked for while that lives.
     let engine = Engine::current()?;
-    let loaded = || Ok::<_, Error>(engine.policies()?.into_iter().find(|loaded| loaded.policy.name == name));
-    while let Some(Loaded { policy, remaining: Some(remaining), .. }) = loaded()? {
+    while let Some(Loaded { policy, remaining: Some(remaining), .. }) = engine.policy(name)? {
         if !remaining.is_zero() {
             thread::sleep(remaining);
             continue;
