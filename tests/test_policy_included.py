@@ -71,6 +71,7 @@ def test_an_interface_where_mptcp_is_never_on_carries_no_option_of_it(work, pair
     assert sum(int(length) for (length,) in capture.fields("tcp.len")) >= 1 << 20
 
 
+@pytest.mark.alone
 def test_tiers_keep_to_caps_and_quotas(work, distant):
     pair = distant
     size = 12_000_000

@@ -10,9 +10,10 @@ use serde::Serialize;
 use super::frames::{self, Passing};
 use super::{Case, Group, Measured, REPEATS, Took, Turn, median, show, trial};
 
-/// Subflows that are remembered in one of the cases, and those whose packets take turns.
+/// Subflows that are remembered in one of the cases, and those whose packets take turns: few, so that each run is so long
+/// that what it takes to begin one does not count.
 const SUBFLOWS: u16 = 10_000;
-const TAKING_TURNS: u16 = 100;
+const TAKING_TURNS: u16 = 10;
 
 /// What a case shall not exceed.
 #[derive(Serialize)]
