@@ -1,0 +1,101 @@
+//! The keys and nonces of a direction's records.
+
+use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use zeroize::Zeroizing;
+
+use super::{Cipher, KEY_LEN, TAG};
+use crate::wiped::Wiped;
+
+/// Records under one key.
+const REKEY: u64 = 1 << 20;
+
+/// The number from which Noise takes the nonce for `REKEY`; no record has it.
+const REKEY_NUMBER: u64 = u64::MAX;
+
+/// Bytes of a nonce of either cipher.
+type NonceBytes = [u8; 12];
+
+/// The keys of one direction, one after the other, and how many records have used them.
+pub(super) struct Keys {
+    key: AeadKey,
+    used: u64,
+}
+
+impl Keys {
+    pub(super) fn new(cipher: Cipher, key: &[u8; KEY_LEN]) -> Self {
+        Self { key: AeadKey::new(cipher, key), used: 0 }
+    }
+
+    /// How many records there were, which is also the number of the next.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// The key and the nonce of the next record.
+    pub(super) fn for_next_record(&mut self) -> (&AeadKey, NonceBytes) {
+        if self.used != 0 && self.used.is_multiple_of(REKEY) {
+            self.key = self.key.rekeyed();
+        }
+        let nonce = self.key.cipher.nonce(self.used);
+        self.used += 1;
+        (&self.key, nonce)
+    }
+
+    /// Keys of which `used` records have been used, given the key in force at the last of them.
+    #[cfg(test)]
+    pub(super) fn in_the_middle(cipher: Cipher, key: &[u8; KEY_LEN], used: u64) -> Self {
+        Self { key: AeadKey::new(cipher, key), used }
+    }
+}
+
+impl Cipher {
+    /// Noise, section 12.
+    fn nonce(self, number: u64) -> NonceBytes {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&match self {
+            Self::ChaCha20Poly1305 => number.to_le_bytes(),
+            Self::Aes256Gcm => number.to_be_bytes(),
+        });
+        nonce
+    }
+}
+
+/// A cipher with its key, expanded.
+pub(super) struct AeadKey {
+    cipher: Cipher,
+    key: Wiped<LessSafeKey>,
+}
+
+impl AeadKey {
+    pub(super) fn new(cipher: Cipher, key: &[u8; KEY_LEN]) -> Self {
+        let algorithm = match cipher {
+            Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+            Cipher::Aes256Gcm => &AES_256_GCM,
+        };
+        let key = UnboundKey::new(algorithm, key).expect("keys of both ciphers have 32 bytes");
+        Self { cipher, key: Wiped::new(LessSafeKey::new(key)) }
+    }
+
+    /// Encrypts `text` in place and gives the tag.
+    pub(super) fn seal(&self, nonce: NonceBytes, additional: &[u8], text: &mut [u8]) -> [u8; TAG] {
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = self.key.seal_in_place_separate_tag(nonce, Aad::from(additional), text);
+        let tag = tag.expect("a record is far shorter than what the ciphers take");
+        tag.as_ref().try_into().expect("tags of both ciphers have 16 bytes")
+    }
+
+    /// Decrypts ciphertext and tag in place and gives the length of the plaintext, which is at the front then;
+    /// `None` if the tag is wrong.
+    pub(super) fn open(&self, nonce: NonceBytes, additional: &[u8], sealed: &mut [u8]) -> Option<usize> {
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let opened = self.key.open_in_place(nonce, Aad::from(additional), sealed);
+        opened.ok().map(|plaintext| plaintext.len())
+    }
+
+    /// Noise, section 4.2.
+    fn rekeyed(&self) -> Self {
+        let mut key = Zeroizing::new([0; KEY_LEN]);
+        self.seal(self.cipher.nonce(REKEY_NUMBER), &[], &mut *key);
+        Self::new(self.cipher, &key)
+    }
+}

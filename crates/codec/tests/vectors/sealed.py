@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Writes sealed.txt, the test vectors of sealed's records, from their definition; the AEADs are cryptography's.
+
+Each line is: cipher, key, how many records this key has sealed before (decimal), the plaintexts of the records with
+commas between ("-" for none), what goes on the wire, the record that ends the direction included.
+"""
+
+import hashlib
+from pathlib import Path
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+AEADS = {"chacha20-poly1305": (ChaCha20Poly1305, "little"), "aes-256-gcm": (AESGCM, "big")}
+REKEY = 2**20
+
+
+def seal(cipher: str, key: bytes, number: int, plain: bytes, additional: bytes) -> bytes:
+    aead, order = AEADS[cipher]
+    return aead(key).encrypt(bytes(4) + number.to_bytes(8, order), plain, additional)
+
+
+def wire(cipher: str, key: bytes, used: int, plains: list[bytes]) -> bytes:
+    sent = b""
+    for number, plain in enumerate([*plains, b""], start=used):
+        if number and number % REKEY == 0:
+            key = seal(cipher, key, 2**64 - 1, bytes(32), b"")[:32]
+        length = (len(plain) + 16).to_bytes(2, "big")
+        sent += length + seal(cipher, key, number, plain, length)
+    return sent
+
+
+def noise(label: str, length: int) -> bytes:
+    return hashlib.shake_256(label.encode()).digest(length)
+
+
+def cases():
+    for cipher in AEADS:
+        yield cipher, bytes(32), 0, []
+        yield cipher, bytes(32), 0, [b"\0"]
+        yield cipher, bytes(range(32)), 0, [b"GET / HTTP/1.1\r\n", b"Host: example.org\r\n\r\n"]
+        yield cipher, noise("key", 32), 0, [noise(f"text {n}", n) for n in (1, 15, 16, 17, 64, 300)]
+        yield cipher, noise("key", 32), REKEY - 2, [noise(f"text {n}", 10) for n in range(4)]
+        yield cipher, noise("key", 32), REKEY - 1, []
+
+
+with (Path(__file__).parent / "sealed.txt").open("w") as out:
+    for cipher, key, used, plains in cases():
+        texts = ",".join(plain.hex() for plain in plains) or "-"
+        print(cipher, key.hex(), used, texts, wire(cipher, key, used, plains).hex(), file=out)
