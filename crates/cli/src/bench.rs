@@ -8,8 +8,10 @@
 //! - Each pass is timed by itself, so that what must be done between passes is not: opening with an AEAD needs
 //!   sealed buffers, which are sealed between passes, off the clock. The clock's own cost, some 25 ns a pass, is in
 //!   all figures; it makes the fastest look up to a few percent slower than they are.
-//! - Keys are set up beforehand. `xor64` goes on with one stream, an AEAD takes a new nonce for each buffer and
-//!   makes or checks a tag, CBC goes on with one chain.
+//! - Keys are set up beforehand. `xor64`, `stream` and `sealed` go on with one stream, an AEAD takes a new nonce for
+//!   each buffer and makes or checks a tag, CBC goes on with one chain.
+//! - `sealed` works in place on records in memory of its own, laid out off the clock as a gateway reads them.
+//! - Secret sharing writes its shares elsewhere; the random bytes that it needs are drawn on the clock.
 //! - The candidates take turns: in each *round* each runs for a short while, so that a slower or disturbed spell of
 //!   the machine meets all of them. Speeds are medians over the rounds. Ratios are medians of the ratios within
 //!   a round.
@@ -22,7 +24,7 @@ mod report;
 /// Arguments of `plait bench`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Args {
-    /// Speed of xor64 in all its forms, beside memcpy and the ciphers (about 20 seconds)
+    /// Speed of the modes, beside memcpy, ciphers and what the papers rejected (about 30 seconds)
     Codec(Codec),
     /// What a policy costs each packet, by BPF test runs (about 20 seconds)
     Policy(policy::Args),

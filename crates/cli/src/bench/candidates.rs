@@ -1,15 +1,13 @@
 //! What is measured: every transform as a function on a set of buffers.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+mod ciphers;
+mod modes;
+mod rejected;
 
-use aes::cipher::inout::InOutBuf;
-use aes::cipher::{Block, BlockCipher, BlockDecryptMut, BlockEncryptMut, InnerIvInit, Key, KeyInit};
 use plait_codec::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
-use ring::aead::{
-    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag,
-    UnboundKey,
-};
+use ring::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
+
+use ciphers::{aead, block_modes};
 
 /// Which way a transform goes: encode, encrypt, seal, copy; or decode, decrypt, open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +51,22 @@ impl Buffers {
     }
 }
 
+/// What a transform puts on the paths.
+#[derive(Clone, Copy)]
+pub(super) struct Wire {
+    /// Bytes on all paths together for a piece of so many bytes.
+    pub(super) bytes: fn(usize) -> usize,
+    /// What somebody learns who captures one path of two, does not have what is secret, knows everything else, and
+    /// computes.
+    pub(super) one_path_of_two: &'static str,
+}
+
 /// A transform in one direction.
 pub(super) struct Candidate {
     /// As in the JSON output and the tables.
     pub(super) name: String,
     pub(super) direction: Direction,
+    pub(super) wire: Wire,
     /// Brings the buffers into the state that `pass` needs; not timed.
     pub(super) prepare: Box<dyn FnMut(&mut Buffers)>,
     /// Transforms every buffer once; timed.
@@ -65,14 +74,20 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    fn new(name: impl Into<String>, direction: Direction, mut each: impl FnMut(&mut [u8]) + 'static) -> Self {
+    /// One that works in place, on buffers of any content.
+    fn new(
+        name: impl Into<String>,
+        direction: Direction,
+        wire: Wire,
+        mut each: impl FnMut(&mut [u8]) + 'static,
+    ) -> Self {
         let pass = move |buffers: &mut Buffers| buffers.each().for_each(&mut each);
-        Self { name: name.into(), direction, prepare: Box::new(|_| ()), pass: Box::new(pass) }
+        Self { name: name.into(), direction, wire, prepare: Box::new(|_| ()), pass: Box::new(pass) }
     }
 }
 
-/// All candidates: the forms of `xor64`, then the ciphers in the order of the papers' comparison (DES, TDEA, AES),
-/// then what one would take today, then copying.
+/// All candidates: the forms of `xor64`, then the modes that encrypt, then the ciphers in the order of the papers'
+/// comparison (DES, TDEA, AES), then AEADs by themselves, then what the papers rejected, then copying.
 pub(super) fn all() -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for implementation in Implementation::ALL {
@@ -89,6 +104,7 @@ pub(super) fn all() -> Vec<Candidate> {
             Decoder::with_instruction_set(&seed(), instructions),
         ));
     }
+    candidates.extend(modes::all());
     candidates.extend(block_modes::<des::Des>("des"));
     candidates.extend(block_modes::<des::TdesEde3>("tdea"));
     candidates.extend(block_modes::<aes::Aes128>("aes-128"));
@@ -97,6 +113,7 @@ pub(super) fn all() -> Vec<Candidate> {
     candidates.extend(aead("aes-128-gcm-ring", &AES_128_GCM));
     candidates.extend(aead("aes-256-gcm-ring", &AES_256_GCM));
     candidates.extend(aead("chacha20-poly1305-ring", &CHACHA20_POLY1305));
+    candidates.extend(rejected::all());
     candidates.push(memcpy());
     candidates
 }
@@ -106,102 +123,11 @@ fn seed() -> Seed {
 }
 
 fn xor64(name: String, mut encoder: Encoder, mut decoder: Decoder) -> [Candidate; 2] {
+    const XOR64: Wire = Wire { bytes: |size| size, one_path_of_two: "the text that it carries" };
     [
-        Candidate::new(name.clone(), Direction::Encode, move |buf| encoder.encode_in_place(buf)),
-        Candidate::new(name, Direction::Decode, move |buf| decoder.decode_in_place(buf)),
+        Candidate::new(name.clone(), Direction::Encode, XOR64, move |buf| encoder.encode_in_place(buf)),
+        Candidate::new(name, Direction::Decode, XOR64, move |buf| decoder.decode_in_place(buf)),
     ]
-}
-
-/// ECB and CBC, both directions.
-fn block_modes<C>(name: &str) -> [Candidate; 4]
-where
-    C: BlockCipher + BlockEncryptMut + BlockDecryptMut + KeyInit + 'static,
-{
-    let (ecb, cbc) = (format!("{name}-ecb"), format!("{name}-cbc"));
-    let cipher = || {
-        let mut key = Key::<C>::default();
-        key.iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
-        C::new(&key)
-    };
-    let iv = Block::<C>::default();
-    [
-        Candidate::new(ecb.clone(), Direction::Encode, encrypting(cipher())),
-        Candidate::new(ecb, Direction::Decode, decrypting(cipher())),
-        Candidate::new(
-            cbc.clone(),
-            Direction::Encode,
-            encrypting(cbc::Encryptor::inner_iv_init(cipher(), &iv)),
-        ),
-        Candidate::new(cbc, Direction::Decode, decrypting(cbc::Decryptor::inner_iv_init(cipher(), &iv))),
-    ]
-}
-
-/// Encrypts whole blocks: all sizes that are measured consist of such. A cipher by itself is ECB.
-fn encrypting(mut mode: impl BlockEncryptMut + 'static) -> impl FnMut(&mut [u8]) {
-    move |buf| mode.encrypt_blocks_inout_mut(InOutBuf::from(buf).into_chunks().0)
-}
-
-fn decrypting(mut mode: impl BlockDecryptMut + 'static) -> impl FnMut(&mut [u8]) {
-    move |buf| mode.decrypt_blocks_inout_mut(InOutBuf::from(buf).into_chunks().0)
-}
-
-/// Sealing, and opening what was sealed since the last pass.
-fn aead(name: &str, algorithm: &'static Algorithm) -> [Candidate; 2] {
-    let mut sealer = Aead::new(algorithm);
-    let seal = Candidate::new(name, Direction::Encode, move |buf| {
-        let _tag = std::hint::black_box(sealer.seal(buf).1);
-    });
-
-    let mut sealer = Aead::new(algorithm);
-    let opener = Aead::new(algorithm);
-    let sealed = Rc::new(RefCell::new(Vec::new()));
-    let to_open = Rc::clone(&sealed);
-    let open = Candidate {
-        name: name.to_owned(),
-        direction: Direction::Decode,
-        prepare: Box::new(move |buffers| {
-            let mut sealed = sealed.borrow_mut();
-            sealed.clear();
-            sealed.extend(buffers.each().map(|buf| sealer.seal(buf)));
-        }),
-        pass: Box::new(move |buffers| {
-            for (buf, (nonce, tag)) in buffers.each().zip(to_open.borrow_mut().drain(..)) {
-                opener.open(nonce, tag, buf);
-            }
-        }),
-    };
-    [seal, open]
-}
-
-struct Aead {
-    key: LessSafeKey,
-    sealed: u64,
-}
-
-impl Aead {
-    fn new(algorithm: &'static Algorithm) -> Self {
-        let key = UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()])
-            .expect("as long as the algorithm says");
-        Self { key: LessSafeKey::new(key), sealed: 0 }
-    }
-
-    /// Seals `buf` with a nonce not used before, which it returns with the tag.
-    fn seal(&mut self, buf: &mut [u8]) -> (u64, Tag) {
-        self.sealed += 1;
-        let sealed = self.key.seal_in_place_separate_tag(nonce(self.sealed), Aad::empty(), buf);
-        (self.sealed, sealed.expect("far from the algorithm's limit"))
-    }
-
-    fn open(&self, number: u64, tag: Tag, buf: &mut [u8]) {
-        let opened = self.key.open_in_place_separate_tag(nonce(number), Aad::empty(), tag, buf, 0..);
-        assert!(opened.is_ok(), "what was sealed with the same key and nonce opens");
-    }
-}
-
-fn nonce(number: u64) -> Nonce {
-    let mut nonce = [0; NONCE_LEN];
-    nonce[NONCE_LEN - 8..].copy_from_slice(&number.to_be_bytes());
-    Nonce::assume_unique_for_key(nonce)
 }
 
 fn memcpy() -> Candidate {
@@ -217,6 +143,7 @@ fn memcpy() -> Candidate {
     Candidate {
         name: "memcpy".to_owned(),
         direction: Direction::Encode,
+        wire: Wire { bytes: |size| size, one_path_of_two: "all that it carries" },
         prepare: Box::new(|_| ()),
         pass: Box::new(pass),
     }
@@ -226,10 +153,14 @@ fn memcpy() -> Candidate {
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 17] = [
+    const NAMES: [&str; 27] = [
         "straightforward",
         "running",
         "simd",
+        "stream-aes-256-ctr",
+        "stream-chacha20",
+        "sealed-chacha20-poly1305",
+        "sealed-aes-256-gcm",
         "des-ecb",
         "des-cbc",
         "tdea-ecb",
@@ -243,6 +174,12 @@ mod tests {
         "aes-128-gcm-ring",
         "aes-256-gcm-ring",
         "chacha20-poly1305-ring",
+        "xor-sharing-2-of-2",
+        "shamir-2-of-2",
+        "shamir-2-of-3",
+        "packet-pairs-half",
+        "packet-pairs-both",
+        "block-chaining",
         "memcpy",
     ];
 
@@ -264,17 +201,40 @@ mod tests {
         assert!(rest.is_empty());
         for [encode, decode] in pairs {
             assert_eq!(encode.name, decode.name);
+            let name = &encode.name;
             let mut buffers = Buffers::new(64, 5);
+            buffers.memory.iter_mut().zip((0..=255).cycle()).for_each(|(byte, i)| *byte = i);
             let plain = buffers.memory.clone();
+
+            (encode.prepare)(&mut buffers);
             (encode.pass)(&mut buffers);
-            assert_ne!(buffers.memory, plain, "{}", encode.name);
-            if encode.name.ends_with("-ring") {
+            let elsewhere = name.starts_with("sealed-") || name.contains("-of-");
+            assert_eq!(buffers.memory == plain, elsewhere, "{name}");
+
+            if name.ends_with("-ring") {
                 buffers.memory.clone_from(&plain);
-                (decode.prepare)(&mut buffers);
-                assert_ne!(buffers.memory, plain, "{}", decode.name);
+            }
+            (decode.prepare)(&mut buffers);
+            if name.contains("-of-") {
+                buffers.each().for_each(|buf| buf.fill(0));
             }
             (decode.pass)(&mut buffers);
-            assert_eq!(buffers.memory, plain, "{}", decode.name);
+            assert!(buffers.memory == plain, "{name}");
         }
+    }
+
+    #[test]
+    fn expansion_is_what_the_wire_has() {
+        let bytes = |name: &str, size| {
+            let candidate = all().into_iter().find(|c| c.name == name).expect("a candidate");
+            (candidate.wire.bytes)(size)
+        };
+        assert_eq!(bytes("stream-chacha20", 1280), 1280);
+        assert_eq!(bytes("sealed-aes-256-gcm", 1280), 1298);
+        assert_eq!(bytes("sealed-aes-256-gcm", 16_384), 16_402);
+        assert_eq!(bytes("sealed-aes-256-gcm", 16_385), 16_385 + 2 * 18);
+        assert_eq!(bytes("xor-sharing-2-of-2", 1280), 2560);
+        assert_eq!(bytes("shamir-2-of-3", 1280), 3840);
+        assert_eq!(bytes("packet-pairs-both", 1280), 1280);
     }
 }

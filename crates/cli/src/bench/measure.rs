@@ -23,6 +23,9 @@ pub(super) struct Measured {
     pub(super) name: String,
     pub(super) direction: Direction,
     pub(super) size: usize,
+    /// What `size` bytes become, on all paths together.
+    pub(super) wire_bytes: usize,
+    pub(super) one_path_of_two: &'static str,
     /// In 10^9 bytes per second: median over the rounds.
     pub(super) gb_per_s: f64,
     /// Times the speed of [`REFERENCE`] in the same direction: median of the ratios within a round.
@@ -73,6 +76,8 @@ fn at_size(size: usize, progress: &ProgressBar) -> Vec<Measured> {
             name: candidate.name.clone(),
             direction: candidate.direction,
             size,
+            wire_bytes: (candidate.wire.bytes)(size),
+            one_path_of_two: candidate.wire.one_path_of_two,
             gb_per_s: median(own.iter().copied()),
             ratio: median(ratios),
         }

@@ -10,15 +10,23 @@ use super::candidates::Direction;
 use super::measure::{Measured, REFERENCE, ROUNDS, SIZES};
 use crate::stdout::Stdout;
 
+/// The size of which expansion is told: that of the largest record of `sealed`.
+const EXPANSION_SIZE: usize = SIZES[2];
+
 pub(super) fn json(measured: &[Measured]) -> anyhow::Result<()> {
     let results: Vec<Value> = measured
         .iter()
-        .map(|m| json!({"name": m.name, "direction": m.direction.name(), "size": m.size, "gb_per_s": m.gb_per_s}))
+        .map(|m| {
+            json!({"name": m.name, "direction": m.direction.name(), "size": m.size, "gb_per_s": m.gb_per_s,
+                   "wire_bytes": m.wire_bytes})
+        })
         .collect();
     let ratios: Vec<Value> = measured
         .iter()
         .map(|m| json!({"name": m.name, "direction": m.direction.name(), "size": m.size, "ratio": m.ratio}))
         .collect();
+    let reveals: Vec<Value> =
+        each_once(measured).map(|m| json!({"name": m.name, "one_path_of_two": m.one_path_of_two})).collect();
     let report = json!({
         "cpu": cpu(),
         "kernel": kernel(),
@@ -26,6 +34,7 @@ pub(super) fn json(measured: &[Measured]) -> anyhow::Result<()> {
         "rounds": ROUNDS,
         "results": results,
         "ratios": {"to": REFERENCE, "results": ratios},
+        "reveals": reveals,
     });
     let mut out = Stdout::new();
     writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
@@ -52,16 +61,29 @@ pub(super) fn text(measured: &[Measured]) -> anyhow::Result<()> {
             )?;
         }
     }
+    writeln!(out, "\n{:24}{:>12}  one path of two reveals", "", "expansion")?;
+    for m in each_once(measured) {
+        let expansion = m.wire_bytes as f64 / m.size as f64;
+        writeln!(out, "{:24}{expansion:>12.3}  {}", m.name, m.one_path_of_two)?;
+    }
     writeln!(
         out,
-        "\nThis compares cost, not strength: xor64 only hides text from somebody who looks at it and is undone"
+        "\nExpansion is bytes on all paths for a byte of buffers of {EXPANSION_SIZE}. What is revealed: to somebody who"
     )?;
     writeln!(
         out,
-        "without the key by whoever computes. AES and ChaCha20 are encryption; the GCM and Poly1305 forms"
+        "captures all of one path and computes, and was not told keys. sealed, GCM and Poly1305 also detect changes."
     )?;
-    writeln!(out, "also detect changes. DES and TDEA are the papers' comparison and not to be used.")?;
+    writeln!(
+        out,
+        "DES and TDEA are the papers' comparison, sharing, pairs and chaining what they rejected: not to be used."
+    )?;
     Ok(out.flush()?)
+}
+
+/// Every candidate once, at the size of which expansion is told.
+fn each_once(measured: &[Measured]) -> impl Iterator<Item = &Measured> {
+    measured.iter().filter(|m| m.size == EXPANSION_SIZE && m.direction == Direction::Encode)
 }
 
 fn decode_columns(decode: Option<&Measured>) -> String {

@@ -1,0 +1,107 @@
+//! Ciphers in the modes that the papers compare with, and the AEADs that one would take today.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use aes::cipher::{
+    Block, BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InOutBuf, InnerIvInit,
+    Key, KeyInit,
+};
+use ring::aead::{Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
+
+use super::{Candidate, Direction, Wire};
+
+const ECB: Wire = Wire { bytes: |size| size, one_path_of_two: "which blocks are equal" };
+const CBC: Wire = Wire { bytes: |size| size, one_path_of_two: "nothing" };
+const AEAD: Wire = Wire { bytes: |size| size + 16, one_path_of_two: "nothing" };
+
+/// ECB and CBC, both directions, of whole blocks: all sizes that are measured consist of such.
+pub(super) fn block_modes<C>(name: &str) -> [Candidate; 4]
+where
+    C: BlockCipherEncrypt + BlockCipherDecrypt + KeyInit + 'static,
+{
+    let (ecb, cbc) = (format!("{name}-ecb"), format!("{name}-cbc"));
+    let cipher = || {
+        let mut key = Key::<C>::default();
+        key.iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
+        C::new(&key)
+    };
+    let iv = Block::<C>::default();
+    let (ecb_encrypt, ecb_decrypt) = (cipher(), cipher());
+    let mut cbc_encrypt = cbc::Encryptor::inner_iv_init(cipher(), &iv);
+    let mut cbc_decrypt = cbc::Decryptor::inner_iv_init(cipher(), &iv);
+    [
+        Candidate::new(ecb.clone(), Direction::Encode, ECB, move |buf| {
+            ecb_encrypt.encrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
+        }),
+        Candidate::new(ecb, Direction::Decode, ECB, move |buf| {
+            ecb_decrypt.decrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
+        }),
+        Candidate::new(cbc.clone(), Direction::Encode, CBC, move |buf| {
+            cbc_encrypt.encrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
+        }),
+        Candidate::new(cbc, Direction::Decode, CBC, move |buf| {
+            cbc_decrypt.decrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
+        }),
+    ]
+}
+
+/// Sealing, and opening what was sealed since the last pass.
+pub(super) fn aead(name: &str, algorithm: &'static Algorithm) -> [Candidate; 2] {
+    let mut sealer = Aead::new(algorithm);
+    let seal = Candidate::new(name, Direction::Encode, AEAD, move |buf| {
+        let _tag = std::hint::black_box(sealer.seal(buf).1);
+    });
+
+    let mut sealer = Aead::new(algorithm);
+    let opener = Aead::new(algorithm);
+    let sealed = Rc::new(RefCell::new(Vec::new()));
+    let to_open = Rc::clone(&sealed);
+    let open = Candidate {
+        name: name.to_owned(),
+        direction: Direction::Decode,
+        wire: AEAD,
+        prepare: Box::new(move |buffers| {
+            let mut sealed = sealed.borrow_mut();
+            sealed.clear();
+            sealed.extend(buffers.each().map(|buf| sealer.seal(buf)));
+        }),
+        pass: Box::new(move |buffers| {
+            for (buf, (nonce, tag)) in buffers.each().zip(to_open.borrow_mut().drain(..)) {
+                opener.open(nonce, tag, buf);
+            }
+        }),
+    };
+    [seal, open]
+}
+
+struct Aead {
+    key: LessSafeKey,
+    sealed: u64,
+}
+
+impl Aead {
+    fn new(algorithm: &'static Algorithm) -> Self {
+        let key = UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()])
+            .expect("as long as the algorithm says");
+        Self { key: LessSafeKey::new(key), sealed: 0 }
+    }
+
+    /// Seals `buf` with a nonce not used before, which it returns with the tag.
+    fn seal(&mut self, buf: &mut [u8]) -> (u64, Tag) {
+        self.sealed += 1;
+        let sealed = self.key.seal_in_place_separate_tag(nonce(self.sealed), Aad::empty(), buf);
+        (self.sealed, sealed.expect("far from the algorithm's limit"))
+    }
+
+    fn open(&self, number: u64, tag: Tag, buf: &mut [u8]) {
+        let opened = self.key.open_in_place_separate_tag(nonce(number), Aad::empty(), tag, buf, 0..);
+        assert!(opened.is_ok(), "what was sealed with the same key and nonce opens");
+    }
+}
+
+fn nonce(number: u64) -> Nonce {
+    let mut nonce = [0; NONCE_LEN];
+    nonce[NONCE_LEN - 8..].copy_from_slice(&number.to_be_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}

@@ -1,0 +1,116 @@
+//! What the papers considered and rejected.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plait_codec::candidates::block_chaining::{BLOCK, Chain};
+use plait_codec::candidates::packet_pairs::{self, Code};
+use plait_codec::candidates::{shamir, xor_sharing};
+use plait_codec::stream::Cipher;
+
+use super::modes::keystream;
+use super::{Buffers, Candidate, Direction, Wire};
+
+pub(super) fn all() -> Vec<Candidate> {
+    let two = |size: usize| 2 * size;
+    let three = |size: usize| 3 * size;
+    let mut candidates = Vec::new();
+    candidates.extend(sharing(
+        "xor-sharing-2-of-2",
+        two,
+        |secret, shares, random| xor_sharing::split(secret, shares, random).expect("two shares"),
+        |shares, secret| xor_sharing::combine(shares, secret).expect("equally long"),
+    ));
+    candidates.extend(sharing("shamir-2-of-2", two, split_by_two, combine_two));
+    candidates.extend(sharing("shamir-2-of-3", three, split_by_two, combine_two));
+    candidates.extend(pairs("packet-pairs-half", Code::Half, "every second packet, or the XOR of every two"));
+    candidates.extend(pairs(
+        "packet-pairs-both",
+        Code::Both,
+        "of every two packets one, by knowing the other",
+    ));
+    candidates.extend(chaining());
+    candidates
+}
+
+type Split = fn(&[u8], &mut [Vec<u8>], &mut dyn FnMut(&mut [u8]));
+type Combine = fn(&[Vec<u8>], &mut [u8]);
+
+fn split_by_two(secret: &[u8], shares: &mut [Vec<u8>], random: &mut dyn FnMut(&mut [u8])) {
+    shamir::split(secret, 2, shares, random).expect("two shares or more");
+}
+
+fn combine_two(shares: &[Vec<u8>], secret: &mut [u8]) {
+    shamir::combine(&[(1, &shares[0]), (2, &shares[1])], secret).expect("equally long");
+}
+
+/// Splitting into as many shares as there are bytes on the wire for each byte, and combining shares made off the
+/// clock. Random bytes are part of the price: a keystream, the fastest that this processor has.
+fn sharing(name: &str, bytes: fn(usize) -> usize, split: Split, combine: Combine) -> [Candidate; 2] {
+    let wire = Wire { bytes, one_path_of_two: "nothing" };
+    let random = || {
+        let cipher = if Cipher::aes_is_fast() { Cipher::Aes256Ctr } else { Cipher::ChaCha20 };
+        let mut keystream = keystream(cipher);
+        move |bytes: &mut [u8]| {
+            bytes.fill(0);
+            keystream.apply(bytes);
+        }
+    };
+
+    let (mut shares, mut random_of_encode) = (vec![Vec::new(); bytes(1)], random());
+    let encode = Candidate::new(name, Direction::Encode, wire, move |buf| {
+        split(buf, &mut shares, &mut random_of_encode);
+        std::hint::black_box(&mut shares);
+    });
+
+    let all_shares = Rc::new(RefCell::new(Vec::new()));
+    let (to_combine, mut random_of_decode) = (Rc::clone(&all_shares), random());
+    let decode = Candidate {
+        name: name.to_owned(),
+        direction: Direction::Decode,
+        wire,
+        prepare: Box::new(move |buffers: &mut Buffers| {
+            let mut all_shares = all_shares.borrow_mut();
+            all_shares.resize(buffers.total() / buffers.size, vec![Vec::new(); bytes(1)]);
+            for (buf, shares) in buffers.each().zip(&mut *all_shares) {
+                split(buf, shares, &mut random_of_decode);
+            }
+        }),
+        pass: Box::new(move |buffers| {
+            for (buf, shares) in buffers.each().zip(&*to_combine.borrow()) {
+                combine(shares, buf);
+            }
+        }),
+    };
+    [encode, decode]
+}
+
+/// The halves of a buffer are the two packets.
+fn pairs(name: &str, code: Code, one_path_of_two: &'static str) -> [Candidate; 2] {
+    let wire = Wire { bytes: |size| size, one_path_of_two };
+    [
+        Candidate::new(name, Direction::Encode, wire, move |buf| {
+            let (a, b) = buf.split_at_mut(buf.len() / 2);
+            packet_pairs::encode(code, a, b).expect("all sizes are even");
+        }),
+        Candidate::new(name, Direction::Decode, wire, move |buf| {
+            let (first, second) = buf.split_at_mut(buf.len() / 2);
+            packet_pairs::decode(code, first, second).expect("all sizes are even");
+        }),
+    ]
+}
+
+fn chaining() -> [Candidate; 2] {
+    const WIRE: Wire =
+        Wire { bytes: |size| size, one_path_of_two: "all but the first block of what is contiguous" };
+    let chain = || Chain::new([9; BLOCK]);
+    let (mut encoder, mut decoder) = (chain(), chain());
+    [
+        Candidate::new("block-chaining", Direction::Encode, WIRE, move |buf| {
+            encoder.encode(buf.as_chunks_mut().0);
+        }),
+        Candidate::new("block-chaining", Direction::Decode, WIRE, move |buf| {
+            decoder.decode(buf.as_chunks_mut().0);
+        }),
+    ]
+}
