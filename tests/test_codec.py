@@ -1,5 +1,7 @@
-"""The filter `plait codec xor64`, against a version written from the definition alone."""
+"""The filters of `plait codec`, against versions written from the definitions alone."""
 
+import hashlib
+import hmac
 import random
 import subprocess
 
@@ -54,3 +56,176 @@ def test_other_seeds_are_wrong_usage(seed):
     done = subprocess.run(command, input=b"data", capture_output=True, timeout=10)
     assert done.returncode == 2
     assert done.stdout == b"" and b"seed" in done.stderr
+
+
+STREAM_CIPHERS = ["aes-256-ctr", "chacha20"]
+SEALED_CIPHERS = {"chacha20-poly1305": "little", "aes-256-gcm": "big"}
+MAX_PLAINTEXT = 16384
+REKEY = 2**20
+
+
+def keystream(secrets: bytes, direction: int, cipher: str, length: int) -> bytes:
+    """The first epoch of a direction; AES and ChaCha20 are cryptography's."""
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    extracted = hmac.digest(b"plait stream 1", secrets, hashlib.sha256)
+    key = hmac.digest(extracted, bytes([direction]) + bytes(8) + b"\x01", hashlib.sha256)
+    if cipher == "aes-256-ctr":
+        machine = Cipher(algorithms.AES(key), modes.CTR(bytes(16)))
+    else:
+        machine = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
+    return machine.encryptor().update(bytes(length))
+
+
+def exclusive_or(one: bytes, other: bytes) -> bytes:
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
+
+
+class Records:
+    """One direction of sealed: an AEAD of cryptography's, counted nonces, a new key after every 2^20 records."""
+
+    def __init__(self, cipher: str, key: bytes):
+        pytest.importorskip("cryptography")
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+        self.aead = AESGCM if cipher == "aes-256-gcm" else ChaCha20Poly1305
+        self.order = SEALED_CIPHERS[cipher]
+        self.used = 0
+        self.machine = self.aead(key)
+
+    def next_nonce(self) -> bytes:
+        if self.used and self.used % REKEY == 0:
+            last = bytes(4) + (2**64 - 1).to_bytes(8, self.order)
+            self.machine = self.aead(self.machine.encrypt(last, bytes(32), b"")[:32])
+        self.used += 1
+        return bytes(4) + (self.used - 1).to_bytes(8, self.order)
+
+    def seal(self, plain: bytes) -> bytes:
+        length = (len(plain) + 16).to_bytes(2, "big")
+        return length + self.machine.encrypt(self.next_nonce(), plain, length)
+
+    def open(self, wire: bytes) -> list[bytes]:
+        """The plaintexts of all records."""
+        plains = []
+        while wire:
+            length = int.from_bytes(wire[:2], "big")
+            plains.append(self.machine.decrypt(self.next_nonce(), wire[2 : 2 + length], wire[:2]))
+            wire = wire[2 + length :]
+        return plains
+
+
+def pieces_of(plain: bytes, source: random.Random):
+    while plain:
+        length = source.choice([1, 100, 1448, MAX_PLAINTEXT - 1, MAX_PLAINTEXT])
+        yield plain[:length]
+        plain = plain[length:]
+
+
+def codec(*arguments, data: bytes) -> subprocess.CompletedProcess:
+    command = [PLAIT, "codec", *map(str, arguments)]
+    return subprocess.run(command, input=data, capture_output=True, timeout=120)
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    def write(secret: bytes):
+        file = tmp_path / "secret"
+        file.write_text(secret.hex(" ", 8) + "\n")
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize("cipher", STREAM_CIPHERS)
+@pytest.mark.parametrize("direction, end", enumerate(["initiator", "responder"]))
+def test_stream_is_its_definition(secret_file, cipher, direction, end):
+    source = random.Random(66)
+    plain, secrets = source.randbytes(SIZE), source.randbytes(48)
+    wire = exclusive_or(plain, keystream(secrets, direction, cipher, SIZE))
+    options = ["--secrets", secret_file(secrets), "--cipher", cipher, "--from", end]
+    for data, expected in ((plain, wire), (wire, plain)):
+        done = codec("stream", *options, data=data)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout == expected
+
+
+@pytest.mark.parametrize("cipher", SEALED_CIPHERS)
+def test_sealed_records_are_their_definition(secret_file, cipher):
+    source = random.Random(67)
+    plain, key = source.randbytes(SIZE), source.randbytes(32)
+    options = ["--key", secret_file(key), "--cipher", cipher]
+
+    sealed = codec("sealed", "--encode", *options, data=plain)
+    assert (sealed.returncode, sealed.stderr) == (0, b"")
+    plains = Records(cipher, key).open(sealed.stdout)
+    assert b"".join(plains) == plain
+    assert plains[-1] == b"" and all(0 < len(plain) <= MAX_PLAINTEXT for plain in plains[:-1])
+
+    records = Records(cipher, key)
+    wire = b"".join(map(records.seal, pieces_of(plain, source))) + records.seal(b"")
+    opened = codec("sealed", "--decode", *options, data=wire)
+    assert (opened.returncode, opened.stderr) == (0, b"")
+    assert opened.stdout == plain
+
+
+@pytest.mark.parametrize("cipher", SEALED_CIPHERS)
+def test_sealed_changes_its_key_when_it_is_due(secret_file, cipher):
+    key = random.Random(68).randbytes(32)
+    records = Records(cipher, key)
+    plain = b"x" * (REKEY + 3)
+    wire = b"".join([records.seal(b"x") for _ in plain] + [records.seal(b"")])
+    opened = codec("sealed", "--decode", "--key", secret_file(key), "--cipher", cipher, data=wire)
+    assert (opened.returncode, opened.stderr) == (0, b"")
+    assert opened.stdout == plain
+
+
+@pytest.mark.parametrize("cipher", SEALED_CIPHERS)
+def test_sealed_finds_what_was_done_to_records(secret_file, cipher):
+    key = bytes(range(32))
+    options = ["--decode", "--key", secret_file(key), "--cipher", cipher]
+    records = Records(cipher, key)
+    one, two, end = records.seal(b"one"), records.seal(b"two"), records.seal(b"")
+    changed = two[:3] + bytes([two[3] ^ 1]) + two[4:]
+    for wire, plain, reason in (
+        (one + changed + end, b"one", b"tag is wrong"),
+        (two + one + end, b"", b"tag is wrong"),
+        (one + one + two + end, b"one", b"tag is wrong"),
+        (one + end, b"one", b"tag is wrong"),
+        (one + b"\0\x0f" + two + end, b"one", b"15 bytes follow"),
+        (one + b"\x40\x11", b"one", b"16401 bytes follow"),
+        (one + two + end + b"\0", b"onetwo", b"expected nothing"),
+        (one + two, b"onetwo", b"cut off after 2 whole records"),
+        (one + two + end[:-1], b"onetwo", b"cut off after 2 whole records"),
+        (b"", b"", b"cut off after 0 whole records"),
+    ):
+        done = codec("sealed", *options, data=wire)
+        assert done.returncode == 1, reason
+        assert done.stdout == plain
+        assert reason in done.stderr
+
+
+def test_a_key_that_is_none_is_an_error(tmp_path, secret_file):
+    for file, reason in (
+        (tmp_path / "none", b"cannot read"),
+        (secret_file(bytes(31)), b"expected 32 bytes"),
+    ):
+        done = codec("sealed", "--encode", "--key", file, "--cipher", "aes-256-gcm", data=b"data")
+        assert done.returncode == 1
+        assert done.stdout == b"" and reason in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stream", "--secrets", "/dev/null", "--cipher", "rc4", "--from", "initiator"],
+        ["stream", "--secrets", "/dev/null", "--cipher", "chacha20", "--from", "server"],
+        ["stream", "--cipher", "chacha20", "--from", "initiator"],
+        ["sealed", "--encode", "--key", "/dev/null", "--cipher", "aes-256-ctr"],
+        ["sealed", "--key", "/dev/null", "--cipher", "aes-256-gcm"],
+    ],
+)
+def test_wrong_usage(arguments):
+    done = codec(*arguments, data=b"data")
+    assert done.returncode == 2
+    assert done.stdout == b""

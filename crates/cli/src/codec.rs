@@ -1,21 +1,28 @@
 //! `plait codec`: the transforms as filters, for tests and for talking to other implementations.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+mod filter;
+
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
+use plait_codec::sealed::{self, KEY_LEN, Opener, Sealer};
+use plait_codec::stream::{self, RANDOM_LEN, Secret};
 use plait_codec::xor64::{Decoder, Encoder, Implementation, Seed};
-
-/// Bytes read at most before they are written: two pipes' worth.
-const BUFFER: usize = 128 * 1024;
+use zeroize::Zeroizing;
 
 /// Arguments of `plait codec`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Args {
     /// Scramble or unscramble stdin to stdout as the papers do: obfuscation, not encryption
     Xor64(Xor64),
+    /// Encrypt or decrypt stdin to stdout as mode stream does, which is the same operation: no integrity
+    Stream(Stream),
+    /// Seal stdin as mode sealed does, or open it: an error if it was changed or cut off
+    Sealed(Sealed),
 }
 
 /// Arguments of `plait codec xor64`.
@@ -31,6 +38,33 @@ pub(crate) struct Xor64 {
     implementation: Implementation,
 }
 
+/// Arguments of `plait codec stream`.
+#[derive(clap::Args)]
+pub(crate) struct Stream {
+    /// File with 48 bytes in hexadecimal: the initiator's MPTCP key, the responder's, the initiator's 32 random bytes
+    #[arg(long, value_name = "FILE")]
+    secrets: PathBuf,
+    /// aes-256-ctr or chacha20
+    #[arg(long, value_name = "NAME")]
+    cipher: stream::Cipher,
+    /// Whose bytes they are: initiator or responder
+    #[arg(long, value_name = "END", value_parser = parse_end)]
+    from: stream::Direction,
+}
+
+/// Arguments of `plait codec sealed`.
+#[derive(clap::Args)]
+pub(crate) struct Sealed {
+    #[command(flatten)]
+    direction: Direction,
+    /// File with the key of this direction: 32 bytes in hexadecimal
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// chacha20-poly1305 or aes-256-gcm
+    #[arg(long, value_name = "NAME")]
+    cipher: sealed::Cipher,
+}
+
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Direction {
@@ -43,15 +77,27 @@ struct Direction {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let Args::Xor64(Xor64 { direction, seed, implementation }) = args;
     let input = unbuffered(&io::stdin()).context("cannot use stdin")?;
     let output = unbuffered(&io::stdout()).context("cannot use stdout")?;
-    if direction.encode {
-        let mut encoder = Encoder::with_implementation(&seed, implementation);
-        filter(input, output, |piece| encoder.encode_in_place(piece))
-    } else {
-        let mut decoder = Decoder::with_implementation(&seed, implementation);
-        filter(input, output, |piece| decoder.decode_in_place(piece))
+    match args {
+        Args::Xor64(Xor64 { direction, seed, implementation }) if direction.encode => {
+            let mut encoder = Encoder::with_implementation(&seed, implementation);
+            filter::in_place(input, output, |piece| encoder.encode_in_place(piece))
+        }
+        Args::Xor64(Xor64 { seed, implementation, .. }) => {
+            let mut decoder = Decoder::with_implementation(&seed, implementation);
+            filter::in_place(input, output, |piece| decoder.decode_in_place(piece))
+        }
+        Args::Stream(Stream { secrets, cipher, from }) => {
+            let mut keystream = read_secrets(&secrets)?.keystream(cipher, from);
+            filter::in_place(input, output, |piece| keystream.apply(piece))
+        }
+        Args::Sealed(Sealed { direction, key, cipher }) if direction.encode => {
+            filter::seal(input, output, Sealer::new(cipher, &*read_hex::<KEY_LEN>(&key)?))
+        }
+        Args::Sealed(Sealed { key, cipher, .. }) => {
+            filter::open(input, output, Opener::new(cipher, &*read_hex::<KEY_LEN>(&key)?))
+        }
     }
 }
 
@@ -61,61 +107,44 @@ fn parse_seed(digits: &str) -> anyhow::Result<Arc<Seed>> {
     Ok(Arc::new(Seed::new(&bytes)?))
 }
 
+fn parse_end(name: &str) -> anyhow::Result<stream::Direction> {
+    match name {
+        "initiator" => Ok(stream::Direction::Forth),
+        "responder" => Ok(stream::Direction::Back),
+        other => bail!("expected initiator or responder, got {other:?}"),
+    }
+}
+
+fn read_secrets(file: &Path) -> anyhow::Result<Secret> {
+    let bytes = read_hex::<{ 8 + 8 + RANDOM_LEN }>(file)?;
+    let (initiator, rest) = bytes.split_first_chunk().expect("8 of 48 bytes");
+    let (responder, rest) = rest.split_first_chunk().expect("8 of 40 bytes");
+    Ok(Secret::new(initiator, responder, rest.first_chunk().expect("32 of 32 bytes")))
+}
+
+/// The `N` bytes that stand in `file` in hexadecimal, with white space anywhere.
+fn read_hex<const N: usize>(file: &Path) -> anyhow::Result<Zeroizing<[u8; N]>> {
+    let name = file.display();
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    let mut digits = Zeroizing::new(text);
+    digits.retain(|character| !character.is_whitespace());
+    let mut bytes = Zeroizing::new([0; N]);
+    hex::decode_to_slice(&*digits, &mut *bytes).map_err(|error| {
+        anyhow!(
+            "{name}: expected {N} bytes, two hexadecimal digits each, got {} digits: {error}",
+            digits.len()
+        )
+    })?;
+    Ok(bytes)
+}
+
 fn unbuffered(stream: &impl AsFd) -> io::Result<File> {
     Ok(File::from(stream.as_fd().try_clone_to_owned()?))
 }
 
-/// Passes `input` to `output` through `transform`, each piece as soon as it is there. Whoever reads the output may
-/// stop at any time; that is an end like any other.
-fn filter(
-    mut input: impl Read,
-    mut output: impl Write,
-    mut transform: impl FnMut(&mut [u8]),
-) -> anyhow::Result<()> {
-    let mut buf = vec![0; BUFFER];
-    loop {
-        let piece = match input.read(&mut buf) {
-            Ok(0) => return Ok(()),
-            Ok(length) => &mut buf[..length],
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("cannot read stdin"),
-        };
-        transform(piece);
-        match output.write_all(piece) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            written => written.context("cannot write stdout")?,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
-
     use super::*;
-
-    #[test]
-    fn filters_every_byte_once_and_in_order() {
-        let bytes: Vec<u8> = (0..3 * BUFFER + 5).map(|i| (i % 251) as u8).collect();
-        let mut out = Vec::new();
-        filter(Cursor::new(&bytes), &mut out, |piece| piece.iter_mut().for_each(|byte| *byte ^= 0xff))
-            .unwrap();
-        assert!(out.iter().zip(&bytes).all(|(out, byte)| *out == byte ^ 0xff));
-        assert_eq!(out.len(), bytes.len());
-    }
-
-    #[test]
-    fn ends_quietly_when_nobody_reads_any_more() {
-        filter(io::repeat(1), Failing(ErrorKind::BrokenPipe), |_| ()).unwrap();
-    }
-
-    #[test]
-    fn other_failures_are_errors() {
-        let error = filter(io::repeat(1), Failing(ErrorKind::StorageFull), |_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "cannot write stdout");
-        let error = filter(Failing(ErrorKind::ConnectionReset), Vec::new(), |_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "cannot read stdin");
-    }
 
     #[test]
     fn refuses_what_is_no_seed() {
@@ -128,21 +157,24 @@ mod tests {
         assert!(parse_seed("00").is_ok() && parse_seed(&"Fe".repeat(64)).is_ok());
     }
 
-    struct Failing(ErrorKind);
-
-    impl Read for Failing {
-        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            Err(self.0.into())
+    #[test]
+    fn reads_as_many_bytes_as_are_needed_and_no_others() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, " 0102\n0aFF\n").unwrap();
+        assert_eq!(*read_hex::<4>(file.path()).unwrap(), [1, 2, 10, 255]);
+        for text in ["", "01020aFF00", "01020aF", "0102 0agg"] {
+            fs::write(&file, text).unwrap();
+            let error = read_hex::<4>(file.path()).unwrap_err().to_string();
+            assert!(error.contains("expected 4 bytes"), "{text:?}: {error}");
         }
+        let error = read_hex::<4>(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert_eq!(error, "cannot read /nonexistent");
     }
 
-    impl Write for Failing {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(self.0.into())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+    #[test]
+    fn an_end_is_the_initiator_or_the_responder() {
+        assert_eq!(parse_end("initiator").unwrap(), stream::Direction::Forth);
+        assert_eq!(parse_end("responder").unwrap(), stream::Direction::Back);
+        assert!(parse_end("server").is_err());
     }
 }
