@@ -102,19 +102,21 @@ class Records:
 
     def open(self, wire: bytes) -> list[bytes]:
         """The plaintexts of all records."""
-        plains = []
-        while wire:
-            length = int.from_bytes(wire[:2], "big")
-            plains.append(self.machine.decrypt(self.next_nonce(), wire[2 : 2 + length], wire[:2]))
-            wire = wire[2 + length :]
+        plains, start = [], 0
+        while start < len(wire):
+            length = wire[start : start + 2]
+            end = start + 2 + int.from_bytes(length, "big")
+            plains.append(self.machine.decrypt(self.next_nonce(), wire[start + 2 : end], length))
+            start = end
         return plains
 
 
 def pieces_of(plain: bytes, source: random.Random):
-    while plain:
-        length = source.choice([1, 100, 1448, MAX_PLAINTEXT - 1, MAX_PLAINTEXT])
-        yield plain[:length]
-        plain = plain[length:]
+    start = 0
+    while start < len(plain):
+        end = start + source.choice([1, 100, 1448, MAX_PLAINTEXT - 1, MAX_PLAINTEXT])
+        yield plain[start:end]
+        start = end
 
 
 def codec(*arguments, data: bytes) -> subprocess.CompletedProcess:
