@@ -346,10 +346,10 @@ class Initiator:
 
 
 class Responder:
-    """The handshake as who accepts sees it, when HELLO and every WITNESS came: `reply`, `answers`, then `finish`."""
+    """The handshake as who accepts sees it, from HELLO and all WITNESSes: `reply`, `answers`, `finish`."""
 
-    def __init__(self, negotiated: Negotiated, hello: bytes, witnesses: dict[int, bytes], shares: dict[int, bytes],
-                 *, ephemeral: bytes | None = None):  # fmt: skip
+    def __init__(self, negotiated: Negotiated, hello: bytes, witnesses: dict[int, bytes],
+                 shares: dict[int, bytes], *, ephemeral: bytes | None = None):  # fmt: skip
         heard = Hello.decode(hello)
         expect(set(heard.paths) == set(witnesses) == set(shares), "other witnesses than HELLO lists")
         pairs = {}

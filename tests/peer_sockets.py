@@ -1,4 +1,4 @@
-"""The other end of connections of mode `stream` and `sealed`, over sockets. As a program: one connection of `stream`.
+"""The other end of connections of modes `stream` and `sealed`, over sockets. As a program: one of `stream`.
 
 The option of TCP's handshake is written by the gateway whose control group the program enters.
 """
