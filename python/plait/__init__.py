@@ -16,11 +16,26 @@ import os
 from collections.abc import Iterable
 
 from plait import lab, policy
-from plait._plait import CaptureError
+from plait._plait import CaptureError, Refused
 from plait._plait import analyze as _analyze
+from plait.connection import Connection, Listener, accept, connect, open_connection, serve, stop
 from plait.document import Analysis
 
-__all__ = ["Analysis", "CaptureError", "analyze", "lab", "policy"]
+__all__ = [
+    "Analysis",
+    "CaptureError",
+    "Connection",
+    "Listener",
+    "Refused",
+    "accept",
+    "analyze",
+    "connect",
+    "lab",
+    "open_connection",
+    "policy",
+    "serve",
+    "stop",
+]
 
 
 def analyze(

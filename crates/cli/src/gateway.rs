@@ -8,19 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use plait_gateway::{Credentials, Gateway, Mode, Outbound, Policy, Roles, RunError, Settings, exit_code};
+use plait_gateway::{
+    Credentials, Gateway, Mode, Outbound, Policy, Requirement, Roles, RunError, Settings, exit_code,
+};
 use plait_wire::Role;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(clap::Args)]
 struct Protection {
-    /// How connections are protected: off, xor64 (obfuscation, not secrecy)
+    /// How connections are protected: off, xor64 (obfuscation, not secrecy), stream (secret from who does not listen on
+    /// the trusted path), sealed (secret and unchanged, unless somebody is active on every path)
     #[arg(long, value_name = "MODE", default_value_t = Mode::Xor64)]
     mode: Mode,
-    /// Refuse connections whose peer does not agree on the mode, instead of carrying them plain
-    #[arg(long)]
-    require: bool,
+    /// Refuse connections whose peer does not agree on the mode, instead of carrying them plain; with `=all-paths`, and
+    /// mode sealed, also those that one of the paths does not witness
+    #[arg(long, value_name = "all-paths", num_args = 0..=1, require_equals = true, default_missing_value = "mode",
+          value_parser = requirement)]
+    require: Option<Requirement>,
     /// Seconds that live connections may take to end when asked to stop
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
@@ -109,6 +114,14 @@ pub(crate) struct ProxyArgs {
     protection: Protection,
     #[command(flatten)]
     paths: Paths,
+}
+
+fn requirement(text: &str) -> Result<Requirement, String> {
+    match text {
+        "mode" => Ok(Requirement::Mode),
+        "all-paths" => Ok(Requirement::AllPaths),
+        other => Err(format!("expected --require or --require=all-paths, found '{other}'")),
+    }
 }
 
 fn host_and_port(text: &str) -> Result<String, String> {

@@ -46,10 +46,12 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::Result<()> {
-    let ConnectionReport { id, application, peer, mode, protocol, sent, received, age_s, .. } = connection;
+    let ConnectionReport { id, application, peer, mode, level, protocol, sent, received, age_s, .. } =
+        connection;
+    let level = level.as_ref().map(|level| format!(":{level}")).unwrap_or_default();
     writeln!(
         out,
-        "  #{id} {application} <-> {peer}  {mode} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"
+        "  #{id} {application} <-> {peer}  {mode}{level} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"
     )?;
     for subflow in &connection.subflows {
         writeln!(

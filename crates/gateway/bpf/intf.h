@@ -47,8 +47,10 @@ _Static_assert(sizeof(struct plait_negotiate_settings) == 1, "no hidden padding"
 enum plait_mode {
 	PLAIT_MODE_XOR64_KEY = 1 << 0,
 	PLAIT_MODE_XOR64_HMAC = 1 << 1,
-	PLAIT_MODE_STREAM = 1 << 2,
-	PLAIT_MODE_SEALED = 1 << 3,
+	PLAIT_MODE_STREAM_CHACHA20 = 1 << 2,
+	PLAIT_MODE_STREAM_AES256 = 1 << 3,
+	PLAIT_MODE_SEALED_CHACHAPOLY = 1 << 4,
+	PLAIT_MODE_SEALED_AESGCM = 1 << 5,
 };
 
 enum plait_outcome {
@@ -64,6 +66,13 @@ enum plait_outcome {
 	PLAIT_OUTCOME_FALLBACK = 5,
 };
 
+/* What further subflows were accepted. */
+enum plait_joined {
+	PLAIT_JOINED = 1 << 0,
+	/* Before any data of the first flight had arrived. */
+	PLAIT_JOINED_EARLY = 1 << 1,
+};
+
 /**
  * What the handshake of one connection came to. Kept in socket storage of the MPTCP (else TCP) socket.
  * <div rustbindgen nodebug></div>
@@ -76,9 +85,10 @@ struct plait_verdict {
 	__u32 token;
 	__u8 outcome;
 	__u8 mode;
-	/* A further subflow was accepted before any data of the first flight arrived. */
-	__u8 early_subflow;
-	__u8 padding;
+	/* All modes that the initiator offered. */
+	__u8 offered;
+	/* Bits of enum plait_joined. */
+	__u8 joined;
 };
 _Static_assert(sizeof(struct plait_verdict) == 24, "no hidden padding");
 

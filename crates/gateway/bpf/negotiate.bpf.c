@@ -127,7 +127,7 @@ static __always_inline struct plait_verdict *verdict_of(struct bpf_sock_ops *ctx
 }
 
 static __always_inline void conclude(struct bpf_sock_ops *ctx, struct mptcp_sock *msk, __u8 outcome,
-				     __u8 mode)
+				     __u8 mode, __u8 offered)
 {
 	struct plait_verdict *verdict = verdict_of(ctx, msk, BPF_SK_STORAGE_GET_F_CREATE);
 
@@ -139,6 +139,7 @@ static __always_inline void conclude(struct bpf_sock_ops *ctx, struct mptcp_sock
 		verdict->token = msk->token;
 	}
 	verdict->mode = mode;
+	verdict->offered = offered;
 	verdict->outcome = outcome;
 }
 
@@ -224,14 +225,14 @@ static __always_inline void initiator_established(struct bpf_sock_ops *ctx)
 	if (!msk || verdict_of(ctx, msk, 0))
 		return;
 	if (load_option(ctx, &choice, 0)) {
-		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0);
+		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0, own_modes());
 	} else if (choice.version != PLAIT_OPTION_VERSION || !(choice.modes & own_modes()) ||
 		   choice.modes & (choice.modes - 1)) {
-		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0);
+		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0, own_modes());
 	} else if (!msk->remote_key) {
-		conclude(ctx, msk, PLAIT_OUTCOME_FALLBACK, choice.modes);
+		conclude(ctx, msk, PLAIT_OUTCOME_FALLBACK, choice.modes, own_modes());
 	} else {
-		conclude(ctx, msk, PLAIT_OUTCOME_NEGOTIATED, choice.modes);
+		conclude(ctx, msk, PLAIT_OUTCOME_NEGOTIATED, choice.modes, own_modes());
 		/* Confirm until the responder's next packet. */
 		set_flags(ctx, BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG, 0);
 		return;
@@ -266,19 +267,21 @@ static __always_inline void responder_established(struct bpf_sock_ops *ctx)
 	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	earlier = msk ? verdict_of(ctx, msk, 0) : NULL;
 	if (earlier) {
+		earlier->joined |= PLAIT_JOINED;
 		if (bpf_core_field_exists(msk->bytes_received) && !msk->bytes_received)
-			earlier->early_subflow = 1;
+			earlier->joined |= PLAIT_JOINED_EARLY;
 		return;
 	}
 	if (load_offer(ctx, &offer)) {
-		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0);
+		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0, 0);
 		return;
 	}
 	mode = common_mode(&offer);
 	if (!mode)
-		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0);
+		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0, offer.modes);
 	else
-		conclude(ctx, msk, responder_outcome(is_confirmed(ctx), msk && msk->remote_key), mode);
+		conclude(ctx, msk, responder_outcome(is_confirmed(ctx), msk && msk->remote_key), mode,
+			 offer.modes);
 }
 
 SEC("sockops")

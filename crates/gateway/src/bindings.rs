@@ -29,8 +29,10 @@ pub struct plait_negotiate_settings {
 }
 pub const PLAIT_MODE_XOR64_KEY: plait_mode = 1;
 pub const PLAIT_MODE_XOR64_HMAC: plait_mode = 2;
-pub const PLAIT_MODE_STREAM: plait_mode = 4;
-pub const PLAIT_MODE_SEALED: plait_mode = 8;
+pub const PLAIT_MODE_STREAM_CHACHA20: plait_mode = 4;
+pub const PLAIT_MODE_STREAM_AES256: plait_mode = 8;
+pub const PLAIT_MODE_SEALED_CHACHAPOLY: plait_mode = 16;
+pub const PLAIT_MODE_SEALED_AESGCM: plait_mode = 32;
 pub type plait_mode = ::std::os::raw::c_uint;
 pub const PLAIT_OUTCOME_PLAIN: plait_outcome = 1;
 pub const PLAIT_OUTCOME_NEGOTIATED: plait_outcome = 2;
@@ -38,6 +40,9 @@ pub const PLAIT_OUTCOME_NO_COMMON_MODE: plait_outcome = 3;
 pub const PLAIT_OUTCOME_UNCONFIRMED: plait_outcome = 4;
 pub const PLAIT_OUTCOME_FALLBACK: plait_outcome = 5;
 pub type plait_outcome = ::std::os::raw::c_uint;
+pub const PLAIT_JOINED: plait_joined = 1;
+pub const PLAIT_JOINED_EARLY: plait_joined = 2;
+pub type plait_joined = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct plait_verdict {
@@ -46,8 +51,8 @@ pub struct plait_verdict {
     pub token: __u32,
     pub outcome: __u8,
     pub mode: __u8,
-    pub early_subflow: __u8,
-    pub padding: __u8,
+    pub offered: __u8,
+    pub joined: __u8,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::mode::Mode;
 use crate::relay::Progress;
+use crate::sealed::Level;
 
 /// One connection on the network's side, from the end of its handshake on.
 pub(crate) struct Connection {
@@ -19,6 +20,7 @@ pub(crate) struct Connection {
     pub(crate) token: Option<Token>,
     pub(crate) progress: Progress,
     mode: Mode,
+    level: Option<Level>,
     application: SocketAddr,
     peer: SocketAddr,
     since: Instant,
@@ -56,6 +58,8 @@ pub struct ConnectionReport {
     pub peer: SocketAddr,
     /// How its bytes are protected.
     pub mode: Mode,
+    /// Of mode `sealed`: the paths that witness it, of those configured, such as `2/3`.
+    pub level: Option<String>,
     /// Whether the peer agreed on that in the handshake.
     pub negotiated: bool,
     /// `mptcp`, or `tcp` after a fallback.
@@ -94,6 +98,7 @@ impl Connections {
         application: SocketAddr,
         peer: SocketAddr,
         mode: Mode,
+        level: Option<Level>,
         far: TcpStream,
     ) -> Arc<Connection> {
         let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
@@ -103,6 +108,7 @@ impl Connections {
             token,
             progress: Progress::default(),
             mode,
+            level,
             application,
             peer,
             since: Instant::now(),
@@ -151,6 +157,7 @@ impl Connection {
             application: self.application,
             peer: self.peer,
             mode: self.mode,
+            level: self.level.map(|level| level.to_string()),
             negotiated: self.mode != Mode::Off,
             protocol: if self.token.is_some() { "mptcp" } else { "tcp" }.to_owned(),
             token: self.token.map(|token| format!("{:08x}", token.0)),

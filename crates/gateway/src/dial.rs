@@ -39,6 +39,11 @@ impl Dialer {
         Dialer { roles, sockets: own_path_management.then(Sockets::default) }
     }
 
+    /// The interface by which it is tried first to connect; `None`: as routing decides.
+    pub(crate) fn first_trusted(&self) -> Option<&str> {
+        self.roles.trusted().next()
+    }
+
     /// Connects to a destination; the first subflow leaves by a trusted interface when one is named.
     pub(crate) async fn connect(&self, destination: SocketAddr) -> io::Result<TcpStream> {
         let mut trusted = self.roles.trusted().peekable();
@@ -55,7 +60,12 @@ impl Dialer {
         Err(last.expect("at least one interface was tried"))
     }
 
-    async fn connect_by(&self, destination: SocketAddr, interface: Option<&str>) -> io::Result<TcpStream> {
+    /// Connects by an interface, or as routing decides.
+    pub(crate) async fn connect_by(
+        &self,
+        destination: SocketAddr,
+        interface: Option<&str>,
+    ) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(destination))?;
         if let Some(interface) = interface {
             socket.bind_device(Some(interface.as_bytes()))?;

@@ -22,10 +22,14 @@ use tracing::{debug, info, trace, warn};
 use crate::bpf::BpfError;
 use crate::connections::{Connection, Connections};
 use crate::control::{Control, Report};
+use crate::establish::{End, EstablishError, Established, establish};
+use crate::handshake::{Accepted, Reception, initiate};
 use crate::mode::{Mode, Policy};
 use crate::negotiation::{Agreement, Negotiator, Refusal, Unprotected, unprotected};
 use crate::relay::{RelayError, relay, reset_on_drop};
+use crate::sealed::{Agreed, Level};
 use crate::transform::Transforms;
+use crate::witness::Witnesses;
 
 /// A peer that is gone without a word is noticed after this long without traffic.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -104,6 +108,8 @@ pub(crate) enum CarryError {
     Relay(#[from] RelayError),
     #[error(transparent)]
     Refused(#[from] Refusal),
+    #[error(transparent)]
+    Establish(#[from] EstablishError),
 }
 
 /// A running gateway.
@@ -114,8 +120,10 @@ pub struct Gateway {
     /// Of this process before it was raised; what a program that is run here must find.
     pub(crate) descriptor_limit: Rlimit,
     connections: Connections,
+    reception: Reception,
     listening: Mutex<Vec<SocketAddr>>,
     said_plain: Mutex<HashSet<IpAddr>>,
+    said_level: Mutex<HashSet<IpAddr>>,
     room: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -171,8 +179,10 @@ impl Gateway {
             policy,
             protection,
             connections: Connections::default(),
+            reception: Reception::new(),
             listening: Mutex::default(),
             said_plain: Mutex::default(),
+            said_level: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
@@ -244,6 +254,16 @@ impl Gateway {
         self.stop.run_until_cancelled(accepting).await;
     }
 
+    /// Carries a connection in a task of its own; it is reset when the gateway stops and does not drain it.
+    pub(crate) fn carry_in_background(self: &Arc<Self>, carried: impl Future<Output = ()> + Send + 'static) {
+        let gateway = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let place = gateway.place().await;
+            gateway.abort.run_until_cancelled(carried).await;
+            drop(place);
+        });
+    }
+
     async fn place(&self) -> OwnedSemaphorePermit {
         let place = Arc::clone(&self.room).acquire_owned().await;
         place.expect("the semaphore is never closed")
@@ -259,8 +279,8 @@ impl Gateway {
         match &judged {
             Err(_) => self.connections.refuse(),
             Ok(agreement) => {
-                if let (Some(reason), Ok(peer)) = (agreement.unprotected, peer) {
-                    self.say_plain(peer, reason);
+                if let (Agreement::Plain(reason), Ok(peer)) = (agreement, peer) {
+                    self.say_plain(peer, *reason);
                 }
             }
         }
@@ -280,16 +300,95 @@ impl Gateway {
         }
     }
 
-    /// Enters a judged connection into the gateway's books.
+    /// Tells and hears what the agreed mode needs before application bytes are carried.
+    pub(crate) async fn establish(
+        &self,
+        agreement: &Agreement,
+        end: End,
+        far: &TcpStream,
+    ) -> Result<Established, EstablishError> {
+        let established = match agreement {
+            Agreement::Plain(_) => return Ok(Established::plain()),
+            Agreement::Protected(negotiated) => establish(negotiated, self.policy.mode(), end, far).await,
+        };
+        if established.is_err() {
+            self.connections.refuse();
+        }
+        established
+    }
+
+    /// Seals a connection that was opened here, with those that witness it.
+    pub(crate) async fn seal(
+        &self,
+        agreed: &Agreed,
+        far: &TcpStream,
+        witnesses: Witnesses,
+    ) -> Result<Established, EstablishError> {
+        let done = initiate(agreed, self.policy.demand(), far, witnesses).await;
+        let done = done.inspect_err(|_| self.connections.refuse())?;
+        self.say_level(far, done.level);
+        Ok(Established::sealed(&done))
+    }
+
+    /// Seals a connection that was accepted here; `None` if it was one that witnesses another.
+    pub(crate) async fn sealed(
+        &self,
+        agreed: &Agreed,
+        far: TcpStream,
+    ) -> Result<Option<(TcpStream, Established)>, EstablishError> {
+        let joined = |stream: &TcpStream| match &self.protection {
+            Some(protection) => protection.negotiator.joined(stream),
+            None => true,
+        };
+        let accepted = self.reception.respond(agreed, self.policy.demand(), far, joined).await;
+        match accepted.inspect_err(|_| self.connections.refuse())? {
+            Accepted::Witness => Ok(None),
+            Accepted::Main(far, done) => {
+                self.say_level(&far, done.level);
+                Ok(Some((far, Established::sealed(&done))))
+            }
+        }
+    }
+
+    /// Gives up, until the gateway stops, witnesses of connections that never came.
+    pub(crate) fn keep_reception(self: &Arc<Self>) {
+        let gateway = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let keeping = async {
+                loop {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    gateway.reception.expire();
+                }
+            };
+            gateway.abort.run_until_cancelled(keeping).await;
+        });
+    }
+
+    fn say_level(&self, far: &TcpStream, level: Level) {
+        let Ok(peer) = far.peer_addr() else { return };
+        let peer = peer.ip().to_canonical();
+        if level.is_full() {
+            return;
+        }
+        let mut said = self.said_level.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < MOST_REMEMBERED && said.insert(peer) {
+            warn!(
+                "connections with {peer} are sealed by {level} paths: whoever is active on those that witness can read \
+                 them (--require=all-paths refuses them)"
+            );
+        }
+    }
+
+    /// Enters an established connection into the gateway's books.
     pub(crate) fn enter(
         &self,
         application: SocketAddr,
         far: TcpStream,
-        agreement: Agreement,
-    ) -> io::Result<(Arc<Connection>, Transforms)> {
+        mode: Mode,
+        level: Option<Level>,
+    ) -> io::Result<Arc<Connection>> {
         let peer = far.peer_addr()?;
-        let mode = if agreement.unprotected.is_some() { Mode::Off } else { self.policy.mode() };
-        Ok((self.connections.enter(application, peer, mode, far), agreement.transforms))
+        Ok(self.connections.enter(application, peer, mode, level, far))
     }
 
     /// Carries a connection to its end, or until `meanwhile` finds a reason not to.

@@ -11,7 +11,8 @@
 //! | the application's connection arrives | `run` and `redirect`, or `proxy` |
 //! | an MPTCP connection is opened by the trusted path | `outbound`, `dial` |
 //! | its handshake is judged by the policy | `negotiation` |
-//! | bytes are read, transformed, written | `relay`, `transform` |
+//! | the ends tell each other what the mode needs | `establish`; of `sealed`: `handshake`, `witness`, `sealed` |
+//! | bytes are read, transformed, written | `relay`, `transform`; as records: `records` |
 //! | after the first flight, further subflows are made | `subflows` |
 //! | the other end accepts, judges, transforms back, and connects to the service | `serve` |
 //!
@@ -25,25 +26,34 @@ mod connections;
 mod control;
 mod credentials;
 mod dial;
+mod establish;
 mod gateway;
+mod handshake;
 mod mode;
 mod negotiation;
 mod outbound;
 mod proxy;
+mod records;
 mod redirect;
 mod relay;
 mod roles;
 mod run;
+mod sealed;
 mod serve;
+mod stream;
 mod subflows;
 mod transform;
+mod witness;
 
 pub use bpf::BpfError;
 pub use connections::{ConnectionReport, Counts, SubflowReport};
 pub use control::{Answers, Report};
 pub use credentials::{Credentials, CredentialsError};
 pub use gateway::{Gateway, ProtectionError, Settings, StartError};
-pub use mode::{Mode, NothingToRequire, Policy, UnknownMode};
+pub use mode::{Mode, NothingToRequire, Policy, Requirement, UnknownMode};
 pub use outbound::Outbound;
 pub use roles::{ConfigError, Roles};
 pub use run::{RunError, exit_code};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use sealed::fuzzing;
+pub use stream::{ConnectError, Listener, Stream};

@@ -5,7 +5,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bindings::{PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY};
+use plait_codec::stream::Cipher;
+
+use crate::bindings::{
+    PLAIT_MODE_SEALED_AESGCM, PLAIT_MODE_SEALED_CHACHAPOLY, PLAIT_MODE_STREAM_AES256,
+    PLAIT_MODE_STREAM_CHACHA20, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY,
+};
+use crate::sealed::Demand;
 
 /// How a connection's bytes are protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,14 +21,29 @@ pub enum Mode {
     Off,
     /// The byte scrambling of Kato et al. Obfuscation against casual listening, not secrecy.
     Xor64,
+    /// A keystream from secrets that crossed only the trusted path. Secrecy against whoever did not listen there; no
+    /// integrity.
+    Stream,
+    /// Authenticated encryption, with keys that only somebody who is active on every path could know.
+    Sealed,
 }
 
 impl Mode {
-    /// The modes of the handshake option that this mode offers and accepts.
+    /// The modes of the handshake option that this mode offers and accepts: forms of it, and no other mode, for an offer
+    /// that was cut short on the way would look like an offer of what is left.
     pub(crate) fn offer(self) -> u8 {
         match self {
             Mode::Off => 0,
             Mode::Xor64 => (PLAIT_MODE_XOR64_HMAC | PLAIT_MODE_XOR64_KEY) as u8,
+            // AES in software is slow, and its tables tell secrets to who measures: such a host offers the other alone.
+            Mode::Stream if Cipher::aes_is_fast() => {
+                (PLAIT_MODE_STREAM_AES256 | PLAIT_MODE_STREAM_CHACHA20) as u8
+            }
+            Mode::Stream => PLAIT_MODE_STREAM_CHACHA20 as u8,
+            Mode::Sealed if Cipher::aes_is_fast() => {
+                (PLAIT_MODE_SEALED_AESGCM | PLAIT_MODE_SEALED_CHACHAPOLY) as u8
+            }
+            Mode::Sealed => PLAIT_MODE_SEALED_CHACHAPOLY as u8,
         }
     }
 }
@@ -32,13 +53,15 @@ impl fmt::Display for Mode {
         f.write_str(match self {
             Mode::Off => "off",
             Mode::Xor64 => "xor64",
+            Mode::Stream => "stream",
+            Mode::Sealed => "sealed",
         })
     }
 }
 
 /// A mode's name was expected and something else found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a mode (off, xor64), found '{0}'")]
+#[error("expected a mode (off, xor64, stream, sealed), found '{0}'")]
 pub struct UnknownMode(String);
 
 impl FromStr for Mode {
@@ -48,6 +71,8 @@ impl FromStr for Mode {
         match name {
             "off" => Ok(Mode::Off),
             "xor64" => Ok(Mode::Xor64),
+            "stream" => Ok(Mode::Stream),
+            "sealed" => Ok(Mode::Sealed),
             _ => Err(UnknownMode(name.to_owned())),
         }
     }
@@ -62,21 +87,40 @@ pub enum Policy {
     Prefer(Mode),
     /// Protect with this mode; refuse a connection whose peer does not negotiate.
     Require(Mode),
+    /// As required, and refuse a connection of mode `sealed` that one of the configured paths does not witness.
+    RequireAllPaths(Mode),
 }
 
-/// `--require` was given together with mode `off`.
+/// What of a mode is demanded, and not only preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// That the peer agrees on it.
+    Mode,
+    /// That every configured path witnesses the connection, too: of mode `sealed`.
+    AllPaths,
+}
+
+/// `--require` was given together with a mode that does not give what it demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("mode 'off' protects nothing, so it cannot be required: choose another mode or drop --require")]
-pub struct NothingToRequire;
+pub enum NothingToRequire {
+    /// Of mode `off`.
+    #[error("mode 'off' protects nothing, so it cannot be required: choose another mode or drop --require")]
+    Off,
+    /// Of another mode than `sealed`.
+    #[error("mode '{0}' has no witnesses, so not all paths can be required: use --mode sealed, or --require")]
+    Witnesses(Mode),
+}
 
 impl Policy {
-    /// The policy of a mode, demanded (`require`) or preferred.
-    pub fn new(mode: Mode, require: bool) -> Result<Policy, NothingToRequire> {
-        match (mode, require) {
-            (Mode::Off, false) => Ok(Policy::Off),
-            (Mode::Off, true) => Err(NothingToRequire),
-            (mode, false) => Ok(Policy::Prefer(mode)),
-            (mode, true) => Ok(Policy::Require(mode)),
+    /// The policy of a mode, demanded or, without a requirement, preferred.
+    pub fn new(mode: Mode, requirement: Option<Requirement>) -> Result<Policy, NothingToRequire> {
+        match (mode, requirement) {
+            (Mode::Off, None) => Ok(Policy::Off),
+            (Mode::Off, Some(_)) => Err(NothingToRequire::Off),
+            (mode, None) => Ok(Policy::Prefer(mode)),
+            (mode, Some(Requirement::Mode)) => Ok(Policy::Require(mode)),
+            (Mode::Sealed, Some(Requirement::AllPaths)) => Ok(Policy::RequireAllPaths(Mode::Sealed)),
+            (mode, Some(Requirement::AllPaths)) => Err(NothingToRequire::Witnesses(mode)),
         }
     }
 
@@ -84,13 +128,21 @@ impl Policy {
     pub fn mode(self) -> Mode {
         match self {
             Policy::Off => Mode::Off,
-            Policy::Prefer(mode) | Policy::Require(mode) => mode,
+            Policy::Prefer(mode) | Policy::Require(mode) | Policy::RequireAllPaths(mode) => mode,
         }
     }
 
     /// Whether an unprotected connection is refused.
     pub fn requires(self) -> bool {
-        matches!(self, Policy::Require(_))
+        matches!(self, Policy::Require(_) | Policy::RequireAllPaths(_))
+    }
+
+    /// What a handshake of mode `sealed` must reach.
+    pub(crate) fn demand(self) -> Demand {
+        match self {
+            Policy::RequireAllPaths(_) => Demand::AllPaths,
+            Policy::Off | Policy::Prefer(_) | Policy::Require(_) => Demand::AnyLevel,
+        }
     }
 }
 
@@ -100,7 +152,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for mode in [Mode::Off, Mode::Xor64] {
+        for mode in [Mode::Off, Mode::Xor64, Mode::Stream, Mode::Sealed] {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
         assert!("XOR64".parse::<Mode>().is_err());
@@ -108,7 +160,24 @@ mod tests {
 
     #[test]
     fn off_cannot_be_required() {
-        assert_eq!(Policy::new(Mode::Off, true), Err(NothingToRequire));
-        assert!(Policy::new(Mode::Xor64, true).is_ok_and(Policy::requires));
+        assert_eq!(Policy::new(Mode::Off, Some(Requirement::Mode)), Err(NothingToRequire::Off));
+        assert!(Policy::new(Mode::Xor64, Some(Requirement::Mode)).is_ok_and(Policy::requires));
+    }
+
+    #[test]
+    fn only_sealed_has_paths_to_require() {
+        for mode in [Mode::Xor64, Mode::Stream] {
+            let refused = Policy::new(mode, Some(Requirement::AllPaths));
+            assert_eq!(refused, Err(NothingToRequire::Witnesses(mode)));
+        }
+        let policy = Policy::new(Mode::Sealed, Some(Requirement::AllPaths));
+        assert!(policy.is_ok_and(|policy| policy.requires() && policy.demand() == Demand::AllPaths));
+    }
+
+    #[test]
+    fn an_offer_has_forms_of_one_mode_only() {
+        let offers = [Mode::Off, Mode::Xor64, Mode::Stream, Mode::Sealed].map(Mode::offer);
+        let together: u32 = offers.iter().map(|offer| offer.count_ones()).sum();
+        assert_eq!(offers.iter().fold(0, |all, offer| all | offer).count_ones(), together);
     }
 }

@@ -1,8 +1,8 @@
 //! Whether the two ends of a connection agreed on a mode, settled inside its TCP handshake.
 //!
 //! `bpf/negotiate.bpf.c` writes and reads the option; this module attaches it to the gateway's own cgroup and reads,
-//! per socket, what came of it. Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms, so
-//! no byte can be carried before its handshake was judged.
+//! per socket, what came of it. Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms
+//! ([`crate::establish`]), so no byte can be carried before its handshake was judged.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use plait_host::mptcp::{Info, Key};
 use zeroize::Zeroize;
 
 use crate::bindings::{
-    PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED, PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN,
-    PLAIT_OUTCOME_UNCONFIRMED, plait_negotiate_settings, plait_verdict,
+    PLAIT_JOINED, PLAIT_JOINED_EARLY, PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED,
+    PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN, PLAIT_OUTCOME_UNCONFIRMED, plait_negotiate_settings,
+    plait_verdict,
 };
 use crate::bpf::{BpfError, Loaded, lookup};
 use crate::mode::Policy;
-use crate::transform::Transforms;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/negotiate.bpf.o"));
 
@@ -82,16 +82,21 @@ pub(crate) enum Refusal {
 }
 
 /// A connection that may be carried, and how.
-pub(crate) struct Agreement {
-    pub(crate) transforms: Transforms,
-    /// Why the connection is carried plain; `None` when it is protected.
-    pub(crate) unprotected: Option<Unprotected>,
+pub(crate) enum Agreement {
+    /// Plain, for this reason.
+    Plain(Unprotected),
+    /// As both ends agreed.
+    Protected(Negotiated),
 }
 
-impl Agreement {
-    fn plain(reason: Unprotected) -> Agreement {
-        Agreement { transforms: Transforms::plain(), unprotected: Some(reason) }
-    }
+/// What both ends agreed on, and the secrets that MPTCP gives them.
+pub(crate) struct Negotiated {
+    /// The one bit of the handshake option that was chosen.
+    pub(crate) chosen: u8,
+    /// All that the initiator offered.
+    pub(crate) offered: u8,
+    pub(crate) local: Key,
+    pub(crate) remote: Key,
 }
 
 impl Negotiator {
@@ -137,14 +142,19 @@ impl Negotiator {
 
     /// Whether the peer opened a further subflow before any data of the first flight had arrived.
     pub(crate) fn early_subflow(&self, socket: &impl AsFd) -> bool {
-        self.verdict(socket).is_some_and(|verdict| verdict.0.early_subflow != 0)
+        self.verdict(socket).is_some_and(|verdict| u32::from(verdict.0.joined) & PLAIT_JOINED_EARLY != 0)
+    }
+
+    /// Whether the peer, or somebody in its name, has opened any further subflow.
+    pub(crate) fn joined(&self, socket: &impl AsFd) -> bool {
+        self.verdict(socket).is_none_or(|verdict| u32::from(verdict.0.joined) & PLAIT_JOINED != 0)
     }
 }
 
 /// What the policy says of a connection that did not negotiate.
 pub(crate) fn unprotected(policy: Policy, reason: Unprotected) -> Result<Agreement, Refusal> {
     if !policy.requires() {
-        return Ok(Agreement::plain(reason));
+        return Ok(Agreement::Plain(reason));
     }
     Err(match reason {
         Unprotected::Silent | Unprotected::Off => Refusal::NotNegotiated,
@@ -160,21 +170,23 @@ fn protected(Verdict(verdict): &Verdict, socket: &impl AsFd) -> Result<Agreement
     }
     let local = Key::new(verdict.local_key.to_be_bytes());
     let remote = Key::new(verdict.remote_key.to_be_bytes());
-    let transforms = Transforms::negotiated(verdict.mode, &local, &remote).ok_or(Refusal::NoCommonMode)?;
-    Ok(Agreement { transforms, unprotected: None })
+    Ok(Agreement::Protected(Negotiated { chosen: verdict.mode, offered: verdict.offered, local, remote }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::Mode;
+    use crate::mode::{Mode, Requirement};
 
     #[test]
     fn prefer_carries_plain_and_require_refuses() {
-        let prefer = Policy::new(Mode::Xor64, false).unwrap();
-        let require = Policy::new(Mode::Xor64, true).unwrap();
+        let prefer = Policy::new(Mode::Xor64, None).unwrap();
+        let require = Policy::new(Mode::Xor64, Some(Requirement::Mode)).unwrap();
         for reason in [Unprotected::Silent, Unprotected::NoCommonMode, Unprotected::Fallback] {
-            assert!(unprotected(prefer, reason).is_ok_and(|agreement| agreement.unprotected == Some(reason)));
+            let carried = unprotected(prefer, reason);
+            assert!(
+                carried.is_ok_and(|agreed| matches!(agreed, Agreement::Plain(because) if because == reason))
+            );
             assert!(unprotected(require, reason).is_err());
         }
     }

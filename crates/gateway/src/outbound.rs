@@ -9,15 +9,19 @@ use tokio::net::TcpStream;
 use tracing::{info, warn};
 
 use crate::dial::Dialer;
+use crate::establish::{End, EstablishError, Established, to_be_sealed};
 use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, has_mptcp, prepare};
-use crate::negotiation::{Agreement, Refusal};
+use crate::mode::Mode;
+use crate::negotiation::Refusal;
 use crate::roles::Roles;
+use crate::sealed::Agreed;
 use crate::subflows::Subflows;
+use crate::witness::{Opening, Witnesses};
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
     gateway: Arc<Gateway>,
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
     subflows: Option<Arc<Subflows>>,
 }
 
@@ -28,15 +32,32 @@ pub(crate) enum OpenError {
     Connect(io::Error),
     #[error(transparent)]
     Refused(#[from] Refusal),
+    #[error(transparent)]
+    Establish(#[from] EstablishError),
 }
 
-/// A judged connection to a destination, not yet carried.
+/// An established connection to a destination, not yet carried.
 pub(crate) struct Opened {
     far: TcpStream,
-    agreement: Agreement,
+    established: Established,
 }
 
 impl Opened {
+    /// The other end of the network.
+    pub(crate) fn peer(&self) -> io::Result<SocketAddr> {
+        let peer = self.far.peer_addr()?;
+        Ok(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.established.mode
+    }
+
+    /// Of mode `sealed`: the paths that witness it, of those configured.
+    pub(crate) fn level(&self) -> Option<String> {
+        self.established.level.map(|level| level.to_string())
+    }
+
     /// This end of the network's side.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.far.local_addr()
@@ -49,7 +70,7 @@ impl Outbound {
     /// Without control over the paths, "trusted path first" cannot be kept: an error unless the gateway's mode is off.
     pub fn start(gateway: &Arc<Gateway>, roles: Roles) -> Result<Outbound, StartError> {
         let mode = gateway.policy().mode();
-        let protects = mode != crate::mode::Mode::Off;
+        let protects = mode != Mode::Off;
         if protects && roles.trusted().next().is_none() {
             warn!("no trusted path is named (--trusted IFACE): the first flight goes where routing sends it");
         }
@@ -64,7 +85,7 @@ impl Outbound {
                 None
             }
         };
-        let dialer = Dialer::new(roles, subflows.is_some());
+        let dialer = Arc::new(Dialer::new(roles, subflows.is_some()));
         Ok(Outbound { gateway: Arc::clone(gateway), dialer, subflows })
     }
 
@@ -73,15 +94,25 @@ impl Outbound {
         &self.gateway
     }
 
-    /// Connects to the first destination that answers, and judges the handshake.
+    /// Connects to the first destination that answers, judges the handshake, and tells the peer what the mode needs.
     pub(crate) async fn open(&self, destinations: &[SocketAddr]) -> Result<Opened, OpenError> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for &destination in destinations {
+        for (number, &destination) in destinations.iter().enumerate() {
+            // At the same time as the main connection, by the other paths.
+            let witnesses = self.begin_witnesses(self.dialer.first_trusted(), &destinations[number..]);
             match self.dialer.connect(destination).await {
                 Ok(far) => {
                     prepare(&far).map_err(OpenError::Connect)?;
                     let agreement = self.gateway.agreement(&far).await?;
-                    return Ok(Opened { far, agreement });
+                    let established = match to_be_sealed(&agreement, End::Initiator) {
+                        Some(agreed) => {
+                            let others = &destinations[number..];
+                            let witnesses = self.finish_witnesses(witnesses, &far, &agreed, others).await;
+                            self.gateway.seal(&agreed, &far, witnesses).await?
+                        }
+                        None => self.gateway.establish(&agreement, End::Initiator, &far).await?,
+                    };
+                    return Ok(Opened { far, established });
                 }
                 Err(error) => last = error,
             }
@@ -89,18 +120,42 @@ impl Outbound {
         Err(OpenError::Connect(last))
     }
 
+    /// Begins to open what will witness a connection that leaves by the interface `main`, if the mode asks for it and that
+    /// is known.
+    fn begin_witnesses(&self, main: Option<&str>, addresses: &[SocketAddr]) -> Option<Opening> {
+        let sealed = self.gateway.policy().mode() == Mode::Sealed;
+        let subflows = self.subflows.as_ref().filter(|_| sealed)?;
+        Some(Opening::begin(&self.gateway, &self.dialer, subflows, main?, addresses))
+    }
+
+    async fn finish_witnesses(
+        &self,
+        begun: Option<Opening>,
+        far: &TcpStream,
+        agreed: &Agreed,
+        addresses: &[SocketAddr],
+    ) -> Witnesses {
+        let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
+        let opening = begun.or_else(|| self.begin_witnesses(main.as_deref(), addresses));
+        let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured());
+        match opening {
+            Some(opening) => opening.finish(configured, main.as_deref(), agreed.chosen).await,
+            None => Witnesses { configured, streams: Vec::new() },
+        }
+    }
+
     /// Carries an application's connection over an opened one to its end.
     pub(crate) async fn carry(&self, near: &TcpStream, opened: Opened) -> Result<(), CarryError> {
         let application = near.peer_addr().map_err(crate::relay::RelayError::Near)?;
-        let (connection, transforms) = self
-            .gateway
-            .enter(application, opened.far, opened.agreement)
-            .map_err(crate::relay::RelayError::Far)?;
+        let Opened { far, established: Established { mode, level, transforms, first_flight } } = opened;
+        let connection =
+            self.gateway.enter(application, far, mode, level).map_err(crate::relay::RelayError::Far)?;
+        let watch = self.subflows.as_ref().and_then(|subflows| subflows.watch(&connection.far));
         let further_subflows = async {
-            if let Some(subflows) = &self.subflows {
-                subflows.tend(&connection).await;
+            match watch {
+                Some(watch) => match watch.tend(&connection, first_flight).await {},
+                None => std::future::pending().await,
             }
-            std::future::pending().await
         };
         self.gateway.carry(near, &connection, transforms, further_subflows).await
     }

@@ -1,4 +1,5 @@
 //! The way of an application's bytes: read from one socket, transform in place, write to the other, in both directions.
+//! (In mode `sealed` they travel as records: [`crate::records`].)
 //!
 //! Keeps TCP's meaning: the end of one direction is passed on and leaves the other open (half-close), a reset on either
 //! side resets the other, and nothing is read that cannot be written (back-pressure): a connection holds at most one
@@ -14,15 +15,17 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use plait_codec::sealed::MAX_RECORD;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::transform::{Transform, Transforms};
+use crate::records;
+use crate::transform::{Incoming, Outgoing, Transform, Transforms};
 
 /// Bytes read at once, and the most that waits in one direction.
 const LARGE: usize = 256 << 10;
-const SMALL: usize = 16 << 10;
+const SMALL: usize = MAX_RECORD;
 
 /// Large buffers held at once, by all connections together.
 const MOST_LARGE: usize = 256;
@@ -64,6 +67,8 @@ pub(crate) enum RelayError {
     Near(io::Error),
     #[error("the network's side: {0}")]
     Far(io::Error),
+    #[error("the network's side: {0}")]
+    Record(plait_codec::sealed::Error),
 }
 
 /// Makes a socket reset its connection when it is closed, by whomever: also by the kernel after a kill -9.
@@ -86,30 +91,40 @@ pub(crate) async fn relay(
 ) -> Result<(), RelayError> {
     let Transforms { mut outgoing, mut incoming } = transforms;
     let out = async {
-        pump(near, far, &mut outgoing, &progress.sent, &progress.first_sent)
-            .await
-            .map_err(|failure| failure.place(RelayError::Near, RelayError::Far))
+        let (count, first) = (&progress.sent, &progress.first_sent);
+        let done = match &mut outgoing {
+            Outgoing::InPlace(transform) => pump(near, far, transform, count, first).await,
+            Outgoing::Records(sealer) => records::seal(near, far, sealer, count, first).await,
+        };
+        done.map_err(|failure| failure.place(RelayError::Near, RelayError::Far))
     };
     let back = async {
-        pump(far, near, &mut incoming, &progress.received, &progress.first_received)
-            .await
-            .map_err(|failure| failure.place(RelayError::Far, RelayError::Near))
+        let (count, first) = (&progress.received, &progress.first_received);
+        let done = match &mut incoming {
+            Incoming::InPlace(transform) => pump(far, near, transform, count, first).await,
+            Incoming::Records(opener) => records::open(far, near, opener, count, first).await,
+        };
+        done.map_err(|failure| failure.place(RelayError::Far, RelayError::Near))
     };
     tokio::try_join!(out, back)?;
     close_on_drop(near).map_err(RelayError::Near)?;
     close_on_drop(far).map_err(RelayError::Far)
 }
 
-enum PumpFailure {
+/// Why one direction ended badly.
+pub(crate) enum PumpFailure {
     Reading(io::Error),
     Writing(io::Error),
+    /// What was read is not what the peer wrote.
+    Record(plait_codec::sealed::Error),
 }
 
 impl PumpFailure {
-    fn place<E>(self, reading: fn(io::Error) -> E, writing: fn(io::Error) -> E) -> E {
+    fn place(self, reading: fn(io::Error) -> RelayError, writing: fn(io::Error) -> RelayError) -> RelayError {
         match self {
             PumpFailure::Reading(error) => reading(error),
             PumpFailure::Writing(error) => writing(error),
+            PumpFailure::Record(error) => RelayError::Record(error),
         }
     }
 }
@@ -126,13 +141,7 @@ async fn pump(
         from.readable().await.map_err(PumpFailure::Reading)?;
         let mut buffer = Buffer::take();
         let length = match from.try_read(&mut buffer.bytes) {
-            Ok(0) => {
-                return match SockRef::from(to).shutdown(std::net::Shutdown::Write) {
-                    // The other side is gone altogether; its own direction tells how.
-                    Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-                    result => result.map_err(PumpFailure::Writing),
-                };
-            }
+            Ok(0) => return end_of_direction(to).map_err(PumpFailure::Writing),
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(PumpFailure::Reading(error)),
@@ -146,7 +155,17 @@ async fn pump(
     }
 }
 
-async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+/// Passes on that nothing more will come.
+pub(crate) fn end_of_direction(to: &TcpStream) -> io::Result<()> {
+    match SockRef::from(to).shutdown(std::net::Shutdown::Write) {
+        // The other side is gone altogether; its own direction tells how.
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        result => result,
+    }
+}
+
+/// Writes every byte, however long it takes.
+pub(crate) async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.try_write(bytes) {
             Ok(written) => bytes = &bytes[written..],
@@ -158,12 +177,12 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// A large buffer, which goes back to the worker thread's spares, or a small one while many are held.
-struct Buffer {
-    bytes: Box<[u8]>,
+pub(crate) struct Buffer {
+    pub(crate) bytes: Box<[u8]>,
 }
 
 impl Buffer {
-    fn take() -> Buffer {
+    pub(crate) fn take() -> Buffer {
         if LARGE_HELD.fetch_add(1, Ordering::Relaxed) >= MOST_LARGE {
             LARGE_HELD.fetch_sub(1, Ordering::Relaxed);
             return Buffer { bytes: vec![0; SMALL].into_boxed_slice() };

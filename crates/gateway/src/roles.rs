@@ -63,6 +63,11 @@ impl Roles {
         self.named.iter().filter(|(_, role)| **role == Role::Trusted).map(|(name, _)| name.as_str())
     }
 
+    /// The interfaces of which a role was said.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.keys().map(String::as_str)
+    }
+
     /// The role of an interface: what was said of it. When no interface was called untrusted, every one that was not
     /// called trusted is; else the ones that were not named are not used (`None`).
     pub fn of(&self, interface: &str) -> Option<Role> {

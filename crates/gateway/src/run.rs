@@ -148,7 +148,7 @@ impl Outbound {
                         }
                         // The program sees a reset; only this line can say why.
                         Err(OpenError::Refused(refusal)) => warn!("{destination}: refused: {refusal}"),
-                        Err(OpenError::Connect(error)) => warn!("{destination}: {error}"),
+                        Err(error) => warn!("{destination}: {error}"),
                     }
                 }
             })

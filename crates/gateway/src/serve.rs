@@ -1,5 +1,6 @@
 //! `plait serve`: accepts protected connections from the network and carries them to a service.
 
+use std::fmt;
 use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,10 +10,14 @@ use plait_host::interfaces::{Scope, interfaces};
 use plait_host::mptcp::{Protocol, stream_socket};
 use socket2::Domain;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
+use crate::establish::{End, Established, FirstFlight, to_be_sealed};
 use crate::gateway::{CarryError, Gateway, StartError, prepare};
+use crate::mode::Mode;
 use crate::negotiation::Refusal;
+use crate::stream::Stream;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -20,8 +25,14 @@ const BACKLOG: i32 = 4096;
 impl Gateway {
     /// Serves `listen`, carrying each connection to `service` (`HOST:PORT`), until [`Gateway::shut_down`].
     pub async fn serve(self: &Arc<Self>, listen: SocketAddr, service: &str) -> Result<(), StartError> {
-        let listener =
-            mptcp_listener(listen).map_err(|reason| StartError::Listen { address: listen, reason })?;
+        let listener = Gateway::listener(listen)?;
+        info!("listening on {}, serving {service}", listener.local_addr().unwrap_or(listen));
+        self.serve_on(listener, Service::At(service.into())).await;
+        Ok(())
+    }
+
+    /// A socket that peers connect to.
+    pub(crate) fn listener(listen: SocketAddr) -> Result<TcpListener, StartError> {
         if leaves_addresses_out(listen.ip()) {
             warn!(
                 "further subflows can arrive at {} only: listen on [::]:{} to use this host's other addresses too",
@@ -29,41 +40,95 @@ impl Gateway {
                 listen.port()
             );
         }
-        info!("listening on {}, serving {service}", listener.local_addr().unwrap_or(listen));
-        let service: Arc<str> = service.into();
+        mptcp_listener(listen).map_err(|reason| StartError::Listen { address: listen, reason })
+    }
+
+    /// Carries each connection that is accepted to the service.
+    pub(crate) async fn serve_on(self: &Arc<Self>, listener: TcpListener, service: Service) {
+        self.keep_reception();
         self.accept(listener, |far, peer| {
-            let (gateway, service) = (Arc::clone(self), Arc::clone(&service));
+            let (gateway, service) = (Arc::clone(self), service.clone());
             async move {
                 match gateway.serve_one(far, &service).await {
                     Ok(()) => debug!("{peer}: done"),
                     Err(ServeError::Carry(CarryError::Refused(refusal))) => {
                         warn!("{peer}: refused: {refusal}")
                     }
+                    Err(ServeError::Carry(CarryError::Establish(error))) => warn!("{peer}: {error}"),
                     Err(ServeError::Carry(error)) => debug!("{peer}: {error}"),
                     Err(ServeError::Service(error)) => warn!("{peer}: the service {service}: {error}"),
                 }
             }
         })
         .await;
-        Ok(())
     }
 
-    async fn serve_one(&self, far: TcpStream, service: &str) -> Result<(), ServeError> {
+    async fn serve_one(&self, far: TcpStream, service: &Service) -> Result<(), ServeError> {
         let agreement = self.agreement(&far).await.map_err(CarryError::from)?;
-        let near = TcpStream::connect(service).await.map_err(ServeError::Service)?;
-        prepare(&near).map_err(ServeError::Service)?;
+        let (far, established) = match to_be_sealed(&agreement, End::Responder) {
+            Some(agreed) => match self.sealed(&agreed, far).await.map_err(CarryError::from)? {
+                Some(main) => main,
+                // It witnesses another connection.
+                None => return Ok(()),
+            },
+            None => {
+                let established = self.establish(&agreement, End::Responder, &far).await;
+                (far, established.map_err(CarryError::from)?)
+            }
+        };
+        let peer = far.peer_addr().map_err(ServeError::Service)?;
+        let near = service.connect(peer, &established).await.map_err(ServeError::Service)?;
+        let Established { mode, level, transforms, first_flight } = established;
         let application = near.peer_addr().map_err(ServeError::Service)?;
-        let protected = agreement.unprotected.is_none();
-        let (connection, transforms) =
-            self.enter(application, far, agreement).map_err(ServeError::Service)?;
-        let first_flight = async {
-            connection.progress.first_received.notified().await;
-            if protected && self.broke_trusted_first(&connection.far) {
+        let connection = self.enter(application, far, mode, level).map_err(ServeError::Service)?;
+        let trusted_first = async {
+            if first_flight == FirstFlight::OfBothEnds {
+                connection.progress.first_received.notified().await;
+            }
+            if mode != Mode::Off && self.broke_trusted_first(&connection.far) {
                 return Refusal::EarlySubflow;
             }
             pending().await
         };
-        Ok(self.carry(&near, &connection, transforms, first_flight).await?)
+        Ok(self.carry(&near, &connection, transforms, trusted_first).await?)
+    }
+}
+
+/// Whom connections are carried to.
+#[derive(Clone, Debug)]
+pub(crate) enum Service {
+    /// Who listens at this address.
+    At(Arc<str>),
+    /// This program.
+    Here(mpsc::Sender<Stream>),
+}
+
+impl Service {
+    /// The gateway's end of a connection with the service.
+    async fn connect(&self, peer: SocketAddr, established: &Established) -> io::Result<TcpStream> {
+        match self {
+            Service::At(address) => {
+                let near = TcpStream::connect(&**address).await?;
+                prepare(&near)?;
+                Ok(near)
+            }
+            Service::Here(sender) => {
+                let level = established.level.map(|level| level.to_string());
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                let (stream, near) = Stream::pair(peer, established.mode, level).await?;
+                sender.send(stream).await.map_err(|_| io::Error::other("it accepts no more"))?;
+                Ok(near)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Service::At(address) => f.write_str(address),
+            Service::Here(_) => f.write_str("of this program"),
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! Trusted path first: a connection's further subflows are made here, and not before its first flight has arrived.
 //!
 //! While a connection has one subflow the kernel has nowhere else to send. So a connection starts with one, on the
-//! trusted path, with its path manager in user space; once the first flight is DATA_ACKed and the peer has begun to
-//! answer, one subflow per further interface is made. From then on [`Subflows::tend`] compares what is there with what
-//! should be, whenever the kernel reports a change and every few seconds, so that a lost subflow is made again and a new
-//! interface is used.
+//! trusted path, with its path manager in user space; once the first flight ([`FirstFlight`]) is DATA_ACKed, one subflow
+//! per further interface is made. From then on [`Watch::tend`] compares what is there with what should be, whenever the
+//! kernel reports a change and every few seconds, so that a lost subflow is made again and a new interface is used.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,10 +18,12 @@ use plait_host::mptcp::{FullInfo, Info, Token};
 use plait_host::pm::{Event, Events, Local, PathManager};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tracing::debug;
 
 use crate::connections::Connection;
+use crate::establish::FirstFlight;
 use crate::roles::Roles;
 
 /// A peer that says nothing gets further subflows without its own first flight when we have this many bytes for it, looked
@@ -89,13 +90,34 @@ impl Subflows {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks after one connection's subflows for as long as it is polled. Returns only for one that has no MPTCP.
-    pub(crate) async fn tend(&self, connection: &Connection) {
-        let Some(token) = connection.token else { return };
-        let reader = Reader { token, news: self.desk().subscribe(token), subflows: self };
-        first_flight(connection).await;
-        let Ok(initial) = connection.far.peer_addr() else { return };
-        reader.run(connection, initial).await;
+    /// Begins to listen to what is told of one connection's paths; `None` if it has no MPTCP.
+    pub(crate) fn watch(self: &Arc<Self>, far: &TcpStream) -> Option<Watch> {
+        let token = Info::of(far).ok().filter(|info| !info.fallback)?.token;
+        let plan = Plan::new(far.peer_addr().ok()?);
+        Some(Watch { token, news: self.desk().subscribe(token), plan, subflows: Arc::clone(self) })
+    }
+
+    /// The interfaces that connections may use now.
+    pub(crate) fn usable(&self) -> Vec<Interface> {
+        let Ok(interfaces) = self.interfaces() else { return Vec::new() };
+        let usable = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
+        usable.filter(|interface| self.roles.of(&interface.name).is_some()).cloned().collect()
+    }
+
+    /// The interface that a connection leaves by, by its address here.
+    pub(crate) fn interface_of(&self, far: &TcpStream) -> Option<String> {
+        let local = far.local_addr().ok()?.ip().to_canonical();
+        let interfaces = self.interfaces().ok()?;
+        let has_it = |interface: &&Interface| interface.addresses.iter().any(|address| address.ip == local);
+        interfaces.iter().find(has_it).map(|interface| interface.name.clone())
+    }
+
+    /// How many paths connections are to use: those of interfaces that were named, there or not, and of usable ones.
+    pub(crate) fn configured(&self) -> usize {
+        let usable = self.usable();
+        let unnamed =
+            usable.iter().filter(|interface| !self.roles.names().any(|name| name == interface.name));
+        self.roles.names().count() + unnamed.count()
     }
 
     fn interfaces(&self) -> io::Result<Arc<[Interface]>> {
@@ -111,9 +133,79 @@ impl Subflows {
     }
 }
 
-/// Ends once our first flight is DATA_ACKed and the peer has begun to answer, or listens to an upload in silence.
-async fn first_flight(connection: &Connection) {
-    connection.progress.first_sent.notified().await;
+/// What is told of one connection's paths.
+pub(crate) struct Watch {
+    token: Token,
+    news: mpsc::Receiver<News>,
+    plan: Plan,
+    subflows: Arc<Subflows>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.subflows.desk().readers.remove(&self.token);
+    }
+}
+
+impl Watch {
+    /// Looks after the connection's subflows for as long as it is polled.
+    pub(crate) async fn tend(mut self, connection: &Connection, first: FirstFlight) -> Infallible {
+        match first {
+            FirstFlight::OfBothEnds => {
+                connection.progress.first_sent.notified().await;
+                acknowledged(connection).await;
+                answered(connection).await;
+            }
+            FirstFlight::Told => acknowledged(connection).await,
+        }
+        loop {
+            self.take_news();
+            self.reconcile(connection);
+            let next = self.plan.next_retry();
+            let wait = next.map_or(TICK, |due| due.saturating_duration_since(Instant::now()).min(TICK));
+            if let Ok(Some(news)) = tokio::time::timeout(wait, self.news.recv()).await {
+                self.plan.hear(news);
+            }
+        }
+    }
+
+    fn take_news(&mut self) {
+        while let Ok(news) = self.news.try_recv() {
+            self.plan.hear(news);
+        }
+    }
+
+    /// Makes a subflow by every interface with a role that has none.
+    fn reconcile(&mut self, connection: &Connection) {
+        let Ok(live) = FullInfo::of(&connection.far) else { return };
+        let live: Vec<IpAddr> =
+            live.subflows.iter().map(|subflow| subflow.local.ip().to_canonical()).collect();
+        for interface in &self.subflows.usable() {
+            if interface.addresses.iter().any(|address| live.contains(&address.ip)) {
+                self.plan.is_live(interface.index);
+            } else if self.plan.is_due(interface.index) {
+                self.make(interface);
+            }
+        }
+    }
+
+    fn make(&mut self, interface: &Interface) {
+        let Some((remote_id, remote, source)) =
+            self.plan.choose(interface, |remote| source_by(interface, remote))
+        else {
+            return;
+        };
+        let id = self.plan.attempt(interface.index);
+        let local = Local { address: source, id, if_index: interface.index, backup: false };
+        match self.subflows.manager.subflow_create(self.token, &local, remote, remote_id) {
+            Ok(()) => debug!("subflow by {} from {source} to {remote}", interface.name),
+            Err(error) => debug!("no subflow by {} to {remote}: {error}", interface.name),
+        }
+    }
+}
+
+/// Ends once what was sent until now is DATA_ACKed.
+async fn acknowledged(connection: &Connection) {
     let Ok(sent) = Info::of(&connection.far) else { return };
     let mut look = LOOK.0;
     // What is sent in the meantime leaves by the only subflow too, so the mark need not move with it.
@@ -121,6 +213,10 @@ async fn first_flight(connection: &Connection) {
         tokio::time::sleep(look).await;
         look = (look * 2).min(LOOK.1);
     }
+}
+
+/// Ends once the peer has begun to answer, or listens to an upload in silence.
+async fn answered(connection: &Connection) {
     let uploading = async {
         tokio::time::sleep(UPLOAD_LOOK).await;
         while connection.progress.sent() < UPLOAD {
@@ -133,67 +229,9 @@ async fn first_flight(connection: &Connection) {
     }
 }
 
-/// One connection's care.
-struct Reader<'a> {
-    token: Token,
-    news: mpsc::Receiver<News>,
-    subflows: &'a Subflows,
-}
-
-impl Drop for Reader<'_> {
-    fn drop(&mut self) {
-        self.subflows.desk().readers.remove(&self.token);
-    }
-}
-
-impl Reader<'_> {
-    async fn run(mut self, connection: &Connection, initial: SocketAddr) -> Infallible {
-        let mut plan = Plan::new(initial);
-        loop {
-            while let Ok(news) = self.news.try_recv() {
-                plan.hear(news);
-            }
-            self.reconcile(connection, &mut plan);
-            let wait =
-                plan.next_retry().map_or(TICK, |due| due.saturating_duration_since(Instant::now()).min(TICK));
-            if let Ok(Some(news)) = tokio::time::timeout(wait, self.news.recv()).await {
-                plan.hear(news);
-            }
-        }
-    }
-
-    /// Makes a subflow by every interface with a role that has none.
-    fn reconcile(&self, connection: &Connection, plan: &mut Plan) {
-        let (Ok(interfaces), Ok(live)) = (self.subflows.interfaces(), FullInfo::of(&connection.far)) else {
-            return;
-        };
-        let live: Vec<IpAddr> =
-            live.subflows.iter().map(|subflow| subflow.local.ip().to_canonical()).collect();
-        for interface in interfaces.iter().filter(|interface| interface.up && !interface.loopback) {
-            if self.subflows.roles.of(&interface.name).is_none() {
-                continue;
-            }
-            if interface.addresses.iter().any(|address| live.contains(&address.ip)) {
-                plan.is_live(interface.index);
-            } else if plan.is_due(interface.index) {
-                self.make(interface, plan);
-            }
-        }
-    }
-
-    fn make(&self, interface: &Interface, plan: &mut Plan) {
-        let Some((remote_id, remote, source)) =
-            plan.choose(interface, |remote| interfaces::route_via(remote, interface.index).ok().flatten())
-        else {
-            return;
-        };
-        let id = plan.attempt(interface.index);
-        let local = Local { address: source, id, if_index: interface.index, backup: false };
-        match self.subflows.manager.subflow_create(self.token, &local, remote, remote_id) {
-            Ok(()) => debug!("subflow by {} from {source} to {remote}", interface.name),
-            Err(error) => debug!("no subflow by {} to {remote}: {error}", interface.name),
-        }
-    }
+/// Our address for packets that leave for `remote` by an interface, if it leads there.
+pub(crate) fn source_by(interface: &Interface, remote: IpAddr) -> Option<IpAddr> {
+    interfaces::route_via(remote, interface.index).ok().flatten()
 }
 
 /// What is known of a connection's possible subflows.

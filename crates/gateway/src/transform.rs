@@ -1,16 +1,17 @@
-//! From a negotiated mode and MPTCP's keys to the two transforms of a connection's byte stream.
+//! What is done to the two directions of a connection's byte stream.
 
+use plait_codec::sealed::{Opener, Sealer};
+use plait_codec::stream::Keystream;
 use plait_codec::xor64::{Decoder, Encoder, Seed};
 use plait_host::mptcp::Key;
 use ring::hmac;
-
-use crate::bindings::{PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY};
 
 /// What is done to the bytes of one direction on their way through the gateway. Lengths never change.
 pub(crate) enum Transform {
     Plain,
     Encode(Box<Encoder>),
     Decode(Box<Decoder>),
+    Keystream(Box<Keystream>),
 }
 
 impl Transform {
@@ -20,33 +21,56 @@ impl Transform {
             Transform::Plain => {}
             Transform::Encode(encoder) => encoder.encode_in_place(bytes),
             Transform::Decode(decoder) => decoder.decode_in_place(bytes),
+            Transform::Keystream(keystream) => keystream.apply(bytes),
         }
     }
 }
 
 /// The transforms of both directions, as this end applies them.
 pub(crate) struct Transforms {
-    pub(crate) outgoing: Transform,
-    pub(crate) incoming: Transform,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
+}
+
+/// From this end's application to the network.
+pub(crate) enum Outgoing {
+    InPlace(Transform),
+    Records(Box<Sealer>),
+}
+
+/// From the network to this end's application.
+pub(crate) enum Incoming {
+    InPlace(Transform),
+    Records(Box<Opener>),
 }
 
 impl Transforms {
     pub(crate) fn plain() -> Transforms {
-        Transforms { outgoing: Transform::Plain, incoming: Transform::Plain }
+        Transforms::in_place(Transform::Plain, Transform::Plain)
     }
 
-    /// The transforms of the negotiated mode bit, or `None` for a bit this version does not implement.
-    pub(crate) fn negotiated(mode: u8, local: &Key, remote: &Key) -> Option<Transforms> {
-        let seed = match u32::from(mode) {
-            PLAIT_MODE_XOR64_HMAC => hmac_seed,
-            PLAIT_MODE_XOR64_KEY => key_seed,
-            _ => return None,
-        };
-        Some(Transforms {
-            outgoing: Transform::Encode(Box::new(Encoder::new(&seed(local, remote)))),
-            incoming: Transform::Decode(Box::new(Decoder::new(&seed(remote, local)))),
-        })
+    pub(crate) fn in_place(outgoing: Transform, incoming: Transform) -> Transforms {
+        Transforms { outgoing: Outgoing::InPlace(outgoing), incoming: Incoming::InPlace(incoming) }
     }
+
+    /// Of mode `xor64`, at the end whose key is `local`.
+    pub(crate) fn xor64(seeds: Seeds, local: &Key, remote: &Key) -> Transforms {
+        let seed = match seeds {
+            Seeds::Hmac => hmac_seed,
+            Seeds::Key => key_seed,
+        };
+        Transforms::in_place(
+            Transform::Encode(Box::new(Encoder::new(&seed(local, remote)))),
+            Transform::Decode(Box::new(Decoder::new(&seed(remote, local)))),
+        )
+    }
+}
+
+/// From what the seeds of `xor64` are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seeds {
+    Hmac,
+    Key,
 }
 
 /// HMAC-SHA256 with key = sender's Key, message = receiver's Key.
@@ -64,19 +88,33 @@ fn key_seed(sender: &Key, _receiver: &Key) -> Seed {
 mod tests {
     use super::*;
 
+    impl Transforms {
+        /// Does to bytes what is done to them on their way from this end's application.
+        pub(crate) fn outgo(&mut self, bytes: &mut [u8]) {
+            let Outgoing::InPlace(transform) = &mut self.outgoing else { panic!("these are records") };
+            transform.apply(bytes);
+        }
+
+        /// And on their way to it.
+        pub(crate) fn income(&mut self, bytes: &mut [u8]) {
+            let Incoming::InPlace(transform) = &mut self.incoming else { panic!("these are records") };
+            transform.apply(bytes);
+        }
+    }
+
     #[test]
     fn the_two_ends_understand_each_other_in_both_directions() {
         let (a, b) = (Key::new([1; 8]), Key::new([2; 8]));
-        for mode in [PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY] {
-            let mut initiator = Transforms::negotiated(mode as u8, &a, &b).unwrap();
-            let mut responder = Transforms::negotiated(mode as u8, &b, &a).unwrap();
+        for seeds in [Seeds::Hmac, Seeds::Key] {
+            let mut initiator = Transforms::xor64(seeds, &a, &b);
+            let mut responder = Transforms::xor64(seeds, &b, &a);
             let mut bytes = *b"not every, not any";
-            initiator.outgoing.apply(&mut bytes);
+            initiator.outgo(&mut bytes);
             assert_ne!(&bytes, b"not every, not any");
-            responder.incoming.apply(&mut bytes);
+            responder.income(&mut bytes);
             assert_eq!(&bytes, b"not every, not any");
-            responder.outgoing.apply(&mut bytes);
-            initiator.incoming.apply(&mut bytes);
+            responder.outgo(&mut bytes);
+            initiator.income(&mut bytes);
             assert_eq!(&bytes, b"not every, not any");
         }
     }
@@ -86,18 +124,10 @@ mod tests {
         let (a, b) = (Key::new([1; 8]), Key::new([2; 8]));
         let mut ends = [(&a, &b), (&b, &a)].map(|(local, remote)| {
             let mut bytes = [0; 64];
-            let mut transforms = Transforms::negotiated(PLAIT_MODE_XOR64_HMAC as u8, local, remote).unwrap();
-            transforms.outgoing.apply(&mut bytes);
+            Transforms::xor64(Seeds::Hmac, local, remote).outgo(&mut bytes);
             bytes
         });
         ends.sort();
         assert_ne!(ends[0], ends[1]);
-    }
-
-    #[test]
-    fn an_unknown_mode_has_no_transforms() {
-        let key = Key::new([0; 8]);
-        assert!(Transforms::negotiated(0, &key, &key).is_none());
-        assert!(Transforms::negotiated(0x80, &key, &key).is_none());
     }
 }

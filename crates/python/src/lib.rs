@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod gateway;
 mod policy;
 
 use std::cell::{Cell, RefCell};
@@ -30,6 +31,7 @@ const SIGNALS: Duration = Duration::from_millis(100);
 fn _plait(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CaptureError", module.py().get_type::<CaptureError>())?;
     module.add_function(wrap_pyfunction!(analyze, module)?)?;
+    gateway::add_to(module)?;
     policy::add_to(module)
 }
 

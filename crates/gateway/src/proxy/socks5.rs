@@ -65,6 +65,7 @@ impl Request {
 fn reply(why: &OpenError) -> ReplyError {
     match why {
         OpenError::Refused(_) => ReplyError::ConnectionNotAllowed,
+        OpenError::Establish(_) => ReplyError::GeneralFailure,
         OpenError::Connect(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused => ReplyError::ConnectionRefused,
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => ReplyError::NetworkUnreachable,

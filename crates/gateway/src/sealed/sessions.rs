@@ -30,7 +30,7 @@ const MOST_REMEMBERED: usize = 1 << 16;
 /// What a desk keeps at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Sessions of which something is there and something is not.
+    /// Sessions of which something is there and something is not. Each holds at most 16 connections.
     pub(crate) sessions: usize,
     /// Connections that wait from one address. Many clients may share one, behind a NAT.
     pub(crate) waiting_from_one_address: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { sessions: 4096, waiting_from_one_address: 1024, patience: Duration::from_secs(10) }
+        Limits { sessions: 1024, waiting_from_one_address: 1024, patience: Duration::from_secs(10) }
     }
 }
 

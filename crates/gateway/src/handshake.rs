@@ -1,0 +1,365 @@
+//! The handshake of mode `sealed` ([`crate::sealed`]) over the sockets of a connection and its witnesses.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use crate::relay::{close_on_drop, write_all};
+use crate::sealed::{
+    Agreed, Confirm, Demand, Desk, Established, First, ForWitnesses, Gathered, HandshakeError, Hello,
+    Incoming, Initiator, Limits, Message, MessageError, PathId, Paths, PathsError, Refused, Reply, Responder,
+    Share, Witness,
+};
+use crate::witness::Witnesses;
+
+/// How long all of it may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The handshake did not come to its end: every connection of the session is reset.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SealError {
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error(transparent)]
+    Paths(#[from] PathsError),
+    #[error(transparent)]
+    Desk(#[from] Refused),
+    #[error("the network's side: {0}")]
+    Network(#[from] io::Error),
+    #[error("the handshake took more than {} s: a witness or the peer's answer did not come", PATIENCE.as_secs())]
+    Slow,
+    #[error("a further subflow was opened before the handshake had come to its end")]
+    Joined,
+}
+
+/// Where the main connections and the witnesses that come in find each other.
+pub(crate) struct Reception(Mutex<Desk<Main, TcpStream>>);
+
+/// Tells a main connection of its witnesses.
+type Main = oneshot::Sender<Vec<(Witness, TcpStream)>>;
+
+/// What an accepted connection was.
+pub(crate) enum Accepted {
+    /// The main connection of a session.
+    Main(TcpStream, Established),
+    /// One that witnesses another; it is looked after by that.
+    Witness,
+}
+
+/// Opens a session on a connection and those that witness it.
+pub(crate) async fn initiate(
+    agreed: &Agreed,
+    demand: Demand,
+    far: &TcpStream,
+    witnesses: Witnesses,
+) -> Result<Established, SealError> {
+    in_time(async {
+        let ids: Vec<PathId> =
+            (1..).map_while(|id| PathId::new(id).ok()).take(witnesses.streams.len()).collect();
+        let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();
+        let configured = u8::try_from(witnesses.configured).unwrap_or(u8::MAX);
+        let paths = Paths::new(configured, ids.into_iter().collect())?;
+        let (initiator, opening) = Initiator::begin(agreed, paths, demand)?;
+        write_all(far, &opening.hello).await?;
+        tell(&streams, opening.witnesses).await?;
+        let reply: Reply = hear(far).await?;
+        let shares: Vec<(PathId, Share)> = hear_each(&streams).await?;
+        let (established, confirms) = initiator.finish(&reply, shares)?;
+        tell(&streams, confirms).await?;
+        close(&streams)?;
+        Ok(established)
+    })
+    .await
+}
+
+impl Reception {
+    pub(crate) fn new() -> Reception {
+        Reception(Mutex::new(Desk::new(Limits { patience: PATIENCE, ..Limits::default() })))
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk<Main, TcpStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resets witnesses whose main connection never came.
+    pub(crate) fn expire(&self) {
+        self.desk().expire(Instant::now());
+    }
+
+    /// Answers what an accepted connection begins with. `joined` says whether a connection has had further subflows: who
+    /// listens on its path could have made one from anywhere, and so speak where he can only listen.
+    pub(crate) async fn respond(
+        &self,
+        agreed: &Agreed,
+        demand: Demand,
+        far: TcpStream,
+        joined: impl Fn(&TcpStream) -> bool,
+    ) -> Result<Accepted, SealError> {
+        in_time(async {
+            let peer = far.peer_addr()?.ip().to_canonical();
+            match hear(&far).await? {
+                First::Witness(witness) => {
+                    let complete = self.desk().witness(Instant::now(), peer, witness, far)?;
+                    hand_over(complete);
+                    Ok(Accepted::Witness)
+                }
+                First::Hello(hello) => {
+                    let established = self.answer(agreed, demand, &far, &hello, joined).await?;
+                    Ok(Accepted::Main(far, established))
+                }
+            }
+        })
+        .await
+    }
+
+    async fn answer(
+        &self,
+        agreed: &Agreed,
+        demand: Demand,
+        far: &TcpStream,
+        hello: &Hello,
+        joined: impl Fn(&TcpStream) -> bool,
+    ) -> Result<Established, SealError> {
+        let responder = Responder::hear(agreed, hello, demand)?;
+        let peer = far.peer_addr()?.ip().to_canonical();
+        let (sender, gathered) = oneshot::channel();
+        let session = responder.session();
+        let complete = self.desk().hello(Instant::now(), peer, session, responder.witnesses(), sender)?;
+        let _waiting = Waiting { reception: self, session };
+        hand_over(complete);
+        // The desk gave the session up.
+        let arrived = gathered.await.map_err(|_| SealError::Slow)?;
+        let with_path = arrived.into_iter().map(|(witness, stream)| {
+            let path = witness.path;
+            (witness, (path, stream))
+        });
+        let (messages, streams): (Vec<Witness>, Vec<(PathId, TcpStream)>) = with_path.unzip();
+        let (unconfirmed, answer) = responder.answer(messages)?;
+        // Once it has the answer, the initiator may make others.
+        if joined(far) {
+            return Err(SealError::Joined);
+        }
+        write_all(far, &answer.reply).await?;
+        tell(&streams, answer.shares).await?;
+        let confirms: Vec<(PathId, Confirm)> = hear_each(&streams).await?;
+        let established = unconfirmed.verify(confirms)?;
+        if streams.iter().any(|(_, stream)| joined(stream)) {
+            return Err(SealError::Joined);
+        }
+        close(&streams)?;
+        Ok(established)
+    }
+}
+
+/// Leaves the desk when the main connection no longer waits, however that comes.
+struct Waiting<'a> {
+    reception: &'a Reception,
+    session: crate::sealed::SessionId,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.reception.desk().leave(&self.session);
+    }
+}
+
+fn hand_over(complete: Option<Gathered<Main, TcpStream>>) {
+    if let Some(Gathered { main, witnesses }) = complete {
+        // If it has gone meanwhile, its witnesses are reset with this.
+        let _ = main.send(witnesses);
+    }
+}
+
+async fn in_time<T>(handshake: impl Future<Output = Result<T, SealError>>) -> Result<T, SealError> {
+    tokio::time::timeout(PATIENCE, handshake).await.unwrap_or(Err(SealError::Slow))
+}
+
+/// Sends each message by the connection of its path.
+async fn tell(streams: &[(PathId, TcpStream)], messages: ForWitnesses) -> io::Result<()> {
+    for (path, message) in messages {
+        if let Some((_, stream)) = streams.iter().find(|(other, _)| *other == path) {
+            write_all(stream, &message).await?;
+        }
+    }
+    Ok(())
+}
+
+/// One message of each connection.
+async fn hear_each<M: Message>(streams: &[(PathId, TcpStream)]) -> Result<Vec<(PathId, M)>, SealError> {
+    let mut heard = Vec::new();
+    for (path, stream) in streams {
+        heard.push((*path, hear(stream).await?));
+    }
+    Ok(heard)
+}
+
+/// The next message, and no byte of what follows it.
+async fn hear<M: Message>(from: &TcpStream) -> Result<M, SealError> {
+    let mut incoming = Incoming::new();
+    loop {
+        from.readable().await?;
+        match from.try_read(incoming.wanted()) {
+            Ok(0) => return Err(incoming.ended().into()),
+            Ok(length) => {
+                if let Some(message) = incoming.filled(length)? {
+                    return Ok(message);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Witnesses that have said everything end in good order.
+fn close(streams: &[(PathId, TcpStream)]) -> io::Result<()> {
+    streams.iter().try_for_each(|(_, stream)| close_on_drop(stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use plait_codec::sealed::{Cipher, OVERHEAD, Opened, Opener, Sealer};
+    use plait_host::mptcp::Key;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::relay::reset_on_drop;
+
+    fn agreed() -> Agreed {
+        Agreed {
+            offered: 0x30,
+            chosen: 0x20,
+            cipher: Cipher::Aes256Gcm,
+            initiator: Key::new([1; 8]),
+            responder: Key::new([2; 8]),
+        }
+    }
+
+    /// Two ends of a connection, which reset when dropped.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
+        let address = listener.local_addr().expect("it is bound");
+        let (opened, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (opened, accepted) = (opened.expect("somebody listens"), accepted.expect("somebody connects").0);
+        for stream in [&opened, &accepted] {
+            reset_on_drop(stream).expect("it is a socket");
+        }
+        (opened, accepted)
+    }
+
+    /// A main connection and so many witnesses: at the initiator, and at the responder, main first.
+    async fn session(witnesses: usize) -> (TcpStream, Vec<TcpStream>, Vec<TcpStream>) {
+        let (main, accepted) = pair().await;
+        let (mut opened, mut all) = (Vec::new(), vec![accepted]);
+        for _ in 0..witnesses {
+            let (one, other) = pair().await;
+            opened.push(one);
+            all.push(other);
+        }
+        (main, opened, all)
+    }
+
+    /// What the responder makes of connections that are accepted in this order.
+    async fn respond_to(
+        reception: &'static Reception,
+        accepted: Vec<TcpStream>,
+        demand: Demand,
+    ) -> Result<(TcpStream, Established), SealError> {
+        let mut answers = tokio::task::JoinSet::new();
+        for stream in accepted {
+            answers.spawn(async move { reception.respond(&agreed(), demand, stream, |_| false).await });
+        }
+        let mut main = None;
+        while let Some(answer) = answers.join_next().await {
+            if let Accepted::Main(stream, established) = answer.expect("it does not panic")? {
+                main = Some((stream, established));
+            }
+        }
+        main.ok_or(SealError::Slow)
+    }
+
+    fn reception() -> &'static Reception {
+        Box::leak(Box::new(Reception::new()))
+    }
+
+    #[tokio::test]
+    async fn both_ends_have_each_others_keys_whatever_is_accepted_first() {
+        for witnesses in 0..3 {
+            for turn in 0..=witnesses {
+                let (main, streams, mut accepted) = session(witnesses).await;
+                accepted.rotate_left(turn);
+                let (agreed, all) = (agreed(), Witnesses { configured: witnesses + 1, streams });
+                let (one, other) = tokio::join!(
+                    initiate(&agreed, Demand::AllPaths, &main, all),
+                    respond_to(reception(), accepted, Demand::AllPaths)
+                );
+                let (one, (_, other)) = (one.expect("it is sealed"), other.expect("it is sealed"));
+                assert_eq!(one.level.to_string(), format!("{0}/{0}", witnesses + 1));
+                assert_eq!(other.level, one.level);
+                for (from, to) in [(&one, &other), (&other, &one)] {
+                    let mut record = vec![7; 5 + OVERHEAD];
+                    Sealer::new(from.cipher, from.sending.as_bytes()).seal(&mut record);
+                    let opened = Opener::new(to.cipher, to.receiving.as_bytes()).open(&mut record);
+                    assert!(matches!(opened, Ok(Opened::Data { plaintext, .. }) if plaintext.len() == 5));
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn fewer_witnesses_than_paths_are_refused_before_anything_is_said() {
+        let (main, streams, accepted) = session(1).await;
+        let witnesses = Witnesses { configured: 3, streams };
+        let done = initiate(&agreed(), Demand::AllPaths, &main, witnesses).await;
+        assert!(matches!(done, Err(SealError::Handshake(HandshakeError::Level(_)))));
+        drop(main);
+        // The peer sees a reset, and not one byte.
+        assert!(respond_to(reception(), accepted, Demand::AnyLevel).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn ends_that_saw_different_offers_do_not_meet() {
+        let (main, streams, accepted) = session(1).await;
+        let stripped = Agreed { offered: 0x20, ..agreed() };
+        let witnesses = Witnesses { configured: 2, streams };
+        let (one, other) = tokio::join!(
+            async {
+                let done = initiate(&stripped, Demand::AnyLevel, &main, witnesses).await;
+                drop(main);
+                done
+            },
+            respond_to(reception(), accepted, Demand::AnyLevel)
+        );
+        assert!(one.is_err() && other.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_others_joined_is_not_sealed() {
+        let (main, _, mut accepted) = session(0).await;
+        let witnesses = Witnesses { configured: 1, streams: Vec::new() };
+        let accepted = accepted.remove(0);
+        let (agreed, reception) = (agreed(), reception());
+        let (_, other) = tokio::join!(
+            initiate(&agreed, Demand::AnyLevel, &main, witnesses),
+            reception.respond(&agreed, Demand::AnyLevel, accepted, |_| true)
+        );
+        assert!(matches!(other, Err(SealError::Joined)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_stalls_is_given_up() {
+        let (main, _, mut accepted) = session(0).await;
+        let silent = reception().respond(&agreed(), Demand::AnyLevel, accepted.remove(0), |_| false).await;
+        assert!(matches!(silent, Err(SealError::Slow)));
+        drop(main);
+        let (main, _accepted) = pair().await;
+        let witnesses = Witnesses { configured: 1, streams: Vec::new() };
+        let unanswered = initiate(&agreed(), Demand::AnyLevel, &main, witnesses).await;
+        assert!(matches!(unanswered, Err(SealError::Slow)));
+    }
+}

@@ -1,0 +1,187 @@
+//! `plait.connect` and `plait.serve`: a gateway within this process. Sockets cross as file descriptors.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::os::fd::IntoRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plait_gateway::{
+    ConnectError, Gateway as Gate, Listener as Accepting, Mode, Outbound, Policy, Requirement, Roles,
+    Settings, StartError, Stream,
+};
+use plait_wire::Role;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use tokio::runtime::Runtime;
+
+create_exception!(
+    plait,
+    Refused,
+    PyConnectionError,
+    "A connection that is not as protected as was asked for."
+);
+
+/// How often signals are looked for while something is waited for.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+/// How long tasks may take to end behind a gateway that was stopped.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("Refused", module.py().get_type::<Refused>())?;
+    module.add_class::<Gateway>()?;
+    module.add_class::<Listener>()
+}
+
+/// File descriptor, the peer's address and port, mode, and level.
+type Carried = (i32, String, u16, String, Option<String>);
+
+/// A running gateway.
+#[pyclass(frozen, module = "plait._plait")]
+struct Gateway {
+    runtime: Arc<Runtime>,
+    gateway: Arc<Gate>,
+    outbound: Option<Arc<Outbound>>,
+}
+
+#[pymethods]
+impl Gateway {
+    /// Starts one; `roles` are those of interfaces, `None` if it is not to open connections.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        mode: &str,
+        require: Option<&str>,
+        roles: Option<Vec<(String, bool)>>,
+        drain: f64,
+    ) -> PyResult<Self> {
+        let mode: Mode = mode.parse().map_err(mistake)?;
+        let requirement = match require {
+            None => None,
+            Some("mode") => Some(Requirement::Mode),
+            Some("all-paths") => Some(Requirement::AllPaths),
+            Some(other) => {
+                return Err(mistake(format!(
+                    "expected require to be True, False or 'all-paths', found {other:?}"
+                )));
+            }
+        };
+        let drain = Duration::try_from_secs_f64(drain).map_err(mistake)?;
+        let settings = Settings {
+            command: "library",
+            policy: Policy::new(mode, requirement).map_err(mistake)?,
+            most_connections: 4096,
+            drain,
+        };
+        py.detach(|| {
+            let runtime = Runtime::new()?;
+            let started = runtime.block_on(async {
+                let gateway = Gate::start(settings)?;
+                gateway.publish();
+                let outbound = roles.map(|named| {
+                    let mut roles = Roles::default();
+                    for (interface, trusted) in named {
+                        roles.name(&interface, if trusted { Role::Trusted } else { Role::Untrusted });
+                    }
+                    Outbound::start(&gateway, roles).map(Arc::new)
+                });
+                Ok::<_, StartError>((gateway, outbound.transpose()?))
+            });
+            let (gateway, outbound) = started.map_err(|error| PyOSError::new_err(error.to_string()))?;
+            Ok(Gateway { runtime: Arc::new(runtime), gateway, outbound })
+        })
+    }
+
+    /// Connects to the first address of a name that answers.
+    fn connect(&self, py: Python<'_>, host: &str, port: u16) -> PyResult<Carried> {
+        let outbound = self.outbound.clone();
+        let outbound = outbound.ok_or_else(|| mistake("this gateway only accepts connections"))?;
+        let opened = wait(py, &self.runtime, async move {
+            let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
+            outbound.connect(&addresses).await
+        })?;
+        carried(opened.map_err(not_connected)?)
+    }
+
+    /// Accepts connections at an address.
+    fn listen(&self, host: &str, port: u16) -> PyResult<Listener> {
+        let address = SocketAddr::new(host.parse().map_err(mistake)?, port);
+        let _inside = self.runtime.enter();
+        let accepting =
+            self.gateway.listen(address).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(Listener { runtime: Arc::clone(&self.runtime), accepting })
+    }
+
+    /// Stops: lets connections end, for as long as was said, and resets the rest.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let gateway = Arc::clone(&self.gateway);
+        wait(py, &self.runtime, async move { gateway.shut_down().await })
+    }
+}
+
+/// Where connections are accepted.
+#[pyclass(module = "plait._plait")]
+struct Listener {
+    runtime: Arc<Runtime>,
+    accepting: Accepting,
+}
+
+#[pymethods]
+impl Listener {
+    /// Where it listens.
+    #[getter]
+    fn address(&self) -> (String, u16) {
+        let address = self.accepting.local_addr();
+        (address.ip().to_string(), address.port())
+    }
+
+    /// The next connection; `None` once the gateway has stopped, or if none came in time (seconds).
+    fn accept(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Carried>> {
+        let limit = timeout.map(Duration::try_from_secs_f64).transpose().map_err(mistake)?;
+        let accepting = &mut self.accepting;
+        let accepted = wait(py, &self.runtime, async move {
+            match limit {
+                Some(limit) => tokio::time::timeout(limit, accepting.accept()).await.ok().flatten(),
+                None => accepting.accept().await,
+            }
+        })?;
+        accepted.map(carried).transpose()
+    }
+}
+
+/// Waits with other Python threads running; Ctrl-C ends it.
+fn wait<T: Send>(py: Python<'_>, runtime: &Runtime, work: impl Future<Output = T> + Send) -> PyResult<T> {
+    py.detach(|| {
+        runtime.block_on(async {
+            let mut work = std::pin::pin!(work);
+            loop {
+                match tokio::time::timeout(SIGNALS, &mut work).await {
+                    Ok(done) => return Ok(done),
+                    Err(_) => Python::attach(|py| py.check_signals())?,
+                }
+            }
+        })
+    })
+}
+
+fn carried(stream: Stream) -> PyResult<Carried> {
+    let (peer, mode) = (stream.peer(), stream.mode().to_string());
+    let level = stream.level().map(str::to_owned);
+    let socket = stream.into_socket().into_std()?;
+    socket.set_nonblocking(false)?;
+    Ok((socket.into_raw_fd(), peer.ip().to_string(), peer.port(), mode, level))
+}
+
+fn not_connected(error: ConnectError) -> PyErr {
+    match error {
+        ConnectError::Connect(error) => error.into(),
+        ConnectError::Refused(why) => Refused::new_err(why),
+        other => PyOSError::new_err(other.to_string()),
+    }
+}
+
+fn mistake(what: impl ToString) -> PyErr {
+    PyValueError::new_err(what.to_string())
+}
