@@ -2,8 +2,7 @@
 //!
 //! A client and a server, each in its own network namespace, are joined by a trusted path `eth` and an untrusted path
 //! `wlan`. Unmodified curl fetches a real text from unmodified nginx through `plait run` and `plait serve`, once in
-//! mode `off` and once in mode `xor64`, while a real tcpdump listens on `wlan`. Then the demo shows what the listener
-//! has. A second tcpdump, on `eth`, is no eavesdropper but the judge: only who sees both paths knows the whole stream,
+//! each mode, while a real tcpdump listens on `wlan`. Then the demo shows what the listener has. A second tcpdump, on `eth`, is no eavesdropper but the judge: only who sees both paths knows the whole stream,
 //! and so which part of it crossed each.
 //!
 //! Nothing outside the demo's own namespaces is touched, and nothing of it remains but the folder with the results.
@@ -28,8 +27,8 @@ use plait_lab::{Interrupt, Rate};
 use document::Document;
 use report::Report;
 
-/// The plain run shows the danger, the other the protection.
-const MODES: [Mode; 2] = [Mode::Off, Mode::Xor64];
+/// The plain run shows the danger, the others the protection.
+const MODES: [Mode; 4] = [Mode::Off, Mode::Xor64, Mode::Stream, Mode::Sealed];
 
 /// Show what a listener on one path gets of an unmodified program's connection, without and with protection
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,7 @@
 //! What the captures of a transfer prove, path by path.
 //!
 //! The stream in question is the server's: the response that carries the document. It ends with the document, so the
-//! document's place in it is known whatever the listener can or cannot read.
+//! document's place in it is known whatever the listener can or cannot read; but in mode `sealed`, which adds to it.
 
 use std::fs::File;
 use std::ops::Range;
@@ -119,9 +119,10 @@ fn read(paths: &[CapturedPath]) -> anyhow::Result<Connections> {
 }
 
 fn the_connection(found: &Connections) -> anyhow::Result<&Connection> {
-    let [connection] = found.connections.as_slice() else {
-        anyhow::bail!("expected one connection in the captures, found {}", found.connections.len());
-    };
+    // In mode `sealed` there are short ones besides, which witness it.
+    let length = |connection: &&Connection| connection.stream(Direction::ServerToClient).length();
+    let connection = found.connections.iter().max_by_key(length);
+    let connection = connection.context("expected a connection in the captures, found none")?;
     let is_mptcp = matches!(connection.protocol, Protocol::Mptcp(_)) && connection.fallback.is_none();
     ensure!(is_mptcp, "expected an MPTCP connection in the captures, found one of plain TCP");
     ensure!(!connection.partial, "the captures began after the connection did");

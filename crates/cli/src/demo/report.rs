@@ -26,7 +26,7 @@ pub(super) struct Report<'a> {
     listing: Option<Listing>,
 }
 
-/// The same piece of the document as the listener has it in the plain and in a protected run.
+/// The same piece of the document as the listener has it in the plain and in the scrambled run.
 struct Listing {
     offset: usize,
     off_is_the_text: bool,
@@ -64,7 +64,7 @@ impl<'a> Report<'a> {
                             "{name} shows {readable:.4} of the text, expected above {READABLE_OFF_LEAST}"
                         ),
                     ),
-                    Mode::Xor64 => demand(
+                    Mode::Xor64 | Mode::Stream | Mode::Sealed => demand(
                         readable < READABLE_PROTECTED_MOST,
                         format!(
                             "{name} shows {readable:.4} of the text, expected below {READABLE_PROTECTED_MOST}"
@@ -153,13 +153,14 @@ impl<'a> Report<'a> {
 
     fn write_words(&self, out: &mut String) -> std::fmt::Result {
         if self.runs.iter().all(|run| run.sha256_ok) {
-            writeln!(out, "\nIn both runs curl received the text byte for byte (SHA-256).")?;
+            writeln!(out, "\nIn every run curl received the text byte for byte (SHA-256).")?;
         }
         writeln!(
             out,
             "\n{BOLD}xor64 is obfuscation, not secrecy.{BOLD:#} It keeps a casual listener from reading along. Who wants \
-             to read\nundoes it without any key: some 130 captured bytes of English in a row are enough. For secrets, \
-             use a\nprotocol that encrypts, such as TLS."
+             to read\nundoes it without any key: some 130 captured bytes of English in a row are enough. {BOLD}stream\
+             {BOLD:#} is secret from\neverybody who does not listen on the trusted path, and does not notice changes. {BOLD}sealed\
+             {BOLD:#} is secret, and notices\nchanges, unless somebody is active on every path."
         )
     }
 }

@@ -119,7 +119,24 @@ impl Network {
         }
         let [_, announced] = &links;
         server.add_mptcp_endpoint(address_of_server(announced), announced.name(), &["signal"])?;
-        Ok(Self { client, server, links, slowest: eth.min(wlan), lab })
+        let network = Self { client, server, links, slowest: eth.min(wlan), lab };
+        network.lead_to_server_by_both()?;
+        Ok(network)
+    }
+
+    /// The server's first address is to be reached by the untrusted path, too: so that can witness a connection.
+    fn lead_to_server_by_both(&self) -> anyhow::Result<()> {
+        let [eth, wlan] = &self.links;
+        let destination = address_of_server(eth).to_string();
+        let gateway = address_of_server(wlan).to_string();
+        let mut ip = self.client.command("ip");
+        ip.args(["route", "add", &destination, "via", &gateway, "dev", wlan.name(), "metric", "1000"]);
+        self.client.spawn(ip)?.finish(START_LIMIT)?;
+        // More specific than the network of eth, it would hold for whoever does not ask for an interface.
+        let mut ip = self.client.command("ip");
+        ip.args(["route", "add", &destination, "dev", eth.name()]);
+        self.client.spawn(ip)?.finish(START_LIMIT)?;
+        Ok(())
     }
 
     fn start_web_server(&self, document: &Document) -> anyhow::Result<Process> {
@@ -196,6 +213,8 @@ fn mode_arguments(mode: Mode) -> &'static [&'static str] {
     match mode {
         Mode::Off => &["--mode", "off"],
         Mode::Xor64 => &["--mode", "xor64", "--require"],
+        Mode::Stream => &["--mode", "stream", "--require"],
+        Mode::Sealed => &["--mode", "sealed", "--require=all-paths"],
     }
 }
 
