@@ -46,10 +46,10 @@ def start_nginx(pair, documents):
     wait_for("nginx", lambda: pair.server.listens(NGINX))
 
 
-def curl(pair, port):
-    """The command that downloads it."""
+def curl(pair, port, host=None):
+    """The command that downloads it, from the server or from what stands for it."""
     said = ("-w", "%{size_download} %{time_total}")
-    return ["curl", "-sS", "--fail", "-o", "/dev/null", *said, f"http://{pair.ETH}:{port}/document"]
+    return ["curl", "-sS", "--fail", "-o", "/dev/null", *said, f"http://{host or pair.ETH}:{port}/document"]
 
 
 def direct(pair):
