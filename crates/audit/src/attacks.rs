@@ -44,7 +44,7 @@ impl Attacks {
     /// At most `most` runs of each path, the longest first.
     pub(crate) fn plan(subjects: &[Subject<'_>], paths: &[PathId], most: usize) -> Self {
         let mut plan = Self { runs: Vec::new(), attacked: HashMap::new() };
-        for path in 0..paths.len() {
+        for (path, id) in paths.iter().enumerate() {
             let (mut hoped, mut controls) = (Vec::new(), Vec::new());
             for (number, subject) in subjects.iter().enumerate() {
                 let runs = match subject.mode {
@@ -59,7 +59,7 @@ impl Attacks {
                     {
                         continue;
                     }
-                    for run in subject.connection.stream(direction).payload(paths[path]).present().runs() {
+                    for run in subject.connection.stream(direction).payload(*id).present().runs() {
                         let length = run.end - run.start;
                         if length < SHORTEST as u64 {
                             plan.attacked.entry(place).or_default().too_short.add(length);

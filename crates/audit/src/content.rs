@@ -6,6 +6,9 @@ use plait_trace::{ByteRanges, Payload};
 
 use crate::randomness::Histogram;
 
+/// The least share of text's characters in text.
+const TEXT: f64 = 0.95;
+
 /// Payload is looked at in blocks of this many bytes.
 const BLOCK: usize = 1024;
 
@@ -15,8 +18,6 @@ pub(crate) struct Content {
     pub(crate) bytes: Histogram,
     /// The exclusive ors of neighbours in a run.
     pub(crate) steps: Histogram,
-    /// Printable ASCII, white space, and bytes of UTF-8 beyond it.
-    pub(crate) text: u64,
     /// Where bytes look random.
     pub(crate) random: ByteRanges,
     /// Whether records of TLS were found within.
@@ -55,7 +56,6 @@ impl Content {
         let mut histogram = Histogram::default();
         histogram.add(block.iter().copied());
         self.bytes.merge(&histogram);
-        self.text += block.iter().filter(|byte| is_text(**byte)).count() as u64;
         self.tls_records |= has_tls_records(payload, start, block);
         // A few bytes say nothing, but those before them do.
         let random = if block.len() < BLOCK / 4 { looked_random } else { histogram.looks_random() };
@@ -68,7 +68,6 @@ impl Content {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.bytes.merge(&other.bytes);
         self.steps.merge(&other.steps);
-        self.text += other.text;
         self.tls_records |= other.tls_records;
     }
 
@@ -76,15 +75,11 @@ impl Content {
     pub(crate) fn kind(&self) -> &'static str {
         match self.bytes.total() {
             0 => "nothing",
-            total if self.text * 100 >= total * 95 => "text",
+            total if self.bytes.text() as f64 >= TEXT * total as f64 => "text",
             _ if self.bytes.looks_random() => "random",
             _ => "data",
         }
     }
-}
-
-fn is_text(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t')
 }
 
 /// Whether a record of application data begins in the block and another one behind it, which is rare in anything else

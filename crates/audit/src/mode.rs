@@ -89,6 +89,9 @@ impl Chosen {
 /// Fewer bytes say nothing.
 const JUDGED: u64 = 64;
 
+/// The least share of text's characters in what is text for sure: scrambled text keeps to them for some hundred bytes.
+const TEXT: f64 = 0.999;
+
 /// Judges by the bytes of contiguous runs: `bytes` are those, `steps` the exclusive ors of neighbours in a run.
 ///
 /// `xor64` makes bytes nearly uniform but keeps `b[i] + b[i-65]` in plain sight as the exclusive or of neighbours. Plain
@@ -97,6 +100,8 @@ pub(crate) fn judged(bytes: &Histogram, steps: &Histogram) -> Mode {
     if bytes.total() < JUDGED || (bytes.looks_random() && steps.looks_random()) {
         return Mode::Unknown;
     }
-    let (bytes, steps) = (bytes.unevenness(), steps.unevenness());
-    if bytes < 2.5 && steps > 1.5 * bytes + 0.2 { Mode::Xor64 } else { Mode::Off }
+    // With many blanks or lines that are alike, its steps are the more uneven ones, too.
+    let is_text = bytes.text() as f64 >= TEXT * bytes.total() as f64;
+    let is_scrambled = steps.unevenness() > 1.2 * bytes.unevenness() + 0.2;
+    if is_scrambled && !is_text { Mode::Xor64 } else { Mode::Off }
 }

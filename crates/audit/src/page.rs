@@ -70,7 +70,7 @@ pub fn write_html(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
     write_connections(audit, out)?;
     writeln!(
         out,
-        "</main>\n<footer class=\"soft small\"><p>Crossed: the share of all content that crossed a path at least once, \
+        "</main>\n<footer class=\"soft small\"><p>Crossed: the share of the connections' content that crossed a path at least once, \
          retransmissions included. Read: the share of that which is recovered in plaintext. Right: the share of recovered \
          bytes that are those of the real content, where it was given.</p></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>"
     )
@@ -100,8 +100,8 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
         Some(_) => (percent(view.recovered_fraction), "of what crossed is read"),
     };
     writeln!(out, "<p class=\"figure\">{figure}</p><p>{of}</p>")?;
-    write_meter("crossed, of all content", view.exposure.fraction, "", out)?;
-    write_meter("read, of all content", view.exposure.fraction * view.recovered_fraction, "of-read", out)?;
+    write_meter("crossed, of the content", view.exposure.fraction, "", out)?;
+    write_meter("read, of the content", view.exposure.fraction * view.recovered_fraction, "of-read", out)?;
     writeln!(out, "<p class=\"verdict\">{}</p>", Text(&view.verdict))?;
     if let Some((view, excerpt)) = excerpt(view) {
         let wire = excerpt.wire.iter().copied().map(Some);
@@ -112,7 +112,7 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
             Bytes(wire.collect())
         )?;
         let found = if view.recovered_bytes > 0 { " found" } else { "" };
-        writeln!(out, "<h3>As the listener reads it</h3><p class=\"bytes{found}\">")?;
+        write!(out, "<h3>As the listener reads it</h3><p class=\"bytes{found}\">")?;
         match excerpt.plain.iter().any(Option::is_some) {
             true => writeln!(out, "{}</p>", Bytes(excerpt.plain.clone()))?,
             false => writeln!(out, "<span class=\"soft\">nothing recovered</span></p>")?,

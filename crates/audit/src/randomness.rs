@@ -34,6 +34,12 @@ impl Histogram {
         self.total
     }
 
+    /// How many of them are printable ASCII or white space.
+    pub(crate) fn text(&self) -> u64 {
+        let of_text = (0..=u8::MAX).filter(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t'));
+        of_text.map(|byte| self.counts[usize::from(byte)]).sum()
+    }
+
     /// The chance that two bytes of the same source agree, as a multiple of 1/256, less one: about 0 of random bytes,
     /// 15 of English, 255 of zeros. It is Pearson's chi-square, less its mean for random bytes, per byte.
     pub(crate) fn unevenness(&self) -> f64 {
@@ -104,12 +110,14 @@ mod tests {
     fn modes_are_told_by_their_bytes() {
         let mut scrambled = PROSE.to_vec();
         Encoder::new(&Seed::new(b"any seed").expect("8 bytes")).encode_in_place(&mut scrambled);
-        for length in [500, 1400, 20_000] {
-            let judge = |bytes: &[u8]| {
-                judged(&histogram(&bytes[200..200 + length]), &steps(&bytes[200..200 + length]))
-            };
-            assert_eq!(judge(PROSE), Mode::Off, "{length} bytes");
-            assert_eq!(judge(&scrambled), Mode::Xor64, "{length} bytes");
+        for (length, places) in [(200, 40), (500, 20), (1400, 10), (20_000, 1)] {
+            for place in 0..places {
+                let part = 200 + place * 400..200 + place * 400 + length;
+                let judge =
+                    |bytes: &[u8]| judged(&histogram(&bytes[part.clone()]), &steps(&bytes[part.clone()]));
+                assert_eq!(judge(PROSE), Mode::Off, "{length} bytes from {}", part.start);
+                assert_eq!(judge(&scrambled), Mode::Xor64, "{length} bytes from {}", part.start);
+            }
         }
         assert_eq!(judged(&histogram(&PROSE[..50]), &steps(&PROSE[..50])), Mode::Unknown);
     }

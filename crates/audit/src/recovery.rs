@@ -44,6 +44,14 @@ impl StreamSecrets {
 }
 
 impl Recovery {
+    /// How many bytes of the stream come before its content.
+    pub(crate) fn prefix(&self) -> usize {
+        match self {
+            Self::KeyStream(secrets) => secrets.prefix() as usize,
+            _ => 0,
+        }
+    }
+
     /// Goes through all captured bytes in pieces, with what was recovered of each byte.
     pub(crate) fn pieces(&self, payload: &Payload, mut each: impl FnMut(u64, &[u8], &[Option<u8>])) {
         let mut plain: Vec<Option<u8>> = Vec::new();

@@ -29,6 +29,7 @@ pub(crate) fn verdict(view: &PathView) -> String {
     }
     if let Some(Attack { runs, left_out, .. }) = &view.attack
         && left_out.runs > 0
+        && matches!(mode, Mode::Xor64 | Mode::Mixed)
     {
         sentences.push(format!(
             "The longest {} attacked; {} with {} bytes were left out.",

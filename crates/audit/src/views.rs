@@ -214,7 +214,8 @@ impl Seen<'_> {
                     start.extend(plain.iter().copied().map_while(|byte| byte));
                 }
             });
-            let (protocol, names) = names::read(if start.is_empty() { &wire } else { &start });
+            let content = start.get(tried[direction as usize].recovery.prefix()..).unwrap_or_default();
+            let (protocol, names) = names::read(if start.is_empty() { &wire } else { content });
             // Nothing else is in clear in what is protected.
             if !start.is_empty() || protocol == Protocol::Sealed {
                 found.extend(names);
@@ -249,6 +250,7 @@ fn share(part: u64, whole: u64) -> f64 {
 #[derive(Default)]
 struct Summary {
     exposure: Exposure,
+    /// Of all streams of connections that the path carries something of.
     stream_bytes: u64,
     recovered: u64,
     /// The sum over recovered bytes.
@@ -262,10 +264,11 @@ struct Summary {
 impl Summary {
     fn add(&mut self, seen: &Seen<'_>, tried: &[Tried; 2]) {
         let subject = seen.subject;
+        let mut stream_bytes = 0;
         let directions = Both::of(|direction| {
             let tried = &tried[direction as usize];
             let (view, score) = seen.direction(direction, tried);
-            self.stream_bytes += view.stream_bytes;
+            stream_bytes += view.stream_bytes;
             self.exposure.bytes += view.exposure.bytes;
             self.exposure.runs += view.exposure.runs;
             self.exposure.longest_run = self.exposure.longest_run.max(view.exposure.longest_run);
@@ -283,6 +286,7 @@ impl Summary {
         if DIRECTIONS.iter().all(|direction| directions.in_direction(*direction).exposure.bytes == 0) {
             return;
         }
+        self.stream_bytes += stream_bytes;
         self.connections.push(ConnectionView {
             id: subject.connection.id,
             client: subject.connection.client(),

@@ -31,8 +31,8 @@ use chain::Chain;
 pub(crate) use chain::{BEFORE, Keys, LAG};
 use refine::Reading;
 
-/// The shortest run that is attacked: with fewer bytes, statistics have nothing to compare.
-pub(crate) const SHORTEST: usize = LAG + 1;
+/// The shortest run that is attacked: with fewer bytes, a wrong reading is often as good as the right one.
+pub(crate) const SHORTEST: usize = 100;
 
 /// How much of a run is looked at to find its unknown bytes, which then hold for all of it.
 pub(crate) const LOOKED_AT: usize = 256 * 1024;
@@ -157,7 +157,7 @@ pub(crate) fn attack(model: &Model, wire: &[u8], before: &Before) -> Attempt {
 fn spans(wire: &[u8], chain: &Chain) -> Vec<Range<usize>> {
     let content = chain.content();
     if content.len() < 2 * LAG {
-        // Two rows are the least that can be compared; a run of [`SHORTEST`] bytes has them unless it begins a stream.
+        // Two rows are the least that can be compared; a run of 66 bytes has them unless it begins a stream.
         return if content.len() > LAG { vec![content] } else { Vec::new() };
     }
     if content.len() <= SPAN {

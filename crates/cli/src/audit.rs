@@ -160,7 +160,7 @@ fn write_table(audit: &Audit, width: usize, out: &mut String) -> std::fmt::Resul
     }
     writeln!(
         out,
-        "\ncrossed: the share of all content that crossed the path. read: the share of that which the listener has in plaintext.{}",
+        "\ncrossed: the share of the connections' content that crossed the path. read: the share of that which the listener has in plaintext.{}",
         match audit.paths.iter().any(|path| path.correct_fraction.is_some()) {
             true => "\nright: the share of the given content that crossed and was recovered as it is.",
             false => "",
