@@ -58,7 +58,7 @@ pub fn run(
 ) -> Result<Results, Error> {
     let (started, begun) = (SystemTime::now(), Instant::now());
     let wanted = options.repetitions.unwrap_or(experiment.repetitions).max(1);
-    let spare = 2 + wanted / 5;
+    let spare = 5 + wanted / 5;
     let mut runs: Vec<_> = experiment.variants.iter().map(VariantRuns::new).collect();
     let of = wanted * runs.len() as u32;
     let (mut done, mut thrown_away) = (0, None);
