@@ -67,7 +67,9 @@ _lock = threading.Lock()
 _running: tuple[tuple, _plait.Gateway] | None = None
 
 
-def _gateway(mode: Mode, require: Require, trusted: Sequence[str], untrusted: Sequence[str]) -> _plait.Gateway:
+def _gateway(
+    mode: Mode, require: Require, trusted: Sequence[str], untrusted: Sequence[str]
+) -> _plait.Gateway:
     """The gateway of this process, which begins with the first connection or listener."""
     global _running
     settings = (mode, require, tuple(trusted), tuple(untrusted))

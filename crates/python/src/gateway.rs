@@ -26,9 +26,6 @@ create_exception!(
 /// How often signals are looked for while something is waited for.
 const SIGNALS: Duration = Duration::from_millis(100);
 
-/// How long tasks may take to end behind a gateway that was stopped.
-const END_LIMIT: Duration = Duration::from_secs(1);
-
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Refused", module.py().get_type::<Refused>())?;
     module.add_class::<Gateway>()?;
@@ -178,7 +175,6 @@ fn not_connected(error: ConnectError) -> PyErr {
     match error {
         ConnectError::Connect(error) => error.into(),
         ConnectError::Refused(why) => Refused::new_err(why),
-        other => PyOSError::new_err(other.to_string()),
     }
 }
 
