@@ -42,15 +42,15 @@ CLIENT = """
 LEVEL = {"sealed": "2/2", "stream": "None"}
 
 
-def script(work, name: str, text: str, **values):
-    file = work / name
+def script(folder, name: str, text: str, **values):
+    file = folder / name
     file.write_text(textwrap.dedent(text).format(**values))
     return file
 
 
-def start_server(pair, work, mode):
-    file = script(work, "server.py", SERVER, mode=mode)
-    program = pair.server.start(PYTHON, file, log="server.log", cwd=work)
+def start_server(pair, folder, mode):
+    file = script(folder, "server.py", SERVER, mode=mode)
+    program = pair.server.start(PYTHON, file, log="server.log", cwd=folder)
     log = pair.folder / "server.log"
     wait_for("listener", lambda: b"listening" in log.read_bytes() or program.poll() is not None)
     assert program.poll() is None, log.read_text()
