@@ -22,9 +22,10 @@ pub(super) enum Step {
 }
 
 /// Why an end has no keys.
+#[allow(dead_code, reason = "a failed test shows what is inside")]
 #[derive(Debug)]
 pub(super) enum Failure {
-    Message(#[allow(dead_code, reason = "for Debug")] MessageError),
+    Message(MessageError),
     Handshake(HandshakeError),
     /// The other end failed before.
     Reset,

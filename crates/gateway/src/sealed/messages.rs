@@ -130,7 +130,7 @@ impl SessionId {
         Ok(SessionId(id))
     }
 
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(test)]
     pub(super) fn new(id: [u8; Self::LEN]) -> SessionId {
         SessionId(id)
     }
