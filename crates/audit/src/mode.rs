@@ -18,7 +18,7 @@ pub enum Mode {
     Stream,
     /// By authenticated encryption.
     Sealed,
-    /// The handshake was not captured, and the bytes look random: encrypted in some way, or compressed.
+    /// The handshake was not captured, and the bytes do not tell: encrypted in some way, or compressed.
     Unknown,
     /// Of a path: its connections differ.
     Mixed,
@@ -102,6 +102,12 @@ pub(crate) fn judged(bytes: &Histogram, steps: &Histogram) -> Mode {
     }
     // With many blanks or lines that are alike, its steps are the more uneven ones, too.
     let is_text = bytes.text() as f64 >= TEXT * bytes.total() as f64;
-    let is_scrambled = steps.unevenness() > 1.2 * bytes.unevenness() + 0.2;
-    if is_scrambled && !is_text { Mode::Xor64 } else { Mode::Off }
+    let (bytes, steps) = (bytes.unevenness(), steps.unevenness());
+    if is_text || bytes > steps {
+        Mode::Off
+    } else if steps > 1.2 * bytes + 0.2 {
+        Mode::Xor64
+    } else {
+        Mode::Unknown
+    }
 }

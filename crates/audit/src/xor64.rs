@@ -15,7 +15,8 @@
 //! `8 (M - F) + log2 P(content)`. If the run is random, evidence reaches `e` bits with a probability of 2^-e at most
 //! (Markov's inequality, since the model's probabilities sum to at most one), however long one searches. So
 //! [`BELIEVED`] bits are not reached by chance. What is not random but no language either (tables of numbers, base64)
-//! may have evidence, but takes more than [`LANGUAGE`] bits a byte, and is not claimed.
+//! may have evidence, but takes more than [`LANGUAGE`] bits a byte (of
+//! long runs [`LANGUAGE_OF_MANY`]), and is not claimed.
 //!
 //! Within a believed reading a class is claimed if it is [`SURE`] enough.
 
@@ -40,8 +41,11 @@ pub(crate) const LOOKED_AT: usize = 256 * 1024;
 /// Bits of evidence beyond which chance is ruled out: 2^-64 a run.
 const BELIEVED: f32 = 64.0;
 
-/// Bits a byte up to which a reading is language.
+/// Bits a byte up to which a reading is language, and up to which one of [`MANY`] bytes and more is, whose columns are
+/// too long to be made readable by chance.
 const LANGUAGE: f32 = 4.2;
+const LANGUAGE_OF_MANY: f32 = 5.5;
+const MANY: usize = 10 * LAG;
 
 /// The least probability of a class that is claimed.
 const SURE: f32 = 0.9;
@@ -188,7 +192,7 @@ fn read(model: &Model, chain: &Chain, span: Range<usize>, known: &Keys) -> Attem
     let readings = guesses.into_iter().map(|keys| Reading::new(model, chain, span.clone(), keys));
     let mut ranked: Vec<(f32, Reading)> = readings.map(|reading| (reading.rank(), reading)).collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    ranked.truncate(if length > 10 * LAG { 1 } else { CORRECTED });
+    ranked.truncate(if length > MANY { 1 } else { CORRECTED });
     for (rank, reading) in &mut ranked {
         reading.improve(known);
         *rank = reading.rank();
@@ -198,7 +202,8 @@ fn read(model: &Model, chain: &Chain, span: Range<usize>, known: &Keys) -> Attem
     };
     let bits = best.bits();
     let evidence = 8.0 * length.saturating_sub(unknown) as f32 + bits;
-    let is_language = -bits <= LANGUAGE * length as f32;
+    let most = if length < MANY { LANGUAGE } else { LANGUAGE_OF_MANY };
+    let is_language = -bits <= most * length as f32;
     if evidence < BELIEVED || !is_language {
         return Attempt::failed(Some(evidence), evidence >= BELIEVED);
     }
