@@ -1,4 +1,4 @@
-"""The other end of connections of modes `stream` and `sealed`, over sockets. As a program: one of `stream`.
+"""The other end of connections of modes `stream` and `sealed`, over sockets. As a program: one of them.
 
 The option of TCP's handshake is written by the gateway whose control group the program enters.
 """
@@ -11,6 +11,7 @@ import socket
 import sys
 
 from peer import (
+    HELLO,
     INITIATOR,
     RESPONDER,
     Initiator,
@@ -21,6 +22,8 @@ from peer import (
     expect,
     stream_secret,
 )
+
+MPTCP = 262
 
 
 class Handshakes:
@@ -142,46 +145,69 @@ def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], neg
     return SealedConnection(main, end)
 
 
-def accept_sealed(
-    main: socket.socket, witnesses: list[socket.socket], negotiated: Negotiated
-) -> SealedConnection:
-    """The responder's part over connections that have negotiated, the witnesses in any order."""
-    hello = receive_message(main)
-    heard = {connection: receive_message(connection) for connection in witnesses}
-    by_path = {decode_witness(witness)[1]: connection for connection, witness in heard.items()}
-    messages = {path: heard[connection] for path, connection in by_path.items()}
-    end = Responder(negotiated, hello, messages, {path: os.urandom(32) for path in messages})
-    main.sendall(end.reply)
-    for path, connection in by_path.items():
-        connection.sendall(end.answers[path])
-    end.finish({path: receive_message(connection) for path, connection in by_path.items()})
-    return SealedConnection(main, end)
+def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes) -> SealedConnection:
+    """The responder's part over connections by their peers' ports: a main one and all its witnesses."""
+    heard = {port: receive_message(connection) for port, connection in connections.items()}
+    [main] = [port for port, message in heard.items() if message[0] == HELLO]
+    by_path = {decode_witness(message)[1]: port for port, message in heard.items() if port != main}
+    shares = {path: os.urandom(32) for path in by_path}
+    witnesses = {path: heard[port] for path, port in by_path.items()}
+    end = Responder(handshakes.of(main), heard[main], witnesses, shares)
+    connections[main].sendall(end.reply)
+    for path, port in by_path.items():
+        connections[port].sendall(end.answers[path])
+    end.finish({path: receive_message(connections[port]) for path, port in by_path.items()})
+    return SealedConnection(connections[main], end)
+
+
+def connected(interface: str, address: str, port: int) -> socket.socket:
+    """An MPTCP connection whose first subflow goes by an interface."""
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+    connection.connect((address, port))
+    return connection
+
+
+def connect(mode: str, interfaces: list[str], address: str, port: int):
+    """Says what stdin says, and prints the answer."""
+    handshakes = Handshakes(interfaces[0])
+    main, *others = [connected(interface, address, port) for interface in interfaces]
+    negotiated = handshakes.of(main.getsockname()[1])
+    if mode == "stream":
+        connection = StreamConnection(main, negotiated, INITIATOR)
+    else:
+        connection = connect_sealed(main, dict(enumerate(others, start=1)), negotiated, len(interfaces))
+    connection.sendall(sys.stdin.buffer.read())
+    connection.end()
+    while data := connection.recv():
+        sys.stdout.buffer.write(data)
+
+
+def accept(mode: str, interfaces: list[str], address: str, port: int):
+    """Echoes one connection; it comes by the first interface, a witness by each other."""
+    handshakes = Handshakes(interfaces[0])
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    listener.listen()
+    accepted = {}
+    for _ in interfaces:
+        connection, (_, peer) = listener.accept()
+        accepted[peer] = connection
+    if mode == "stream":
+        [(peer, main)] = accepted.items()
+        connection = StreamConnection(main, handshakes.of(peer), RESPONDER)
+    else:
+        connection = accept_sealed(accepted, handshakes)
+    while data := connection.recv():
+        connection.sendall(data)
+    connection.end()
 
 
 def main():
-    """Connects, says what stdin says, and prints the answer; or accepts, and echoes."""
-    role, interface, address, port, group = sys.argv[1:]
+    role, mode, interfaces, address, port, group = sys.argv[1:]
     pathlib.Path(group, "cgroup.procs").write_text("0")
-    handshakes = Handshakes(interface)
-    mptcp = 262
-    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, mptcp)
-    if role == "connect":
-        connection.connect((address, int(port)))
-        negotiated = handshakes.of(connection.getsockname()[1])
-        stream = StreamConnection(connection, negotiated, INITIATOR)
-        stream.sendall(sys.stdin.buffer.read())
-        stream.end()
-        while data := stream.recv():
-            sys.stdout.buffer.write(data)
-    else:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        connection.bind((address, int(port)))
-        connection.listen()
-        connection, (_, peer) = connection.accept()
-        stream = StreamConnection(connection, handshakes.of(peer), RESPONDER)
-        while data := stream.recv():
-            stream.sendall(data)
-        stream.end()
+    {"connect": connect, "accept": accept}[role](mode, interfaces.split(","), address, int(port))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ import peer
 import peer_sockets
 from hosts import PLAIT, tool, wait_for
 from peer import Keystream
-from streams import connect_by_socks, echo_server, receive_exactly
+from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
 from test_paths import cgroup_mount
 from test_protocol import SEALED_MODES, STREAM_MODES, counted, records
 
-STREAM = ("--mode", "stream", "--require", "--trusted", "eth")
 QUESTION = bytes(range(256)) * 1000
 
 
@@ -36,23 +35,35 @@ def peer_in(pair):
     return start
 
 
-def test_a_client_of_the_specification_speaks_stream_with_serve(pair, peer_in):
+# Modes, and the interfaces by which a peer's main connection and its witnesses go.
+WAYS = {"stream": ("stream", "eth"), "sealed:1/1": ("sealed", "eth"), "sealed:2/2": ("sealed", "eth,wlan")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_of_the_specification_speaks_with_serve(pair, peer_in, way):
+    mode, interfaces = WAYS[way]
     echo_server(pair.server)
-    pair.serve("--mode", "stream", "--require", to="127.0.0.1:9000")
-    gateway = pair.proxy(*STREAM)
+    pair.serve("--mode", mode, "--require", to="127.0.0.1:9000")
+    gateway = pair.proxy("--mode", mode, *REQUIRE)
     # Its kernel must not join at once, as it would where it is told of an address.
     tool("ip", "-n", pair.client.name, "mptcp", "limits", "set", "add_addr_accepted", "0")
-    client = peer_in(pair.client, gateway, "connect", "eth", pair.ETH, 8443,
+    client = peer_in(pair.client, gateway, "connect", mode, interfaces, pair.ETH, 8443,
                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     answer, errors = client.communicate(QUESTION, timeout=60)
     assert client.returncode == 0 and answer == QUESTION, errors.decode()
 
 
-def test_proxy_speaks_stream_with_a_server_of_the_specification(pair, peer_in):
-    gateway = pair.serve("--mode", "stream", "--require", to="127.0.0.1:9000")
-    server = peer_in(pair.server, gateway, "accept", "eth", "0.0.0.0", 9443)
+@pytest.mark.parametrize("way", WAYS)
+def test_proxy_speaks_with_a_server_of_the_specification(pair, peer_in, way):
+    mode, interfaces = WAYS[way]
+    gateway = pair.serve("--mode", mode, "--require", to="127.0.0.1:9000")
+    server = peer_in(pair.server, gateway, "accept", mode, interfaces, "0.0.0.0", 9443)
     wait_for("peer", lambda: server.poll() is not None or pair.server.listens(9443))
-    pair.proxy(*STREAM)
+    # The other link leads to the same address, too.
+    tool("ip", "-n", pair.client.name, "route", "add", pair.ETH, "dev", "wlan", "metric", "1000")
+    # Every interface that is up has a role, unless others are named.
+    others = () if "wlan" in interfaces else ("--untrusted", "lo")
+    pair.proxy("--mode", mode, *REQUIRE, *others)
     client = connect_by_socks(pair, pair.ETH, 9443)
     client.sendall(QUESTION)
     assert receive_exactly(client, len(QUESTION)) == QUESTION

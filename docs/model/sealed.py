@@ -15,9 +15,9 @@ low order exist. What is asked:
 - that a record which opens was sealed by the other end of that session.
 
 Taken as given: hashes, HKDF and the AEAD are ideal, any string is a public key. The attacker is given
-more than he would have: public keys, session ids and MPTCP's keys, wherever he is. Left out: Noise's
-first tag, whose key is public; the order of records; lengths; times; and that an attacker can always end
-a session.
+more than he would have: public keys, session ids and MPTCP's keys, wherever he is, and connections on
+one path are not kept apart. Left out: Noise's first tag, whose key is public; the order of records;
+lengths; times; and that an attacker can always end a session.
 """
 
 from __future__ import annotations
@@ -134,13 +134,16 @@ class Model:
         self.clauses.extend(((), ("att", (name,))) for name in public)
         self.clauses.append((have(PAYLOAD), ("leaked", PAYLOAD)))
         self.clauses.append((have(REPLY), ("leaked", REPLY)))
-        self.clauses.append((have(("reply to", ("point", ("x", 0)), 1)), ("leaked", ("reply to initiator",))))
+        self.clauses.append(
+            (have(("reply to", ("point", ("x", 0, 1)), 2)), ("leaked", ("reply to initiator",)))
+        )
 
     # The ends.
 
     def initiator(self, name: str):
-        offer, x, ki, sid = (name,), ("x", S), ("ki", S), ("sid", S)
-        own = {path: (f"si {path}", S) for path in self.paths}
+        offer = (name,)
+        x, ki, sid = ("x", S, offer), ("ki", S, offer), ("sid", S, offer)
+        own = {path: (f"si {path}", S, offer) for path in self.paths}
         ei = ("point", x)
         self.clauses.extend(((), ("att", known)) for known in (ki, sid))
         self.put(0, ("#syn", offer, ki), [])
