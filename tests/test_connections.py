@@ -2,11 +2,12 @@
 
 import hashlib
 import random
+import re
 import textwrap
 
 import pytest
 from controllers import work  # noqa: F401
-from hosts import tool, wait_for
+from hosts import REPOSITORY, tool, wait_for
 from package import PYTHON
 from streams import accept, connect_by_socks, echo_server, listen, receive_exactly
 
@@ -39,6 +40,16 @@ CLIENT = """
         writer.close()
     asyncio.run(main())
 """
+EXAMPLES = {
+    word: next(
+        example
+        for example in re.findall(
+            r"```python\n(.*?)```", (REPOSITORY / "docs" / "python.md").read_text(), re.DOTALL
+        )
+        if f"plait.{word}(" in example
+    )
+    for word in ("connect", "serve")
+}
 LEVEL = {"sealed": "2/2", "stream": "None"}
 
 
@@ -129,3 +140,14 @@ def test_a_server_that_is_killed_is_a_reset(work, two_ways):  # noqa: F811
     serve.kill()
     assert program.wait(20) == 0
     assert (two_ways.folder / "client.log").read_text() == "reset\n"
+
+
+def test_the_examples_of_the_documentation_work(work, two_ways):  # noqa: F811
+    server, client = (work / f"{word}.py" for word in ("serve", "connect"))
+    server.write_text(EXAMPLES["serve"])
+    client.write_text(EXAMPLES["connect"].replace("192.0.2.7", two_ways.ETH).replace('"eth0"', '"eth"'))
+    two_ways.server.start(PYTHON, "-u", server, log="serve.log", cwd=work)
+    wait_for("listener", lambda: two_ways.server.listens(8443))
+    done = two_ways.client.run(PYTHON, client, text=True, cwd=work)
+    assert done.stdout == "sealed 2/2\nb'hello'\n", done.stderr
+    assert "2/2" in (two_ways.folder / "serve.log").read_text()

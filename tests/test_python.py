@@ -137,7 +137,9 @@ EXAMPLES = [
     for example in re.findall(
         r"```python\n(.*?)```", (REPOSITORY / "docs" / "python.md").read_text(), re.DOTALL
     )
-    if "plait.lab" not in example and "plait import policy" not in example
+    if not any(
+        other in example for other in ("plait.lab", "plait import policy", "plait.connect", "plait.serve")
+    )
 ]
 PRINTS = {
     "import plait": "1 None 0\n",

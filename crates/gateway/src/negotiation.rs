@@ -21,8 +21,9 @@ use crate::mode::Policy;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/negotiate.bpf.o"));
 
-/// How long an accepted socket may be without a verdict: the program writes it a moment after accept() can return.
-const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long an accepted socket may be without a verdict: the program writes it a moment after accept() can return, which on
+/// a machine with much to do is a long one.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Negotiates for every MPTCP connection of one cgroup while it lives.
 pub(crate) struct Negotiator {
