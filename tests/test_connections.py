@@ -136,10 +136,12 @@ def test_a_server_that_is_killed_is_a_reset(work, two_ways):  # noqa: F811
     """
     file = script(work, "client.py", text)
     program = two_ways.client.start(PYTHON, file, log="client.log", cwd=work)
-    assert receive_exactly(accept(listener), 5) == b"hello"
+    service = accept(listener)
+    assert receive_exactly(service, 5) == b"hello"
     serve.kill()
     assert program.wait(20) == 0
     assert (two_ways.folder / "client.log").read_text() == "reset\n"
+    service.close()
 
 
 def test_the_examples_of_the_documentation_work(work, two_ways):  # noqa: F811
