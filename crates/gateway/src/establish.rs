@@ -9,7 +9,6 @@
 //! What is told here crosses the first subflow, which is on the trusted path, while there is no other.
 
 use std::io;
-use std::time::Duration;
 
 use plait_codec::sealed::{self, Opener, Sealer};
 use plait_codec::stream::{Cipher, Direction, RANDOM_LEN, Secret};
@@ -22,15 +21,12 @@ use crate::bindings::{
     PLAIT_MODE_SEALED_AESGCM, PLAIT_MODE_SEALED_CHACHAPOLY, PLAIT_MODE_STREAM_AES256,
     PLAIT_MODE_STREAM_CHACHA20, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY,
 };
-use crate::handshake::SealError;
+use crate::handshake::{PATIENCE, SealError};
 use crate::mode::Mode;
 use crate::negotiation::{Agreement, Negotiated};
 use crate::relay::write_all;
 use crate::sealed::{Agreed, Established as Sealed, Level};
 use crate::transform::{Incoming, Outgoing, Seeds, Transform, Transforms};
-
-/// A peer that has not told its part after this long never will.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which end of a connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +85,17 @@ pub(crate) fn to_be_sealed(agreement: &Agreement, end: End) -> Option<Agreed> {
         PLAIT_MODE_SEALED_CHACHAPOLY => sealed::Cipher::ChaCha20Poly1305,
         _ => return None,
     };
-    let [local, remote] = [&negotiated.local, &negotiated.remote].map(|key| Key::new(*key.as_bytes()));
-    let (initiator, responder) = match end {
-        End::Initiator => (local, remote),
-        End::Responder => (remote, local),
-    };
+    let [initiator, responder] = keys(negotiated, end).map(|key| Key::new(*key.as_bytes()));
     let Negotiated { offered, chosen, .. } = *negotiated;
     Some(Agreed { offered, chosen, cipher, initiator, responder })
+}
+
+/// MPTCP's keys: the initiator's, and the responder's.
+fn keys(negotiated: &Negotiated, end: End) -> [&Key; 2] {
+    match end {
+        End::Initiator => [&negotiated.local, &negotiated.remote],
+        End::Responder => [&negotiated.remote, &negotiated.local],
+    }
 }
 
 /// The ends of a negotiated connection could not tell each other what the mode needs.
@@ -168,10 +168,10 @@ async fn read_exact(from: &TcpStream, mut bytes: &mut [u8]) -> Result<(), Establ
 }
 
 fn streams(negotiated: &Negotiated, end: End, cipher: Cipher, random: &[u8; RANDOM_LEN]) -> Transforms {
-    let (local, remote) = (negotiated.local.as_bytes(), negotiated.remote.as_bytes());
-    let (initiator, responder, out, back) = match end {
-        End::Initiator => (local, remote, Direction::Forth, Direction::Back),
-        End::Responder => (remote, local, Direction::Back, Direction::Forth),
+    let [initiator, responder] = keys(negotiated, end).map(Key::as_bytes);
+    let (out, back) = match end {
+        End::Initiator => (Direction::Forth, Direction::Back),
+        End::Responder => (Direction::Back, Direction::Forth),
     };
     let secret = Secret::new(initiator, responder, random);
     let [outgoing, incoming] =

@@ -294,8 +294,7 @@ impl Gateway {
             Unprotected::NoCommonMode => "the peer offers no mode in common",
             Unprotected::Fallback => "the connection fell back to TCP",
         };
-        let mut said = self.said_plain.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() < MOST_REMEMBERED && said.insert(peer) {
+        if is_new(&self.said_plain, peer) {
             warn!("connections with {peer} are carried PLAIN: {why} (--require refuses them)");
         }
     }
@@ -370,8 +369,7 @@ impl Gateway {
         if level.is_full() {
             return;
         }
-        let mut said = self.said_level.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() < MOST_REMEMBERED && said.insert(peer) {
+        if is_new(&self.said_level, peer) {
             warn!(
                 "connections with {peer} are sealed by {level} paths: whoever is active on those that witness can read \
                  them (--require=all-paths refuses them)"
@@ -468,6 +466,12 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
         trace!("socket option: {error}");
     }
     Ok(())
+}
+
+/// Whether this is to be said of the peer, since it was not before.
+fn is_new(said: &Mutex<HashSet<IpAddr>>, peer: IpAddr) -> bool {
+    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    said.len() < MOST_REMEMBERED && said.insert(peer)
 }
 
 /// Whether an MPTCP socket can be made here and now.

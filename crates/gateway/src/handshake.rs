@@ -15,7 +15,7 @@ use crate::sealed::{
 };
 use crate::witness::Witnesses;
 
-/// How long all of it may take.
+/// How long a peer may take to tell all that a mode needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The handshake did not come to its end: every connection of the session is reset.

@@ -150,7 +150,7 @@ impl Outbound {
         let Opened { far, established: Established { mode, level, transforms, first_flight } } = opened;
         let connection =
             self.gateway.enter(application, far, mode, level).map_err(crate::relay::RelayError::Far)?;
-        let watch = self.subflows.as_ref().and_then(|subflows| subflows.watch(&connection.far));
+        let watch = self.subflows.as_ref().and_then(|subflows| subflows.watch(&connection));
         let further_subflows = async {
             match watch {
                 Some(watch) => match watch.tend(&connection, first_flight).await {},

@@ -91,10 +91,10 @@ impl Subflows {
     }
 
     /// Begins to listen to what is told of one connection's paths; `None` if it has no MPTCP.
-    pub(crate) fn watch(self: &Arc<Self>, far: &TcpStream) -> Option<Watch> {
-        let token = Info::of(far).ok().filter(|info| !info.fallback)?.token;
-        let plan = Plan::new(far.peer_addr().ok()?);
-        Some(Watch { token, news: self.desk().subscribe(token), plan, subflows: Arc::clone(self) })
+    pub(crate) fn watch(&self, connection: &Connection) -> Option<Watch<'_>> {
+        let token = connection.token?;
+        let plan = Plan::new(connection.far.peer_addr().ok()?);
+        Some(Watch { token, news: self.desk().subscribe(token), plan, subflows: self })
     }
 
     /// The interfaces that connections may use now.
@@ -134,20 +134,20 @@ impl Subflows {
 }
 
 /// What is told of one connection's paths.
-pub(crate) struct Watch {
+pub(crate) struct Watch<'a> {
     token: Token,
     news: mpsc::Receiver<News>,
     plan: Plan,
-    subflows: Arc<Subflows>,
+    subflows: &'a Subflows,
 }
 
-impl Drop for Watch {
+impl Drop for Watch<'_> {
     fn drop(&mut self) {
         self.subflows.desk().readers.remove(&self.token);
     }
 }
 
-impl Watch {
+impl Watch<'_> {
     /// Looks after the connection's subflows for as long as it is polled.
     pub(crate) async fn tend(mut self, connection: &Connection, first: FirstFlight) -> Infallible {
         match first {
