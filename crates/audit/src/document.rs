@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use plait_trace::document::{Both, Damaged};
+use plait_trace::document::{Both, Damaged, Exposure};
 use serde::Serialize;
 
 use crate::mode::{Mode, ModeFrom};
@@ -33,16 +33,6 @@ pub struct PathView {
     pub verdict: String,
     pub attack: Option<Attack>,
     pub connections: Vec<ConnectionView>,
-}
-
-/// How much of all streams crossed a path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
-pub struct Exposure {
-    pub bytes: u64,
-    pub fraction: f64,
-    pub longest_run: u64,
-    pub runs: usize,
 }
 
 /// What attacks on runs came to.
@@ -127,14 +117,6 @@ pub struct Excerpt {
     pub wire: Vec<u8>,
     /// As they are read; `None` where they are not.
     pub plain: Vec<Option<u8>>,
-}
-
-impl Exposure {
-    /// Of one stream.
-    pub(crate) fn of(exposure: plait_trace::Exposure) -> Self {
-        let plait_trace::Exposure { bytes, fraction, longest_run, runs } = exposure;
-        Self { bytes, fraction, longest_run, runs }
-    }
 }
 
 impl Attack {

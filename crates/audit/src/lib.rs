@@ -37,9 +37,7 @@ mod views;
 mod xor64;
 
 pub use audit::{AuditError, Options, Progress, audit};
-pub use document::{
-    Attack, Audit, ConnectionView, DirectionView, Excerpt, Exposure, Left, Packets, PathView,
-};
+pub use document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Left, Packets, PathView};
 pub use input::Source;
 pub use mode::{Mode, ModeFrom};
 pub use names::Name;

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use plait_trace::document::Both;
+use plait_trace::document::{Both, Exposure};
 use plait_trace::{Direction, PathId, Payload};
 use plait_wire::capture::Timestamp;
 
 use crate::attacks::{Attacked, Where};
-use crate::document::{Attack, ConnectionView, DirectionView, Excerpt, Exposure, Packets, PathView};
+use crate::document::{Attack, ConnectionView, DirectionView, Excerpt, Packets, PathView};
 use crate::handshake::{Headers, Traffic};
 use crate::mode::Mode;
 use crate::names::{self, Name, Protocol};
@@ -149,7 +149,7 @@ impl Seen<'_> {
         let way = direction as usize;
         let stream = self.subject.connection.stream(direction);
         let payload = stream.payload(self.place.path);
-        let exposure = Exposure::of(stream.exposure(self.place.path));
+        let exposure = Exposure::from(stream.exposure(self.place.path));
         let (recovered, excerpt) = count(&tried.recovery, payload);
         let score = self
             .truth

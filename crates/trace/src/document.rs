@@ -78,8 +78,8 @@ pub struct Sent {
     pub exposure: Exposure,
 }
 
-/// How much of a stream crossed a subflow.
-#[derive(Clone, Debug, Serialize)]
+/// How much of a stream crossed a subflow or a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
 pub struct Exposure {
     pub bytes: u64,

@@ -118,7 +118,6 @@ impl Subflow {
 impl Sent {
     fn of(connection: &crate::Connection, index: usize, direction: Direction, total: u64) -> Self {
         let tally = connection.subflows[index].sent(direction);
-        let crate::Exposure { bytes, fraction, longest_run, runs } = connection.exposure(direction, index);
         let crate::Checksums { right, wrong } = tally.checksums;
         Self {
             packets: tally.packets,
@@ -136,7 +135,7 @@ impl Sent {
             head_of_line_ms: connection.stream(direction).head_of_line(index).and_then(Times::of),
             window: tally.window.map(|crate::Window { min, max, last }| Window { min, max, last }),
             checksums: (right + wrong > 0).then_some(Checked { right, wrong }),
-            exposure: Exposure { bytes, fraction, longest_run, runs },
+            exposure: connection.exposure(direction, index).into(),
         }
     }
 }
@@ -270,4 +269,11 @@ fn seconds(time: Timestamp) -> f64 {
 
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e6
+}
+
+impl From<crate::Exposure> for Exposure {
+    fn from(exposure: crate::Exposure) -> Self {
+        let crate::Exposure { bytes, fraction, longest_run, runs } = exposure;
+        Self { bytes, fraction, longest_run, runs }
+    }
 }
