@@ -1,7 +1,9 @@
 """Gateways that are killed or stopped, and paths that die."""
 
+import contextlib
 import json
 import signal
+import socket
 import subprocess
 import threading
 
@@ -36,6 +38,46 @@ def test_a_killed_gateway_is_a_reset_never_a_short_success(make_pair, killed):
         while client.recv(65536):
             pass
         raise AssertionError("the stream ended as if it were complete")
+
+
+@contextlib.contextmanager
+def unanswered(host, port):
+    """Who connects to a port of a host waits until this ends."""
+    rules = f"""
+        table ip silent {{
+            chain comes {{
+                type filter hook input priority 0;
+                tcp dport {port} drop;
+            }}
+        }}
+    """
+    done = host.run("nft", "-f", "-", input=rules.encode())
+    assert done.returncode == 0, done.stderr
+    yield
+    done = host.run("nft", "delete", "table", "ip", "silent")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("killed", "port"), [("serve", 9000), ("proxy", 8443)])
+def test_a_gateway_killed_while_it_connects_does_not_end_a_stream(pair, killed, port):
+    """The kernel has connected it, and it does not know yet: an end of that is a reset already."""
+    listener = listen(pair.server)
+    listener.settimeout(20)
+    off = ("--mode", "off")
+    gateways = {"serve": pair.serve(*off, to="127.0.0.1:9000"), "proxy": pair.proxy(*off)}
+    connecting = {"serve": pair.server, "proxy": pair.client}[killed]
+    client = pair.client.socket()
+    client.connect(("127.0.0.1", 1080))
+    with unanswered(pair.server, port):
+        target = socket.inet_aton(pair.ETH) + (8443).to_bytes(2, "big")
+        client.sendall(b"\x05\x01\x00" + b"\x05\x01\x00\x01" + target)
+        ask = ("ss", "-Htn", "state", "syn-sent", f"dport = :{port}")
+        wait_for("attempt to connect", lambda: connecting.run(*ask).stdout.strip())
+        gateways[killed].send_signal(signal.SIGSTOP)
+    service = accept(listener)
+    gateways[killed].kill()
+    with pytest.raises(ConnectionResetError):
+        service.recv(1)
 
 
 def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, documents):

@@ -11,6 +11,7 @@ use plait_host::pm::user_space_sockets;
 use socket2::{Domain, Socket};
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::relay::reset_on_drop;
 use crate::roles::Roles;
 
 /// Sockets made at once: while they are made, the host's path-manager setting is changed for some microseconds.
@@ -67,6 +68,7 @@ impl Dialer {
         interface: Option<&str>,
     ) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(destination))?;
+        reset_on_drop(&socket)?;
         if let Some(interface) = interface {
             socket.bind_device(Some(interface.as_bytes()))?;
         }

@@ -227,6 +227,10 @@ impl Gateway {
         if let Ok(address) = listener.local_addr() {
             self.listening.lock().unwrap_or_else(PoisonError::into_inner).push(address);
         }
+        // What is accepted inherits it: there is no moment in which it would end in good order.
+        if let Err(error) = reset_on_drop(&listener) {
+            debug!("what is accepted resets only from then on: {error}");
+        }
         let accepting = async {
             loop {
                 match listener.accept().await {

@@ -9,6 +9,7 @@ mod target;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +95,8 @@ impl Outbound {
     async fn proxy_one(&self, near: TcpStream, credentials: Option<&Credentials>) -> Result<(), ProxyError> {
         // A client that is refused must get to read why.
         close_on_drop(&near)?;
+        // The same socket, for as long as the request has it.
+        let socket = near.as_fd().try_clone_to_owned()?;
         let request = tokio::time::timeout(REQUEST_TIMEOUT, Request::read(near, credentials))
             .await
             .map_err(|_| ProxyError::TooSlow)??;
@@ -103,8 +106,10 @@ impl Outbound {
         };
         match opened {
             Ok(opened) => {
+                // Before the client reads that it has a stream: from then on closing it would be the stream's end.
+                reset_on_drop(&socket)?;
+                drop(socket);
                 let near = request.grant(&opened).await?;
-                reset_on_drop(&near)?;
                 Ok(self.carry(&near, opened).await?)
             }
             Err(why) => {

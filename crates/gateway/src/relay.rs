@@ -6,12 +6,13 @@
 //! buffer per direction, and only while bytes are on their way. Buffers are large, for speed, until [`MOST_LARGE`] of
 //! them are held, and small from then on.
 //!
-//! A socket that reaches this module must reset rather than close when it is dropped ([`reset_on_drop`]), so that a
-//! gateway that dies in the middle never looks like the end of the stream; only a relay that saw both directions end
-//! makes it an ordinary close.
+//! A socket that reaches this module must have been set to reset rather than close when it is dropped
+//! ([`reset_on_drop`]) before it was connected, so that a gateway that dies at whatever moment never looks like the end of
+//! the stream; only a relay that saw both directions end makes it an ordinary close.
 
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -71,9 +72,10 @@ pub(crate) enum RelayError {
     Record(plait_codec::sealed::Error),
 }
 
-/// Makes a socket reset its connection when it is closed, by whomever: also by the kernel after a kill -9.
-pub(crate) fn reset_on_drop(stream: &TcpStream) -> io::Result<()> {
-    SockRef::from(stream).set_linger(Some(Duration::ZERO))
+/// Makes a socket, or all that a listening one accepts, reset its connection when it is closed, by whomever: also by the
+/// kernel after a kill -9.
+pub(crate) fn reset_on_drop(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
 }
 
 /// Makes a socket end its connection in good order when it is closed.

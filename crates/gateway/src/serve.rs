@@ -9,7 +9,7 @@ use std::sync::Arc;
 use plait_host::interfaces::{Scope, interfaces};
 use plait_host::mptcp::{Protocol, stream_socket};
 use socket2::Domain;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
@@ -17,6 +17,7 @@ use crate::establish::{End, Established, FirstFlight, to_be_sealed};
 use crate::gateway::{CarryError, Gateway, StartError, prepare};
 use crate::mode::Mode;
 use crate::negotiation::Refusal;
+use crate::relay::reset_on_drop;
 use crate::stream::Stream;
 
 /// Connections that may wait to be accepted.
@@ -108,7 +109,7 @@ impl Service {
     async fn connect(&self, peer: SocketAddr, established: &Established) -> io::Result<TcpStream> {
         match self {
             Service::At(address) => {
-                let near = TcpStream::connect(&**address).await?;
+                let near = connect(address).await?;
                 prepare(&near)?;
                 Ok(near)
             }
@@ -121,6 +122,20 @@ impl Service {
             }
         }
     }
+}
+
+/// Connects to the first address of a `HOST:PORT` that answers, by a socket that resets from its beginning.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        reset_on_drop(&socket)?;
+        match socket.connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 impl fmt::Display for Service {
