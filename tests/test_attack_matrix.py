@@ -1,0 +1,64 @@
+"""The attack matrix: an attacker absent from, listening on or active on each of two and three paths, in every mode.
+
+`ATTACK_MATRIX=write` in the environment writes the tables of docs/attack-matrix.md instead of comparing with them.
+"""
+
+import os
+
+import pytest
+
+pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
+
+from attack_matrix import MODES, Matrix, Network, attacked, cells, document, expected
+from conftest import reason_to_skip
+from hosts import REPOSITORY
+
+DOCUMENTATION = REPOSITORY / "docs" / "attack-matrix.md"
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["two paths", "three paths"])
+def matrix(request, tmp_path_factory):
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("attack")
+    file = document(folder)
+    network = Network(f"{os.getpid()}-attack-{request.param}", folder, request.param)
+    try:
+        network.build()
+        network.start(file.read_bytes())
+        yield Matrix(network, file)
+    finally:
+        network.remove()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_comes_of_every_cell_is_what_is_promised(matrix, mode):
+    promised = {cell: expected(mode, cell) for cell in cells(matrix.paths)}
+    assert {cell: matrix.observed(mode, cell) for cell in promised} == promised
+
+
+def test_a_lower_level_than_all_paths_shows_who_was_kept_away(matrix):
+    for cell in attacked(matrix.paths):
+        outcome = matrix.at_a_lower_level(cell)
+        if cell[0] == "active":
+            promised = expected("sealed", cell)
+        else:
+            promised = "secret"
+        assert outcome.word == promised, cell
+        left = matrix.paths - cell[1:].count("active")
+        assert outcome.level == (None if promised == "detected" else f"{left}/{matrix.paths}"), cell
+
+
+def test_the_documentation_has_these_tables(matrix):
+    text = DOCUMENTATION.read_text()
+    written = text
+    for name, table in matrix.tables().items():
+        begin = f"<!-- {name}, {matrix.paths} paths -->\n"
+        before, _, rest = written.partition(begin)
+        _, end, after = rest.partition("<!-- end -->\n")
+        assert end, f"no place for table {name!r} with {matrix.paths} paths"
+        written = f"{before}{begin}\n{table}\n{end}{after}"
+    if os.environ.get("ATTACK_MATRIX") == "write":
+        DOCUMENTATION.write_text(written)
+    else:
+        assert text == written, "ATTACK_MATRIX=write writes what was observed"
