@@ -12,17 +12,19 @@ use super::modes::keystream;
 use super::{Buffers, Candidate, Direction, Wire};
 
 pub(super) fn all() -> Vec<Candidate> {
-    let two = |size: usize| 2 * size;
-    let three = |size: usize| 3 * size;
+    let of_two = Wire { bytes: |size| 2 * size, one_path_of_two: "nothing" };
+    // Two paths for three shares: one of them carries two.
+    let of_three =
+        Wire { bytes: |size| 3 * size, one_path_of_two: "all, if it is the one with two of the shares" };
     let mut candidates = Vec::new();
     candidates.extend(sharing(
         "xor-sharing-2-of-2",
-        two,
+        of_two,
         |secret, shares, random| xor_sharing::split(secret, shares, random).expect("two shares"),
         |shares, secret| xor_sharing::combine(shares, secret).expect("equally long"),
     ));
-    candidates.extend(sharing("shamir-2-of-2", two, split_by_two, combine_two));
-    candidates.extend(sharing("shamir-2-of-3", three, split_by_two, combine_two));
+    candidates.extend(sharing("shamir-2-of-2", of_two, split_by_two, combine_two));
+    candidates.extend(sharing("shamir-2-of-3", of_three, split_by_two, combine_two));
     candidates.extend(pairs("packet-pairs-half", Code::Half, "every second packet, or the XOR of every two"));
     candidates.extend(pairs(
         "packet-pairs-both",
@@ -46,8 +48,8 @@ fn combine_two(shares: &[Vec<u8>], secret: &mut [u8]) {
 
 /// Splitting into as many shares as there are bytes on the wire for each byte, and combining shares made off the
 /// clock. Random bytes are part of the price: a keystream, the fastest that this processor has.
-fn sharing(name: &str, bytes: fn(usize) -> usize, split: Split, combine: Combine) -> [Candidate; 2] {
-    let wire = Wire { bytes, one_path_of_two: "nothing" };
+fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Candidate; 2] {
+    let shares_of_each = (wire.bytes)(1);
     let random = || {
         let cipher = if Cipher::aes_is_fast() { Cipher::Aes256Ctr } else { Cipher::ChaCha20 };
         let mut keystream = keystream(cipher);
@@ -57,7 +59,7 @@ fn sharing(name: &str, bytes: fn(usize) -> usize, split: Split, combine: Combine
         }
     };
 
-    let (mut shares, mut random_of_encode) = (vec![Vec::new(); bytes(1)], random());
+    let (mut shares, mut random_of_encode) = (vec![Vec::new(); shares_of_each], random());
     let encode = Candidate::new(name, Direction::Encode, wire, move |buf| {
         split(buf, &mut shares, &mut random_of_encode);
         std::hint::black_box(&mut shares);
@@ -71,7 +73,7 @@ fn sharing(name: &str, bytes: fn(usize) -> usize, split: Split, combine: Combine
         wire,
         prepare: Box::new(move |buffers: &mut Buffers| {
             let mut all_shares = all_shares.borrow_mut();
-            all_shares.resize(buffers.total() / buffers.size, vec![Vec::new(); bytes(1)]);
+            all_shares.resize(buffers.total() / buffers.size, vec![Vec::new(); shares_of_each]);
             for (buf, shares) in buffers.each().zip(&mut *all_shares) {
                 split(buf, shares, &mut random_of_decode);
             }
