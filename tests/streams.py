@@ -6,6 +6,8 @@ import struct
 import threading
 
 REQUIRE = ("--require", "--trusted", "eth")
+# The mode whose ends exchange nothing before the application does.
+XOR64 = ("--mode", "xor64")
 
 
 def receive_exactly(client, size):

@@ -4,7 +4,7 @@ import os
 import time
 
 from hosts import PLAIT, wait_for
-from streams import REQUIRE, connect_by_socks, random_file, resident_bytes
+from streams import REQUIRE, XOR64, connect_by_socks, random_file, resident_bytes
 
 # One Python process opens all connections before it asks for anything, and asks on all before it reads from any.
 CONCURRENT_FETCHES = r"""
@@ -35,12 +35,13 @@ while left:
 
 def test_a_thousand_connections_at_once(pair, documents):
     document = random_file(documents, 100_000)
-    serve = pair.serve("--require", to=pair.nginx(documents))
+    serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))
     hold = pair.folder / "bodies"
     hold.mkdir()
     program = pair.client.start(
         PLAIT,
         "run",
+        *XOR64,
         *REQUIRE,
         "--",
         "sh",
@@ -83,11 +84,12 @@ while not os.path.exists(end):
 
 def test_clients_that_do_not_read_hold_up_their_servers_not_memory(pair, documents):
     document = random_file(documents, 20_000_000)
-    serve = pair.serve("--require", to=pair.nginx(documents))
+    serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))
     end = pair.folder / "end"
     program = pair.client.start(
         PLAIT,
         "run",
+        *XOR64,
         *REQUIRE,
         "--",
         "sh",

@@ -1,5 +1,6 @@
 """Which paths connections use, and when."""
 
+import os
 import pathlib
 import socket
 import struct
@@ -8,7 +9,7 @@ import time
 
 import pytest
 from hosts import Pair, tool, wait_for
-from streams import REQUIRE, accept, connect_by_socks, echo_server, listen, receive_exactly
+from streams import REQUIRE, XOR64, accept, connect_by_socks, echo_server, listen, receive_exactly
 
 SOL_MPTCP, MPTCP_INFO, IPPROTO_MPTCP = 284, 1, 262
 
@@ -41,8 +42,8 @@ def subflows(pair: Pair, command="proxy") -> list[dict]:
 def talking(pair):
     """A pair with one protected connection that has said hello."""
     echo_server(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
+    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
+    pair.proxy(*XOR64, *REQUIRE)
     client = connect_by_socks(pair, pair.ETH, 8443)
     yield pair, client
     client.close()
@@ -62,8 +63,11 @@ def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
     assert {subflow["remote"] for subflow in subflows(pair)} == {f"{pair.ETH}:8443", f"{pair.WLAN}:8443"}
 
 
-def test_a_slow_answer_still_begins_on_the_trusted_path(pair, listener):
+def test_a_slow_answer_still_begins_on_the_trusted_path(pair):
     """However long the service thinks: a client that waits for it needs no second path."""
+    listener = listen(pair.server)
+    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
+    pair.proxy(*XOR64, *REQUIRE)
     client = connect_by_socks(pair, pair.ETH, 8443)
     service = accept(listener)
     client.sendall(b"question")
@@ -117,12 +121,11 @@ def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
 def test_a_peer_that_joins_before_its_first_flight_is_reset(pair):
     """A client that negotiates, but leaves its subflows to the kernel, breaks the rule and is told so."""
     echo_server(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    proxy = pair.proxy(*REQUIRE)
+    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
+    proxy = pair.proxy(*XOR64, *REQUIRE)
     script = f"""
-import os, socket, sys, time
-group, = [folder for folder, _, _ in os.walk(sys.argv[1]) if folder.endswith("plait-{proxy.pid}-gateway")]
-open(group + "/cgroup.procs", "w").write("0")
+import socket, sys, time
+open(sys.argv[1] + "/cgroup.procs", "w").write("0")
 client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, {IPPROTO_MPTCP})
 client.connect(("{pair.ETH}", 8443))
 deadline = time.monotonic() + 5
@@ -137,10 +140,23 @@ except ConnectionResetError:
 """
     # Unlike `ip netns exec`, nsenter leaves the control groups in sight.
     network = f"--net=/run/netns/{pair.client.name}"
-    command = ["nsenter", network, "python3", "-c", script, cgroup_mount()]
+    command = ["nsenter", network, "python3", "-c", script, group_of(proxy)]
     done = subprocess.run(command, capture_output=True, timeout=60)
     assert done.stdout == b"reset\n", done.stderr.decode()
     assert "before its first flight" in (pair.folder / "serve.log").read_text()
+
+
+def group_of(gateway) -> str:
+    """The control group of a gateway, which listens before it has one."""
+    name = f"plait-{gateway.pid}-gateway"
+
+    def found():
+        # Others come and go meanwhile.
+        return next(
+            (f"{folder}/{name}" for folder, names, _ in os.walk(cgroup_mount()) if name in names), None
+        )
+
+    return wait_for("control group", found)
 
 
 def cgroup_mount() -> str:

@@ -14,16 +14,10 @@ import peer_sockets
 from hosts import PLAIT, tool, wait_for
 from peer import Keystream
 from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
-from test_paths import cgroup_mount
+from test_paths import group_of
 from test_protocol import SEALED_MODES, STREAM_MODES, counted, records
 
 QUESTION = bytes(range(256)) * 1000
-
-
-def group_of(gateway) -> str | None:
-    """The control group of a gateway, which listens before it has one; others come and go meanwhile."""
-    name = f"plait-{gateway.pid}-gateway"
-    return next((f"{folder}/{name}" for folder, names, _ in os.walk(cgroup_mount()) if name in names), None)
 
 
 @pytest.fixture
@@ -31,10 +25,11 @@ def peer_in(pair):
     """Starts `peer_sockets.py` on a host, in a gateway's control group: its program writes TCP's option."""
 
     def start(host, gateway, *arguments, **options) -> subprocess.Popen:
-        group = wait_for("control group", lambda: group_of(gateway))
         # Unlike `ip netns exec`, nsenter leaves the control groups in sight.
         enter = ["nsenter", f"--net=/run/netns/{host.name}", sys.executable, peer_sockets.__file__]
-        program = subprocess.Popen([*enter, *map(str, arguments), group], stderr=subprocess.PIPE, **options)
+        program = subprocess.Popen(
+            [*enter, *map(str, arguments), group_of(gateway)], stderr=subprocess.PIPE, **options
+        )
         host.programs.append(program)
         return program
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from hosts import PLAIT, tool, wait_for
-from streams import REQUIRE, accept, echo_server, listen, plain_server, receive_exactly
+from streams import REQUIRE, accept, echo_server, fetch, listen, plain_server, receive_exactly
 
 # A static program that connects, says whom it believes to talk to, and prints what it got.
 STATIC_CLIENT = r"""
@@ -244,3 +244,12 @@ def test_without_privileges_the_program_is_told_of_a_proxy(pair, text):
     refused = pair.client.run(*user, PLAIT, "run", "--require", "--", "curl", "-sS", url)
     assert refused.returncode == 1 and refused.stdout == b""
     assert b"cannot protect" in refused.stderr and b"run as root" in refused.stderr
+
+
+def test_unless_a_mode_is_named_it_is_sealed(pair, text):
+    pair.serve("--require", to=pair.nginx(text.parent))
+    [gateway] = pair.status()
+    assert gateway["mode"] == "sealed"
+    with pair.capture("eth") as eth:
+        assert fetch(pair, text, options=("--trusted", "eth")) == text.read_bytes()
+    assert text.read_bytes()[4096:4160] not in eth.payload()

@@ -3,7 +3,7 @@
 import hmac
 
 import pytest
-from streams import REQUIRE, connect_by_socks, echo_server, fetch, random_file, receive_exactly
+from streams import REQUIRE, XOR64, connect_by_socks, echo_server, fetch, random_file, receive_exactly
 
 
 @pytest.mark.parametrize("url", ["http://10.77.1.2:8443/text.txt", "http://[fd77:1::2]:8443/text.txt"])
@@ -30,9 +30,9 @@ def test_the_wire_is_xor64_seeded_by_the_hmac_of_the_keys(pair):
     """An independent decoder, given the keys from the captured handshake, reads the stream."""
     message = b"not every, not any: " + bytes(range(256)) * 4
     received = echo_server(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
+    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
     with pair.capture("eth") as eth:
-        pair.proxy(*REQUIRE)
+        pair.proxy(*XOR64, *REQUIRE)
         client = connect_by_socks(pair, pair.ETH, 8443)
         client.sendall(message)
         assert receive_exactly(client, len(message)) == message

@@ -17,9 +17,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(clap::Args)]
 struct Protection {
-    /// How connections are protected: off, xor64 (obfuscation, not secrecy), stream (secret from who does not listen on
-    /// the trusted path), sealed (secret and unchanged, unless somebody is active on every path)
-    #[arg(long, value_name = "MODE", default_value_t = Mode::Xor64)]
+    /// How connections are protected: sealed (secret and unchanged, unless somebody is active on every path), stream
+    /// (secret from who does not listen on the trusted path), xor64 (obfuscation, not secrecy), off
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Sealed)]
     mode: Mode,
     /// Refuse connections whose peer does not agree on the mode, instead of carrying them plain; with `=all-paths`, and
     /// mode sealed, also those that one of the paths does not witness
