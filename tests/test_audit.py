@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import schema
 from captures import pcap, segment
-from hosts import PLAIT, REPOSITORY
+from hosts import PLAIT, REPOSITORY, tool
 from streams import fetch, random_file
 
 PROSE = (REPOSITORY / "tests" / "data" / "prose.txt").read_bytes()
@@ -131,6 +131,34 @@ def test_stream_is_read_where_its_keys_crossed_and_nowhere_else(make_pair, long_
         direction["looks_random"] and direction["entropy_bits"] > 7.9 and direction["packets"]["count"] > 10
     )
     assert views["eth"]["recovered_fraction"] > 0.99 and views["eth"]["correct_fraction"] > 0.999
+
+
+def test_sealed_is_read_on_no_path_and_what_remains_visible_is_named(make_pair, long_prose):
+    pair = make_pair("20mbit")
+    by_wlan = ("via", pair.WLAN, "dev", "wlan", "metric", "1000")
+    tool("ip", "-n", pair.client.name, "route", "add", "10.77.1.0/24", *by_wlan)
+    views = transfer(pair, "sealed", long_prose)
+    for view in views.values():
+        assert view["mode"] == "sealed" and view["attack"]["runs"] > 0 and view["attack"]["broken"] == 0
+        assert {connection["mode_from"] for connection in view["connections"]} == {"handshake"}
+        assert view["recovered_bytes"] == 0 and view["correct_fraction"] == 0
+        assert "no better than chance" in view["verdict"]
+        assert "who speaks to whom, how much and when, and what is named in the handshake" in view["verdict"]
+        carried = max(
+            (both["directions"]["server_to_client"] for both in view["connections"]),
+            key=lambda way: way["captured_bytes"],
+        )
+        assert carried["looks_random"] and carried["entropy_bits"] > 7.9
+        assert carried["packets"]["count"] > 10 and carried["packets"]["last"] > carried["packets"]["first"]
+    names = {
+        link: {name["what"]: name["value"] for both in view["connections"] for name in both["names"]}
+        for link, view in views.items()
+    }
+    session = {"sealed session": names["eth"]["sealed session"]}
+    assert names == {
+        "eth": session | {"paths": "2 configured, 1 with a witness"},
+        "wlan": session | {"witness of path": "1"},
+    }
 
 
 @pytest.mark.parametrize("start", [200, 3000, 9000, 15000])
