@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
 
-from attack_matrix import MODES, Matrix, Network, attacked, cells, document, expected
+from attack_matrix import MODES, Matrix, Network, attacked, cells, document, expected, strategies
 from conftest import reason_to_skip
 from hosts import REPOSITORY
 
@@ -35,6 +35,14 @@ def matrix(request, tmp_path_factory):
 def test_what_comes_of_every_cell_is_what_is_promised(matrix, mode):
     promised = {cell: expected(mode, cell) for cell in cells(matrix.paths)}
     assert {cell: matrix.observed(mode, cell) for cell in promised} == promised
+
+
+def test_what_is_altered_in_other_modes_than_sealed_is_noticed_by_nobody(matrix):
+    for mode in ("off", "xor64", "stream"):
+        for cell in attacked(matrix.paths):
+            outcome = matrix.outcome(mode, strategies(mode, cell)["alters"])
+            assert (outcome.ended, len(outcome.got)) == ("end", len(outcome.answer)), (mode, cell, outcome)
+            assert outcome.got != outcome.answer, (mode, cell)
 
 
 def test_a_lower_level_than_all_paths_shows_who_was_kept_away(matrix):
