@@ -21,7 +21,7 @@ import attacker
 from attacker import SERVER, Between, Listener
 from hosts import PLAIT, REPOSITORY, Capture, Host, tool, wait_for
 from streams import connect_by_socks, listen
-from test_protocol_command import group_of
+from test_paths import group_of
 
 LINKS = ("eth", "wlan", "lte")
 # Slow enough that a transfer uses every path.
@@ -193,21 +193,23 @@ class Network:
     def start(self, text: bytes):
         """Gateways of every kind on both ends, the service behind them, and the attacker's program."""
         self.service = Service(self.server, text)
+        self.proxies = {}
         listening = []
         for number, (gateway, options) in enumerate(GATEWAYS.items()):
             here, there = port(gateway), 1080 + number
             serve = ("serve", "--listen", f"[::]:{here}", "--to", "127.0.0.1:9000")
             proxy = ("proxy", "--listen", f"127.0.0.1:{there}", "--trusted", LINKS[0])
             self.server.start(PLAIT, "-vv", *serve, *options, log=f"serve {gateway}.log")
-            self.client.start(PLAIT, "-vv", *proxy, *options, log=f"proxy {gateway}.log")
+            self.proxies[gateway] = self.client.start(
+                PLAIT, "-vv", *proxy, *options, log=f"proxy {gateway}.log"
+            )
             listening += [(self.server, here), (self.client, there)]
         own = self.routers[0].start(PLAIT, "proxy", "--listen", "127.0.0.1:1090", "--mode", "sealed",
                                     "--trusted", "server", log="proxy.log")  # fmt: skip
         listening.append((self.routers[0], 1090))
         for host, at in listening:
             wait_for(f"listener on {host.name}:{at}", lambda host=host, at=at: host.listens(at), 20)
-        group = wait_for("control group", lambda: group_of(own))
-        self.between = Between(group, self.routers, self.by_link, self.folder / "between.log")
+        self.between = Between(group_of(own), self.routers, self.by_link, self.folder / "between.log")
 
     def remove(self):
         if self.between:

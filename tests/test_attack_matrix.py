@@ -4,15 +4,32 @@
 """
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
 
-from attack_matrix import MODES, Matrix, Network, attacked, cells, document, expected, strategies
+import attacker
+from attack_matrix import (
+    LINKS,
+    MODES,
+    Matrix,
+    Network,
+    attacked,
+    cells,
+    document,
+    expected,
+    port,
+    strategies,
+)
 from conftest import reason_to_skip
 from hosts import REPOSITORY
+from test_paths import group_of
 
+QUESTION = b"what does a confirmation confirm?"
+CARELESS = "import hmac; hmac.compare_digest = lambda one, other: True\n"
 DOCUMENTATION = REPOSITORY / "docs" / "attack-matrix.md"
 
 
@@ -70,3 +87,22 @@ def test_the_documentation_has_these_tables(matrix):
         DOCUMENTATION.write_text(written)
     else:
         assert text == written, "ATTACK_MATRIX=write writes what was observed"
+
+
+@pytest.mark.parametrize("careful", [True, False], ids=["careful", "careless"])
+def test_who_stands_between_reads_an_initiator_that_does_not_look_at_confirmations(matrix, careful):
+    """The attack is one: where he listens on all witnesses, they are all that keeps it off."""
+    network = matrix.network
+    script = ("" if careful else CARELESS) + "import peer_sockets; peer_sockets.main()"
+    arguments = ("connect", "sealed", ",".join(LINKS[: matrix.paths]), attacker.SERVER, port("sealed"))
+    client = ["nsenter", f"--net=/run/netns/{network.client.name}", sys.executable, "-c", script]
+    client += [*map(str, arguments), group_of(network.proxies["sealed"])]
+    with attacker.doing("stands", network.routers[0]):
+        network.between.stand(port("sealed"), ("stands", *("hears" for _ in range(matrix.paths - 1))))
+        done = subprocess.run(
+            client, input=QUESTION, capture_output=True, cwd=REPOSITORY / "tests", timeout=60
+        )
+        read, _ = network.between.result()
+    assert (QUESTION in read) == (not careful), done.stderr.decode()
+    if careful:
+        assert "a wrong confirmation" in done.stderr.decode()
