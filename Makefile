@@ -32,10 +32,11 @@ fmt: deps ## Format Rust and BPF C
 	cargo fmt --all
 	clang-format-19 -i $(BPF_C)
 
-bench: test-deps build ## Measure transforms, policies, throughput, analysis and emulated links (needs root)
+bench: test-deps build ## Measure transforms, policies, throughput, set-up, analysis and emulated links (needs root)
 	$(PLAIT) bench codec
 	$(PLAIT) bench policy
 	bench/throughput.py
+	bench/setup.py
 	bench/analyze.py --tshark-packets 100000
 	bench/policy.py
 	bench/links.py

@@ -19,7 +19,7 @@ import tempfile
 
 import captures
 import prologue
-from captures import end_on_sigterm, packets_in
+from captures import packets_in
 from hosts import PLAIT, tool
 
 HALF_OPEN = 200_000
@@ -223,7 +223,7 @@ def main():
     )
     arguments = parser.parse_args()
     prologue.require_plait()
-    end_on_sigterm()
+    prologue.end_on_sigterm()
     say = prologue.progress()
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as scratch:
         scratch = pathlib.Path(scratch)

@@ -218,17 +218,12 @@ def main():
     )
     arguments = parser.parse_args()
     prologue.require_root()
-    end_on_sigterm()
+    prologue.end_on_sigterm()
     try:
         found = make(arguments.folder, arguments.packets, say=lambda text: print(text, file=sys.stderr))
     except Invalid as reason:
         sys.exit(str(reason))
     print(json.dumps(found, indent=2))
-
-
-def end_on_sigterm():
-    """As on Ctrl-C, what was made is removed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 
 
 if __name__ == "__main__":

@@ -2,48 +2,39 @@
 
 import contextlib
 import os
-import pathlib
 import sys
-import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
-
-from hosts import Pair, wait_for  # noqa: E402
+import pairs
+from hosts import Pair, wait_for
 
 NGINX = 8080
 
 
 @contextlib.contextmanager
-def served(megabytes, rate=None):
-    """Two hosts; the server has a document of this size behind port 8080."""
-    with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
-        folder = pathlib.Path(folder)
-        documents = folder / "documents"
+def served(megabytes, make=Pair):
+    """Two hosts; the server has a document of this size behind port 8080, by MPTCP as well as by TCP."""
+    with pairs.built(make) as pair:
+        documents = pair.folder / "documents"
         documents.mkdir()
         block = os.urandom(1 << 20)
         with (documents / "document").open("wb") as out:
             for _ in range(megabytes):
                 out.write(block)
-        pair = Pair(f"bench-{os.getpid()}", folder, rate)
-        try:
-            pair.build()
-            start_nginx(pair, documents)
-            yield pair
-        finally:
-            pair.remove()
+        start_nginx(pair, NGINX, "mptcpize", "run")
+        yield pair
 
 
-def start_nginx(pair, documents):
-    """An MPTCP listener serves plain TCP as well."""
-    folder = pair.folder / "nginx"
+def start_nginx(pair, port, *launcher):
+    """One more nginx that serves the document."""
+    folder = pair.folder / f"nginx-{port}"
     folder.mkdir()
     configuration = folder / "nginx.conf"
     configuration.write_text(
         f"daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log; events {{}} "
-        f"http {{ access_log off; sendfile on; server {{ listen {NGINX}; root {documents}; }} }}"
+        f"http {{ access_log off; sendfile on; server {{ listen {port}; root {pair.folder}/documents; }} }}"
     )
-    pair.server.start("mptcpize", "run", "nginx", "-c", configuration, "-g", "user root;", log="nginx.log")
-    wait_for("nginx", lambda: pair.server.listens(NGINX))
+    pair.server.start(*launcher, "nginx", "-c", configuration, "-g", "user root;", log=f"nginx-{port}.log")
+    wait_for("nginx", lambda: pair.server.listens(port))
 
 
 def curl(pair, port, host=None):

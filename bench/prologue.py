@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
@@ -28,6 +29,11 @@ def require_root():
 def require_plait():
     if not pathlib.Path(PLAIT).exists():
         sys.exit(f"{PLAIT} is not built: run `make build`, or set PLAIT")
+
+
+def end_on_sigterm():
+    """As on Ctrl-C, what was made is removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 
 
 def progress():

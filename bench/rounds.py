@@ -37,10 +37,10 @@ def summary(rates, pairs):
 def text(summary, wanted=None):
     """A summary for people; `wanted` has what is to be said of some ratios."""
     lines = [
-        f"  {way:10} {value['mean']:10.1f} Mbit/s  (sigma {value['stddev']:.1f})"
+        f"  {way:12} {value['mean']:10.1f} Mbit/s  (sigma {value['stddev']:.1f})"
         for way, value in summary["mbps"].items()
     ]
     for pair, value in summary["ratio"].items():
         remark = f", {wanted[pair]}" if wanted and pair in wanted else ""
-        lines.append(f"  {pair:17} {value:.3f}  (median of the rounds' ratios{remark})")
+        lines.append(f"  {pair:19} {value:.3f}  (median of the rounds' ratios{remark})")
     return "\n".join(lines)

@@ -1,92 +1,165 @@
 #!/usr/bin/env python3
 """Throughput of curl from nginx through two gateways, in each mode; of kernel MPTCP without plait; and of stunnel.
 
-All are run in turn, round by round, in namespaces with two links; ratios are taken within a round. stunnel (TLS 1.3 with
-AES-128-GCM, as a client's and a server's tunnel, over kernel MPTCP) is there if it is installed. Needs root and a built
-plait.
+All are run in turn, round by round, in namespaces with two links; ratios are taken within a round. What is wanted of a
+ratio is said beside it, and whether it is met. Needs root and a built plait.
+
+links        what the links' rates leave for TCP's payload, if they have a rate
+direct       kernel MPTCP, curl to nginx
+off, ...     plait run to plait serve, which is beside nginx; sealed with a witness by the second link
+stunnel      a client's and a server's stunnel, TLS 1.3 with AES-128-GCM, over kernel MPTCP, if it is installed
+stunnel-tcp  the same over TCP, thus over one link
 """
 
+import dataclasses
+import functools
 import json
 import os
 import shutil
+from collections.abc import Callable
 
 import download
+import pairs
 import prologue
 import rounds
-from hosts import tool, wait_for
+from hosts import Pair, tool, wait_for
+from pairs import Emulated
 
 PORTS = {"off": 8443, "xor64": 8444, "stream": 8445, "sealed": 8446}
-PAIRS = (
-    *((mode, "off") for mode in PORTS if mode != "off"),
-    ("sealed", "stunnel"),
-    ("xor64", "direct"),
-    ("off", "direct"),
-)
-TUNNEL_IN, TUNNEL_OUT = 8450, 8451
+REQUIRE = {"off": (), "xor64": ("--require",), "stream": ("--require",), "sealed": ("--require=all-paths",)}
+
 STUNNEL = "stunnel4"
+TUNNEL_IN = 8450
+TUNNELS = {"stunnel": 8451, "stunnel-tcp": 8452}
+
+# Beside the gateways and tunnels, which reach it by TCP.
+NGINX = 8081
+
+# What a full frame of a subflow has besides payload: Ethernet, IPv4, TCP with timestamps, and the mapping and the
+# acknowledgement of MPTCP (a DSS of 26 bytes, padded; RFC 8684 section 3.3).
+FRAME, HEADERS = 1514, 14 + 20 + 20 + 12 + 28
+
+
+@dataclasses.dataclass
+class Links:
+    """Two links, and what crosses them."""
+
+    make: Callable
+    megabytes: int
+    # Of each link, in Mbit/s of whole frames; if it has one.
+    rate: int | None = None
+    # The least that some ratios should be.
+    wanted: dict = dataclasses.field(default_factory=dict)
+
+
+FILLED = 0.95
+EMULATED = ("--rate", "1gbit", "--delay", "5ms")
+LINKS = {
+    "unlimited-veth": Links(
+        Pair,
+        1024,
+        wanted={"sealed/off": 0.6, "stream/off": 0.8, "sealed/stunnel": 1, "sealed/stunnel-tcp": 1},
+    ),
+    "2x100mbit": Links(functools.partial(Pair, rate="100mbit"), 100, 100),
+    "2x1gbit-emulated": Links(
+        functools.partial(Emulated, options={"eth": EMULATED, "wlan": EMULATED}),
+        2048,
+        1000,
+        {f"{mode}/links": FILLED for mode in PORTS},
+    ),
+}
 
 
 def fetch(pair, way) -> float:
     """Megabits per second of one transfer."""
     if way == "direct":
         return download.direct(pair)
-    if way == "stunnel":
-        return download.mbps(pair.client.run(*download.curl(pair, TUNNEL_OUT, "127.0.0.1"), timeout=300))
-    strictness = [] if way == "off" else ["--require"]
-    options = ("--mode", way, *strictness, "--trusted", "eth")
+    if way in TUNNELS:
+        return download.mbps(pair.client.run(*download.curl(pair, TUNNELS[way], "127.0.0.1"), timeout=300))
+    options = ("--mode", way, *REQUIRE[way], "--trusted", "eth")
     return download.mbps(pair.run(*download.curl(pair, PORTS[way]), options=options, timeout=300))
 
 
 def start_stunnel(pair):
-    """A tunnel beside each end, over kernel MPTCP as `direct` is."""
+    """A tunnel beside the server, and two beside the client."""
     key, certificate = pair.folder / "key.pem", pair.folder / "certificate.pem"
     tool("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=server",
          "-keyout", str(key), "-out", str(certificate))  # fmt: skip
     common = "foreground = yes\npid =\nsslVersionMin = TLSv1.3\nciphersuites = TLS_AES_128_GCM_SHA256\n"
-    ends = (
-        (
-            pair.server,
-            f"cert = {certificate}\nkey = {key}\n[tunnel]\naccept = {pair.ETH}:{TUNNEL_IN}\n"
-            f"connect = {pair.ETH}:{download.NGINX}\n",
-            TUNNEL_IN,
-        ),
-        (
-            pair.client,
-            f"[tunnel]\nclient = yes\naccept = 127.0.0.1:{TUNNEL_OUT}\nconnect = {pair.ETH}:{TUNNEL_IN}\n",
-            TUNNEL_OUT,
-        ),
+    start = functools.partial(start_tunnel, common=common)
+    # Joins to the server's other address find a listener only if it has all.
+    start(
+        pair.server,
+        TUNNEL_IN,
+        f"cert = {certificate}\nkey = {key}",
+        f"0.0.0.0:{TUNNEL_IN}",
+        f"127.0.0.1:{NGINX}",
     )
-    for number, (host, settings, port) in enumerate(ends):
-        file = pair.folder / f"stunnel{number}.conf"
-        file.write_text(common + settings)
-        host.start("mptcpize", "run", STUNNEL, file, log=f"stunnel{number}.log")
-        wait_for("stunnel", lambda host=host, port=port: host.listens(port))
+    for name, port in TUNNELS.items():
+        to = f"{pair.ETH}:{TUNNEL_IN}"
+        start(pair.client, port, "client = yes", f"127.0.0.1:{port}", to, mptcp=name == "stunnel")
 
 
-def measure(rate, megabytes, count, progress):
-    with download.served(megabytes, rate) as pair:
-        nginx = f"{pair.ETH}:{download.NGINX}"
+def start_tunnel(host, port, settings, accept, connect, common, mptcp=True):
+    file = host.folder / f"stunnel-{port}.conf"
+    file.write_text(f"{common}[tunnel]\n{settings}\naccept = {accept}\nconnect = {connect}\n")
+    launcher = ("mptcpize", "run") if mptcp else ()
+    program = host.start(*launcher, STUNNEL, file, log=f"stunnel-{port}.log")
+    wait_for("stunnel", lambda: program.poll() is not None or host.listens(port))
+    assert program.poll() is None, (host.folder / f"stunnel-{port}.log").read_text()
+
+
+def measure(links, count, progress):
+    with download.served(links.megabytes, links.make) as pair:
+        download.start_nginx(pair, NGINX)
         for mode, port in PORTS.items():
-            strictness = [] if mode == "off" else ["--require"]
-            pair.serve("--mode", mode, *strictness, to=nginx, listen=f"[::]:{port}")
+            pair.serve("--mode", mode, *REQUIRE[mode], to=f"127.0.0.1:{NGINX}", listen=f"[::]:{port}")
         ways = [*PORTS, "direct"]
         if shutil.which(STUNNEL):
             start_stunnel(pair)
-            ways.append("stunnel")
-        say = lambda text: progress(f"{rate or 'unlimited'}: {text}")  # noqa: E731
-        rates = rounds.in_turn(ways, count, lambda way: fetch(pair, way), say)
-    return rounds.summary(rates, [pair for pair in PAIRS if all(way in ways for way in pair)])
+            ways += TUNNELS
+        rates = rounds.in_turn(ways, count, lambda way: fetch(pair, way), progress)
+    ratios = [(mode, "off") for mode in PORTS if mode != "off"] + [("xor64", "direct"), ("off", "direct")]
+    ratios += [("sealed", tunnel) for tunnel in TUNNELS if tunnel in ways]
+    if links.rate:
+        rates = {"links": [2 * links.rate * (1 - HEADERS / FRAME)] * count} | rates
+        ratios += [(way, "links") for way in [*PORTS, "direct"]]
+    result = rounds.summary(rates, ratios)
+    result["wanted"] = {
+        ratio: {"at_least": least, "met": result["ratio"][ratio] >= least}
+        for ratio, least in links.wanted.items()
+        if ratio in result["ratio"]
+    }
+    if isinstance(pair, Emulated):
+        result["emulator"] = pair.emulator
+    return result
+
+
+def text(result):
+    remarks = {
+        ratio: f"at least {wanted['at_least']}: {'met' if wanted['met'] else 'MISSED'}"
+        for ratio, wanted in result["wanted"].items()
+    }
+    lines = [rounds.text(result, remarks)]
+    if "emulator" in result:
+        lines.append(pairs.text(result["emulator"]))
+    return "\n".join(lines)
 
 
 def main():
-    arguments = prologue.parser(__doc__, rounds=5).parse_args()
+    parser = prologue.parser(__doc__, rounds=5)
+    parser.add_argument(
+        "--links", choices=LINKS, action="append", help="only these; may be given more than once"
+    )
+    arguments = parser.parse_args()
     prologue.require_root()
     prologue.require_plait()
+    prologue.end_on_sigterm()
     progress = prologue.progress()
     results = {}
-    links = (("2 x 100 Mbit/s", "100mbit", 100), ("unlimited veth", None, 1024))
-    for name, rate, megabytes in links:
-        results[name] = measure(rate, megabytes, arguments.rounds, progress)
+    for name in arguments.links or LINKS:
+        say = lambda text, name=name: progress(f"{name}: {text}")  # noqa: E731
+        results[name] = measure(LINKS[name], arguments.rounds, say)
     progress("")
     kernel = os.uname().release
     if arguments.json:
@@ -94,7 +167,8 @@ def main():
         return
     for name, result in results.items():
         print(f"\n{name}, {arguments.rounds} rounds, kernel {kernel}")
-        print(rounds.text(result))
+        print(text(result))
+    print(f"\nload of this machine's {os.cpu_count()} processors in the end: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
