@@ -399,13 +399,16 @@ impl Gateway {
         near: &TcpStream,
         connection: &Connection,
         transforms: Transforms,
-        meanwhile: impl Future<Output = Refusal>,
+        meanwhile: impl Future<Output = impl Into<CarryError>>,
     ) -> Result<(), CarryError> {
         tokio::select! {
             done = relay(near, &connection.far, transforms, &connection.progress) => Ok(done?),
-            refusal = meanwhile => {
-                self.connections.refuse();
-                Err(refusal.into())
+            reason = meanwhile => {
+                let reason = reason.into();
+                if matches!(reason, CarryError::Refused(_)) {
+                    self.connections.refuse();
+                }
+                Err(reason)
             }
         }
     }

@@ -153,7 +153,7 @@ impl Outbound {
         let watch = self.subflows.as_ref().and_then(|subflows| subflows.watch(&connection));
         let further_subflows = async {
             match watch {
-                Some(watch) => match watch.tend(&connection, first_flight).await {},
+                Some(watch) => watch.tend(&connection, first_flight).await,
                 None => std::future::pending().await,
             }
         };

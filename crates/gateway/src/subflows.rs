@@ -6,15 +6,15 @@
 //! kernel reports a change and every few seconds, so that a lost subflow is made again and a new interface is used.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use plait_host::State;
 use plait_host::interfaces::{self, Interface};
-use plait_host::mptcp::{FullInfo, Info, Token};
+use plait_host::mptcp::{FullInfo, Info, Subflow, Token};
 use plait_host::pm::{Event, Events, Local, PathManager};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -24,6 +24,7 @@ use tracing::debug;
 
 use crate::connections::Connection;
 use crate::establish::FirstFlight;
+use crate::relay::RelayError;
 use crate::roles::Roles;
 
 /// A peer that says nothing gets further subflows without its own first flight when we have this many bytes for it, looked
@@ -39,6 +40,10 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs
 
 /// Interfaces are compared with subflows at least this often.
 const TICK: Duration = Duration::from_secs(5);
+
+/// A connection without a path for this long has ended. The kernel says so too (`net.mptcp.close_timeout`), but every
+/// attempt to make a subflow begins its time anew, also if the peer has long forgotten the connection and resets it.
+const PATHLESS: Duration = Duration::from_secs(60);
 
 /// A list of interfaces serves all connections for this long.
 const INTERFACES_FRESH: Duration = Duration::from_millis(200);
@@ -94,7 +99,8 @@ impl Subflows {
     pub(crate) fn watch(&self, connection: &Connection) -> Option<Watch<'_>> {
         let token = connection.token?;
         let plan = Plan::new(connection.far.peer_addr().ok()?);
-        Some(Watch { token, news: self.desk().subscribe(token), plan, subflows: self })
+        let news = self.desk().subscribe(token);
+        Some(Watch { token, news, plan, last_path: Instant::now(), subflows: self })
     }
 
     /// The interfaces that connections may use now.
@@ -138,6 +144,8 @@ pub(crate) struct Watch<'a> {
     token: Token,
     news: mpsc::Receiver<News>,
     plan: Plan,
+    /// When the connection was last seen to have a subflow.
+    last_path: Instant,
     subflows: &'a Subflows,
 }
 
@@ -148,8 +156,8 @@ impl Drop for Watch<'_> {
 }
 
 impl Watch<'_> {
-    /// Looks after the connection's subflows for as long as it is polled.
-    pub(crate) async fn tend(mut self, connection: &Connection, first: FirstFlight) -> Infallible {
+    /// Looks after the connection's subflows for as long as it is polled, or until it has been without any for too long.
+    pub(crate) async fn tend(mut self, connection: &Connection, first: FirstFlight) -> RelayError {
         match first {
             FirstFlight::OfBothEnds => {
                 connection.progress.first_sent.notified().await;
@@ -158,9 +166,14 @@ impl Watch<'_> {
             }
             FirstFlight::Told => acknowledged(connection).await,
         }
+        self.last_path = Instant::now();
         loop {
             self.take_news();
             self.reconcile(connection);
+            if self.last_path.elapsed() > PATHLESS {
+                let why = format!("no path for {} s", PATHLESS.as_secs());
+                return RelayError::Far(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
             let next = self.plan.next_retry();
             let wait = next.map_or(TICK, |due| due.saturating_duration_since(Instant::now()).min(TICK));
             if let Ok(Some(news)) = tokio::time::timeout(wait, self.news.recv()).await {
@@ -177,9 +190,13 @@ impl Watch<'_> {
 
     /// Makes a subflow by every interface with a role that has none.
     fn reconcile(&mut self, connection: &Connection) {
-        let Ok(live) = FullInfo::of(&connection.far) else { return };
-        let live: Vec<IpAddr> =
-            live.subflows.iter().map(|subflow| subflow.local.ip().to_canonical()).collect();
+        let known = FullInfo::of(&connection.far).map(|info| info.subflows);
+        let is_path = |subflow: &Subflow| !matches!(subflow.tcp.state, State::SynSent | State::Closed);
+        if known.as_ref().map_or(true, |subflows| subflows.iter().any(is_path)) {
+            self.last_path = Instant::now();
+        }
+        let Ok(known) = known else { return };
+        let live: Vec<IpAddr> = known.iter().map(|subflow| subflow.local.ip().to_canonical()).collect();
         for interface in &self.subflows.usable() {
             if interface.addresses.iter().any(|address| live.contains(&address.ip)) {
                 self.plan.is_live(interface.index);
