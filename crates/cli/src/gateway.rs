@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use plait_gateway::{
-    Credentials, Gateway, Mode, Outbound, Policy, Requirement, Roles, RunError, Settings, exit_code,
+    Config, Credentials, Gateway, Mode, Outbound, Policy, Requirement, RunError, Settings, exit_code,
 };
 use plait_wire::Role;
 use tokio::runtime::Runtime;
@@ -18,14 +18,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[derive(clap::Args)]
 struct Protection {
     /// How connections are protected: sealed (secret and unchanged, unless somebody is active on every path), stream
-    /// (secret from who does not listen on the trusted path), xor64 (obfuscation, not secrecy), off
-    #[arg(long, value_name = "MODE", default_value_t = Mode::Sealed)]
-    mode: Mode,
+    /// (secret from who does not listen on the trusted path), xor64 (obfuscation, not secrecy), off [default: sealed]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
     /// Refuse connections whose peer does not agree on the mode, instead of carrying them plain; with `=all-paths`, and
-    /// mode sealed, also those that one of the paths does not witness
-    #[arg(long, value_name = "all-paths", num_args = 0..=1, require_equals = true, default_missing_value = "mode",
+    /// mode sealed, also those that one of the paths does not witness; `=false` takes back what the file demands
+    #[arg(long, value_name = "all-paths", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = requirement)]
-    require: Option<Requirement>,
+    require: Option<Demanded>,
     /// Seconds that live connections may take to end when asked to stop
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
@@ -34,14 +34,34 @@ struct Protection {
     max_connections: u32,
 }
 
+/// What `--require` says.
+#[derive(Clone, Copy)]
+struct Demanded(Option<Requirement>);
+
 impl Protection {
-    fn settings(&self, command: &'static str) -> anyhow::Result<Settings> {
+    fn settings(&self, command: &'static str, config: &Config) -> anyhow::Result<Settings> {
+        let mode = self.mode.or(config.mode).unwrap_or(Mode::Sealed);
+        let require = self.require.map_or(config.require, |Demanded(require)| require);
         Ok(Settings {
             command,
-            policy: Policy::new(self.mode, self.require)?,
+            policy: Policy::new(mode, require)?,
             most_connections: self.max_connections as usize,
             drain: Duration::from_secs(self.drain),
         })
+    }
+}
+
+/// The configuration file.
+#[derive(clap::Args)]
+struct ConfigFile {
+    /// File with mode, require, and the roles of interfaces in its table [paths]; what the command line says counts more
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    fn read(&self) -> anyhow::Result<Config> {
+        Ok(self.config.as_deref().map(Config::from_file).transpose()?.unwrap_or_default())
     }
 }
 
@@ -54,25 +74,21 @@ pub(crate) struct Paths {
     /// Interface of an untrusted path [default: all others]
     #[arg(long, value_name = "IFACE")]
     untrusted: Vec<String>,
-    /// File with the roles of interfaces in its table [paths]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    file: ConfigFile,
 }
 
 impl Paths {
-    /// The roles from the file, with what the command line says in its place.
-    pub(crate) fn roles(&self) -> anyhow::Result<Roles> {
-        let mut roles = match &self.config {
-            Some(file) => Roles::from_file(file)?,
-            None => Roles::default(),
-        };
+    /// What the file says, with the roles that the command line gives in place of the file's.
+    pub(crate) fn config(&self) -> anyhow::Result<Config> {
+        let mut config = self.file.read()?;
         for name in &self.trusted {
-            roles.name(name, Role::Trusted);
+            config.roles.name(name, Role::Trusted);
         }
         for name in &self.untrusted {
-            roles.name(name, Role::Untrusted);
+            config.roles.name(name, Role::Untrusted);
         }
-        Ok(roles)
+        Ok(config)
     }
 }
 
@@ -99,6 +115,8 @@ pub(crate) struct ServeArgs {
     to: String,
     #[command(flatten)]
     protection: Protection,
+    #[command(flatten)]
+    file: ConfigFile,
 }
 
 /// Arguments of `plait proxy`.
@@ -116,11 +134,12 @@ pub(crate) struct ProxyArgs {
     paths: Paths,
 }
 
-fn requirement(text: &str) -> Result<Requirement, String> {
+fn requirement(text: &str) -> Result<Demanded, String> {
     match text {
-        "mode" => Ok(Requirement::Mode),
-        "all-paths" => Ok(Requirement::AllPaths),
-        other => Err(format!("expected --require or --require=all-paths, found '{other}'")),
+        "true" => Ok(Demanded(Some(Requirement::Mode))),
+        "all-paths" => Ok(Demanded(Some(Requirement::AllPaths))),
+        "false" => Ok(Demanded(None)),
+        other => Err(format!("expected --require, --require=all-paths or --require=false, found '{other}'")),
     }
 }
 
@@ -180,11 +199,12 @@ where
 }
 
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let (settings, roles) = (args.protection.settings("run")?, args.paths.roles()?);
+    let config = args.paths.config()?;
+    let settings = args.protection.settings("run", &config)?;
     block_on(async {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
-        let outbound = Arc::new(Outbound::start(&gateway, roles)?);
+        let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
         let mut command = args.command.into_iter();
         let program = command.next().context("no program given")?;
         let status = outbound.run(program, command.collect()).await;
@@ -205,7 +225,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let settings = args.protection.settings("serve")?;
+    let settings = args.protection.settings("serve", &args.file.read()?)?;
     block_on(async {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
@@ -214,13 +234,14 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
 }
 
 pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
-    let (settings, roles) = (args.protection.settings("proxy")?, args.paths.roles()?);
+    let config = args.paths.config()?;
+    let settings = args.protection.settings("proxy", &config)?;
     let credentials = args.credentials.as_deref().map(Credentials::from_file).transpose()?;
     block_on(async {
         let listener = Outbound::proxy_listener(args.listen).await?;
         let gateway = Gateway::start(settings)?;
         gateway.publish();
-        let outbound = Arc::new(Outbound::start(&gateway, roles)?);
+        let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
         until_stopped(&gateway, async {
             outbound.proxy(listener, credentials).await;
             Ok(())

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 /// Lists every interface but loopback.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let roles = args.paths.roles()?;
+    let roles = args.paths.config()?.roles;
     let interfaces = interfaces().context("cannot list the interfaces")?;
     let named = roles.trusted().find(|name| interfaces.iter().all(|interface| interface.name != **name));
     if let Some(name) = named {

@@ -22,6 +22,7 @@
 #[allow(missing_docs, non_camel_case_types, unreachable_pub, dead_code)]
 mod bindings;
 mod bpf;
+mod config;
 mod connections;
 mod control;
 mod credentials;
@@ -46,13 +47,14 @@ mod transform;
 mod witness;
 
 pub use bpf::BpfError;
+pub use config::{Config, ConfigError};
 pub use connections::{ConnectionReport, Counts, SubflowReport};
 pub use control::{Answers, Report};
 pub use credentials::{Credentials, CredentialsError};
 pub use gateway::{Gateway, ProtectionError, Settings, StartError};
 pub use mode::{Mode, NothingToRequire, Policy, Requirement, UnknownMode};
 pub use outbound::Outbound;
-pub use roles::{ConfigError, Roles};
+pub use roles::Roles;
 pub use run::{RunError, exit_code};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use sealed::fuzzing;

@@ -100,14 +100,14 @@ pub enum Requirement {
     AllPaths,
 }
 
-/// `--require` was given together with a mode that does not give what it demands.
+/// A requirement was given together with a mode that does not give what it demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NothingToRequire {
     /// Of mode `off`.
-    #[error("mode 'off' protects nothing, so it cannot be required: choose another mode or drop --require")]
+    #[error("mode 'off' protects nothing, so it cannot be required: choose another mode, or require nothing")]
     Off,
     /// Of another mode than `sealed`.
-    #[error("mode '{0}' has no witnesses, so not all paths can be required: use --mode sealed, or --require")]
+    #[error("mode '{0}' has no witnesses, so not all paths can be required: use mode sealed, or require the mode alone")]
     Witnesses(Mode),
 }
 

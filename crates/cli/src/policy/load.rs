@@ -62,7 +62,7 @@ fn mode(text: &str) -> Result<Mode, String> {
 
 pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let policy = read(&args.file)?;
-    let roles = args.paths.roles()?;
+    let roles = args.paths.config()?.roles;
     let mut engine = Engine::current()?.avoiding(&args.avoid);
     if args.xdp {
         engine = engine.by_xdp();
