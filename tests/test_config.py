@@ -31,7 +31,6 @@ def test_mode_requirement_and_roles_are_the_files(pair, config):
     for gateway in pair.status():
         assert (gateway["mode"], gateway["require"]) == ("stream", True)
         assert [connection["mode"] for connection in gateway["connections"]] == ["stream"]
-    assert pair.status()[0]["connections"][0]["subflows"][0]["remote"] == f"{pair.ETH}:8443"
     assert "no trusted path is named" not in (pair.folder / "proxy.log").read_text()
     client.close()
 

@@ -229,12 +229,43 @@ def test_a_path_that_leads_nowhere_is_missing_from_the_level(pair, require):
             (pair.folder / "proxy.log").read_text()
         )
         return
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
-    assert connections(pair)[0]["level"] == "1/2"
-    assert "sealed by 1/2 paths" in (pair.folder / "proxy.log").read_text()
-    client.close()
+    clients = [connect_by_socks(pair, pair.ETH, 8443) for _ in range(2)]
+    for client in clients:
+        client.sendall(b"hello")
+        assert receive_exactly(client, 5) == b"hello"
+    assert [connection["level"] for connection in connections(pair)] == ["1/2", "1/2"]
+    log = (pair.folder / "proxy.log").read_text()
+    assert log.count("sealed by 1/2 paths") == 1
+    assert log.count(f"no connection with {pair.ETH} by wlan") == 1 and "no route leads there by it" in log
+    # The path comes back.
+    way = ("route", "add", pair.ETH, "via", pair.WLAN, "dev", "wlan", "metric", "1000")
+    tool("ip", "-n", pair.client.name, *way)
+    clients.append(connect_by_socks(pair, pair.ETH, 8443))
+    clients[2].sendall(b"hello")
+    assert receive_exactly(clients[2], 5) == b"hello"
+    assert connections(pair)[2]["level"] == "2/2"
+    assert f"wlan witnesses connections with {pair.ETH} again" in (pair.folder / "proxy.log").read_text()
+    for client in clients:
+        client.close()
+
+
+def test_of_more_paths_than_a_session_has_as_many_are_counted(two_ways):
+    pair = two_ways()
+    for number in range(20):
+        name = f"more{number}"
+        tool("ip", "-n", pair.client.name, "link", "add", name, "type", "dummy")
+        tool("ip", "-n", pair.client.name, "link", "set", name, "up")
+    echo_server(pair.server)
+    pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
+    pair.proxy("--mode", "sealed", "--require", "--trusted", "eth")
+    for _ in range(2):
+        client = connect_by_socks(pair, pair.ETH, 8443)
+        client.sendall(b"hello")
+        assert receive_exactly(client, 5) == b"hello"
+        assert connections(pair)[-1]["level"] == "2/16"
+        client.close()
+    log = (pair.folder / "proxy.log").read_text()
+    assert log.count("22 paths are configured, and 16 are counted") == 1
 
 
 def test_what_is_changed_on_the_way_is_a_reset_and_never_delivered(two_ways):

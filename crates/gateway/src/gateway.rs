@@ -1,9 +1,8 @@
 //! The runtime under `plait serve`, `plait proxy` and `plait run`: what their connections share, from start to drain.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,15 +26,13 @@ use crate::handshake::{Accepted, Reception, initiate};
 use crate::mode::{Mode, Policy};
 use crate::negotiation::{Agreement, Negotiator, Refusal, Unprotected, unprotected};
 use crate::relay::{RelayError, relay, reset_on_drop};
+use crate::said::Said;
 use crate::sealed::{Agreed, Level};
 use crate::transform::Transforms;
 use crate::witness::Witnesses;
 
 /// A peer that is gone without a word is noticed after this long without traffic.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// Peers that are remembered for saying once that they are carried plain.
-const MOST_REMEMBERED: usize = 1024;
 
 /// What a gateway is to do.
 #[derive(Clone, Debug)]
@@ -122,8 +119,7 @@ pub struct Gateway {
     connections: Connections,
     reception: Reception,
     listening: Mutex<Vec<SocketAddr>>,
-    said_plain: Mutex<HashSet<IpAddr>>,
-    said_level: Mutex<HashSet<IpAddr>>,
+    pub(crate) said: Said,
     room: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -181,8 +177,7 @@ impl Gateway {
             connections: Connections::default(),
             reception: Reception::new(),
             listening: Mutex::default(),
-            said_plain: Mutex::default(),
-            said_level: Mutex::default(),
+            said: Said::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
@@ -284,23 +279,11 @@ impl Gateway {
             Err(_) => self.connections.refuse(),
             Ok(agreement) => {
                 if let (Agreement::Plain(reason), Ok(peer)) = (agreement, peer) {
-                    self.say_plain(peer, *reason);
+                    self.said.plain(peer, *reason);
                 }
             }
         }
         judged
-    }
-
-    fn say_plain(&self, peer: IpAddr, reason: Unprotected) {
-        let why = match reason {
-            Unprotected::Off => return,
-            Unprotected::Silent => "the peer does not speak plait",
-            Unprotected::NoCommonMode => "the peer offers no mode in common",
-            Unprotected::Fallback => "the connection fell back to TCP",
-        };
-        if is_new(&self.said_plain, peer) {
-            warn!("connections with {peer} are carried PLAIN: {why} (--require refuses them)");
-        }
     }
 
     /// Tells and hears what the agreed mode needs before application bytes are carried.
@@ -329,7 +312,7 @@ impl Gateway {
     ) -> Result<Established, EstablishError> {
         let done = initiate(agreed, self.policy.demand(), far, witnesses).await;
         let done = done.inspect_err(|_| self.connections.refuse())?;
-        self.say_level(far, done.level);
+        self.said.level(far, done.level);
         Ok(Established::sealed(&done))
     }
 
@@ -347,7 +330,7 @@ impl Gateway {
         match accepted.inspect_err(|_| self.connections.refuse())? {
             Accepted::Witness => Ok(None),
             Accepted::Main(far, done) => {
-                self.say_level(&far, done.level);
+                self.said.level(&far, done.level);
                 Ok(Some((far, Established::sealed(&done))))
             }
         }
@@ -365,20 +348,6 @@ impl Gateway {
             };
             gateway.abort.run_until_cancelled(keeping).await;
         });
-    }
-
-    fn say_level(&self, far: &TcpStream, level: Level) {
-        let Ok(peer) = far.peer_addr() else { return };
-        let peer = peer.ip().to_canonical();
-        if level.is_full() {
-            return;
-        }
-        if is_new(&self.said_level, peer) {
-            warn!(
-                "connections with {peer} are sealed by {level} paths: whoever is active on those that witness can read \
-                 them (--require=all-paths refuses them)"
-            );
-        }
     }
 
     /// Enters an established connection into the gateway's books.
@@ -473,12 +442,6 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
         trace!("socket option: {error}");
     }
     Ok(())
-}
-
-/// Whether this is to be said of the peer, since it was not before.
-fn is_new(said: &Mutex<HashSet<IpAddr>>, peer: IpAddr) -> bool {
-    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-    said.len() < MOST_REMEMBERED && said.insert(peer)
 }
 
 /// Whether an MPTCP socket can be made here and now.

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use crate::relay::{close_on_drop, write_all};
 use crate::sealed::{
     Agreed, Confirm, Demand, Desk, Established, First, ForWitnesses, Gathered, HandshakeError, Hello,
-    Incoming, Initiator, Limits, Message, MessageError, PathId, Paths, PathsError, Refused, Reply, Responder,
-    Share, Witness,
+    Incoming, Initiator, Limits, MOST_PATHS, Message, MessageError, PathId, Paths, PathsError, Refused,
+    Reply, Responder, Share, Witness,
 };
 use crate::witness::Witnesses;
 
@@ -62,7 +62,7 @@ pub(crate) async fn initiate(
         let ids: Vec<PathId> =
             (1..).map_while(|id| PathId::new(id).ok()).take(witnesses.streams.len()).collect();
         let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();
-        let configured = u8::try_from(witnesses.configured).unwrap_or(u8::MAX);
+        let configured = u8::try_from(witnesses.configured).unwrap_or(MOST_PATHS).min(MOST_PATHS);
         let paths = Paths::new(configured, ids.into_iter().collect())?;
         let (initiator, opening) = Initiator::begin(agreed, paths, demand)?;
         write_all(far, &opening.hello).await?;
@@ -320,6 +320,18 @@ mod tests {
         drop(main);
         // The peer sees a reset, and not one byte.
         assert!(respond_to(reception(), accepted, Demand::AnyLevel).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn of_more_paths_than_a_session_has_it_counts_as_many_as_it_has() {
+        let (main, streams, accepted) = session(15).await;
+        let (agreed, witnesses) = (agreed(), Witnesses { configured: 300, streams });
+        let (one, other) = tokio::join!(
+            initiate(&agreed, Demand::AllPaths, &main, witnesses),
+            respond_to(reception(), accepted, Demand::AllPaths)
+        );
+        assert_eq!(one.expect("it is sealed").level.to_string(), "16/16");
+        assert_eq!(other.expect("it is sealed").1.level.to_string(), "16/16");
     }
 
     #[tokio::test]

@@ -39,6 +39,7 @@ mod redirect;
 mod relay;
 mod roles;
 mod run;
+mod said;
 mod sealed;
 mod serve;
 mod stream;

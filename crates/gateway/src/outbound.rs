@@ -14,7 +14,7 @@ use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, has_mptcp
 use crate::mode::Mode;
 use crate::negotiation::Refusal;
 use crate::roles::Roles;
-use crate::sealed::Agreed;
+use crate::sealed::{Agreed, MOST_PATHS};
 use crate::subflows::Subflows;
 use crate::witness::{Opening, Witnesses};
 
@@ -138,6 +138,9 @@ impl Outbound {
         let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
         let opening = begun.or_else(|| self.begin_witnesses(main.as_deref(), addresses));
         let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured());
+        if configured > usize::from(MOST_PATHS) {
+            self.gateway.said.too_many_paths(configured);
+        }
         match opening {
             Some(opening) => opening.finish(configured, main.as_deref(), agreed.chosen).await,
             None => Witnesses { configured, streams: Vec::new() },

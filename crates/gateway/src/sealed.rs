@@ -56,5 +56,5 @@ pub(crate) use handshake::{Agreed, Demand, Established, ForWitnesses, HandshakeE
 pub(crate) use messages::{
     Confirm, First, Hello, Incoming, Message, MessageError, Reply, SessionId, Share, Witness,
 };
-pub(crate) use paths::{Level, PathId, Paths, PathsError};
+pub(crate) use paths::{Level, MOST_PATHS, MOST_WITNESSES, PathId, Paths, PathsError};
 pub(crate) use sessions::{Desk, Gathered, Limits, Refused};

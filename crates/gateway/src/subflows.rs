@@ -110,6 +110,13 @@ impl Subflows {
         usable.filter(|interface| self.roles.of(&interface.name).is_some()).cloned().collect()
     }
 
+    /// The interfaces that were named and that connections cannot use now.
+    pub(crate) fn absent(&self) -> Vec<String> {
+        let usable = self.usable();
+        let is_absent = |name: &&str| usable.iter().all(|interface| interface.name != **name);
+        self.roles.names().filter(is_absent).map(str::to_owned).collect()
+    }
+
     /// The interface that a connection leaves by, by its address here.
     pub(crate) fn interface_of(&self, far: &TcpStream) -> Option<String> {
         let local = far.local_addr().ok()?.ip().to_canonical();

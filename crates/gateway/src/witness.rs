@@ -5,7 +5,7 @@
 //! path.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use plait_host::interfaces::Interface;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::debug;
 
 use crate::dial::Dialer;
 use crate::gateway::{Gateway, prepare};
 use crate::negotiation::Agreement;
+use crate::sealed::MOST_WITNESSES;
 use crate::subflows::{Subflows, source_by};
 
 /// How long a path may take to connect.
@@ -28,10 +28,14 @@ pub(crate) struct Opening {
     gateway: Arc<Gateway>,
     deadline: Instant,
     attempts: JoinSet<(Target, io::Result<TcpStream>)>,
+    /// By whose attempts nothing has come yet.
+    waiting: Vec<Target>,
+    /// By which nothing will, and why.
+    failed: Vec<(Target, String)>,
 }
 
 /// By which interface, and where to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     interface: String,
     remote: SocketAddr,
@@ -46,7 +50,7 @@ pub(crate) struct Witnesses {
 
 impl Opening {
     /// Begins with one by each interface that leads to one of the peer's addresses, `main` excepted: that of the main
-    /// connection.
+    /// connection. Of more interfaces than a session has witnesses, the ones with the lowest index are taken.
     pub(crate) fn begin(
         gateway: &Arc<Gateway>,
         dialer: &Arc<Dialer>,
@@ -54,16 +58,34 @@ impl Opening {
         main: &str,
         addresses: &[SocketAddr],
     ) -> Opening {
-        let mut attempts = JoinSet::new();
+        let (mut attempts, mut waiting, mut failed) = (JoinSet::new(), Vec::new(), Vec::new());
+        // Whom an interface that leads nowhere would have been for.
+        let first = addresses.first().copied();
+        let nowhere = |interface: String| first.map(|remote| Target { interface, remote });
         for interface in subflows.usable().into_iter().filter(|interface| interface.name != main) {
-            let Some(remote) = first_reachable(&interface, addresses) else { continue };
+            if waiting.len() == usize::from(MOST_WITNESSES) {
+                break;
+            }
+            let Some(remote) = first_reachable(&interface, addresses) else {
+                let target =
+                    nowhere(interface.name).map(|target| (target, "no route leads there by it".into()));
+                failed.extend(target);
+                continue;
+            };
             let (dialer, target) = (Arc::clone(dialer), Target { interface: interface.name, remote });
+            waiting.push(target.clone());
             attempts.spawn(async move {
                 let connected = dialer.connect_by(target.remote, Some(&target.interface)).await;
                 (target, connected)
             });
         }
-        Opening { gateway: Arc::clone(gateway), deadline: Instant::now() + PATIENCE, attempts }
+        for name in subflows.absent().into_iter().filter(|name| name != main) {
+            failed.extend(
+                nowhere(name).map(|target| (target, "there is no such interface, or it is down".into())),
+            );
+        }
+        let deadline = Instant::now() + PATIENCE;
+        Opening { gateway: Arc::clone(gateway), deadline, attempts, waiting, failed }
     }
 
     /// Ends when each path has its witness, or will have none. `main` is the interface by which the main connection did
@@ -73,23 +95,46 @@ impl Opening {
         while let Ok(Some(Ok((target, connected)))) =
             tokio::time::timeout_at(self.deadline, self.attempts.join_next()).await
         {
-            match connected {
-                Ok(_) if Some(target.interface.as_str()) == main => {}
-                Ok(stream) if self.agrees(&stream, chosen).await => streams.push(stream),
-                Ok(_) => debug!("{} by {} does not witness: no agreement", target.remote, target.interface),
-                Err(error) => debug!("{} by {} does not witness: {error}", target.remote, target.interface),
+            self.waiting.retain(|waiting| *waiting != target);
+            if Some(target.interface.as_str()) == main {
+                continue;
             }
+            let stream = match connected {
+                Ok(stream) => self.agrees(&stream, chosen).await.map(|()| stream),
+                Err(error) => Err(error.to_string()),
+            };
+            match stream {
+                Ok(stream) => {
+                    self.gateway.said.witness(&target.interface, target.peer());
+                    streams.push(stream);
+                }
+                Err(reason) => self.failed.push((target, reason)),
+            }
+        }
+        let slow = format!("no answer within {} s", PATIENCE.as_secs());
+        self.failed.extend(self.waiting.drain(..).map(|target| (target, slow.clone())));
+        for (target, reason) in
+            self.failed.iter().filter(|(target, _)| Some(target.interface.as_str()) != main)
+        {
+            self.gateway.said.no_witness(&target.interface, target.peer(), reason);
         }
         Witnesses { configured: configured.max(streams.len() + 1), streams }
     }
 
     /// A witness is protected by the same means as what it witnesses.
-    async fn agrees(&self, stream: &TcpStream, chosen: u8) -> bool {
-        if prepare(stream).is_err() {
-            return false;
+    async fn agrees(&self, stream: &TcpStream, chosen: u8) -> Result<(), String> {
+        prepare(stream).map_err(|error| error.to_string())?;
+        match self.gateway.agreement(stream).await {
+            Ok(Agreement::Protected(negotiated)) if negotiated.chosen == chosen => Ok(()),
+            Ok(_) => Err("its ends do not agree on what those of the main connection do".into()),
+            Err(refusal) => Err(refusal.to_string()),
         }
-        let agreement = self.gateway.agreement(stream).await;
-        matches!(agreement, Ok(Agreement::Protected(negotiated)) if negotiated.chosen == chosen)
+    }
+}
+
+impl Target {
+    fn peer(&self) -> IpAddr {
+        self.remote.ip().to_canonical()
     }
 }
 

@@ -3,12 +3,15 @@
 use std::fmt;
 
 /// A session has at most this many witnesses: one for each path but the main one.
-pub(super) const MOST_WITNESSES: u8 = 15;
+pub(crate) const MOST_WITNESSES: u8 = 15;
+
+/// The most paths of a session. Who has more of them uses, and counts, so many.
+pub(crate) const MOST_PATHS: u8 = MOST_WITNESSES + 1;
 
 /// Numbers that are no session's paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PathsError {
-    #[error("expected 1 to 16 configured paths, got {0}")]
+    #[error("expected 1 to {MOST_PATHS} configured paths, got {0}")]
     Configured(u8),
     #[error("expected fewer witnesses than the {configured} configured paths, got {got}")]
     Witnesses { configured: u8, got: u8 },
@@ -97,7 +100,7 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(configured: u8, witnesses: PathIds) -> Result<Paths, PathsError> {
-        if !(1..=MOST_WITNESSES + 1).contains(&configured) {
+        if !(1..=MOST_PATHS).contains(&configured) {
             return Err(PathsError::Configured(configured));
         }
         if witnesses.count() >= configured {
