@@ -153,3 +153,33 @@ def test_the_examples_of_the_documentation_work(work, two_ways):  # noqa: F811
     done = two_ways.client.run(PYTHON, client, text=True, cwd=work)
     assert done.stdout == "sealed 2/2\nb'hello'\n", done.stderr
     assert "2/2" in (two_ways.folder / "serve.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("configure", "line"),
+    [
+        ("pass", "connections with 10.77.1.2 are sealed by 1/2 paths"),
+        (
+            'logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")',
+            "WARNING plait connections with 10.77.1.2 are sealed by 1/2 paths",
+        ),
+        ('logging.getLogger("plait").setLevel(logging.ERROR)', None),
+    ],
+    ids=["unconfigured", "info", "error"],
+)
+def test_what_the_gateway_says_goes_to_logging(work, pair, configure, line):  # noqa: F811
+    """By wlan the server's address cannot be reached, of which plait warns."""
+    echo_server(pair.server)
+    pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
+    text = f"""
+        import logging, plait
+        {configure}
+        plait.connect(("10.77.1.2", 8443), trusted=["eth"]).close()
+        plait.stop()
+    """
+    file = work / "client.py"
+    file.write_text(textwrap.dedent(text))
+    done = pair.client.run(PYTHON, file, text=True, cwd=work)
+    assert done.returncode == 0, done.stderr
+    lines = [said for said in done.stderr.splitlines() if "are sealed by" in said]
+    assert [said[: len(line or "")] for said in lines] == ([line] if line else []), done.stderr

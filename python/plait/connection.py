@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -63,8 +64,27 @@ class Listener:
             yield Connection._carried(carried)
 
 
+class _Log:
+    """Hands what the gateway says to the logger `plait`, in a thread of its own."""
+
+    def __init__(self):
+        self._logger = logging.getLogger("plait")
+        self._records = _plait.Logs(self._logger.getEffectiveLevel())
+        self._thread = threading.Thread(target=self._hand_over, name="plait log", daemon=True)
+        self._thread.start()
+
+    def _hand_over(self) -> None:
+        while (record := self._records.next()) is not None:
+            level, text = record
+            self._logger.log(level, "%s", text)
+
+    def close(self) -> None:
+        self._records.close()
+        self._thread.join()
+
+
 _lock = threading.Lock()
-_running: tuple[tuple, _plait.Gateway] | None = None
+_running: tuple[tuple, _plait.Gateway, _Log] | None = None
 
 
 def _gateway(
@@ -77,7 +97,12 @@ def _gateway(
         if _running is None:
             roles = [*((name, True) for name in trusted), *((name, False) for name in untrusted)]
             demanded = ("mode" if require else None) if isinstance(require, bool) else require
-            _running = settings, _plait.Gateway(mode, demanded, roles, 10.0)
+            log = _Log()
+            try:
+                _running = settings, _plait.Gateway(mode, demanded, roles, 10.0), log
+            except BaseException:
+                log.close()
+                raise
             atexit.register(stop)
         elif _running[0] != settings:
             raise ValueError(
@@ -92,7 +117,9 @@ def stop() -> None:
     global _running
     with _lock:
         if _running is not None:
-            _running[1].stop()
+            _, gateway, log = _running
+            gateway.stop()
+            log.close()
             _running = None
             atexit.unregister(stop)
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod gateway;
+mod logs;
 mod policy;
 
 use std::cell::{Cell, RefCell};
@@ -32,6 +33,7 @@ fn _plait(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CaptureError", module.py().get_type::<CaptureError>())?;
     module.add_function(wrap_pyfunction!(analyze, module)?)?;
     gateway::add_to(module)?;
+    logs::add_to(module)?;
     policy::add_to(module)
 }
 
