@@ -5,6 +5,7 @@ Whatever is random can be given.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import hmac
@@ -19,8 +20,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 STREAM_CHACHA20, STREAM_AES256, SEALED_CHACHAPOLY, SEALED_AESGCM = 0x04, 0x08, 0x10, 0x20
 
 INITIATOR, RESPONDER = 0, 1
-HELLO, REPLY, WITNESS, SHARE, CONFIRM = 1, 2, 3, 4, 5
-VERSION = 1
+HELLO, REPLY, WITNESS, SHARE, CONFIRM, IDENTITY = 1, 2, 3, 4, 5, 6
+ANONYMOUS, IDENTIFIED = 1, 2
+WITNESS_VERSION = 1
 
 EPOCH = 1 << 36
 REKEY_AFTER = 1 << 20
@@ -110,7 +112,15 @@ def stream_keystream(
     )
 
 
-# Noise, as far as NNpsk2 goes
+# Noise
+
+
+PATTERNS = {
+    "NNpsk2": ("e", "e ee psk"),
+    "XXpsk2": ("e", "e ee s es psk", "s se"),
+    # Of which there are vectors by others.
+    "XXpsk3": ("e", "e ee s es", "s se psk"),
+}
 
 
 class CipherState:
@@ -145,62 +155,70 @@ class CipherState:
 
 
 class Noise:
-    """Noise_NNpsk2_25519_*_SHA256, one end of it: message 1 is `e`, message 2 is `e, ee, psk`."""
+    """Noise_*_25519_*_SHA256, one end of it, with a pre-shared key: `write` and `read` its messages in turn."""
 
-    def __init__(self, mode: int, prologue: bytes, ephemeral: bytes | None = None):
-        self.mode = mode
-        self.ephemeral = X25519PrivateKey.from_private_bytes(ephemeral or os.urandom(32))
+    def __init__(self, mode: int, prologue: bytes, ephemeral: bytes | None = None, *, role: int,
+                 pattern: str = "NNpsk2", static: bytes | None = None):  # fmt: skip
+        self.mode, self.role = mode, role
+        self.messages = iter(PATTERNS[pattern])
+        self.keys = {"e": X25519PrivateKey.from_private_bytes(ephemeral or os.urandom(32))}
+        if static is not None:
+            self.keys["s"] = X25519PrivateKey.from_private_bytes(static)
+        self.remote: dict[str, bytes] = {}
         cipher = b"AESGCM" if mode == SEALED_AESGCM else b"ChaChaPoly"
-        name = b"Noise_NNpsk2_25519_" + cipher + b"_SHA256"
+        name = f"Noise_{pattern}_25519_".encode() + cipher + b"_SHA256"
         self.hash = name.ljust(32, b"\0") if len(name) <= 32 else hashlib.sha256(name).digest()
         self.chaining_key = self.hash
+        self.cipher: CipherState | None = None
         self._mix_hash(prologue)
 
-    def write_1(self, payload: bytes = b"") -> bytes:
-        return self._write_ephemeral() + self._encrypt_and_hash(payload)
+    def write(self, psk: bytes = b"", payload: bytes = b"") -> bytes:
+        out = b""
+        for token in next(self.messages).split():
+            if token == "e":
+                public = public_key(self.keys["e"])
+                self._mix_ephemeral(public)
+                out += public
+            elif token == "s":
+                out += self._encrypt_and_hash(public_key(self.keys["s"]))
+            else:
+                self._mix(token, psk)
+        return out + self._encrypt_and_hash(payload)
 
-    def read_1(self, message: bytes) -> bytes:
-        self._read_ephemeral(message[:32])
-        return self._decrypt_and_hash(message[32:])
-
-    def write_2(self, psk: bytes, payload: bytes = b"") -> bytes:
-        ephemeral = self._write_ephemeral()
-        self._mix_shared(psk)
-        return ephemeral + self._encrypt_and_hash(payload)
-
-    def read_2(self, psk: bytes, message: bytes) -> bytes:
-        self._read_ephemeral(message[:32])
-        self._mix_shared(psk)
-        return self._decrypt_and_hash(message[32:])
+    def read(self, message: bytes, psk: bytes = b"") -> bytes:
+        for token in next(self.messages).split():
+            if token == "e":
+                self.remote["e"], message = message[:32], message[32:]
+                expect(len(self.remote["e"]) == 32, "a Noise message without its public key")
+                self._mix_ephemeral(self.remote["e"])
+            elif token == "s":
+                self.remote["s"], message = self._decrypt_and_hash(message[:48]), message[48:]
+            else:
+                self._mix(token, psk)
+        return self._decrypt_and_hash(message)
 
     def split(self) -> tuple[CipherState, CipherState]:
         """The initiator's direction, and the responder's."""
         both = self._hkdf(b"", 2)
         return CipherState(self.mode, both[0]), CipherState(self.mode, both[1])
 
-    def _write_ephemeral(self) -> bytes:
-        public = self.ephemeral.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self._mix_ephemeral(public)
-        return public
-
-    def _read_ephemeral(self, public: bytes):
-        expect(len(public) == 32, "a Noise message without its public key")
-        self.remote = X25519PublicKey.from_public_bytes(public)
-        self._mix_ephemeral(public)
+    def _mix(self, token: str, psk: bytes):
+        if token == "psk":
+            self.chaining_key, blind, key = self._hkdf(psk, 3)
+            self._mix_hash(blind)
+            self.cipher = CipherState(self.mode, key)
+            return
+        # The initiator's key is named first.
+        own, other = token if self.role == INITIATOR else reversed(token)
+        try:
+            self._mix_key(self.keys[own].exchange(X25519PublicKey.from_public_bytes(self.remote[other])))
+        except ValueError:
+            raise ProtocolError("a public key of low order") from None
 
     def _mix_ephemeral(self, public: bytes):
         self._mix_hash(public)
-        # Section 9.2: with a pre-shared key, every public key goes into the chaining key, too.
+        # Section 9.2: with a pre-shared key, every ephemeral public key goes into the chaining key, too.
         self._mix_key(public)
-
-    def _mix_shared(self, psk: bytes):
-        try:
-            self._mix_key(self.ephemeral.exchange(self.remote))
-        except ValueError:
-            raise ProtocolError("a public key of low order") from None
-        self.chaining_key, blind, key = self._hkdf(psk, 3)
-        self._mix_hash(blind)
-        self.cipher = CipherState(self.mode, key)
 
     def _mix_key(self, secret: bytes):
         self.chaining_key, key = self._hkdf(secret, 2)
@@ -224,6 +242,20 @@ class Noise:
         return [out[at : at + 32] for at in range(0, len(out), 32)]
 
 
+def public_key(private: X25519PrivateKey) -> bytes:
+    return private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def public_of(private: bytes) -> bytes:
+    """The public half of a static key."""
+    return public_key(X25519PrivateKey.from_private_bytes(private))
+
+
+def key_text(public: bytes) -> str:
+    """A static public key as people write it."""
+    return "plait-key:" + base64.urlsafe_b64encode(public).decode().rstrip("=")
+
+
 # sealed: messages
 
 
@@ -244,11 +276,12 @@ class Hello:
     session: bytes
     configured: int
     paths: tuple[int, ...]
+    version: int = ANONYMOUS
     noise: bytes = bytes(48)
 
     def encode(self) -> bytes:
         counts = bytes([self.configured, len(self.paths), *self.paths])
-        return message(HELLO, bytes([VERSION]) + self.session + counts + self.noise)
+        return message(HELLO, bytes([self.version]) + self.session + counts + self.noise)
 
     def head(self) -> bytes:
         """What of the message the prologue covers: all before Noise's part."""
@@ -258,24 +291,24 @@ class Hello:
     def decode(cls, whole: bytes) -> Hello:
         body = body_of(HELLO, whole)
         expect(len(body) >= 35, "a HELLO that is too short")
-        expect(body[0] == VERSION, "another version")
+        expect(body[0] in (ANONYMOUS, IDENTIFIED), "another version")
         configured, count = body[33], body[34]
         expect(len(body) == 83 + count, "a HELLO of another length than its count says")
         paths = tuple(body[35 : 35 + count])
         expect(all(1 <= path <= 15 for path in paths), "a path id out of range")
         expect(all(a < b for a, b in zip(paths, paths[1:])), "path ids that do not ascend")
         expect(count < configured <= 16, "a number of configured paths that cannot be")
-        return cls(body[1:33], configured, paths, body[35 + count :])
+        return cls(body[1:33], configured, paths, body[0], body[35 + count :])
 
 
 def encode_witness(session: bytes, path: int, share: bytes) -> bytes:
-    return message(WITNESS, bytes([VERSION]) + session + bytes([path]) + share)
+    return message(WITNESS, bytes([WITNESS_VERSION]) + session + bytes([path]) + share)
 
 
 def decode_witness(whole: bytes) -> tuple[bytes, int, bytes]:
     """Session id, path id, share."""
     body = body_of(WITNESS, whole, 66)
-    expect(body[0] == VERSION, "another version")
+    expect(body[0] == WITNESS_VERSION, "another version")
     expect(1 <= body[33] <= 15, "a path id out of range")
     return body[1:33], body[33], body[34:]
 
@@ -314,30 +347,43 @@ class Shares:
         return hmac.digest(self.confirmation_key, bytes([role, path]) + handshake_hash, "sha256")
 
 
+def pattern_of(version: int) -> str:
+    return "XXpsk2" if version == IDENTIFIED else "NNpsk2"
+
+
 class Initiator:
-    """The handshake as who connects sees it: `hello`, `witnesses`, then `finish`."""
+    """The handshake as who connects sees it: `hello`, `witnesses`, then `finish`, and `identity` if it has a `static` key."""
+
+    identity: bytes | None = None
 
     def __init__(self, negotiated: Negotiated, configured: int, shares: dict[int, bytes], *,
-                 session: bytes | None = None, ephemeral: bytes | None = None):  # fmt: skip
+                 session: bytes | None = None, ephemeral: bytes | None = None,
+                 static: bytes | None = None):  # fmt: skip
         session = session or os.urandom(32)
-        unfinished = Hello(session, configured, tuple(sorted(shares)))
-        self.session, self.own = session, shares
-        self.noise = Noise(negotiated.chosen, negotiated.prologue(unfinished), ephemeral)
-        self.hello = dataclasses.replace(unfinished, noise=self.noise.write_1()).encode()
+        version = ANONYMOUS if static is None else IDENTIFIED
+        unfinished = Hello(session, configured, tuple(sorted(shares)), version)
+        self.session, self.own, self.version = session, shares, version
+        self.noise = Noise(negotiated.chosen, negotiated.prologue(unfinished), ephemeral, role=INITIATOR,
+                           pattern=pattern_of(version), static=static)  # fmt: skip
+        self.hello = dataclasses.replace(unfinished, noise=self.noise.write()).encode()
         self.witnesses = {path: encode_witness(session, path, share) for path, share in shares.items()}
 
-    def finish(self, reply: bytes, answers: dict[int, bytes]) -> dict[int, bytes]:
-        """Judges REPLY and every SHARE; the CONFIRMs."""
+    def finish(self, reply: bytes, answers: dict[int, bytes], key: bytes | None = None) -> dict[int, bytes]:
+        """Judges REPLY, every SHARE, and the responder's static key, if it must have this one; the CONFIRMs."""
         theirs, claims = {}, {}
         for path in self.own:
             body = body_of(SHARE, answers[path], 65)
             expect(body[0] == path, "a SHARE of another path")
             theirs[path], claims[path] = body[1:33], body[33:]
         self.shares = Shares.of(self.session, {path: (self.own[path], theirs[path]) for path in self.own})
-        self.noise.read_2(self.shares.psk, body_of(REPLY, reply, 48))
+        length = 96 if self.version == IDENTIFIED else 48
+        self.noise.read(body_of(REPLY, reply, length), self.shares.psk)
         for path, claim in claims.items():
             expected = self.shares.confirmation(RESPONDER, path, self.noise.hash)
             expect(hmac.compare_digest(claim, expected), "a wrong confirmation")
+        if self.version == IDENTIFIED:
+            expect(key is None or self.noise.remote["s"] == key, "another responder")
+            self.identity = message(IDENTITY, self.noise.write())
         forth, back = self.noise.split()
         self.sealer, self.opener = Sealer(forth), Opener(back)
         confirm = self.shares.confirmation
@@ -349,28 +395,37 @@ class Responder:
     """The handshake as who accepts sees it, from HELLO and all WITNESSes: `reply`, `answers`, `finish`."""
 
     def __init__(self, negotiated: Negotiated, hello: bytes, witnesses: dict[int, bytes],
-                 shares: dict[int, bytes], *, ephemeral: bytes | None = None):  # fmt: skip
+                 shares: dict[int, bytes], *, ephemeral: bytes | None = None,
+                 static: bytes | None = None):  # fmt: skip
         heard = Hello.decode(hello)
         expect(set(heard.paths) == set(witnesses) == set(shares), "other witnesses than HELLO lists")
+        expect(heard.version == ANONYMOUS or static is not None, "asked for an identity that there is not")
         pairs = {}
         for path, witness in witnesses.items():
             session, claimed, share = decode_witness(witness)
             expect(session == heard.session, "a WITNESS of another session")
             expect(claimed == path, "a WITNESS of another path")
             pairs[path] = (share, shares[path])
-        self.level = f"{len(heard.paths) + 1}/{heard.configured}"
+        self.level, self.version = f"{len(heard.paths) + 1}/{heard.configured}", heard.version
         self.shares = Shares.of(heard.session, pairs)
-        self.noise = Noise(negotiated.chosen, negotiated.prologue(heard), ephemeral)
-        expect(self.noise.read_1(heard.noise) == b"", "a payload in Noise's first message")
-        self.reply = message(REPLY, self.noise.write_2(self.shares.psk))
+        self.noise = Noise(negotiated.chosen, negotiated.prologue(heard), ephemeral, role=RESPONDER,
+                           pattern=pattern_of(heard.version), static=static)  # fmt: skip
+        expect(self.noise.read(heard.noise) == b"", "a payload in Noise's first message")
+        self.reply = message(REPLY, self.noise.write(self.shares.psk))
         confirm = self.shares.confirmation
         self.answers = {
             path: message(SHARE, bytes([path]) + share + confirm(RESPONDER, path, self.noise.hash))
             for path, share in shares.items()
         }
 
-    def finish(self, confirms: dict[int, bytes]):
-        """Judges every CONFIRM."""
+    def finish(self, confirms: dict[int, bytes], identity: bytes | None = None, key: bytes | None = None):
+        """Judges IDENTITY, every CONFIRM, and the initiator's static key, if it must have this one."""
+        expect(
+            (identity is not None) == (self.version == IDENTIFIED), "IDENTITY where there is none, or none"
+        )
+        if identity is not None:
+            self.noise.read(body_of(IDENTITY, identity, 64))
+            expect(key is None or self.noise.remote["s"] == key, "another initiator")
         for path in self.answers:
             body = body_of(CONFIRM, confirms[path], 33)
             expect(body[0] == path, "a CONFIRM of another path")

@@ -1,6 +1,7 @@
 """The other end of connections of modes `stream` and `sealed`, over sockets. As a program: one of them.
 
-The option of TCP's handshake is written by the gateway whose control group the program enters.
+The option of TCP's handshake is written by the gateway whose control group the program enters. With PEER_STATIC in the
+environment it says who it is by this key, and with PEER_EXPECTED the other end must have that one (hexadecimal digits).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 
 from peer import (
     HELLO,
+    IDENTIFIED,
     INITIATOR,
     RESPONDER,
     Initiator,
@@ -24,6 +26,11 @@ from peer import (
 )
 
 MPTCP = 262
+
+
+def key_of(variable: str) -> bytes | None:
+    digits = os.environ.get(variable)
+    return None if digits is None else bytes.fromhex(digits)
 
 
 class Handshakes:
@@ -133,15 +140,18 @@ class SealedConnection:
 def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], negotiated: Negotiated,
                    configured: int) -> SealedConnection:  # fmt: skip
     """The initiator's part over connections that have negotiated."""
-    end = Initiator(negotiated, configured, {path: os.urandom(32) for path in witnesses})
+    shares = {path: os.urandom(32) for path in witnesses}
+    end = Initiator(negotiated, configured, shares, static=key_of("PEER_STATIC"))
     main.sendall(end.hello)
     for path, connection in witnesses.items():
         connection.sendall(end.witnesses[path])
     reply = receive_message(main)
     answers = {path: receive_message(connection) for path, connection in witnesses.items()}
-    for path, confirm in end.finish(reply, answers).items():
+    for path, confirm in end.finish(reply, answers, key_of("PEER_EXPECTED")).items():
         witnesses[path].sendall(confirm)
         witnesses[path].close()
+    if end.identity is not None:
+        main.sendall(end.identity)
     return SealedConnection(main, end)
 
 
@@ -152,11 +162,13 @@ def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes)
     by_path = {decode_witness(message)[1]: port for port, message in heard.items() if port != main}
     shares = {path: os.urandom(32) for path in by_path}
     witnesses = {path: heard[port] for path, port in by_path.items()}
-    end = Responder(handshakes.of(main), heard[main], witnesses, shares)
+    end = Responder(handshakes.of(main), heard[main], witnesses, shares, static=key_of("PEER_STATIC"))
     connections[main].sendall(end.reply)
     for path, port in by_path.items():
         connections[port].sendall(end.answers[path])
-    end.finish({path: receive_message(connections[port]) for path, port in by_path.items()})
+    identity = receive_message(connections[main]) if end.version == IDENTIFIED else None
+    confirms = {path: receive_message(connections[port]) for path, port in by_path.items()}
+    end.finish(confirms, identity, key_of("PEER_EXPECTED"))
     return SealedConnection(connections[main], end)
 
 

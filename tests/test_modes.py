@@ -213,6 +213,8 @@ def test_the_level_says_how_many_paths_witness(two_ways):
     for command in ("proxy", "serve"):
         assert [found["level"] for found in connections(pair, command)] == ["2/2"]
     assert "sealed:2/2" in pair.client.run(PLAIT, "status", text=True).stdout
+    [server] = [gateway for gateway in pair.status() if gateway["command"] == "serve"]
+    assert server["handshakes"] == {"waiting": 0, "complete": 1, "dropped": 0, "refused": 0}
     client.close()
 
 
@@ -251,10 +253,11 @@ def test_a_path_that_leads_nowhere_is_missing_from_the_level(pair, require):
 
 def test_of_more_paths_than_a_session_has_as_many_are_counted(two_ways):
     pair = two_ways()
-    for number in range(20):
-        name = f"more{number}"
-        tool("ip", "-n", pair.client.name, "link", "add", name, "type", "dummy")
-        tool("ip", "-n", pair.client.name, "link", "set", name, "up")
+    for number in range(10):
+        ends = f"more{number}", f"less{number}"
+        tool("ip", "-n", pair.client.name, "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+        for end in ends:
+            tool("ip", "-n", pair.client.name, "link", "set", end, "up")
     echo_server(pair.server)
     pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
     pair.proxy("--mode", "sealed", "--require", "--trusted", "eth")

@@ -18,11 +18,16 @@ from peer import Hello, Initiator, Keystream, Negotiated, Opener, ProtocolError,
 DATA = REPOSITORY / "tests" / "data" / "protocol"
 STREAM_MODES = {"chacha20": peer.STREAM_CHACHA20, "aes256": peer.STREAM_AES256}
 SEALED_MODES = {"chachapoly": peer.SEALED_CHACHAPOLY, "aesgcm": peer.SEALED_AESGCM}
+VERSIONS = {"anonymous": peer.ANONYMOUS, "identified": peer.IDENTIFIED}
 
 
 def counted(first: int, length: int) -> bytes:
     """Bytes that tell themselves apart in a dump."""
     return bytes((first + index) & 255 for index in range(length))
+
+
+# Of the initiator, and of the responder.
+STATICS = counted(0x60, 32), counted(0xE0, 32)
 
 
 # Test vectors
@@ -58,22 +63,42 @@ def stream_vectors() -> dict:
 def sealed_vectors() -> dict:
     return {
         "handshakes": [
-            handshake_vector(mode, paths) for mode in SEALED_MODES.values() for paths in ((), (1,), (2, 15))
+            handshake_vector(mode, version, paths)
+            for version in VERSIONS.values()
+            for mode in SEALED_MODES.values()
+            for paths in ((), (1,), (2, 15))
         ],
         "records": [records_vector(mode) for mode in SEALED_MODES.values()],
     }
 
 
-def handshake_vector(mode: int, paths: tuple[int, ...]) -> dict:
+def handshake_vector(mode: int, version: int, paths: tuple[int, ...]) -> dict:
     negotiated = Negotiated(0x30 if mode == 0x20 else 0x10, mode, counted(1, 8), counted(0x11, 8))
     ephemerals = counted(0x40, 32), counted(0x80, 32)
     own = {path: counted(path, 32) for path in paths}
     theirs = {path: counted(0xC0 + path, 32) for path in paths}
-    initiator = Initiator(negotiated, len(paths) + 1, own, session=counted(0xA0, 32), ephemeral=ephemerals[0])
-    responder = Responder(negotiated, initiator.hello, initiator.witnesses, theirs, ephemeral=ephemerals[1])
+    statics = STATICS if version == peer.IDENTIFIED else (None, None)
+    initiator = Initiator(negotiated, len(paths) + 1, own, session=counted(0xA0, 32),
+                          ephemeral=ephemerals[0], static=statics[0])  # fmt: skip
+    responder = Responder(negotiated, initiator.hello, initiator.witnesses, theirs,
+                          ephemeral=ephemerals[1], static=statics[1])  # fmt: skip
+    hash_2 = responder.noise.hash
     confirms = initiator.finish(responder.reply, responder.answers)
-    responder.finish(confirms)
+    responder.finish(confirms, initiator.identity)
+    identities = {}
+    if version == peer.IDENTIFIED:
+        identities = {
+            "initiator_static": statics[0].hex(),
+            "responder_static": statics[1].hex(),
+            "initiator_public": peer.public_of(statics[0]).hex(),
+            "responder_public": peer.public_of(statics[1]).hex(),
+            "initiator_key_text": peer.key_text(peer.public_of(statics[0])),
+            "responder_key_text": peer.key_text(peer.public_of(statics[1])),
+            "identity": initiator.identity.hex(),
+            "last_handshake_hash": initiator.noise.hash.hex(),
+        }
     return {
+        "version": version,
         "offered": f"{negotiated.offered:02x}",
         "chosen": f"{negotiated.chosen:02x}",
         "initiator_key": negotiated.initiator_key.hex(),
@@ -90,11 +115,12 @@ def handshake_vector(mode: int, paths: tuple[int, ...]) -> dict:
         "psk": initiator.shares.psk.hex(),
         "confirmation_key": initiator.shares.confirmation_key.hex(),
         "reply": responder.reply.hex(),
-        "handshake_hash": initiator.noise.hash.hex(),
+        "handshake_hash": hash_2.hex(),
         "share_messages": {path: message.hex() for path, message in responder.answers.items()},
         "confirms": {path: message.hex() for path, message in confirms.items()},
         "initiator_to_responder": initiator.sealer.state.key.hex(),
         "responder_to_initiator": initiator.opener.state.key.hex(),
+        **identities,
         "records": {
             "initiator": [initiator.sealer.seal(b"not every, not any").hex(), initiator.sealer.end().hex()],
             "responder": [responder.sealer.seal(b"every, and none").hex(), responder.sealer.end().hex()],
@@ -160,7 +186,7 @@ def noise_vectors() -> list:
 
 @pytest.mark.parametrize("vector", noise_vectors(), ids=lambda vector: vector["protocol_name"])
 def test_noise_of_cacophony(vector):
-    """The Noise project's test vectors for the two patterns, with their payloads."""
+    """The Noise project's test vectors, with their payloads."""
     value = {
         name: bytes.fromhex(text) for name, text in vector.items() if name.endswith(("prologue", "ephemeral"))
     }
@@ -169,16 +195,26 @@ def test_noise_of_cacophony(vector):
     messages = [
         (bytes.fromhex(each["payload"]), bytes.fromhex(each["ciphertext"])) for each in vector["messages"]
     ]
-    initiator = peer.Noise(mode, value["init_prologue"], value["init_ephemeral"])
-    responder = peer.Noise(mode, value["resp_prologue"], value["resp_ephemeral"])
-    assert initiator.write_1(messages[0][0]) == messages[0][1]
-    assert responder.read_1(messages[0][1]) == messages[0][0]
-    assert responder.write_2(psk, messages[1][0]) == messages[1][1]
-    assert initiator.read_2(psk, messages[1][1]) == messages[1][0]
+    pattern = vector["protocol_name"].split("_")[1]
+    statics = [
+        bytes.fromhex(vector[key]) if key in vector else None for key in ("init_static", "resp_static")
+    ]
+    ends = [
+        peer.Noise(mode, value["init_prologue"], value["init_ephemeral"], role=peer.INITIATOR,
+                   pattern=pattern, static=statics[0]),
+        peer.Noise(mode, value["resp_prologue"], value["resp_ephemeral"], role=peer.RESPONDER,
+                   pattern=pattern, static=statics[1]),
+    ]  # fmt: skip
+    last = len(peer.PATTERNS[pattern])
+    for payload, ciphertext in messages[:last]:
+        assert ends[0].write(psk, payload) == ciphertext
+        assert ends[1].read(ciphertext, psk) == payload
+        ends.reverse()
+    initiator, responder = sorted(ends, key=lambda end: end.role)
     if "handshake_hash" in vector:
         assert initiator.hash == responder.hash == bytes.fromhex(vector["handshake_hash"])
     ways = initiator.split()
-    for index, (payload, ciphertext) in enumerate(messages[2:]):
+    for index, (payload, ciphertext) in enumerate(messages[last:], start=last):
         assert ways[index % 2].encrypt(b"", payload) == ciphertext
 
 
@@ -202,24 +238,32 @@ def test_a_keystream_does_not_depend_on_pieces_and_changes_keys_in_time(mode):
 NEGOTIATED = Negotiated(0x30, peer.SEALED_AESGCM, counted(1, 8), counted(0x11, 8))
 
 
-def handshake(paths=(1, 2), tamper=lambda kind, path, message: message, theirs=NEGOTIATED, ours=NEGOTIATED):
+def handshake(paths=(1, 2), tamper=lambda kind, path, message: message, theirs=NEGOTIATED, ours=NEGOTIATED,
+              statics=(None, None)):  # fmt: skip
     """Both ends after a handshake in which `tamper` had every message on its way."""
-    initiator = Initiator(ours, len(paths) + 1, {path: os.urandom(32) for path in paths})
+    shares = {path: os.urandom(32) for path in paths}
+    initiator = Initiator(ours, len(paths) + 1, shares, static=statics[0])
     hello = tamper(peer.HELLO, 0, initiator.hello)
     witnesses = {path: tamper(peer.WITNESS, path, initiator.witnesses[path]) for path in paths}
-    responder = Responder(theirs, hello, witnesses, {path: os.urandom(32) for path in paths})
+    shares = {path: os.urandom(32) for path in paths}
+    responder = Responder(theirs, hello, witnesses, shares, static=statics[1])
     reply = tamper(peer.REPLY, 0, responder.reply)
     answers = {path: tamper(peer.SHARE, path, responder.answers[path]) for path in paths}
     confirms = initiator.finish(reply, answers)
-    responder.finish({path: tamper(peer.CONFIRM, path, confirms[path]) for path in paths})
+    identity = initiator.identity and tamper(peer.IDENTITY, 0, initiator.identity)
+    responder.finish({path: tamper(peer.CONFIRM, path, confirms[path]) for path in paths}, identity)
     return initiator, responder
 
 
 @pytest.mark.parametrize("mode", SEALED_MODES.values(), ids=SEALED_MODES)
 @pytest.mark.parametrize("paths", [(), (1,), (1, 2), tuple(range(1, 16))], ids=len)
-def test_both_ends_understand_each_other(mode, paths):
+@pytest.mark.parametrize("statics", [(None, None), STATICS], ids=VERSIONS)
+def test_both_ends_understand_each_other(mode, paths, statics):
     negotiated = Negotiated(0x30, mode, counted(1, 8), counted(0x11, 8))
-    initiator, responder = handshake(paths, ours=negotiated, theirs=negotiated)
+    initiator, responder = handshake(paths, ours=negotiated, theirs=negotiated, statics=statics)
+    if statics == STATICS:
+        assert initiator.noise.remote["s"] == peer.public_of(STATICS[1])
+        assert responder.noise.remote["s"] == peer.public_of(STATICS[0])
     assert responder.level == f"{len(paths) + 1}/{len(paths) + 1}"
     for one, other in ((initiator, responder), (responder, initiator)):
         plaintext = os.urandom(100_000)
@@ -236,7 +280,7 @@ def lengths() -> list[tuple[int, int, int]]:
         sizes[kind, path] = len(message)
         return message
 
-    handshake((1, 2), measure)
+    handshake((1, 2), measure, statics=STATICS)
     return [(*key, place) for key, size in sizes.items() for place in range(size)]
 
 
@@ -249,16 +293,51 @@ def test_no_byte_of_any_message_can_be_changed():
             return message[:place] + bytes([message[place] ^ 0x10]) + message[place + 1 :]
 
         with pytest.raises(ProtocolError):
-            handshake((1, 2), tamper)
+            handshake((1, 2), tamper, statics=STATICS)
 
 
-@pytest.mark.parametrize("kind", [peer.HELLO, peer.REPLY, peer.WITNESS, peer.SHARE, peer.CONFIRM])
+@pytest.mark.parametrize(
+    "kind", [peer.HELLO, peer.REPLY, peer.WITNESS, peer.SHARE, peer.CONFIRM, peer.IDENTITY]
+)
 def test_messages_of_another_session_are_refused(kind):
     """Each is whole and was right in its own session."""
     others = {}
-    handshake((1,), lambda kind, path, message: others.setdefault(kind, message))
+    handshake((1,), lambda kind, path, message: others.setdefault(kind, message), statics=STATICS)
     with pytest.raises(ProtocolError):
-        handshake((1,), lambda each, path, message: others[each] if each == kind else message)
+        handshake(
+            (1,), lambda each, path, message: others[each] if each == kind else message, statics=STATICS
+        )
+
+
+@pytest.mark.parametrize("statics", [(None, STATICS[1]), STATICS], ids=VERSIONS)
+def test_the_version_of_a_hello_cannot_be_changed(statics):
+    def tamper(kind, path, message):
+        return message[:3] + bytes([message[3] ^ 3]) + message[4:] if kind == peer.HELLO else message
+
+    with pytest.raises(ProtocolError, match="wrong tag"):
+        handshake((1,), tamper, statics=statics)
+
+
+def test_an_end_is_who_it_was_expected_to_be():
+    key = {role: peer.public_of(static) for role, static in enumerate(STATICS)}
+    initiator = Initiator(NEGOTIATED, 1, {}, static=STATICS[0])
+    responder = Responder(NEGOTIATED, initiator.hello, {}, {}, static=STATICS[1])
+    responder.finish(
+        initiator.finish(responder.reply, {}, key[peer.RESPONDER]), initiator.identity, key[peer.INITIATOR]
+    )
+    with pytest.raises(ProtocolError, match="asked for an identity"):
+        Responder(NEGOTIATED, initiator.hello, {}, {})
+
+
+@pytest.mark.parametrize("paths", [(), (1,)], ids=len)
+def test_who_is_active_on_every_path_does_not_have_the_key_that_is_known(paths):
+    """As the test below, with identities: the initiator knows the responder's."""
+    initiator = Initiator(NEGOTIATED, 2, {path: os.urandom(32) for path in paths}, static=STATICS[0])
+    shares = {path: os.urandom(32) for path in paths}
+    false = Responder(NEGOTIATED, initiator.hello, initiator.witnesses, shares, static=counted(3, 32))
+    with pytest.raises(ProtocolError, match="another responder"):
+        initiator.finish(false.reply, false.answers, peer.public_of(STATICS[1]))
+    assert initiator.identity is None
 
 
 @pytest.mark.parametrize("kind", [peer.REPLY, peer.SHARE, peer.CONFIRM])

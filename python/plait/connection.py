@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from plait import _plait
 
 Mode = Literal["sealed", "stream", "xor64", "off"]
 Require = Literal["all-paths"] | bool
+Peers = Literal["any", "first-use"] | Mapping[str, str]
 Address = tuple[str, int]
 
 
@@ -28,14 +30,17 @@ class Connection(socket.socket):
     """`"sealed"`, `"stream"`, `"xor64"`; or `"off"`, if it is not protected."""
     level: str | None
     """Of `"sealed"`: the paths that witness it of those configured, such as `"2/2"`."""
+    identity: str | None
+    """Of `"sealed"`: by which key the peer is known, `"pinned"` or `"first-use"`; None if it could be anybody."""
     peer: Address
     """The other end of the network. (`getpeername` tells that on loopback.)"""
 
     @classmethod
-    def _carried(cls, carried: tuple[int, str, int, str, str | None]) -> Connection:
-        descriptor, host, port, mode, level = carried
+    def _carried(cls, carried: tuple[int, str, int, str, str | None, str | None]) -> Connection:
+        descriptor, host, port, mode, level, identity = carried
         connection = cls(fileno=descriptor)
-        connection.peer, connection.mode, connection.level = (host, port), mode, level
+        connection.peer, connection.mode = (host, port), mode
+        connection.level, connection.identity = level, identity
         return connection
 
 
@@ -88,21 +93,32 @@ _running: tuple[tuple, _plait.Gateway, _Log] | None = None
 
 
 def _gateway(
-    mode: Mode, require: Require, trusted: Sequence[str], untrusted: Sequence[str]
+    mode: Mode,
+    require: Require,
+    trusted: Sequence[str],
+    untrusted: Sequence[str],
+    identity: str | os.PathLike[str] | None,
+    peers: Peers,
+    clients: Sequence[str] | None,
 ) -> _plait.Gateway:
     """The gateway of this process, which begins with the first connection or listener."""
     global _running
-    settings = (mode, require, tuple(trusted), tuple(untrusted))
+    file = None if identity is None else os.fspath(identity)
+    trust, pins = ("pinned", tuple(sorted(peers.items()))) if isinstance(peers, Mapping) else (peers, ())
+    known = None if clients is None else tuple(clients)
+    settings = (mode, require, tuple(trusted), tuple(untrusted), file, trust, pins, known)
     with _lock:
         if _running is None:
             roles = [*((name, True) for name in trusted), *((name, False) for name in untrusted)]
             demanded = ("mode" if require else None) if isinstance(require, bool) else require
+            allowed = None if known is None else list(known)
             log = _Log()
             try:
-                _running = settings, _plait.Gateway(mode, demanded, roles, 10.0), log
+                gateway = _plait.Gateway(mode, demanded, roles, 10.0, file, trust, list(pins), allowed)
             except BaseException:
                 log.close()
                 raise
+            _running = settings, gateway, log
             atexit.register(stop)
         elif _running[0] != settings:
             raise ValueError(
@@ -131,6 +147,9 @@ def connect(
     require: Require = True,
     trusted: Sequence[str] = (),
     untrusted: Sequence[str] = (),
+    identity: str | os.PathLike[str] | None = None,
+    peers: Peers = "any",
+    clients: Sequence[str] | None = None,
 ) -> Connection:
     """Connects to a peer that runs `plait serve` or `plait.serve`.
 
@@ -139,11 +158,18 @@ def connect(
     `"all-paths"`, and mode `"sealed"`, also a connection that one of the paths does not witness. Without, it may be plain:
     see `Connection.mode`.
 
+    Of mode `"sealed"`, `peers` are the keys that peers must have, by `"HOST:PORT"`; or `"first-use"`: a peer's first key is
+    kept, and every other refused. `identity` is the file of the program's own key, as `plait identity` makes it, by default
+    that of `plait identity` if it is there; without one its key is a new one each time. `clients` are the keys of those that
+    `serve` accepts.
+
     Needs root, as `plait run` does. All calls of a process must have the same settings.
 
     Raises `plait.Refused` (a `ConnectionError`), other `OSError`s, and `ValueError` for settings that cannot be.
     """
-    return Connection._carried(_gateway(mode, require, trusted, untrusted).connect(*address))
+    return Connection._carried(
+        _gateway(mode, require, trusted, untrusted, identity, peers, clients).connect(*address)
+    )
 
 
 def serve(
@@ -153,9 +179,12 @@ def serve(
     require: Require = True,
     trusted: Sequence[str] = (),
     untrusted: Sequence[str] = (),
+    identity: str | os.PathLike[str] | None = None,
+    peers: Peers = "any",
+    clients: Sequence[str] | None = None,
 ) -> Listener:
     """Listens at an address of this host; with `"::"` further subflows arrive at every one. See `connect`."""
-    return Listener(_gateway(mode, require, trusted, untrusted).listen(*address))
+    return Listener(_gateway(mode, require, trusted, untrusted, identity, peers, clients).listen(*address))
 
 
 async def open_connection(
@@ -165,10 +194,21 @@ async def open_connection(
     require: Require = True,
     trusted: Sequence[str] = (),
     untrusted: Sequence[str] = (),
+    identity: str | os.PathLike[str] | None = None,
+    peers: Peers = "any",
+    clients: Sequence[str] | None = None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """As `connect`, for asyncio: the streams that `asyncio.open_connection` gives."""
     connection = await asyncio.to_thread(
-        connect, address, mode=mode, require=require, trusted=trusted, untrusted=untrusted
+        connect,
+        address,
+        mode=mode,
+        require=require,
+        trusted=trusted,
+        untrusted=untrusted,
+        identity=identity,
+        peers=peers,
+        clients=clients,
     )
     return await asyncio.open_connection(sock=connection)
 

@@ -1,5 +1,6 @@
 //! `plait run`, `plait serve` and `plait proxy`: from arguments to a running gateway and its end.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,9 +8,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use plait_gateway::{
-    Config, Credentials, Gateway, Mode, Outbound, Policy, Requirement, RunError, Settings, exit_code,
+    Config, Credentials, Gateway, Identities, Mode, Outbound, Policy, Requirement, RunError, Settings, Trust,
+    exit_code,
 };
 use plait_wire::Role;
 use tokio::runtime::Runtime;
@@ -32,6 +34,19 @@ struct Protection {
     /// Connections carried at once; more wait
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
+    /// File with this gateway's key pair, of mode sealed, as `plait identity` makes it [default: that of `plait
+    /// identity`, if it is there]
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+}
+
+/// By which keys peers are known.
+#[derive(clap::Args)]
+struct Peers {
+    /// How peers are known that have no key in the file's [peers], in mode sealed: not at all (any), by the first key
+    /// that they show (first-use); or they are refused (pinned) [default: pinned if [peers] has any, else any]
+    #[arg(long, value_name = "any|first-use|pinned")]
+    peers: Option<Trust>,
 }
 
 /// What `--require` says.
@@ -39,12 +54,39 @@ struct Protection {
 struct Demanded(Option<Requirement>);
 
 impl Protection {
-    fn settings(&self, command: &'static str, config: &Config) -> anyhow::Result<Settings> {
+    /// Of a gateway that connects to peers.
+    fn outbound(&self, command: &'static str, peers: &Peers, config: &Config) -> anyhow::Result<Settings> {
+        let file = self.identity.as_deref().or(config.identity.as_deref());
+        let trust = peers.peers.or(config.trust);
+        let identities = Identities::new(file, trust, config.pins.clone(), None)?;
+        if self.identity.is_some() && !identities.judge_peers() {
+            bail!(
+                "--identity shows a key, and only to peers whose own key is looked at: add --peers first-use, or the \
+                 peer to [peers]"
+            );
+        }
+        self.settings(command, identities, config)
+    }
+
+    /// Of a gateway that peers connect to.
+    fn inbound(&self, command: &'static str, config: &Config) -> anyhow::Result<Settings> {
+        let file = self.identity.as_deref().or(config.identity.as_deref());
+        let identities = Identities::new(file, None, BTreeMap::new(), config.clients.clone())?;
+        self.settings(command, identities, config)
+    }
+
+    fn settings(
+        &self,
+        command: &'static str,
+        identities: Identities,
+        config: &Config,
+    ) -> anyhow::Result<Settings> {
         let mode = self.mode.or(config.mode).unwrap_or(Mode::Sealed);
         let require = self.require.map_or(config.require, |Demanded(require)| require);
         Ok(Settings {
             command,
             policy: Policy::new(mode, require)?,
+            identities,
             most_connections: self.max_connections as usize,
             drain: Duration::from_secs(self.drain),
         })
@@ -54,7 +96,8 @@ impl Protection {
 /// The configuration file.
 #[derive(clap::Args)]
 struct ConfigFile {
-    /// File with mode, require, and the roles of interfaces in its table [paths]; what the command line says counts more
+    /// File with mode, require, the roles of interfaces in its table [paths], and identities in [identity] and [peers];
+    /// what the command line says counts more
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -98,6 +141,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
+    peers: Peers,
+    #[command(flatten)]
     paths: Paths,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
@@ -130,6 +175,8 @@ pub(crate) struct ProxyArgs {
     credentials: Option<PathBuf>,
     #[command(flatten)]
     protection: Protection,
+    #[command(flatten)]
+    peers: Peers,
     #[command(flatten)]
     paths: Paths,
 }
@@ -200,7 +247,7 @@ where
 
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let config = args.paths.config()?;
-    let settings = args.protection.settings("run", &config)?;
+    let settings = args.protection.outbound("run", &args.peers, &config)?;
     block_on(async {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
@@ -225,7 +272,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let settings = args.protection.settings("serve", &args.file.read()?)?;
+    let settings = args.protection.inbound("serve", &args.file.read()?)?;
     block_on(async {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
@@ -235,7 +282,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
 
 pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
     let config = args.paths.config()?;
-    let settings = args.protection.settings("proxy", &config)?;
+    let settings = args.protection.outbound("proxy", &args.peers, &config)?;
     let credentials = args.credentials.as_deref().map(Credentials::from_file).transpose()?;
     block_on(async {
         let listener = Outbound::proxy_listener(args.listen).await?;

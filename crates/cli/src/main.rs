@@ -10,6 +10,7 @@ mod codec;
 mod demo;
 mod doctor;
 mod gateway;
+mod identity;
 mod lab;
 mod metrics;
 mod paths;
@@ -47,6 +48,8 @@ enum Command {
     Serve(gateway::ServeArgs),
     /// SOCKS5 and HTTP CONNECT entry for programs that speak to a proxy
     Proxy(gateway::ProxyArgs),
+    /// Make this host's key pair, or show the key by which peers know it
+    Identity(identity::Args),
     /// This host's interfaces, addresses and roles
     Paths(paths::Args),
     /// Running gateways and their connections
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Run(args) => return ended(gateway::run(args)),
         Command::Serve(args) => gateway::serve(args),
         Command::Proxy(args) => gateway::proxy(args),
+        Command::Identity(args) => identity::run(args),
         Command::Paths(args) => paths::run(args),
         Command::Status(args) => status::run(args),
         Command::Top(args) => top::run(args),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use plait_gateway::{Answers, ConnectionReport, Mode, Report};
+use plait_gateway::{Answers, ConnectionReport, Counts, Handshakes, Mode, Report};
 
 use crate::stdout::Stdout;
 
@@ -41,7 +41,19 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
     };
     let listen: Vec<String> = gateway.listen.iter().map(ToString::to_string).collect();
     writeln!(out, "plait {command} (process {pid}): {protection}, listening on {}", listen.join(", "))?;
-    writeln!(out, "  {} protected, {} plain, {} refused", counts.protected, counts.plain, counts.refused)?;
+    let strangers = match counts.strangers {
+        0 => String::new(),
+        strangers => format!(", {strangers} of them for who the other end is"),
+    };
+    let Counts { protected, plain, refused, .. } = counts;
+    writeln!(out, "  {protected} protected, {plain} plain, {refused} refused{strangers}")?;
+    let Handshakes { waiting, dropped, refused, .. } = gateway.handshakes;
+    if waiting + dropped + refused > 0 {
+        writeln!(
+            out,
+            "  of handshakes {waiting} wait, {dropped} came to nothing, {refused} connections had no place"
+        )?;
+    }
     gateway.connections.iter().try_for_each(|connection| print_connection(connection, out))
 }
 
@@ -49,9 +61,10 @@ fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::
     let ConnectionReport { id, application, peer, mode, level, protocol, sent, received, age_s, .. } =
         connection;
     let level = level.as_ref().map(|level| format!(":{level}")).unwrap_or_default();
+    let identity = connection.identity.as_ref().map(|by| format!(" identity {by}")).unwrap_or_default();
     writeln!(
         out,
-        "  #{id} {application} <-> {peer}  {mode}{level} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"
+        "  #{id} {application} <-> {peer}  {mode}{level}{identity} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"
     )?;
     for subflow in &connection.subflows {
         writeln!(

@@ -8,8 +8,10 @@ use std::{fs, io};
 use plait_wire::Role;
 use serde::Deserialize;
 
+use crate::identity::PublicKey;
 use crate::mode::{Mode, Requirement};
 use crate::roles::Roles;
+use crate::trust::{PeerName, Trust};
 
 /// What a configuration file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,14 @@ pub struct Config {
     pub require: Option<Requirement>,
     /// `[paths]`: the roles of interfaces.
     pub roles: Roles,
+    /// `[identity]`, `file`: where the gateway's own key pair is; `None` for the default.
+    pub identity: Option<PathBuf>,
+    /// `[identity]`, `peers`: how keys of peers are judged that are not pinned.
+    pub trust: Option<Trust>,
+    /// `[identity]`, `clients`: the keys of those that may connect; `None`: anybody.
+    pub clients: Option<Vec<PublicKey>>,
+    /// `[peers]`: the keys that peers must have.
+    pub pins: BTreeMap<PeerName, PublicKey>,
 }
 
 /// The configuration file could not be used.
@@ -52,6 +62,18 @@ struct Written {
     require: Require,
     #[serde(default)]
     paths: BTreeMap<String, Role>,
+    #[serde(default)]
+    identity: Identity,
+    #[serde(default)]
+    peers: BTreeMap<PeerName, PublicKey>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Identity {
+    file: Option<PathBuf>,
+    peers: Option<Trust>,
+    clients: Option<Vec<PublicKey>>,
 }
 
 /// `true`, `false` or `"all-paths"`.
@@ -93,10 +115,11 @@ impl Config {
             fs::read_to_string(path).map_err(|reason| ConfigError::Read { path: path.to_owned(), reason })?;
         let written: Written = toml::from_str(&text)
             .map_err(|reason| ConfigError::Parse { path: path.to_owned(), reason: Box::new(reason) })?;
-        let Written { mode, require: Require(require), paths } = written;
+        let Written { mode, require: Require(require), paths, identity, peers } = written;
         let mut roles = Roles::default();
         paths.iter().for_each(|(interface, role)| roles.name(interface, *role));
-        Ok(Config { mode, require, roles })
+        let Identity { file, peers: trust, clients } = identity;
+        Ok(Config { mode, require, roles, identity: file, trust, clients, pins: peers })
     }
 }
 
@@ -128,6 +151,19 @@ mod tests {
     }
 
     #[test]
+    fn identities_are_read() {
+        let key = PublicKey::new([7; 32]);
+        let text = format!(
+            "[identity]\nfile = \"/x/identity.key\"\npeers = \"first-use\"\nclients = [\"{key}\"]\n\
+             [peers]\n\"Server.example:443\" = \"{key}\"\n"
+        );
+        let config = read(&text).expect("a configuration");
+        assert_eq!(config.identity.as_deref(), Some(Path::new("/x/identity.key")));
+        assert_eq!((config.trust, config.clients), (Some(Trust::FirstUse), Some(vec![key])));
+        assert_eq!(config.pins, BTreeMap::from([("server.example:443".parse().expect("a peer"), key)]));
+    }
+
+    #[test]
     fn a_file_says_what_it_did_not_understand() {
         for (text, words) in [
             ("[paths]\neth0 = \"friendly\"\n", ["friendly", "trusted"]),
@@ -135,6 +171,9 @@ mod tests {
             ("mode = \"sealt\"\n", ["sealt", "sealed"]),
             ("require = \"always\"\n", ["always", "all-paths"]),
             ("require = 1\n", ["1", "all-paths"]),
+            ("[identity]\npeers = \"all\"\n", ["all", "first-use"]),
+            ("[identity]\nclients = [\"plait-key:x\"]\n", ["plait-key:x", "plait identity"]),
+            ("[peers]\n\"server.example\" = \"x\"\n", ["server.example", "HOST:PORT"]),
             // Below a table, it would be an interface called so.
             ("[paths]\neth0 = \"trusted\"\nrequire = true\n", ["require", "true"]),
         ] {

@@ -10,17 +10,16 @@ use plait_host::mptcp::{FullInfo, Info, Token};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
+use crate::establish::Reached;
 use crate::mode::Mode;
 use crate::relay::Progress;
-use crate::sealed::Level;
 
 /// One connection on the network's side, from the end of its handshake on.
 pub(crate) struct Connection {
     pub(crate) far: TcpStream,
     pub(crate) token: Option<Token>,
     pub(crate) progress: Progress,
-    mode: Mode,
-    level: Option<Level>,
+    reached: Reached,
     application: SocketAddr,
     peer: SocketAddr,
     since: Instant,
@@ -34,10 +33,11 @@ pub(crate) struct Connections {
     protected: AtomicU64,
     plain: AtomicU64,
     refused: AtomicU64,
+    strangers: AtomicU64,
 }
 
 /// How many connections came to what since the gateway began.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Carried protected.
     pub protected: u64,
@@ -45,6 +45,8 @@ pub struct Counts {
     pub plain: u64,
     /// Not carried: refused by policy, or the handshake could not be trusted.
     pub refused: u64,
+    /// Of those, for who the other end is, or because it does not say.
+    pub strangers: u64,
 }
 
 /// One live connection, for people and programs.
@@ -60,6 +62,8 @@ pub struct ConnectionReport {
     pub mode: Mode,
     /// Of mode `sealed`: the paths that witness it, of those configured, such as `2/3`.
     pub level: Option<String>,
+    /// Of mode `sealed`: by which key the other end is known: `pinned`, or `first-use`; absent if it could be anybody.
+    pub identity: Option<String>,
     /// Whether the peer agreed on that in the handshake.
     pub negotiated: bool,
     /// `mptcp`, or `tcp` after a fallback.
@@ -97,8 +101,7 @@ impl Connections {
         &self,
         application: SocketAddr,
         peer: SocketAddr,
-        mode: Mode,
-        level: Option<Level>,
+        reached: Reached,
         far: TcpStream,
     ) -> Arc<Connection> {
         let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
@@ -107,8 +110,7 @@ impl Connections {
             far,
             token,
             progress: Progress::default(),
-            mode,
-            level,
+            reached,
             application,
             peer,
             since: Instant::now(),
@@ -117,7 +119,7 @@ impl Connections {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.retain(|_, connection| connection.strong_count() > 0);
         live.insert(id, Arc::downgrade(&connection));
-        if mode == Mode::Off { &self.plain } else { &self.protected }.fetch_add(1, Ordering::Relaxed);
+        if reached.mode == Mode::Off { &self.plain } else { &self.protected }.fetch_add(1, Ordering::Relaxed);
         connection
     }
 
@@ -125,11 +127,18 @@ impl Connections {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// For who the other end is, or because it does not say.
+    pub(crate) fn refuse_stranger(&self) {
+        self.refuse();
+        self.strangers.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             protected: self.protected.load(Ordering::Relaxed),
             plain: self.plain.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
+            strangers: self.strangers.load(Ordering::Relaxed),
         }
     }
 
@@ -152,13 +161,15 @@ impl Connections {
 impl Connection {
     fn report(&self, id: u64) -> ConnectionReport {
         let subflows = FullInfo::of(&self.far).map(|info| info.subflows).unwrap_or_default();
+        let Reached { mode, level, identity } = self.reached;
         ConnectionReport {
             id,
             application: self.application,
             peer: self.peer,
-            mode: self.mode,
-            level: self.level.map(|level| level.to_string()),
-            negotiated: self.mode != Mode::Off,
+            mode,
+            level: level.map(|level| level.to_string()),
+            identity: identity.map(|identity| identity.to_string()),
+            negotiated: mode != Mode::Off,
             protocol: if self.token.is_some() { "mptcp" } else { "tcp" }.to_owned(),
             token: self.token.map(|token| format!("{:08x}", token.0)),
             sent: self.progress.sent(),

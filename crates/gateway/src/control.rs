@@ -34,8 +34,23 @@ pub struct Report {
     pub require: bool,
     /// Since it began.
     pub counts: Counts,
+    /// Of mode `sealed`, where it accepts connections.
+    pub handshakes: Handshakes,
     /// Now.
     pub connections: Vec<ConnectionReport>,
+}
+
+/// Handshakes of mode `sealed` at the end that accepts them: each is a session of a main connection and its witnesses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// Sessions of which some connection is missing, now.
+    pub waiting: u64,
+    /// Sessions of which every connection came.
+    pub complete: u64,
+    /// Sessions of which one did not come in time, or the main one went.
+    pub dropped: u64,
+    /// Connections not taken, because they repeat one, belong to no session or to one that is over, or too many wait.
+    pub refused: u64,
 }
 
 /// The socket on which a gateway answers, removed when dropped.

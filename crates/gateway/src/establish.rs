@@ -27,6 +27,7 @@ use crate::negotiation::{Agreement, Negotiated};
 use crate::relay::write_all;
 use crate::sealed::{Agreed, Established as Sealed, Level};
 use crate::transform::{Incoming, Outgoing, Seeds, Transform, Transforms};
+use crate::trust::Recognised;
 
 /// Which end of a connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +47,25 @@ pub(crate) enum FirstFlight {
     Told,
 }
 
-/// A connection that can carry application bytes.
-pub(crate) struct Established {
+/// How well a connection is protected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reached {
     pub(crate) mode: Mode,
     /// Of mode `sealed`: how many of the configured paths somebody would have had to be active on.
     pub(crate) level: Option<Level>,
+    /// Of mode `sealed`: by what the other end is known, if it is.
+    pub(crate) identity: Option<Recognised>,
+}
+
+impl Reached {
+    fn mode(mode: Mode) -> Reached {
+        Reached { mode, level: None, identity: None }
+    }
+}
+
+/// A connection that can carry application bytes.
+pub(crate) struct Established {
+    pub(crate) reached: Reached,
     pub(crate) transforms: Transforms,
     pub(crate) first_flight: FirstFlight,
 }
@@ -59,8 +74,7 @@ impl Established {
     /// One that nobody protects.
     pub(crate) fn plain() -> Established {
         Established {
-            mode: Mode::Off,
-            level: None,
+            reached: Reached::mode(Mode::Off),
             transforms: Transforms::plain(),
             first_flight: FirstFlight::OfBothEnds,
         }
@@ -72,8 +86,8 @@ impl Established {
             outgoing: Outgoing::Records(Box::new(Sealer::new(done.cipher, done.sending.as_bytes()))),
             incoming: Incoming::Records(Box::new(Opener::new(done.cipher, done.receiving.as_bytes()))),
         };
-        let first_flight = FirstFlight::Told;
-        Established { mode: Mode::Sealed, level: Some(done.level), transforms, first_flight }
+        let reached = Reached { mode: Mode::Sealed, level: Some(done.level), identity: done.peer };
+        Established { reached, transforms, first_flight: FirstFlight::Told }
     }
 }
 
@@ -115,6 +129,13 @@ pub(crate) enum EstablishError {
     Seal(#[from] SealError),
 }
 
+impl EstablishError {
+    /// Whether it failed for who the ends are.
+    pub(crate) fn is_about_identity(&self) -> bool {
+        matches!(self, EstablishError::Seal(error) if error.is_about_identity())
+    }
+}
+
 /// Tells and hears what the negotiated mode needs.
 pub(crate) async fn establish(
     negotiated: &Negotiated,
@@ -132,12 +153,12 @@ pub(crate) async fn establish(
     let told = tokio::time::timeout(PATIENCE, tell_random(end, far));
     let random = told.await.map_err(|_| EstablishError::Silent)??;
     let transforms = streams(negotiated, end, cipher, &random);
-    Ok(Established { mode, level: None, transforms, first_flight: FirstFlight::Told })
+    Ok(Established { reached: Reached::mode(mode), transforms, first_flight: FirstFlight::Told })
 }
 
 fn scrambled(negotiated: &Negotiated, mode: Mode, seeds: Seeds) -> Established {
     let transforms = Transforms::xor64(seeds, &negotiated.local, &negotiated.remote);
-    Established { mode, level: None, transforms, first_flight: FirstFlight::OfBothEnds }
+    Established { reached: Reached::mode(mode), transforms, first_flight: FirstFlight::OfBothEnds }
 }
 
 /// The random bytes that begin a connection of mode `stream`.

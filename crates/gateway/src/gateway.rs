@@ -21,14 +21,16 @@ use tracing::{debug, info, trace, warn};
 use crate::bpf::BpfError;
 use crate::connections::{Connection, Connections};
 use crate::control::{Control, Report};
-use crate::establish::{End, EstablishError, Established, establish};
-use crate::handshake::{Accepted, Reception, initiate};
+use crate::establish::{End, EstablishError, Established, Reached, establish};
+use crate::handshake::{Accepted, Reception, SealError, initiate};
+use crate::identity::{KeyPair, PublicKey};
 use crate::mode::{Mode, Policy};
 use crate::negotiation::{Agreement, Negotiator, Refusal, Unprotected, unprotected};
 use crate::relay::{RelayError, relay, reset_on_drop};
 use crate::said::Said;
-use crate::sealed::{Agreed, Level};
+use crate::sealed::{Agreed, HandshakeError, Terms};
 use crate::transform::Transforms;
+use crate::trust::{Expected, Identities};
 use crate::witness::Witnesses;
 
 /// A peer that is gone without a word is noticed after this long without traffic.
@@ -41,6 +43,8 @@ pub struct Settings {
     pub command: &'static str,
     /// How its connections are protected.
     pub policy: Policy,
+    /// Who it is, and by which keys it knows others: with mode `sealed`.
+    pub identities: Identities,
     /// Connections carried at once; more wait in the listen queue.
     pub most_connections: usize,
     /// How long live connections may take to end after a stop was asked for.
@@ -58,6 +62,9 @@ pub enum StartError {
         /// What is missing.
         reason: ProtectionError,
     },
+    /// Identities were demanded together with another mode than `sealed`.
+    #[error("peers and clients are known by their keys in mode 'sealed' alone, and the mode is '{0}'")]
+    Identities(Mode),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {reason}{}", hint(reason))]
     Listen {
@@ -153,6 +160,10 @@ impl Gateway {
     ///
     /// Where this host cannot protect, a preferred mode becomes `off`, with a warning; a required one is an error.
     pub fn start(settings: Settings) -> Result<Arc<Gateway>, StartError> {
+        let Settings { policy, identities, .. } = &settings;
+        if policy.mode() != Mode::Sealed && (identities.judge_peers() || identities.judge_clients()) {
+            return Err(StartError::Identities(policy.mode()));
+        }
         let descriptor_limit = raise_descriptor_limit();
         remove_leftovers();
         let (policy, protection) = match settings.policy.mode() {
@@ -209,6 +220,7 @@ impl Gateway {
             mode: self.policy.mode(),
             require: self.policy.requires(),
             counts: self.connections.counts(),
+            handshakes: self.reception.report(),
             connections: self.connections.report(),
         }
     }
@@ -303,15 +315,19 @@ impl Gateway {
         established
     }
 
-    /// Seals a connection that was opened here, with those that witness it.
+    /// Seals a connection that was opened here, with those that witness it, and with a peer that is as `expected`.
     pub(crate) async fn seal(
         &self,
         agreed: &Agreed,
+        expected: Option<&Expected>,
         far: &TcpStream,
         witnesses: Witnesses,
     ) -> Result<Established, EstablishError> {
-        let done = initiate(agreed, self.policy.demand(), far, witnesses).await;
-        let done = done.inspect_err(|_| self.connections.refuse())?;
+        let own = expected.map(|_| self.identities().shown()).transpose();
+        let own = own.map_err(|error| SealError::from(HandshakeError::from(error)))?;
+        let judge = |key: &PublicKey| expected.map(|expected| expected.judge(key)).transpose();
+        let done = initiate(agreed, self.policy.demand(), own.as_deref(), judge, far, witnesses).await;
+        let done = done.map_err(EstablishError::from).inspect_err(|error| self.refuse(error))?;
         self.said.level(far, done.level);
         Ok(Established::sealed(&done))
     }
@@ -326,14 +342,38 @@ impl Gateway {
             Some(protection) => protection.negotiator.joined(stream),
             None => true,
         };
-        let accepted = self.reception.respond(agreed, self.policy.demand(), far, joined).await;
-        match accepted.inspect_err(|_| self.connections.refuse())? {
+        let terms = Terms {
+            demand: self.policy.demand(),
+            own: self.identities().own().map(KeyPair::private),
+            identified: self.identities().judge_clients(),
+        };
+        let judge = |key: &PublicKey| self.identities().judge_client(key);
+        let accepted = self.reception.respond(agreed, terms, judge, far, joined).await;
+        match accepted.map_err(EstablishError::from).inspect_err(|error| self.refuse(error))? {
             Accepted::Witness => Ok(None),
             Accepted::Main(far, done) => {
                 self.said.level(&far, done.level);
                 Ok(Some((far, Established::sealed(&done))))
             }
         }
+    }
+
+    fn refuse(&self, error: &EstablishError) {
+        if error.is_about_identity() {
+            self.connections.refuse_stranger();
+        } else {
+            self.connections.refuse();
+        }
+    }
+
+    /// Who this gateway is, and by which keys it knows others.
+    pub(crate) fn identities(&self) -> &Identities {
+        &self.settings.identities
+    }
+
+    /// Counts a connection that is not carried for who the other end is, or because it cannot say.
+    pub(crate) fn refuse_stranger(&self) {
+        self.connections.refuse_stranger();
     }
 
     /// Gives up, until the gateway stops, witnesses of connections that never came.
@@ -355,11 +395,10 @@ impl Gateway {
         &self,
         application: SocketAddr,
         far: TcpStream,
-        mode: Mode,
-        level: Option<Level>,
+        reached: Reached,
     ) -> io::Result<Arc<Connection>> {
         let peer = far.peer_addr()?;
-        Ok(self.connections.enter(application, peer, mode, level, far))
+        Ok(self.connections.enter(application, peer, reached, far))
     }
 
     /// Carries a connection to its end, or until `meanwhile` finds a reason not to.

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
+use crate::control::Handshakes;
+use crate::identity::{KeyPair, PublicKey};
 use crate::relay::{close_on_drop, write_all};
 use crate::sealed::{
-    Agreed, Confirm, Demand, Desk, Established, First, ForWitnesses, Gathered, HandshakeError, Hello,
-    Incoming, Initiator, Limits, MOST_PATHS, Message, MessageError, PathId, Paths, PathsError, Refused,
-    Reply, Responder, Share, Witness,
+    Agreed, Closing, Confirm, Demand, Desk, Established, First, ForWitnesses, Gathered, HandshakeError,
+    Hello, Identity, Incoming, Initiator, Limits, MOST_PATHS, Message, MessageError, PathId, Paths,
+    PathsError, Refused, Reply, Responder, Share, Terms, Witness,
 };
+use crate::trust::{Recognised, Stranger};
 use crate::witness::Witnesses;
 
 /// How long a peer may take to tell all that a mode needs.
@@ -35,6 +38,15 @@ pub(crate) enum SealError {
     Slow,
     #[error("a further subflow was opened before the handshake had come to its end")]
     Joined,
+    #[error("the peer was asked who it is, and did not answer: has it an identity (`plait identity`)? ({0})")]
+    Unanswered(Box<SealError>),
+}
+
+impl SealError {
+    /// Whether it failed for who the ends are.
+    pub(crate) fn is_about_identity(&self) -> bool {
+        matches!(self, SealError::Handshake(error) if error.is_about_identity())
+    }
 }
 
 /// Where the main connections and the witnesses that come in find each other.
@@ -51,10 +63,13 @@ pub(crate) enum Accepted {
     Witness,
 }
 
-/// Opens a session on a connection and those that witness it.
+/// Opens a session on a connection and those that witness it. With a key pair of its `own` it asks the peer for one, too,
+/// and lets that be judged.
 pub(crate) async fn initiate(
     agreed: &Agreed,
     demand: Demand,
+    own: Option<&KeyPair>,
+    judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
     far: &TcpStream,
     witnesses: Witnesses,
 ) -> Result<Established, SealError> {
@@ -64,13 +79,19 @@ pub(crate) async fn initiate(
         let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();
         let configured = u8::try_from(witnesses.configured).unwrap_or(MOST_PATHS).min(MOST_PATHS);
         let paths = Paths::new(configured, ids.into_iter().collect())?;
-        let (initiator, opening) = Initiator::begin(agreed, paths, demand)?;
+        let (initiator, opening) = Initiator::begin(agreed, paths, demand, own.map(KeyPair::private))?;
         write_all(far, &opening.hello).await?;
         tell(&streams, opening.witnesses).await?;
-        let reply: Reply = hear(far).await?;
+        let reply: Reply = hear(far).await.map_err(|error| match own {
+            Some(_) => SealError::Unanswered(Box::new(error)),
+            None => error,
+        })?;
         let shares: Vec<(PathId, Share)> = hear_each(&streams).await?;
-        let (established, confirms) = initiator.finish(&reply, shares)?;
+        let (established, Closing { identity, confirms }) = initiator.finish(&reply, shares, judge)?;
         tell(&streams, confirms).await?;
+        if let Some(identity) = identity {
+            write_all(far, &identity).await?;
+        }
         close(&streams)?;
         Ok(established)
     })
@@ -86,17 +107,28 @@ impl Reception {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What waits here, and what became of what did.
+    pub(crate) fn report(&self) -> Handshakes {
+        let (waiting, counts) = {
+            let desk = self.desk();
+            (desk.waiting() as u64, desk.counts())
+        };
+        let (dropped, refused) = (counts.dropped(), counts.refused());
+        Handshakes { waiting, complete: counts.complete, dropped, refused }
+    }
+
     /// Resets witnesses whose main connection never came.
     pub(crate) fn expire(&self) {
         self.desk().expire(Instant::now());
     }
 
-    /// Answers what an accepted connection begins with. `joined` says whether a connection has had further subflows: who
+    /// Answers what an accepted connection begins with. `judge` is asked about initiators that say who they are; `joined` says whether a connection has had further subflows: who
     /// listens on its path could have made one from anywhere, and so speak where he can only listen.
     pub(crate) async fn respond(
         &self,
         agreed: &Agreed,
-        demand: Demand,
+        terms: Terms<'_>,
+        judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
         far: TcpStream,
         joined: impl Fn(&TcpStream) -> bool,
     ) -> Result<Accepted, SealError> {
@@ -109,7 +141,7 @@ impl Reception {
                     Ok(Accepted::Witness)
                 }
                 First::Hello(hello) => {
-                    let established = self.answer(agreed, demand, &far, &hello, joined).await?;
+                    let established = self.answer(agreed, terms, judge, &far, &hello, joined).await?;
                     Ok(Accepted::Main(far, established))
                 }
             }
@@ -120,12 +152,13 @@ impl Reception {
     async fn answer(
         &self,
         agreed: &Agreed,
-        demand: Demand,
+        terms: Terms<'_>,
+        judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
         far: &TcpStream,
         hello: &Hello,
         joined: impl Fn(&TcpStream) -> bool,
     ) -> Result<Established, SealError> {
-        let responder = Responder::hear(agreed, hello, demand)?;
+        let responder = Responder::hear(agreed, hello, terms)?;
         let peer = far.peer_addr()?.ip().to_canonical();
         let (sender, gathered) = oneshot::channel();
         let session = responder.session();
@@ -146,8 +179,10 @@ impl Reception {
         }
         write_all(far, &answer.reply).await?;
         tell(&streams, answer.shares).await?;
+        let identity: Option<Identity> =
+            if unconfirmed.awaits_identity() { Some(hear(far).await?) } else { None };
         let confirms: Vec<(PathId, Confirm)> = hear_each(&streams).await?;
-        let established = unconfirmed.verify(confirms)?;
+        let established = unconfirmed.verify(identity.as_ref(), confirms, judge)?;
         if streams.iter().any(|(_, stream)| joined(stream)) {
             return Err(SealError::Joined);
         }
@@ -229,6 +264,7 @@ mod tests {
 
     use super::*;
     use crate::relay::reset_on_drop;
+    use crate::sealed::Secret;
 
     fn agreed() -> Agreed {
         Agreed {
@@ -264,15 +300,33 @@ mod tests {
         (main, opened, all)
     }
 
+    /// An end to which every other is as good.
+    fn anybody(_: &PublicKey) -> Result<Option<Recognised>, Stranger> {
+        Ok(None)
+    }
+
+    fn terms(demand: Demand) -> Terms<'static> {
+        Terms { demand, own: None, identified: false }
+    }
+
     /// What the responder makes of connections that are accepted in this order.
     async fn respond_to(
         reception: &'static Reception,
         accepted: Vec<TcpStream>,
         demand: Demand,
     ) -> Result<(TcpStream, Established), SealError> {
+        respond_by(reception, accepted, terms(demand), anybody).await
+    }
+
+    async fn respond_by(
+        reception: &'static Reception,
+        accepted: Vec<TcpStream>,
+        terms: Terms<'static>,
+        judge: fn(&PublicKey) -> Result<Option<Recognised>, Stranger>,
+    ) -> Result<(TcpStream, Established), SealError> {
         let mut answers = tokio::task::JoinSet::new();
         for stream in accepted {
-            answers.spawn(async move { reception.respond(&agreed(), demand, stream, |_| false).await });
+            answers.spawn(async move { reception.respond(&agreed(), terms, judge, stream, |_| false).await });
         }
         let mut main = None;
         while let Some(answer) = answers.join_next().await {
@@ -295,7 +349,7 @@ mod tests {
                 accepted.rotate_left(turn);
                 let (agreed, all) = (agreed(), Witnesses { configured: witnesses + 1, streams });
                 let (one, other) = tokio::join!(
-                    initiate(&agreed, Demand::AllPaths, &main, all),
+                    initiate(&agreed, Demand::AllPaths, None, anybody, &main, all),
                     respond_to(reception(), accepted, Demand::AllPaths)
                 );
                 let (one, (_, other)) = (one.expect("it is sealed"), other.expect("it is sealed"));
@@ -311,11 +365,84 @@ mod tests {
         }
     }
 
+    fn pair_of(byte: u8) -> &'static KeyPair {
+        Box::leak(Box::new(KeyPair::from_private(Secret::copy_of(&[byte; 32]))))
+    }
+
+    #[tokio::test]
+    async fn ends_that_say_who_they_are_know_each_other_and_what_follows_is_left() {
+        for witnesses in 0..3 {
+            let (main, streams, accepted) = session(witnesses).await;
+            let (agreed, all) = (agreed(), Witnesses { configured: witnesses + 1, streams });
+            let own = pair_of(1);
+            let knows_other = |key: &PublicKey| {
+                assert_eq!(*key, pair_of(2).public());
+                Ok(Some(Recognised::FirstUse))
+            };
+            let knows_one = |key: &PublicKey| {
+                assert_eq!(*key, pair_of(1).public());
+                Ok(Some(Recognised::Pinned))
+            };
+            let terms = Terms { demand: Demand::AllPaths, own: Some(pair_of(2).private()), identified: true };
+            let (one, other) = tokio::join!(
+                async {
+                    let done = initiate(&agreed, Demand::AllPaths, Some(own), knows_other, &main, all).await;
+                    write_all(&main, b"a record").await.expect("it can be written");
+                    done
+                },
+                respond_by(reception(), accepted, terms, knows_one)
+            );
+            let (one, (far, other)) = (one.expect("it is sealed"), other.expect("it is sealed"));
+            assert_eq!((one.peer, other.peer), (Some(Recognised::FirstUse), Some(Recognised::Pinned)));
+            assert_eq!(one.sending.as_bytes(), other.receiving.as_bytes());
+            let mut record = [0; 20];
+            let length = loop {
+                far.readable().await.expect("there is more");
+                match far.try_read(&mut record) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => break read.expect("it can be read"),
+                }
+            };
+            assert_eq!(&record[..length], b"a record");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_somebody_else_hears_nothing_more() {
+        let (main, streams, accepted) = session(1).await;
+        let (agreed, witnesses) = (agreed(), Witnesses { configured: 2, streams });
+        let terms = Terms { own: Some(pair_of(2).private()), ..terms(Demand::AllPaths) };
+        let (one, other) = tokio::join!(
+            async {
+                let stranger = |key: &PublicKey| Err(Stranger::Client(*key));
+                let done =
+                    initiate(&agreed, Demand::AllPaths, Some(pair_of(1)), stranger, &main, witnesses).await;
+                drop(main);
+                done
+            },
+            respond_by(reception(), accepted, terms, anybody)
+        );
+        assert!(one.err().expect("refused").is_about_identity());
+        assert!(other.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_does_not_say_who_it_is_is_named_as_the_cause() {
+        let (main, streams, accepted) = session(0).await;
+        let (agreed, witnesses) = (agreed(), Witnesses { configured: 1, streams });
+        let (one, other) = tokio::join!(
+            initiate(&agreed, Demand::AllPaths, Some(pair_of(1)), anybody, &main, witnesses),
+            respond_to(reception(), accepted, Demand::AllPaths)
+        );
+        assert!(matches!(one, Err(SealError::Unanswered(_))));
+        assert!(matches!(other, Err(SealError::Handshake(HandshakeError::NoIdentity))));
+    }
+
     #[tokio::test]
     async fn fewer_witnesses_than_paths_are_refused_before_anything_is_said() {
         let (main, streams, accepted) = session(1).await;
         let witnesses = Witnesses { configured: 3, streams };
-        let done = initiate(&agreed(), Demand::AllPaths, &main, witnesses).await;
+        let done = initiate(&agreed(), Demand::AllPaths, None, anybody, &main, witnesses).await;
         assert!(matches!(done, Err(SealError::Handshake(HandshakeError::Level(_)))));
         drop(main);
         // The peer sees a reset, and not one byte.
@@ -327,7 +454,7 @@ mod tests {
         let (main, streams, accepted) = session(15).await;
         let (agreed, witnesses) = (agreed(), Witnesses { configured: 300, streams });
         let (one, other) = tokio::join!(
-            initiate(&agreed, Demand::AllPaths, &main, witnesses),
+            initiate(&agreed, Demand::AllPaths, None, anybody, &main, witnesses),
             respond_to(reception(), accepted, Demand::AllPaths)
         );
         assert_eq!(one.expect("it is sealed").level.to_string(), "16/16");
@@ -341,7 +468,7 @@ mod tests {
         let witnesses = Witnesses { configured: 2, streams };
         let (one, other) = tokio::join!(
             async {
-                let done = initiate(&stripped, Demand::AnyLevel, &main, witnesses).await;
+                let done = initiate(&stripped, Demand::AnyLevel, None, anybody, &main, witnesses).await;
                 drop(main);
                 done
             },
@@ -357,8 +484,8 @@ mod tests {
         let accepted = accepted.remove(0);
         let (agreed, reception) = (agreed(), reception());
         let (_, other) = tokio::join!(
-            initiate(&agreed, Demand::AnyLevel, &main, witnesses),
-            reception.respond(&agreed, Demand::AnyLevel, accepted, |_| true)
+            initiate(&agreed, Demand::AnyLevel, None, anybody, &main, witnesses),
+            reception.respond(&agreed, terms(Demand::AnyLevel), anybody, accepted, |_| true)
         );
         assert!(matches!(other, Err(SealError::Joined)));
     }
@@ -366,12 +493,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_stalls_is_given_up() {
         let (main, _, mut accepted) = session(0).await;
-        let silent = reception().respond(&agreed(), Demand::AnyLevel, accepted.remove(0), |_| false).await;
+        let accepted = accepted.remove(0);
+        let terms = terms(Demand::AnyLevel);
+        let silent = reception().respond(&agreed(), terms, anybody, accepted, |_| false).await;
         assert!(matches!(silent, Err(SealError::Slow)));
         drop(main);
         let (main, _accepted) = pair().await;
         let witnesses = Witnesses { configured: 1, streams: Vec::new() };
-        let unanswered = initiate(&agreed(), Demand::AnyLevel, &main, witnesses).await;
+        let unanswered = initiate(&agreed(), Demand::AnyLevel, None, anybody, &main, witnesses).await;
         assert!(matches!(unanswered, Err(SealError::Slow)));
     }
 }

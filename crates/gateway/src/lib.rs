@@ -12,6 +12,7 @@
 //! | an MPTCP connection is opened by the trusted path | `outbound`, `dial` |
 //! | its handshake is judged by the policy | `negotiation` |
 //! | the ends tell each other what the mode needs | `establish`; of `sealed`: `handshake`, `witness`, `sealed` |
+//! | an end's key is judged | `trust`, `identity` |
 //! | bytes are read, transformed, written | `relay`, `transform`; as records: `records` |
 //! | after the first flight, further subflows are made | `subflows` |
 //! | the other end accepts, judges, transforms back, and connects to the service | `serve` |
@@ -30,6 +31,7 @@ mod dial;
 mod establish;
 mod gateway;
 mod handshake;
+mod identity;
 mod mode;
 mod negotiation;
 mod outbound;
@@ -45,14 +47,16 @@ mod serve;
 mod stream;
 mod subflows;
 mod transform;
+mod trust;
 mod witness;
 
 pub use bpf::BpfError;
 pub use config::{Config, ConfigError};
 pub use connections::{ConnectionReport, Counts, SubflowReport};
-pub use control::{Answers, Report};
+pub use control::{Answers, Handshakes, Report};
 pub use credentials::{Credentials, CredentialsError};
 pub use gateway::{Gateway, ProtectionError, Settings, StartError};
+pub use identity::{IdentityError, KeyPair, NoPublicKey, PublicKey};
 pub use mode::{Mode, NothingToRequire, Policy, Requirement, UnknownMode};
 pub use outbound::Outbound;
 pub use roles::Roles;
@@ -60,3 +64,4 @@ pub use run::{RunError, exit_code};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use sealed::fuzzing;
 pub use stream::{ConnectError, Listener, Stream};
+pub use trust::{Identities, NoPeerName, PeerName, Trust, UnknownTrust};

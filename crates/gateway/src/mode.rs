@@ -107,7 +107,9 @@ pub enum NothingToRequire {
     #[error("mode 'off' protects nothing, so it cannot be required: choose another mode, or require nothing")]
     Off,
     /// Of another mode than `sealed`.
-    #[error("mode '{0}' has no witnesses, so not all paths can be required: use mode sealed, or require the mode alone")]
+    #[error(
+        "mode '{0}' has no witnesses, so not all paths can be required: use mode sealed, or require the mode alone"
+    )]
     Witnesses(Mode),
 }
 

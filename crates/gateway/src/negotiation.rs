@@ -71,6 +71,11 @@ pub(crate) enum Refusal {
          is MPTCP enabled at the peer, or does something on the path strip its options?"
     )]
     Fallback,
+    /// The peer's identity is demanded, and the connection is not sealed.
+    #[error(
+        "the peer's identity is demanded, which only a sealed connection tells: use --mode sealed on both ends"
+    )]
+    Unidentified,
     /// The two ends may believe different things.
     #[error("the mode was chosen but never confirmed: something on the path strips TCP options one way")]
     Unconfirmed,

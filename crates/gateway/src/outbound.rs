@@ -6,16 +6,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::dial::Dialer;
-use crate::establish::{End, EstablishError, Established, to_be_sealed};
+use crate::establish::{End, EstablishError, Established, Reached, to_be_sealed};
 use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, has_mptcp, prepare};
 use crate::mode::Mode;
 use crate::negotiation::Refusal;
 use crate::roles::Roles;
 use crate::sealed::{Agreed, MOST_PATHS};
 use crate::subflows::Subflows;
+use crate::trust::{PeerName, Stranger};
 use crate::witness::{Opening, Witnesses};
 
 /// Opens connections for applications and carries them.
@@ -34,6 +35,20 @@ pub(crate) enum OpenError {
     Refused(#[from] Refusal),
     #[error(transparent)]
     Establish(#[from] EstablishError),
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
+}
+
+impl OpenError {
+    /// Whether it was not made for who the peer is, or because it does not say.
+    pub(crate) fn is_about_identity(&self) -> bool {
+        match self {
+            OpenError::Connect(_) => false,
+            OpenError::Refused(refusal) => *refusal == Refusal::Unidentified,
+            OpenError::Establish(error) => error.is_about_identity(),
+            OpenError::Stranger(_) => true,
+        }
+    }
 }
 
 /// An established connection to a destination, not yet carried.
@@ -49,13 +64,8 @@ impl Opened {
         Ok(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
     }
 
-    pub(crate) fn mode(&self) -> Mode {
-        self.established.mode
-    }
-
-    /// Of mode `sealed`: the paths that witness it, of those configured.
-    pub(crate) fn level(&self) -> Option<String> {
-        self.established.level.map(|level| level.to_string())
+    pub(crate) fn reached(&self) -> Reached {
+        self.established.reached
     }
 
     /// This end of the network's side.
@@ -71,9 +81,6 @@ impl Outbound {
     pub fn start(gateway: &Arc<Gateway>, roles: Roles) -> Result<Outbound, StartError> {
         let mode = gateway.policy().mode();
         let protects = mode != Mode::Off;
-        if protects && roles.trusted().next().is_none() {
-            warn!("no trusted path is named (--trusted IFACE): the first flight goes where routing sends it");
-        }
         let subflows = if has_mptcp() { Some(Subflows::start(roles.clone())) } else { None };
         let subflows = match subflows.transpose() {
             Ok(subflows) => subflows,
@@ -94,10 +101,20 @@ impl Outbound {
         &self.gateway
     }
 
-    /// Connects to the first destination that answers, judges the handshake, and tells the peer what the mode needs.
-    pub(crate) async fn open(&self, destinations: &[SocketAddr]) -> Result<Opened, OpenError> {
+    /// Connects to the first destination that answers, judges the handshake, and tells the peer what the mode needs. `peer`
+    /// is what the application asked for.
+    pub(crate) async fn open(
+        &self,
+        peer: &PeerName,
+        destinations: &[SocketAddr],
+    ) -> Result<Opened, OpenError> {
+        if self.gateway.policy().mode() != Mode::Off && self.dialer.first_trusted().is_none() {
+            self.gateway.said.no_trusted_path();
+        }
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for (number, &destination) in destinations.iter().enumerate() {
+            let expected = self.gateway.identities().expected(peer, destination);
+            let expected = expected.inspect_err(|_| self.gateway.refuse_stranger())?;
             // At the same time as the main connection, by the other paths.
             let witnesses = self.begin_witnesses(self.dialer.first_trusted(), &destinations[number..]);
             match self.dialer.connect(destination).await {
@@ -108,7 +125,11 @@ impl Outbound {
                         Some(agreed) => {
                             let others = &destinations[number..];
                             let witnesses = self.finish_witnesses(witnesses, &far, &agreed, others).await;
-                            self.gateway.seal(&agreed, &far, witnesses).await?
+                            self.gateway.seal(&agreed, expected.as_ref(), &far, witnesses).await?
+                        }
+                        None if expected.is_some() => {
+                            self.gateway.refuse_stranger();
+                            return Err(Refusal::Unidentified.into());
                         }
                         None => self.gateway.establish(&agreement, End::Initiator, &far).await?,
                     };
@@ -150,9 +171,9 @@ impl Outbound {
     /// Carries an application's connection over an opened one to its end.
     pub(crate) async fn carry(&self, near: &TcpStream, opened: Opened) -> Result<(), CarryError> {
         let application = near.peer_addr().map_err(crate::relay::RelayError::Near)?;
-        let Opened { far, established: Established { mode, level, transforms, first_flight } } = opened;
+        let Opened { far, established: Established { reached, transforms, first_flight } } = opened;
         let connection =
-            self.gateway.enter(application, far, mode, level).map_err(crate::relay::RelayError::Far)?;
+            self.gateway.enter(application, far, reached).map_err(crate::relay::RelayError::Far)?;
         let watch = self.subflows.as_ref().and_then(|subflows| subflows.watch(&connection));
         let further_subflows = async {
             match watch {

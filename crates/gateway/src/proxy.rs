@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::credentials::Credentials;
 use crate::gateway::StartError;
@@ -101,7 +101,7 @@ impl Outbound {
             .await
             .map_err(|_| ProxyError::TooSlow)??;
         let opened = match request.target().resolve().await {
-            Ok(destinations) => self.open(&destinations).await,
+            Ok(destinations) => self.open(&request.target().peer(), &destinations).await,
             Err(error) => Err(OpenError::Connect(error)),
         };
         match opened {
@@ -113,7 +113,12 @@ impl Outbound {
                 Ok(self.carry(&near, opened).await?)
             }
             Err(why) => {
-                debug!("{:?}: {why}", request.target());
+                // Somebody has to look at this, and the client is told little.
+                if why.is_about_identity() {
+                    warn!("{}: refused: {why}", request.target().peer());
+                } else {
+                    debug!("{:?}: {why}", request.target());
+                }
                 request.deny(&why).await?;
                 Err(why.into())
             }

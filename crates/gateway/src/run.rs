@@ -140,7 +140,7 @@ impl Outbound {
                     let Some(destination) = destination else {
                         return debug!("{from}: not a redirected connection");
                     };
-                    match outbound.open(&[destination]).await {
+                    match outbound.open(&destination.into(), &[destination]).await {
                         Ok(opened) => {
                             if let Err(error) = outbound.carry(&near, opened).await {
                                 debug!("{from} to {destination}: {error}");

@@ -22,6 +22,7 @@ pub(crate) struct Said {
     level: Remembered<IpAddr>,
     unwitnessed: Remembered<(String, IpAddr)>,
     too_many_paths: AtomicBool,
+    no_trusted_path: AtomicBool,
 }
 
 impl Said {
@@ -76,6 +77,13 @@ impl Said {
                  interfaces that lead to the peer, as `plait paths` lists them, witness",
                 MOST_PATHS - 1
             );
+        }
+    }
+
+    /// Connections begin by no path that was called trusted.
+    pub(crate) fn no_trusted_path(&self) {
+        if !self.no_trusted_path.swap(true, Ordering::Relaxed) {
+            warn!("no trusted path is named (--trusted IFACE): the first flight goes where routing sends it");
         }
     }
 }

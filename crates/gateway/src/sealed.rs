@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | 1 | [`Initiator::begin`]: HELLO on the main path, WITNESS on every other | [`Responder::hear`] HELLO; a [`Desk`] gathers the witnesses |
 //! | 2 | | [`Responder::answer`]: REPLY on the main path, SHARE on every other |
-//! | 3 | [`Initiator::finish`]: CONFIRM on every other path, then records | |
+//! | 3 | [`Initiator::finish`]: CONFIRM on every other path, and IDENTITY, if it is asked for, on the main one; then records | |
 //! | 4 | | [`handshake::Unconfirmed::verify`], then records |
 //!
 //! Every step consumes the one before it, and keys come out of the last ones alone: there is no way to write them that
@@ -28,6 +28,12 @@
 //! An initiator whose witness does not get through begins without it, unless [`Demand::AllPaths`] forbids; so whoever can
 //! block a path counts as active there where all paths are not demanded. A responder has only the initiator's word for how
 //! many paths were configured, and knows nobody: that it demands them all guards honest initiators.
+//!
+//! # Who says who he is
+//!
+//! An initiator that knows its peer, or wants to know it again, asks for [`Version::Identified`](messages::Version): the same
+//! with Noise's `XXpsk2` in the place of `NNpsk2`, in which both ends show static keys. [`crate::trust`] judges these. Then
+//! even who is active on every path is found, by the end that knows the other's key.
 //!
 //! # What stays in memory
 //!
@@ -52,9 +58,12 @@ pub mod fuzzing;
 #[cfg(test)]
 mod vectors;
 
-pub(crate) use handshake::{Agreed, Demand, Established, ForWitnesses, HandshakeError, Initiator, Responder};
+pub(crate) use handshake::{
+    Agreed, Closing, Demand, Established, ForWitnesses, HandshakeError, Initiator, Responder, Terms,
+};
+pub(crate) use keys::{RandomError, Secret};
 pub(crate) use messages::{
-    Confirm, First, Hello, Incoming, Message, MessageError, Reply, SessionId, Share, Witness,
+    Confirm, First, Hello, Identity, Incoming, Message, MessageError, Reply, SessionId, Share, Witness,
 };
 pub(crate) use paths::{Level, MOST_PATHS, MOST_WITNESSES, PathId, Paths, PathsError};
 pub(crate) use sessions::{Desk, Gathered, Limits, Refused};

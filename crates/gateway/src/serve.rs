@@ -72,6 +72,10 @@ impl Gateway {
                 // It witnesses another connection.
                 None => return Ok(()),
             },
+            None if self.identities().judge_clients() => {
+                self.refuse_stranger();
+                return Err(CarryError::from(Refusal::Unidentified).into());
+            }
             None => {
                 let established = self.establish(&agreement, End::Responder, &far).await;
                 (far, established.map_err(CarryError::from)?)
@@ -79,14 +83,14 @@ impl Gateway {
         };
         let peer = far.peer_addr().map_err(ServeError::Service)?;
         let near = service.connect(peer, &established).await.map_err(ServeError::Service)?;
-        let Established { mode, level, transforms, first_flight } = established;
+        let Established { reached, transforms, first_flight } = established;
         let application = near.peer_addr().map_err(ServeError::Service)?;
-        let connection = self.enter(application, far, mode, level).map_err(ServeError::Service)?;
+        let connection = self.enter(application, far, reached).map_err(ServeError::Service)?;
         let trusted_first = async {
             if first_flight == FirstFlight::OfBothEnds {
                 connection.progress.first_received.notified().await;
             }
-            if mode != Mode::Off && self.broke_trusted_first(&connection.far) {
+            if reached.mode != Mode::Off && self.broke_trusted_first(&connection.far) {
                 return Refusal::EarlySubflow;
             }
             pending().await
@@ -114,9 +118,8 @@ impl Service {
                 Ok(near)
             }
             Service::Here(sender) => {
-                let level = established.level.map(|level| level.to_string());
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                let (stream, near) = Stream::pair(peer, established.mode, level).await?;
+                let (stream, near) = Stream::pair(peer, established.reached).await?;
                 sender.send(stream).await.map_err(|_| io::Error::other("it accepts no more"))?;
                 Ok(near)
             }

@@ -15,10 +15,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tracing::debug;
 
+use crate::establish::Reached;
 use crate::gateway::{Gateway, StartError, prepare};
 use crate::mode::Mode;
 use crate::outbound::{OpenError, Outbound};
 use crate::serve::Service;
+use crate::trust::PeerName;
 
 /// Accepted connections that wait to be taken.
 const WAITING: usize = 128;
@@ -30,6 +32,7 @@ pub struct Stream {
     peer: SocketAddr,
     mode: Mode,
     level: Option<String>,
+    identity: Option<String>,
 }
 
 /// A connection was not made.
@@ -49,17 +52,14 @@ impl From<OpenError> for ConnectError {
             OpenError::Connect(error) => ConnectError::Connect(error),
             OpenError::Refused(refusal) => ConnectError::Refused(refusal.to_string()),
             OpenError::Establish(error) => ConnectError::Refused(error.to_string()),
+            OpenError::Stranger(stranger) => ConnectError::Refused(stranger.to_string()),
         }
     }
 }
 
 impl Stream {
     /// A stream of these properties, and the gateway's end of it.
-    pub(crate) async fn pair(
-        peer: SocketAddr,
-        mode: Mode,
-        level: Option<String>,
-    ) -> io::Result<(Stream, TcpStream)> {
+    pub(crate) async fn pair(peer: SocketAddr, reached: Reached) -> io::Result<(Stream, TcpStream)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (near, theirs) = tokio::try_join!(TcpStream::connect(address), accept_from_here(&listener))?;
@@ -68,7 +68,9 @@ impl Stream {
         }
         near.set_nodelay(true)?;
         prepare(&theirs)?;
-        Ok((Stream { near, peer, mode, level }, theirs))
+        let Reached { mode, level, identity } = reached;
+        let (level, identity) = (level.map(|level| level.to_string()), identity.map(|by| by.to_string()));
+        Ok((Stream { near, peer, mode, level, identity }, theirs))
     }
 
     /// The other end of the network.
@@ -87,6 +89,12 @@ impl Stream {
     #[must_use]
     pub fn level(&self) -> Option<&str> {
         self.level.as_deref()
+    }
+
+    /// Of mode `sealed`: by which key the peer is known: `pinned`, or `first-use`; `None` if it could be anybody.
+    #[must_use]
+    pub fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
     }
 
     /// The socket on loopback that this program reads and writes.
@@ -130,13 +138,17 @@ impl AsyncWrite for Stream {
 
 impl Outbound {
     /// Opens a connection to the first of a peer's addresses that answers. It is carried until both directions have ended,
-    /// or the gateway stops.
+    /// or the gateway stops. By the peer's name its key is found.
     ///
     /// # Errors
     /// No address answers, or the policy refuses what does.
-    pub async fn connect(self: &Arc<Self>, addresses: &[SocketAddr]) -> Result<Stream, ConnectError> {
-        let opened = self.open(addresses).await?;
-        let (stream, near) = Stream::pair(opened.peer()?, opened.mode(), opened.level()).await?;
+    pub async fn connect(
+        self: &Arc<Self>,
+        peer: &PeerName,
+        addresses: &[SocketAddr],
+    ) -> Result<Stream, ConnectError> {
+        let opened = self.open(peer, addresses).await?;
+        let (stream, near) = Stream::pair(opened.peer()?, opened.reached()).await?;
         let outbound = Arc::clone(self);
         self.gateway().carry_in_background(async move {
             if let Err(error) = outbound.carry(&near, opened).await {

@@ -58,7 +58,8 @@ impl Opening {
         main: &str,
         addresses: &[SocketAddr],
     ) -> Opening {
-        let (mut attempts, mut waiting, mut failed) = (JoinSet::new(), Vec::new(), Vec::new());
+        let (mut attempts, mut waiting) = (JoinSet::new(), Vec::new());
+        let mut failed: Vec<(Target, String)> = Vec::new();
         // Whom an interface that leads nowhere would have been for.
         let first = addresses.first().copied();
         let nowhere = |interface: String| first.map(|remote| Target { interface, remote });

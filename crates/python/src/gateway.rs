@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::fd::IntoRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plait_gateway::{
-    ConnectError, Gateway as Gate, Listener as Accepting, Mode, Outbound, Policy, Requirement, Roles,
-    Settings, StartError, Stream,
+    ConnectError, Gateway as Gate, Identities, Listener as Accepting, Mode, Outbound, PeerName, Policy,
+    PublicKey, Requirement, Roles, Settings, StartError, Stream, Trust,
 };
 use plait_wire::Role;
 use pyo3::create_exception;
@@ -32,8 +33,8 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Listener>()
 }
 
-/// File descriptor, the peer's address and port, mode, and level.
-type Carried = (i32, String, u16, String, Option<String>);
+/// File descriptor, the peer's address and port, mode, level, and by what the peer is known.
+type Carried = (i32, String, u16, String, Option<String>, Option<String>);
 
 /// A running gateway.
 #[pyclass(frozen, module = "plait._plait")]
@@ -45,14 +46,20 @@ struct Gateway {
 
 #[pymethods]
 impl Gateway {
-    /// Starts one; `roles` are those of interfaces, `None` if it is not to open connections.
+    /// Starts one; `roles` are those of interfaces, `None` if it is not to open connections. `pins` are peers and their
+    /// keys, `trust` is how others are judged.
     #[new]
+    #[allow(clippy::too_many_arguments, reason = "Python's side gives them names")]
     fn new(
         py: Python<'_>,
         mode: &str,
         require: Option<&str>,
         roles: Option<Vec<(String, bool)>>,
         drain: f64,
+        identity: Option<PathBuf>,
+        trust: Option<&str>,
+        pins: Vec<(String, String)>,
+        clients: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let mode: Mode = mode.parse().map_err(mistake)?;
         let requirement = match require {
@@ -66,9 +73,19 @@ impl Gateway {
             }
         };
         let drain = Duration::try_from_secs_f64(drain).map_err(mistake)?;
+        let pin = |(peer, key): (String, String)| {
+            Ok((peer.parse::<PeerName>().map_err(mistake)?, key.parse::<PublicKey>().map_err(mistake)?))
+        };
+        let pins = pins.into_iter().map(pin).collect::<PyResult<_>>()?;
+        let clients = clients
+            .map(|clients| clients.iter().map(|key| key.parse::<PublicKey>()).collect::<Result<Vec<_>, _>>());
+        let clients = clients.transpose().map_err(mistake)?;
+        let trust = trust.map(str::parse::<Trust>).transpose().map_err(mistake)?;
+        let identities = Identities::new(identity.as_deref(), trust, pins, clients);
         let settings = Settings {
             command: "library",
             policy: Policy::new(mode, requirement).map_err(mistake)?,
+            identities: identities.map_err(|error| PyOSError::new_err(error.to_string()))?,
             most_connections: 4096,
             drain,
         };
@@ -97,7 +114,7 @@ impl Gateway {
         let outbound = outbound.ok_or_else(|| mistake("this gateway only accepts connections"))?;
         let opened = wait(py, &self.runtime, async move {
             let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
-            outbound.connect(&addresses).await
+            outbound.connect(&PeerName::new(host, port), &addresses).await
         })?;
         carried(opened.map_err(not_connected)?)
     }
@@ -165,10 +182,10 @@ fn wait<T: Send>(py: Python<'_>, runtime: &Runtime, work: impl Future<Output = T
 
 fn carried(stream: Stream) -> PyResult<Carried> {
     let (peer, mode) = (stream.peer(), stream.mode().to_string());
-    let level = stream.level().map(str::to_owned);
+    let [level, identity] = [stream.level(), stream.identity()].map(|text| text.map(str::to_owned));
     let socket = stream.into_socket().into_std()?;
     socket.set_nonblocking(false)?;
-    Ok((socket.into_raw_fd(), peer.ip().to_string(), peer.port(), mode, level))
+    Ok((socket.into_raw_fd(), peer.ip().to_string(), peer.port(), mode, level, identity))
 }
 
 fn not_connected(error: ConnectError) -> PyErr {

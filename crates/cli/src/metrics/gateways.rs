@@ -32,7 +32,7 @@ impl Gateways {
                     && before.plain <= now.plain
                     && before.refused <= now.refused
             });
-            let none = Counts { protected: 0, plain: 0, refused: 0 };
+            let none = Counts::default();
             let before = before.unwrap_or(&none);
             for (outcome, connections) in [
                 ("protected", now.protected - before.protected),
@@ -50,7 +50,7 @@ impl Gateways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plait_gateway::Mode;
+    use plait_gateway::{Handshakes, Mode};
 
     fn report(pid: u32, protected: u64) -> Report {
         Report {
@@ -59,7 +59,8 @@ mod tests {
             listen: Vec::new(),
             mode: Mode::Xor64,
             require: true,
-            counts: Counts { protected, plain: 0, refused: 1 },
+            counts: Counts { protected, refused: 1, ..Counts::default() },
+            handshakes: Handshakes::default(),
             connections: Vec::new(),
         }
     }

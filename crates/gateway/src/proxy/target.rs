@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::gateway::CarryError;
 use crate::outbound::OpenError;
+use crate::trust::PeerName;
 
 /// How long a name may take to be found: as long as a resolver waits that asks one server twice.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,6 +22,14 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// By what its key is found.
+    pub(crate) fn peer(&self) -> PeerName {
+        match self {
+            Target::Address(address) => (*address).into(),
+            Target::Name(name, port) => PeerName::new(name, *port),
+        }
+    }
+
     /// The addresses to try, in order.
     pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         match self {

@@ -1,37 +1,64 @@
 //! What an attacker can do to a handshake, by messages alone: flip, replay, reorder, duplicate, mix sessions, downgrade,
 //! and stand in the middle of any of the paths.
 
+mod middle;
+
 use std::collections::BTreeMap;
 
 use plait_codec::sealed::Cipher;
 use plait_host::mptcp::Key;
 
-use super::both_ends::{Failure, Outcome, Step, agreed, paths, recorded, run, whole};
+use super::both_ends::{
+    Failure, Outcome, Step, agreed, anybody, own, paths, recorded, run, run_version, terms, whole,
+};
 use super::handshake::{
-    Agreed, Demand, Established, HandshakeError, Initiator, Opening, Responder, Unconfirmed,
+    Agreed, Demand, Established, HandshakeError, Initiator, Responder, Terms, Unconfirmed,
 };
 use super::keys::Secret;
-use super::messages::{Bytes, Confirm, Hello, Preface, Reply, SessionId, Share, Witness};
+use super::messages::{Bytes, Confirm, Hello, Preface, SessionId, Share, Version, Witness};
 use super::noise::Noise;
 use super::paths::{Level, PathId, PathIds, Paths};
+use crate::identity::{KeyPair, PublicKey};
+use crate::trust::{Recognised, Stranger};
+
+const VERSIONS: [Version; 2] = [Version::Anonymous, Version::Identified];
+
+/// A responder that says nothing of itself, and demands that all paths witness.
+const ALL_PATHS: Terms<'static> = Terms { demand: Demand::AllPaths, own: None, identified: false };
 
 fn path(number: u8) -> PathId {
     PathId::new(number).expect("a path's number")
 }
 
-fn honest(cipher: Cipher, paths: Paths) -> Outcome {
-    run([&agreed(cipher), &agreed(cipher)], paths, |_, _| {})
+fn honest(version: Version, cipher: Cipher, paths: Paths) -> Outcome {
+    run_version(version, [&agreed(cipher), &agreed(cipher)], paths, |_, _| {})
 }
 
 fn keys(established: &Established) -> [&[u8; 32]; 2] {
     [established.sending.as_bytes(), established.receiving.as_bytes()]
 }
 
+fn public(private: &Secret) -> PublicKey {
+    KeyPair::from_private(Secret::copy_of(private.as_bytes())).public()
+}
+
+/// Whether the key is this one, where that is known.
+fn judge(known: bool, expected: &Secret) -> impl Fn(&PublicKey) -> Result<Option<Recognised>, Stranger> {
+    let expected = public(expected);
+    move |got| match known {
+        true if *got == expected => Ok(Some(Recognised::Pinned)),
+        true => Err(Stranger::Client(*got)),
+        false => Ok(None),
+    }
+}
+
 #[test]
 fn honest_ends_agree_whatever_the_cipher_and_the_number_of_witnesses() {
-    for cipher in Cipher::ALL {
+    for (version, cipher) in
+        VERSIONS.into_iter().flat_map(|version| Cipher::ALL.map(|cipher| (version, cipher)))
+    {
         for count in [1, 2, 3, 4, 16] {
-            let Outcome { initiator, responder } = honest(cipher, paths(count));
+            let Outcome { initiator, responder } = honest(version, cipher, paths(count));
             let (initiator, responder) = (initiator.expect("established"), responder.expect("established"));
             let [sending, receiving] = keys(&initiator);
             assert_eq!(keys(&responder), [receiving, sending]);
@@ -53,11 +80,11 @@ fn fewer_witnesses_than_paths_are_shown_or_refused() {
     let refused = |error: Option<HandshakeError>| {
         matches!(error, Some(HandshakeError::Level(Level { reached: 2, configured: 3 })))
     };
-    assert!(refused(Initiator::begin(&agreed, two_of_three, Demand::AllPaths).err()));
-    let (_, opening) = Initiator::begin(&agreed, two_of_three, Demand::AnyLevel).expect("begun");
+    assert!(refused(Initiator::begin(&agreed, two_of_three, Demand::AllPaths, None).err()));
+    let (_, opening) = Initiator::begin(&agreed, two_of_three, Demand::AnyLevel, None).expect("begun");
     let hello = whole(&opening.hello).expect("HELLO");
-    assert!(refused(Responder::hear(&agreed, &hello, Demand::AllPaths).err()));
-    assert!(Initiator::begin(&agreed, paths(3), Demand::AllPaths).is_ok());
+    assert!(refused(Responder::hear(&agreed, &hello, ALL_PATHS).err()));
+    assert!(Initiator::begin(&agreed, paths(3), Demand::AllPaths, None).is_ok());
 }
 
 #[test]
@@ -68,18 +95,18 @@ fn what_an_end_holds_can_wait_in_a_task_of_any_thread() {
 
 #[test]
 fn every_flipped_bit_is_found() {
-    for cipher in Cipher::ALL {
+    for (version, cipher) in VERSIONS.into_iter().zip(Cipher::ALL) {
         let agreed = agreed(cipher);
-        for (step, message) in recorded(cipher, paths(2)) {
+        for (step, message) in recorded(version, cipher, paths(2)) {
             for bit in 0..message.len() * 8 {
-                let outcome = run([&agreed, &agreed], paths(2), |at, bytes| {
+                let outcome = run_version(version, [&agreed, &agreed], paths(2), |at, bytes| {
                     if at == step {
                         bytes[bit / 8] ^= 1 << (bit % 8);
                     }
                 });
                 let found_by = match step {
                     // What the initiator sent shows at the responder; but for a share, whose change shows at message 2.
-                    Step::Hello | Step::Confirm(_) => outcome.responder,
+                    Step::Hello | Step::Identity | Step::Confirm(_) => outcome.responder,
                     Step::Witness(_) if matches!(outcome.responder, Err(Failure::Reset)) => outcome.initiator,
                     Step::Witness(_) => outcome.responder,
                     Step::Reply | Step::Share(_) => outcome.initiator,
@@ -94,8 +121,9 @@ fn every_flipped_bit_is_found() {
 #[test]
 fn a_message_of_another_session_is_found() {
     let cipher = Cipher::ChaCha20Poly1305;
-    for (step, other) in recorded(cipher, paths(3)) {
-        let outcome = run([&agreed(cipher), &agreed(cipher)], paths(3), |at, bytes| {
+    let of = |version| recorded(version, cipher, paths(3)).into_iter().map(move |message| (version, message));
+    for (version, (step, other)) in VERSIONS.into_iter().flat_map(of) {
+        let outcome = run_version(version, [&agreed(cipher), &agreed(cipher)], paths(3), |at, bytes| {
             if at == step {
                 *bytes = other.clone();
             }
@@ -111,6 +139,10 @@ fn a_message_of_another_session_is_found() {
                 let failure = initiator.err().expect("not established");
                 assert!(matches!(failure, Failure::Handshake(HandshakeError::Reply)), "{failure:?}");
             }
+            Step::Identity => {
+                let failure = responder.err().expect("not established");
+                assert!(matches!(failure, Failure::Handshake(HandshakeError::Identity)), "{failure:?}");
+            }
             Step::Confirm(path) => {
                 let failure = responder.err().expect("not established");
                 let expected =
@@ -124,14 +156,15 @@ fn a_message_of_another_session_is_found() {
 #[test]
 fn everything_an_initiator_said_says_nothing_again() {
     let agreed = agreed(Cipher::ChaCha20Poly1305);
-    let recorded = recorded(Cipher::ChaCha20Poly1305, paths(2));
+    let recorded = recorded(Version::Anonymous, Cipher::ChaCha20Poly1305, paths(2));
     let said = |step: Step| &recorded.iter().find(|(at, _)| *at == step).expect("recorded").1;
     let hello: Hello = whole(said(Step::Hello)).expect("HELLO");
-    let responder = Responder::hear(&agreed, &hello, Demand::AnyLevel).expect("as good as new");
+    let responder = Responder::hear(&agreed, &hello, terms(None)).expect("as good as new");
     let witness: Witness = whole(said(Step::Witness(path(1)))).expect("WITNESS");
     let (unconfirmed, _) = responder.answer(vec![witness]).expect("as good as new");
     let confirm: Confirm = whole(said(Step::Confirm(path(1)))).expect("CONFIRM");
-    let failure = unconfirmed.verify(vec![(path(1), confirm)]).err().expect("the responder's share is fresh");
+    let failure = unconfirmed.verify(None, vec![(path(1), confirm)], anybody).err();
+    let failure = failure.expect("the responder's share is fresh");
     assert!(matches!(failure, HandshakeError::Confirmation(_)));
 }
 
@@ -184,9 +217,9 @@ fn a_confirmation_of_another_path_or_end_is_no_confirmation() {
 fn missing_repeated_and_unlisted_witnesses_are_named() {
     let agreed = agreed(Cipher::ChaCha20Poly1305);
     let answered = |change: fn(SessionId, &mut Vec<Witness>)| {
-        let (_, opening) = Initiator::begin(&agreed, paths(3), Demand::AnyLevel).expect("begun");
+        let (_, opening) = Initiator::begin(&agreed, paths(3), Demand::AnyLevel, None).expect("begun");
         let hello = whole(&opening.hello).expect("HELLO");
-        let responder = Responder::hear(&agreed, &hello, Demand::AnyLevel).expect("heard");
+        let responder = Responder::hear(&agreed, &hello, terms(None)).expect("heard");
         let (session, listed) = (responder.session(), responder.witnesses());
         let mut witnesses =
             opening.witnesses.iter().map(|(_, bytes)| whole(bytes).expect("WITNESS")).collect();
@@ -227,151 +260,80 @@ fn ends_that_saw_different_tcp_handshakes_do_not_agree() {
     }
 }
 
-/// What the attacker does on a path other than the main one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum On {
-    Absent,
-    Listening,
-    Active,
-}
-
-/// What a man in the middle of the main path comes to.
-struct Attack {
-    /// At the initiator that he deceives.
-    initiator: Result<Established, HandshakeError>,
-    /// At the responder that he deceives; `None` where the initiator did not go on to confirm.
-    responder: Option<Result<Established, HandshakeError>>,
-    /// His own two ends' keys, as far as he has any: towards the initiator, towards the responder.
-    own: [Option<Established>; 2],
-}
-
-/// An attacker who is active on the main path runs one handshake with each end, with the same preface, and does on each of
-/// the other paths what he can: where he is active, he exchanges shares of his own with each end; where he listens, he
-/// knows the ends' shares; where he is absent, he guesses.
-fn stand_in_the_middle(cipher: Cipher, others: &[On]) -> Attack {
-    let agreed = agreed(cipher);
-    let on = |path: PathId| others[usize::from(path.number()) - 1];
-    let guess = || Secret::copy_of(&[0; 32]);
-    let copied = |share: &Secret| Secret::copy_of(share.as_bytes());
-
-    let paths = paths(others.len() as u8 + 1);
-    let (initiator, Opening { hello, witnesses }) =
-        Initiator::begin(&agreed, paths, Demand::AllPaths).expect("begun");
-    let hello: Hello = whole(&hello).expect("HELLO");
-    let witnesses: BTreeMap<PathId, Witness> =
-        witnesses.iter().map(|(path, bytes)| (*path, whole(bytes).expect("WITNESS"))).collect();
-
-    let towards_responder = witnesses.iter().map(|(path, witness)| match on(*path) {
-        On::Active => (*path, Secret::random().expect("random")),
-        On::Listening => (*path, copied(&witness.share)),
-        On::Absent => (*path, guess()),
-    });
-    let preface = hello.preface;
-    let (own_initiator, own_opening) =
-        Initiator::begin_with(&agreed, preface, towards_responder.collect(), Noise::initiator)
-            .expect("begun");
-    let responder = Responder::hear(&agreed, &whole(&own_opening.hello).expect("HELLO"), Demand::AllPaths)
-        .expect("heard");
-    let own_witnesses: BTreeMap<PathId, Bytes> = own_opening.witnesses.into_iter().collect();
-    let arriving = witnesses.iter().map(|(path, genuine)| match on(*path) {
-        On::Active => whole(&own_witnesses[path]).expect("WITNESS"),
-        _ => Witness { session: genuine.session, path: *path, share: copied(&genuine.share) },
-    });
-    let (unconfirmed, answer) = responder.answer(arriving.collect()).expect("answered");
-    let shares: BTreeMap<PathId, Bytes> = answer.shares.into_iter().collect();
-    let share = |path: &PathId| whole::<Share>(&shares[path]).expect("SHARE");
-
-    let reply: Reply = whole(&answer.reply).expect("REPLY");
-    let seen = preface.paths.witnesses().iter().map(|path| match on(path) {
-        On::Absent => (path, Share { share: guess(), ..share(&path) }),
-        _ => (path, share(&path)),
-    });
-    let own_with_responder = own_initiator.finish(&reply, seen.collect()).ok();
-
-    let own_responder = Responder::hear(&agreed, &hello, Demand::AllPaths).expect("heard");
-    let known = witnesses.iter().map(|(path, witness)| {
-        let share = if on(*path) == On::Absent { guess() } else { copied(&witness.share) };
-        Witness { session: witness.session, path: *path, share }
-    });
-    let towards_initiator = preface.paths.witnesses().iter().map(|path| match on(path) {
-        On::Active => (path, Secret::random().expect("random")),
-        On::Listening => (path, share(&path).share),
-        On::Absent => (path, guess()),
-    });
-    let (own_unconfirmed, own_answer) =
-        own_responder.answer_with(known.collect(), towards_initiator.collect()).expect("answered");
-    let own_shares: BTreeMap<PathId, Bytes> = own_answer.shares.into_iter().collect();
-    let arriving = preface.paths.witnesses().iter().map(|path| match on(path) {
-        On::Active => (path, whole(&own_shares[&path]).expect("SHARE")),
-        _ => (path, share(&path)),
-    });
-    let own_reply = whole(&own_answer.reply).expect("REPLY");
-    let concluded = initiator.finish(&own_reply, arriving.collect());
-
-    let confirms = |messages: Vec<(PathId, Bytes)>| -> Vec<(PathId, Confirm)> {
-        messages.iter().map(|(path, bytes)| (*path, whole(bytes).expect("CONFIRM"))).collect()
-    };
-    let (initiator, responder, own_with_initiator, own_with_responder) = match (concluded, own_with_responder)
-    {
-        (Ok((established, from_initiator)), Some((own, own_confirms))) => {
-            let with_initiator = own_unconfirmed.verify(confirms(from_initiator)).ok();
-            (Ok(established), Some(unconfirmed.verify(confirms(own_confirms))), with_initiator, Some(own))
-        }
-        (concluded, own) => {
-            (concluded.map(|(established, _)| established), None, None, own.map(|(own, _)| own))
-        }
-    };
-    Attack { initiator, responder, own: [own_with_initiator, own_with_responder] }
-}
-
 #[test]
-fn who_does_not_see_every_path_is_found_by_the_initiator() {
-    use On::{Absent, Active, Listening};
-    for others in
-        [&[Absent][..], &[Absent, Active], &[Active, Absent], &[Listening, Absent], &[Absent, Absent]]
-    {
-        for cipher in Cipher::ALL {
-            let attack = stand_in_the_middle(cipher, others);
-            assert!(matches!(attack.initiator, Err(HandshakeError::Reply)), "{others:?}");
-            assert!(attack.responder.is_none() && attack.own.iter().all(Option::is_none), "{others:?}");
-        }
+fn ends_that_know_each_other_say_so() {
+    let agreed = agreed(Cipher::ChaCha20Poly1305);
+    let [one, other] = own();
+    let (initiator, opening) =
+        Initiator::begin(&agreed, paths(1), Demand::AllPaths, Some(&one)).expect("begun");
+    let hello = whole(&opening.hello).expect("HELLO");
+    let terms = Terms { demand: Demand::AllPaths, own: Some(&other), identified: true };
+    let (unconfirmed, answer) =
+        Responder::hear(&agreed, &hello, terms).expect("heard").answer(vec![]).expect("answered");
+    assert!(unconfirmed.awaits_identity());
+    let reply = whole(&answer.reply).expect("REPLY");
+    let (at_initiator, closing) = initiator.finish(&reply, vec![], judge(true, &other)).expect("established");
+    let identity = whole(&closing.identity.expect("it was asked for")).expect("IDENTITY");
+    let at_responder = unconfirmed.verify(Some(&identity), vec![], judge(true, &one)).expect("established");
+    for end in [&at_initiator, &at_responder] {
+        assert_eq!(end.peer, Some(Recognised::Pinned));
     }
+    let [sending, receiving] = keys(&at_initiator);
+    assert_eq!(keys(&at_responder), [receiving, sending]);
 }
 
 #[test]
-fn who_only_listens_on_one_path_is_found_there_by_the_initiator() {
-    use On::{Active, Listening};
-    for (others, at) in [
-        (&[Listening][..], 1),
-        (&[Listening, Listening], 1),
-        (&[Active, Listening], 2),
-        (&[Listening, Active], 1),
-        (&[Active, Active, Listening], 3),
-    ] {
-        for cipher in Cipher::ALL {
-            let attack = stand_in_the_middle(cipher, others);
-            let expected =
-                matches!(attack.initiator, Err(HandshakeError::Confirmation(on)) if on == path(at));
-            assert!(expected, "{others:?}");
-            // He has keys with the responder, as any initiator has; the responder awaits a CONFIRM that he cannot place.
-            assert!(attack.responder.is_none(), "{others:?}");
-        }
+fn no_end_is_brought_to_say_less_than_it_was_asked() {
+    let agreed = agreed(Cipher::ChaCha20Poly1305);
+    let [one, other] = own();
+    // Of HELLO's version nothing can be changed.
+    for version in VERSIONS {
+        let outcome = run_version(version, [&agreed, &agreed], paths(1), |step, bytes| {
+            if step == Step::Hello {
+                bytes[3] ^= 3;
+            }
+        });
+        // Anonymous ends have no key; asked for one, they say so.
+        let expected = matches!(
+            outcome.responder,
+            Err(Failure::Handshake(HandshakeError::Hello | HandshakeError::NoIdentity))
+        );
+        assert!(expected, "{version:?}");
     }
+    // A responder that has a key, asked by a changed HELLO to show it or not to.
+    for (asks, version) in [(None, Version::Identified), (Some(&one), Version::Anonymous)] {
+        let (_, opening) = Initiator::begin(&agreed, paths(1), Demand::AllPaths, asks).expect("begun");
+        let genuine: Hello = whole(&opening.hello).expect("HELLO");
+        let changed = Hello { preface: Preface { version, ..genuine.preface }, ..genuine };
+        let failure = Responder::hear(&agreed, &changed, terms(Some(&other))).err();
+        assert!(matches!(failure, Some(HandshakeError::Hello)), "{version:?}");
+    }
+    // One that says who it is does not go on without; one that knows its clients does not begin without.
+    let (initiator, opening) =
+        Initiator::begin(&agreed, paths(1), Demand::AllPaths, Some(&one)).expect("begun");
+    let hello = whole(&opening.hello).expect("HELLO");
+    let failure = Responder::hear(&agreed, &hello, terms(None)).err();
+    assert!(matches!(failure, Some(HandshakeError::NoIdentity)));
+    let responder = Responder::hear(&agreed, &hello, terms(Some(&other))).expect("heard");
+    let (unconfirmed, answer) = responder.answer(vec![]).expect("answered");
+    assert!(initiator.finish(&whole(&answer.reply).expect("REPLY"), vec![], anybody).is_ok());
+    let failure = unconfirmed.verify(None, vec![], anybody).err();
+    assert!(matches!(failure, Some(HandshakeError::Identity)));
+    let (_, opening) = Initiator::begin(&agreed, paths(1), Demand::AllPaths, None).expect("begun");
+    let hello = whole(&opening.hello).expect("HELLO");
+    let knows_clients = Terms { identified: true, ..terms(Some(&other)) };
+    let failure = Responder::hear(&agreed, &hello, knows_clients).err();
+    assert!(matches!(failure, Some(HandshakeError::Anonymous)));
+    assert!(failure.is_some_and(|error| error.is_about_identity()));
 }
 
-/// The limit of what can be had without keys that were there before: docs/threat-model.md says so.
 #[test]
-fn who_is_active_on_every_path_stays_unseen() {
-    for others in [&[][..], &[On::Active], &[On::Active, On::Active]] {
-        let attack = stand_in_the_middle(Cipher::ChaCha20Poly1305, others);
-        let [Some(own_with_initiator), Some(own_with_responder)] = attack.own else { panic!("{others:?}") };
-        let initiator = attack.initiator.expect("deceived");
-        let responder = attack.responder.expect("the initiator confirmed").expect("deceived");
-        let swapped = |[sending, receiving]: [[u8; 32]; 2]| [receiving, sending];
-        let owned = |established: &Established| keys(established).map(|key| *key);
-        assert_eq!(owned(&initiator), swapped(owned(&own_with_initiator)));
-        assert_eq!(owned(&responder), swapped(owned(&own_with_responder)));
-        assert_ne!(owned(&initiator), owned(&own_with_responder));
+fn static_keys_are_in_no_message_in_clear() {
+    let shown = own().map(|key| *public(&key).as_bytes());
+    for (step, message) in recorded(Version::Identified, Cipher::Aes256Gcm, paths(2)) {
+        for key in shown {
+            assert!(!message.windows(32).any(|window| window == key), "{step:?}");
+        }
     }
 }
 
@@ -396,24 +358,24 @@ fn who_is_active_on_a_path_but_the_main_one_is_found_by_the_initiator() {
 #[test]
 fn who_hides_the_witnesses_from_the_responder_is_found_by_the_initiator() {
     let agreed = agreed(Cipher::ChaCha20Poly1305);
-    let (initiator, opening) = Initiator::begin(&agreed, paths(2), Demand::AllPaths).expect("begun");
+    let (initiator, opening) = Initiator::begin(&agreed, paths(2), Demand::AllPaths, None).expect("begun");
     let genuine: Hello = whole(&opening.hello).expect("HELLO");
 
     // As it is, HELLO with other paths does not open.
     let alone = Paths::new(1, PathIds::default()).expect("fewer witnesses than paths");
     let preface = Preface { paths: alone, ..genuine.preface };
     let stripped = Hello { preface, ..genuine.clone() };
-    let failure = Responder::hear(&agreed, &stripped, Demand::AllPaths).err().expect("refused");
+    let failure = Responder::hear(&agreed, &stripped, ALL_PATHS).err().expect("refused");
     assert!(matches!(failure, HandshakeError::Hello));
 
     // A session of his own with the responder, which he may have, gives him nothing for the initiator.
     let (_, own_opening) =
-        Initiator::begin_with(&agreed, preface, BTreeMap::new(), Noise::initiator).expect("begun");
+        Initiator::begin_with(&agreed, preface, BTreeMap::new(), None, Noise::initiator).expect("begun");
     let own_hello = whole(&own_opening.hello).expect("HELLO");
-    let responder = Responder::hear(&agreed, &own_hello, Demand::AllPaths).expect("a session of one path");
+    let responder = Responder::hear(&agreed, &own_hello, ALL_PATHS).expect("a session of one path");
     let (unconfirmed, answer) = responder.answer(vec![]).expect("answered");
-    assert_eq!(unconfirmed.verify(vec![]).expect("established").level.to_string(), "1/1");
+    assert_eq!(unconfirmed.verify(None, vec![], anybody).expect("established").level.to_string(), "1/1");
     let reply = whole(&answer.reply).expect("REPLY");
-    let failure = initiator.finish(&reply, vec![]).err().expect("no SHARE came");
+    let failure = initiator.finish(&reply, vec![], anybody).err().expect("no SHARE came");
     assert!(matches!(failure, HandshakeError::Missing { message: "SHARE", .. }));
 }

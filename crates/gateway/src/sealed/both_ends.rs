@@ -5,11 +5,14 @@ use plait_host::mptcp::Key;
 use zeroize::Zeroizing;
 
 use super::handshake::{
-    Agreed, Answer, Demand, Established, ForWitnesses, HandshakeError, Initiator, Opening, Responder,
-    Unconfirmed,
+    Agreed, Answer, Closing, Demand, Established, ForWitnesses, HandshakeError, Initiator, Opening,
+    Responder, Terms, Unconfirmed,
 };
-use super::messages::{Bytes, Hello, Incoming, Message, MessageError};
+use super::keys::Secret;
+use super::messages::{Bytes, Hello, Incoming, Message, MessageError, Version};
 use super::paths::{PathId, PathIds, Paths};
+use crate::identity::PublicKey;
+use crate::trust::{Recognised, Stranger};
 
 /// A message of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,7 @@ pub(super) enum Step {
     Witness(PathId),
     Reply,
     Share(PathId),
+    Identity,
     Confirm(PathId),
 }
 
@@ -71,8 +75,36 @@ pub(super) fn paths(count: u8) -> Paths {
     Paths::new(count, witnesses.expect("paths' numbers")).expect("fewer witnesses than paths")
 }
 
+/// The static keys of the two ends in tests.
+pub(super) fn own() -> [Secret; 2] {
+    [Secret::copy_of(&[0x11; 32]), Secret::copy_of(&[0x22; 32])]
+}
+
+/// An end to which every other is as good.
+pub(super) fn anybody(_: &PublicKey) -> Result<Option<Recognised>, Stranger> {
+    Ok(None)
+}
+
+/// What a responder of this version demands.
+pub(super) fn terms(own: Option<&Secret>) -> Terms<'_> {
+    Terms { demand: Demand::AnyLevel, own, identified: false }
+}
+
+/// Runs a handshake of ends that do not say who they are; every message goes through `wire`.
+#[cfg(test)]
+pub(super) fn run(ends: [&Agreed; 2], paths: Paths, wire: impl FnMut(Step, &mut Bytes)) -> Outcome {
+    run_version(Version::Anonymous, ends, paths, wire)
+}
+
 /// Runs a handshake; every message goes through `wire`.
-pub(super) fn run(ends: [&Agreed; 2], paths: Paths, mut wire: impl FnMut(Step, &mut Bytes)) -> Outcome {
+pub(super) fn run_version(
+    version: Version,
+    ends: [&Agreed; 2],
+    paths: Paths,
+    mut wire: impl FnMut(Step, &mut Bytes),
+) -> Outcome {
+    let own = own();
+    let shown = |end: usize| (version == Version::Identified).then_some(&own[end]);
     let fails = |failure: Failure, at_responder: bool| {
         let (failed, other) = (Err(failure), Err(Failure::Reset));
         if at_responder {
@@ -81,31 +113,44 @@ pub(super) fn run(ends: [&Agreed; 2], paths: Paths, mut wire: impl FnMut(Step, &
             Outcome { initiator: failed, responder: other }
         }
     };
-    let (initiator, opening) = match Initiator::begin(ends[0], paths, Demand::AnyLevel) {
+    let (initiator, opening) = match Initiator::begin(ends[0], paths, Demand::AnyLevel, shown(0)) {
         Ok(begun) => begun,
         Err(error) => return fails(error.into(), false),
     };
-    let (unconfirmed, answer) = match respond(ends[1], opening, &mut wire) {
+    let (unconfirmed, answer) = match respond(ends[1], terms(shown(1)), opening, &mut wire) {
         Ok(answered) => answered,
         Err(failure) => return fails(failure, true),
     };
-    let (established, confirms) = match conclude(initiator, answer, &mut wire) {
+    let (established, closing) = match conclude(initiator, answer, &mut wire) {
         Ok(concluded) => concluded,
         Err(failure) => return fails(failure, false),
     };
-    let responder = through(confirms, Step::Confirm, &mut wire).map_err(Failure::from);
-    let responder = responder.and_then(|confirms| Ok(unconfirmed.verify(confirms)?));
-    Outcome { initiator: Ok(established), responder }
+    Outcome { initiator: Ok(established), responder: confirm(unconfirmed, closing, &mut wire) }
+}
+
+fn confirm(
+    unconfirmed: Unconfirmed,
+    closing: Closing,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<Established, Failure> {
+    let identity = closing.identity.map(|mut bytes| {
+        wire(Step::Identity, &mut bytes);
+        whole(&bytes)
+    });
+    let identity = identity.transpose()?;
+    let confirms = through(closing.confirms, Step::Confirm, wire)?;
+    Ok(unconfirmed.verify(identity.as_ref(), confirms, anybody)?)
 }
 
 fn respond(
     agreed: &Agreed,
+    terms: Terms<'_>,
     mut opening: Opening,
     wire: &mut impl FnMut(Step, &mut Bytes),
 ) -> Result<(Unconfirmed, Answer), Failure> {
     wire(Step::Hello, &mut opening.hello);
     let hello: Hello = whole(&opening.hello)?;
-    let responder = Responder::hear(agreed, &hello, Demand::AnyLevel)?;
+    let responder = Responder::hear(agreed, &hello, terms)?;
     let witnesses = through(opening.witnesses, Step::Witness, wire)?;
     Ok(responder.answer(witnesses.into_iter().map(|(_, witness)| witness).collect())?)
 }
@@ -114,10 +159,10 @@ fn conclude(
     initiator: Initiator,
     mut answer: Answer,
     wire: &mut impl FnMut(Step, &mut Bytes),
-) -> Result<(Established, ForWitnesses), Failure> {
+) -> Result<(Established, Closing), Failure> {
     wire(Step::Reply, &mut answer.reply);
     let reply = whole(&answer.reply)?;
-    Ok(initiator.finish(&reply, through(answer.shares, Step::Share, wire)?)?)
+    Ok(initiator.finish(&reply, through(answer.shares, Step::Share, wire)?, anybody)?)
 }
 
 /// Messages for witnesses, as they arrive.
@@ -152,9 +197,11 @@ pub(super) fn whole<M: Message>(mut bytes: &[u8]) -> Result<M, MessageError> {
 }
 
 /// The messages of an honest handshake.
-pub(super) fn recorded(cipher: Cipher, paths: Paths) -> Vec<(Step, Bytes)> {
+pub(super) fn recorded(version: Version, cipher: Cipher, paths: Paths) -> Vec<(Step, Bytes)> {
     let agreed = agreed(cipher);
     let mut messages = Vec::new();
-    run([&agreed, &agreed], paths, |step, bytes| messages.push((step, Zeroizing::new(bytes.to_vec()))));
+    run_version(version, [&agreed, &agreed], paths, |step, bytes| {
+        messages.push((step, Zeroizing::new(bytes.to_vec())));
+    });
     messages
 }

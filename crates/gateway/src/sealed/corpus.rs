@@ -13,7 +13,8 @@ use super::vectors::{FILE, Vectors, bytes};
 #[test]
 fn messages_seeds() {
     let Vectors { handshakes } = serde_json::from_str(FILE).expect("the vectors");
-    let largest = handshakes.iter().max_by_key(|handshake| handshake.witnesses.len()).expect("a handshake");
+    let anonymous = handshakes.iter().filter(|handshake| handshake.identity.is_none());
+    let largest = anonymous.max_by_key(|handshake| handshake.witnesses.len()).expect("a handshake");
     seeds::seed("messages", "hello", &bytes(&largest.hello));
     seeds::seed("messages", "reply", &bytes(&largest.reply));
     for (name, messages) in
@@ -22,6 +23,12 @@ fn messages_seeds() {
         let message = messages.values().next().expect("a handshake with a witness");
         seeds::seed("messages", name, &bytes(message));
     }
+    let identified =
+        handshakes.iter().find(|handshake| handshake.identity.is_some()).expect("one of version 02");
+    seeds::seed("messages", "hello-identified", &bytes(&identified.hello));
+    seeds::seed("messages", "reply-identified", &bytes(&identified.reply));
+    let identity = identified.identity.as_deref().expect("it was looked for");
+    seeds::seed("messages", "identity", &bytes(identity));
     seeds::replay("messages", fuzzing::messages);
 }
 
@@ -36,6 +43,9 @@ fn handshake_seeds() {
         ("share-of-another-session", &[4, 4, 0, 3, 4]),
         ("confirm-for-share", &[4, 5, 0, 3, 6]),
         ("flip-confirm", &[4, 7, 20, 0, 128]),
+        ("identified", &[14]),
+        ("flip-identity", &[12, 6, 20, 0, 1]),
+        ("longer-reply-of-identified", &[10, 2, 98, 2, 0]),
     ] {
         seeds::seed("handshake", name, input);
     }

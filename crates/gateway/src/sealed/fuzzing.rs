@@ -5,9 +5,9 @@ use std::cell::LazyCell;
 
 use plait_codec::sealed::Cipher;
 
-use super::both_ends::{agreed, paths, recorded, run, whole};
-use super::messages::{Bytes, Confirm, First, Hello, Message, Reply, Share, Witness};
-use super::{Demand, Responder};
+use super::Responder;
+use super::both_ends::{agreed, own, paths, recorded, run_version, terms, whole};
+use super::messages::{Bytes, Confirm, First, Hello, Identity, Message, Reply, Share, Version, Witness};
 
 /// The input is what a peer sends: it parses as some message or none, and what parses is written as the same bytes.
 pub fn messages(input: &[u8]) {
@@ -16,18 +16,20 @@ pub fn messages(input: &[u8]) {
     rewrites(input, Witness::to_bytes);
     rewrites(input, Share::to_bytes);
     rewrites(input, Confirm::to_bytes);
+    rewrites(input, Identity::to_bytes);
     rewrites(input, |first: &First| match first {
         First::Hello(hello) => hello.to_bytes(),
         First::Witness(witness) => witness.to_bytes(),
     });
     if let Ok(hello) = whole(input) {
         // Whether it opens is another matter; nobody forges the tag by chance.
-        let _ = Responder::hear(&agreed(Cipher::ChaCha20Poly1305), &hello, Demand::AnyLevel);
+        let [_, own] = own();
+        let _ = Responder::hear(&agreed(Cipher::ChaCha20Poly1305), &hello, terms(Some(&own)));
     }
 }
 
-/// Messages of a handshake with three witnesses: two on the main path, three on every other.
-const MOST_MESSAGES: u8 = 2 + 3 * 3;
+/// Messages of a handshake with three witnesses: three on the main path, three on every other.
+const MOST_MESSAGES: u8 = 3 + 3 * 3;
 
 fn rewrites<M: Message>(input: &[u8], write: impl Fn(&M) -> Bytes) {
     if let Ok(message) = whole(input) {
@@ -42,13 +44,14 @@ pub fn handshake(input: &[u8]) {
     let Some((&setting, edits)) = input.split_first() else { return };
     let cipher = if setting & 1 == 0 { Cipher::ChaCha20Poly1305 } else { Cipher::Aes256Gcm };
     let paths = paths(1 + (setting >> 1) % 4);
+    let version = if setting & 8 == 0 { Version::Anonymous } else { Version::Identified };
     let (edits, _) = edits.as_chunks::<4>();
-    let of_another_session = LazyCell::new(|| recorded(cipher, paths));
+    let of_another_session = LazyCell::new(|| recorded(version, cipher, paths));
     let agreed = agreed(cipher);
 
     let mut changed = false;
     let mut number = 0;
-    let outcome = run([&agreed, &agreed], paths, |_, bytes| {
+    let outcome = run_version(version, [&agreed, &agreed], paths, |_, bytes| {
         let sent = bytes.clone();
         for [_, at, what, with] in edits.iter().filter(|edit| edit[0] % MOST_MESSAGES == number) {
             let at = usize::from(*at) % bytes.len().max(1);

@@ -11,9 +11,13 @@ use plait_host::mptcp::Key;
 use zeroize::Zeroizing;
 
 use super::keys::{End, RandomError, Secret, SessionKeys, Shares};
-use super::messages::{Bytes, Confirm, Hello, NOISE_LEN, Preface, Reply, SessionId, Share, Witness};
-use super::noise::{Noise, Split};
+use super::messages::{
+    Bytes, Confirm, Hello, Identity, NOISE_LEN, Preface, Reply, SessionId, Share, Version, Witness,
+};
+use super::noise::{Answered, Noise, Split, Suite};
 use super::paths::{Level, PathId, PathIds, Paths};
+use crate::identity::PublicKey;
+use crate::trust::{Recognised, Stranger};
 
 /// What the TCP handshake of the main connection settled. Both ends must have seen the same.
 pub(crate) struct Agreed {
@@ -56,6 +60,16 @@ impl Demand {
     }
 }
 
+/// What a responder is, and what it demands.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) demand: Demand,
+    /// Its static key, if it has one to show.
+    pub(crate) own: Option<&'a Secret>,
+    /// Whether initiators have to say who they are.
+    pub(crate) identified: bool,
+}
+
 /// The handshake failed: nothing may be sent on any of its connections.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
@@ -65,6 +79,18 @@ pub(crate) enum HandshakeError {
     Hello,
     #[error("REPLY does not open: somebody changed it, HELLO, or a share on another path")]
     Reply,
+    #[error(
+        "the initiator asks who this is, and nothing here says: `plait identity` makes a key for `plait serve`"
+    )]
+    NoIdentity,
+    #[error(
+        "the initiator does not say who it is, and only known clients may connect (`clients` of [identity])"
+    )]
+    Anonymous,
+    #[error("IDENTITY is missing, or does not open: somebody changed it")]
+    Identity,
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
     #[error("the confirmation on path {0} is wrong: somebody on another path stands between the two ends")]
     Confirmation(PathId),
     #[error("expected a {message} of path {expected} on its connection, got one of path {got}")]
@@ -83,6 +109,13 @@ pub(crate) enum HandshakeError {
     Library(snow::Error),
 }
 
+impl HandshakeError {
+    /// Whether it failed for who the ends are.
+    pub(crate) fn is_about_identity(&self) -> bool {
+        matches!(self, HandshakeError::NoIdentity | HandshakeError::Anonymous | HandshakeError::Stranger(_))
+    }
+}
+
 /// Messages for the connections of the witnesses.
 pub(crate) type ForWitnesses = Vec<(PathId, Bytes)>;
 
@@ -96,15 +129,18 @@ pub(crate) struct Established {
     pub(crate) receiving: Secret,
     /// How many of the configured paths somebody would have had to be active on.
     pub(crate) level: Level,
+    /// By what the other end is known; `None` if it could be anybody.
+    pub(crate) peer: Option<Recognised>,
 }
 
 impl Established {
-    fn new(end: End, cipher: Cipher, level: Level, forth: Secret, back: Secret) -> Established {
+    fn new(end: End, cipher: Cipher, level: Level, split: Split, peer: Option<Recognised>) -> Established {
+        let Split { forth, back, .. } = split;
         let (sending, receiving) = match end {
             End::Initiator => (forth, back),
             End::Responder => (back, forth),
         };
-        Established { cipher, sending, receiving, level }
+        Established { cipher, sending, receiving, level, peer }
     }
 }
 
@@ -116,6 +152,14 @@ pub(crate) struct Initiator {
     noise: Noise,
 }
 
+/// What an initiator sends last, before the first record.
+pub(crate) struct Closing {
+    /// For the main connection, where the ends say who they are.
+    pub(crate) identity: Option<Bytes>,
+    /// A CONFIRM for every other path's connection.
+    pub(crate) confirms: ForWitnesses,
+}
+
 /// What an initiator sends first, all at once.
 pub(crate) struct Opening {
     /// For the main connection.
@@ -125,26 +169,30 @@ pub(crate) struct Opening {
 }
 
 impl Initiator {
-    /// Begins a session over the paths whose connections are open.
+    /// Begins a session over the paths whose connections are open. With a static key of its `own` the initiator asks the
+    /// responder for one, too.
     pub(crate) fn begin(
         agreed: &Agreed,
         paths: Paths,
         demand: Demand,
+        own: Option<&Secret>,
     ) -> Result<(Initiator, Opening), HandshakeError> {
         demand.accepts(paths.level())?;
-        let preface = Preface { session: SessionId::random()?, paths };
+        let version = if own.is_some() { Version::Identified } else { Version::Anonymous };
+        let preface = Preface { version, session: SessionId::random()?, paths };
         let shares = random_shares(paths.witnesses())?;
-        Self::begin_with(agreed, preface, shares, Noise::initiator)
+        Self::begin_with(agreed, preface, shares, own, Noise::initiator)
     }
 
     pub(super) fn begin_with(
         agreed: &Agreed,
         preface: Preface,
         shares: BTreeMap<PathId, Secret>,
-        first: impl FnOnce(Cipher, &[u8]) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error>,
+        own: Option<&Secret>,
+        first: impl FnOnce(Suite<'_>, &[u8]) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error>,
     ) -> Result<(Initiator, Opening), HandshakeError> {
-        let (noise, message) =
-            first(agreed.cipher, &agreed.prologue(&preface)).map_err(HandshakeError::Library)?;
+        let suite = Suite { cipher: agreed.cipher, own };
+        let (noise, message) = first(suite, &agreed.prologue(&preface)).map_err(HandshakeError::Library)?;
         let session = preface.session;
         let witness = |(path, share): (&PathId, &Secret)| {
             let share = Secret::copy_of(share.as_bytes());
@@ -155,13 +203,14 @@ impl Initiator {
         Ok((Initiator { cipher: agreed.cipher, preface, shares, noise }, Opening { hello, witnesses }))
     }
 
-    /// Verifies REPLY and every SHARE, given with the path on whose connection it came. What comes out with the keys are
-    /// the CONFIRMs, which must be sent before the first record.
+    /// Verifies REPLY and every SHARE, given with the path on whose connection it came, and lets the responder's static
+    /// key be judged if it was asked for. What comes out with the keys must be sent before the first record.
     pub(crate) fn finish(
         self,
         reply: &Reply,
         answers: Vec<(PathId, Share)>,
-    ) -> Result<(Established, ForWitnesses), HandshakeError> {
+        judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
+    ) -> Result<(Established, Closing), HandshakeError> {
         let answers = answers.into_iter().map(|(path, answer)| (path, answer.path, answer));
         let answers = one_of_each("SHARE", self.preface.paths.witnesses(), answers)?;
         let mut confirmations = Vec::new();
@@ -173,21 +222,29 @@ impl Initiator {
         }
 
         let keys = SessionKeys::derive(&self.preface.session, &shares);
-        let split = self.noise.finish(&keys.psk, &reply.noise).map_err(|_| HandshakeError::Reply)?;
-        let Split { hash, forth, back } = split;
+        let answered = self.noise.finish(&keys.psk, &reply.noise).map_err(|_| HandshakeError::Reply)?;
         for (path, confirmation) in confirmations {
-            if !keys.confirms(End::Responder, path, &hash, &confirmation) {
+            if !keys.confirms(End::Responder, path, answered.hash(), &confirmation) {
                 return Err(HandshakeError::Confirmation(path));
             }
         }
 
+        let (split, peer, identity) = match answered {
+            Answered::Anonymous(split) => (split, None, None),
+            Answered::Identified(unfinished) => {
+                let peer = judge(&unfinished.responder())?;
+                let (split, noise) = unfinished.introduce().map_err(HandshakeError::Library)?;
+                (split, peer, Some(Identity { noise }.to_bytes()))
+            }
+        };
         let confirm = |path| {
-            let confirmation = keys.confirmation(End::Initiator, path, &hash);
+            let confirmation = keys.confirmation(End::Initiator, path, &split.hash);
             (path, Confirm { path, confirmation }.to_bytes())
         };
         let confirms = self.preface.paths.witnesses().iter().map(confirm).collect();
         let level = self.preface.paths.level();
-        Ok((Established::new(End::Initiator, self.cipher, level, forth, back), confirms))
+        let established = Established::new(End::Initiator, self.cipher, level, split, peer);
+        Ok((established, Closing { identity, confirms }))
     }
 }
 
@@ -208,19 +265,30 @@ pub(crate) struct Answer {
 
 impl Responder {
     /// Reads HELLO. Costs no key agreement, so that a session is cheap until its witnesses are there.
-    pub(crate) fn hear(agreed: &Agreed, hello: &Hello, demand: Demand) -> Result<Responder, HandshakeError> {
-        demand.accepts(hello.preface.paths.level())?;
-        Self::hear_with(agreed, hello, Noise::responder)
+    pub(crate) fn hear(
+        agreed: &Agreed,
+        hello: &Hello,
+        terms: Terms<'_>,
+    ) -> Result<Responder, HandshakeError> {
+        terms.demand.accepts(hello.preface.paths.level())?;
+        let own = match hello.preface.version {
+            Version::Anonymous if terms.identified => return Err(HandshakeError::Anonymous),
+            Version::Anonymous => None,
+            Version::Identified => Some(terms.own.ok_or(HandshakeError::NoIdentity)?),
+        };
+        Self::hear_with(agreed, hello, own, Noise::responder)
     }
 
     pub(super) fn hear_with(
         agreed: &Agreed,
         hello: &Hello,
-        second: impl FnOnce(Cipher, &[u8], &[u8; NOISE_LEN]) -> Result<Noise, snow::Error>,
+        own: Option<&Secret>,
+        second: impl FnOnce(Suite<'_>, &[u8], &[u8; NOISE_LEN]) -> Result<Noise, snow::Error>,
     ) -> Result<Responder, HandshakeError> {
         let preface = hello.preface;
-        let noise = second(agreed.cipher, &agreed.prologue(&preface), &hello.noise)
-            .map_err(|_| HandshakeError::Hello)?;
+        let suite = Suite { cipher: agreed.cipher, own };
+        let noise =
+            second(suite, &agreed.prologue(&preface), &hello.noise).map_err(|_| HandshakeError::Hello)?;
         Ok(Responder { cipher: agreed.cipher, preface, noise })
     }
 
@@ -260,43 +328,62 @@ impl Responder {
         let shares = shares.collect();
 
         let keys = SessionKeys::derive(&preface.session, &shares);
-        let (split, message) = noise.answer(&keys.psk).map_err(HandshakeError::Library)?;
-        let Split { hash, forth, back } = split;
+        let (answered, noise) = noise.answer(&keys.psk).map_err(HandshakeError::Library)?;
         let share = |(path, shares): (PathId, Shares)| {
-            let confirmation = keys.confirmation(End::Responder, path, &hash);
+            let confirmation = keys.confirmation(End::Responder, path, answered.hash());
             (path, Share { path, share: shares.responder, confirmation }.to_bytes())
         };
         let shares = shares.into_iter().map(share).collect();
-        let answer = Answer { reply: Reply { noise: message }.to_bytes(), shares };
-        let established = Established::new(End::Responder, cipher, paths.level(), forth, back);
-        Ok((Unconfirmed { established, witnesses: paths.witnesses(), keys, hash }, answer))
+        let answer = Answer { reply: Reply { noise }.to_bytes(), shares };
+        Ok((Unconfirmed { cipher, paths, keys, answered }, answer))
     }
 }
 
 /// A responder that has answered. It has keys, and nobody gets them before the initiator has confirmed.
 pub(crate) struct Unconfirmed {
-    established: Established,
-    witnesses: PathIds,
+    cipher: Cipher,
+    paths: Paths,
     keys: SessionKeys,
-    hash: [u8; 32],
+    answered: Answered,
 }
 
 impl Unconfirmed {
+    /// The handshake hash after message 2.
     #[cfg(test)]
     pub(super) fn hash(&self) -> &[u8; 32] {
-        &self.hash
+        self.answered.hash()
     }
 
-    /// Verifies every CONFIRM, given with the path on whose connection it came.
-    pub(crate) fn verify(self, confirms: Vec<(PathId, Confirm)>) -> Result<Established, HandshakeError> {
+    /// Whether the initiator is to say who it is.
+    pub(crate) fn awaits_identity(&self) -> bool {
+        matches!(self.answered, Answered::Identified(_))
+    }
+
+    /// Verifies IDENTITY, if it is [awaited](Self::awaits_identity), and every CONFIRM, given with the path on whose
+    /// connection it came; and lets the initiator's static key be judged.
+    pub(crate) fn verify(
+        self,
+        identity: Option<&Identity>,
+        confirms: Vec<(PathId, Confirm)>,
+        judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
+    ) -> Result<Established, HandshakeError> {
+        let (split, initiator) = match (self.answered, identity) {
+            (Answered::Anonymous(split), None) => (split, None),
+            (Answered::Identified(unfinished), Some(identity)) => {
+                let met = unfinished.meet(&identity.noise).map_err(|_| HandshakeError::Identity)?;
+                (met.0, Some(met.1))
+            }
+            _ => return Err(HandshakeError::Identity),
+        };
         let confirms = confirms.into_iter().map(|(path, confirm)| (path, confirm.path, confirm));
-        let confirms = one_of_each("CONFIRM", self.witnesses, confirms)?;
+        let confirms = one_of_each("CONFIRM", self.paths.witnesses(), confirms)?;
         for (path, confirm) in confirms {
-            if !self.keys.confirms(End::Initiator, path, &self.hash, &confirm.confirmation) {
+            if !self.keys.confirms(End::Initiator, path, &split.hash, &confirm.confirmation) {
                 return Err(HandshakeError::Confirmation(path));
             }
         }
-        Ok(self.established)
+        let peer = initiator.map_or(Ok(None), |key| judge(&key))?;
+        Ok(Established::new(End::Responder, self.cipher, self.paths.level(), split, peer))
     }
 }
 

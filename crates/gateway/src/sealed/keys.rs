@@ -5,7 +5,7 @@
 //! secret       = HKDF-Extract(salt = session id, IKM = shares)
 //! psk          = HKDF-Expand(secret, "plait sealed 1 psk", 32)
 //! ck           = HKDF-Expand(secret, "plait sealed 1 confirmation", 32)
-//! confirmation = HMAC-SHA256(ck, end || number of the path || hash of the noise handshake)
+//! confirmation = HMAC-SHA256(ck, end || number of the path || hash of the noise handshake so far)
 //! ```
 //!
 //! HKDF is RFC 5869's with SHA-256; `end` is 0 for the initiator's confirmation, 1 for the responder's. Without paths
@@ -35,11 +35,11 @@ pub(crate) struct RandomError;
 impl Secret {
     pub(super) const LEN: usize = 32;
 
-    pub(super) fn random() -> Result<Secret, RandomError> {
+    pub(crate) fn random() -> Result<Secret, RandomError> {
         Secret::filled_by(|bytes| SystemRandom::new().fill(bytes)).map_err(|_| RandomError)
     }
 
-    pub(super) fn copy_of(bytes: &[u8; Self::LEN]) -> Secret {
+    pub(crate) fn copy_of(bytes: &[u8; Self::LEN]) -> Secret {
         let mut secret = Secret(Box::default());
         secret.0.copy_from_slice(bytes);
         secret

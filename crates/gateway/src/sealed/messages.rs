@@ -14,12 +14,18 @@ use zeroize::Zeroizing;
 use super::keys::{RandomError, Secret, Tag};
 use super::paths::{MOST_WITNESSES, PathId, PathIds, Paths, PathsError};
 
-/// The version of all messages.
+/// The version of WITNESS.
 const VERSION: u8 = 1;
 
 /// An empty payload's noise message: an X25519 key and a tag. In a handshake with a pre-shared key both messages have a
 /// tag, for `e` is mixed into the key as well (Noise revision 34, section 9.2).
 pub(super) const NOISE_LEN: usize = 48;
+
+/// The noise message of a responder that says who it is: its static key and that key's tag besides.
+pub(super) const IDENTIFIED_LEN: usize = NOISE_LEN + 48;
+
+/// The noise message by which an initiator says who it is: a static key, that key's tag, and one of nothing.
+pub(super) const IDENTITY_LEN: usize = 64;
 
 const HEADER_LEN: usize = 3;
 const PREFACE_LEN: usize = 1 + SessionId::LEN + 1 + 1;
@@ -33,6 +39,7 @@ const REPLY: u8 = 2;
 const WITNESS: u8 = 3;
 const SHARE: u8 = 4;
 const CONFIRM: u8 = 5;
+const IDENTITY: u8 = 6;
 
 /// A message as it goes out. Some hold shares, so all are wiped when dropped.
 pub(crate) type Bytes = Zeroizing<Vec<u8>>;
@@ -46,8 +53,10 @@ pub(crate) enum MessageError {
     Length { expected: &'static str, least: usize, most: usize, got: usize },
     #[error("expected {expected}, but the stream ended after {got} of {needed} bytes")]
     Ended { expected: &'static str, needed: usize, got: usize },
-    #[error("expected version {VERSION} of `sealed`, got {0}: is the peer's plait newer?")]
+    #[error("expected a version of `sealed` that is known here, got {0}: is the peer's plait newer?")]
     Version(u8),
+    #[error("expected a REPLY of {NOISE_LEN} or {IDENTIFIED_LEN} bytes, got one of {0}")]
+    ReplyLength(usize),
     #[error("expected a HELLO with {witnesses} witnesses to have {expected} bytes, got {got}")]
     HelloLength { witnesses: u8, expected: usize, got: usize },
     #[error(transparent)]
@@ -147,9 +156,19 @@ impl fmt::Debug for SessionId {
     }
 }
 
+/// What HELLO asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// That the ends do not say who they are.
+    Anonymous = 1,
+    /// That both do.
+    Identified = 2,
+}
+
 /// What HELLO says before its noise message; part of the noise handshake's prologue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Preface {
+    pub(crate) version: Version,
     pub(crate) session: SessionId,
     pub(crate) paths: Paths,
 }
@@ -162,7 +181,7 @@ impl Preface {
         let mut bytes = Vec::with_capacity(MAX_LEN);
         bytes.push(HELLO);
         bytes.extend_from_slice(&(length as u16).to_be_bytes());
-        bytes.push(VERSION);
+        bytes.push(self.version as u8);
         bytes.extend_from_slice(self.session.as_bytes());
         bytes.extend_from_slice(&[configured, witnesses.count()]);
         bytes.extend(witnesses.iter().map(PathId::number));
@@ -194,7 +213,11 @@ impl Message for Hello {
 
     fn parse(_: u8, body: &[u8]) -> Result<Hello, MessageError> {
         let mut fields = Fields(body);
-        fields.version()?;
+        let version = match fields.take() {
+            [1] => Version::Anonymous,
+            [2] => Version::Identified,
+            [other] => return Err(MessageError::Version(other)),
+        };
         let session = fields.session();
         let [configured, count] = fields.take();
         let expected = HELLO_LEN + usize::from(count);
@@ -202,14 +225,15 @@ impl Message for Hello {
             return Err(MessageError::HelloLength { witnesses: count, expected, got: body.len() });
         }
         let paths = Paths::new(configured, PathIds::ascending(fields.slice(count))?)?;
-        Ok(Hello { preface: Preface { session, paths }, noise: fields.take() })
+        Ok(Hello { preface: Preface { version, session, paths }, noise: fields.take() })
     }
 }
 
 /// The responder's message on the main path.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
-    pub(crate) noise: [u8; NOISE_LEN],
+    /// [`NOISE_LEN`] bytes, or [`IDENTIFIED_LEN`] where the ends say who they are.
+    pub(crate) noise: Vec<u8>,
 }
 
 impl Reply {
@@ -222,11 +246,38 @@ impl Message for Reply {
     const EXPECTED: &'static str = "REPLY";
 
     fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
-        (kind == REPLY).then_some(NOISE_LEN..=NOISE_LEN)
+        (kind == REPLY).then_some(NOISE_LEN..=IDENTIFIED_LEN)
     }
 
     fn parse(_: u8, body: &[u8]) -> Result<Reply, MessageError> {
-        Ok(Reply { noise: Fields(body).take() })
+        match body.len() {
+            NOISE_LEN | IDENTIFIED_LEN => Ok(Reply { noise: body.to_vec() }),
+            got => Err(MessageError::ReplyLength(got)),
+        }
+    }
+}
+
+/// The initiator's last message on the main path, by which it says who it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) noise: [u8; IDENTITY_LEN],
+}
+
+impl Identity {
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        message(IDENTITY, &[&self.noise])
+    }
+}
+
+impl Message for Identity {
+    const EXPECTED: &'static str = "IDENTITY";
+
+    fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
+        (kind == IDENTITY).then_some(IDENTITY_LEN..=IDENTITY_LEN)
+    }
+
+    fn parse(_: u8, body: &[u8]) -> Result<Identity, MessageError> {
+        Ok(Identity { noise: Fields(body).take() })
     }
 }
 
@@ -415,22 +466,27 @@ mod tests {
     fn hello(configured: u8, witnesses: &[u8]) -> Hello {
         let witnesses = PathIds::ascending(witnesses).expect("paths' numbers");
         let paths = Paths::new(configured, witnesses).expect("counts within bounds");
-        Hello { preface: Preface { session: SessionId([7; 32]), paths }, noise: [9; NOISE_LEN] }
+        let preface = Preface { version: Version::Anonymous, session: SessionId([7; 32]), paths };
+        Hello { preface, noise: [9; NOISE_LEN] }
     }
 
     fn secret(byte: u8) -> Secret {
         Secret::copy_of(&[byte; 32])
     }
 
-    fn all() -> [Bytes; 6] {
+    fn all() -> [Bytes; 9] {
+        let identified = Preface { version: Version::Identified, ..hello(2, &[1]).preface };
         let path = PathId::new(3).expect("a path's number");
         [
             hello(1, &[]).to_bytes(),
             hello(16, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]).to_bytes(),
-            Reply { noise: [9; NOISE_LEN] }.to_bytes(),
+            Reply { noise: vec![9; NOISE_LEN] }.to_bytes(),
             Witness { session: SessionId([7; 32]), path, share: secret(5) }.to_bytes(),
             Share { path, share: secret(5), confirmation: Tag::new([6; 32]) }.to_bytes(),
             Confirm { path, confirmation: Tag::new([6; 32]) }.to_bytes(),
+            Hello { preface: identified, noise: [9; NOISE_LEN] }.to_bytes(),
+            Reply { noise: vec![9; IDENTIFIED_LEN] }.to_bytes(),
+            Identity { noise: [9; IDENTITY_LEN] }.to_bytes(),
         ]
     }
 
@@ -445,7 +501,8 @@ mod tests {
         let reply = parse::<Reply>(bytes, piece).map(|(reply, taken)| (reply.to_bytes(), taken));
         let share = parse::<Share>(bytes, piece).map(|(share, taken)| (share.to_bytes(), taken));
         let confirm = parse::<Confirm>(bytes, piece).map(|(confirm, taken)| (confirm.to_bytes(), taken));
-        reply.or(share).or(confirm).ok()
+        let identity = parse::<Identity>(bytes, piece).map(|(identity, taken)| (identity.to_bytes(), taken));
+        reply.or(share).or(confirm).or(identity).ok()
     }
 
     #[test]
@@ -453,11 +510,14 @@ mod tests {
         let hello = hello(4, &[1, 3, 15]).to_bytes();
         let expected = [&[1, 0, 86, 1][..], &[7; 32], &[4, 3, 1, 3, 15], &[9; 48]].concat();
         assert_eq!(*hello, expected);
-        let [_, _, reply, witness, share, confirm] = all();
+        let [_, _, reply, witness, share, confirm, identified, longer, identity] = all();
         assert_eq!(*reply, [&[2, 0, 48][..], &[9; 48]].concat());
         assert_eq!(*witness, [&[3, 0, 66, 1][..], &[7; 32], &[3], &[5; 32]].concat());
         assert_eq!(*share, [&[4, 0, 65, 3][..], &[5; 32], &[6; 32]].concat());
         assert_eq!(*confirm, [&[5, 0, 33, 3][..], &[6; 32]].concat());
+        assert_eq!(*identified, [&[1, 0, 84, 2][..], &[7; 32], &[2, 1, 1], &[9; 48]].concat());
+        assert_eq!(*longer, [&[2, 0, 96][..], &[9; 96]].concat());
+        assert_eq!(*identity, [&[6, 0, 64][..], &[9; 64]].concat());
     }
 
     #[test]
@@ -502,7 +562,9 @@ mod tests {
         assert_eq!(first(changed(0, 2, 82)), length(82));
         assert_eq!(first(changed(0, 2, 99)), length(99));
         assert_eq!(first(changed(0, 1, 255)), length(0xff53));
-        assert_eq!(first(changed(0, 3, 2)), MessageError::Version(2));
+        assert_eq!(first(changed(0, 3, 3)), MessageError::Version(3));
+        assert_eq!(first(changed(0, 3, 0)), MessageError::Version(0));
+        assert_eq!(first(changed(3, 3, 2)), MessageError::Version(2));
         assert_eq!(first(changed(3, 3, 0)), MessageError::Version(0));
         let hello_length = |witnesses, expected, got| MessageError::HelloLength { witnesses, expected, got };
         assert_eq!(first(changed(1, 37, 16)), hello_length(16, 99, 98));
@@ -517,6 +579,8 @@ mod tests {
         assert_eq!(paths(changed(1, 38, 0)), PathsError::Number(0));
         assert_eq!(paths(changed(1, 39, 1)), PathsError::Order { before: 1, got: 1 });
         assert_eq!(paths(changed(3, 36, 0)), PathsError::Number(0));
+        let reply = parse::<Reply>(&changed(7, 2, 95), 99).expect_err("a broken rule");
+        assert_eq!(reply, MessageError::ReplyLength(95));
         let share = parse::<Share>(&changed(4, 3, 16), 99).expect_err("a broken rule");
         assert_eq!(share, PathsError::Number(16).into());
         let confirm = parse::<Confirm>(&changed(5, 2, 34), 99).expect_err("a broken rule");
@@ -544,7 +608,7 @@ mod tests {
 
         #[test]
         fn what_is_nearly_a_message_is_written_as_it_came(
-            message in 0usize..6,
+            message in 0usize..9,
             edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         ) {
             let mut bytes = all()[message].to_vec();

@@ -1,31 +1,67 @@
-//! The noise handshake of `sealed`: `Noise_NNpsk2_25519_ChaChaPoly_SHA256`, or `AESGCM`, with empty payloads.
+//! The noise handshakes of `sealed`, with empty payloads: `Noise_NNpsk2_25519_ChaChaPoly_SHA256`, or `AESGCM`, of ends that do
+//! not say who they are, and `XXpsk2` of ends that do.
 //!
 //! ```text
 //! NNpsk2:   -> e    <- e, ee, psk
+//! XXpsk2:   -> e    <- e, ee, s, es, psk    -> s, se
 //! ```
 //!
-//! Noise revision 34. Both messages are an ephemeral X25519 key (32 bytes) and the tag of nothing (16 bytes). The key of the
-//! first tag is a function of public values; it shows that both ends began with the same prologue. The second tag shows
-//! that the responder knew the pre-shared key.
+//! Noise revision 34. The first message is an ephemeral X25519 key (32 bytes) and the tag of nothing (16 bytes), whose key is
+//! a function of public values; it shows that both ends began with the same prologue. The tag of the second shows that the
+//! responder knew the pre-shared key and, of XXpsk2, its own static key; that of the third the same of the initiator.
 
 use plait_codec::sealed::Cipher;
 use snow::params::NoiseParams;
 use snow::{Builder, HandshakeState};
 
 use super::keys::Secret;
-use super::messages::NOISE_LEN;
+use super::messages::{IDENTIFIED_LEN, IDENTITY_LEN, NOISE_LEN};
+use crate::identity::PublicKey;
 
-/// Where NNpsk2 mixes the pre-shared key in: at the end of the second message.
+/// Where both patterns mix the pre-shared key in: at the end of the second message.
 const PSK_LOCATION: usize = 2;
 
-/// One end's handshake between its two messages.
+/// Of what a handshake is made.
+#[derive(Clone, Copy)]
+pub(super) struct Suite<'a> {
+    pub(super) cipher: Cipher,
+    /// This end's static key, where the ends say who they are.
+    pub(super) own: Option<&'a Secret>,
+}
+
+impl Suite<'_> {
+    fn name(self) -> &'static str {
+        match (self.cipher, self.own.is_some()) {
+            (Cipher::ChaCha20Poly1305, false) => "Noise_NNpsk2_25519_ChaChaPoly_SHA256",
+            (Cipher::Aes256Gcm, false) => "Noise_NNpsk2_25519_AESGCM_SHA256",
+            (Cipher::ChaCha20Poly1305, true) => "Noise_XXpsk2_25519_ChaChaPoly_SHA256",
+            (Cipher::Aes256Gcm, true) => "Noise_XXpsk2_25519_AESGCM_SHA256",
+        }
+    }
+}
+
+/// One end's handshake between its first two messages.
 pub(super) struct Noise {
     state: HandshakeState,
 }
 
+/// A handshake after its second message.
+pub(super) enum Answered {
+    /// Of NNpsk2, whose last it was.
+    Anonymous(Split),
+    /// Of XXpsk2.
+    Identified(Box<Unfinished>),
+}
+
+/// A handshake before the initiator says who it is.
+pub(super) struct Unfinished {
+    state: HandshakeState,
+    hash: [u8; 32],
+}
+
 /// What a handshake comes to at both ends alike.
 pub(super) struct Split {
-    /// The handshake hash after message 2.
+    /// The handshake hash after the last message.
     pub(super) hash: [u8; 32],
     /// The key of what the initiator sends.
     pub(super) forth: Secret,
@@ -36,75 +72,125 @@ pub(super) struct Split {
 impl Noise {
     /// Begins a handshake: the initiator's half, and message 1.
     pub(super) fn initiator(
-        cipher: Cipher,
+        suite: Suite<'_>,
         prologue: &[u8],
     ) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error> {
-        Noise::first(builder(cipher, prologue)?)
+        Noise::first(builder(suite, prologue)?)
     }
 
     fn first(builder: Builder<'_>) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error> {
-        let mut noise = Noise { state: builder.build_initiator()? };
-        let message = noise.write()?;
-        Ok((noise, message))
+        let mut state = builder.build_initiator()?;
+        let mut message = [0; NOISE_LEN];
+        write(&mut state, &mut message)?;
+        Ok((Noise { state }, message))
     }
 
     /// Reads message 1: the responder's half. Costs no key agreement.
     pub(super) fn responder(
-        cipher: Cipher,
+        suite: Suite<'_>,
         prologue: &[u8],
         message: &[u8; NOISE_LEN],
     ) -> Result<Noise, snow::Error> {
-        Noise::second(builder(cipher, prologue)?, message)
+        Noise::second(builder(suite, prologue)?, message)
     }
 
     fn second(builder: Builder<'_>, message: &[u8; NOISE_LEN]) -> Result<Noise, snow::Error> {
-        let mut noise = Noise { state: builder.build_responder()? };
-        noise.read(message)?;
-        Ok(noise)
+        let mut state = builder.build_responder()?;
+        read(&mut state, message)?;
+        Ok(Noise { state })
     }
 
     /// The responder's message 2.
-    pub(super) fn answer(mut self, psk: &Secret) -> Result<(Split, [u8; NOISE_LEN]), snow::Error> {
+    pub(super) fn answer(mut self, psk: &Secret) -> Result<(Answered, Vec<u8>), snow::Error> {
         self.state.set_psk(PSK_LOCATION, psk.as_bytes())?;
-        let message = self.write()?;
-        Ok((self.split(), message))
+        let mut message = vec![0; IDENTIFIED_LEN];
+        let length = self.state.write_message(&[], &mut message)?;
+        message.truncate(length);
+        Ok((answered(self.state), message))
     }
 
     /// Reads message 2 at the initiator.
-    pub(super) fn finish(mut self, psk: &Secret, message: &[u8; NOISE_LEN]) -> Result<Split, snow::Error> {
+    pub(super) fn finish(mut self, psk: &Secret, message: &[u8]) -> Result<Answered, snow::Error> {
         self.state.set_psk(PSK_LOCATION, psk.as_bytes())?;
-        self.read(message)?;
-        Ok(self.split())
-    }
-
-    fn write(&mut self) -> Result<[u8; NOISE_LEN], snow::Error> {
-        let mut message = [0; NOISE_LEN];
-        let length = self.state.write_message(&[], &mut message)?;
-        debug_assert_eq!(length, NOISE_LEN);
-        Ok(message)
-    }
-
-    fn read(&mut self, message: &[u8; NOISE_LEN]) -> Result<(), snow::Error> {
-        // The payload is empty; the library wants room for the tag as well.
-        self.state.read_message(message, &mut [0; NOISE_LEN])?;
-        Ok(())
-    }
-
-    fn split(mut self) -> Split {
-        let hash = self.state.get_handshake_hash().try_into().expect("SHA-256 has 32 bytes");
-        let (mut forth, mut back) = self.state.dangerously_get_raw_split();
-        Split { hash, forth: Secret::taken_from(&mut forth), back: Secret::taken_from(&mut back) }
+        read(&mut self.state, message)?;
+        Ok(answered(self.state))
     }
 }
 
-fn builder(cipher: Cipher, prologue: &[u8]) -> Result<Builder<'_>, snow::Error> {
-    Builder::new(suite(cipher).parse::<NoiseParams>()?).prologue(prologue)
+impl Answered {
+    /// The handshake hash after message 2.
+    pub(super) fn hash(&self) -> &[u8; 32] {
+        match self {
+            Answered::Anonymous(split) => &split.hash,
+            Answered::Identified(unfinished) => &unfinished.hash,
+        }
+    }
 }
 
-fn suite(cipher: Cipher) -> &'static str {
-    match cipher {
-        Cipher::ChaCha20Poly1305 => "Noise_NNpsk2_25519_ChaChaPoly_SHA256",
-        Cipher::Aes256Gcm => "Noise_NNpsk2_25519_AESGCM_SHA256",
+impl Unfinished {
+    /// The responder's static key, at the initiator.
+    pub(super) fn responder(&self) -> PublicKey {
+        remote(&self.state)
+    }
+
+    /// The initiator's message 3.
+    pub(super) fn introduce(mut self) -> Result<(Split, [u8; IDENTITY_LEN]), snow::Error> {
+        let mut message = [0; IDENTITY_LEN];
+        write(&mut self.state, &mut message)?;
+        Ok((split(self.state), message))
+    }
+
+    /// Reads message 3 at the responder: what it comes to, and the initiator's static key.
+    pub(super) fn meet(mut self, message: &[u8; IDENTITY_LEN]) -> Result<(Split, PublicKey), snow::Error> {
+        read(&mut self.state, message)?;
+        let initiator = remote(&self.state);
+        Ok((split(self.state), initiator))
+    }
+}
+
+fn write(state: &mut HandshakeState, message: &mut [u8]) -> Result<(), snow::Error> {
+    let length = state.write_message(&[], message)?;
+    debug_assert_eq!(length, message.len());
+    Ok(())
+}
+
+fn read(state: &mut HandshakeState, message: &[u8]) -> Result<(), snow::Error> {
+    // The payload is empty; the library wants room for the tag as well.
+    match state.read_message(message, &mut [0; IDENTIFIED_LEN])? {
+        0 => Ok(()),
+        _ => Err(snow::Error::Input),
+    }
+}
+
+fn answered(state: HandshakeState) -> Answered {
+    if state.is_handshake_finished() {
+        Answered::Anonymous(split(state))
+    } else {
+        let hash = hash(&state);
+        Answered::Identified(Box::new(Unfinished { state, hash }))
+    }
+}
+
+fn hash(state: &HandshakeState) -> [u8; 32] {
+    state.get_handshake_hash().try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn remote(state: &HandshakeState) -> PublicKey {
+    let key = state.get_remote_static().expect("the message that was read has it");
+    PublicKey::new(key.try_into().expect("X25519 keys have 32 bytes"))
+}
+
+fn split(mut state: HandshakeState) -> Split {
+    let hash = hash(&state);
+    let (mut forth, mut back) = state.dangerously_get_raw_split();
+    Split { hash, forth: Secret::taken_from(&mut forth), back: Secret::taken_from(&mut back) }
+}
+
+fn builder<'a>(suite: Suite<'a>, prologue: &'a [u8]) -> Result<Builder<'a>, snow::Error> {
+    let builder = Builder::new(suite.name().parse::<NoiseParams>()?).prologue(prologue)?;
+    match suite.own {
+        Some(own) => builder.local_private_key(own.as_bytes()),
+        None => Ok(builder),
     }
 }
 
@@ -114,20 +200,20 @@ pub(super) mod with_ephemeral {
     use super::*;
 
     pub(in crate::sealed) fn initiator(
-        cipher: Cipher,
+        suite: Suite<'_>,
         prologue: &[u8],
         ephemeral: &[u8; 32],
     ) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error> {
-        Noise::first(builder(cipher, prologue)?.fixed_ephemeral_key_for_testing_only(ephemeral))
+        Noise::first(builder(suite, prologue)?.fixed_ephemeral_key_for_testing_only(ephemeral))
     }
 
     pub(in crate::sealed) fn responder(
-        cipher: Cipher,
+        suite: Suite<'_>,
         prologue: &[u8],
         message: &[u8; NOISE_LEN],
         ephemeral: &[u8; 32],
     ) -> Result<Noise, snow::Error> {
-        let builder = builder(cipher, prologue)?.fixed_ephemeral_key_for_testing_only(ephemeral);
+        let builder = builder(suite, prologue)?.fixed_ephemeral_key_for_testing_only(ephemeral);
         Noise::second(builder, message)
     }
 }
@@ -138,6 +224,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+    use crate::identity::KeyPair;
 
     /// Cacophony's test vectors of the two suites. Bytes are hexadecimal digits.
     const CACOPHONY: &str = include_str!("../../../../tests/data/protocol/noise.json");
@@ -188,12 +275,13 @@ mod tests {
     fn the_suites_are_those_of_cacophony() {
         let Vectors { vectors } = serde_json::from_str(CACOPHONY).expect("the vectors");
         for cipher in Cipher::ALL {
-            let vector = vectors.iter().find(|vector| vector.protocol_name == suite(cipher));
+            let suite = Suite { cipher, own: None };
+            let vector = vectors.iter().find(|vector| vector.protocol_name == suite.name());
             let vector = vector.expect("a vector of each suite");
             let (prologue, psk) = (bytes(&vector.init_prologue), bytes(&vector.init_psks[0]));
             let ephemerals = [bytes(&vector.init_ephemeral), bytes(&vector.resp_ephemeral)];
             let end = |ephemeral| {
-                let builder = builder(cipher, &prologue).expect("a suite that snow has");
+                let builder = builder(suite, &prologue).expect("a suite that snow has");
                 builder.fixed_ephemeral_key_for_testing_only(ephemeral)
             };
             let mut initiator = end(&ephemerals[0]).build_initiator().expect("an initiator");
@@ -213,7 +301,7 @@ mod tests {
                 ends.reverse();
             }
 
-            for split in [Noise { state: initiator }.split(), Noise { state: responder }.split()] {
+            for split in [split(initiator), split(responder)] {
                 assert_eq!(hex::encode(split.hash), vector.handshake_hash);
                 for (index, Message { payload, ciphertext }) in transport.iter().enumerate() {
                     let (sender, counter) = ([&split.forth, &split.back][index % 2], index as u64 / 2);
@@ -223,35 +311,71 @@ mod tests {
         }
     }
 
+    /// Both ends' outcome of a handshake, the initiator's first; with the static keys that each saw.
+    fn agree(cipher: Cipher, own: [Option<&Secret>; 2]) -> ([Split; 2], Option<[PublicKey; 2]>) {
+        let psk = Secret::copy_of(&[7; 32]);
+        let [initiator, responder] = own.map(|own| Suite { cipher, own });
+        let (initiator, first) = Noise::initiator(initiator, b"prologue").expect("message 1");
+        let responder = Noise::responder(responder, b"prologue", &first).expect("an honest message");
+        let (theirs, second) = responder.answer(&psk).expect("message 2");
+        let ours = initiator.finish(&psk, &second).expect("an honest message");
+        assert_eq!(ours.hash(), theirs.hash());
+        match (ours, theirs) {
+            (Answered::Anonymous(ours), Answered::Anonymous(theirs)) => ([ours, theirs], None),
+            (Answered::Identified(ours), Answered::Identified(theirs)) => {
+                let seen = ours.responder();
+                let (ours, third) = ours.introduce().expect("message 3");
+                let (theirs, met) = theirs.meet(&third).expect("an honest message");
+                ([ours, theirs], Some([seen, met]))
+            }
+            _ => panic!("both ends have one pattern"),
+        }
+    }
+
     #[test]
     fn both_ends_come_to_the_same_and_never_twice() {
+        let keys = [1, 2].map(|byte| KeyPair::from_private(Secret::copy_of(&[byte; 32])));
         for cipher in Cipher::ALL {
-            let psk = Secret::copy_of(&[7; 32]);
-            let splits = [(); 2].map(|()| {
-                let (initiator, first) = Noise::initiator(cipher, b"prologue").expect("message 1");
-                let responder = Noise::responder(cipher, b"prologue", &first).expect("an honest message");
-                let (theirs, second) = responder.answer(&psk).expect("message 2");
-                let ours = initiator.finish(&psk, &second).expect("an honest message");
-                assert_eq!(ours.hash, theirs.hash);
-                assert_eq!(ours.forth.as_bytes(), theirs.forth.as_bytes());
-                assert_eq!(ours.back.as_bytes(), theirs.back.as_bytes());
-                assert_ne!(ours.forth.as_bytes(), ours.back.as_bytes());
-                ours
-            });
-            assert_ne!(splits[0].hash, splits[1].hash);
-            assert_ne!(splits[0].forth.as_bytes(), splits[1].forth.as_bytes());
+            for own in [[None; 2], [0, 1].map(|end: usize| Some(keys[end].private()))] {
+                let splits = [(); 2].map(|()| {
+                    let ([ours, theirs], seen) = agree(cipher, own);
+                    assert_eq!(seen.is_some(), own[0].is_some());
+                    assert!(seen.is_none_or(|seen| seen == [keys[1].public(), keys[0].public()]));
+                    assert_eq!(ours.hash, theirs.hash);
+                    assert_eq!(ours.forth.as_bytes(), theirs.forth.as_bytes());
+                    assert_eq!(ours.back.as_bytes(), theirs.back.as_bytes());
+                    assert_ne!(ours.forth.as_bytes(), ours.back.as_bytes());
+                    ours
+                });
+                assert_ne!(splits[0].hash, splits[1].hash);
+                assert_ne!(splits[0].forth.as_bytes(), splits[1].forth.as_bytes());
+            }
         }
     }
 
     #[test]
     fn another_prologue_psk_or_suite_does_not_open() {
-        let cipher = Cipher::ChaCha20Poly1305;
-        let (_, first) = Noise::initiator(cipher, b"one prologue").expect("message 1");
-        assert!(Noise::responder(cipher, b"another", &first).is_err());
-        assert!(Noise::responder(Cipher::Aes256Gcm, b"one prologue", &first).is_err());
-        let (initiator, first) = Noise::initiator(cipher, b"prologue").expect("message 1");
-        let responder = Noise::responder(cipher, b"prologue", &first).expect("an honest message");
-        let (_, second) = responder.answer(&Secret::copy_of(&[1; 32])).expect("message 2");
-        assert!(initiator.finish(&Secret::copy_of(&[2; 32]), &second).is_err());
+        let own = Secret::copy_of(&[3; 32]);
+        for own in [None, Some(&own)] {
+            let suite = Suite { cipher: Cipher::ChaCha20Poly1305, own };
+            let (_, first) = Noise::initiator(suite, b"one prologue").expect("message 1");
+            assert!(Noise::responder(suite, b"another", &first).is_err());
+            let other = Suite { cipher: Cipher::Aes256Gcm, ..suite };
+            assert!(Noise::responder(other, b"one prologue", &first).is_err());
+            let (initiator, first) = Noise::initiator(suite, b"prologue").expect("message 1");
+            let responder = Noise::responder(suite, b"prologue", &first).expect("an honest message");
+            let (_, second) = responder.answer(&Secret::copy_of(&[1; 32])).expect("message 2");
+            assert!(initiator.finish(&Secret::copy_of(&[2; 32]), &second).is_err());
+        }
+    }
+
+    #[test]
+    fn one_pattern_does_not_open_the_other() {
+        let own = Secret::copy_of(&[3; 32]);
+        let [anonymous, identified] = [None, Some(&own)].map(|own| Suite { cipher: Cipher::Aes256Gcm, own });
+        for (one, other) in [(anonymous, identified), (identified, anonymous)] {
+            let (_, first) = Noise::initiator(one, b"prologue").expect("message 1");
+            assert!(Noise::responder(other, b"prologue", &first).is_err());
+        }
     }
 }

@@ -124,6 +124,18 @@ struct Arrived<W> {
     handle: W,
 }
 
+impl Counts {
+    /// Sessions that came to nothing.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.without_witness + self.without_hello + self.left
+    }
+
+    /// Connections that were not taken.
+    pub(crate) fn refused(&self) -> u64 {
+        self.sessions + self.address + self.replayed + self.late + self.unlisted + self.repeated
+    }
+}
+
 impl<M, W> HalfOpen<M, W> {
     fn is_complete(&self) -> bool {
         let has = |path: PathId| self.witnesses.contains_key(&path);
@@ -233,9 +245,14 @@ impl<M, W> Desk<M, W> {
         self.next_deadline = self.half_open.values().map(|half_open| half_open.deadline).min();
     }
 
-    #[cfg(test)]
-    fn counts(&self) -> Counts {
+    /// What became of sessions and connections.
+    pub(crate) fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Sessions of which something is there and something is not.
+    pub(crate) fn waiting(&self) -> usize {
+        self.half_open.len()
     }
 
     /// A place for one more connection of the session.
@@ -448,6 +465,7 @@ mod tests {
         assert_eq!(described(gathered), Some(("main", vec![(3, 30), (5, 50)])), "the first one counts");
         assert!(is_empty(&desk));
         assert_eq!(desk.counts(), Counts { complete: 1, repeated: 1, unlisted: 2, ..Counts::default() });
+        assert_eq!((desk.waiting(), desk.counts().dropped(), desk.counts().refused()), (0, 0, 3));
     }
 
     #[test]
@@ -470,6 +488,7 @@ mod tests {
         assert!(is_empty(&desk));
         assert_eq!(desk.next_deadline, None);
         assert_eq!(desk.counts(), Counts { without_witness: 1, without_hello: 1, ..Counts::default() });
+        assert_eq!((desk.waiting(), desk.counts().dropped(), desk.counts().refused()), (0, 2, 0));
     }
 
     #[test]

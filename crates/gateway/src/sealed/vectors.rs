@@ -6,12 +6,13 @@ use plait_codec::sealed::{Cipher, Opened, Opener};
 use plait_host::mptcp::Key;
 use serde::Deserialize;
 
-use super::both_ends::whole;
-use super::handshake::{Agreed, ForWitnesses, Initiator, Opening, Responder};
+use super::both_ends::{anybody, whole};
+use super::handshake::{Agreed, Closing, ForWitnesses, Initiator, Opening, Responder};
 use super::keys::Secret;
-use super::messages::{Preface, SessionId};
+use super::messages::{Preface, SessionId, Version};
 use super::noise::with_ephemeral;
 use super::paths::{PathId, PathIds, Paths};
+use crate::identity::PublicKey;
 
 pub(super) const FILE: &str = include_str!("../../../../tests/data/protocol/sealed.json");
 
@@ -27,8 +28,14 @@ pub(super) struct Handshake {
     chosen: String,
     initiator_key: String,
     responder_key: String,
+    version: u8,
     session: String,
     configured: u8,
+    /// Of version 02.
+    initiator_static: Option<String>,
+    responder_static: Option<String>,
+    initiator_public: Option<String>,
+    responder_public: Option<String>,
     initiator_ephemeral: String,
     responder_ephemeral: String,
     initiator_shares: BTreeMap<u8, String>,
@@ -37,6 +44,7 @@ pub(super) struct Handshake {
     pub(super) reply: String,
     pub(super) witnesses: BTreeMap<u8, String>,
     pub(super) share_messages: BTreeMap<u8, String>,
+    pub(super) identity: Option<String>,
     pub(super) confirms: BTreeMap<u8, String>,
     handshake_hash: String,
     initiator_to_responder: String,
@@ -101,20 +109,32 @@ fn handshakes_are_those_of_the_second_computation() {
         let agreed = Agreed { offered, chosen, cipher, initiator, responder };
         let witnesses: PathIds = vector.initiator_shares.keys().copied().map(path).collect();
         let paths = Paths::new(vector.configured, witnesses).expect("fewer witnesses than paths");
-        let preface = Preface { session: SessionId::new(fixed(&vector.session)), paths };
+        let [initiator_own, responder_own] = [&vector.initiator_static, &vector.responder_static]
+            .map(|own| own.as_deref().map(|own| Secret::copy_of(&fixed(own))));
+        let version = match vector.version {
+            1 => Version::Anonymous,
+            2 => Version::Identified,
+            other => panic!("expected a version of HELLO, got {other}"),
+        };
+        assert_eq!(initiator_own.is_some(), version == Version::Identified);
+        let preface = Preface { version, session: SessionId::new(fixed(&vector.session)), paths };
 
-        let (initiator, Opening { hello, witnesses }) =
-            Initiator::begin_with(&agreed, preface, shares(&vector.initiator_shares), |cipher, prologue| {
-                with_ephemeral::initiator(cipher, prologue, &fixed(&vector.initiator_ephemeral))
-            })
-            .expect("begun");
+        let (initiator, Opening { hello, witnesses }) = Initiator::begin_with(
+            &agreed,
+            preface,
+            shares(&vector.initiator_shares),
+            initiator_own.as_ref(),
+            |suite, prologue| with_ephemeral::initiator(suite, prologue, &fixed(&vector.initiator_ephemeral)),
+        )
+        .expect("begun");
         assert_eq!(hex::encode(&*hello), vector.hello);
         assert_eq!(written(&witnesses), vector.witnesses);
 
         let hello = whole(&hello).expect("HELLO");
-        let responder = Responder::hear_with(&agreed, &hello, |cipher, prologue, message| {
-            with_ephemeral::responder(cipher, prologue, message, &fixed(&vector.responder_ephemeral))
-        });
+        let responder =
+            Responder::hear_with(&agreed, &hello, responder_own.as_ref(), |suite, prologue, message| {
+                with_ephemeral::responder(suite, prologue, message, &fixed(&vector.responder_ephemeral))
+            });
         let heard = witnesses.iter().map(|(_, message)| whole(message).expect("WITNESS")).collect();
         let (unconfirmed, answer) =
             responder.expect("heard").answer_with(heard, shares(&vector.responder_shares)).expect("answered");
@@ -123,12 +143,25 @@ fn handshakes_are_those_of_the_second_computation() {
         assert_eq!(hex::encode(unconfirmed.hash()), vector.handshake_hash);
 
         let heard = answer.shares.iter().map(|(path, message)| (*path, whole(message).expect("SHARE")));
-        let (at_initiator, confirms) =
-            initiator.finish(&whole(&answer.reply).expect("REPLY"), heard.collect()).expect("established");
+        // The key that is shown to each end.
+        let sees = |public: &Option<String>| {
+            let expected = public.clone();
+            move |key: &PublicKey| {
+                assert_eq!(Some(hex::encode(key.as_bytes())), expected);
+                anybody(key)
+            }
+        };
+        let reply = whole(&answer.reply).expect("REPLY");
+        let concluded = initiator.finish(&reply, heard.collect(), sees(&vector.responder_public));
+        let (at_initiator, Closing { identity, confirms }) = concluded.expect("established");
+        assert_eq!(identity.as_ref().map(|message| hex::encode(&**message)), vector.identity);
         assert_eq!(written(&confirms), vector.confirms);
 
         let heard = confirms.iter().map(|(path, message)| (*path, whole(message).expect("CONFIRM")));
-        let at_responder = unconfirmed.verify(heard.collect()).expect("established");
+        let identity = identity.map(|message| whole(&message).expect("IDENTITY"));
+        let at_responder =
+            unconfirmed.verify(identity.as_ref(), heard.collect(), sees(&vector.initiator_public));
+        let at_responder = at_responder.expect("established");
         let keys = [vector.initiator_to_responder, vector.responder_to_initiator];
         let secrets = |secrets: [&Secret; 2]| secrets.map(|secret| hex::encode(secret.as_bytes()));
         assert_eq!(secrets([&at_initiator.sending, &at_initiator.receiving]), keys);
