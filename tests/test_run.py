@@ -221,13 +221,17 @@ def test_what_a_program_wrote_before_it_ended_still_arrives(make_pair):
 
 
 def test_a_second_signal_does_not_wait_for_the_drain(pair):
-    echo_server(pair.server)
+    accepted = echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     # Ends with its connection, so that nothing outlives the test.
     hold = f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); s.recv(1); s.recv(1)"
-    command = ("sh", "-c", f'python3 -c "{hold}" & sleep 1')
+    connected = pair.folder / "connected"
+    command = ("sh", "-c", f'python3 -c "{hold}" & until [ -e {connected} ]; do sleep 0.05; done')
     gateway = pair.client.start(PLAIT, "run", *REQUIRE, "--drain", "50", "--", *command)
-    time.sleep(2.5)
+    wait_for("connection", lambda: accepted)
+    connected.touch()
+    # The shell ends, and the gateway waits for the connection.
+    time.sleep(1)
     assert gateway.poll() is None
     gateway.terminate()
     gateway.wait(5)
