@@ -159,8 +159,8 @@ def test_gateways_tell_what_was_negotiated(pair, listener):
     server = accept(listener)
     receive_exactly(server, 1)
     found = metrics.scrape()
-    assert found["plait_gateways"]["serve", "xor64", "true"] >= 1
-    assert found["plait_gateway_connections_now"]["proxy", "xor64", "mptcp"] >= 1
+    assert found["plait_gateways"]["serve", "sealed", "true"] >= 1
+    assert found["plait_gateway_connections_now"]["proxy", "sealed", "mptcp"] >= 1
     for command in ("serve", "proxy"):
         key = command, "protected"
         assert found["plait_gateway_connections_total"][key] >= before.get(key, 0) + 1
