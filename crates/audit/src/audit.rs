@@ -3,7 +3,6 @@ use std::io::{self, Read};
 use plait_trace::document::Damaged;
 use plait_trace::{AnalyzeError, Capture, Connections, Path, ReadError, ReadOptions};
 use plait_wire::Role;
-use plait_wire::capture::CaptureError;
 use thiserror::Error;
 
 use crate::attacks::Attacks;
@@ -46,31 +45,12 @@ pub enum Progress {
 /// Why captures could not be audited.
 #[derive(Debug, Error)]
 pub enum AuditError {
-    /// A folder has no captures.
+    /// A capture cannot be found, opened or read, or a file is none.
     #[error(transparent)]
-    Inputs(#[from] AnalyzeError),
-    /// A file cannot be opened.
-    #[error("cannot open {path}")]
-    Open {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file is no capture, or damaged from its start on.
-    #[error("{path}")]
-    Capture {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        source: CaptureError,
-    },
+    Input(#[from] AnalyzeError),
     /// Only what other tools measured was given.
     #[error("expected a capture, found none")]
     NoCapture,
-    /// A capture cannot be read on.
-    #[error(transparent)]
-    Read(#[from] ReadError),
     /// There is nothing to listen to.
     #[error("expected TCP in the captures, found none in {packets} packets")]
     NoTcp {
@@ -97,7 +77,7 @@ pub fn audit(
     let mut headers = Vec::new();
     for input in &inputs {
         let read = Headers::read(input.capture(|file| Watched { input: file, progress })?);
-        let failed = |source| ReadError::Input { path: input.name.clone(), source };
+        let failed = |source| AnalyzeError::Read(ReadError::Input { path: input.name.clone(), source });
         headers.push(read.map_err(failed)?);
     }
     let found = read(&inputs, options.payload_limit, progress)?;
@@ -127,13 +107,14 @@ fn read(
     inputs: &[Input],
     payload_limit: u64,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<Connections, AuditError> {
+) -> Result<Connections, AnalyzeError> {
     let mut captures = Vec::new();
     for input in inputs {
         let reader = input.capture(|file| Watched { input: file, progress })?;
         captures.push(Capture { path: Path { name: input.name.clone(), role: Role::Untrusted }, reader });
     }
-    Ok(Connections::read(captures, ReadOptions { payload_limit, ..ReadOptions::default() })?)
+    let options = ReadOptions { payload_limit, ..ReadOptions::default() };
+    Connections::read(captures, options).map_err(AnalyzeError::Read)
 }
 
 struct Watched<'a, R> {

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use plait_trace::AnalyzeError;
 use plait_trace::companion::Companion;
 use plait_wire::capture::{CaptureError, CaptureReader};
-
-use crate::AuditError;
 
 /// A capture, and what the path that it was taken on is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +23,7 @@ impl Source {
     ///
     /// # Errors
     /// A folder cannot be read, or has no captures.
-    pub fn all(measurement: &[PathBuf]) -> Result<Vec<Self>, AuditError> {
+    pub fn all(measurement: &[PathBuf]) -> Result<Vec<Self>, AnalyzeError> {
         let files = plait_trace::inputs(measurement)?;
         Ok(files.into_iter().map(|file| Self { name: file.display().to_string(), file }).collect())
     }
@@ -39,9 +38,9 @@ pub(crate) struct Input {
 impl Input {
     /// Opens a capture; what cannot be read twice is copied to a temporary file. `None` for what other tools measured
     /// beside captures.
-    pub(crate) fn open(source: &Source) -> Result<Option<Self>, AuditError> {
+    pub(crate) fn open(source: &Source) -> Result<Option<Self>, AnalyzeError> {
         let name = source.name.clone();
-        let failed = |source| AuditError::Open { path: name.clone(), source };
+        let failed = |source| AnalyzeError::Open { path: name.clone(), source };
         let file = match source.file.to_str() {
             Some("-") => spooled(io::stdin().lock()).map_err(failed)?,
             _ => {
@@ -52,7 +51,7 @@ impl Input {
         let input = Self { name, file };
         match input.capture(|input| input) {
             Ok(_) => Ok(Some(input)),
-            Err(AuditError::Capture { source: CaptureError::NotACapture { .. }, .. })
+            Err(AnalyzeError::Capture { source: CaptureError::NotACapture { .. }, .. })
                 if is_companion(&source.file) =>
             {
                 Ok(None)
@@ -65,11 +64,11 @@ impl Input {
     pub(crate) fn capture<R: Read>(
         &self,
         wrap: impl FnOnce(File) -> R,
-    ) -> Result<CaptureReader<R>, AuditError> {
+    ) -> Result<CaptureReader<R>, AnalyzeError> {
         let rewound = self.file.try_clone().and_then(|mut file| file.rewind().map(|()| file));
-        let file = rewound.map_err(|source| AuditError::Open { path: self.name.clone(), source })?;
+        let file = rewound.map_err(|source| AnalyzeError::Open { path: self.name.clone(), source })?;
         CaptureReader::new(wrap(file))
-            .map_err(|source| AuditError::Capture { path: self.name.clone(), source })
+            .map_err(|source| AnalyzeError::Capture { path: self.name.clone(), source })
     }
 }
 

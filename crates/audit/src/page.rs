@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use plait_trace::Direction;
+use plait_written::grouped;
 
 use crate::document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView};
 use crate::mode::Mode;
@@ -285,19 +286,6 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A number with a comma between every three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn counted(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
@@ -314,13 +302,5 @@ mod tests {
     fn what_captures_hold_stays_text() {
         assert_eq!(Text("<img src=\"x\">&'").to_string(), "&lt;img src=&quot;x&quot;&gt;&amp;&#39;");
         assert_eq!(Bytes(vec![Some(b'<'), Some(0), None, Some(b'a')]).to_string(), "&lt;\u{b7}\u{25a1}a");
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        assert_eq!(
-            (grouped(7), grouped(1_234), grouped(1_234_567)),
-            ("7".into(), "1,234".into(), "1,234,567".into())
-        );
     }
 }

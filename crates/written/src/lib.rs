@@ -2,6 +2,7 @@
 //!
 //! - [`Rate`], [`Size`], [`delay`] and [`time`] read `54mbit`, `30kB`, `21.5ms` and `16s`; what is none of that is a
 //!   [`TextError`], which says what was expected, with an example, and what was found.
+//! - [`grouped`] writes long numbers for people.
 //! - [`Found`] lets serde say the same of values that are no texts.
 //! - [`Source`] and [`Mistake`] tell where in a file something is wrong, and show the line.
 //!
@@ -19,6 +20,6 @@ pub use duration::{delay, deserialize_delay, deserialize_time, time};
 pub use error::TextError;
 pub use found::{Found, Table};
 pub use mistake::{Mistake, Place, Source};
-pub use number::decimal;
+pub use number::{decimal, grouped};
 pub use rate::Rate;
 pub use size::{Bytes, Size};

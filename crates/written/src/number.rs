@@ -1,4 +1,4 @@
-//! Decimal numbers, alone and with a unit.
+//! Decimal numbers, alone and with a unit, and long ones for people.
 
 use std::fmt;
 
@@ -6,6 +6,19 @@ use std::fmt;
 pub fn decimal(text: &str) -> Option<f64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     text.parse().ok().filter(|_| digits)
+}
+
+/// A number with a comma between every three digits.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// A decimal number and what the unit behind it is worth, the first of these that ends the text.
@@ -27,4 +40,15 @@ pub(crate) fn whole(text: &str, units: &[(&str, u64)], most: u64) -> Option<u64>
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, number: u64, units: &[(&str, u64)]) -> fmt::Result {
     let (name, unit) = units.iter().find(|(_, unit)| number.is_multiple_of(*unit)).unwrap_or(&("", 1));
     write!(f, "{}{name}", number / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn numbers_are_grouped() {
+        let numbers = [7, 123, 1_234, 1_234_567].map(grouped);
+        assert_eq!(numbers, ["7", "123", "1,234", "1,234,567"]);
+    }
 }

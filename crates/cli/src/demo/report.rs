@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use plait_gateway::Mode;
 use plait_wire::Role;
+use plait_written::grouped;
 
 use super::document::Document;
 use super::judge::{JudgedPath, JudgedRun};
@@ -179,17 +180,4 @@ impl Listing {
 
 fn untrusted(run: &JudgedRun) -> impl Iterator<Item = &JudgedPath> {
     run.paths.iter().filter(|path| path.role == Role::Untrusted)
-}
-
-/// A number with a comma between every three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
