@@ -3,7 +3,8 @@
 
 A guest, a virtual machine or a container with addresses of PREFIX, sees one network. Its Multipath TCP makes subflows to
 each address of a peer, but all of them leave this host by the one interface that routing prefers. Here each new subflow of
-a guest gets the interface that carries the fewest of this guest's. Each of these interfaces needs a route to the
+a guest gets the interface that carries the fewest of this guest's, whatever they send: what a subflow will send, nobody
+knows when it begins, and to move it later would put its packets out of order. Each of these interfaces needs a route to the
 destinations (whatever its metric in IPv4; in IPv6 in a table of its own, by a rule `oif`), and no filter for reverse paths;
 answers come back as the peer's network routes them.
 

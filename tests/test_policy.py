@@ -305,6 +305,54 @@ def test_size_is_the_payload_of_the_subflow_before_the_packet(tmp_path, hook, lo
         assert set(tried.matched(number)) == expected, (number, size)
 
 
+def test_connection_size_is_what_its_subflows_have_carried_in_both_directions(tmp_path):
+    """What was sent by two of them counts once; of a connection that nothing names, its subflow counts alone."""
+    token = 0x1A2B3C4D
+    sizes = [(0, 1000), (1000, 2000), (2000, 1 << 64)]
+    sent, before = [], []
+
+    def passes(each, size):
+        sent.append(each)
+        before.append(size)
+
+    def data(start, sequence, length, sport=40001, ack=1):
+        mapping = dss(ack=ack, sequence=sequence, subflow_sequence=1 + start, length=length)
+        return packet(mapping, seq=1000 + start, payload=b"x" * length, sport=sport)
+
+    def back(start, sequence, length, dport=40001, ack=1):
+        mapping = dss(ack=ack, sequence=sequence, subflow_sequence=1 + start, length=length)
+        return packet(mapping, back=True, seq=2000 + start, payload=b"y" * length, dport=dport)
+
+    for port in (40001, 40002):
+        passes(syn(mp_join_syn(token), seq=999, sport=port), 0)
+        passes(syn_ack(mp_join_syn_ack(), dport=port), 0)
+        passes(packet(mp_join_ack(), sport=port), 0)
+    passes(data(0, 1, 600), 0)
+    passes(back(0, 1, 700, dport=40002, ack=601), 600)
+    passes(data(0, 601, 700, sport=40002), 1300)
+    passes(packet(dss(ack=1301), back=True), 2000)
+    # Sent again by the subflow that it was not sent by, and by the same.
+    passes(data(700, 1, 600, sport=40002), 2000)
+    passes(data(0, 1, 600), 2000)
+    passes(data(600, 1301, 100), 2000)
+    passes(syn(mp_capable(), seq=999, sport=40003), 0)
+    passes(syn_ack(mp_capable(7), dport=40003), 0)
+    passes(packet(mp_capable(7, 8, length=999), payload=b"x" * 999, sport=40003), 0)
+    passes(back(0, 1, 1, dport=40003), 999)
+    passes(packet(dss(ack=2), sport=40003), 1000)
+    selectors = ["connection_size(0-1000B)", "connection_size(1000B-2kB)", "connection_size(2kB-)"]
+    chains = [
+        chain(f"{hook}-{place}", hook, text)
+        for hook in ("ingress", "egress")
+        for place, text in enumerate(selectors)
+    ]
+    tried = attempt(tmp_path, policy(*chains), sent, "--local", SERVER)
+    for number, size in enumerate(before):
+        [expected] = [str(place) for place, (low, high) in enumerate(sizes) if low <= size < high]
+        assert [name[-1] for name in tried.matched(number)] == [expected], (number, size)
+    assert tried.untouched(sent)
+
+
 def test_connection_is_known_by_the_token_of_its_joins(tmp_path):
     """The SYN of MP_JOIN names the connection by its receiver's token (RFC 8684, section 3.2)."""
     token, other = 0x1A2B3C4D, 0x1A2B3C4E

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 from hosts import tool, wait_for
-from policies import chain, load, policy, stats
-from transfers import counters, send_one_by_one, transfer
+from policies import chain, hits, load, policy, stats
+from transfers import counters, exchange, send_one_by_one, settle, transfer
 
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SEGMENTED = pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
@@ -41,6 +41,48 @@ def is_mptcp(pair):
     assert found["MPCapableSYNRX"] == found["MPCapableACKRX"] == 1
     assert found["MPCapableFallbackACK"] == found["MPFailRx"] == found["MPFailTx"] == 0
     assert found.get("MPFallbackTokenInit", 0) == 0
+
+
+@FAMILIES
+def test_selectors_divide_what_a_host_sends(pair, family):
+    """Those of a line are for what the first is for, each packet for one of them."""
+    # Subflows of one of IPv6 may be of IPv4.
+    ends = ["10.77.1.", "10.77.2."] if family == "ipv4" else ["fd77:1::", "fd77:2::", "10.77.2."]
+    lines = [
+        ["any", *(f"ip_pair({end}1, {end}2)" for end in ends)],
+        ["any", *(f"src({end}1)" for end in ends)],
+        ["any", "path(eth)", "path(wlan)"],
+        ["path(eth)", "path(trusted)"],
+        ["path(wlan)", "path(untrusted)"],
+        ["any", "subflow(dport = 8080)"],
+        ["any", "size(0-1MB)", "size(1MB-)"],
+        ["any", "connection_size(0-1MB)", "connection_size(1MB-)"],
+        ["any", f"sequence(subflow = 0-{2**31 - 1})", f"sequence(subflow = {2**31}-{2**32 - 1})"],
+        ["packet(mapping)", f"sequence(data = 0-{2**63 - 1})", f"sequence(data = {2**63}-{2**64 - 1})"],
+        ["packet(syn)", "packet(mp_capable) and packet(syn)", "packet(mp_join) and packet(syn)"],
+    ]
+    chains = [
+        chain(f"c{number}-{place}", "egress", text, "[]")
+        for number, line in enumerate(lines)
+        for place, text in enumerate(line)
+    ]
+    load(pair.client, policy(*chains), "--trusted", "eth", "--untrusted", "wlan")
+    transfer(pair, address(pair, family), SIZE)
+    settle(pair)
+    counted = iter(each["packets"] for each in stats(pair.client)["policies"][0]["chains"])
+    for line in lines:
+        whole, *parts = [next(counted) for _ in line]
+        assert sum(parts) == whole, (line, whole, parts)
+        # Where a stream of numbers begins, and which addresses join, is chance.
+        assert all(parts) or line[1].startswith(("sequence", "ip_pair", "src")), (line, whole, parts)
+
+
+@FAMILIES
+def test_what_is_dropped_does_not_arrive(pair, family):
+    load(pair.server, policy(chain(hook="egress", select="packet(add_addr)", actors='["drop"]')))
+    transfer(pair, address(pair, family), SIZE, joins=False)
+    is_mptcp(pair)
+    assert hits(pair.server) >= [1] and extension(pair.client)["AddAddr"] == 0
 
 
 @FAMILIES
@@ -131,6 +173,21 @@ def test_a_join_that_comes_in_is_refused_by_this_host_itself(pair, family):
     is_mptcp(pair)
     found = extension(pair.server)
     assert found["MPJoinNoTokenFound"] >= 1 and found["MPJoinAckRx"] == 0
+
+
+@FAMILIES
+def test_a_join_waits_until_its_connection_has_carried_enough(pair, family):
+    """Its handshake is held back at the last step, which TCP repeats."""
+    small = "packet(mp_join) and not packet(syn) and connection_size(0-1MB)"
+    load(pair.client, policy(chain(hook="egress", select=small, actors='["deny_join"]')))
+
+    def joins() -> bool:
+        return extension(pair.server)["MPJoinAckRx"] > 0
+
+    exchange(pair, address(pair, family), lambda: wait_for("held join", lambda: hits(pair.client) > [1]))
+    assert not joins()
+    # There and back.
+    exchange(pair, address(pair, family), lambda: wait_for("join", joins), size=600_000)
 
 
 @FAMILIES

@@ -266,6 +266,24 @@ def test_24_chains_are_replaced_1000_times_under_traffic(make_pair):
     wait_until_gone({kind: seen[kind] | last[kind] for kind in seen})
 
 
+def turn(number: int) -> str:
+    """One chain of two is for every packet, and they take turns; a third counts all."""
+    selects = ["any", "not any"] if number % 2 else ["not any", "any"]
+    two = [chain(name, "egress", select, "[]") for name, select in zip(("one", "other"), selects)]
+    return policy(*two, chain("all", "egress", actors="[]"))
+
+
+def test_a_packet_meets_the_old_policy_or_the_new(pair):
+    client = pair.client
+    load(client, turn(0))
+    with traffic(pair):
+        for number in range(1, 61):
+            load(client, turn(number), "--replace")
+    wait_for_silence(client)
+    one, other, both = (each["packets"] for each in stats(client)["policies"][0]["chains"])
+    assert one and other and one + other == both
+
+
 def test_killed_at_any_moment_it_leaves_the_old_or_the_new(pair, tmp_path):
     client = pair.client
     load(client, generation(0))

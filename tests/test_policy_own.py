@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from hosts import PLAIT, REPOSITORY
+from controllers import joined
+from hosts import PLAIT, REPOSITORY, wait_for
 from policies import listed, load, plait, stats
 from transfers import exchange, without_checksum_errors
 
@@ -72,6 +73,32 @@ def test_an_actor_of_ones_own_changes_windows_and_checksums_stay_right(pair, tmp
     (actor,) = stats(pair.client)["policies"][0]["chains"][0]["actors"]
     assert actor["hits"] > 10 and actor["errors"] == 0
     without_checksum_errors(pair)
+
+
+@needs_compiler
+def test_something_is_kept_for_each_subflow_and_each_connection(pair, tmp_path):
+    file = tmp_path / "first.bpf.c"
+    selector = """
+        PLAIT_SELECTOR({name})
+        {{
+            struct plait_storage *kept = {kept}(packet);
+
+            return kept && !kept->words[{name}_word]++;
+        }}
+    """
+    ways = {"of_subflow": "plait_storage", "of_connection": "plait_connection_storage"}
+    selectors = "".join(selector.format(name=name, kept=kept) for name, kept in ways.items())
+    licence = 'char _license[] SEC("license") = "GPL";'
+    words = "enum { of_subflow_word, of_connection_word };"
+    file.write_text(f'#include "plait.bpf.h"\n{words}\n{selectors}\n{licence}\n')
+    own = "".join(f'[own.{name}]\nfile = "{file}"\n' for name in ways)
+    chains = "".join(
+        f'[[chains]]\nname = "{name}"\nhook = "egress"\nselect = "{name}"\nactors = []\n' for name in ways
+    )
+    load(pair.client, f'name = "own"\ninterfaces = ["*"]\n{own}{chains}')
+    exchange(pair, pair.ETH, lambda: wait_for("second subflow", lambda: joined(pair.client)))
+    counted = {each["name"]: each["packets"] for each in stats(pair.client)["policies"][0]["chains"]}
+    assert counted == {"of_subflow": 2, "of_connection": 1}
 
 
 @needs_compiler

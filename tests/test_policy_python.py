@@ -25,6 +25,10 @@ from transfers import Download, fetch
         ('connection("0a1b2c3d")', "connection(0x0a1b2c3d)"),
         ('ip_pair("10.0.0.1", "10.0.0.2")', "ip_pair(10.0.0.1, 10.0.0.2)"),
         ("data_sequence(7, 9) | subflow_sequence(1, 2)", "sequence(data = 7-9) or sequence(subflow = 1-2)"),
+        (
+            'connection_size("1kB") | connection_size("0", "2MB")',
+            "connection_size(1kB-) or connection_size(0-2MB)",
+        ),
         ('mark(16, 255) & cgroup("/a")', "mark(0x10/0xff) and cgroup(/a)"),
     ],
 )

@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+import wires
 from conftest import reason_to_skip
 from controllers import run, work  # noqa: F401
 from hosts import Host, tool, wait_for
@@ -13,6 +14,8 @@ from transfers import counters, transfer
 
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SIZE = 4_000_000
+# Where a thread of this program carries each packet.
+SMALL = 1_000_000
 _numbers = itertools.count(1)
 
 
@@ -20,8 +23,10 @@ class Tenancy:
     """A guest behind `tap` of a host whose `up1` and `up2` lead to the same server; by itself all goes by `up1`."""
 
     SERVICE = {"ipv4": "10.79.0.1", "ipv6": "fd79::1"}
+    LINKS = {"tap": ("guest", "host"), "up1": ("host", "server"), "up2": ("host", "server")}
 
-    def __init__(self, folder):
+    def __init__(self, folder, kinds=()):
+        self.kinds, self.wires = dict(kinds), []
         names = ("guest", "host", "server")
         run_id = f"{os.getpid()}-{next(_numbers)}"
         self.guest, self.host, self.server = (Host(f"plait-test-{run_id}-{name}", folder) for name in names)
@@ -45,11 +50,14 @@ class Tenancy:
             tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
         for key in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
             tool("ip", "netns", "exec", self.host.name, "sysctl", "-qw", f"net.{key}=1")
-        self.join(0, self.guest, self.host, "tap")
-        self.join(1, self.host, self.server, "up1")
-        self.join(2, self.host, self.server, "up2")
-        for host, links in ((self.guest, 1), (self.host, 3), (self.server, 2)):
-            wait_for("address to ask for neighbours from", lambda: links_with_own(host) == links)  # noqa: B023
+        for number, (link, ends) in enumerate(self.LINKS.items()):
+            self.join(number, *(getattr(self, name) for name in ends), link)
+        for link, ends in self.LINKS.items():
+            # Others have no neighbours to ask for.
+            if self.kinds.get(link) != "tun":
+                for name in ends:
+                    host = getattr(self, name)
+                    wait_for("address to ask for neighbours from", lambda: has_own(host, link))  # noqa: B023
         for address, length in (("10.78.0.3", 24), ("fd78::3", 64)):
             # Nothing begins there by itself.
             options = ("nodad", "preferred_lft", "0") if ":" in address else ()
@@ -80,8 +88,8 @@ class Tenancy:
 
     def join(self, number, first, second, link):
         """The guest's link has it the other way round: the guest is the first."""
-        tool("ip", "link", "add", link, "netns", first.name, "type", "veth",
-             "peer", "name", link, "netns", second.name)  # fmt: skip
+        if made := wires.join(self.kinds.get(link, "veth"), first, second, link):
+            self.wires.append(made)
         for last, host in enumerate((first, second), start=1):
             for family, length in (("ipv4", 24), ("ipv6", 64)):
                 address = at(family, number, last)
@@ -98,6 +106,9 @@ class Tenancy:
     def remove(self):
         for host in self.hosts():
             host.unload_policies()
+        for wire in self.wires:
+            wire.close()
+        for host in self.hosts():
             tool("ip", "netns", "del", host.name)
 
 
@@ -107,12 +118,11 @@ def at(family, number, last) -> str:
     )
 
 
-def links_with_own(host) -> int:
-    """Of addresses of the link, without which a host asks for no neighbour."""
-    found = json.loads(
-        tool("ip", "-6", "-n", host.name, "-j", "address", "show", "scope", "link", "-tentative")
-    )
-    return sum(bool(each.get("addr_info")) for each in found)
+def has_own(host, link) -> bool:
+    """An address of the link, without which a host asks for no neighbour."""
+    which = ("dev", link, "scope", "link", "-tentative")
+    found = json.loads(tool("ip", "-6", "-n", host.name, "-j", "address", "show", *which))
+    return any(each.get("addr_info") for each in found)
 
 
 def nodad(address) -> list[str]:
@@ -120,15 +130,24 @@ def nodad(address) -> list[str]:
 
 
 @pytest.fixture
-def tenancy(tmp_path):
+def make_tenancy(tmp_path):
     if reason := reason_to_skip():
         pytest.skip(reason)
-    made = Tenancy(tmp_path)
-    try:
-        made.build()
-        yield made
-    finally:
-        made.remove()
+    made = []
+
+    def make(kinds=()) -> Tenancy:
+        made.append(Tenancy(tmp_path, kinds))
+        made[-1].build()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.remove()
+
+
+@pytest.fixture
+def tenancy(make_tenancy):
+    return make_tenancy()
 
 
 def redirecting(hook="ingress", on="tap", select="any", to="up2", actors="") -> str:
@@ -159,18 +178,62 @@ def test_subflows_of_a_guest_leave_by_the_uplinks_that_they_are_given(tenancy, f
     assert first > SIZE / 20 and other > SIZE / 20 and first + other > SIZE
 
 
-@FAMILIES
-def test_what_is_redirected_where_it_goes_out_is_one_packet(work, tenancy, family):  # noqa: F811
-    """It goes out twice: by the interface that routing chose, and by that which the policy did."""
-    record = [chain(f"record-{hook}", hook, interfaces=["up1", "up2"]) for hook in ("ingress", "egress")]
-    load(tenancy.host, policy(*record, redirecting("egress", "up1")))
-    resent = counters(tenancy.guest)["TcpRetransSegs"]
-    transfer(tenancy, tenancy.SERVICE[family], SIZE, joins=False)
-    resent = counters(tenancy.guest)["TcpRetransSegs"] - resent
-    assert tenancy.sent("up2") > SIZE > 40 * tenancy.sent("up1")
-    [flow] = json.loads(run(work, "print(json.dumps(flows(), default=vars))", tenancy.host).stdout)
-    assert flow["sent"]["bytes"] < SIZE * 1.05 and flow["sent"]["retransmitted_packets"] <= resent
-    assert flow["rtt"] is not None
+KINDS = {
+    "from a TUN device": {"tap": "tun"},
+    "to a TUN device": {"up2": "tun"},
+    "between TUN devices": {"tap": "tun", "up2": "tun"},
+    "from a VLAN": {"tap": "vlan"},
+    "to a VLAN": {"up2": "vlan"},
+    "between bridges": {"tap": "bridge", "up2": "bridge"},
+}
+
+
+@pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
+def test_what_comes_in_is_redirected_whatever_the_interfaces_are(make_tenancy, kinds):
+    tenancy = make_tenancy(kinds)
+    load(tenancy.host, policy(redirecting()))
+    for service in tenancy.SERVICE.values():
+        before = tenancy.sent("up2")
+        transfer(tenancy, service, SMALL, joins=False)
+        assert tenancy.sent("up2") - before > SMALL > 10 * tenancy.sent("up1")
+    found = counters(tenancy.server)
+    assert found["TcpInCsumErrors"] == counters(tenancy.guest)["TcpInCsumErrors"] == 0
+    assert found["MPTcpExtMPCapableACKRX"] == 2
+    [only] = stats(tenancy.host)["policies"][0]["chains"]
+    assert only["hits"] == only["packets"] > 0 == only["errors"]
+
+
+OUTWARD = {
+    "plain": {},
+    "from a TUN device": {"up1": "tun"},
+    "to a TUN device": {"up2": "tun"},
+    "from a VLAN": {"up1": "vlan"},
+    "to a VLAN": {"up2": "vlan"},
+    "from a bridge": {"up1": "bridge"},
+    "to a bridge": {"up2": "bridge"},
+}
+
+
+@pytest.mark.parametrize("kinds", OUTWARD.values(), ids=OUTWARD)
+def test_what_is_redirected_where_it_goes_out_is_one_packet(work, make_tenancy, kinds):  # noqa: F811
+    """It goes out by the interface that routing chose, by that which the policy did, and by those below them."""
+    tenancy = make_tenancy(kinds)
+    size = SMALL if "tun" in kinds.values() else SIZE
+    record = [chain(f"record-{hook}", hook) for hook in ("ingress", "egress")]
+    to_services = " or ".join(f"dst({service})" for service in tenancy.SERVICE.values())
+    load(tenancy.host, policy(*record, redirecting("egress", "*", to_services)))
+    for service in tenancy.SERVICE.values():
+        resent, before = counters(tenancy.guest)["TcpRetransSegs"], tenancy.sent("up2")
+        transfer(tenancy, service, size, joins=False)
+        resent = counters(tenancy.guest)["TcpRetransSegs"] - resent
+        assert tenancy.sent("up2") - before > size > 10 * tenancy.sent("up1")
+        found = json.loads(run(work, "print(json.dumps(flows(), default=vars))", tenancy.host).stdout)
+        # As the uplinks see it, and not the guest's link.
+        [flow] = [each for each in found if service in each["remote"]]
+        assert size <= flow["sent"]["bytes"] < size * 1.05 + 1500 * resent
+        assert flow["sent"]["retransmitted_packets"] <= resent and flow["rtt"] is not None
+    assert counters(tenancy.server)["TcpInCsumErrors"] == 0
+    assert not any(each["errors"] for each in stats(tenancy.host)["policies"][0]["chains"])
 
 
 def test_interfaces_from_which_a_policy_redirects_are_met_by_tc(tenancy):
@@ -194,3 +257,16 @@ def test_an_interface_that_is_not_there_keeps_no_packet(tenancy):
     assert tenancy.sent("up1") > SIZE
     [found] = stats(tenancy.host)["policies"][0]["chains"]
     assert found["errors"] == found["packets"] > 0 == found["hits"]
+
+
+def test_what_the_interface_above_has_marked_the_one_below_sees(make_tenancy):
+    tenancy = make_tenancy({"up1": "bridge"})
+    marks = chain("marks", "egress", actors='[{ mark = "0x7/0xf" }]', interfaces=["up1"])
+    sees = [
+        chain(name, "egress", select, "[]", interfaces=["up1-below"])
+        for name, select in (("marked", "mark(0x7)"), ("others", "not mark(0x7)"))
+    ]
+    load(tenancy.host, policy(marks, *sees))
+    transfer(tenancy, tenancy.SERVICE["ipv4"], SMALL, joins=False)
+    marks, marked, others = (each["packets"] for each in stats(tenancy.host)["policies"][0]["chains"])
+    assert marked >= marks > 10 and others == 0

@@ -114,6 +114,11 @@ def size(first: str, end: str = "") -> Selector:
     return _call("size", f"{first}-{end}")
 
 
+def connection_size(first: str, end: str = "") -> Selector:
+    """Packets of connections that have carried at least that much, in both directions, and less than the end."""
+    return _call("connection_size", f"{first}-{end}")
+
+
 def mark(value: int, mask: int | None = None) -> Selector:
     """Packets with this mark, in the bits of the mask. Egress only."""
     return _call("mark", f"{value:#x}" if mask is None else f"{value:#x}/{mask:#x}")

@@ -63,6 +63,18 @@ static __always_inline int is_later(__u32 a, __u32 b)
 	return (__s32)(a - b) > 0;
 }
 
+/* Nothing is less than 0. */
+static __always_inline __u64 minus(__u64 of, __u64 by)
+{
+	return of > by ? of - by : 0;
+}
+
+/* The sequence number behind a packet; that of FIN itself is left out. */
+static __always_inline __u32 end_of(const struct plait_packet *packet)
+{
+	return packet->sequence + !!(packet->kinds & PLAIT_IS_SYN) + packet->payload;
+}
+
 static __always_inline struct plait_flow *new_flow(const struct plait_packet *packet)
 {
 	struct plait_flow *flow;
@@ -151,8 +163,6 @@ static __always_inline void remember_syn(struct plait_flow *flow, struct plait_h
 	sent->syn_seen = 1;
 	sent->offered_scale = packet->window_scale;
 	sent->initial_sequence = packet->sequence;
-	sent->next_sequence = packet->sequence + 1;
-	sent->begun = 1;
 	if (packet->kinds & PLAIT_HAS_MP_JOIN) {
 		flow->flags |= PLAIT_FLOW_JOINED;
 		sent->address_id = plait_option_byte(packet, MPTCP_JOIN, 3);
@@ -256,27 +266,32 @@ static __always_inline __u32 new_to_connection(const struct plait_packet *packet
 static __always_inline void record_data(struct plait_half *sent, const struct plait_packet *packet,
 					__u32 fresh)
 {
-	__u32 into;
-
-	if (!packet->token || !sent->syn_seen || !(packet->kinds & PLAIT_HAS_MAPPING))
-		return;
 	/* Segments that were sent as one have one mapping, each of them all of it. */
-	into = packet->sequence - sent->initial_sequence - packet->mapping_sequence;
-	if (into >= packet->data_length)
+	__u32 into = packet->sequence - sent->initial_sequence - packet->mapping_sequence;
+	struct plait_connection *connection;
+
+	if (!packet->token)
 		return;
-	sent->reinjected_bytes +=
-	    fresh - new_to_connection(packet, packet->data_sequence + into + packet->payload, fresh);
+	if (sent->syn_seen && packet->kinds & PLAIT_HAS_MAPPING && into < packet->data_length) {
+		sent->reinjected_bytes +=
+		    fresh -
+		    new_to_connection(packet, packet->data_sequence + into + packet->payload, fresh);
+		return;
+	}
+	/* Where it belongs in the connection, nobody knows here. */
+	connection = connection_of(packet);
+	if (connection)
+		__sync_fetch_and_add(&connection->bytes[packet->hook & 1], fresh);
 }
 
 static __always_inline void record_sent(struct plait_flow *flow, struct plait_half *sent,
 					struct plait_packet *packet)
 {
-	__u32 end = packet->sequence + !!(packet->kinds & PLAIT_IS_SYN) + packet->payload;
-	__u32 beyond = end - sent->next_sequence, fresh;
+	__u32 end = end_of(packet), beyond = end - sent->next_sequence, fresh;
 
 	if (!packet->payload)
 		return;
-	if (sent->begun && !is_later(end, sent->next_sequence)) {
+	if (sent->last_interface && !is_later(end, sent->next_sequence)) {
 		sent->retransmitted_packets++;
 		sent->retransmitted_bytes += packet->payload;
 		/* Whose acknowledgment arrives then, nobody knows (Karn). */
@@ -284,13 +299,11 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_ha
 			flow->sample_pending = 0;
 		return;
 	}
-	fresh = sent->begun && beyond < packet->payload ? beyond : packet->payload;
+	fresh = sent->last_interface && beyond < packet->payload ? beyond : packet->payload;
 	if (fresh < packet->payload) {
 		sent->retransmitted_packets++;
 		sent->retransmitted_bytes += packet->payload - fresh;
 	}
-	sent->begun = 1;
-	sent->next_sequence = end;
 	if (packet->hook == PLAIT_EGRESS)
 		await_acknowledgment(flow, packet, end);
 	record_data(sent, packet, fresh);
@@ -302,8 +315,6 @@ static __always_inline void record(struct plait_flow *flow, struct plait_half *s
 	int scale = scale_of(flow, packet->hook);
 
 	sent->last_nanoseconds = bpf_ktime_get_coarse_ns();
-	if (packet->kinds & PLAIT_IS_ACK)
-		sent->acknowledgment = packet->acknowledgment;
 	if (scale >= 0 && !(packet->kinds & PLAIT_IS_SYN))
 		sent->window = (__u32)packet->window << scale;
 	if (!(packet->kinds & PLAIT_IS_SYN))
@@ -322,16 +333,67 @@ static __always_inline int names_token(const struct plait_packet *packet)
 	       plait_is_first_syn(packet) && packet->option_length[MPTCP_JOIN] == PLAIT_JOIN_OF_SYN;
 }
 
-/* This packet went out by another interface before, and was redirected to this one. */
-static __always_inline int goes_out_again(struct plait_flow *flow, const struct plait_packet *packet)
+/*
+ * Whether this packet has passed by another interface already: one that this one is built on, or that is
+ * built on this one (VLANs, bridges, bonds), or from which it was redirected. Then there is nothing new in it;
+ * on its way it may have been cut, or put together with others.
+ */
+static __always_inline int has_passed(const struct plait_half *sent, const struct plait_packet *packet)
 {
-	if (packet->hook != PLAIT_EGRESS || flow->redirected_to != packet->interface ||
-	    flow->redirected_sequence != packet->sequence ||
-	    flow->redirected_acknowledgment != packet->acknowledgment ||
-	    flow->redirected_payload != packet->payload)
-		return 0;
-	flow->redirected_to = 0;
-	return 1;
+	return sent->last_interface && sent->last_interface != packet->interface &&
+	       !is_later(end_of(packet), sent->next_sequence) &&
+	       !is_later(packet->acknowledgment, sent->acknowledgment);
+}
+
+/* It has passed here now, and nowhere before. */
+static __always_inline void note_pass(struct plait_half *sent, const struct plait_packet *packet)
+{
+	__u32 end = end_of(packet);
+
+	if (!sent->last_interface || (packet->payload && is_later(end, sent->next_sequence)))
+		sent->next_sequence = end;
+	if (packet->kinds & PLAIT_IS_ACK)
+		sent->acknowledgment = packet->acknowledgment;
+	sent->last_interface = packet->interface;
+	sent->packets++;
+	sent->bytes += packet->payload;
+}
+
+/* What a subflow carried before its connection was known, the connection did. */
+static __always_inline void make_over(const struct plait_flow *flow, const struct plait_packet *packet)
+{
+	struct plait_connection *connection = connection_of(packet);
+
+	if (!connection)
+		return;
+	for (int hook = 0; hook < 2; hook++)
+		__sync_fetch_and_add(&connection->bytes[hook],
+				     flow->half[hook].bytes - flow->half[hook].retransmitted_bytes);
+}
+
+/* Of the packet or its subflow, one may know the connection. */
+static __always_inline void share_token(struct plait_flow *flow, struct plait_packet *packet, __u32 needs)
+{
+	if (!packet->token) {
+		packet->token = flow->token;
+	} else if (flow->token != packet->token) {
+		flow->token = packet->token;
+		if (needs & PLAIT_NEEDS_CONNECTION)
+			make_over(flow, packet);
+	}
+}
+
+/* What the packet's connection has carried; what its subflow has, if the connection is not known. */
+static __always_inline __u64 bytes_of_connection(const struct plait_flow *flow,
+						 const struct plait_packet *packet)
+{
+	struct plait_connection *connection = NULL;
+
+	if (packet->token)
+		connection = bpf_map_lookup_elem(&connections, &packet->token);
+	if (connection)
+		return connection->bytes[PLAIT_INGRESS] + connection->bytes[PLAIT_EGRESS];
+	return flow->half[PLAIT_INGRESS].bytes + flow->half[PLAIT_EGRESS].bytes;
 }
 
 /* The subflow of a packet, new if it begins here; NULL if none is known, or there is no room for it. */
@@ -350,7 +412,8 @@ static __always_inline struct plait_flow *subflow_of(const struct plait_packet *
 	if (flow && !plait_is_first_syn(packet))
 		return flow;
 	/* A SYN that is sent again begins nothing new. */
-	if (flow && flow->half[packet->hook & 1].next_sequence == packet->sequence + 1)
+	if (flow && flow->half[packet->hook & 1].syn_seen &&
+	    flow->half[packet->hook & 1].initial_sequence == packet->sequence)
 		return flow;
 	return new_flow(packet);
 }
@@ -366,11 +429,19 @@ __weak int remember(struct plait_packet *packet, struct plait_flow *flow, const 
 	if (names_token(packet))
 		packet->token =
 		    plait_option_number(packet, packet->option_at[MPTCP_JOIN] + PLAIT_JOIN_TOKEN_AT, 4);
-	sent = &flow->half[packet->hook & 1];
-	if (goes_out_again(flow, packet)) {
-		packet->token = flow->token;
-		packet->flow_bytes = sent->bytes - packet->payload;
+	share_token(flow, packet, asked->needs);
+	if (asked->needs & PLAIT_NEEDS_CONNECTION)
+		packet->connection_bytes = bytes_of_connection(flow, packet);
+	/* Only if it changes: the other direction's packets may be worked on by another processor. */
+	if (flow->interface != packet->interface)
 		flow->interface = packet->interface;
+	if (packet->kinds & (PLAIT_IS_FIN | PLAIT_IS_RST))
+		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_FIN_IN : PLAIT_FLOW_FIN_OUT;
+	sent = &flow->half[packet->hook & 1];
+	if (has_passed(sent, packet)) {
+		packet->passed = 1;
+		packet->flow_bytes = minus(sent->bytes, sent->next_sequence - packet->sequence);
+		packet->connection_bytes = minus(packet->connection_bytes, packet->payload);
 		return 0;
 	}
 	if (packet->kinds & PLAIT_IS_SYN)
@@ -379,19 +450,13 @@ __weak int remember(struct plait_packet *packet, struct plait_flow *flow, const 
 		remember_backup(flow, packet);
 	if (packet->kinds & PLAIT_HAS_ADD_ADDR_ECHO)
 		take_echo(flow, packet);
-	if (packet->kinds & (PLAIT_IS_FIN | PLAIT_IS_RST))
-		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_FIN_IN : PLAIT_FLOW_FIN_OUT;
-	if (packet->token)
-		flow->token = packet->token;
-	else
-		packet->token = flow->token;
-	flow->interface = packet->interface;
 	packet->flow_bytes = sent->bytes;
 	take_acknowledgment(flow, packet);
 	if (asked->needs & PLAIT_NEEDS_RECORD)
 		record(flow, sent, packet);
-	sent->packets++;
-	sent->bytes += packet->payload;
+	note_pass(sent, packet);
+	if (packet->hook == PLAIT_EGRESS)
+		flow->redirected = 0;
 	return 0;
 }
 

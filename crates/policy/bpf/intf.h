@@ -106,6 +106,8 @@ struct plait_packet {
 	__u64 data_acknowledgment;
 	/* Payload of the subflow in this direction before this packet, if a selector asks for it. */
 	__u64 flow_bytes;
+	/* Payload of the connection in both directions before this packet, if a selector asks for it. */
+	__u64 connection_bytes;
 	/* The user's own selectors that matched: bit n is entry PLAIT_OWN_SELECTORS + n. */
 	__u64 own_matched;
 	/* When somebody asked for the time first, by CLOCK_MONOTONIC; 0: nobody has yet. */
@@ -160,18 +162,20 @@ struct plait_packet {
 	/* What a selector or actor of the user's own answers: whether the packet is of its kind, or enum
 	 * plait_outcome. */
 	__u8 own_answer;
-	__u8 padding[4];
+	/* It has passed by another interface already. */
+	__u8 passed;
+	__u8 padding[3];
 	/* By the option's subtype: where it begins in `options`; 255: it is not there. */
 	__u8 option_at[16];
 	/* By the option's subtype: its length in bytes. */
 	__u8 option_length[16];
-	/* Slots of the chains that matched, by priority. */
-	__u16 chains[PLAIT_MOST_CHAINS];
 	/* Zero behind options_length; longer than they can be, so that eight bytes may be read from any place
 	 * below 64. */
 	__u8 options[72];
+	/* Slots of the chains that matched, by priority. Most packets have none, so they come last. */
+	__u16 chains[PLAIT_MOST_CHAINS];
 };
-_Static_assert(sizeof(struct plait_packet) == 424, "no hidden padding");
+_Static_assert(sizeof(struct plait_packet) == 432, "no hidden padding");
 
 enum plait_verdict {
 	PLAIT_PASS = 0,
@@ -276,6 +280,8 @@ enum plait_need {
 	PLAIT_NEEDS_TOKEN = 1 << 1,
 	/* Their bytes, round-trip times, retransmissions and reinjections as well. */
 	PLAIT_NEEDS_RECORD = 1 << 2,
+	/* What their connections have carried as well. */
+	PLAIT_NEEDS_CONNECTION = 1 << 3,
 };
 
 /* What the programs ask while they run; written by Rust at any time. */
@@ -298,6 +304,14 @@ struct plait_half {
 	__u64 packets;
 	/* Payload, retransmissions included. */
 	__u64 bytes;
+	/* Behind all payload that was seen. */
+	__u32 next_sequence;
+	/* The last acknowledgment. */
+	__u32 acknowledgment;
+	/* Where a packet passed last that had not passed anywhere else; 0: none has. */
+	__u32 last_interface;
+	/* The last window, scaled; 0: the scale is not known. */
+	__u32 window;
 	__u64 retransmitted_packets;
 	/* Of payload that an earlier packet of this subflow had. */
 	__u64 retransmitted_bytes;
@@ -307,29 +321,21 @@ struct plait_half {
 	__u64 reinjected_bytes;
 	/* Of the last packet, by CLOCK_MONOTONIC, some milliseconds less than exact. */
 	__u64 last_nanoseconds;
-	/* The first sequence number that was not seen yet. */
-	__u32 next_sequence;
-	/* The last acknowledgment. */
-	__u32 acknowledgment;
-	/* The last window, scaled; 0: the scale is not known. */
-	__u32 window;
 	/* Of the SYN; 0 until it is seen. */
 	__u32 initial_sequence;
-	/* The last timestamps of RFC 7323, as they stand in the packet (network order). */
-	__u32 timestamps[2];
 	/* The lower half of the last data acknowledgment. */
 	__u32 data_acknowledgment;
+	/* The last timestamps of RFC 7323, as they stand in the packet (network order). */
+	__u32 timestamps[2];
+	/* The last window as it went on from here, not scaled. */
+	__u16 offered_window;
 	/* The shift count that this side's SYN offered; 255: none or not seen. */
 	__u8 offered_scale;
 	/* The SYN of this direction was seen. */
 	__u8 syn_seen;
-	/* Some packet had payload. */
-	__u8 begun;
 	/* The address id of MP_JOIN's SYN; 0 for the initial subflow. */
 	__u8 address_id;
-	/* The last window as it went on from here, not scaled. */
-	__u16 offered_window;
-	__u8 padding[6];
+	__u8 padding[3];
 };
 _Static_assert(sizeof(struct plait_half) == 88, "no hidden padding");
 
@@ -393,15 +399,11 @@ struct plait_flow {
 	__u64 announced_ids[2][4];
 	__u8 prioritized[2];
 	__u8 announced[2];
-	/* The last packet that was redirected where it went out: to this interface, by which it goes out once
-	 * more; 0: it has. */
-	__u32 redirected_to;
-	__u32 redirected_sequence;
-	__u32 redirected_acknowledgment;
-	__u32 redirected_payload;
-	__u8 padding[4];
+	/* The last packet that went out was redirected. */
+	__u8 redirected;
+	__u8 padding[3];
 };
-_Static_assert(sizeof(struct plait_flow) == 552, "no hidden padding");
+_Static_assert(sizeof(struct plait_flow) == 536, "no hidden padding");
 
 enum plait_flow_flag {
 	/* This host's MP_CAPABLE began it, and not MP_JOIN. */

@@ -12,7 +12,7 @@
 #include <linux/pkt_cls.h>
 #include "options.h"
 
-/* What the programs of a file keep for a subflow: theirs alone. */
+/* What the programs of a file keep for a subflow or a connection: theirs alone. */
 struct plait_storage {
 	__u64 words[8];
 };
@@ -24,17 +24,32 @@ struct {
 	__type(value, struct plait_storage);
 } own_storage SEC(".maps");
 
-/* Zero at first; of more subflows than there is room for, the one unused for longest begins anew. NULL if
- * there is no memory. */
-static __always_inline struct plait_storage *plait_storage(const struct plait_packet *packet)
+static __always_inline struct plait_storage *plait_storage_by(const struct plait_flow_key *key)
 {
-	struct plait_storage *found = bpf_map_lookup_elem(&own_storage, &packet->flow), empty = {};
+	struct plait_storage *found = bpf_map_lookup_elem(&own_storage, key), empty = {};
 
 	if (found)
 		return found;
 	/* Another processor may have been faster. */
-	bpf_map_update_elem(&own_storage, &packet->flow, &empty, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&own_storage, &packet->flow);
+	bpf_map_update_elem(&own_storage, key, &empty, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&own_storage, key);
+}
+
+/* Zero at first; of more subflows and connections than there is room for, the one unused for longest begins
+ * anew. NULL if there is no memory. */
+static __always_inline struct plait_storage *plait_storage(const struct plait_packet *packet)
+{
+	return plait_storage_by(&packet->flow);
+}
+
+/* The same for the packet's connection, which its subflows share. NULL also while this host does not know the
+ * connection: one that it forwards, or has accepted and not yet answered. */
+static __always_inline struct plait_storage *plait_connection_storage(const struct plait_packet *packet)
+{
+	/* No subflow has such ends. */
+	struct plait_flow_key key = {.local = {0, packet->token}};
+
+	return packet->token ? plait_storage_by(&key) : NULL;
 }
 
 /* An actor may answer with any number: what is none of enum plait_outcome is an error. */

@@ -353,6 +353,7 @@ static __always_inline int read_packet(struct plait_packet *packet, const struct
 	packet->data_length = 0;
 	packet->token = 0;
 	packet->flow_bytes = 0;
+	packet->connection_bytes = 0;
 	packet->flow_known = 0;
 	packet->nanoseconds = 0;
 	packet->own_matched = 0;
@@ -361,6 +362,7 @@ static __always_inline int read_packet(struct plait_packet *packet, const struct
 	packet->verdict = PLAIT_PASS;
 	packet->checksum = PLAIT_CHECKSUM_UNKNOWN;
 	packet->changed = 0;
+	packet->passed = 0;
 	if (found->is_ipv6)
 		packet->kinds |= PLAIT_IS_IPV6;
 	read_tcp(packet, tcp);

@@ -89,7 +89,8 @@ static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethe
 	if (asked->needs & PLAIT_NEEDS_FLOW)
 		flow = subflow_of(packet);
 	if (flow) {
-		if (hook == PLAIT_EGRESS && asked->needs & PLAIT_NEEDS_TOKEN)
+		/* It stays what it is. */
+		if (hook == PLAIT_EGRESS && asked->needs & PLAIT_NEEDS_TOKEN && !flow->token)
 			packet->token = token_of(ctx);
 		remember(packet, flow, asked);
 	}

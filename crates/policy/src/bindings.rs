@@ -62,6 +62,7 @@ pub struct plait_packet {
     pub data_sequence: __u64,
     pub data_acknowledgment: __u64,
     pub flow_bytes: __u64,
+    pub connection_bytes: __u64,
     pub own_matched: __u64,
     pub nanoseconds: __u64,
     pub chains_hit: __u64,
@@ -92,11 +93,12 @@ pub struct plait_packet {
     pub checksum: __u8,
     pub changed: __u8,
     pub own_answer: __u8,
-    pub padding: [__u8; 4usize],
+    pub passed: __u8,
+    pub padding: [__u8; 3usize],
     pub option_at: [__u8; 16usize],
     pub option_length: [__u8; 16usize],
-    pub chains: [__u16; 64usize],
     pub options: [__u8; 72usize],
+    pub chains: [__u16; 64usize],
 }
 pub const PLAIT_PASS: plait_verdict = 0;
 pub const PLAIT_DROP: plait_verdict = 1;
@@ -166,6 +168,7 @@ pub type plait_left_alone = ::std::os::raw::c_uint;
 pub const PLAIT_NEEDS_FLOW: plait_need = 1;
 pub const PLAIT_NEEDS_TOKEN: plait_need = 2;
 pub const PLAIT_NEEDS_RECORD: plait_need = 4;
+pub const PLAIT_NEEDS_CONNECTION: plait_need = 8;
 pub type plait_need = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -181,22 +184,22 @@ pub struct plait_settings {
 pub struct plait_half {
     pub packets: __u64,
     pub bytes: __u64,
+    pub next_sequence: __u32,
+    pub acknowledgment: __u32,
+    pub last_interface: __u32,
+    pub window: __u32,
     pub retransmitted_packets: __u64,
     pub retransmitted_bytes: __u64,
     pub reinjected_bytes: __u64,
     pub last_nanoseconds: __u64,
-    pub next_sequence: __u32,
-    pub acknowledgment: __u32,
-    pub window: __u32,
     pub initial_sequence: __u32,
-    pub timestamps: [__u32; 2usize],
     pub data_acknowledgment: __u32,
+    pub timestamps: [__u32; 2usize],
+    pub offered_window: __u16,
     pub offered_scale: __u8,
     pub syn_seen: __u8,
-    pub begun: __u8,
     pub address_id: __u8,
-    pub offered_window: __u16,
-    pub padding: [__u8; 6usize],
+    pub padding: [__u8; 3usize],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -234,11 +237,8 @@ pub struct plait_flow {
     pub announced_ids: [[__u64; 4usize]; 2usize],
     pub prioritized: [__u8; 2usize],
     pub announced: [__u8; 2usize],
-    pub redirected_to: __u32,
-    pub redirected_sequence: __u32,
-    pub redirected_acknowledgment: __u32,
-    pub redirected_payload: __u32,
-    pub padding: [__u8; 4usize],
+    pub redirected: __u8,
+    pub padding: [__u8; 3usize],
 }
 pub const PLAIT_FLOW_INITIAL: plait_flow_flag = 1;
 pub const PLAIT_FLOW_JOINED: plait_flow_flag = 2;

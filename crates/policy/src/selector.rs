@@ -66,6 +66,14 @@ pub enum Selector {
         /// In bytes; `None`: no limit.
         to: Option<u64>,
     },
+    /// `connection_size(A-B)`, `connection_size(A-)`: packets before which their connection had carried that much, over all
+    /// its subflows and in both directions.
+    ConnectionSize {
+        /// In bytes.
+        from: u64,
+        /// In bytes; `None`: no limit.
+        to: Option<u64>,
+    },
     /// `mark(VALUE)`, `mark(VALUE/MASK)`: packets whose socket or firewall gave them this mark. Egress only.
     Mark(Mark),
     /// `cgroup(/PATH)`: packets of sockets made by processes in this control group (version 2) or below it. Egress only.

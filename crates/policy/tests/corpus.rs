@@ -54,7 +54,7 @@ const SELECTORS: &[(&str, &str)] = &[
     ("path", "path(wlan0) or path(trusted) or path(*)"),
     ("connection", "connection(0x1a2b3c4d)"),
     ("sequence", "sequence(data = 4294967295-7) and sequence(subflow = 1-2)"),
-    ("size", "size(100kB-) or size(0-1.5MB)"),
+    ("size", "size(100kB-) or size(0-1.5MB) or connection_size(1kB-2kB)"),
     ("mark", "mark(0x10/0xff) and mark(7)"),
     ("cgroup", "cgroup(/user.slice/a) and mine"),
 ];

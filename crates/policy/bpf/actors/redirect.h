@@ -12,6 +12,8 @@
 #include "../options.h"
 
 #define ETHERNET_HEADER 14
+/* In skb->cb[0], which is clear where IP sends a packet: it has been redirected. */
+#define REDIRECTED 0x706c6169
 
 /* How many hops the packet may still go (RFC 791 section 3.2, RFC 8200 section 3). */
 static __always_inline __u8 hops_left(struct plait_context context, const struct plait_packet *packet)
@@ -47,13 +49,14 @@ static __always_inline long strip_link(struct __sk_buff *skb, const struct plait
 	return 0;
 }
 
-/* So that a packet is not remembered as two. */
-static __always_inline void expect_again(struct plait_flow *flow, const struct plait_packet *packet, __u32 to)
+/*
+ * A packet that goes out again, by what the other interface is built on, is to stay there. Bridges and bonds
+ * clear cb; VLANs keep it, and their packets may pass by the interface from which they were redirected.
+ */
+static __always_inline int was_redirected(const struct __sk_buff *skb, const struct plait_packet *packet,
+					  const struct plait_flow *flow)
 {
-	flow->redirected_to = to;
-	flow->redirected_sequence = packet->sequence;
-	flow->redirected_acknowledgment = packet->acknowledgment;
-	flow->redirected_payload = packet->payload;
+	return skb->cb[0] == REDIRECTED || (flow && packet->passed && flow->redirected);
 }
 
 /* parameters[0]: the interface's index; 0: it is not there. */
@@ -75,8 +78,12 @@ static __always_inline int redirect(struct plait_context context, struct plait_p
 		if (count_hop(context, packet, hops))
 			return PLAIT_ERROR;
 		packet->changed = 1;
-	} else if (flow) {
-		expect_again(flow, packet, to);
+	} else {
+		if (was_redirected(context.skb, packet, flow))
+			return PLAIT_MISS;
+		context.skb->cb[0] = REDIRECTED;
+		if (flow)
+			flow->redirected = 1;
 	}
 	if (strip_link(context.skb, packet))
 		return PLAIT_ERROR;

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use super::formula::Formula;
 use super::test::{
-    Address, DATA_SEQUENCE, DESTINATION, DESTINATION_PORT, FLOW_BYTES, Field, INTERFACE, KINDS, MARK,
-    OWN_MATCHED, SEQUENCE, SOURCE, SOURCE_PORT, TOKEN,
+    Address, CONNECTION_BYTES, DATA_SEQUENCE, DESTINATION, DESTINATION_PORT, FLOW_BYTES, Field, INTERFACE,
+    KINDS, MARK, OWN_MATCHED, SEQUENCE, SOURCE, SOURCE_PORT, TOKEN,
 };
 use super::{CompileError, Host};
 use crate::bindings::{
-    PLAIT_HAS_MAPPING, PLAIT_IS_IPV6, PLAIT_IS_MPTCP, PLAIT_NEEDS_FLOW, PLAIT_NEEDS_TOKEN,
+    PLAIT_HAS_MAPPING, PLAIT_IS_IPV6, PLAIT_IS_MPTCP, PLAIT_NEEDS_CONNECTION, PLAIT_NEEDS_FLOW,
+    PLAIT_NEEDS_RECORD, PLAIT_NEEDS_TOKEN,
 };
 use crate::selector::{DEEPEST, Kind, Ports, Prefix, Selector};
 use crate::specification::{Hook, Interface};
@@ -68,7 +69,12 @@ impl Translation<'_> {
             Selector::Path(interface) => self.interface(interface),
             Selector::Size { from, to } => {
                 self.needs |= PLAIT_NEEDS_FLOW;
-                within_size(*from, *to)
+                within_size(FLOW_BYTES, *from, *to)
+            }
+            Selector::ConnectionSize { from, to } => {
+                self.needs |=
+                    PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN | PLAIT_NEEDS_RECORD | PLAIT_NEEDS_CONNECTION;
+                within_size(CONNECTION_BYTES, *from, *to)
             }
             Selector::Mark(mark) => {
                 self.only_egress("the selector mark")?;
@@ -137,6 +143,8 @@ impl Translation<'_> {
         let bit = self.host.own.get(name).and_then(|number| 1u32.checked_shl(*number));
         let bit = bit.ok_or_else(|| CompileError::UnknownOwn(name.into()))?;
         self.own_selectors |= bit;
+        // What it asks for cannot be seen from here.
+        self.needs |= PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN;
         Ok(Formula::any_of(OWN_MATCHED, bit.into()))
     }
 
@@ -183,10 +191,10 @@ fn within_ports(field: Field, ports: Option<Ports>) -> Formula {
     }
 }
 
-fn within_size(from: u64, to: Option<u64>) -> Formula {
+fn within_size(bytes: Field, from: u64, to: Option<u64>) -> Formula {
     match to {
         Some(to) if to <= from => Formula::Constant(false),
-        Some(to) => Formula::within(FLOW_BYTES, from, to - 1),
-        None => Formula::within(FLOW_BYTES, from, u64::MAX),
+        Some(to) => Formula::within(bytes, from, to - 1),
+        None => Formula::within(bytes, from, u64::MAX),
     }
 }

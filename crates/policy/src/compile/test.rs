@@ -44,6 +44,7 @@ fields! {
     SEQUENCE = sequence: 32,
     DATA_SEQUENCE = data_sequence: 64,
     FLOW_BYTES = flow_bytes: 64,
+    CONNECTION_BYTES = connection_bytes: 64,
     SOURCE_PORT = source_port: 16,
     DESTINATION_PORT = destination_port: 16,
 }

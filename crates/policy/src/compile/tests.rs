@@ -17,7 +17,7 @@ use self::packet::{LOOPBACK, Packet, VLAN, WLAN0, WWAN0, holds, packet, packets}
 use super::steps::{Step, of};
 use super::test::Field;
 use super::*;
-use crate::bindings::{PLAIT_NEEDS_FLOW, PLAIT_NEEDS_RECORD, PLAIT_NEEDS_TOKEN};
+use crate::bindings::{PLAIT_NEEDS_CONNECTION, PLAIT_NEEDS_FLOW, PLAIT_NEEDS_RECORD, PLAIT_NEEDS_TOKEN};
 use crate::selector::strategies::ingress_selectors;
 use crate::selector::{Kind, Selector};
 use crate::specification::{Actor, Chain, Interface, Limit};
@@ -368,6 +368,7 @@ fn what_chains_need_is_told() {
     assert_eq!(needs("packet(data)", vec![Actor::Redirect("wlan0".into())]), PLAIT_NEEDS_FLOW);
     assert_eq!(needs("packet(mptcp)", vec![]), PLAIT_NEEDS_FLOW);
     assert_eq!(needs("connection(1)", vec![]), PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN);
+    assert_eq!(needs("urgent", vec![]), PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN);
     assert_eq!(needs("any", vec![Actor::RateLimit(Limit::Window(1))]), PLAIT_NEEDS_FLOW);
     let rate = Limit::Rate(Rate::new(1_000).expect("a rate"));
     assert_eq!(needs("any", vec![Actor::RateLimit(rate)]), PLAIT_NEEDS_FLOW);
@@ -377,6 +378,7 @@ fn what_chains_need_is_told() {
     );
     let all = PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN | PLAIT_NEEDS_RECORD;
     assert_eq!(needs("any", vec![Actor::Record]), all);
+    assert_eq!(needs("connection_size(1kB-)", vec![]), all | PLAIT_NEEDS_CONNECTION);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 //! They are opened by their pins whenever they are needed: what another command has changed meanwhile is seen.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use bytemuck::Pod;
 use libbpf_rs::{
@@ -176,6 +178,14 @@ fn open_xdp(tc: &Object, flags: u32) -> Result<OpenObject, Error> {
 
 const TC: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"));
 const XDP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"));
+
+/// A number for what the programs and Rust exchange: another version of this program, which loaded programs that are
+/// still there, may have another.
+pub(super) static CONTRACT: LazyLock<u64> = LazyLock::new(|| {
+    let mut hasher = DefaultHasher::new();
+    include_str!("../bindings.rs").hash(&mut hasher);
+    hasher.finish()
+});
 
 /// The maps of both objects.
 const MAPS: &[&str] = &[

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) namespace: String,
     /// Programs at XDP were loaded for packets in several buffers.
     pub(super) frags: bool,
+    /// What the loaded programs exchange with Rust, as a number.
+    pub(super) contract: u64,
     /// What the last command no longer needs is removed.
     pub(super) settled: bool,
     /// The policies, by the order in which they were first loaded.

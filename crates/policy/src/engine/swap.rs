@@ -14,7 +14,7 @@ use plait_host::interfaces::{self, Interface};
 use plait_wire::Role;
 
 use super::attach::{Attached, Attacher, Mode, detach, unlink_all};
-use super::objects::Objects;
+use super::objects::{CONTRACT, Objects};
 use super::place::Place;
 use super::plan::{Matches, Plan};
 use super::state::{State, Stored};
@@ -30,11 +30,13 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// What is loaded in a place, unless a killed command left something to mend, or another command is at work.
+    /// What is loaded in a place, unless a killed command or another version left something to mend, or another command
+    /// is at work.
     pub(super) fn open(place: &Place) -> Result<Option<Live>, Error> {
         let folder = place.state();
         let Some(state) = State::loaded(&folder)? else { return Ok(None) };
-        if state.namespace != place.mark || !state.settled || State::next(&folder)?.is_some() {
+        let is_ours = state.namespace == place.mark && state.contract == *CONTRACT;
+        if !is_ours || !state.settled || State::next(&folder)?.is_some() {
             return Ok(None);
         }
         Ok(Objects::open(&place.pins(), state.frags).map(|objects| Live { state, objects }))
@@ -90,7 +92,7 @@ pub(super) struct Swap<'a> {
 }
 
 impl Swap<'_> {
-    /// What is loaded, after what a killed command left is mended.
+    /// What is loaded, after what a killed command or another version of this program left is mended.
     pub(super) fn mend(&self) -> Result<Option<Live>, Error> {
         let folder = self.place.state();
         let (loaded, next) = (State::loaded(&folder)?, State::next(&folder)?);
@@ -115,10 +117,12 @@ impl Swap<'_> {
             state.attached.extend(new);
         }
         let (policies, roles) = (policies(&state)?, state.roles.clone());
-        match Objects::open(&self.place.pins(), state.frags) {
+        let is_ours = state.contract == *CONTRACT;
+        match Objects::open(&self.place.pins(), state.frags).filter(|_| is_ours) {
             Some(objects) if !interrupted => Ok(Some(Live { state, objects })),
             Some(objects) => self.apply(Some(Live { state, objects }), policies, roles).map(Some),
-            // Somebody removed the pins, and with them all that they kept.
+            // Somebody removed the pins, and with them all that they kept; or a version of this program loaded them
+            // that is not understood.
             None => {
                 self.remove(Some(&state.attached))?;
                 self.apply(None, policies, roles).map(Some)
@@ -228,7 +232,7 @@ impl Swap<'_> {
     /// Loads the first policies.
     fn begin(&self, mut next: State, plan: &Plan, interfaces: &[Interface]) -> Result<Live, Error> {
         let objects = Objects::load()?;
-        next.frags = objects.frags;
+        (next.frags, next.contract) = (objects.frags, *CONTRACT);
         self.place.make_state()?;
         next.announce(&self.place.state())?;
         self.place.make()?;

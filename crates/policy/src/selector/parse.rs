@@ -19,7 +19,7 @@ use crate::specification::{Interface, is_word_of_own};
 /// How many parentheses and `not`s of an expression may be inside each other.
 pub(crate) const DEEPEST: usize = 128;
 
-/// Of a subflow, as a size is written.
+/// Of a subflow or connection, as a size is written.
 const MOST_BYTES: u64 = 1_000_000_000_000;
 
 /// A text that is no selector.
@@ -75,6 +75,7 @@ pub(super) const SELECTORS: &[&str] = &[
     "connection",
     "path",
     "size",
+    "connection_size",
     "mark",
     "cgroup",
 ];
@@ -174,7 +175,8 @@ impl<'t> Parser<'t> {
             "packet" => Self::packet,
             "connection" => Self::connection,
             "path" => Self::path,
-            "size" => Self::size,
+            "size" => |parser| parser.sizes(|from, to| Selector::Size { from, to }),
+            "connection_size" => |parser| parser.sizes(|from, to| Selector::ConnectionSize { from, to }),
             "mark" => Self::mark,
             "cgroup" => Self::cgroup,
             name if self.is_own(name) => {
@@ -293,13 +295,13 @@ impl<'t> Parser<'t> {
         })
     }
 
-    fn size(&mut self) -> Parsed<Selector> {
+    fn sizes(&mut self, selector: fn(u64, Option<u64>) -> Selector) -> Parsed<Selector> {
         self.value("a range of sizes from one to a greater one, such as 0-100kB or 100kB-", |text| {
             let (from, to) = text.split_once('-')?;
             let bytes = |text: &str| text.parse::<Size<MOST_BYTES>>().ok().map(Size::bytes);
             let from = if from == "0" { 0 } else { bytes(from)? };
             let to = if to.is_empty() { None } else { Some(bytes(to).filter(|to| *to > from)?) };
-            Some(Selector::Size { from, to })
+            Some(selector(from, to))
         })
     }
 

@@ -47,6 +47,7 @@ fn everywhere() -> impl Strategy<Value = Selector> {
         1 => tokens().prop_filter("0 is none", |token| *token != 0).prop_map(Selector::Connection),
         2 => interfaces().prop_map(Selector::Path),
         2 => sizes().prop_map(|(from, to)| Selector::Size { from, to }),
+        1 => sizes().prop_map(|(from, to)| Selector::ConnectionSize { from, to }),
         1 => select(&OWN[..]).prop_map(|name| Selector::Own(name.into())),
     ]
 }

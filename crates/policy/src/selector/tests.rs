@@ -48,6 +48,8 @@ fn every_selector_has_its_text() {
         "path(*)",
         "size(100kB-)",
         "size(0-100kB)",
+        "connection_size(256kB-)",
+        "connection_size(1kB-2MB)",
         "mark(0x10)",
         "mark(0x10/0xff)",
         "cgroup(/)",
@@ -114,7 +116,7 @@ fn a_mistake_is_told_with_its_column() {
         ("path(ä/b)", "column 6: expected an interface's name, trusted or untrusted, found \"ä/b\""),
         (
             "ä+ü",
-            "column 1: expected a selector: any, subflow, ip_pair, src, dst, sequence, packet, connection, path, size, mark, cgroup, found \"ä+ü\"",
+            "column 1: expected a selector: any, subflow, ip_pair, src, dst, sequence, packet, connection, path, size, connection_size, mark, cgroup, found \"ä+ü\"",
         ),
     ] {
         assert_eq!(error(text), expected);

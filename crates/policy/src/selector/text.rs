@@ -28,11 +28,8 @@ impl Display for Selector {
             }
             Self::Connection(token) => write!(f, "connection({token:#010x})"),
             Self::Path(interface) => write!(f, "path({interface})"),
-            Self::Size { from, to } => {
-                write!(f, "size({}-", Bytes(*from))?;
-                to.iter().try_for_each(|to| Bytes(*to).fmt(f))?;
-                f.write_str(")")
-            }
+            Self::Size { from, to } => sizes(f, "size", *from, *to),
+            Self::ConnectionSize { from, to } => sizes(f, "connection_size", *from, *to),
             Self::Mark(mark) => write!(f, "mark({mark})"),
             Self::Cgroup(path) => write!(f, "cgroup({path})"),
             Self::Own(name) => f.write_str(name),
@@ -87,6 +84,12 @@ fn end(f: &mut Formatter<'_>, name: &str, prefix: &dyn Display, ports: Option<&P
         Some(ports) => write!(f, "{name}({prefix}, {ports})"),
         None => write!(f, "{name}({prefix})"),
     }
+}
+
+fn sizes(f: &mut Formatter<'_>, name: &str, from: u64, to: Option<u64>) -> fmt::Result {
+    write!(f, "{name}({}-", Bytes(from))?;
+    to.iter().try_for_each(|to| Bytes(*to).fmt(f))?;
+    f.write_str(")")
 }
 
 impl Display for Subflow {

@@ -193,6 +193,27 @@ fn what_somebody_unpinned_is_loaded_again_and_filters_are_not_doubled() {
 }
 
 #[test]
+fn what_another_version_has_loaded_is_loaded_again() {
+    let Some(host) = Host::new("what_another_version_has_loaded_is_loaded_again") else { return };
+    host.with_engine(|engine| {
+        engine.load(&named("kept", "a0")).expect("loaded");
+        let objects = host.objects();
+        let loaded = host.folders()[0].join("loaded.json");
+        let text = std::fs::read_to_string(&loaded).expect("a file");
+        let (start, rest) = text.split_once("\"contract\": ").expect("a number");
+        let (_, rest) = rest.split_once(',').expect("more");
+        std::fs::write(&loaded, format!("{start}\"contract\": 7,{rest}")).expect("written");
+        assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
+        crate::host::assert_gone(&objects);
+        host.receive(50_000);
+        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        let objects = host.objects();
+        engine.unload_all().expect("unloaded");
+        host.assert_nothing_left(&objects);
+    });
+}
+
+#[test]
 fn what_cannot_be_read_is_said_and_can_be_unloaded() {
     let Some(host) = Host::new("what_cannot_be_read_is_said_and_can_be_unloaded") else { return };
     host.tc("qdisc add dev a0 clsact");

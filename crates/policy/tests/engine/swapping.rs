@@ -246,3 +246,26 @@ fn all_of_many_subflows_are_read() {
         engine.unload_all().expect("unloaded");
     });
 }
+
+#[test]
+fn more_subflows_than_there_is_room_for_make_room_for_new_ones() {
+    let name = "more_subflows_than_there_is_room_for_make_room_for_new_ones";
+    let Some(host) = Host::new(name) else { return };
+    host.with_engine(|engine| {
+        engine.load(&policy(&many(0))).expect("loaded");
+        let map = MapHandle::from_pinned_path(host.folders()[1].join("maps/flows")).expect("a map");
+        let (room, flow) = (map.max_entries(), vec![0; map.value_size() as usize]);
+        for number in 0..room + room / 16 {
+            let mut key = vec![0; map.key_size() as usize];
+            key[..4].copy_from_slice(&number.to_ne_bytes());
+            map.update(&key, &flow, MapFlags::ANY).expect("the one unused for longest goes");
+        }
+        host.receive(100_000);
+        let statistics = engine.statistics().expect("statistics");
+        assert!(statistics.flows <= room.into() && statistics.flows > u64::from(room) / 2, "{statistics:?}");
+        assert_eq!((statistics.flows_seen, statistics.left_alone.no_memory), (1, 0));
+        let flows = engine.flows().expect("flows");
+        assert!(flows.iter().any(|flow| flow.received.bytes == 100_000));
+        engine.unload_all().expect("unloaded");
+    });
+}

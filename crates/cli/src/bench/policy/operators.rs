@@ -40,6 +40,7 @@ const SELECTORS: &[(&str, Hook, &str)] = &[
     ("sequence-data", Hook::Ingress, "sequence(data = 1-1000000)"),
     ("sequence-subflow", Hook::Ingress, "sequence(subflow = 1-1000000)"),
     ("size", Hook::Ingress, "size(0-900GB)"),
+    ("connection_size", Hook::Ingress, "connection_size(0-900GB)"),
     ("connection", Hook::Ingress, "connection(0x1a2b3c4d)"),
     ("mark", Hook::Egress, "mark(0x10)"),
     ("cgroup", Hook::Egress, "cgroup(/)"),

@@ -28,6 +28,7 @@ pub(super) struct Packet {
     pub(super) sequence: u32,
     pub(super) data_sequence: u64,
     pub(super) flow_bytes: u64,
+    pub(super) connection_bytes: u64,
     pub(super) token: u32,
     pub(super) interface: u32,
     pub(super) mark: u32,
@@ -45,6 +46,7 @@ pub(super) fn packet(source: &str, destination: &str) -> Packet {
         sequence: 0,
         data_sequence: 0,
         flow_bytes: 0,
+        connection_bytes: 0,
         token: 0,
         interface: WLAN0,
         mark: 0,
@@ -86,6 +88,7 @@ impl Packet {
         put!(sequence, self.sequence);
         put!(data_sequence, self.data_sequence);
         put!(flow_bytes, self.flow_bytes);
+        put!(connection_bytes, self.connection_bytes);
         put!(token, self.token);
         put!(interface, self.interface);
         put!(mark, self.mark);
@@ -135,6 +138,9 @@ pub(super) fn holds(selector: &Selector, packet: &Packet) -> bool {
         Selector::Size { from, to } => {
             packet.flow_bytes >= *from && to.is_none_or(|to| packet.flow_bytes < to)
         }
+        Selector::ConnectionSize { from, to } => {
+            packet.connection_bytes >= *from && to.is_none_or(|to| packet.connection_bytes < to)
+        }
         Selector::Mark(mark) => packet.mark & mark.mask == mark.value,
         Selector::Cgroup(_) => false,
         Selector::Own(name) => packet.own.contains(&name.as_str()),
@@ -164,7 +170,12 @@ fn in_circle(first: u64, last: u64, number: u64) -> bool {
 pub(super) fn packets() -> impl Strategy<Value = Packet> {
     let kinds = Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Ipv6).collect::<Vec<_>>();
     let ends = (strategies::addresses(), strategies::addresses(), strategies::port(), strategies::port());
-    let numbers = (strategies::sequences(), strategies::data_sequences(), strategies::flow_bytes());
+    let numbers = (
+        strategies::sequences(),
+        strategies::data_sequences(),
+        strategies::flow_bytes(),
+        strategies::flow_bytes(),
+    );
     let about = (strategies::tokens(), select(&[LOOPBACK, WLAN0, WWAN0, VLAN, 9][..]), strategies::mark());
     let own = prop::sample::subsequence(&strategies::OWN[..], 0..=2);
     (ends, prop::sample::subsequence(kinds, 0..=20), numbers, about, own).prop_map(
@@ -180,7 +191,7 @@ pub(super) fn packets() -> impl Strategy<Value = Packet> {
                 (IpAddr::V4(_), IpAddr::V4(_)) => (source, destination),
                 _ => (v6(source).into(), v6(destination).into()),
             };
-            let (sequence, data_sequence, flow_bytes) = numbers;
+            let (sequence, data_sequence, flow_bytes, connection_bytes) = numbers;
             let (token, interface, mark) = about;
             Packet {
                 source,
@@ -191,6 +202,7 @@ pub(super) fn packets() -> impl Strategy<Value = Packet> {
                 sequence,
                 data_sequence,
                 flow_bytes,
+                connection_bytes,
                 token,
                 interface,
                 mark,

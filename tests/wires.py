@@ -1,0 +1,70 @@
+"""Links between two hosts by TUN devices, which have no Ethernet, and by interfaces that are built on others."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import struct
+import threading
+
+import pytest
+from hosts import Host, tool
+
+# linux/if_tun.h: packets of IP, and nothing before them.
+_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+TAG = 5
+
+
+def join(kind: str, first: Host, second: Host, name: str) -> Tunnel | None:
+    """Makes an interface of this name on both hosts: of a pair (`veth`); a VLAN or a bridge (`vlan`, `bridge`) of such a
+    pair, whose name ends in `-below`; or one without Ethernet (`tun`), which lasts until what is returned is closed."""
+    if kind == "tun":
+        return Tunnel(first, second, name)
+    below = name if kind == "veth" else f"{name}-below"
+    tool("ip", "link", "add", below, "netns", first.name, "type", "veth",
+         "peer", "name", below, "netns", second.name)  # fmt: skip
+    for host in (first, second) if kind != "veth" else ():
+        tool("ip", "-n", host.name, "link", "set", below, "up")
+        words = ("type", "bridge") if kind == "bridge" else ("link", below, "type", "vlan", "id", TAG)
+        made = host.run("ip", "link", "add", "name", name, *words, text=True)
+        if "Unknown device type" in made.stderr:
+            pytest.skip(f"this kernel has no interfaces of type {kind}")
+        assert made.returncode == 0, made.stderr
+        if kind == "bridge":
+            tool("ip", "-n", host.name, "link", "set", below, "master", name)
+    return None
+
+
+class Tunnel:
+    """TUN devices on two hosts; what leaves by one comes in by the other."""
+
+    def __init__(self, first: Host, second: Host, name: str):
+        self._ends = _open(first, name), _open(second, name)
+        self._stop, self._open = os.pipe()
+        self._carrier = threading.Thread(target=self._carry, daemon=True)
+        self._carrier.start()
+
+    def _carry(self):
+        other = dict(zip(self._ends, reversed(self._ends), strict=True))
+        while self._stop not in (ready := select.select([self._stop, *self._ends], [], [])[0]):
+            for end in ready:
+                # While an interface is down, nothing passes.
+                with contextlib.suppress(OSError):
+                    os.write(other[end], os.read(end, 65536))
+
+    def close(self):
+        os.close(self._open)
+        self._carrier.join(10)
+        for descriptor in (self._stop, *self._ends):
+            os.close(descriptor)
+
+
+def _open(host: Host, name: str) -> int:
+    with host.inside():
+        end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(end, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
+    # Room for all that is sent at once.
+    tool("ip", "-n", host.name, "link", "set", name, "txqueuelen", "10000")
+    return end
