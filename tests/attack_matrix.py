@@ -275,8 +275,15 @@ class Network:
         visit.may_go_on.set()
 
         def noticed() -> str | None:
-            said = b"".join(log.read_bytes()[before:] for log, before in zip(logs, said_before, strict=True))
-            return next((reason for phrase, reason in REASONS.items() if phrase.encode() in said), None)
+            proxy, serve = (log.read_bytes()[before:].decode(errors="replace").splitlines()
+                            for log, before in zip(logs, said_before, strict=True))  # fmt: skip
+            # A line of the connection before may come late; it is not one of these.
+            ours = [
+                line for line in proxy if (" Address(" if ended == "refused" else "network's side") in line
+            ]
+            # Of what the server refused first, the client knows that it was reset.
+            lines = ours and [*ours, *(line for line in serve if "refused: " in line)]
+            return next((REASONS[phrase] for line in lines for phrase in REASONS if phrase in line), None)
 
         reason = None if ended == "end" else wait_for(f"reason in {self.folder} of {gateway}", noticed)
         if ended == "refused":
