@@ -112,6 +112,17 @@ def two_ways(make_pair):
     return make
 
 
+def carried(pair, mode, *options):
+    """A connection that gateways in this mode carry: the client's end, the service's, and the gateways."""
+    listener = listen(pair.server)
+    gateways = {
+        "serve": pair.serve(*MODES[mode], to="127.0.0.1:9000"),
+        "proxy": pair.proxy(*MODES[mode], "--trusted", "eth", *options),
+    }
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    return client, accept(listener), gateways
+
+
 def connections(pair, command="proxy") -> list[dict]:
     return next(gateway for gateway in pair.status() if gateway["command"] == command)["connections"]
 
@@ -139,12 +150,7 @@ def test_a_listener_on_the_untrusted_path_has_neither_the_text_nor_the_secret(tw
 
 @pytest.mark.parametrize("mode", MODES, ids=MODES.keys())
 def test_a_service_may_speak_first_and_either_end_may_end_first(two_ways, mode):
-    pair = two_ways()
-    listener = listen(pair.server)
-    pair.serve(*MODES[mode], to="127.0.0.1:9000")
-    pair.proxy(*MODES[mode], "--trusted", "eth")
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
+    client, service, _ = carried(two_ways(), mode)
     service.sendall(b"220 ready")
     assert receive_exactly(client, 9) == b"220 ready"
     client.sendall(b"HELO")
@@ -161,11 +167,7 @@ def test_a_service_may_speak_first_and_either_end_may_end_first(two_ways, mode):
 def test_further_subflows_need_not_wait_for_an_answer(two_ways, mode):
     """What protects both ways has crossed the trusted path at once."""
     pair = two_ways()
-    listener = listen(pair.server)
-    pair.serve(*MODES[mode], to="127.0.0.1:9000")
-    pair.proxy(*MODES[mode], "--trusted", "eth")
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
+    client, service, _ = carried(pair, mode)
     wait_for("second subflow", lambda: len(connections(pair)[0]["subflows"]) == 2)
     service.close()
     client.close()
@@ -174,15 +176,10 @@ def test_further_subflows_need_not_wait_for_an_answer(two_ways, mode):
 @pytest.mark.parametrize("mode", MODES, ids=MODES.keys())
 @pytest.mark.parametrize("killed", ["serve", "proxy"])
 def test_a_killed_gateway_is_a_reset(two_ways, mode, killed):
-    pair = two_ways()
-    listener = listen(pair.server)
-    serve = pair.serve(*MODES[mode], to="127.0.0.1:9000")
-    proxy = pair.proxy(*MODES[mode], "--trusted", "eth")
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
+    client, service, gateways = carried(two_ways(), mode)
     client.sendall(b"hello")
     assert receive_exactly(service, 5) == b"hello"
-    (serve if killed == "serve" else proxy).kill()
+    gateways[killed].kill()
     for end in (service, client):
         with pytest.raises(ConnectionResetError):
             end.recv(1)
@@ -274,11 +271,7 @@ def test_of_more_paths_than_a_session_has_as_many_are_counted(two_ways):
 def test_what_is_changed_on_the_way_is_a_reset_and_never_delivered(two_ways):
     """Somebody on the trusted path changes a byte of one packet with data, and mends its checksum."""
     pair = two_ways()
-    listener = listen(pair.server)
-    pair.serve(*MODES["sealed"], to="127.0.0.1:9000")
-    pair.proxy(*MODES["sealed"], "--trusted", "eth", "--untrusted", "lo")
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
+    client, service, _ = carried(pair, "sealed", "--untrusted", "lo")
     client.sendall(b"hello")
     assert receive_exactly(service, 5) == b"hello"
     rules = """
