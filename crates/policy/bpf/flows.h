@@ -274,8 +274,7 @@ static __always_inline void record_data(struct plait_half *sent, const struct pl
 		return;
 	if (sent->syn_seen && packet->kinds & PLAIT_HAS_MAPPING && into < packet->data_length) {
 		sent->reinjected_bytes +=
-		    fresh -
-		    new_to_connection(packet, packet->data_sequence + into + packet->payload, fresh);
+		    fresh - new_to_connection(packet, packet->data_sequence + into + packet->payload, fresh);
 		return;
 	}
 	/* Where it belongs in the connection, nobody knows here. */
@@ -335,8 +334,8 @@ static __always_inline int names_token(const struct plait_packet *packet)
 
 /*
  * Whether this packet has passed by another interface already: one that this one is built on, or that is
- * built on this one (VLANs, bridges, bonds), or from which it was redirected. Then there is nothing new in it;
- * on its way it may have been cut, or put together with others.
+ * built on this one (VLANs, bridges, bonds), or from which it was redirected. Then there is nothing new in
+ * it; on its way it may have been cut, or put together with others.
  */
 static __always_inline int has_passed(const struct plait_half *sent, const struct plait_packet *packet)
 {

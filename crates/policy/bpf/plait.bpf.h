@@ -40,7 +40,8 @@
  * options of MPTCP, plait_set_window(), plait_set_option_byte() and plait_replace() to change the header,
  * plait_add_option() and plait_erase_option() (options.h) to change what it has; plait_event() and
  * plait_tell() to tell user space; plait_storage() and plait_connection_storage() for 64 bytes of the file's
- * own for each subflow and each connection. Packets are seen from IP on as they came. A packet can be given to at most 32 selectors and actors of your own.
+ * own for each subflow and each connection. Packets are seen from IP on as they came. A packet can be given
+ *to at most 32 selectors and actors of your own.
  */
 #ifndef PLAIT_BPF_H
 #define PLAIT_BPF_H
