@@ -34,7 +34,10 @@ def demo(tmp_path_factory):
     """One whole demo: its folder, its process number, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
     program = subprocess.Popen(
-        [PLAIT, "demo", "--out", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [PLAIT, "demo", "--size", "4000000", "--out", folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     out, err = program.communicate(timeout=180)
     assert program.returncode == 0, err
