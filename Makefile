@@ -19,7 +19,7 @@ build: deps ## Build target/release/plait, and the compiled part of the Python p
 # End-to-end tests run what the crates' own tests are built of, so that all is compiled once.
 test: export PLAIT = $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/plait
 test: test-deps ## Run all tests (those that need root or a kernel feature say SKIP without it)
-	cargo build --workspace --locked
+	cargo build --workspace --all-targets --locked
 	scripts/test
 
 lint: deps ## Check formatting, lints, bindings and Cargo.lock
