@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The functions that the kernel changed its mind about: MPTCP's, called by us, and ours, called by the kernel. */
+#include "plait.h"
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+
+int plait_call_accept(const struct proto_ops *ops, struct socket *sock, struct socket *newsock,
+		      struct proto_accept_arg *arg)
+{
+	return ops->accept(sock, newsock, arg);
+}
+
+void plait_set_accept(struct proto_ops *ops)
+{
+	ops->accept = plait_accept;
+}
+
+#else
+
+int plait_call_accept(const struct proto_ops *ops, struct socket *sock, struct socket *newsock,
+		      struct proto_accept_arg *arg)
+{
+	return ops->accept(sock, newsock, arg->flags, arg->kern);
+}
+
+static int old_accept(struct socket *sock, struct socket *newsock, int flags, bool kern)
+{
+	struct proto_accept_arg arg = { .flags = flags, .kern = kern };
+
+	return plait_accept(sock, newsock, &arg);
+}
+
+void plait_set_accept(struct proto_ops *ops)
+{
+	ops->accept = old_accept;
+}
+
+#endif
+
+/*
+ * The length of an address in the message had a parameter of its own until 7.1, and in stable kernels of before to
+ * this day or to some day: so its type is asked, and not the version. Only the error queue has addresses to tell.
+ */
+typedef int old_recvmsg_fn(struct sock *sk, struct msghdr *msg, size_t len, int flags, int *addr_len);
+typedef int recvmsg_fn(struct sock *sk, struct msghdr *msg, size_t len, int flags);
+
+#define RECVMSG_IS_OLD __same_type(((struct proto *)0)->recvmsg, (old_recvmsg_fn *)0)
+
+int plait_call_recvmsg(const struct proto *proto, struct sock *sk, struct msghdr *msg, size_t len,
+		       int flags)
+{
+	void *recvmsg = proto->recvmsg;
+
+	if (RECVMSG_IS_OLD)
+		return ((old_recvmsg_fn *)recvmsg)(sk, msg, len, flags, &msg->msg_namelen);
+	return ((recvmsg_fn *)recvmsg)(sk, msg, len, flags);
+}
+
+static int old_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags, int *addr_len)
+{
+	int result;
+
+	msg->msg_namelen = *addr_len;
+	result = plait_recvmsg(sk, msg, len, flags);
+	*addr_len = msg->msg_namelen;
+	return result;
+}
+
+void plait_set_recvmsg(struct proto *proto)
+{
+	proto->recvmsg = RECVMSG_IS_OLD ? (void *)old_recvmsg : (void *)plait_recvmsg;
+}

@@ -1,0 +1,488 @@
+#!/usr/bin/python3
+"""`plait kmod`: what it makes of the module, by programs that know nothing of it. In the guest.
+
+PLAIT is the command, target/release/plait where nothing is said.
+
+Path 1 is the trusted one of host A. What is kept is what docs/kernel-module.md promises: the first flight crosses the
+trusted path alone, no plaintext any path, and nothing is left behind.
+"""
+
+import errno
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+import traceback
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from calls import MARK
+from network import HERE, PORT, RULES, Capture, alarms, counters, grown, inside, load, rule, run, unload
+
+PLAIT = os.environ.get("PLAIT", str(HERE.parents[1] / "target/release/plait"))
+ROOT = Path("/sys/fs/cgroup")
+SERVICE = 6000
+ADDRESS = "10.0.1.2"
+WAIT = 60
+
+
+def plait(host, *arguments, check=True):
+    command = inside(host, PLAIT, *arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=check)
+
+
+def status(host):
+    return json.loads(plait(host, "kmod", "status", "--json").stdout)
+
+
+def group(host):
+    folder = ROOT / f"plait-test-{host}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def begin(host, *options):
+    """`plait kmod enable` for the host's group, and what it says when it has begun."""
+    command = [PLAIT, "kmod", "enable", "--cgroup", str(group(host)), "--json", *options]
+    enabler = subprocess.Popen(
+        inside(host, *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    line = enabler.stdout.readline()
+    assert line, enabler.communicate()[1]
+    return enabler, json.loads(line)
+
+
+@contextmanager
+def enabled(host, *options):
+    """It, until the end of the block, which it must survive."""
+    enabler, told = begin(host, *options)
+    enabler.told = told
+    try:
+        yield enabler
+        assert enabler.poll() is None, enabler.communicate()[1]
+    finally:
+        if enabler.poll() is None:
+            enabler.terminate()
+        enabler.said = enabler.communicate(timeout=WAIT)[1]
+    assert nothing_left(host), "what it made is still there"
+
+
+def start(host, *command, grouped=True):
+    """A program on a host, in the host's group."""
+    command = inside(host, *command)
+    if grouped:
+        # Before it enters the host, where the groups are not to be seen.
+        command = ["sh", "-c", f'echo $$ >{group(host)}/cgroup.procs && exec "$@"', "sh", *command]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def running(*program, **options):
+    process = start(*program, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def until(condition, what):
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {WAIT} s: {what}"
+        time.sleep(0.1)
+
+
+def until_it_listens(service, host="B", port=PORT):
+    def listens():
+        assert service.poll() is None, service.communicate()[1]
+        return f":{port} " in run(*inside(host, "ss", "-Htnl"), capture_output=True).stdout
+
+    until(listens, f"a service at {port}")
+
+
+def attached(host):
+    shown = run("bpftool", "-j", "cgroup", "show", str(group(host)), capture_output=True).stdout
+    return json.loads(shown.strip() or "[]")
+
+
+def rules(host):
+    return run(*inside(host, "cat", RULES), capture_output=True).stdout.splitlines()
+
+
+def nothing_left(host):
+    """No rule, no program, no record: of this host's enabler."""
+    shown = status(host)
+    known = [enabled["cgroup"] for enabled in shown["enablers"] + shown["killed"]]
+    return not rules(host) and not attached(host) and f"/{group(host).name}" not in known
+
+
+def packets(file):
+    """When, from where and with how many bytes of payload: the TCP segments of a capture."""
+    data = file.read_bytes()
+    found, place = [], 24
+    while place + 16 <= len(data):
+        seconds, micros, length, _ = struct.unpack_from("<IIII", data, place)
+        frame = data[place + 16 : place + 16 + length]
+        place += 16 + length
+        if frame[12:14] == b"\x08\0":
+            start, source = 14 + (frame[14] & 15) * 4, frame[26:30]
+            end = 14 + struct.unpack_from(">H", frame, 16)[0]
+        else:
+            start, source = 54, frame[22:38]
+            end = start + struct.unpack_from(">H", frame, 18)[0]
+        payload = end - start - (frame[start + 12] >> 4) * 4
+        found.append((seconds + micros / 1e6, source, payload))
+    return found
+
+
+def first_flight_came_first(capture):
+    """Nothing is on the untrusted path before data of both ends has crossed the trusted one."""
+    trusted, untrusted = (packets(file) for file in capture.files)
+    data = {source: time for time, source, payload in reversed(trusted) if payload}
+    carried = sum(payload for _, _, payload in untrusted)
+    print(f"    {len(trusted)} packets on the trusted path, {carried} B on the other")
+    assert len(data) == 2 and carried > 0, "both paths carry data in the end"
+    first = untrusted[0][0]
+    assert all(time < first for time in data.values()), (data, first)
+
+
+def no_marks(capture):
+    assert not any(marks for _, marks in capture.found()), capture.found()
+
+
+def document():
+    """A folder with a large document in which every line is a mark."""
+    folder = Path("/run/document")
+    folder.mkdir(exist_ok=True)
+    (folder / "document").write_bytes(b"".join(b"%s%08x\n" % (MARK, line) for line in range(200_000)))
+    return folder
+
+
+def web_service(address, port, *before):
+    return [*before, sys.executable, "-m", "http.server", "-d", str(document()), "-b", address, str(port)]
+
+
+def fetch(host=ADDRESS, mptcp=True, grouped=True):
+    """What an unmodified curl got: its exit status, and whether it is the document."""
+    curl = [
+        "curl",
+        "-sS",
+        "-m",
+        "60",
+        "-H",
+        f"X-Secret: {MARK.decode() * 20}",
+        f"http://{host}:{PORT}/document",
+    ]
+    command = start("A", *(["mptcpize", "run"] if mptcp else []), *curl, grouped=grouped)
+    out, errors = command.communicate()
+    return command.returncode, out.encode() == (document() / "document").read_bytes(), errors
+
+
+def check_curl_reaches_a_gateway():
+    service = web_service("127.0.0.1", SERVICE)
+    serve = [PLAIT, "serve", "--listen", f"0.0.0.0:{PORT}", "--to", f"127.0.0.1:{SERVICE}", "--mode", "xor64"]
+    with (
+        running("B", *service, grouped=False) as service,
+        running("B", *serve, "--require", grouped=False) as gateway,
+        enabled("A", "--trusted", "a1", "--untrusted", "a2", "--require") as enabler,
+    ):
+        until_it_listens(service, port=SERVICE)
+        until_it_listens(gateway)
+        before = counters()
+        with Capture() as capture:
+            assert fetch() == (0, True, "")
+        no_marks(capture)
+        first_flight_came_first(capture)
+        assert grown(before)["connections_protected"] == 1
+    assert "refused" not in enabler.said, enabler.said
+
+
+def check_curl_reaches_another_module_by_its_own_mode():
+    with (
+        enabled("B", "--mode", "stream", "--require"),
+        enabled("A", "--trusted", "a1", "--mode", "stream", "--require", "--port", f"80,{PORT}"),
+        running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run")) as service,
+    ):
+        until_it_listens(service)
+        before = counters()
+        with Capture() as capture:
+            assert fetch() == (0, True, "")
+        no_marks(capture)
+        first_flight_came_first(capture)
+        assert grown(before)["connections_protected"] == 2
+
+
+def check_ipv6_is_the_same():
+    with (
+        enabled("B", "--require"),
+        enabled("A", "--trusted", "a1", "--require"),
+        running("B", *web_service("::", PORT, "mptcpize", "run")) as service,
+    ):
+        until_it_listens(service)
+        for host in ("[fd00:1::2]", ADDRESS):
+            with Capture() as capture:
+                assert fetch(host) == (0, True, "")
+            no_marks(capture)
+            first_flight_came_first(capture)
+
+
+def check_the_trusted_interface_counts_and_not_routing():
+    route = ["ip", "-n", "A", "route", "add", f"{ADDRESS}/32", "dev", "a2"]
+    run(*route)
+    try:
+        with (
+            enabled("B"),
+            running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run")) as service,
+        ):
+            until_it_listens(service)
+            with Capture() as capture:
+                assert fetch()[1]
+            assert packets(capture.files[1]) and not packets(capture.files[0]), "as routing says"
+            with enabled("A", "--trusted", "a1", "--require"), Capture() as capture:
+                assert fetch() == (0, True, "")
+            no_marks(capture)
+            first_flight_came_first(capture)
+    finally:
+        route[4] = "del"
+        run(*route)
+
+
+def check_a_peer_without_plait_gets_it_plain_or_not_at_all():
+    with running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run"), grouped=False) as service:
+        until_it_listens(service)
+        with enabled("A", "--trusted", "a1") as enabler:
+            assert fetch() == (0, True, "")
+        assert "carried PLAIN" in enabler.said, enabler.said
+        with enabled("A", "--trusted", "a1", "--require") as enabler:
+            with Capture() as capture:
+                assert fetch()[0] != 0
+            no_marks(capture)
+        assert "run plait there" in enabler.said, enabler.said
+
+
+def check_tcp_is_said_and_refused_where_required():
+    with running("B", *web_service("0.0.0.0", PORT), grouped=False) as service:
+        until_it_listens(service)
+        with enabled("A", "--trusted", "a1", "--require") as enabler:
+            with Capture() as capture:
+                assert fetch(mptcp=False)[0] == 7
+            assert not packets(capture.files[0])
+            assert fetch(mptcp=False, grouped=False)[1]
+            time.sleep(3)
+        assert "mptcpize run" in enabler.said, enabler.said
+
+
+def check_other_ports_do_not_negotiate():
+    with (
+        enabled("B", "--require", "--port", "7000"),
+        enabled("A", "--trusted", "a1", "--port", "7000"),
+        running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run")) as service,
+    ):
+        until_it_listens(service)
+        before = counters()
+        assert fetch() == (0, True, "")
+        assert grown(before)["connections_plain"] == 2 and "connections_protected" not in grown(before)
+
+
+TALK = """
+import socket, sys
+sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+{setup}
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        {act}
+    except OSError as error:
+        print(error.errno, flush=True)
+"""
+CONNECT = f"sock.connect(('{ADDRESS}', {PORT})); end = sock"
+LISTEN = f"""
+sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); sock.bind(('0.0.0.0', {PORT})); sock.listen()
+print("listens", flush=True); end = sock.accept()[0]"""
+ECHO = """
+        if line.startswith("send "): end.sendall(line[5:].encode()); print("sent", flush=True)
+        else: print(end.recv(65536).decode().strip() or "end", flush=True)
+"""
+
+
+class Talker:
+    """A program in a host's group that sends and receives one line at a time."""
+
+    def __init__(self, host, setup):
+        command = inside(host, sys.executable, "-c", TALK.format(setup=setup, act=ECHO.strip()))
+        command = ["sh", "-c", f'echo $$ >{group(host)}/cgroup.procs && exec "$@"', "sh", *command]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.program = subprocess.Popen(command, text=True, bufsize=1, **pipes)
+        self.heard()
+
+    def heard(self):
+        return self.program.stdout.readline().strip()
+
+    def ask(self, line):
+        self.program.stdin.write(line + "\n")
+        return self.heard()
+
+    def end(self):
+        self.program.kill()
+        self.program.communicate()
+
+
+@contextmanager
+def talk():
+    server = Talker("B", LISTEN)
+    client = Talker("A", CONNECT)
+    assert server.heard() == "ready"
+    try:
+        yield client, server
+    finally:
+        client.end()
+        server.end()
+
+
+def say(sender, receiver, text):
+    assert sender.ask(f"send {text}") == "sent"
+    assert receiver.ask("receive") == text
+
+
+def check_connections_stay_protected_when_the_enabler_ends():
+    with Capture() as capture, ExitStack() as conversation:
+        with enabled("B", "--require"), enabled("A", "--trusted", "a1"):
+            client, server = conversation.enter_context(talk())
+            for sender, receiver in ((client, server), (server, client)):
+                say(sender, receiver, MARK.decode() * 10)
+        for sender, receiver in ((client, server), (server, client)):
+            say(sender, receiver, MARK.decode() * 20)
+    no_marks(capture)
+
+
+def check_what_negotiated_is_never_plain_afterwards():
+    with Capture() as capture, enabled("B", "--require"), ExitStack() as conversation:
+        with enabled("A", "--trusted", "a1"):
+            client, _ = conversation.enter_context(talk())
+        assert client.ask(f"send {MARK.decode() * 20}") == str(errno.ECONNRESET)
+    no_marks(capture)
+
+
+def check_a_killed_enabler_leaves_nothing_open_and_can_be_tidied_up():
+    with enabled("B", "--require"):
+        enabler, told = begin("A", "--trusted", "a1")
+        with talk() as (client, server):
+            say(client, server, MARK.decode())
+            enabler.kill()
+            enabler.communicate()
+            assert len(rules("A")) == 1, rules("A")
+            assert [killed["pid"] for killed in status("A")["killed"]] == [told["pid"]]
+            say(client, server, MARK.decode())
+            with Capture() as capture:
+                late = Talker("A", CONNECT)
+                assert late.ask(f"send {MARK.decode()}") == str(errno.ECONNRESET)
+                late.end()
+                time.sleep(0.2)
+            no_marks(capture)
+            until(lambda: not attached("A"), "its programs are gone")
+            cleaned = json.loads(plait("A", "doctor", "--clean", "--json").stdout)
+            assert [what["name"].split()[0] for what in cleaned["removed"] if what["kind"] == "rule"] == [
+                told["rule"].split()[0]
+            ], cleaned
+            assert nothing_left("A")
+            say(server, client, MARK.decode())
+        # The next one does the same.
+        for _ in range(2):
+            enabler, told = begin("A")
+            assert len(rules("A")) == 1 and told["rule"].split()[0] in rules("A")[0], rules("A")
+            enabler.kill()
+            enabler.communicate()
+        assert plait("A", "kmod", "disable").returncode == 0
+    assert nothing_left("A")
+
+
+def check_there_is_one_in_a_namespace():
+    with enabled("A", "--trusted", "a1") as enabler:
+        again = plait("A", "kmod", "enable", "--cgroup", "/", check=False)
+        assert again.returncode == 1 and "plait kmod disable" in again.stderr, again
+        shown = status("A")
+        assert shown["module"]["loaded"] and shown["module"]["version"] == "0.1.0"
+        assert [enabled["pid"] for enabled in shown["enablers"]] == [enabler.told["pid"]]
+        assert shown["module"]["rules"] and "bytes_sent" in shown["module"]["counters"]
+    assert plait("A", "kmod", "disable", check=False).returncode == 1
+
+
+def check_mistakes_say_what_to_do():
+    for options, words in (
+        (["--cgroup", "/nowhere"], "mkdir"),
+        (["--cgroup", str(group("A")), "--trusted", "a9"], "plait paths"),
+        (["--cgroup", str(group("A")), "--mode", "sealed"], "xor64, stream"),
+        (["--cgroup", str(group("A")), "--port", "x"], "5000-5010"),
+    ):
+        failed = plait("A", "kmod", "enable", *options, check=False)
+        assert failed.returncode and words in failed.stderr, failed
+    assert nothing_left("A")
+
+
+def check_an_early_subflow_is_refused():
+    """Of a peer that negotiates, and joins before its first byte: here the kernel, as its rule does not hold it back."""
+    with enabled("B", "--require"), enabled("A") as enabler:
+        rule("A", "clear")
+        rule("A", enabler.told["rule"].replace(" hold", ""))
+        with talk() as (client, server):
+            before = counters()
+            # The server speaks first; the client's kernel takes that for a reason to join.
+            say(server, client, "welcome")
+            until(lambda: joined("A"), "the kernel's path manager joins")
+            assert client.ask("send late") == "sent"
+            assert server.ask("receive") == str(errno.ECONNRESET)
+            assert grown(before)["connections_refused"] == 1
+
+
+def joined(host):
+    shown = run(*inside(host, "ss", "-Htn", f"dport = :{PORT}"), capture_output=True).stdout
+    return shown.count("ESTAB") > 1
+
+
+def check_gateways_and_the_module_keep_apart():
+    gateway = [
+        PLAIT,
+        "serve",
+        "--listen",
+        f"0.0.0.0:{PORT}",
+        "--to",
+        f"127.0.0.1:{SERVICE}",
+        "--mode",
+        "xor64",
+        "--require",
+    ]
+    with enabled("A"):
+        failed = start("A", *gateway)
+        assert "kmod enable" in failed.communicate(timeout=WAIT)[1] and failed.returncode == 1
+    with running("A", *gateway) as service:
+        until_it_listens(service, "A")
+        failed = plait("A", "kmod", "enable", "--cgroup", "/", check=False)
+        assert failed.returncode == 1 and f"process {service.pid}" in failed.stderr, failed
+
+
+def main():
+    load("0.1%")
+    only = sys.argv[1:]
+    checks = [(name[6:], call) for name, call in globals().items() if name.startswith("check_")]
+    checks = [(name, call) for name, call in checks if not only or any(word in name for word in only)]
+    bad = 0
+    for name, check in checks:
+        try:
+            check()
+            print(f"ok      {name}", flush=True)
+        except Exception:
+            bad += 1
+            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
+    print(json.dumps(counters()))
+    unload()
+    found = alarms()
+    print(*found, f"{len(checks) - bad} of {len(checks)} ok", sep="\n")
+    sys.exit(bool(bad) or bool(found))
+
+
+if __name__ == "__main__":
+    main()

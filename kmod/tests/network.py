@@ -1,0 +1,156 @@
+"""Two hosts, A and B, as network namespaces with two paths between them, and the module under test on both.
+
+To be used as root on a kernel for which plait.ko was built: in the guest.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from calls import IPPROTO_MPTCP, MARK, libc
+
+HERE = Path(__file__).resolve().parent
+RULES = Path("/proc/plait/rules")
+COUNTERS = Path("/proc/plait/counters")
+KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
+ALARM = re.compile(
+    "WARNING|BUG|Oops|Call Trace|KASAN:|UBSAN:|INFO: task|suspicious RCU|suspected memory leaks"
+)
+# In the kernel's log, behind what it had to say of this machine.
+BEGIN = "plait: a test begins"
+HOSTS = {"A": 1, "B": 2}
+PATHS = [1, 2]
+PORT = 5000
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, text=True, **options)
+
+
+def inside(host, *command):
+    return ["ip", "netns", "exec", host, *command]
+
+
+def load(loss="0.5%"):
+    """The module, and the two hosts; a loss of None: without delay and loss."""
+    Path("/dev/kmsg").write_text(BEGIN)
+    for module in ("veth", "sch_netem"):
+        run("modprobe", module)
+    run("insmod", HERE.parent / "plait.ko")
+    for host in HOSTS:
+        run("ip", "netns", "add", host)
+        run("ip", "-n", host, "link", "set", "lo", "up")
+        for setting in ("net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0"):
+            run(*inside(host, "sysctl", "-qw", setting))
+        run("ip", "-n", host, "mptcp", "limits", "set", "subflow", "4", "add_addr_accepted", "4")
+    for path in PATHS:
+        run("ip", "link", "add", f"a{path}", "netns", "A", "type", "veth", "peer", f"b{path}", "netns", "B")
+        for host, number in HOSTS.items():
+            device = f"{host.lower()}{path}"
+            run("ip", "-n", host, "addr", "add", f"10.0.{path}.{number}/24", "dev", device)
+            run("ip", "-n", host, "addr", "add", f"fd00:{path}::{number}/64", "dev", device, "nodad")
+            run("ip", "-n", host, "link", "set", device, "up")
+            if loss is not None:
+                netem = ["netem", "delay", "5ms", "loss", loss]
+                run(*inside(host, "tc", "qdisc", "add", "dev", device, "root", *netem))
+    for network in ("10.0.2.", "fd00:2::"):
+        run("ip", "-n", "A", "mptcp", "endpoint", "add", f"{network}1", "dev", "a2", "subflow")
+        run("ip", "-n", "B", "mptcp", "endpoint", "add", f"{network}2", "dev", "b2", "signal")
+
+
+def address(family, host="B", path=1):
+    return f"10.0.{path}.{HOSTS[host]}" if family == 4 else f"fd00:{path}::{HOSTS[host]}"
+
+
+def rule(host, line):
+    run(*inside(host, "sh", "-c", f"echo '{line}' >{RULES}"))
+
+
+def set_mode(mode):
+    """One rule on both hosts, or none for `plain`."""
+    for host in HOSTS:
+        rule(host, "clear")
+        if mode != "plain":
+            rule(host, f"mode={mode} port={PORT} require")
+
+
+def counters():
+    return {name: int(count) for name, count in (line.split() for line in COUNTERS.read_text().splitlines())}
+
+
+def grown(before):
+    """What has been counted since."""
+    return {name: count - before[name] for name, count in counters().items() if count != before[name]}
+
+
+def socket_in(host, protocol=IPPROTO_MPTCP, family=socket.AF_INET):
+    """Made in the host's namespace, to which it belongs from then on."""
+    here = os.open("/proc/self/ns/net", os.O_RDONLY)
+    there = os.open(f"/run/netns/{host}", os.O_RDONLY)
+    try:
+        enter(there)
+        return socket.socket(family, socket.SOCK_STREAM, protocol)
+    finally:
+        enter(here)
+        os.close(here)
+        os.close(there)
+
+
+def enter(namespace):
+    if libc.setns(namespace, 0):
+        raise OSError("setns")
+
+
+class Capture:
+    """What passes on both paths."""
+
+    def __enter__(self):
+        self.files = [Path(f"/run/path{path}.pcap") for path in PATHS]
+        self.dumps = []
+        for path, file in zip(PATHS, self.files, strict=True):
+            command = inside("B", "tcpdump", "-Z", "root", "-q", "-s0", "-U", "-B", "16384", "-i", f"b{path}")
+            dump = subprocess.Popen([*command, "-w", file, "tcp"], stderr=subprocess.PIPE, text=True)
+            while "listening on" not in dump.stderr.readline():
+                assert dump.poll() is None, "tcpdump ended"
+            self.dumps.append(dump)
+        return self
+
+    def __exit__(self, *_):
+        time.sleep(0.5)
+        for dump in self.dumps:
+            dump.terminate()
+            dump.communicate()
+
+    def found(self):
+        """Bytes and marks, for each path."""
+        return [(file.stat().st_size, file.read_bytes().count(MARK)) for file in self.files]
+
+
+def unload(seconds=90):
+    """Removes the module once the kernel has forgotten the sockets that hold it."""
+    for host in HOSTS:
+        rule(host, "clear")
+    deadline = time.monotonic() + seconds
+    while subprocess.run(["rmmod", "plait"], capture_output=True, check=False).returncode:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the module is still in use")
+        time.sleep(1)
+
+
+def alarms():
+    """What should not be: in the kernel's log, and memory to which nothing leads any more."""
+    log = run("dmesg", capture_output=True).stdout.rpartition(BEGIN)[2]
+    return [line for line in log.splitlines() if ALARM.search(line)] + leaks()
+
+
+def leaks():
+    """Where the kernel looks for them (kmemleak): it leaves out what is only seconds old, and what it finds once."""
+    if not KMEMLEAK.exists():
+        return []
+    for _ in range(2):
+        time.sleep(6)
+        KMEMLEAK.write_text("scan")
+    return KMEMLEAK.read_text().splitlines()

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the gateway's BPF program (crates/gateway/bpf/negotiate.bpf.c) found out about a connection in its handshake. It
+ * keeps that in the socket's storage, where it is looked up by the map's number: so whoever may make such maps decides
+ * which one is believed.
+ */
+#include <linux/bpf_local_storage.h>
+#include <linux/rculist.h>
+#include <net/sock.h>
+
+#include "plait.h"
+
+bool plait_verdict_read(struct sock *sk, u32 map, struct plait_verdict *verdict)
+{
+	struct bpf_local_storage_elem *element;
+	struct bpf_local_storage *storage;
+	bool found = false;
+
+	rcu_read_lock();
+	storage = rcu_dereference(sk->sk_bpf_storage);
+	if (!storage)
+		goto unlock;
+	hlist_for_each_entry_rcu(element, &storage->list, snode) {
+		const struct bpf_local_storage_map *owner = rcu_dereference(SDATA(element)->smap);
+
+		found = owner && owner->map.id == map && owner->map.value_size == sizeof(*verdict);
+		if (found) {
+			memcpy(verdict, SDATA(element)->data, sizeof(*verdict));
+			break;
+		}
+	}
+unlock:
+	rcu_read_unlock();
+	return found;
+}
