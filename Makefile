@@ -5,10 +5,10 @@ export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
 BPF_C := $(wildcard crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test lint fmt bench reproduce deps test-deps clean
+.PHONY: help demo build test lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean
 
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## Protect a real transfer over two paths, and show what a listener got (needs root)
 	$(PLAIT) demo
@@ -43,6 +43,32 @@ bench: test-deps build ## Measure transforms, policies, throughput, set-up, anal
 
 reproduce: test-deps build ## Re-run the published experiments and write docs/results.md (an hour; QUICK=1: minutes; needs root)
 	scripts/reproduce
+
+# Which kernel the module is built for: its headers must be installed.
+KERNEL ?= $(shell uname -r)
+
+KERNEL_BUILD = $(or $(wildcard $(CURDIR)/out/guest/lib/modules/$(KERNEL)/build),/lib/modules/$(KERNEL)/build)
+
+kmod: ## Build kmod/plait.ko for the running kernel (KERNEL=release: for another one)
+	$(MAKE) -C $(KERNEL_BUILD) M=$(CURDIR)/kmod modules
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+kmod-package: ## Put the module's sources into out/plait-VERSION, for DKMS to build them for every kernel
+	rm -rf out/plait-$(VERSION)
+	mkdir -p out/plait-$(VERSION)
+	cp $(filter-out %.mod.c,$(wildcard kmod/*.[ch])) kmod/Kbuild crates/gateway/bpf/intf.h out/plait-$(VERSION)
+	sed 's/^PACKAGE_VERSION=.*/PACKAGE_VERSION="$(VERSION)"/' kmod/dkms.conf >out/plait-$(VERSION)/dkms.conf
+
+kmod-check: ## Check the module's source with the kernel's checkpatch and with sparse
+	kmod/guest/check
+
+test-kernel: build ## Try the kernel module in guests with Debian's kernel (needs root; installs QEMU and headers)
+	kmod/tests/all
+
+guest: ## Run a script as root on that kernel: make guest RUN="script argument" [GUEST_KERNEL=6.12|debug]
+	release=$$(kmod/guest/fetch) && $(MAKE) kmod KERNEL=$$release
+	kmod/guest/boot $(RUN)
 
 deps: ## Install what is missing
 	@scripts/install-deps

@@ -7,7 +7,6 @@ service had that byte, and the client the first byte of the answer. A connection
 """
 
 import argparse
-import ipaddress
 import json
 import socket
 import ssl
@@ -15,18 +14,9 @@ import struct
 import time
 
 import prologue  # noqa: F401
-from streams import receive_exactly
+from streams import ask_socks, receive_exactly
 
 ANSWER = struct.Struct("!q")
-
-
-def connect_by_socks(connection, proxy, address, port):
-    connection.connect(("127.0.0.1", proxy))
-    connection.sendall(b"\x05\x01\x00")
-    assert receive_exactly(connection, 2) == b"\x05\x00"
-    connection.sendall(b"\x05\x01\x00\x01" + ipaddress.IPv4Address(address).packed + port.to_bytes(2, "big"))
-    reply = receive_exactly(connection, 10)
-    assert reply[1] == 0, f"SOCKS reply {reply[1]:#04x}"
 
 
 def ask(arguments, tls):
@@ -38,7 +28,8 @@ def ask(arguments, tls):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     begun = time.monotonic_ns()
     if arguments.socks:
-        connect_by_socks(connection, arguments.socks, arguments.address, arguments.port)
+        connection.connect(("127.0.0.1", arguments.socks))
+        ask_socks(connection, arguments.address, arguments.port)
     else:
         connection.connect((arguments.address, arguments.port))
     if tls:

@@ -10,7 +10,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
 
-from hosts import PLAIT, Pair, tool  # noqa: E402
+from hosts import PLAIT, Pair  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -20,9 +20,7 @@ def built(make=Pair):
         pair = make(f"bench-{os.getpid()}", pathlib.Path(folder))
         try:
             pair.build()
-            # By wlan to the server's address on eth, as witnesses go.
-            tool("ip", "-n", pair.client.name, "route", "add", "10.77.1.0/24",
-                 "via", pair.WLAN, "dev", "wlan", "metric", "1000")  # fmt: skip
+            pair.open_second_way()
             yield pair
         finally:
             pair.remove()

@@ -17,12 +17,6 @@ from streams import resident_bytes
 LINKS = ("eth", "wlan")
 # Seconds for which something stays as it should not be.
 HOLD = (0.05, 0.8)
-# The server's address on eth is reached by wlan too, which lets that path witness.
-SECOND_WAY = ("route", "replace", "10.77.1.0/24", "via", "10.77.2.2", "dev", "wlan", "metric", "1000")
-
-
-def open_second_way(pair: Pair):
-    tool("ip", "-n", pair.client.name, *SECOND_WAY)
 
 
 @dataclasses.dataclass
@@ -98,7 +92,7 @@ class Faults:
         await self._hold()
         for link in links:
             await self._tool("ip", "-n", host, "link", "set", link, "up")
-        await asyncio.to_thread(open_second_way, self.pair)
+        await asyncio.to_thread(self.pair.open_second_way)
 
     async def silence(self):
         """Nothing crosses any more, and nobody says so."""

@@ -153,6 +153,11 @@ class Pair:
         tool("ip", "link", "add", link, "netns", self.client.name, "type", "veth",
              "peer", "name", link, "netns", self.server.name)  # fmt: skip
 
+    def open_second_way(self):
+        """The client reaches the server's address on eth by wlan too, which lets that path witness; again after a cut."""
+        way = ("10.77.1.0/24", "via", self.WLAN, "dev", "wlan", "metric", "1000")
+        tool("ip", "-n", self.client.name, "route", "replace", *way)
+
     def remove(self):
         for host in (self.client, self.server):
             host.stop_programs()

@@ -24,7 +24,7 @@ import time
 
 import exchanges
 from exchanges import CALM, Account, Clients, Services, Side, Verdict, connected
-from faults import Faults, Gateways, open_second_way
+from faults import Faults, Gateways
 from hosts import PLAIT, Pair, tool, wait_for
 from streams import listen
 
@@ -94,7 +94,7 @@ class Soak:
 
     async def run(self) -> Report:
         began = time.monotonic()
-        await asyncio.to_thread(open_second_way, self.pair)
+        await asyncio.to_thread(self.pair.open_second_way)
         for name in self.gateways.starters:
             await asyncio.to_thread(self.gateways.start, name)
         async with asyncio.TaskGroup() as group:

@@ -8,6 +8,8 @@ import threading
 REQUIRE = ("--require", "--trusted", "eth")
 # The mode whose ends exchange nothing before the application does.
 XOR64 = ("--mode", "xor64")
+# As Linux numbers them.
+SOL_MPTCP, MPTCP_INFO = 284, 1
 
 
 def receive_exactly(client, size):
@@ -100,12 +102,17 @@ def connect_by_socks(pair, address, port, proxy=("127.0.0.1", 1080)):
     client = pair.client.socket()
     client.settimeout(20)
     client.connect(proxy)
-    client.sendall(b"\x05\x01\x00")
-    assert receive_exactly(client, 2) == b"\x05\x00"
-    client.sendall(b"\x05\x01\x00\x01" + socket.inet_aton(address) + port.to_bytes(2, "big"))
-    reply = receive_exactly(client, 10)
-    assert reply[1] == 0, f"SOCKS reply {reply[1]:#04x}"
+    ask_socks(client, address, port)
     return client
+
+
+def ask_socks(proxy: socket.socket, address: str, port: int):
+    """Has a SOCKS5 proxy connect to an IPv4 address."""
+    proxy.sendall(b"\x05\x01\x00")
+    assert receive_exactly(proxy, 2) == b"\x05\x00"
+    proxy.sendall(b"\x05\x01\x00\x01" + socket.inet_aton(address) + port.to_bytes(2, "big"))
+    reply = receive_exactly(proxy, 10)
+    assert reply[1] == 0, f"SOCKS reply {reply[1]:#04x}"
 
 
 def fetch(pair, document, *, options=REQUIRE, url=None, timeout=120):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import schema
 from captures import pcap, segment
-from hosts import PLAIT, REPOSITORY, tool
+from hosts import PLAIT, REPOSITORY
 from streams import fetch, random_file
 
 PROSE = (REPOSITORY / "tests" / "data" / "prose.txt").read_bytes()
@@ -135,8 +135,7 @@ def test_stream_is_read_where_its_keys_crossed_and_nowhere_else(make_pair, long_
 
 def test_sealed_is_read_on_no_path_and_what_remains_visible_is_named(make_pair, long_prose):
     pair = make_pair("20mbit")
-    by_wlan = ("via", pair.WLAN, "dev", "wlan", "metric", "1000")
-    tool("ip", "-n", pair.client.name, "route", "add", "10.77.1.0/24", *by_wlan)
+    pair.open_second_way()
     views = transfer(pair, "sealed", long_prose)
     for view in views.values():
         assert view["mode"] == "sealed" and view["attack"]["runs"] > 0 and view["attack"]["broken"] == 0

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 from controllers import work  # noqa: F401
-from hosts import REPOSITORY, tool, wait_for
+from hosts import REPOSITORY, wait_for
 from package import PYTHON
 from streams import accept, connect_by_socks, echo_server, listen, receive_exactly
 
@@ -70,8 +70,7 @@ def start_server(pair, folder, mode):
 
 @pytest.fixture
 def two_ways(pair):
-    route = ("route", "add", "10.77.1.0/24", "via", "10.77.2.2", "dev", "wlan", "metric", "1000")
-    tool("ip", "-n", pair.client.name, *route)
+    pair.open_second_way()
     return pair
 
 

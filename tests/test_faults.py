@@ -1,16 +1,20 @@
 """Gateways that are killed or stopped, and paths that die."""
 
+import concurrent.futures
 import contextlib
 import json
 import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 from hosts import PLAIT, tool, wait_for
 from streams import (
+    MPTCP_INFO,
     REQUIRE,
+    SOL_MPTCP,
     accept,
     connect_by_socks,
     echo_server,
@@ -78,6 +82,67 @@ def test_a_gateway_killed_while_it_connects_does_not_end_a_stream(pair, killed, 
     gateways[killed].kill()
     with pytest.raises(ConnectionResetError):
         service.recv(1)
+
+
+def left_to_tcp(host):
+    """How often the kernel left MPTCP out of a connection that was to have it; `None` before kernel 6.12."""
+    counters = json.loads(host.run("nstat", "-asjz", "MPTcpExtMPCapable*").stdout)["kernel"]
+    return counters.get("MPTcpExtMPCapableSYNTXDisabled")
+
+
+def speaks_mptcp(pair) -> bool:
+    """A new connection of another program."""
+    with pair.client.socket(protocol=socket.IPPROTO_MPTCP) as client:
+        client.settimeout(20)
+        client.connect((pair.ETH, 7000))
+        with contextlib.suppress(OSError):
+            return bool(client.getsockopt(SOL_MPTCP, MPTCP_INFO, 256))
+    return False
+
+
+@pytest.fixture
+def blackhole(pair):
+    """A pair whose client's kernel believes that something drops MPTCP, after three seconds without an answer."""
+    if left_to_tcp(pair.client) is None:
+        pytest.skip("this kernel does not look for blackholes (MPTcpExtMPCapableSYNTXDisabled)")
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    listener = listen(pair.server, 7000, pair.ETH, socket.IPPROTO_MPTCP)
+    assert speaks_mptcp(pair)
+    for _ in range(3):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            with unanswered(pair.server, 7000):
+                attempt = pool.submit(speaks_mptcp, pair)
+                time.sleep(2.6)
+            attempt.result()
+        if not speaks_mptcp(pair):
+            break
+    assert left_to_tcp(pair.client) == 1
+    yield pair
+    listener.close()
+
+
+def test_three_silent_seconds_do_not_take_mptcp_from_a_gateway(blackhole):
+    found = json.loads(blackhole.client.run(PLAIT, "doctor", "--json").stdout)
+    [mptcp] = [feature for feature in found["features"] if feature["name"] == "MPTCP"]
+    assert (
+        not mptcp["present"] and "blackhole" in mptcp["detail"] and "blackhole_timeout" in mptcp["how_to_get"]
+    )
+    client = connect_by_socks(blackhole, blackhole.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    assert "ended that and connected again" in (blackhole.folder / "proxy.log").read_text()
+    assert speaks_mptcp(blackhole)
+
+
+def test_a_gateway_that_does_not_protect_leaves_the_kernel_alone(blackhole):
+    blackhole.proxy("--mode", "off", listen="127.0.0.1:1081")
+    with pytest.raises((AssertionError, ConnectionResetError)):
+        client = connect_by_socks(blackhole, blackhole.ETH, 8443, ("127.0.0.1", 1081))
+        client.sendall(b"hello")
+        receive_exactly(client, 5)
+    assert not speaks_mptcp(blackhole)
 
 
 def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, documents):

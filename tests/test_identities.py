@@ -33,8 +33,7 @@ def identity(folder, name: str) -> tuple[str, str]:
 @pytest.fixture
 def two_ways(pair):
     """The server is reached at one address by both paths."""
-    route = ("route", "add", "10.77.1.0/24", "via", pair.WLAN, "dev", "wlan", "metric", "1000")
-    tool("ip", "-n", pair.client.name, *route)
+    pair.open_second_way()
     echo_server(pair.server)
     return pair
 
@@ -104,6 +103,18 @@ def test_a_pinned_key_is_the_peers_or_nobodys(two_ways, tmp_path):
     assert f"{SERVER} is not who it should be: expected the pinned {other}, got {key}" in log
     assert counts(two_ways, "proxy") == {"protected": 0, "plain": 0, "refused": 1, "strangers": 1}
     assert "1 refused, 1 of them for who the other end is" in tool(PLAIT, "status")
+
+
+def test_a_program_that_is_run_reaches_only_the_pinned_peer(two_ways, tmp_path):
+    file, key = identity(tmp_path, "server")
+    _, other = identity(tmp_path, "other")
+    serve(two_ways, "--identity", file)
+    ask = ("socat", "-t", "10", "-", f"TCP:{SERVER}")
+    for pinned, answer in ((key, b"hello"), (other, b"")):
+        pins = config(two_ways, f"{pinned[-8:]}.toml", f'[peers]\n"{SERVER}" = "{pinned}"\n')
+        done = two_ways.run(*ask, options=(*OUTBOUND, "--config", pins), input=b"hello")
+        assert done.stdout == answer
+    assert f"{SERVER} is not who it should be: expected the pinned {other}, got {key}" in done.stderr.decode()
 
 
 def test_a_peer_without_a_pin_is_refused_where_there_are_pins(two_ways, tmp_path):

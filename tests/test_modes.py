@@ -105,8 +105,7 @@ def two_ways(make_pair):
 
     def make(**options):
         pair = make_pair(**options)
-        route = ("route", "add", "10.77.1.0/24", "via", "10.77.2.2", "dev", "wlan", "metric", "1000")
-        tool("ip", "-n", pair.client.name, *route)
+        pair.open_second_way()
         return pair
 
     return make
@@ -237,8 +236,7 @@ def test_a_path_that_leads_nowhere_is_missing_from_the_level(pair, require):
     assert log.count("sealed by 1/2 paths") == 1
     assert log.count(f"no connection with {pair.ETH} by wlan") == 1 and "no route leads there by it" in log
     # The path comes back.
-    way = ("route", "add", pair.ETH, "via", pair.WLAN, "dev", "wlan", "metric", "1000")
-    tool("ip", "-n", pair.client.name, *way)
+    pair.open_second_way()
     clients.append(connect_by_socks(pair, pair.ETH, 8443))
     clients[2].sendall(b"hello")
     assert receive_exactly(clients[2], 5) == b"hello"

@@ -9,9 +9,17 @@ import time
 
 import pytest
 from hosts import Pair, tool, wait_for
-from streams import REQUIRE, XOR64, accept, connect_by_socks, echo_server, listen, receive_exactly
-
-SOL_MPTCP, MPTCP_INFO, IPPROTO_MPTCP = 284, 1, 262
+from streams import (
+    MPTCP_INFO,
+    REQUIRE,
+    SOL_MPTCP,
+    XOR64,
+    accept,
+    connect_by_socks,
+    echo_server,
+    listen,
+    receive_exactly,
+)
 
 
 def extra_subflows(client: socket.socket) -> int:
@@ -22,8 +30,8 @@ def test_other_programs_keep_the_kernels_path_manager(pair):
     """While a gateway runs, an ordinary MPTCP program's subflows are made by the kernel as configured."""
     tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", "10.77.2.1", "dev", "wlan", "subflow")
     pair.proxy("--trusted", "eth")
-    listener = listen(pair.server, 7000, pair.ETH, IPPROTO_MPTCP)
-    client = pair.client.socket(protocol=IPPROTO_MPTCP)
+    listener = listen(pair.server, 7000, pair.ETH, socket.IPPROTO_MPTCP)
+    client = pair.client.socket(protocol=socket.IPPROTO_MPTCP)
     client.connect((pair.ETH, 7000))
     accepted = accept(listener)
     client.sendall(b"hello")
@@ -126,7 +134,7 @@ def test_a_peer_that_joins_before_its_first_flight_is_reset(pair):
     script = f"""
 import socket, sys, time
 open(sys.argv[1] + "/cgroup.procs", "w").write("0")
-client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, {IPPROTO_MPTCP})
+client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, {socket.IPPROTO_MPTCP})
 client.connect(("{pair.ETH}", 8443))
 deadline = time.monotonic() + 5
 while client.getsockopt({SOL_MPTCP}, {MPTCP_INFO}, 256)[0] == 0 and time.monotonic() < deadline:

@@ -17,8 +17,9 @@ TOLD = 'interfaces = ["*"]\n' + "".join(
 
 
 def tokens(host) -> set[str]:
-    """Of the connections of a host, by ss."""
-    return set(re.findall(r"\btoken:(\w+)", host.run("ss", "-HMni", text=True).stdout))
+    """Of the connections of a host, by ss, which prints no zeros before them."""
+    found = re.findall(r"\btoken:(\w+)", host.run("ss", "-HMni", text=True).stdout)
+    return {token.zfill(8) for token in found}
 
 
 def test_connections_and_subflows_are_told(pair):

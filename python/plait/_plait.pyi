@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 class CaptureError(ValueError): ...
 class PolicyError(Exception): ...
 class Refused(ConnectionError): ...
@@ -18,12 +20,12 @@ class Gateway:
         self,
         mode: str,
         require: str | None,
-        roles: list[tuple[str, bool]] | None,
+        roles: Sequence[tuple[str, bool]] | None,
         drain: float,
         identity: str | None,
         trust: str | None,
-        pins: list[tuple[str, str]],
-        clients: list[str] | None,
+        pins: Sequence[tuple[str, str]],
+        clients: Sequence[str] | None,
     ) -> None: ...
     def connect(self, host: str, port: int) -> tuple[int, str, int, str, str | None, str | None]: ...
     def listen(self, host: str, port: int) -> Listener: ...

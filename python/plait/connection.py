@@ -111,10 +111,9 @@ def _gateway(
         if _running is None:
             roles = [*((name, True) for name in trusted), *((name, False) for name in untrusted)]
             demanded = ("mode" if require else None) if isinstance(require, bool) else require
-            allowed = None if known is None else list(known)
             log = _Log()
             try:
-                gateway = _plait.Gateway(mode, demanded, roles, 10.0, file, trust, list(pins), allowed)
+                gateway = _plait.Gateway(mode, demanded, roles, 10.0, file, trust, pins, known)
             except BaseException:
                 log.close()
                 raise

@@ -132,6 +132,7 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
                 Err(error) => gather("namespace", Err(error.into())),
             }
             gather("policy", plait_policy::engine::clean_leftovers().map(paths).map_err(Into::into));
+            gather("rule", plait_gateway::kmod::clean_leftovers().map_err(Into::into));
             gather("file", clean_run_folder().map(paths).map_err(Into::into));
             let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
             gather("setting", setting.map_err(Into::into));

@@ -202,7 +202,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
 /// How long tasks and threads may take to end behind a gateway. A name lookup in progress cannot be ended.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
-fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(work);
     runtime.shutdown_timeout(END_LIMIT);
@@ -210,17 +210,17 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 }
 
 /// SIGTERM and SIGINT.
-struct Stop {
+pub(crate) struct Stop {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Stop {
-    fn listen() -> anyhow::Result<Stop> {
+    pub(crate) fn listen() -> anyhow::Result<Stop> {
         Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn asked(&mut self) {
+    pub(crate) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod gateway;
 mod identity;
+mod kmod;
 mod lab;
 mod metrics;
 mod paths;
@@ -62,6 +63,9 @@ enum Command {
     Metrics(metrics::Args),
     /// What this host has and lacks for plait, and how to get it
     Doctor(doctor::Args),
+    /// The kernel module plait.ko: protection in the sockets of unmodified programs, without a gateway
+    #[command(subcommand)]
+    Kmod(kmod::Args),
     /// What captures say about connections and their subflows: tables, JSON, CSV, Parquet, report
     Analyze(analyze::Args),
     /// What captures say as one page for the browser, which needs no network
@@ -97,6 +101,7 @@ fn main() -> ExitCode {
         Command::Capture(args) => return ended(capture::run(args)),
         Command::Metrics(args) => metrics::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Kmod(args) => kmod::run(args),
         Command::Analyze(args) => analyze::run(args),
         Command::Report(args) => report::run(args),
         Command::Audit(args) => audit::run(args),

@@ -36,12 +36,40 @@ struct plait_confirmation {
 };
 _Static_assert(sizeof(struct plait_confirmation) == 4, "fits beside MP_CAPABLE with data");
 
+/* Ports from the first to the last. */
+struct plait_ports {
+	__u16 first;
+	__u16 last;
+};
+_Static_assert(sizeof(struct plait_ports) == 4, "no hidden padding");
+
+enum plait_selection_number {
+	/* As many as a rule of the kernel module has. */
+	PLAIT_MOST_PORTS = 16,
+};
+
+/* Which connections of a control group are meant: those of a rule of the kernel module. */
+struct plait_selection {
+	/* Only sockets that the module has taken. */
+	__u32 taken;
+	/* Only sockets whose mark is this under the mask. */
+	__u32 mark;
+	__u32 mask;
+	/* Only these ports of the service; none: all. */
+	__u32 ports_len;
+	struct plait_ports ports[PLAIT_MOST_PORTS];
+};
+_Static_assert(sizeof(struct plait_selection) == 80, "no hidden padding");
+
 /* Written before the program is attached. */
 struct plait_negotiate_settings {
-	/* Modes this gateway offers and accepts. */
-	__u8 modes;
+	/* Modes this end offers and accepts. */
+	__u32 modes;
+	/* Tell of every outcome. */
+	__u32 tell;
+	struct plait_selection selection;
 };
-_Static_assert(sizeof(struct plait_negotiate_settings) == 1, "no hidden padding");
+_Static_assert(sizeof(struct plait_negotiate_settings) == 88, "no hidden padding");
 
 /* Bits of plait_option.modes. A responder chooses the highest bit that both sides know. */
 enum plait_mode {
@@ -51,6 +79,8 @@ enum plait_mode {
 	PLAIT_MODE_STREAM_AES256 = 1 << 3,
 	PLAIT_MODE_SEALED_CHACHAPOLY = 1 << 4,
 	PLAIT_MODE_SEALED_AESGCM = 1 << 5,
+	/* Of the kernel module alone: keyed by the MPTCP keys, without a handshake of its own. */
+	PLAIT_MODE_STREAM_KEYS = 1 << 6,
 };
 
 enum plait_outcome {
@@ -91,6 +121,31 @@ struct plait_verdict {
 	__u8 joined;
 };
 _Static_assert(sizeof(struct plait_verdict) == 24, "no hidden padding");
+
+/* An outcome, told when it is known. Ports in host order, addresses in network order. */
+struct plait_told {
+	/* 0 without MPTCP. */
+	__u32 token;
+	__u8 outcome;
+	__u8 initiator;
+	/* AF_INET, with the address in the first word, or AF_INET6. */
+	__u16 family;
+	__u16 local_port;
+	__u16 remote_port;
+	__u32 local[4];
+	__u32 remote[4];
+};
+_Static_assert(sizeof(struct plait_told) == 44, "no hidden padding");
+
+/* Written before the programs are attached. */
+struct plait_trusted_settings {
+	/* Name of the interface by which connections begin; empty: as routing decides. */
+	char interface[16];
+	/* Refuse connections of which it is known beforehand that nothing will protect them. */
+	__u32 require;
+	struct plait_selection selection;
+};
+_Static_assert(sizeof(struct plait_trusted_settings) == 100, "no hidden padding");
 
 /* Written before the programs are attached. */
 struct plait_redirect_settings {

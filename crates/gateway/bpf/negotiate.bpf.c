@@ -3,7 +3,8 @@
  * Negotiates the mode of a connection inside its TCP handshake, and hands the outcome with the connection's
  * MPTCP keys to user space in the socket's own storage.
  *
- * Attached to a cgroup that holds only the gateway, so it sees no other program's connections.
+ * Attached to a cgroup that holds only the gateway, so it sees no other program's connections; or to one of
+ *which the kernel module has taken some sockets, which then are the only ones that negotiate.
  *
  *	SYN		initiator	offers its modes
  *	SYN-ACK		responder	chooses one, when the SYN offered any
@@ -17,7 +18,9 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include "intf.h"
+#include "selection.h"
 
+#define AF_INET 2
 #define TCPHDR_SYN 0x02
 #define TCPHDR_ACK 0x10
 #define TCPOPT_MPTCP 30
@@ -27,11 +30,8 @@
 /* A SYN sent this often without an answer goes without the offer: something may drop unknown options. */
 #define OFFERED_SYNS 2
 
-struct mptcp_sock {
-	__u64 local_key;
-	__u64 remote_key;
+struct tcp_sock {
 	__u64 bytes_received;
-	__u32 token;
 } __attribute__((preserve_access_index));
 
 struct {
@@ -48,14 +48,32 @@ struct {
 	__type(value, struct plait_verdict);
 } verdicts SEC(".maps");
 
-/* The modes this gateway offers and accepts. */
-static __always_inline __u8 own_modes(void)
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} told SEC(".maps");
+
+static __always_inline struct plait_negotiate_settings *written_settings(void)
 {
-	struct plait_negotiate_settings *written;
 	__u32 zero = 0;
 
-	written = bpf_map_lookup_elem(&settings, &zero);
+	return bpf_map_lookup_elem(&settings, &zero);
+}
+
+/* The modes this end offers and accepts. */
+static __always_inline __u8 own_modes(void)
+{
+	struct plait_negotiate_settings *written = written_settings();
+
 	return written ? written->modes : 0;
+}
+
+static __always_inline int is_selected(struct mptcp_sock *msk, __u16 port)
+{
+	struct plait_negotiate_settings *written = written_settings();
+
+	return written && (!written->selection.taken || is_taken(msk)) &&
+	       selects(&written->selection, ((struct sock *)msk)->sk_mark, port);
 }
 
 static __always_inline struct plait_option option(__u8 modes)
@@ -126,6 +144,36 @@ static __always_inline struct plait_verdict *verdict_of(struct bpf_sock_ops *ctx
 	return sk ? bpf_sk_storage_get(&verdicts, sk, 0, flags) : NULL;
 }
 
+static __always_inline void tell(struct bpf_sock_ops *ctx, struct mptcp_sock *msk, __u8 outcome)
+{
+	struct plait_negotiate_settings *written = written_settings();
+	struct plait_told *record;
+
+	/* Where the flag is missing, the socket that accepted was not selected. */
+	if (!written || !written->tell || !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
+		return;
+	record = bpf_ringbuf_reserve(&told, sizeof(*record), 0);
+	/* Who reads them is late; the connection goes on all the same. */
+	if (!record)
+		return;
+	__builtin_memset(record, 0, sizeof(*record));
+	record->token = msk ? msk->token : 0;
+	record->outcome = outcome;
+	record->initiator = ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB;
+	record->family = ctx->family;
+	record->local_port = ctx->local_port;
+	record->remote_port = bpf_ntohl(ctx->remote_port);
+	for (int word = 0; word < 4; word++) {
+		record->local[word] = ctx->local_ip6[word];
+		record->remote[word] = ctx->remote_ip6[word];
+	}
+	if (ctx->family == AF_INET) {
+		record->local[0] = ctx->local_ip4;
+		record->remote[0] = ctx->remote_ip4;
+	}
+	bpf_ringbuf_submit(record, 0);
+}
+
 static __always_inline void conclude(struct bpf_sock_ops *ctx, struct mptcp_sock *msk, __u8 outcome,
 				     __u8 mode, __u8 offered)
 {
@@ -141,23 +189,25 @@ static __always_inline void conclude(struct bpf_sock_ops *ctx, struct mptcp_sock
 	verdict->mode = mode;
 	verdict->offered = offered;
 	verdict->outcome = outcome;
+	tell(ctx, msk, outcome);
 }
 
-/* An MPTCP socket of the gateway begins to connect; a subflow that joins a concluded connection does not
+/* An MPTCP socket begins to connect; a subflow that joins a concluded connection does not
  * offer. */
 static __always_inline void begin_connect(struct bpf_sock_ops *ctx)
 {
 	struct mptcp_sock *msk = mptcp_of(ctx);
 
-	if (msk && !verdict_of(ctx, msk, 0))
+	if (msk && !verdict_of(ctx, msk, 0) && is_selected(msk, bpf_ntohl(ctx->remote_port)))
 		set_flags(ctx, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
 }
 
 static __always_inline void begin_listen(struct bpf_sock_ops *ctx)
 {
+	struct mptcp_sock *msk = mptcp_of(ctx);
 	int save = 1;
 
-	if (!mptcp_of(ctx))
+	if (!msk || !is_selected(msk, ctx->local_port))
 		return;
 	/* The offer must still be readable when the handshake ends and when a SYN-ACK is sent again. */
 	if (bpf_setsockopt(ctx, SOL_TCP, TCP_SAVE_SYN, &save, sizeof(save)))
@@ -256,19 +306,28 @@ static __always_inline __u8 responder_outcome(int confirmed, int is_mptcp)
 	return confirmed || is_mptcp ? PLAIT_OUTCOME_UNCONFIRMED : PLAIT_OUTCOME_FALLBACK;
 }
 
-static __always_inline void responder_established(struct bpf_sock_ops *ctx)
+/* Whether any data of the peer has arrived. Before kernel 6.5 the first subflow alone can tell. */
+static __always_inline int has_heard(struct mptcp_sock *msk)
+{
+	struct tcp_sock *first;
+
+	if (bpf_core_field_exists(msk->bytes_received))
+		return msk->bytes_received != 0;
+	first = (struct tcp_sock *)bpf_skc_to_tcp_sock(msk->first);
+	return !first || first->bytes_received;
+}
+
+static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 {
 	struct mptcp_sock *msk = mptcp_of(ctx);
 	struct plait_verdict *earlier;
 	struct plait_option offer;
 	__u8 mode;
 
-	/* Inherited from the listener. */
-	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	earlier = msk ? verdict_of(ctx, msk, 0) : NULL;
 	if (earlier) {
 		earlier->joined |= PLAIT_JOINED;
-		if (bpf_core_field_exists(msk->bytes_received) && !msk->bytes_received)
+		if (!has_heard(msk))
 			earlier->joined |= PLAIT_JOINED_EARLY;
 		return;
 	}
@@ -282,6 +341,13 @@ static __always_inline void responder_established(struct bpf_sock_ops *ctx)
 	else
 		conclude(ctx, msk, responder_outcome(is_confirmed(ctx), msk && msk->remote_key), mode,
 			 offer.modes);
+}
+
+static __always_inline void responder_established(struct bpf_sock_ops *ctx)
+{
+	conclude_accepted(ctx);
+	/* Inherited from the listener. */
+	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
 SEC("sockops")

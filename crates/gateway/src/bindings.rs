@@ -24,8 +24,27 @@ pub struct plait_confirmation {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct plait_ports {
+    pub first: __u16,
+    pub last: __u16,
+}
+pub const PLAIT_MOST_PORTS: plait_selection_number = 16;
+pub type plait_selection_number = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct plait_selection {
+    pub taken: __u32,
+    pub mark: __u32,
+    pub mask: __u32,
+    pub ports_len: __u32,
+    pub ports: [plait_ports; 16usize],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct plait_negotiate_settings {
-    pub modes: __u8,
+    pub modes: __u32,
+    pub tell: __u32,
+    pub selection: plait_selection,
 }
 pub const PLAIT_MODE_XOR64_KEY: plait_mode = 1;
 pub const PLAIT_MODE_XOR64_HMAC: plait_mode = 2;
@@ -33,6 +52,7 @@ pub const PLAIT_MODE_STREAM_CHACHA20: plait_mode = 4;
 pub const PLAIT_MODE_STREAM_AES256: plait_mode = 8;
 pub const PLAIT_MODE_SEALED_CHACHAPOLY: plait_mode = 16;
 pub const PLAIT_MODE_SEALED_AESGCM: plait_mode = 32;
+pub const PLAIT_MODE_STREAM_KEYS: plait_mode = 64;
 pub type plait_mode = ::std::os::raw::c_uint;
 pub const PLAIT_OUTCOME_PLAIN: plait_outcome = 1;
 pub const PLAIT_OUTCOME_NEGOTIATED: plait_outcome = 2;
@@ -53,6 +73,25 @@ pub struct plait_verdict {
     pub mode: __u8,
     pub offered: __u8,
     pub joined: __u8,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct plait_told {
+    pub token: __u32,
+    pub outcome: __u8,
+    pub initiator: __u8,
+    pub family: __u16,
+    pub local_port: __u16,
+    pub remote_port: __u16,
+    pub local: [__u32; 4usize],
+    pub remote: [__u32; 4usize],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct plait_trusted_settings {
+    pub interface: [::std::os::raw::c_char; 16usize],
+    pub require: __u32,
+    pub selection: plait_selection,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -10,7 +10,8 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Print
 use zeroize::Zeroizing;
 
 use crate::bindings::{
-    plait_client, plait_destination, plait_negotiate_settings, plait_redirect_settings, plait_verdict,
+    plait_client, plait_destination, plait_negotiate_settings, plait_ports, plait_redirect_settings,
+    plait_selection, plait_told, plait_trusted_settings, plait_verdict,
 };
 
 macro_rules! plain_numbers {
@@ -26,7 +27,11 @@ plain_numbers!(
     plait_client,
     plait_destination,
     plait_negotiate_settings,
+    plait_ports,
     plait_redirect_settings,
+    plait_selection,
+    plait_told,
+    plait_trusted_settings,
     plait_verdict
 );
 
@@ -105,6 +110,11 @@ impl Loaded {
         Ok(())
     }
 
+    /// Detaches what [`attach`](Self::attach) attached; the maps remain.
+    pub(crate) fn detach(&mut self) {
+        self.links.clear();
+    }
+
     /// A handle of one of the object's maps.
     pub(crate) fn map(&self, name: &str) -> Result<MapHandle, BpfError> {
         let map = self.object.maps().find(|map| map.name() == name);
@@ -112,6 +122,11 @@ impl Loaded {
             map.ok_or_else(|| libbpf_rs::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound)));
         map.and_then(|map| MapHandle::try_from(&map)).map_err(failed(format!("open the map '{name}'")))
     }
+}
+
+/// The number by which the kernel knows a map.
+pub(crate) fn id(map: &MapHandle) -> Result<u32, BpfError> {
+    map.info().map(|info| info.info.id).map_err(failed("ask for a map's number"))
 }
 
 /// The value under a key, if there is one.

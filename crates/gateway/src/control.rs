@@ -103,6 +103,11 @@ fn sockets(folder: &std::path::Path) -> io::Result<Vec<(u32, PathBuf)>> {
     Ok(found)
 }
 
+/// Process ids of the running gateways of this user, and of some that have ended.
+pub(crate) fn processes() -> io::Result<Vec<u32>> {
+    Ok(sockets(&plait_host::run_folder()?)?.into_iter().map(|(pid, _)| pid).collect())
+}
+
 /// What the running gateways of this user say.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {

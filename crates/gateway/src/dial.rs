@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_host::mptcp::stream_socket;
+use plait_host::mptcp::{is_mptcp, stream_socket};
 use plait_host::pm::user_space_sockets;
 use socket2::{Domain, Socket};
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::blackholes::Blackholes;
 use crate::relay::reset_on_drop;
 use crate::roles::Roles;
 
@@ -24,6 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Dialer {
     roles: Roles,
     sockets: Option<Sockets>,
+    blackholes: Option<Blackholes>,
 }
 
 /// Sockets whose path manager is in user space, kept in stock.
@@ -36,8 +38,9 @@ struct Sockets {
 impl Dialer {
     /// `own_path_management`: no subflow but the first is made unless [`crate::subflows`] makes it; needs
     /// CAP_NET_ADMIN. Otherwise the kernel's path manager serves these connections like every other program's.
-    pub(crate) fn new(roles: Roles, own_path_management: bool) -> Dialer {
-        Dialer { roles, sockets: own_path_management.then(Sockets::default) }
+    /// `blackholes`: what the kernel takes for one is ended, so that connections are MPTCP.
+    pub(crate) fn new(roles: Roles, own_path_management: bool, blackholes: Option<Blackholes>) -> Dialer {
+        Dialer { roles, sockets: own_path_management.then(Sockets::default), blackholes }
     }
 
     /// The interface by which it is tried first to connect; `None`: as routing decides.
@@ -67,6 +70,23 @@ impl Dialer {
         destination: SocketAddr,
         interface: Option<&str>,
     ) -> io::Result<TcpStream> {
+        let Some(blackholes) = &self.blackholes else {
+            return self.connect_once(destination, interface).await;
+        };
+        let before = blackholes.endings();
+        let connected = self.connect_once(destination, interface).await;
+        let lacks_mptcp = match &connected {
+            Ok(stream) => !is_mptcp(stream)?,
+            // A peer that requires protection does not hear a TCP connection to its end.
+            Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+        };
+        if lacks_mptcp && blackholes.ended(before) {
+            return self.connect_once(destination, interface).await;
+        }
+        connected
+    }
+
+    async fn connect_once(&self, destination: SocketAddr, interface: Option<&str>) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(destination))?;
         reset_on_drop(&socket)?;
         if let Some(interface) = interface {

@@ -24,6 +24,7 @@ use crate::control::{Control, Report};
 use crate::establish::{End, EstablishError, Established, Reached, establish};
 use crate::handshake::{Accepted, Reception, SealError, initiate};
 use crate::identity::{KeyPair, PublicKey};
+use crate::kmod::{self, Enabled};
 use crate::mode::{Mode, Policy};
 use crate::negotiation::{Agreement, Negotiator, Refusal, Unprotected, unprotected};
 use crate::relay::{RelayError, relay, reset_on_drop};
@@ -89,6 +90,13 @@ pub enum ProtectionError {
     /// No BPF programs.
     #[error(transparent)]
     Bpf(#[from] BpfError),
+    /// The kernel module protects the sockets of this control group.
+    #[error(
+        "the kernel module protects what is made in its control group {} (`plait kmod enable`, process {}), and would \
+         do it once more: start the gateway outside of that",
+        .0.cgroup, .0.pid
+    )]
+    Twice(Box<Enabled>),
     /// No control of the paths.
     #[error(
         "no control over the paths: {0} (needs CAP_NET_ADMIN and a kernel with MPTCP; `plait doctor` says more)"
@@ -143,6 +151,9 @@ impl Protection {
     fn start(policy: Policy) -> Result<Protection, ProtectionError> {
         if !has_mptcp() {
             return Err(ProtectionError::Mptcp);
+        }
+        if let Some(enabled) = kmod::enabler_of(process::id()) {
+            return Err(ProtectionError::Twice(Box::new(enabled)));
         }
         let cgroup = Cgroup::create_below_current("gateway").map_err(ProtectionError::Cgroup)?;
         let negotiator = Negotiator::attach(policy, &cgroup)?;

@@ -122,8 +122,9 @@ impl Reception {
         self.desk().expire(Instant::now());
     }
 
-    /// Answers what an accepted connection begins with. `judge` is asked about initiators that say who they are; `joined` says whether a connection has had further subflows: who
-    /// listens on its path could have made one from anywhere, and so speak where he can only listen.
+    /// Answers what an accepted connection begins with. `judge` is asked about initiators that say who they are; `joined`
+    /// says whether a connection has had further subflows: who listens on its path could have made one from anywhere, and
+    /// so speak where he can only listen.
     pub(crate) async fn respond(
         &self,
         agreed: &Agreed,

@@ -22,6 +22,7 @@
 
 #[allow(missing_docs, non_camel_case_types, unreachable_pub, dead_code)]
 mod bindings;
+mod blackholes;
 mod bpf;
 mod config;
 mod connections;
@@ -32,6 +33,7 @@ mod establish;
 mod gateway;
 mod handshake;
 mod identity;
+pub mod kmod;
 mod mode;
 mod negotiation;
 mod outbound;

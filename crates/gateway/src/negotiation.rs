@@ -1,12 +1,13 @@
 //! Whether the two ends of a connection agreed on a mode, settled inside its TCP handshake.
 //!
 //! `bpf/negotiate.bpf.c` writes and reads the option; this module attaches it to the gateway's own cgroup and reads,
-//! per socket, what came of it. Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms
+//! per socket, what came of it. The kernel module reads it itself ([`crate::kmod`]). Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms
 //! ([`crate::establish`]), so no byte can be carried before its handshake was judged.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+use bytemuck::Zeroable;
 use libbpf_rs::MapHandle;
 use plait_host::mptcp::{Info, Key};
 use zeroize::Zeroize;
@@ -16,7 +17,7 @@ use crate::bindings::{
     PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN, PLAIT_OUTCOME_UNCONFIRMED, plait_negotiate_settings,
     plait_verdict,
 };
-use crate::bpf::{BpfError, Loaded, lookup};
+use crate::bpf::{BpfError, Loaded, id, lookup};
 use crate::mode::Policy;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/negotiate.bpf.o"));
@@ -28,7 +29,7 @@ const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Negotiates for every MPTCP connection of one cgroup while it lives.
 pub(crate) struct Negotiator {
     verdicts: MapHandle,
-    _programs: Loaded,
+    programs: Loaded,
 }
 
 /// What the kernel says of a handshake; holds its keys, and wipes them.
@@ -108,11 +109,37 @@ pub(crate) struct Negotiated {
 impl Negotiator {
     /// Attaches to a cgroup that holds only the gateway; must precede the sockets it is to negotiate for.
     pub(crate) fn attach(policy: Policy, cgroup: impl AsFd) -> Result<Negotiator, BpfError> {
-        let settings = plait_negotiate_settings { modes: policy.mode().offer() };
-        let mut programs = Loaded::load("plait_negotiate", OBJECT, &settings)?;
+        let modes = policy.mode().offer().into();
+        let mut negotiator = Negotiator::load(&plait_negotiate_settings { modes, ..Zeroable::zeroed() })?;
+        negotiator.negotiate_in(cgroup)?;
+        Ok(negotiator)
+    }
+
+    /// Loads what negotiates, attached to nothing yet.
+    pub(crate) fn load(settings: &plait_negotiate_settings) -> Result<Negotiator, BpfError> {
+        let programs = Loaded::load("plait_negotiate", OBJECT, settings)?;
         let verdicts = programs.map("verdicts")?;
-        programs.attach(cgroup)?;
-        Ok(Negotiator { verdicts, _programs: programs })
+        Ok(Negotiator { verdicts, programs })
+    }
+
+    /// Attaches to a cgroup; must precede the sockets it is to negotiate for.
+    pub(crate) fn negotiate_in(&mut self, cgroup: impl AsFd) -> Result<(), BpfError> {
+        self.programs.attach(cgroup)
+    }
+
+    /// Negotiates no more; what it found out remains to be read.
+    pub(crate) fn detach(&mut self) {
+        self.programs.detach();
+    }
+
+    /// The number by which the kernel knows what it found out.
+    pub(crate) fn verdicts(&self) -> Result<u32, BpfError> {
+        id(&self.verdicts)
+    }
+
+    /// Where outcomes are told, if the settings say so.
+    pub(crate) fn told(&self) -> Result<MapHandle, BpfError> {
+        self.programs.map("told")
     }
 
     fn verdict(&self, socket: &impl AsFd) -> Option<Verdict> {

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tracing::info;
 
+use crate::blackholes::Blackholes;
 use crate::dial::Dialer;
 use crate::establish::{End, EstablishError, Established, Reached, to_be_sealed};
 use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, has_mptcp, prepare};
 use crate::mode::Mode;
 use crate::negotiation::Refusal;
+use crate::relay::RelayError;
 use crate::roles::Roles;
 use crate::sealed::{Agreed, MOST_PATHS};
-use crate::subflows::Subflows;
+use crate::subflows::{Subflows, first_flight as arrived, paths};
 use crate::trust::{PeerName, Stranger};
 use crate::witness::{Opening, Witnesses};
 
@@ -92,7 +94,9 @@ impl Outbound {
                 None
             }
         };
-        let dialer = Arc::new(Dialer::new(roles, subflows.is_some()));
+        // One that cannot be noticed is not ended; that refuses connections, or carries them plain and says so.
+        let blackholes = if protects { Blackholes::watch().ok() } else { None };
+        let dialer = Arc::new(Dialer::new(roles, subflows.is_some(), blackholes));
         Ok(Outbound { gateway: Arc::clone(gateway), dialer, subflows })
     }
 
@@ -170,14 +174,17 @@ impl Outbound {
 
     /// Carries an application's connection over an opened one to its end.
     pub(crate) async fn carry(&self, near: &TcpStream, opened: Opened) -> Result<(), CarryError> {
-        let application = near.peer_addr().map_err(crate::relay::RelayError::Near)?;
+        let application = near.peer_addr().map_err(RelayError::Near)?;
         let Opened { far, established: Established { reached, transforms, first_flight } } = opened;
-        let connection =
-            self.gateway.enter(application, far, reached).map_err(crate::relay::RelayError::Far)?;
-        let watch = self.subflows.as_ref().and_then(|subflows| subflows.watch(&connection));
+        let peer = far.peer_addr().map_err(RelayError::Far)?;
+        let connection = self.gateway.enter(application, far, reached).map_err(RelayError::Far)?;
+        let watch =
+            self.subflows.as_ref().zip(connection.token).map(|(subflows, token)| subflows.watch(token, peer));
         let further_subflows = async {
             match watch {
-                Some(watch) => watch.tend(&connection, first_flight).await,
+                Some(watch) => RelayError::Far(
+                    watch.tend(arrived(&connection, first_flight), || paths(&connection)).await,
+                ),
                 None => std::future::pending().await,
             }
         };

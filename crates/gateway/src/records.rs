@@ -3,10 +3,10 @@
 //! As in [`crate::relay`], nothing is read that cannot be written. A record is written on only when all of it has come and
 //! was found genuine; the end of a direction is a record too, so that no end of a TCP stream can pass for it.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plait_codec::sealed::{LENGTH, MAX_PLAINTEXT, OVERHEAD, Opened, Opener, Sealer};
+use plait_codec::sealed::{LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -42,30 +42,36 @@ struct Filled {
     ended: bool,
 }
 
-/// Reads what there is into as many records as fit.
+/// Reads what there is, at once, to where the plaintexts of as many records stand as fit; then seals these.
 fn fill(from: &TcpStream, bytes: &mut [u8], sealer: &mut Sealer) -> io::Result<Filled> {
-    let mut filled = Filled { length: 0, plaintext: 0, ended: false };
-    while filled.length + OVERHEAD < bytes.len() {
-        let record = &mut bytes[filled.length..];
-        let room = MAX_PLAINTEXT.min(record.len() - OVERHEAD);
-        match from.try_read(&mut record[LENGTH..LENGTH + room]) {
-            Ok(0) => {
-                filled.ended = true;
-                break;
-            }
-            Ok(length) => {
-                sealer.seal(&mut record[..length + OVERHEAD]);
-                filled.length += length + OVERHEAD;
-                filled.plaintext += length;
-                if length < room {
-                    break;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) => return Err(error),
+    let mut rooms: Vec<_> = bytes
+        .chunks_mut(MAX_RECORD)
+        .filter(|record| record.len() > OVERHEAD)
+        .map(|record| IoSliceMut::new(plaintext_of(record)))
+        .collect();
+    let plaintext = match from.try_read_vectored(&mut rooms) {
+        Ok(length) => length,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Ok(Filled { length: 0, plaintext: 0, ended: false });
         }
+        Err(error) => return Err(error),
+    };
+    let (mut length, mut left) = (0, plaintext);
+    for record in bytes.chunks_mut(MAX_RECORD) {
+        if left == 0 {
+            break;
+        }
+        let taken = left.min(record.len() - OVERHEAD);
+        sealer.seal(&mut record[..taken + OVERHEAD]);
+        (length, left) = (length + taken + OVERHEAD, left - taken);
     }
-    Ok(filled)
+    Ok(Filled { length, plaintext, ended: plaintext == 0 })
+}
+
+/// Where the plaintext stands in a record that takes all of these bytes.
+fn plaintext_of(record: &mut [u8]) -> &mut [u8] {
+    let length = record.len() - OVERHEAD;
+    &mut record[LENGTH..LENGTH + length]
 }
 
 /// From the network to the application.

@@ -23,6 +23,7 @@ pub(crate) struct Said {
     unwitnessed: Remembered<(String, IpAddr)>,
     too_many_paths: AtomicBool,
     no_trusted_path: AtomicBool,
+    stream_of_module: AtomicBool,
 }
 
 impl Said {
@@ -77,6 +78,13 @@ impl Said {
                  interfaces that lead to the peer, as `plait paths` lists them, witness",
                 MOST_PATHS - 1
             );
+        }
+    }
+
+    /// A peer has no mode in common with the kernel module's `stream`.
+    pub(crate) fn stream_of_module(&self) {
+        if !self.stream_of_module.swap(true, Ordering::Relaxed) {
+            warn!("mode stream of the kernel module is not that of gateways: use --mode xor64 with them");
         }
     }
 

@@ -4,6 +4,8 @@
 //! trusted path, with its path manager in user space; once the first flight ([`FirstFlight`]) is DATA_ACKed, one subflow
 //! per further interface is made. From then on [`Watch::tend`] compares what is there with what should be, whenever the
 //! kernel reports a change and every few seconds, so that a lost subflow is made again and a new interface is used.
+//!
+//! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use plait_host::State;
 use plait_host::interfaces::{self, Interface};
-use plait_host::mptcp::{FullInfo, Info, Subflow, Token};
+use plait_host::mptcp::{FullInfo, Info, Token};
 use plait_host::pm::{Event, Events, Local, PathManager};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -24,16 +26,15 @@ use tracing::debug;
 
 use crate::connections::Connection;
 use crate::establish::FirstFlight;
-use crate::relay::RelayError;
 use crate::roles::Roles;
 
 /// A peer that says nothing gets further subflows without its own first flight when we have this many bytes for it, looked
 /// at this often. Who merely waits for an answer has no use for them.
-const UPLOAD: u64 = 256 << 10;
-const UPLOAD_LOOK: Duration = Duration::from_secs(1);
+pub(crate) const UPLOAD: u64 = 256 << 10;
+pub(crate) const UPLOAD_LOOK: Duration = Duration::from_secs(1);
 
 /// Between two looks at whether the first flight was acknowledged: at first, and at most.
-const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+pub(crate) const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// Before a subflow that failed or was lost is made again: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -65,7 +66,10 @@ enum News {
     Changed,
 }
 
-/// Makes the further subflows of a gateway's connections.
+/// A subflow: its address here and how it is.
+pub(crate) type Path = (IpAddr, State);
+
+/// Makes the further subflows of connections.
 pub(crate) struct Subflows {
     roles: Roles,
     manager: PathManager,
@@ -95,12 +99,11 @@ impl Subflows {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to listen to what is told of one connection's paths; `None` if it has no MPTCP.
-    pub(crate) fn watch(&self, connection: &Connection) -> Option<Watch<'_>> {
-        let token = connection.token?;
-        let plan = Plan::new(connection.far.peer_addr().ok()?);
+    /// Begins to listen to what is told of one connection's paths.
+    pub(crate) fn watch(&self, token: Token, peer: SocketAddr) -> Watch<'_> {
+        let plan = Plan::new(peer);
         let news = self.desk().subscribe(token);
-        Some(Watch { token, news, plan, last_path: Instant::now(), subflows: self })
+        Watch { token, news, plan, last_path: Instant::now(), subflows: self }
     }
 
     /// The interfaces that connections may use now.
@@ -163,23 +166,25 @@ impl Drop for Watch<'_> {
 }
 
 impl Watch<'_> {
-    /// Looks after the connection's subflows for as long as it is polled, or until it has been without any for too long.
-    pub(crate) async fn tend(mut self, connection: &Connection, first: FirstFlight) -> RelayError {
-        match first {
-            FirstFlight::OfBothEnds => {
-                connection.progress.first_sent.notified().await;
-                acknowledged(connection).await;
-                answered(connection).await;
-            }
-            FirstFlight::Told => acknowledged(connection).await,
-        }
+    /// Looks after the connection's subflows from the end of its first flight on, for as long as it is polled, or until it
+    /// has been without any for too long, which is the error. `paths` says what subflows it has.
+    pub(crate) async fn tend(
+        mut self,
+        first_flight: impl Future<Output = ()>,
+        paths: impl Fn() -> io::Result<Vec<Path>>,
+    ) -> io::Error {
+        first_flight.await;
         self.last_path = Instant::now();
         loop {
             self.take_news();
-            self.reconcile(connection);
+            if let Ok(paths) = paths() {
+                self.reconcile(&paths);
+            } else {
+                self.last_path = Instant::now();
+            }
             if self.last_path.elapsed() > PATHLESS {
                 let why = format!("no path for {} s", PATHLESS.as_secs());
-                return RelayError::Far(io::Error::new(io::ErrorKind::TimedOut, why));
+                return io::Error::new(io::ErrorKind::TimedOut, why);
             }
             let next = self.plan.next_retry();
             let wait = next.map_or(TICK, |due| due.saturating_duration_since(Instant::now()).min(TICK));
@@ -196,16 +201,13 @@ impl Watch<'_> {
     }
 
     /// Makes a subflow by every interface with a role that has none.
-    fn reconcile(&mut self, connection: &Connection) {
-        let known = FullInfo::of(&connection.far).map(|info| info.subflows);
-        let is_path = |subflow: &Subflow| !matches!(subflow.tcp.state, State::SynSent | State::Closed);
-        if known.as_ref().map_or(true, |subflows| subflows.iter().any(is_path)) {
+    fn reconcile(&mut self, paths: &[Path]) {
+        if paths.iter().any(|(_, state)| !matches!(state, State::SynSent | State::Closed)) {
             self.last_path = Instant::now();
         }
-        let Ok(known) = known else { return };
-        let live: Vec<IpAddr> = known.iter().map(|subflow| subflow.local.ip().to_canonical()).collect();
+        let is_live = |ip: IpAddr| paths.iter().any(|(local, _)| *local == ip);
         for interface in &self.subflows.usable() {
-            if interface.addresses.iter().any(|address| live.contains(&address.ip)) {
+            if interface.addresses.iter().any(|address| is_live(address.ip)) {
                 self.plan.is_live(interface.index);
             } else if self.plan.is_due(interface.index) {
                 self.make(interface);
@@ -226,6 +228,24 @@ impl Watch<'_> {
             Err(error) => debug!("no subflow by {} to {remote}: {error}", interface.name),
         }
     }
+}
+
+/// Ends once a gateway's connection may have further subflows.
+pub(crate) async fn first_flight(connection: &Connection, first: FirstFlight) {
+    match first {
+        FirstFlight::OfBothEnds => {
+            connection.progress.first_sent.notified().await;
+            acknowledged(connection).await;
+            answered(connection).await;
+        }
+        FirstFlight::Told => acknowledged(connection).await,
+    }
+}
+
+/// The subflows of a gateway's connection.
+pub(crate) fn paths(connection: &Connection) -> io::Result<Vec<Path>> {
+    let subflows = FullInfo::of(&connection.far)?.subflows;
+    Ok(subflows.iter().map(|subflow| (subflow.local.ip().to_canonical(), subflow.tcp.state)).collect())
 }
 
 /// Ends once what was sent until now is DATA_ACKed.
@@ -394,9 +414,9 @@ impl Desk {
     }
 }
 
-/// Tells when there may be events to read.
-fn wakeups(events: &Events) -> io::Result<AsyncFd<OwnedFd>> {
-    let descriptor = events.as_fd().try_clone_to_owned()?;
+/// Tells when there may be something to read.
+pub(crate) fn wakeups(source: impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
+    let descriptor = source.as_fd().try_clone_to_owned()?;
     // SAFETY: the descriptor is owned by the result, which never replaces or closes it while it lives.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }

@@ -170,6 +170,40 @@ pub fn id(path: &str) -> Result<Option<u64>, Error> {
     }
 }
 
+/// Opens an existing cgroup, given by its path from the root of the hierarchy, or by that of its folder: its path from the
+/// root, and the folder.
+///
+/// # Errors
+/// There is no file system of version 2, or no such cgroup.
+pub fn open(given: &Path) -> Result<(PathBuf, OwnedFd), Error> {
+    let root = open_root().map_err(Error::NoFileSystem)?;
+    let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+    let mounts = table.lines().filter_map(mount_point);
+    // Inside `ip netns exec` no mount is seen, and the folders are called as outside all the same.
+    let usual = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+    let inside = mounts.chain(usual).find_map(|mount| given.strip_prefix(mount).ok());
+    let path = inside.unwrap_or_else(|| given.strip_prefix("/").unwrap_or(given));
+    let folder = open_folder(&root, if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let folder = folder.map_err(|reason| {
+        let name = given.display().to_string();
+        Error::Use { operation: "open", name, reason: reason.into() }
+    })?;
+    Ok((Path::new("/").join(path), folder))
+}
+
+/// The cgroup of a process, from the root of the hierarchy; `None` if the process, or the hierarchy, is not there.
+pub fn of(pid: u32) -> Option<PathBuf> {
+    path_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?).map(|path| Path::new("/").join(path))
+}
+
+/// The numbers of the processes in a cgroup, given by its folder.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn processes_of(folder: impl AsFd) -> io::Result<Vec<u32>> {
+    processes(folder)
+}
+
 /// The root of a cgroup2 hierarchy: one that is mounted and seen, else a mount of our own that has no place.
 ///
 /// # Errors
@@ -211,12 +245,17 @@ fn open_if_cgroup2(path: &Path) -> Option<OwnedFd> {
 fn open_current(root: &OwnedFd) -> Result<OwnedFd, Error> {
     let missing = |reason| Error::Current { path: "/proc/self/cgroup".into(), reason };
     let table = fs::read_to_string("/proc/self/cgroup").map_err(missing)?;
-    let path = table.lines().find_map(|line| line.strip_prefix("0::/")).ok_or_else(|| {
+    let path = path_in(&table).ok_or_else(|| {
         missing(io::Error::new(io::ErrorKind::NotFound, "expected a line 0::PATH, the kernel has no cgroup2"))
     })?;
     let inside = if path.is_empty() { "." } else { path };
     open_folder(root, Path::new(inside))
         .map_err(|reason| Error::Current { path: Path::new("/").join(path), reason: reason.into() })
+}
+
+/// The path after the root in a table such as `/proc/self/cgroup`.
+fn path_in(table: &str) -> Option<&str> {
+    table.lines().find_map(|line| line.strip_prefix("0::/"))
 }
 
 fn open_folder(parent: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {

@@ -205,17 +205,20 @@ static __always_inline void take_echo(struct plait_flow *flow, const struct plai
 		flow->pending_length[other] = 0;
 }
 
-/* That of a packet whose token is known; NULL if there is no memory. */
+/* That of a packet whose token is known; NULL if there is no memory. The key is on the stack as in
+ * plait_is_partial(). */
 static __always_inline struct plait_connection *connection_of(const struct plait_packet *packet)
 {
-	struct plait_connection *connection = bpf_map_lookup_elem(&connections, &packet->token);
+	struct plait_connection *connection;
+	__u32 token = packet->token;
 
+	connection = bpf_map_lookup_elem(&connections, &token);
 	if (connection)
 		return connection;
-	if (!bpf_map_update_elem(&connections, &packet->token, &no_connection, BPF_NOEXIST))
+	if (!bpf_map_update_elem(&connections, &token, &no_connection, BPF_NOEXIST))
 		plait_count(PLAIT_CONNECTIONS_SEEN);
 	/* Another processor may have been faster. */
-	return bpf_map_lookup_elem(&connections, &packet->token);
+	return bpf_map_lookup_elem(&connections, &token);
 }
 
 /* Data of this direction is new from `next` on. */
@@ -387,9 +390,10 @@ static __always_inline __u64 bytes_of_connection(const struct plait_flow *flow,
 						 const struct plait_packet *packet)
 {
 	struct plait_connection *connection = NULL;
+	__u32 token = packet->token;
 
-	if (packet->token)
-		connection = bpf_map_lookup_elem(&connections, &packet->token);
+	if (token)
+		connection = bpf_map_lookup_elem(&connections, &token);
 	if (connection)
 		return connection->bytes[PLAIT_INGRESS] + connection->bytes[PLAIT_EGRESS];
 	return flow->half[PLAIT_INGRESS].bytes + flow->half[PLAIT_EGRESS].bytes;

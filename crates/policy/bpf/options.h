@@ -217,9 +217,16 @@ __weak int plait_arrange(struct plait_packet *packet, const struct plait_option 
 		less = plait_if_less(i, words);
 		options[i] = (option->words[i] & less) | (options[i] & ~less);
 	}
-	for (__u32 i = 0; i < 3; i++)
-		if (length + i < words * 4)
-			packet->options[(length + i) & 63] = TCPOPT_NOP;
+	for (__u32 i = 0; i < 3; i++) {
+		__u32 at = length + i;
+
+		if (at >= words * 4)
+			break;
+		/* Or the compiler, which sees that it is small enough, would leave out what tells the
+		 * verifier. */
+		asm volatile("" : "+r"(at));
+		packet->options[at & 63] = TCPOPT_NOP;
+	}
 	for (__u32 i = 0; i < sizeof(packet->options) / 4; i++) {
 		less = plait_if_less(i * 4, words * 4 + keep);
 		options[i] = (options[i] & less) | (PLAIT_WORD_OF_NOPS & ~less & plait_if_less(i * 4, bytes));

@@ -64,9 +64,9 @@ impl Request {
 
 fn reply(why: &OpenError) -> ReplyError {
     match why {
-        why if why.is_about_identity() => ReplyError::ConnectionNotAllowed,
-        OpenError::Refused(_) => ReplyError::ConnectionNotAllowed,
-        OpenError::Establish(_) | OpenError::Stranger(_) => ReplyError::GeneralFailure,
+        OpenError::Refused(_) | OpenError::Stranger(_) => ReplyError::ConnectionNotAllowed,
+        OpenError::Establish(error) if error.is_about_identity() => ReplyError::ConnectionNotAllowed,
+        OpenError::Establish(_) => ReplyError::GeneralFailure,
         OpenError::Connect(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused => ReplyError::ConnectionRefused,
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => ReplyError::NetworkUnreachable,

@@ -6,7 +6,7 @@ use super::Error;
 use crate::bytes::{array_at, ip_address, u8_at, u32_at, unmapped};
 use crate::mptcp::{Info, Token};
 use crate::netlink::Socket;
-use crate::netlink::message::{Attributes, Message, Request};
+use crate::netlink::message::{Attributes, Message, NLM_F_ACK, Request};
 use crate::tcp_info::{State, TcpInfo};
 
 /// What every socket in the list has (`struct inet_diag_msg`).
@@ -82,6 +82,52 @@ pub(super) fn subflow_sockets(socket: &mut Socket) -> Result<Vec<SubflowSocket>,
     list(socket, libc::IPPROTO_TCP as u32, "TCP", missing, SubflowSocket::read)
 }
 
+/// The connection with this token, if there is one.
+pub(super) fn mptcp_socket(socket: &mut Socket, token: Token) -> Result<Option<MptcpSocket>, Error> {
+    let mut header = header(libc::AF_INET as u8, libc::IPPROTO_MPTCP as u32);
+    // The kernel's list finds an MPTCP socket by this alone.
+    header[COOKIE..][..4].copy_from_slice(&token.0.to_ne_bytes());
+    one(socket, &header, libc::IPPROTO_MPTCP as u32, "MPTCP", MptcpSocket::read)
+}
+
+/// The TCP socket between two addresses, if there is one that is bound to the interface, or, with 0, to none.
+pub(super) fn tcp_socket(
+    socket: &mut Socket,
+    local: SocketAddr,
+    remote: SocketAddr,
+    if_index: u32,
+) -> Result<Option<(Head, TcpInfo)>, Error> {
+    let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut header = header(family as u8, libc::IPPROTO_TCP as u32);
+    for (port, address, end) in [(8, 12, local), (10, 28, remote)] {
+        header[port..][..2].copy_from_slice(&end.port().to_be_bytes());
+        match end.ip() {
+            IpAddr::V4(ip) => header[address..][..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => header[address..][..16].copy_from_slice(&ip.octets()),
+        }
+    }
+    header[44..48].copy_from_slice(&if_index.to_ne_bytes());
+    header[COOKIE..].fill(0xff);
+    one(socket, &header, libc::IPPROTO_TCP as u32, "TCP", read_freed)
+}
+
+fn one<T>(
+    socket: &mut Socket,
+    header: &[u8],
+    protocol: u32,
+    name: &'static str,
+    read: impl Fn(&Message) -> Option<T>,
+) -> Result<Option<T>, Error> {
+    let request = Request::new(SOCK_DIAG_BY_FAMILY, NLM_F_ACK, header)
+        .attribute(INET_DIAG_REQ_PROTOCOL, &protocol.to_ne_bytes());
+    let mut found = None;
+    match socket.request(request, |message| found = found.take().or(read(message))) {
+        Ok(()) => Ok(found),
+        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(None),
+        Err(reason) => Err(Error::Refused { protocol: name, reason }),
+    }
+}
+
 /// A TCP socket that the kernel has just freed, as it tells those who listen: its last figures. There is no sign
 /// whether it was a subflow.
 pub(super) fn read_freed(message: &Message) -> Option<(Head, TcpInfo)> {
@@ -108,15 +154,20 @@ fn list<T>(
     Ok(found)
 }
 
-/// `struct inet_diag_req_v2`, with the protocol as an attribute too, as that of MPTCP is greater than a byte.
+/// With the protocol as an attribute too, as that of MPTCP is greater than a byte.
 fn request(family: u8, protocol: u32, flags: u16) -> Request {
+    Request::new(SOCK_DIAG_BY_FAMILY, flags, &header(family, protocol))
+        .attribute(INET_DIAG_REQ_PROTOCOL, &protocol.to_ne_bytes())
+}
+
+/// `struct inet_diag_req_v2`
+fn header(family: u8, protocol: u32) -> [u8; REQUEST] {
     let mut header = [0; REQUEST];
     header[0] = family;
     header[1] = u8::try_from(protocol).unwrap_or(0);
     header[2] = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1);
     header[4..8].copy_from_slice(&STATES.to_ne_bytes());
-    Request::new(SOCK_DIAG_BY_FAMILY, flags, &header)
-        .attribute(INET_DIAG_REQ_PROTOCOL, &protocol.to_ne_bytes())
+    header
 }
 
 impl Head {
@@ -190,6 +241,8 @@ fn text(bytes: &[u8]) -> String {
 const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 /// Size of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
+/// Where the cookie of the socket is in it, two words; all ones: of any.
+const COOKIE: usize = 48;
 /// Size of `struct inet_diag_msg`.
 const HEAD: usize = 72;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;

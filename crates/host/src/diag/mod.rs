@@ -3,7 +3,7 @@
 //! The kernel lists sockets over netlink (`sock_diag(7)`): MPTCP sockets with `struct mptcp_info`, TCP sockets with
 //! `struct tcp_info` and, if they are subflows, what MPTCP knows of them. [`Watch`] puts these together into
 //! [`Sample`]s, one per connection, and adds the subflows that ended since the sample before, as far as they are
-//! known: root has a BPF program for them. It takes kernel 5.10 or later with `CONFIG_INET_DIAG` and
+//! known: root has a BPF program for them. [`Sockets`] asks about single ones. It takes kernel 5.10 or later with `CONFIG_INET_DIAG` and
 //! `CONFIG_INET_MPTCP_DIAG`, as distributions have.
 //!
 //! Nothing that the kernel sends makes this module panic.
@@ -12,10 +12,12 @@ mod ended;
 mod growth;
 mod message;
 mod sample;
+mod sockets;
 mod watch;
 
 pub use growth::{Carried, Grown, Growth};
 pub use sample::{Closed, Connection, Sample, Subflow};
+pub use sockets::Sockets;
 pub use watch::Watch;
 
 use std::io;

@@ -254,7 +254,7 @@ impl Watch {
 
 /// Finds the connection of each subflow: by token where the kernel tells it; else by the program's socket, which
 /// they share; else, after the program has closed that, by the addresses of the initial subflow.
-fn group(connections: &[MptcpSocket], sockets: Vec<SubflowSocket>) -> Vec<(Token, SubflowSocket)> {
+pub(super) fn group(connections: &[MptcpSocket], sockets: Vec<SubflowSocket>) -> Vec<(Token, SubflowSocket)> {
     let token = |socket: &MptcpSocket| socket.info.token;
     let tokens: HashSet<Token> = connections.iter().map(token).collect();
     let with_inode = connections.iter().filter(|connection| connection.head.inode != 0);

@@ -1,11 +1,15 @@
 //! Trying what the kernel offers beside BPF programs.
 
 use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
 
 use rustix::thread::{CapabilitySet, UnshareFlags, unshare_unsafe};
 use socket2::Domain;
 
 use super::{Finding, command};
+use crate::blackhole;
 use crate::cgroup::Cgroup;
 use crate::connections::Connections;
 use crate::mptcp::{Info, Protocol, stream_socket};
@@ -33,6 +37,13 @@ pub(super) fn mptcp() -> Finding {
         Ok((socket, Protocol::Mptcp)) => {
             Info::of(&socket)
                 .map_err(|error| format!("sockets, but not their state (MPTCP_INFO): {error}"))?;
+            // Where loopback is down this says nothing.
+            if makes_connections_tcp().unwrap_or(false) {
+                return Err(
+                    "connections are TCP for now: the kernel saw MPTCP's SYNs go unanswered (a blackhole)"
+                        .into(),
+                );
+            }
             Ok("sockets of protocol 262, and their state".into())
         }
         Ok((_, Protocol::Tcp)) => Err(match std::fs::read_to_string("/proc/sys/net/mptcp/enabled") {
@@ -41,6 +52,15 @@ pub(super) fn mptcp() -> Finding {
         }),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Whether the kernel makes new connections TCP, as after a blackhole; tried over loopback, as nothing tells it.
+fn makes_connections_tcp() -> io::Result<bool> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let before = blackhole::connections_made_tcp()?;
+    let (socket, _) = stream_socket(Domain::IPV4)?;
+    socket.connect_timeout(&listener.local_addr()?.into(), Duration::from_secs(1))?;
+    Ok(blackhole::connections_made_tcp()? > before)
 }
 
 pub(super) fn path_manager() -> Finding {

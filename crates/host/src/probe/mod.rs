@@ -75,7 +75,8 @@ const FEATURES: &[Probe] = &[
         essential: true,
         attempt: kernel::mptcp,
         lost_without: "several paths: connections are plain TCP",
-        how_to_get: "sysctl -w net.mptcp.enabled=1; or a kernel with CONFIG_MPTCP (Debian 12, Ubuntu 22.04 or later)",
+        how_to_get: "sysctl -w net.mptcp.enabled=1; after a blackhole, sysctl -w net.mptcp.blackhole_timeout=0; or a kernel \
+                     with CONFIG_MPTCP (Debian 12, Ubuntu 22.04 or later)",
     },
     Probe {
         name: "MPTCP path manager",

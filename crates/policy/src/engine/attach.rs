@@ -133,16 +133,18 @@ impl Attacher<'_> {
         }
         match attached.mode {
             None => false,
-            Some(Mode::Clsact) => self.program(Mode::Clsact, attached).is_ok_and(|program| {
-                filter(program.as_fd(), attached).query().is_ok_and(|id| id == program.id())
-            }),
+            Some(Mode::Clsact) => {
+                self.objects.loaded(program(Mode::Clsact, attached)).is_some_and(|program| {
+                    filter(program.as_fd(), attached).query().is_ok_and(|id| id == program.id())
+                })
+            }
             Some(_) => Link::open(pin(&self.links, attached))
                 .is_ok_and(|link| place_of(&link) == Some(attached.index)),
         }
     }
 
     fn attach_by(&self, mode: Mode, planned: &Attached) -> io::Result<()> {
-        let program = self.program(mode, planned).map_err(io::Error::other)?;
+        let program = self.objects.program(program(mode, planned)).map_err(io::Error::other)?;
         let (place, flags) = match (mode, planned.hook) {
             (Mode::Native, _) => (sys::BPF_XDP, sys::XDP_FLAGS_DRV_MODE),
             (Mode::Generic, _) => (sys::BPF_XDP, sys::XDP_FLAGS_SKB_MODE),
@@ -166,10 +168,6 @@ impl Attacher<'_> {
         // What could not be made may not be there to be removed.
         let _ = detach(&self.links, planned, &[]);
         io::Error::other(error)
-    }
-
-    fn program(&self, mode: Mode, attached: &Attached) -> Result<&ProgramHandle, Error> {
-        self.objects.program(program(mode, attached))
     }
 }
 

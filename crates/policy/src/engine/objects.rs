@@ -1,17 +1,17 @@
 //! The programs and maps of a namespace's engine, which live in the kernel as long as they are pinned.
 //!
-//! They are opened by their pins whenever they are needed: what another command has changed meanwhile is seen.
+//! They are opened by their pins whenever they are needed: what another command has changed meanwhile is seen. For a
+//! trial a program is loaded when it is needed, as it takes the kernel a while to verify one.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::LazyLock;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, OnceLock};
 
 use bytemuck::Pod;
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramHandle,
-    libbpf_sys as sys,
+    MapCore, MapFlags, MapHandle, ObjectBuilder, OpenObject, PrintLevel, ProgramHandle, libbpf_sys as sys,
 };
 
 use super::{Error, sys as raw};
@@ -30,59 +30,53 @@ pub(super) fn steps(kind: Kind) -> &'static str {
 #[derive(Debug)]
 pub(super) struct Objects {
     maps: BTreeMap<&'static str, MapHandle>,
-    programs: BTreeMap<&'static str, ProgramHandle>,
+    programs: [OnceLock<ProgramHandle>; PROGRAMS.len()],
+    /// Where they are pinned, if they are.
+    pins: Option<PathBuf>,
     /// XDP gets packets in several buffers, too.
     pub(super) frags: bool,
 }
 
 impl Objects {
-    /// Loads them: new ones, that live as long as this unless they are pinned or attached.
-    pub(super) fn load() -> Result<Objects, Error> {
+    /// New ones, that live as long as this unless they are pinned or attached.
+    pub(super) fn new() -> Result<Objects, Error> {
         quiet();
-        let tc = open(TC)?.load().map_err(Error::kernel("load the programs for TC"))?;
-        let (xdp, frags) = match open_xdp(&tc, sys::BPF_F_XDP_HAS_FRAGS)?.load() {
-            Ok(xdp) => (xdp, true),
-            Err(_) => (open_xdp(&tc, 0)?.load().map_err(Error::kernel("load the programs for XDP"))?, false),
-        };
-        let mut objects = Objects { maps: BTreeMap::new(), programs: BTreeMap::new(), frags };
-        for name in MAPS {
-            let found = tc.maps().chain(xdp.maps()).find(|map| map.name() == *name);
-            let found = found.ok_or_else(|| Error::missing("map", name))?;
-            let handle = MapHandle::try_from(&found).map_err(Error::kernel("keep a map"))?;
-            objects.maps.insert(name, handle);
+        let mut maps = BTreeMap::new();
+        for bytes in [TC, XDP] {
+            let object = without_programs(bytes, &maps)?.load().map_err(Error::kernel("make the maps"))?;
+            for map in object.maps() {
+                let Some(name) = MAPS.iter().find(|name| map.name() == **name) else { continue };
+                let handle = MapHandle::try_from(&map).map_err(Error::kernel("keep a map"))?;
+                maps.insert(*name, handle);
+            }
         }
-        for (kind, name, whole_name) in PROGRAMS {
-            let object = if *kind == Kind::Xdp { &xdp } else { &tc };
-            let found = object.progs_mut().find(|program| program.name() == *name);
-            let found = found.ok_or_else(|| Error::missing("program", whole_name))?;
-            let handle = ProgramHandle::try_from(&found).map_err(Error::kernel("keep a program"))?;
-            objects.programs.insert(whole_name, handle);
-        }
-        Ok(objects)
+        Ok(Objects { maps, programs: Default::default(), pins: None, frags: takes_frags() })
     }
 
-    /// Those that are pinned in a folder; `None` if that is not all of them.
+    /// Those that are pinned in a folder; `None` if a map is not.
     pub(super) fn open(folder: &Path, frags: bool) -> Option<Objects> {
         quiet();
-        let mut objects = Objects { maps: BTreeMap::new(), programs: BTreeMap::new(), frags };
+        let mut maps = BTreeMap::new();
         for name in MAPS {
-            objects.maps.insert(name, MapHandle::from_pinned_path(folder.join("maps").join(name)).ok()?);
+            maps.insert(*name, MapHandle::from_pinned_path(folder.join("maps").join(name)).ok()?);
         }
-        for (_, _, name) in PROGRAMS {
-            let path = folder.join("programs").join(name);
-            objects.programs.insert(name, ProgramHandle::from_pinned_path(path).ok()?);
-        }
-        Some(objects)
+        let programs = PROGRAMS.map(|(_, _, name)| {
+            let pinned = ProgramHandle::from_pinned_path(folder.join("programs").join(name));
+            pinned.map_or_else(|_| OnceLock::new(), OnceLock::from)
+        });
+        Some(Objects { maps, programs, pins: Some(folder.to_owned()), frags })
     }
 
-    /// Pins them all in a folder.
-    pub(super) fn pin(&self, folder: &Path) -> Result<(), Error> {
-        let maps = self.maps.iter().map(|(name, map)| (folder.join("maps").join(name), map.as_fd()));
-        let programs =
-            self.programs.iter().map(|(name, program)| (folder.join("programs").join(name), program.as_fd()));
-        for (path, object) in maps.chain(programs) {
-            raw::pin(object, &path).map_err(Error::folder("pin", &path))?;
+    /// Pins them all in a folder, also programs that are loaded later.
+    pub(super) fn pin(&mut self, folder: &Path) -> Result<(), Error> {
+        for (name, map) in &self.maps {
+            let path = folder.join("maps").join(name);
+            raw::pin(map.as_fd(), &path).map_err(Error::folder("pin", &path))?;
         }
+        for ((_, _, name), program) in PROGRAMS.iter().zip(&self.programs) {
+            program.get().map_or(Ok(()), |program| pin_program(program, folder, name))?;
+        }
+        self.pins = Some(folder.to_owned());
         Ok(())
     }
 
@@ -96,9 +90,43 @@ impl Objects {
         self.maps.get(name).map(AsFd::as_fd)
     }
 
-    /// A program: one of [`PROGRAMS`].
+    /// A program: one of [`PROGRAMS`]. Loads it if that was not done before.
     pub(super) fn program(&self, name: &'static str) -> Result<&ProgramHandle, Error> {
-        self.programs.get(name).ok_or_else(|| Error::missing("program", name))
+        let place = PROGRAMS.iter().position(|(_, _, other)| *other == name);
+        let place = place.ok_or_else(|| Error::missing("program", name))?;
+        if let Some(program) = self.programs[place].get() {
+            return Ok(program);
+        }
+        let program = self.load(&PROGRAMS[place])?;
+        Ok(self.programs[place].get_or_init(|| program))
+    }
+
+    /// Loads what was not needed yet.
+    pub(super) fn load_all(&self) -> Result<(), Error> {
+        PROGRAMS.iter().try_for_each(|(_, _, name)| self.program(name).map(|_| ()))
+    }
+
+    /// A program, if it is loaded.
+    pub(super) fn loaded(&self, name: &'static str) -> Option<&ProgramHandle> {
+        let place = PROGRAMS.iter().position(|(_, _, other)| *other == name)?;
+        self.programs[place].get()
+    }
+
+    fn load(&self, (kind, name, whole_name): &(Kind, &str, &'static str)) -> Result<ProgramHandle, Error> {
+        let bytes = if *kind == Kind::Xdp { XDP } else { TC };
+        let mut object = without_programs(bytes, &self.maps)?;
+        let wanted = object.progs_mut().find(|program| program.name() == *name);
+        let mut wanted = wanted.ok_or_else(|| Error::missing("program", whole_name))?;
+        wanted.set_autoload(true);
+        if *kind == Kind::Xdp && self.frags {
+            wanted.set_flags(sys::BPF_F_XDP_HAS_FRAGS);
+        }
+        let object = object.load().map_err(Error::kernel("load a program"))?;
+        let found = object.progs_mut().find(|program| program.name() == *name);
+        let found = found.ok_or_else(|| Error::missing("program", whole_name))?;
+        let program = ProgramHandle::try_from(&found).map_err(Error::kernel("keep a program"))?;
+        self.pins.as_ref().map_or(Ok(()), |folder| pin_program(&program, folder, whole_name))?;
+        Ok(program)
     }
 
     /// Makes a program one of those that are called.
@@ -161,21 +189,37 @@ fn open(object: &[u8]) -> Result<OpenObject, Error> {
     ObjectBuilder::default().open_memory(object).map_err(Error::kernel("read the programs"))
 }
 
-/// The programs for XDP with the maps that those for TC have.
-fn open_xdp(tc: &Object, flags: u32) -> Result<OpenObject, Error> {
-    let mut xdp = open(XDP)?;
-    for mut map in xdp.maps_mut() {
-        let shared = tc.maps().find(|shared| shared.name() == map.name());
-        if let Some(shared) = shared.filter(|shared| !shared.name().to_string_lossy().contains('.')) {
+/// An object of which no program is to be loaded, and that shares the maps that there are.
+fn without_programs(bytes: &[u8], maps: &BTreeMap<&'static str, MapHandle>) -> Result<OpenObject, Error> {
+    let mut object = open(bytes)?;
+    for mut map in object.maps_mut() {
+        let shared = maps.iter().find(|(name, _)| map.name() == **name);
+        if let Some((_, shared)) = shared {
             map.reuse_fd(shared.as_fd()).map_err(Error::kernel("share a map"))?;
         }
     }
-    for mut program in xdp.progs_mut() {
-        program.set_flags(flags);
+    for mut program in object.progs_mut() {
+        program.set_autoload(false);
     }
-    Ok(xdp)
+    Ok(object)
 }
 
+fn pin_program(program: &ProgramHandle, folder: &Path, name: &str) -> Result<(), Error> {
+    let path = folder.join("programs").join(name);
+    raw::pin(program.as_fd(), &path).map_err(Error::folder("pin", &path))
+}
+
+/// Whether programs for XDP may get packets in several buffers (kernel 5.18).
+fn takes_frags() -> bool {
+    let Ok(mut idle) = open(IDLE) else { return false };
+    for mut program in idle.progs_mut() {
+        program.set_flags(sys::BPF_F_XDP_HAS_FRAGS);
+    }
+    idle.load().is_ok()
+}
+
+/// Lets every packet pass.
+pub(super) const IDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
 const TC: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"));
 const XDP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"));
 
@@ -204,7 +248,7 @@ const MAPS: &[&str] = &[
 ];
 
 /// The programs, their names in their objects, and those of their pins.
-const PROGRAMS: &[(Kind, &str, &str)] = &[
+const PROGRAMS: [(Kind, &str, &str); 5] = [
     (Kind::Xdp, "ingress", "xdp_ingress"),
     (Kind::Tc, "ingress", "tc_ingress"),
     (Kind::Tc, "egress", "tc_egress"),

@@ -231,7 +231,9 @@ impl Swap<'_> {
 
     /// Loads the first policies.
     fn begin(&self, mut next: State, plan: &Plan, interfaces: &[Interface]) -> Result<Live, Error> {
-        let objects = Objects::load()?;
+        let mut objects = Objects::new()?;
+        // What the kernel refuses is told now, and not when an interface appears that needs it.
+        objects.load_all()?;
         (next.frags, next.contract) = (objects.frags, *CONTRACT);
         self.place.make_state()?;
         next.announce(&self.place.state())?;

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 
 use super::events::{Matched, Verdict, kinds};
-use super::objects::Objects;
+use super::objects::{IDLE, Objects};
 use super::plan::Plan;
 use super::state::{State, Stored};
 use super::statistics::Statistics;
@@ -77,7 +77,7 @@ impl Trial {
         state.policies = policies.iter().map(store).collect();
         let host = host(policies, interface)?;
         let plan = Plan::make(policies, &host, &mut state)?;
-        let objects = Objects::load()?;
+        let objects = Objects::new()?;
         let matches = plan.load(&objects)?;
         plan.write(&objects)?;
         let settings = plait_settings {
@@ -87,7 +87,12 @@ impl Trial {
         };
         objects.set_settings(&settings)?;
         matches.install(&objects)?;
-        Ok(Trial { objects, state, policies: policies.to_vec(), host })
+        let trial = Trial { objects, state, policies: policies.to_vec(), host };
+        // Loading one later would be a pause between two packets, which round trips are measured by.
+        for hook in [Hook::Ingress, Hook::Egress] {
+            trial.program(hook, false)?;
+        }
+        Ok(trial)
     }
 
     /// Runs a packet through the policies, `repeat` times in a row (1 at least). What is remembered of subflows is kept
@@ -96,7 +101,7 @@ impl Trial {
     /// # Errors
     /// What the kernel says, such as of a packet shorter than an Ethernet header.
     pub fn run(&self, frame: &Frame, repeat: u32) -> Result<Ran, Error> {
-        let program = self.program(frame)?;
+        let program = self.program(frame.hook, frame.by_tc)?;
         on_one_processor(|processor| self.run_here(program, frame, repeat.max(1), processor))
     }
 
@@ -107,7 +112,10 @@ impl Trial {
     /// # Errors
     /// As [`run`](Trial::run).
     pub fn durations(&self, frames: &[Frame], rounds: u32) -> Result<Vec<u32>, Error> {
-        let programs = frames.iter().map(|frame| self.program(frame)).collect::<Result<Vec<_>, _>>()?;
+        let programs = frames
+            .iter()
+            .map(|frame| self.program(frame.hook, frame.by_tc))
+            .collect::<Result<Vec<_>, _>>()?;
         on_one_processor(|_| {
             let failed = |reason: libbpf_rs::Error| Error::kernel("read what programs told")(reason);
             let mut events = RingBufferBuilder::new();
@@ -155,8 +163,8 @@ impl Trial {
         super::flows::read(self.objects.map("flows")?)
     }
 
-    fn program(&self, frame: &Frame) -> Result<&ProgramHandle, Error> {
-        self.objects.program(match (frame.hook, frame.by_tc || self.redirects()) {
+    fn program(&self, hook: Hook, by_tc: bool) -> Result<&ProgramHandle, Error> {
+        self.objects.program(match (hook, by_tc || self.redirects()) {
             (Hook::Ingress, false) => "xdp_ingress",
             (Hook::Ingress, true) => "tc_ingress",
             (Hook::Egress, _) => "tc_egress",
@@ -290,7 +298,6 @@ fn name(interface: &Interface) -> Option<&str> {
     if let Interface::Named(name) = interface { Some(name) } else { None }
 }
 
-const IDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
 /// Far fewer than there is room for events of.
 const RUNS_BETWEEN_READS: usize = 1000;
 /// The loopback interface is the first of every namespace.

@@ -1,0 +1,158 @@
+//! `plait kmod`: protection by the kernel module plait.ko, in the sockets of unmodified programs.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use plait_gateway::Roles;
+use plait_gateway::kmod::{Enabled, Enabler, Enablers, Mark, Module, ModuleMode, Options, Ports};
+use plait_gateway::kmod::{ModuleError, disable, enablers};
+use plait_wire::Role;
+use serde_json::json;
+
+use crate::gateway::{Stop, block_on};
+use crate::stdout::Stdout;
+
+/// Arguments of `plait kmod`.
+#[derive(clap::Subcommand)]
+pub(crate) enum Args {
+    /// Protect the MPTCP sockets that the programs of a control group make from now on, until stopped
+    Enable(EnableArgs),
+    /// Whether the module is loaded, its rules and counters, and who runs `plait kmod enable`
+    Status(StatusArgs),
+    /// End the `plait kmod enable` of this network namespace
+    Disable,
+}
+
+/// Arguments of `plait kmod enable`.
+#[derive(clap::Args)]
+pub(crate) struct EnableArgs {
+    /// Control group whose programs are protected, such as /sys/fs/cgroup/private
+    #[arg(long, value_name = "PATH")]
+    cgroup: PathBuf,
+    /// Interface of the trusted path, where every connection begins
+    #[arg(long, value_name = "IFACE")]
+    trusted: Option<String>,
+    /// Interface of an untrusted path [default: all others]
+    #[arg(long, value_name = "IFACE")]
+    untrusted: Vec<String>,
+    /// How connections are protected: xor64 (obfuscation, not secrecy; gateways speak it too), stream (secret from who
+    /// does not listen on the trusted path; with the module at both ends)
+    #[arg(long, value_name = "MODE", default_value_t = ModuleMode::Xor64)]
+    mode: ModuleMode,
+    /// Refuse connections that cannot be protected, instead of carrying them plain
+    #[arg(long)]
+    require: bool,
+    /// Only connections with these ports of the service, such as 80,443,5000-5010 [default: all]
+    #[arg(long, value_name = "LIST")]
+    port: Option<Ports>,
+    /// Only sockets with this mark (SO_MARK), such as 0x1 or 0x1/0xff [default: all]
+    #[arg(long, value_name = "N/MASK")]
+    mark: Option<Mark>,
+    /// Print JSON when it has begun
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `plait kmod status`.
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    match args {
+        Args::Enable(args) => enable(args),
+        Args::Status(args) => status(args),
+        Args::Disable => {
+            let Enabled { pid, cgroup, .. } = disable()?;
+            let mut out = Stdout::new();
+            writeln!(out, "ended: `plait kmod enable` for {cgroup} (process {pid})")?;
+            Ok(out.flush()?)
+        }
+    }
+}
+
+fn enable(args: EnableArgs) -> anyhow::Result<()> {
+    let EnableArgs { cgroup, trusted, untrusted, mode, require, port, mark, json } = args;
+    let ports = port.unwrap_or_default();
+    let mut roles = Roles::default();
+    trusted.iter().for_each(|name| roles.name(name, Role::Trusted));
+    untrusted.iter().for_each(|name| roles.name(name, Role::Untrusted));
+    block_on(async {
+        let mut stop = Stop::listen()?;
+        let mut enabler = Enabler::start(Options { cgroup, mode, require, roles, ports, mark })?;
+        say(enabler.describe(), json)?;
+        let ran = tokio::select! {
+            ran = enabler.run() => ran.context("nothing is known of connections any more"),
+            () = stop.asked() => Ok(()),
+        };
+        tokio::select! {
+            () = enabler.end() => {}
+            // A second time: at once.
+            () = stop.asked() => {}
+        }
+        ran
+    })
+}
+
+fn say(enabled: &Enabled, as_json: bool) -> anyhow::Result<()> {
+    let mut out = Stdout::new();
+    if as_json {
+        writeln!(out, "{}", serde_json::to_string(enabled)?)?;
+    } else {
+        write!(out, "from now on: ")?;
+        print(enabled, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn status(args: StatusArgs) -> anyhow::Result<()> {
+    let module = Module::read();
+    let Enablers { running, killed } = enablers().context("cannot look for enablers")?;
+    let mut out = Stdout::new();
+    if args.json {
+        let module = match &module {
+            Some(module) => json!({ "loaded": true, "version": module.version, "rules": module.rules,
+                                    "counters": module.counters }),
+            None => json!({ "loaded": false, "version": null, "rules": null, "counters": null }),
+        };
+        let document = json!({ "module": module, "enablers": running, "killed": killed });
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        return Ok(out.flush()?);
+    }
+    match &module {
+        Some(module) => print_module(module, &mut out)?,
+        None => writeln!(out, "{}", ModuleError::NotLoaded)?,
+    }
+    running.iter().try_for_each(|enabled| print(enabled, &mut out))?;
+    for Enabled { pid, cgroup, .. } in &killed {
+        writeln!(
+            out,
+            "process {pid} was killed: new connections of {cgroup} are refused; `plait doctor --clean` removes its rule"
+        )?;
+    }
+    if running.is_empty() && killed.is_empty() && module.is_some() {
+        writeln!(out, "nobody runs `plait kmod enable`")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn print_module(module: &Module, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "plait.ko {} is loaded", module.version.as_deref().unwrap_or("(of unknown version)"))?;
+    match &module.rules {
+        None => writeln!(out, "  rules: root may see them")?,
+        Some(rules) if rules.is_empty() => writeln!(out, "  no rules in this network namespace")?,
+        Some(rules) => rules.iter().try_for_each(|rule| writeln!(out, "  rule: {rule}"))?,
+    }
+    module.counters.iter().try_for_each(|(name, count)| writeln!(out, "  {name}: {count}"))
+}
+
+fn print(enabled: &Enabled, out: &mut impl Write) -> io::Result<()> {
+    let Enabled { pid, cgroup, mode, trusted, rule, .. } = enabled;
+    let strictness = if enabled.require { "required" } else { "preferred" };
+    let trusted = trusted.as_deref().map_or("no trusted path".to_owned(), |name| format!("trusted {name}"));
+    writeln!(out, "programs in {cgroup}: {mode} {strictness}, {trusted} (process {pid}; rule: {rule})")
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Which connections a program is meant for, as the kernel module's rule says it: what the module protects and
+ * what negotiates must be the same.
+ */
+#ifndef PLAIT_GATEWAY_SELECTION_H
+#define PLAIT_GATEWAY_SELECTION_H
+
+struct module;
+
+struct proto {
+	struct module *owner;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+	struct proto *skc_prot;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sock_common __sk_common;
+	__u32 sk_mark;
+} __attribute__((preserve_access_index));
+
+struct mptcp_sock {
+	__u64 local_key;
+	__u64 remote_key;
+	__u64 bytes_received;
+	__u32 token;
+	struct sock *first;
+} __attribute__((preserve_access_index));
+
+/* MPTCP's own functions belong to no module, those that plait.ko puts in their place to it. */
+static __always_inline int is_taken(struct mptcp_sock *msk)
+{
+	struct proto *functions = ((struct sock *)msk)->__sk_common.skc_prot;
+
+	return functions && functions->owner;
+}
+
+static __always_inline int selects(const struct plait_selection *selection, __u32 mark, __u16 port)
+{
+	if ((mark & selection->mask) != selection->mark)
+		return 0;
+	if (!selection->ports_len)
+		return 1;
+	for (int i = 0; i < PLAIT_MOST_PORTS; i++)
+		if ((__u32)i < selection->ports_len && port >= selection->ports[i].first &&
+		    port <= selection->ports[i].last)
+			return 1;
+	return 0;
+}
+
+#endif
