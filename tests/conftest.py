@@ -3,10 +3,15 @@
 import os
 import pathlib
 import shutil
+import signal
 
 import pytest
 from hosts import PLAIT, Pair, missing_tools
 from streams import REQUIRE, listen
+
+# A shell makes what it starts in the background deaf to Ctrl-C, and all that is started from there: many a test's program.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def reason_to_skip() -> str | None:
