@@ -132,7 +132,7 @@ def test_three_silent_seconds_do_not_take_mptcp_from_a_gateway(blackhole):
     client = connect_by_socks(blackhole, blackhole.ETH, 8443)
     client.sendall(b"hello")
     assert receive_exactly(client, 5) == b"hello"
-    assert "ended that and connected again" in (blackhole.folder / "proxy.log").read_text()
+    assert "(MPTcpExtBlackhole); ended that" in (blackhole.folder / "proxy.log").read_text()
     assert speaks_mptcp(blackhole)
 
 

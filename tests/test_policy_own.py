@@ -40,7 +40,7 @@ def test_the_example_works_at_both_hooks(pair, hook):
         actor="tell_every_hundredth",
     )
     load(pair.client, text.replace('["tell_every_hundredth"]', '["tell_every_hundredth", "record"]'))
-    exchange(pair, pair.ETH, size=4_000_000)
+    exchange(pair, pair.ETH, size=6_000_000)
     (chain,) = stats(pair.client)["policies"][0]["chains"]
     own, record = chain["actors"]
     assert chain["packets"] == own["packets"] == record["packets"] > 200

@@ -411,6 +411,46 @@ def check_there_is_one_in_a_namespace():
     assert plait("A", "kmod", "disable", check=False).returncode == 1
 
 
+def check_three_silent_seconds_take_nothing_for_long():
+    """Kernels from 6.12 on take them for something that drops MPTCP, and connect by TCP alone for an hour."""
+    if not Path("/proc/sys/net/mptcp/blackhole_timeout").exists():
+        print("SKIP    this kernel looks for no blackholes")
+        return
+    listening = f"import socket, time; s = socket.create_server(('{ADDRESS}', {PORT})); time.sleep(1000)"
+    connecting = f"import socket; socket.socket(2, 1, 262).connect(('{ADDRESS}', {PORT}))"
+    with enabled("B"), enabled("A", "--trusted", "a1"):
+        with running("B", sys.executable, "-c", listening) as service:
+            until_it_listens(service)
+            while not counted("A", "MPTcpExtMPCapableSYNTXDisabled"):
+                netem("b1", "loss", "100%")
+                clients = [start("A", sys.executable, "-c", connecting) for _ in range(3)]
+                until(lambda: syns("A") == 3, "three that connect")
+                time.sleep(2.6)
+                netem("b1", "delay", "5ms")
+                for client in clients:
+                    client.communicate(timeout=WAIT)
+                start("A", sys.executable, "-c", connecting).communicate(timeout=WAIT)
+        # It looks every two seconds.
+        time.sleep(4)
+        with Capture() as capture, talk() as (client, server):
+            say(client, server, MARK.decode() * 20)
+        no_marks(capture)
+
+
+def netem(device, *words):
+    run(*inside("B", "tc", "qdisc", "change", "dev", device, "root", "netem", *words))
+
+
+def syns(host):
+    ss = ["ss", "-Htn", "state", "syn-sent", f"dport = :{PORT}"]
+    return len(run(*inside(host, *ss), capture_output=True).stdout.splitlines())
+
+
+def counted(host, counter):
+    shown = run(*inside(host, "nstat", "-asz", counter), capture_output=True).stdout
+    return int(shown.split()[-2])
+
+
 def check_mistakes_say_what_to_do():
     for options, words in (
         (["--cgroup", "/nowhere"], "mkdir"),

@@ -1,6 +1,7 @@
 //! Connections that were to be MPTCP, and that the kernel made TCP without asking the peer: [`plait_host::blackhole`].
 //!
-//! A gateway that is to protect connections ends that and connects again. Otherwise somebody who drops what crosses the
+//! A gateway that is to protect connections ends that and connects again; where programs connect themselves, it is looked
+//! for again and again. Otherwise somebody who drops what crosses the
 //! trusted path for three seconds had it carry everything plain, or nothing at all, for an hour.
 
 use std::io;
@@ -44,6 +45,11 @@ impl Blackholes {
         state.endings > since || state.end()
     }
 
+    /// Ends one, if connections became TCP since the last look.
+    pub(crate) fn look(&self) {
+        self.state().end();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,7 +68,7 @@ impl State {
             Ok(()) => {
                 warn!(
                     "the kernel had stopped using MPTCP here, as it does for an hour or more when SYNs went unanswered for \
-                     three seconds (MPTcpExtBlackhole); ended that and connected again"
+                     three seconds (MPTcpExtBlackhole); ended that"
                 );
                 (self.last, self.failed) = (Some(Instant::now()), false);
                 self.endings += 1;

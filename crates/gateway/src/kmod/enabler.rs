@@ -25,6 +25,7 @@ use crate::bindings::{
     PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED, PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN,
     plait_negotiate_settings, plait_told, plait_trusted_settings,
 };
+use crate::blackholes::Blackholes;
 use crate::bpf::{BpfError, Loaded, lookup};
 use crate::control;
 use crate::gateway::has_mptcp;
@@ -34,7 +35,7 @@ use crate::subflows::{Subflows, wakeups};
 
 const TRUSTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trusted.bpf.o"));
 
-/// Connections that the module does not know are looked for this often.
+/// Connections that the module does not know, and such as the kernel made TCP, are looked for this often.
 const TICK: Duration = Duration::from_secs(2);
 
 /// Between the end of negotiating and that of the rule: what has negotiated by then is accepted in the meantime.
@@ -97,6 +98,7 @@ pub struct Enabler {
     told: Told,
     trusted: Loaded,
     strangers: u64,
+    blackholes: Blackholes,
     negotiator: Negotiator,
     _rules: Rules,
     _record: Record,
@@ -132,6 +134,7 @@ impl Enabler {
         };
         let lists = Arc::new(Lists::open()?);
         let subflows = Subflows::start(options.roles.clone())?;
+        let blackholes = Blackholes::watch()?;
         let trusted_interface = options.roles.trusted().next();
 
         let selection = options.selection();
@@ -181,6 +184,7 @@ impl Enabler {
             told,
             trusted,
             strangers: 0,
+            blackholes,
             negotiator,
             _rules: rules,
             _record: record,
@@ -201,7 +205,10 @@ impl Enabler {
         loop {
             tokio::select! {
                 ready = self.told.wakeups.readable() => ready?.clear_ready(),
-                _ = tick.tick() => self.look_for_strangers(),
+                _ = tick.tick() => {
+                    self.look_for_strangers();
+                    self.blackholes.look();
+                }
             }
             for told in self.told.next()? {
                 self.hear(&told);
