@@ -102,7 +102,7 @@ enum Longest {
 /// Below this, and wherever every frame counts, frames come one by one: then few enough per second to.
 const TRAINS_FROM: u64 = 200_000_000;
 /// What a train lasts on the line at most, so that its first frame is this late at most.
-const LONGEST_TRAIN_US: u64 = 100;
+const LONGEST_TRAIN_US: u64 = 200;
 /// Frames under way are kept in memory, which has an end however long the delay; small ones take as much as full ones.
 const MOST_UNDER_WAY: u64 = 1 << 28;
 const LEAST_MEMORY: u64 = 1500;

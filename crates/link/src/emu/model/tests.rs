@@ -168,7 +168,7 @@ fn a_train_counts_as_its_frames() {
 }
 
 #[test]
-fn a_train_is_as_long_as_a_tenth_of_a_millisecond_at_most() {
+fn a_train_is_as_long_as_a_fifth_of_a_millisecond_at_most() {
     let train = Train { frames: 44, each: 1514, last: 1000 };
     let longest = |rate| {
         let mut model = model(&link(Direction { queue: Some(1 << 20), ..paced(rate) }));
@@ -176,8 +176,8 @@ fn a_train_is_as_long_as_a_tenth_of_a_millisecond_at_most() {
         all(&mut model, Way::AToB, u64::MAX).iter().map(|out| out.frames.len()).max()
     };
     assert_eq!(longest("100mbit"), Some(1));
-    assert_eq!(longest("200mbit"), Some(1));
-    assert_eq!(longest("1gbit"), Some(8));
+    assert_eq!(longest("200mbit"), Some(3));
+    assert_eq!(longest("1gbit"), Some(16));
     assert_eq!(longest("10gbit"), Some(44));
 }
 
