@@ -3,6 +3,7 @@
 //! Named namespaces are files in `/run/netns`, as `ip netns` keeps them, and the two can be mixed. A namespace is
 //! entered by a *thread*: threads it starts afterwards are inside, all others stay where they were.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -178,6 +179,17 @@ pub fn list() -> io::Result<Vec<String>> {
 
 /// The namespace with this identity, wherever it has a name or a process.
 pub fn find(identity: Identity) -> Option<NetNs> {
+    seen().find(|namespace| namespace.identity().is_ok_and(|found| found == identity))
+}
+
+/// All namespaces that have a name or a process, each once.
+pub fn all() -> Vec<NetNs> {
+    let mut known = HashSet::new();
+    seen().filter(|namespace| namespace.identity().is_ok_and(|identity| known.insert(identity))).collect()
+}
+
+/// Namespaces by their names and processes, so that one may come several times.
+fn seen() -> impl Iterator<Item = NetNs> {
     let named = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
     let processes =
         fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path().join("ns/net"));
@@ -185,7 +197,6 @@ pub fn find(identity: Identity) -> Option<NetNs> {
         .chain(named)
         .chain(processes)
         .filter_map(|path| NetNs::at(&path).ok())
-        .find(|namespace| namespace.identity().is_ok_and(|found| found == identity))
 }
 
 const FOLDER: &str = "/run/netns";

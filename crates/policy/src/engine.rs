@@ -23,7 +23,6 @@ mod attach;
 mod error;
 mod events;
 mod flows;
-mod mounts;
 mod objects;
 mod own;
 mod place;
@@ -40,6 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plait_host::bpf_files::BpfFiles;
 use plait_host::interfaces;
 use plait_host::mptcp::Token;
 use plait_wire::Role;
@@ -55,7 +55,7 @@ pub use trial::{Frame, Ran, Trial};
 
 use crate::bindings::plait_flow;
 use crate::{Hook, Interface, Policy};
-use place::{Folders, Home, Place};
+use place::{Home, Place};
 use request::{Request, Wanted};
 use state::State;
 use swap::{Leased, Live, Swap, policies};
@@ -466,10 +466,10 @@ impl Change<'_> {
 /// # Errors
 /// Something cannot be removed.
 pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
-    let folders = Arc::new(Folders::find()?);
+    let files = Arc::new(BpfFiles::find()?);
     let mut removed = Vec::new();
-    for inode in folders.namespaces()? {
-        let home = Home { folders: Arc::clone(&folders), inode };
+    for inode in place::namespaces(&files)? {
+        let home = Home { files: Arc::clone(&files), inode };
         let _lock = home.lock()?;
         // What cannot be read was left by another version of this program.
         let states = [State::loaded(&home.state()), State::next(&home.state())];

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plait_host::{cgroup, netlink};
+use plait_host::{bpf_files, cgroup, netlink};
 
 use super::attach::Tried;
 use crate::Hook;
@@ -103,14 +103,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: serde_json::Error,
     },
-    /// The file system that keeps programs cannot be had.
-    #[error("cannot mount a BPF file system at {}: {reason}; it takes root, and a kernel with BPF", .path.display())]
-    Mount {
-        /// Where.
-        path: PathBuf,
-        /// Why not.
-        reason: io::Error,
-    },
+    /// The file system that keeps programs cannot be used.
+    #[error("{0}")]
+    Files(bpf_files::Error),
     /// The network namespace cannot be found out, or entered.
     #[error("cannot use this network namespace: {0}")]
     Namespace(io::Error),
@@ -157,6 +152,12 @@ impl Error {
 impl From<SpecificationError> for Error {
     fn from(error: SpecificationError) -> Error {
         Error::Specification(error)
+    }
+}
+
+impl From<bpf_files::Error> for Error {
+    fn from(error: bpf_files::Error) -> Error {
+        Error::Files(error)
     }
 }
 

@@ -5,128 +5,46 @@
 //! - `bpf/`: a BPF file system of plait's own, and in it `N/maps`, `N/programs` and `N/links`, which keep what they
 //!   name in the kernel.
 
-use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plait_host::bpf_files::BpfFiles;
 use plait_host::netns::{self, Identity, NetNs};
-use plait_host::run_folder;
-use rustix::fs::{FlockOperation, FsWord, flock, statfs};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::fs::{FlockOperation, flock};
 
-use super::mounts::Mounts;
 use super::{Error, sys};
 
-/// What the engines of all namespaces share.
-#[derive(Debug)]
-pub(super) struct Folders {
-    /// The run folder by the name it has among the mounts.
-    inside: PathBuf,
-    /// The run folder as this process reaches it.
-    reached: PathBuf,
-    /// The mounts, if they are not this process's own.
-    elsewhere: Option<Mounts>,
+/// The inode numbers of namespaces that have or had an engine.
+pub(super) fn namespaces(files: &BpfFiles) -> Result<Vec<u64>, Error> {
+    let mut found = Vec::new();
+    for folder in [states(files), files.root()] {
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            other => other.map_err(Error::folder("read", &folder))?,
+        };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        found.extend(names.filter_map(|name| {
+            let name = name.to_str()?;
+            name.strip_suffix(LOCK).unwrap_or(name).parse::<u64>().ok()
+        }));
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
 }
 
-impl Folders {
-    pub(super) fn find() -> Result<Folders, Error> {
-        let inside = run_folder().map_err(Error::folder("open", "the run folder"))?;
-        let elsewhere = Mounts::outermost();
-        let reached = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.reach(&inside));
-        make(&reached)?;
-        Ok(Folders { inside, reached, elsewhere })
-    }
-
-    /// The inode numbers of namespaces that have or had an engine.
-    pub(super) fn namespaces(&self) -> Result<Vec<u64>, Error> {
-        let mut found = Vec::new();
-        for folder in [self.states(), self.pins()] {
-            let entries = match fs::read_dir(&folder) {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                other => other.map_err(Error::folder("read", &folder))?,
-            };
-            let names = entries.flatten().map(|entry| entry.file_name());
-            found.extend(names.filter_map(|name| {
-                let name = name.to_str()?;
-                name.strip_suffix(LOCK).unwrap_or(name).parse::<u64>().ok()
-            }));
-        }
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
-    }
-
-    /// Mounts the BPF file system, unless it is, and makes a folder in it.
-    fn mount_for(&self, folder: &Path) -> Result<(), Error> {
-        let _lock = self.lock()?;
-        let pins = self.pins();
-        make(&pins)?;
-        if !is_bpf(&pins) {
-            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            self.among_mounts(|run| mount("plait", run.join("bpf"), "bpf", flags, Some(c"mode=0700")))
-                .and_then(|result| Ok(result?))
-                .map_err(|reason| Error::Mount { path: pins, reason })?;
-        }
-        make(folder)
-    }
-
-    /// Removes the BPF file system if nothing is in it.
-    fn unmount_if_empty(&self) -> Result<(), Error> {
-        let _lock = self.lock()?;
-        let pins = self.pins();
-        // The kernel may have put files of its own there.
-        let is_folder = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.path().is_dir());
-        let mounted = is_bpf(&pins);
-        if mounted && fs::read_dir(&pins).is_ok_and(|mut entries| entries.any(is_folder)) {
-            return Ok(());
-        }
-        // Also the folder: this process's own mounts may have a copy of the mount, and then it would be in use.
-        let remove = |run: &Path| {
-            if mounted {
-                unmount(run.join("bpf"), UnmountFlags::DETACH)?;
-            }
-            fs::remove_dir(run.join("bpf"))
-        };
-        match self.among_mounts(remove).and_then(|result| result) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::folder("unmount", &pins)(error)),
-            _ => Ok(()),
-        }
-    }
-
-    fn states(&self) -> PathBuf {
-        self.reached.join("policy")
-    }
-
-    fn pins(&self) -> PathBuf {
-        self.reached.join("bpf")
-    }
-
-    /// Waits until no other process mounts or unmounts; it can go on when the result is dropped.
-    fn lock(&self) -> Result<File, Error> {
-        let lock = || {
-            let folder = File::open(&self.reached)?;
-            rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
-            Ok(folder)
-        };
-        lock().map_err(Error::folder("lock", &self.reached))
-    }
-
-    /// Calls `work` with the run folder's name where the file system is mounted.
-    fn among_mounts<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> io::Result<T> {
-        match &self.elsewhere {
-            None => Ok(work(&self.inside)),
-            Some(mounts) => mounts.among(|| work(&self.inside)),
-        }
-    }
+fn states(files: &BpfFiles) -> PathBuf {
+    files.run_folder().join("policy")
 }
 
 /// The folders of the engine of one namespace.
 #[derive(Debug)]
 pub(super) struct Home {
-    pub(super) folders: Arc<Folders>,
+    pub(super) files: Arc<BpfFiles>,
     /// The namespace's inode number.
     pub(super) inode: u64,
 }
@@ -134,12 +52,12 @@ pub(super) struct Home {
 impl Home {
     /// The folder of what is loaded.
     pub(super) fn state(&self) -> PathBuf {
-        self.folders.states().join(self.inode.to_string())
+        states(&self.files).join(self.inode.to_string())
     }
 
     /// The folder of pins.
     pub(super) fn pins(&self) -> PathBuf {
-        self.folders.pins().join(self.inode.to_string())
+        self.files.root().join(self.inode.to_string())
     }
 
     /// The folder of links' pins.
@@ -154,7 +72,7 @@ impl Home {
 
     /// Waits until no other process changes what is loaded.
     pub(super) fn lock(&self) -> Result<Lock<'_>, Error> {
-        let (folder, path) = (self.folders.states(), self.lock_path());
+        let (folder, path) = (states(&self.files), self.lock_path());
         loop {
             make(&folder)?;
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -182,7 +100,7 @@ impl Home {
     pub(super) fn make(&self) -> Result<(), Error> {
         self.make_state()?;
         let pins = self.pins();
-        self.folders.mount_for(&pins)?;
+        self.files.mount_for(&pins)?;
         ["maps", "programs", "links"].into_iter().try_for_each(|folder| make(&pins.join(folder)))
     }
 
@@ -198,12 +116,12 @@ impl Home {
                 Err(error) => return Err(Error::folder("remove", &folder)(error)),
             }
         }
-        self.folders.unmount_if_empty()?;
+        self.files.unmount_if_empty()?;
         Ok(removed)
     }
 
     fn lock_path(&self) -> PathBuf {
-        self.folders.states().join(format!("{}{LOCK}", self.inode))
+        states(&self.files).join(format!("{}{LOCK}", self.inode))
     }
 }
 
@@ -218,7 +136,7 @@ impl Drop for Lock<'_> {
         if !self.home.state().exists() {
             // Where nothing is loaded, nothing is left; what cannot be removed is a leftover.
             let _ = fs::remove_file(self.home.lock_path());
-            let _ = remove_if_empty(&self.home.folders.states());
+            let _ = remove_if_empty(&states(&self.home.files));
         }
     }
 }
@@ -241,7 +159,7 @@ impl Place {
         let namespace = NetNs::current().map_err(Error::Namespace)?;
         let identity = namespace.identity().map_err(Error::Namespace)?;
         let cookie = sys::namespace_cookie().map_err(Error::Namespace)?;
-        let home = Home { folders: Arc::new(Folders::find()?), inode: identity.inode };
+        let home = Home { files: Arc::new(BpfFiles::find()?), inode: identity.inode };
         Ok(Place { home, cookie, mark: mark(cookie), namespace, identity })
     }
 
@@ -290,10 +208,4 @@ fn remove_if_empty(folder: &Path) -> Result<(), Error> {
     }
 }
 
-fn is_bpf(folder: &Path) -> bool {
-    statfs(folder).is_ok_and(|found| found.f_type == BPF_FS_MAGIC)
-}
-
 const LOCK: &str = ".lock";
-/// `BPF_FS_MAGIC` of `linux/magic.h`.
-const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;

@@ -1,4 +1,4 @@
-//! The mounts among which policies keep what outlives a command.
+//! The mounts among which plait keeps in a BPF file system what outlives a command.
 //!
 //! Every mount of a BPF file system is a new one, and `ip netns exec` gives each command a mount namespace that ends
 //! with it. So the file system is mounted where process 1 has its mounts, or, where this process may not go there, as
@@ -16,7 +16,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 
 /// The mounts of another process.
 #[derive(Debug)]
-pub(super) struct Mounts {
+pub(crate) struct Mounts {
     namespace: File,
     /// Its root folder, by which they are reached also when that process has ended.
     root: OwnedFd,
@@ -24,7 +24,7 @@ pub(super) struct Mounts {
 
 impl Mounts {
     /// Those of process 1 or else the farthest ancestor whose mounts this process may use; `None` if they are its own.
-    pub(super) fn outermost() -> Option<Mounts> {
+    pub(crate) fn outermost() -> Option<Mounts> {
         let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?.ino();
         let processes = ancestors();
         let mounts = processes.iter().rev().find_map(|process| Mounts::of(process).ok())?;
@@ -32,7 +32,7 @@ impl Mounts {
     }
 
     /// What is found at a path there, by a path that this process has as long as it has the mounts.
-    pub(super) fn reach(&self, path: &Path) -> PathBuf {
+    pub(crate) fn reach(&self, path: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()));
         root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -47,7 +47,7 @@ impl Mounts {
     }
 
     /// Calls `work` where these are the mounts.
-    pub(super) fn among<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    pub(crate) fn among<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let inside = || {
                 // SAFETY: only what the thread shares of the file system (its root and working folder) is unshared,
