@@ -1,0 +1,102 @@
+//! The algorithms, by their names.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// A coupled congestion control algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algorithm {
+    /// Equally weighted TCP (Wischik et al., NSDI 2011).
+    Ewtcp,
+    /// The fully coupled algorithm (the same paper).
+    Coupled,
+    /// Linked increases (RFC 6356).
+    Lia,
+    /// Opportunistic linked increases (Khalili et al., CoNEXT 2012).
+    Olia,
+    /// Balanced linked adaptation (Peng, Walid and Low, 2013).
+    Balia,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Algorithm; 5] =
+        [Algorithm::Ewtcp, Algorithm::Coupled, Algorithm::Lia, Algorithm::Olia, Algorithm::Balia];
+
+    /// What the command calls it, such as `lia`.
+    pub fn name(self) -> &'static str {
+        &self.kernel_name()[PREFIX.len()..]
+    }
+
+    /// What the kernel calls it, such as `plait_lia`; of at most 15 bytes.
+    pub fn kernel_name(self) -> &'static str {
+        match self {
+            Algorithm::Ewtcp => "plait_ewtcp",
+            Algorithm::Coupled => "plait_coupled",
+            Algorithm::Lia => "plait_lia",
+            Algorithm::Olia => "plait_olia",
+            Algorithm::Balia => "plait_balia",
+        }
+    }
+
+    /// What it is, in a few words.
+    pub fn description(self) -> &'static str {
+        match self {
+            Algorithm::Ewtcp => "equally weighted TCP: each subflow grows by 1/sqrt(n) of reno",
+            Algorithm::Coupled => {
+                "fully coupled: all subflows together are one reno, on the least congested paths"
+            }
+            Algorithm::Lia => "linked increases (RFC 6356)",
+            Algorithm::Olia => "opportunistic linked increases: moves off congested paths more than lia",
+            Algorithm::Balia => "balanced linked adaptation: between lia and olia",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No algorithm has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected ewtcp, coupled, lia, olia or balia, found '{0}'")]
+pub struct UnknownAlgorithm(String);
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(text: &str) -> Result<Algorithm, UnknownAlgorithm> {
+        let named = |algorithm: &Algorithm| [algorithm.name(), algorithm.kernel_name()].contains(&text);
+        Algorithm::ALL.into_iter().find(named).ok_or_else(|| UnknownAlgorithm(text.into()))
+    }
+}
+
+impl Serialize for Algorithm {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// With what the names begin that the kernel has.
+pub(crate) const PREFIX: &str = "plait_";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+            assert_eq!(algorithm.kernel_name().parse(), Ok(algorithm));
+            assert!(algorithm.kernel_name().len() < 16);
+        }
+        for wrong in ["", "plait_", "cubic", "LIA", "lia "] {
+            assert!(wrong.parse::<Algorithm>().is_err(), "{wrong}");
+        }
+    }
+}
