@@ -1,5 +1,5 @@
-"""Multipath TCP captures as data: connections, subflows, series, failovers; labs to take captures in (`plait.lab`); and
-policies for what happens to packets (`plait.policy`).
+"""Multipath TCP captures as data: connections, subflows, series, failovers; labs to take captures in (`plait.lab`);
+policies for what happens to packets (`plait.policy`); and congestion control of subflows (`plait.cc`).
 
 >>> import plait
 >>> found = plait.analyze("download.pcapng", output="download")
@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterable
 
-from plait import lab, policy
+from plait import cc, lab, policy
 from plait._plait import CaptureError, Refused
 from plait._plait import analyze as _analyze
 from plait.connection import Connection, Listener, accept, connect, open_connection, serve, stop
@@ -29,6 +29,7 @@ __all__ = [
     "Refused",
     "accept",
     "analyze",
+    "cc",
     "connect",
     "lab",
     "open_connection",

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::bail;
+use plait_congestion::Registry;
 use plait_host::probe::{self, Feature};
 use plait_host::{cgroup, clean_run_folder, pm, run_folder};
 use plait_link::Backend;
@@ -78,6 +79,18 @@ fn features() -> Vec<Feature> {
         "comparing plait's emulator with the kernel's; labs lose nothing",
         "root; ip and tc (iproute2); modprobe sch_netem sch_tbf, or a kernel that has them",
     ));
+    let tried = plait_congestion::probe();
+    features.push(Feature {
+        name: "congestion control by BPF (struct_ops)",
+        present: tried.is_ok(),
+        essential: false,
+        detail: tried.map_or_else(
+            |error| error.to_string(),
+            |()| "the programs of lia were loaded and removed".into(),
+        ),
+        lost_without: "plait cc: each subflow is controlled as if it were alone",
+        how_to_get: "a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler; root",
+    });
     features
 }
 
@@ -132,6 +145,8 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
                 Err(error) => gather("namespace", Err(error.into())),
             }
             gather("policy", plait_policy::engine::clean_leftovers().map(paths).map_err(Into::into));
+            let congestion = Registry::find().and_then(|registry| registry.clean_leftovers());
+            gather("congestion control", congestion.map(paths).map_err(Into::into));
             gather("rule", plait_gateway::kmod::clean_leftovers().map_err(Into::into));
             gather("file", clean_run_folder().map(paths).map_err(Into::into));
             let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());

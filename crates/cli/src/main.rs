@@ -6,6 +6,7 @@ mod analyze;
 mod audit;
 mod bench;
 mod capture;
+mod cc;
 mod codec;
 mod demo;
 mod doctor;
@@ -78,6 +79,9 @@ enum Command {
     /// Chains of selectors and actors in the packet path
     #[command(subcommand)]
     Policy(policy::Args),
+    /// Coupled congestion control for MPTCP subflows
+    #[command(subcommand)]
+    Cc(cc::Args),
     /// The transforms as filters from stdin to stdout
     #[command(subcommand)]
     Codec(codec::Args),
@@ -107,6 +111,7 @@ fn main() -> ExitCode {
         Command::Audit(args) => audit::run(args),
         Command::Lab(args) => return ended(lab::run(args)),
         Command::Policy(args) => return ended(policy::run(args)),
+        Command::Cc(args) => cc::run(args),
         Command::Codec(args) => codec::run(args),
         Command::Bench(args) => bench::run(args),
     };
@@ -125,7 +130,9 @@ fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => "warn",
         1 => "info",
-        _ => "info,plait_gateway=debug,plait_host=debug,plait_lab=debug,plait_link=debug,plait_policy=debug",
+        _ => {
+            "info,plait_congestion=debug,plait_gateway=debug,plait_host=debug,plait_lab=debug,plait_link=debug,plait_policy=debug"
+        }
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colour =

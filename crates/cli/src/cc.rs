@@ -1,0 +1,304 @@
+//! `plait cc`: coupled congestion control for the subflows of MPTCP connections.
+
+mod simulate;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use plait_congestion::{Algorithm, Connection, Registry, Subflow, Unloaded, Use, connections};
+use plait_host::netns::NetNs;
+use serde_json::{Value, json};
+
+use crate::stdout::Stdout;
+
+/// Arguments of `plait cc`.
+#[derive(clap::Subcommand)]
+pub(crate) enum Args {
+    /// The algorithms, which of them are loaded, and who uses them
+    List(ListArgs),
+    /// Make an algorithm known to the kernel as plait_NAME, until it is unloaded
+    Load(LoadArgs),
+    /// Let new connections of this network namespace use an algorithm, or those of another or of a control group
+    Use(UseArgs),
+    /// End what `use` began; connections that there are go on as they are
+    Leave(LeaveArgs),
+    /// Take an algorithm back from the kernel and from who uses it; connections that have it keep it until they end
+    Unload(UnloadArgs),
+    /// Connections of this network namespace: algorithm, and windows, round-trip times and increases of subflows
+    Show(ListArgs),
+    /// What theory expects of flows that share links: simulated packet by packet, without the kernel
+    Simulate(simulate::Args),
+}
+
+/// Arguments of `plait cc list` and `plait cc show`.
+#[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `plait cc load`.
+#[derive(clap::Args)]
+pub(crate) struct LoadArgs {
+    /// ewtcp, coupled, lia, olia or balia
+    #[arg(value_name = "NAME")]
+    algorithm: Algorithm,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `plait cc use`.
+#[derive(clap::Args)]
+pub(crate) struct UseArgs {
+    /// ewtcp, coupled, lia, olia or balia; it is loaded if need be
+    #[arg(value_name = "NAME")]
+    algorithm: Algorithm,
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `plait cc leave`.
+#[derive(clap::Args)]
+pub(crate) struct LeaveArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `plait cc unload`.
+#[derive(clap::Args)]
+pub(crate) struct UnloadArgs {
+    /// ewtcp, coupled, lia, olia or balia
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    algorithm: Option<Algorithm>,
+    /// All of them
+    #[arg(long, conflicts_with = "algorithm")]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whose connections are meant.
+#[derive(clap::Args)]
+struct Place {
+    /// Control group whose programs' connections are meant, such as /sys/fs/cgroup/downloads
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Network namespace, as `ip netns` names it [default: this one]
+    #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
+    netns: Option<String>,
+}
+
+impl Place {
+    fn namespace(&self) -> anyhow::Result<NetNs> {
+        Ok(match &self.netns {
+            Some(name) => NetNs::named(name)?,
+            None => NetNs::current()?,
+        })
+    }
+
+    /// The network namespace in words.
+    fn of_namespace(&self) -> String {
+        self.netns
+            .as_ref()
+            .map_or("this network namespace".into(), |name| format!("network namespace {name}"))
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    match args {
+        Args::List(args) => list(&args),
+        Args::Load(args) => load(&args),
+        Args::Use(args) => use_it(&args),
+        Args::Leave(args) => leave(&args),
+        Args::Unload(args) => unload(&args),
+        Args::Show(args) => show(&args),
+        Args::Simulate(args) => simulate::run(&args),
+    }
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let registry = Registry::find()?;
+    let (loaded, uses) = (registry.loaded()?, registry.uses()?);
+    let used_by = |algorithm| uses.iter().filter(move |(used, _)| *used == algorithm).map(|(_, by)| by);
+    let mut out = Stdout::new();
+    if args.json {
+        let document = |algorithm: Algorithm| {
+            json!({
+                "name": algorithm,
+                "kernel_name": algorithm.kernel_name(),
+                "description": algorithm.description(),
+                "loaded": loaded.contains(&algorithm),
+                "used_by": used_by(algorithm).map(use_as_json).collect::<Vec<_>>(),
+            })
+        };
+        let algorithms: Vec<_> = Algorithm::ALL.into_iter().map(document).collect();
+        return print_json(&json!({ "algorithms": algorithms }));
+    }
+    for algorithm in Algorithm::ALL {
+        let state = if loaded.contains(&algorithm) { "loaded" } else { "-" };
+        writeln!(out, "{algorithm:8} {state:7} {}", algorithm.description())?;
+        for by in used_by(algorithm) {
+            writeln!(out, "  used by {}", words_of(by))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn load(args: &LoadArgs) -> anyhow::Result<()> {
+    let algorithm = args.algorithm;
+    let is_new = Registry::find()?.load(algorithm)?;
+    if args.json {
+        return print_json(
+            &json!({ "loaded": algorithm, "kernel_name": algorithm.kernel_name(), "new": is_new }),
+        );
+    }
+    let state = if is_new { "loaded" } else { "was loaded already" };
+    say(&format!("{algorithm}: {state}, as {}", algorithm.kernel_name()))
+}
+
+fn use_it(args: &UseArgs) -> anyhow::Result<()> {
+    let (registry, algorithm) = (Registry::find()?, args.algorithm);
+    let place = match &args.place.cgroup {
+        Some(group) => format!("control group {}", registry.use_in_group(algorithm, group)?.display()),
+        None => {
+            registry.use_in_namespace(algorithm, &args.place.namespace()?)?;
+            args.place.of_namespace()
+        }
+    };
+    if args.json {
+        return print_json(&json!({ "used": algorithm, "by": place }));
+    }
+    say(&format!("{algorithm} is used by new connections of {place}"))
+}
+
+fn leave(args: &LeaveArgs) -> anyhow::Result<()> {
+    let registry = Registry::find()?;
+    let (place, algorithm) = match &args.place.cgroup {
+        Some(group) => {
+            let (path, algorithm) = registry.leave_group(group)?;
+            (format!("control group {}", path.display()), algorithm)
+        }
+        None => {
+            let algorithm = registry.leave_namespace(&args.place.namespace()?);
+            (args.place.of_namespace(), algorithm.with_context(|| args.place.of_namespace())?)
+        }
+    };
+    if args.json {
+        return print_json(&json!({ "left": algorithm, "by": place }));
+    }
+    say(&format!("{algorithm} is no longer used by new connections of {place}"))
+}
+
+fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
+    let registry = Registry::find()?;
+    let asked = args.algorithm.map_or_else(|| registry.loaded(), |algorithm| Ok(vec![algorithm]))?;
+    let mut done = Vec::new();
+    for algorithm in asked {
+        done.push((algorithm, registry.unload(algorithm)?));
+    }
+    if args.json {
+        let unloaded =
+            done.iter().map(|(name, Unloaded { sockets })| json!({ "name": name, "sockets": sockets }));
+        return print_json(&json!({ "unloaded": unloaded.collect::<Vec<_>>() }));
+    }
+    if done.is_empty() {
+        return say("no algorithm was loaded");
+    }
+    done.iter().try_for_each(|(algorithm, Unloaded { sockets })| match sockets {
+        0 => say(&format!("unloaded: {algorithm}")),
+        1 => say(&format!("unloaded: {algorithm}; one socket goes on with it until it is closed")),
+        _ => say(&format!("unloaded: {algorithm}; {sockets} sockets go on with it until they are closed")),
+    })
+}
+
+fn show(args: &ListArgs) -> anyhow::Result<()> {
+    let connections = connections()?;
+    if args.json {
+        let connections: Vec<_> = connections.iter().map(connection_as_json).collect();
+        return print_json(&json!({ "connections": connections }));
+    }
+    let mut out = Stdout::new();
+    if connections.is_empty() {
+        writeln!(out, "no MPTCP connection here")?;
+    }
+    connections.iter().try_for_each(|connection| print(connection, &mut out))?;
+    Ok(out.flush()?)
+}
+
+fn print(connection: &Connection, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}: {}", connection.token, algorithms_of(connection).join(" and "))?;
+    for subflow in &connection.subflows {
+        let Subflow { local, remote, window, rtt, increase, .. } = subflow;
+        let rtt = rtt.map_or("-".into(), |rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3));
+        let increase = increase.map_or("-".into(), |increase| format!("{increase:.3} of reno's"));
+        writeln!(out, "  {local} - {remote}: window {window}, round trip {rtt}, increase {increase}")?;
+    }
+    Ok(())
+}
+
+/// By the kernel's names, each once: subflows that were there when another was chosen go on as they were.
+fn algorithms_of(connection: &Connection) -> Vec<&str> {
+    let mut names: Vec<_> =
+        connection.subflows.iter().map(|subflow| subflow.congestion_control.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn connection_as_json(connection: &Connection) -> Value {
+    let subflow = |subflow: &Subflow| {
+        json!({
+            "local": subflow.local,
+            "remote": subflow.remote,
+            "congestion_control": subflow.congestion_control,
+            "cwnd": subflow.window,
+            "ssthresh": subflow.threshold,
+            "rtt_ms": subflow.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+            "increase": subflow.increase,
+        })
+    };
+    let subflows: Vec<_> = connection.subflows.iter().map(subflow).collect();
+    json!({
+        "token": connection.token.to_string(),
+        "algorithms": algorithms_of(connection),
+        "subflows": subflows,
+    })
+}
+
+fn use_as_json(by: &Use) -> Value {
+    match by {
+        Use::ControlGroup { path, .. } => json!({ "kind": "cgroup", "path": path }),
+        Use::Namespace { inode, name } => json!({ "kind": "netns", "name": name, "inode": inode }),
+    }
+}
+
+fn words_of(by: &Use) -> String {
+    match by {
+        Use::ControlGroup { path: Some(path), .. } => format!("control group {}", path.display()),
+        Use::ControlGroup { path: None, number } => {
+            format!("control group number {number}, which is gone (`plait doctor --clean`)")
+        }
+        Use::Namespace { name: Some(name), .. } => format!("network namespace {name}"),
+        Use::Namespace { name: None, inode } => format!("network namespace number {inode}"),
+    }
+}
+
+fn print_json(document: &Value) -> anyhow::Result<()> {
+    say(&serde_json::to_string_pretty(document)?)
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = Stdout::new();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
