@@ -40,6 +40,7 @@ bench: test-deps build ## Measure transforms, policies, throughput, set-up, anal
 	bench/analyze.py --tshark-packets 100000
 	bench/policy.py
 	bench/links.py
+	bench/congestion.py
 
 reproduce: test-deps build ## Re-run the published experiments and write docs/results.md (an hour; QUICK=1: minutes; needs root)
 	scripts/reproduce

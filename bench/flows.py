@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Flows that send as much as they can for some seconds, side by side, each by its own congestion control, and what of it
+was acknowledged: of MPTCP also by each subflow. Run it on the host that sends; something there must read what it sends.
+
+bench/flows.py --to 10.0.0.2:9000 --flow mptcp:plait_lia --flow 'tcp:reno*4' --seconds 60 --json
+"""
+
+import argparse
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+MPTCP = 262
+BLOCK = bytes(1 << 18)
+
+
+class Flow:
+    def __init__(self, text, to):
+        self.kind, _, self.congestion_control = text.partition(":")
+        protocol = {"mptcp": MPTCP, "tcp": socket.IPPROTO_TCP}.get(self.kind)
+        if protocol is None or not self.congestion_control:
+            sys.exit(f"expected mptcp:NAME or tcp:NAME, found {text}")
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion_control.encode())
+        self.socket.connect(to)
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self._send, daemon=True).start()
+
+    def _send(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.socket.sendall(BLOCK)
+
+
+def sockets(port):
+    """What the kernel says of each socket of TCP to this port, by its local end. Subflows may lead to other addresses."""
+    command = ("ss", "-tinHO", "dport", "=", f":{port}")
+    found = {}
+    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        words = line.split()
+        if words[0] != "ESTAB":
+            continue
+        number = lambda name, line=line: float((re.search(rf" {name}:([0-9.]+)", line) or [0, 0])[1])  # noqa: E731
+        found[words[3]] = {
+            "subflow": "tcp-ulp-mptcp" in line,
+            "acked": number("bytes_acked"),
+            "lost": number("bytes_retrans"),
+            "cwnd": number("cwnd"),
+            "rtt_ms": number("rtt"),
+        }
+    return found
+
+
+def rates(flows, before, after, seconds):
+    def rate(end):
+        was = before.get(end, {"acked": 0, "lost": 0})
+        return {
+            "local": end,
+            "mbps": (after[end]["acked"] - was["acked"]) * 8 / seconds / 1e6,
+            "retransmitted_mbps": (after[end]["lost"] - was["lost"]) * 8 / seconds / 1e6,
+            "cwnd": after[end]["cwnd"],
+            "rtt_ms": after[end]["rtt_ms"],
+        }
+
+    for flow in flows:
+        subflows = flow.kind == "mptcp"
+        own = [end for end, of in after.items() if of["subflow"] == subflows]
+        if not subflows:
+            own = [end for end in own if end.endswith(f":{flow.port}")]
+        by = sorted(map(rate, own), key=lambda of: of["local"])
+        total = sum(of["mbps"] for of in by)
+        shares = [of["mbps"] / total if total else 0 for of in by]
+        yield {"kind": flow.kind, "congestion_control": flow.congestion_control, "mbps": total, "subflows": by, "shares": shares}  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--to", required=True, metavar="ADDRESS:PORT")
+    parser.add_argument("--flow", action="append", required=True, metavar="KIND:NAME[*COUNT]", help="mptcp, at most one, or tcp")
+    parser.add_argument("--subflows", type=int, help="which the one of MPTCP must have when it is measured")
+    parser.add_argument("--seconds", type=float, default=60, help="that are measured")
+    parser.add_argument("--settle", type=float, default=10, help="seconds before")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    host, _, port = arguments.to.rpartition(":")
+    to = host, int(port)
+    flows = []
+    for text in arguments.flow:
+        described, _, count = text.partition("*")
+        for _ in range(int(count or 1)):
+            flows.append(Flow(described, to))
+            # So that they do not begin in step.
+            time.sleep(0.3)
+    time.sleep(arguments.settle)
+    before, began = sockets(to[1]), time.monotonic()
+    time.sleep(arguments.seconds)
+    after, seconds = sockets(to[1]), time.monotonic() - began
+    found = list(rates(flows, before, after, seconds))
+    subflows = sum(of["subflow"] for of in before.values())
+    if arguments.subflows is not None and subflows != arguments.subflows:
+        sys.exit(f"expected {arguments.subflows} subflows, found {subflows}")
+    tcp = [flow["mbps"] for flow in found if flow["kind"] == "tcp"]
+    multipath = [flow["mbps"] for flow in found if flow["kind"] == "mptcp"]
+    document = {"flows": found, "seconds": seconds}
+    if tcp and multipath:
+        # Of MPTCP's to the mean of TCP's.
+        document["ratio"] = multipath[0] / (sum(tcp) / len(tcp))
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+        return
+    for flow in found:
+        by = ", ".join(f"{of['local']} {of['mbps']:.2f}" for of in flow["subflows"])
+        print(f"{flow['kind']:5} {flow['congestion_control']:14} {flow['mbps']:8.2f} Mb/s  ({by})")
+
+
+if __name__ == "__main__":
+    main()
