@@ -37,13 +37,13 @@ class Flow:
                 self.socket.sendall(BLOCK)
 
 
-def sockets(port):
+def sockets(port, without=()):
     """What the kernel says of each socket of TCP to this port, by its local end. Subflows may lead to other addresses."""
     command = ("ss", "-tinHO", "dport", "=", f":{port}")
     found = {}
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
         words = line.split()
-        if words[0] != "ESTAB":
+        if words[0] != "ESTAB" or words[3] in without:
             continue
         number = lambda name, line=line: float((re.search(rf" {name}:([0-9.]+)", line) or [0, 0])[1])  # noqa: E731
         found[words[3]] = {
@@ -91,7 +91,7 @@ def main():
     arguments = parser.parse_args()
     host, _, port = arguments.to.rpartition(":")
     to = host, int(port)
-    flows = []
+    flows, earlier = [], set(sockets(to[1]))
     for text in arguments.flow:
         described, _, count = text.partition("*")
         for _ in range(int(count or 1)):
@@ -99,9 +99,9 @@ def main():
             # So that they do not begin in step.
             time.sleep(0.3)
     time.sleep(arguments.settle)
-    before, began = sockets(to[1]), time.monotonic()
+    before, began = sockets(to[1], earlier), time.monotonic()
     time.sleep(arguments.seconds)
-    after, seconds = sockets(to[1]), time.monotonic() - began
+    after, seconds = sockets(to[1], earlier), time.monotonic() - began
     found = list(rates(flows, before, after, seconds))
     subflows = sum(of["subflow"] for of in before.values())
     if arguments.subflows is not None and subflows != arguments.subflows:

@@ -184,8 +184,11 @@ pub fn find(identity: Identity) -> Option<NetNs> {
 
 /// All namespaces that have a name or a process, each once.
 pub fn all() -> Vec<NetNs> {
+    // A name is a mere file until the namespace is mounted there.
+    let device = NetNs::current().and_then(|own| own.identity()).map(|own| own.device).ok();
     let mut known = HashSet::new();
-    seen().filter(|namespace| namespace.identity().is_ok_and(|identity| known.insert(identity))).collect()
+    let mut is_new = |found: Identity| Some(found.device) == device && known.insert(found);
+    seen().filter(|namespace| namespace.identity().is_ok_and(&mut is_new)).collect()
 }
 
 /// Namespaces by their names and processes, so that one may come several times.
