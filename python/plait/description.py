@@ -51,6 +51,8 @@ class Counters:
     lost: int | None
     """Lost as the topology asks."""
     duplicated: int | None
+    early: int | None
+    """Dropped by a queue with RED before it was full."""
     queue_full: int | None
     """Found the queue full."""
     no_path: int | None
@@ -65,7 +67,7 @@ class Counters:
     @property
     def dropped(self) -> dict[str, int]:
         """How many frames did not arrive, by cause, for the causes there were."""
-        causes = ("lost", "queue_full", "no_path", "refused", "missed")
+        causes = ("lost", "early", "queue_full", "no_path", "refused", "missed")
         return {cause: getattr(self, cause) for cause in causes if getattr(self, cause)}
 
 

@@ -21,6 +21,7 @@ mod model;
 mod pace;
 mod pipe;
 mod priority;
+mod red;
 mod super_packet;
 mod tap;
 mod transmitter;

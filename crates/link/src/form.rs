@@ -14,11 +14,12 @@ const LOSS: &str =
 const LOSS_TEXT: &str = "a probability such as 1%, or ENTER:LEAVE[:IN_GOOD:IN_BAD] such as 0.1%:20%";
 const JITTER: &str = "a time such as 2ms, or a table with deviation and reorder";
 const JITTER_TEXT: &str = "a time such as 2ms, or 2ms:reorder";
-const PROPERTIES: &str = "NAME=VALUE,... of rate, trace, delay, jitter, loss, duplicate and queue, each once";
+const PROPERTIES: &str =
+    "NAME=VALUE,... of rate, trace, delay, jitter, loss, duplicate, queue and red, each once";
 const TRACE: &str = "the path of a file with one delivery opportunity in ms per line";
 
 /// Keys: `rate` (`"2.74mbit"`) or `trace` (`"FILE"`), `delay` (`"21.5ms"`), `jitter`, `loss`, `duplication` (`"1%"`),
-/// `queue` (`"30kB"`).
+/// `queue` (`"30kB"`), `red` (`true`).
 impl<'de> Deserialize<'de> for Adjustment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let form = AdjustmentForm::deserialize(deserializer)?;
@@ -32,9 +33,9 @@ impl<'de> Deserialize<'de> for Adjustment {
             (None, Some(TraceFile(trace))) => Some(Pace::Trace(Arc::new(trace))),
             (None, None) => None,
         };
-        let AdjustmentForm { delay, jitter, loss, duplication, queue, .. } = form;
+        let AdjustmentForm { delay, jitter, loss, duplication, queue, red, .. } = form;
         let (delay, queue) = (delay.map(|Delay(delay)| delay), queue.map(Queue::bytes));
-        Ok(Self { pace, delay, jitter, loss, duplication, queue })
+        Ok(Self { pace, delay, jitter, loss, duplication, queue, red })
     }
 }
 
@@ -48,6 +49,7 @@ struct AdjustmentForm {
     loss: Option<Loss>,
     duplication: Option<Probability>,
     queue: Option<Queue>,
+    red: Option<bool>,
 }
 
 #[derive(serde::Deserialize)]
@@ -78,6 +80,7 @@ impl FromStr for Adjustment {
                 "loss" => to.loss.replace(value.parse()?).is_some(),
                 "duplicate" => to.duplication.replace(value.parse()?).is_some(),
                 "queue" => to.queue.replace(value.parse::<Queue>()?.bytes()).is_some(),
+                "red" => to.red.replace(yes(value)?).is_some(),
                 _ => true,
             };
             if twice {
@@ -86,6 +89,10 @@ impl FromStr for Adjustment {
         }
         Ok(to)
     }
+}
+
+fn yes(given: &str) -> Result<bool, Error> {
+    given.parse().map_err(|_| Error::text("true or false", given))
 }
 
 impl FromStr for Jitter {
@@ -198,6 +205,7 @@ mod tests {
             loss = { enter_bad = "0.1%", leave_bad = 0.2, in_good = "0%", in_bad = "100%" }
             duplication = "1%"
             queue = "30kB"
+            red = true
         "#;
         let expected = Adjustment {
             pace: Some(Pace::Rate("2740kbit".parse().expect("a rate"))),
@@ -211,6 +219,7 @@ mod tests {
             }),
             duplication: Some(probability(0.01)),
             queue: Some(30_000),
+            red: Some(true),
         };
         assert_eq!(read(toml).expect("all properties"), expected);
     }
@@ -235,7 +244,7 @@ mod tests {
     #[test]
     fn what_stands_on_command_lines_means_the_same() {
         let text: Adjustment =
-            "rate=2.74mbit,delay=21.5ms,jitter=2ms:reorder,loss=0.1%:20%,duplicate=1%,queue=30kB"
+            "rate=2.74mbit,delay=21.5ms,jitter=2ms:reorder,loss=0.1%:20%,duplicate=1%,queue=30kB,red=true"
                 .parse()
                 .expect("all");
         let toml = r#"
@@ -245,6 +254,7 @@ mod tests {
             loss = { enter_bad = "0.1%", leave_bad = "20%" }
             duplication = "1%"
             queue = "30kB"
+            red = true
         "#;
         assert_eq!(text, read(toml).expect("all properties"));
         let full: Loss = "0.1%:20%:0%:100%".parse().expect("the whole form");
@@ -257,6 +267,7 @@ mod tests {
             "rate=1mbit,",
             "loss=1%:2%:3%",
             "jitter=1ms:x",
+            "red=yes",
         ] {
             let error = wrong.parse::<Adjustment>().expect_err(wrong).to_string();
             assert!(error.starts_with("expected "), "{error}");

@@ -44,6 +44,9 @@ impl Netem {
         if spec.medium != Medium::FullDuplex {
             return Err(unsupported("shared medium (half duplex)"));
         }
+        if spec.a_to_b.red || spec.b_to_a.red {
+            return Err(unsupported("RED"));
+        }
         let traced = |direction: &Direction| matches!(direction.pace, Pace::Trace(_));
         match traced(&spec.a_to_b) || traced(&spec.b_to_a) {
             true => Err(unsupported("trace-driven rate")),
@@ -53,6 +56,7 @@ impl Netem {
 
     pub(crate) fn check_change(change: &Change) -> Result<(), Error> {
         match change {
+            Change::Adjust(_, to) if to.red == Some(true) => Err(unsupported("RED")),
             Change::Adjust(_, to) if matches!(to.pace, Some(Pace::Trace(_))) => {
                 Err(unsupported("trace-driven rate"))
             }

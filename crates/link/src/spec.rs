@@ -50,6 +50,9 @@ pub struct Direction {
     pub duplication: Probability,
     /// How many bytes may wait, the frame in transmission included; `None`: what crosses in 100 ms, at least 30,000.
     pub queue: Option<u64>,
+    /// Whether the queue drops frames by chance before it is full: random early detection (Floyd and Jacobson, 1993),
+    /// gentle, from a twelfth to a third of the queue. Where frames leave at once, none wait, and none are dropped.
+    pub red: bool,
 }
 
 /// How fast frames leave.
@@ -133,6 +136,8 @@ pub struct Adjustment {
     pub duplication: Option<Probability>,
     /// See [`Direction::queue`].
     pub queue: Option<u64>,
+    /// See [`Direction::red`].
+    pub red: Option<bool>,
 }
 
 /// What may happen to a link that is up.
@@ -158,6 +163,7 @@ impl Direction {
             loss: to.loss.unwrap_or(self.loss),
             duplication: to.duplication.unwrap_or(self.duplication),
             queue: to.queue.or(self.queue),
+            red: to.red.unwrap_or(self.red),
         }
     }
 }

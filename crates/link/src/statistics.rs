@@ -31,6 +31,8 @@ pub struct Counters {
     pub lost: Option<u64>,
     /// Copies made as the specification asks.
     pub duplicated: Option<u64>,
+    /// Frames that a queue with RED dropped before it was full.
+    pub early: Option<u64>,
     /// Frames that found the queue full.
     pub queue_full: Option<u64>,
     /// Frames that came, waited or were under way in a blackhole or without a carrier.

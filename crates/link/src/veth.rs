@@ -20,7 +20,7 @@ pub(crate) struct Veth {
 impl Veth {
     pub(crate) fn check(spec: &LinkSpec) -> Result<(), Error> {
         for direction in [&spec.a_to_b, &spec.b_to_a] {
-            let Direction { pace, delay, jitter, loss, duplication, queue } = direction;
+            let Direction { pace, delay, jitter, loss, duplication, queue, red } = direction;
             let wire = Direction::default();
             let asked = [
                 (*pace != Pace::Unlimited, "rate"),
@@ -29,6 +29,7 @@ impl Veth {
                 (*loss != wire.loss, "loss"),
                 (*duplication != wire.duplication, "duplication"),
                 (queue.is_some(), "queue"),
+                (*red, "red"),
             ];
             if let Some((_, property)) = asked.into_iter().find(|(asked, _)| *asked) {
                 return Err(unsupported(property));

@@ -76,6 +76,7 @@ fn traffic(link: &LinkDescription, direction: &str) -> String {
     };
     let causes = [
         ("lost", "lost"),
+        ("early", "early"),
         ("queue_full", "queue full"),
         ("no_path", "no path"),
         ("refused", "refused"),

@@ -87,7 +87,8 @@ impl Chances {
         if self.deviation == 0.0 { self.delay } else { 0 }
     }
 
-    fn happens(&mut self, probability: f64) -> bool {
+    /// Whether what has this probability happens.
+    pub(super) fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.random.random::<f64>() < probability
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::chance::Chances;
 use super::pace::Pacer;
+use super::red::Red;
 use crate::spec::LEAST_QUEUE;
 use crate::{Counters, Direction, Medium, Pace};
 
@@ -72,6 +73,8 @@ pub(super) struct Pipe<P> {
     waiting: VecDeque<Waiting<P>>,
     waiting_bytes: u64,
     queue: u64,
+    /// What drops frames before the queue is full, and the time of a full frame on the line, nanoseconds.
+    red: Option<(Red, f64)>,
     longest: Longest,
     flying: VecDeque<Flying<P>>,
     flying_memory: u64,
@@ -86,6 +89,7 @@ pub(super) struct Tally {
     pub(super) bytes_in: u64,
     pub(super) lost: u64,
     pub(super) duplicated: u64,
+    pub(super) early: u64,
     pub(super) queue_full: u64,
     pub(super) no_path: u64,
     pub(super) queue_most: u64,
@@ -106,6 +110,8 @@ const LONGEST_TRAIN_US: u64 = 200;
 /// Frames under way are kept in memory, which has an end however long the delay; small ones take as much as full ones.
 const MOST_UNDER_WAY: u64 = 1 << 28;
 const LEAST_MEMORY: u64 = 1500;
+/// Bytes of one as RED counts them.
+const FULL_FRAME: f64 = 1500.0;
 
 /// Whether this direction takes trains, which is faster, or wants frames one by one.
 pub(super) fn takes_trains(direction: &Direction, medium: Medium) -> bool {
@@ -127,6 +133,7 @@ impl<P: Clone> Pipe<P> {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             queue: 0,
+            red: None,
             longest: Longest::Any,
             flying: VecDeque::new(),
             flying_memory: 0,
@@ -143,10 +150,23 @@ impl<P: Clone> Pipe<P> {
         self.chances.set(direction);
         self.reorder = direction.jitter.reorder;
         self.queue = queue_limit(direction, medium);
+        self.set_red(direction);
         self.longest = match direction.pace {
             _ if !takes_trains(direction, medium) => Longest::Bytes(0),
             Pace::Rate(rate) => Longest::Bytes(rate.bits_per_second() / 8_000_000 * LONGEST_TRAIN_US),
             Pace::Unlimited | Pace::Trace(_) => Longest::Any,
+        };
+    }
+
+    fn set_red(&mut self, direction: &Direction) {
+        self.red = match (direction.red, bytes_in_a_tenth_of_a_second(&direction.pace)) {
+            (true, Some(bytes)) => {
+                let frame_time = FULL_FRAME * 1e8 / bytes.max(1) as f64;
+                let mut red = self.red.take().map_or_else(|| Red::new(self.queue), |(red, _)| red);
+                red.set(self.queue);
+                Some((red, frame_time))
+            }
+            _ => None,
         };
     }
 
@@ -156,7 +176,7 @@ impl<P: Clone> Pipe<P> {
         self.counters.bytes_in += train.bytes(&(0..train.frames));
         if !self.open {
             self.counters.no_path += u64::from(train.frames);
-        } else if self.chances.spare_all() {
+        } else if self.chances.spare_all() && self.red.is_none() {
             self.queue_up(now, &train, 0..train.frames, payload);
         } else {
             self.enter_by_chance(now, &train, payload);
@@ -170,6 +190,10 @@ impl<P: Clone> Pipe<P> {
                 self.counters.lost += 1;
                 self.queue_up(now, train, start..frame, payload.clone());
                 start = frame + 1;
+            } else if self.drop_early(now, train.bytes(&(start..frame))) {
+                self.counters.early += 1;
+                self.queue_up(now, train, start..frame, payload.clone());
+                start = frame + 1;
             } else if self.chances.duplicate() {
                 self.counters.duplicated += 1;
                 self.queue_up(now, train, start..frame + 1, payload.clone());
@@ -177,6 +201,13 @@ impl<P: Clone> Pipe<P> {
             }
         }
         self.queue_up(now, train, start..train.frames, payload);
+    }
+
+    /// Whether the queue drops a frame although it may have room, with those of its train that come before it.
+    fn drop_early(&mut self, now: u64, before: u64) -> bool {
+        let Some((red, frame_time)) = &mut self.red else { return false };
+        let probability = red.probability(now, self.waiting_bytes + before, *frame_time);
+        self.chances.happens(probability)
     }
 
     /// Puts into the queue what has room there: of a train that has not, the frames that have. Those of a train that is
@@ -228,6 +259,11 @@ impl<P: Clone> Pipe<P> {
     pub(super) fn depart(&mut self, now: u64) {
         let Some(Waiting { part, .. }) = self.waiting.pop_front() else { return };
         self.waiting_bytes -= part.bytes;
+        if let Some((red, _)) = &mut self.red
+            && self.waiting.is_empty()
+        {
+            red.emptied(now);
+        }
         let memory = part.bytes.max(LEAST_MEMORY);
         if self.flying_memory + memory > MOST_UNDER_WAY {
             self.counters.queue_full += part.frames.len() as u64;
@@ -289,6 +325,7 @@ impl Tally {
             bytes_out,
             lost: Some(self.lost),
             duplicated: Some(self.duplicated),
+            early: Some(self.early),
             queue_full: Some(self.queue_full),
             no_path: Some(self.no_path),
             refused: Some(refused),
@@ -300,14 +337,20 @@ impl Tally {
 
 /// Bytes that may wait. Where frames leave at once, none do.
 fn queue_limit(direction: &Direction, medium: Medium) -> u64 {
-    let tenth_of_a_second = match &direction.pace {
-        Pace::Unlimited if medium == Medium::FullDuplex => return u64::MAX,
-        Pace::Unlimited => 0,
-        Pace::Rate(rate) => rate.bytes_in(100),
+    match bytes_in_a_tenth_of_a_second(&direction.pace) {
+        None if medium == Medium::FullDuplex => u64::MAX,
+        crossing => direction.queue.unwrap_or(crossing.unwrap_or(0).max(LEAST_QUEUE)),
+    }
+}
+
+/// `None` where frames leave at once.
+fn bytes_in_a_tenth_of_a_second(pace: &Pace) -> Option<u64> {
+    match pace {
+        Pace::Unlimited => None,
+        Pace::Rate(rate) => Some(rate.bytes_in(100)),
         Pace::Trace(trace) => {
             let opportunities = trace.opportunities.len() as u64;
-            opportunities * 1504 * 100 / trace.opportunities.last().copied().unwrap_or(1).max(1)
+            Some(opportunities * 1504 * 100 / trace.opportunities.last().copied().unwrap_or(1).max(1))
         }
-    };
-    direction.queue.unwrap_or(tenth_of_a_second.max(LEAST_QUEUE))
+    }
 }

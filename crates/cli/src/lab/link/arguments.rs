@@ -11,7 +11,8 @@ use plait_link::{
     Toward, Trace,
 };
 
-const AFTER_HELP: &str = "PROPERTIES: NAME=VALUE,... of rate, trace, delay, jitter, loss, duplicate, queue
+const AFTER_HELP: &str =
+    "PROPERTIES: NAME=VALUE,... of rate, trace, delay, jitter, loss, duplicate, queue, red
 WHAT: blackhole, restore, carrier-down, carrier-up, [a-to-b:|b-to-a:]PROPERTIES";
 
 /// Arguments of `plait lab link`.
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// What may wait, such as 30kB [default: 100 ms of the rate]
     #[arg(long, value_name = "BYTES")]
     queue: Option<Queue>,
+    /// Drop frames by chance before the queue is full
+    #[arg(long)]
+    red: bool,
     /// What differs from a to b, such as rate=1mbit,delay=5ms
     #[arg(long, value_name = "PROPERTIES")]
     a_to_b: Option<Adjustment>,
@@ -84,6 +88,7 @@ impl Args {
             loss: self.loss,
             duplication: self.duplicate,
             queue: self.queue.map(Queue::bytes),
+            red: Some(self.red),
         };
         let each = Direction::default().adjusted(&each);
         let adjusted =

@@ -61,13 +61,14 @@ impl Report {
 
 type Row = (&'static str, fn(&Counters) -> Option<u64>);
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     ("frames in", |counters| Some(counters.frames_in)),
     ("bytes in", |counters| Some(counters.bytes_in)),
     ("frames out", |counters| Some(counters.frames_out)),
     ("bytes out", |counters| Some(counters.bytes_out)),
     ("lost, as asked", |counters| counters.lost),
     ("duplicated, as asked", |counters| counters.duplicated),
+    ("dropped: early, by RED", |counters| counters.early),
     ("dropped: queue full", |counters| counters.queue_full),
     ("dropped: no path", |counters| counters.no_path),
     ("dropped: refused", |counters| counters.refused),
