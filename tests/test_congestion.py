@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import threading
 import time
 
 import pytest
-from hosts import PLAIT, tool, wait_for
+from hosts import PLAIT, REPOSITORY, tool, wait_for
 from package import PYTHON, install
 from streams import listen, receive_exactly
 
@@ -282,3 +283,15 @@ else:
     _, said = run.communicate("\n", timeout=30)
     assert run.returncode == 0, said
     connected.close()
+
+
+def test_the_example_of_the_documentation_works(net, tmp_path):
+    install(tmp_path)
+    documentation = (REPOSITORY / "docs" / "python.md").read_text()
+    (example,) = re.findall(r"```python\n(from plait import cc\n.*?)```", documentation, re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    environment = {**os.environ, "PLAIT": PLAIT}
+    command = net.client.command(PYTHON, tmp_path / "example.py")
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+    assert (done.stdout, done.stderr) == ("0 sockets go on with it until they are closed\n", "")
+    assert setting(net.client) != "plait_lia"

@@ -131,14 +131,15 @@ print(json.dumps(fields(Analysis)))
     assert json.loads(run(work, program).stdout) == fields(schema)
 
 
-# Those of labs are run by test_python_lab.py, those of policies by test_policy_controllers.py.
+# Those of labs are run by test_python_lab.py, those of policies by test_policy_controllers.py, those of connections by
+# test_connections.py, and that of congestion control by test_congestion.py.
 EXAMPLES = [
     example
     for example in re.findall(
         r"```python\n(.*?)```", (REPOSITORY / "docs" / "python.md").read_text(), re.DOTALL
     )
     if not any(
-        other in example for other in ("plait.lab", "plait import policy", "plait.connect", "plait.serve")
+        other in example for other in ("plait.lab", "plait import policy", "plait import cc", "plait.connect", "plait.serve")
     )
 ]
 PRINTS = {
