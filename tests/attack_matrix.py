@@ -274,9 +274,12 @@ class Network:
                 ended = "end"
         visit.may_go_on.set()
 
+        def said() -> list[list[str]]:
+            return [log.read_bytes()[before:].decode(errors="replace").splitlines()
+                    for log, before in zip(logs, said_before, strict=True)]  # fmt: skip
+
         def noticed() -> str | None:
-            proxy, serve = (log.read_bytes()[before:].decode(errors="replace").splitlines()
-                            for log, before in zip(logs, said_before, strict=True))  # fmt: skip
+            proxy, serve = said()
             # A line of the connection before may come late; it is not one of these.
             ours = [
                 line for line in proxy if (" Address(" if ended == "refused" else "network's side") in line
@@ -285,7 +288,12 @@ class Network:
             lines = ours and [*ours, *(line for line in serve if "refused: " in line)]
             return next((REASONS[phrase] for line in lines for phrase in REASONS if phrase in line), None)
 
-        reason = None if ended == "end" else wait_for(f"reason in {self.folder} of {gateway}", noticed)
+        reason = None
+        if ended != "end":
+            try:
+                reason = wait_for("reason", noticed)
+            except AssertionError as error:
+                raise AssertionError(f"{ended}, after {len(got)} pieces; {gateway} said {said()}") from error
         if ended == "refused":
             self.counted(gateway)
         return Outcome(question, self.service.text, ended, b"".join(got), visit.heard, level, reason)
@@ -369,7 +377,12 @@ class Matrix:
                 stack.enter_context(attacker.doing(deed, router))
             if stands:
                 network.between.stand(port(gateway), deeds)
-            outcome = network.ask(gateway, by_every_path=not stands and "blocks" not in deeds)
+            try:
+                outcome = network.ask(gateway, by_every_path=not stands and "blocks" not in deeds)
+            except AssertionError as error:
+                if stands:
+                    error.add_note(f"The attacker ended with {network.between.result()[1]!r}.")
+                raise
             if stands:
                 outcome.read, outcome.his_end = network.between.result()
         return outcome
