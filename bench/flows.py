@@ -8,6 +8,7 @@ bench/flows.py --to 10.0.0.2:9000 --flow mptcp:plait_lia --flow 'tcp:reno*4' --s
 import argparse
 import contextlib
 import json
+import pathlib
 import re
 import socket
 import subprocess
@@ -63,6 +64,8 @@ def rates(flows, before, after, seconds):
             "local": end,
             "mbps": (after[end]["acked"] - was["acked"]) * 8 / seconds / 1e6,
             "retransmitted_mbps": (after[end]["lost"] - was["lost"]) * 8 / seconds / 1e6,
+            # Of what was sent.
+            "lost": (after[end]["lost"] - was["lost"]) / max(after[end]["acked"] - was["acked"], 1),
             "cwnd": after[end]["cwnd"],
             "rtt_ms": after[end]["rtt_ms"],
         }
@@ -78,6 +81,20 @@ def rates(flows, before, after, seconds):
         yield {"kind": flow.kind, "congestion_control": flow.congestion_control, "mbps": total, "subflows": by, "shares": shares}  # fmt: skip
 
 
+def flows_beside(file):
+    """What another run of this has printed, which should have ended by now."""
+    for _ in range(100):
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads(pathlib.Path(file).read_text())["flows"]
+        time.sleep(0.1)
+    sys.exit(f"expected in {file} what this prints as JSON")
+
+
+def fairness(rates):
+    """Jain's index: 1 if all are equal, 1/n if one has all."""
+    return sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates))
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -87,6 +104,7 @@ def main():
     parser.add_argument("--subflows", type=int, help="which the one of MPTCP must have when it is measured")
     parser.add_argument("--seconds", type=float, default=60, help="that are measured")
     parser.add_argument("--settle", type=float, default=10, help="seconds before")
+    parser.add_argument("--beside", action="append", default=[], metavar="FILE", help="what another run of this printed as JSON, which began before this one: its flows are added")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     host, _, port = arguments.to.rpartition(":")
@@ -106,9 +124,11 @@ def main():
     subflows = sum(of["subflow"] for of in before.values())
     if arguments.subflows is not None and subflows != arguments.subflows:
         sys.exit(f"expected {arguments.subflows} subflows, found {subflows}")
+    for file in arguments.beside:
+        found += flows_beside(file)
     tcp = [flow["mbps"] for flow in found if flow["kind"] == "tcp"]
     multipath = [flow["mbps"] for flow in found if flow["kind"] == "mptcp"]
-    document = {"flows": found, "seconds": seconds}
+    document = {"flows": found, "seconds": seconds, "fairness": fairness([flow["mbps"] for flow in found])}
     if tcp and multipath:
         # Of MPTCP's to the mean of TCP's.
         document["ratio"] = multipath[0] / (sum(tcp) / len(tcp))
