@@ -146,6 +146,17 @@ def test_a_rate_holds_for_each_direction(ends):
     assert report["a_to_b"]["lost"] == 0
 
 
+def test_red_drops_before_the_queue_is_full(ends):
+    needs_emulator()
+    with Running(ends, "--rate", "20mbit", "--queue", "200kB", "--red") as link:
+        sums = link.iperf("-u", "-b", "22M", "-t", "3")["sum"]
+        counts = link.end()["a_to_b"]
+    # A tenth more than fits fills such a queue in a second; at two thirds of it RED drops all.
+    assert counts["early"] > 100 and counts["queue_full"] == 0, counts
+    assert counts["queue_most"] < 150_000
+    assert abs(counts["early"] - sums["lost_packets"]) <= 2
+
+
 def test_losses_and_copies_are_counted_as_ping_sees_them(ends):
     needs_emulator()
     with Running(ends, "--a-to-b", "loss=30%,duplicate=20%") as link:
@@ -305,6 +316,8 @@ def test_others_than_root_are_told_so(ends):
 NETEM = """
 ip netns add a; ip netns add b
 measure() {{
+    # What the one before said is not to be taken for what this one says.
+    rm -f /run/said; touch /run/said
     {plait} lab link --a a:lte0 --b b:lte0 --backend netem --json "$@" >/run/report 2>/run/said &
     link=$!
     until grep -q ready /run/said; do kill -0 $link; sleep 0.05; done
