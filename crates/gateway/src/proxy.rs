@@ -26,6 +26,9 @@ use target::{ProxyError, Target};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 const SOCKS5_VERSION: u8 = 5;
+const SOCKS4_VERSION: u8 = 4;
+/// SOCKS4's answer to a request that is rejected; its last six bytes mean nothing.
+const SOCKS4_REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
 /// The client's request, read, and not answered yet.
 pub(crate) enum Request {
@@ -39,10 +42,15 @@ impl Request {
         if near.peek(&mut first).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        if first[0] == SOCKS5_VERSION {
-            Ok(Request::Socks5(socks5::Request::read(near, credentials).await?))
-        } else {
-            Ok(Request::HttpConnect(http_connect::Request::read(near, credentials).await?))
+        match first[0] {
+            SOCKS5_VERSION => Ok(Request::Socks5(socks5::Request::read(near, credentials).await?)),
+            SOCKS4_VERSION => {
+                // With the request unread, closing would take the answer away again.
+                near.try_read(&mut [0; 512])?;
+                near.try_write(&SOCKS4_REJECTED)?;
+                Err(ProxyError::Request("SOCKS4 is not supported: tell the client to use SOCKS5".into()))
+            }
+            _ => Ok(Request::HttpConnect(http_connect::Request::read(near, credentials).await?)),
         }
     }
 
