@@ -16,6 +16,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 
 from hosts import PLAIT, Host, tool
@@ -386,7 +387,9 @@ def attack(routers: list[tuple[Host, str]], port: int, deeds: list[str]):
                 exchange_other_shares(ways)
             end = "undisturbed"
         except (OSError, ProtocolError) as error:
-            end = str(error) or type(error).__name__
+            # With the line that he had come to.
+            step = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__][-1]
+            end = f"{str(error) or type(error).__name__}: {step}"
     # The beginning of all he read is proof enough.
     print(json.dumps([read[:4096].hex(), end]), flush=True)
 
