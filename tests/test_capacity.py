@@ -3,6 +3,7 @@
 import os
 import time
 
+import pytest
 from hosts import PLAIT, wait_for
 from streams import REQUIRE, XOR64, connect_by_socks, random_file, resident_bytes
 
@@ -82,6 +83,8 @@ while not os.path.exists(end):
 """
 
 
+# Takes all memory that the kernel gives to TCP, of other tests too.
+@pytest.mark.alone
 def test_clients_that_do_not_read_hold_up_their_servers_not_memory(pair, documents):
     document = random_file(documents, 20_000_000)
     serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
+import pathlib
 import signal
 import socket
 import subprocess
@@ -24,6 +25,8 @@ from streams import (
     receive_exactly,
     send_until_error,
 )
+
+MEMORY = pathlib.Path("/proc/sys/net/ipv4/tcp_mem")
 
 
 @pytest.mark.parametrize("killed", ["serve", "proxy"])
@@ -143,6 +146,48 @@ def test_a_gateway_that_does_not_protect_leaves_the_kernel_alone(blackhole):
         client.sendall(b"hello")
         receive_exactly(client, 5)
     assert not speaks_mptcp(blackhole)
+
+
+@contextlib.contextmanager
+def no_memory_for_tcp(host):
+    """The kernel gives sockets no more memory than each must have; of all namespaces, as it has one such setting."""
+    before = MEMORY.read_text()
+    with contextlib.ExitStack() as held:
+        # More than what is in use and not counted: each processor has a reserve of up to a megabyte.
+        listener = held.enter_context(listen(host, 7001))
+        for _ in range(4):
+            sender = held.enter_context(host.socket())
+            sender.connect(("127.0.0.1", 7001))
+            held.enter_context(listener.accept()[0])
+            sender.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while sender.send(bytes(1 << 20)):
+                    pass
+        held.callback(MEMORY.write_text, before)
+        MEMORY.write_text("1 1 1")
+        yield
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mode", ["stream", "sealed"])
+def test_what_could_not_be_sent_for_want_of_memory_is_sent_when_there_is_some(pair, mode):
+    """A socket of MPTCP that has sent nothing is not told when there is memory again."""
+    options = ("--mode", mode, "--require")
+    echo_server(pair.server)
+    pair.serve(*options, to="127.0.0.1:9000")
+    pair.proxy(*options, "--trusted", "eth")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with no_memory_for_tcp(pair.client):
+            attempt = pool.submit(connect_by_socks, pair, pair.ETH, 8443)
+            time.sleep(0.5)
+            log = (pair.folder / "proxy.log").read_text()
+            waits = not attempt.done()
+        began = time.monotonic()
+        with attempt.result() as client:
+            client.sendall(b"hello")
+            assert receive_exactly(client, 5) == b"hello"
+    assert waits, f"it wanted no memory: {log}"
+    assert time.monotonic() - began < 5
 
 
 def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, documents):

@@ -17,9 +17,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use plait_codec::sealed::MAX_RECORD;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::records;
 use crate::transform::{Incoming, Outgoing, Transform, Transforms};
@@ -33,6 +36,9 @@ const MOST_LARGE: usize = 256;
 
 /// Large buffers that a worker thread keeps for reuse.
 const SPARE_BUFFERS: usize = 8;
+
+/// After how long a socket is tried that has not said that it would take bytes: at first, and at most.
+const UNTOLD: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 thread_local! {
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
@@ -167,11 +173,26 @@ pub(crate) fn end_of_direction(to: &TcpStream) -> io::Result<()> {
 }
 
 /// Writes every byte, however long it takes.
+///
+/// A socket that takes none may never say that it would: that of MPTCP, when all of the kernel's memory for TCP is in use
+/// and none of its bytes are on their way. (TCP's own takes a segment all the same.) So it is tried without being told, too.
 pub(crate) async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    let mut untold = UNTOLD.0;
     while !bytes.is_empty() {
         match to.try_write(bytes) {
             Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => to.writable().await?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if let Ok(told) = timeout(untold, to.writable()).await {
+                    told?;
+                    continue;
+                }
+                // tokio asks the kernel only when it was told.
+                match rustix::net::send(to, bytes, SendFlags::NOSIGNAL) {
+                    Ok(written) => (bytes, untold) = (&bytes[written..], UNTOLD.0),
+                    Err(Errno::AGAIN) => untold = (2 * untold).min(UNTOLD.1),
+                    Err(error) => return Err(error.into()),
+                }
+            }
             Err(error) => return Err(error),
         }
     }
