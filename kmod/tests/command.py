@@ -332,9 +332,10 @@ class Talker:
 
 
 @contextmanager
-def talk():
+def talk(before=""):
+    """A client, which does this `before` it connects, and its server."""
     server = Talker("B", LISTEN)
-    client = Talker("A", CONNECT)
+    client = Talker("A", f"{before}\n{CONNECT}")
     assert server.heard() == "ready"
     try:
         yield client, server
@@ -346,6 +347,18 @@ def talk():
 def say(sender, receiver, text):
     assert sender.ask(f"send {text}") == "sent"
     assert receiver.ask("receive") == text
+
+
+def check_a_mark_selects():
+    for mark, protected in ((0x1F, 2), (0x20, 0)):
+        with enabled("B"), enabled("A", "--trusted", "a1", "--mark", "0x10/0xf0"), Capture() as capture:
+            before = counters()
+            with talk(f"sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, {mark})") as (client, server):
+                text = MARK.decode() * 10
+                assert client.ask(f"send {text}") == "sent" and server.ask("receive") == text
+            assert grown(before).get("connections_protected", 0) == protected, hex(mark)
+        if protected:
+            no_marks(capture)
 
 
 def check_connections_stay_protected_when_the_enabler_ends():
