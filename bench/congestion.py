@@ -41,6 +41,19 @@ def runs() -> tuple[int, int]:
     return found
 
 
+def give_each_link_a_processor(pair):
+    """What comes by a link is received by one processor, as by a network card what is of one flow. Else a sender that moves
+    from one to another overtakes itself, and what is sent again for nothing costs an algorithm as much of its window as
+    it leaves after a loss: fully coupled all of it.
+    """
+    processors = sorted(os.sched_getaffinity(0))
+    for host in (pair.client, pair.server):
+        for number, link in enumerate(("eth", "wlan")):
+            mask = 1 << processors[number % len(processors)]
+            receives = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
+            tool("ip", "netns", "exec", host.name, "sh", "-c", f"echo {mask:x} >{receives}")
+
+
 def flow(pair, name: str, seconds: float) -> float:
     program = (sys.executable, REPOSITORY / "bench" / "flows.py", "--to", f"{pair.ETH}:9000", "--json")
     timing = ("--subflows", "2", "--settle", "1", "--seconds", str(seconds))
@@ -72,6 +85,7 @@ def main():
     prologue.require_plait()
     prologue.end_on_sigterm()
     with pairs.built() as pair:
+        give_each_link_a_processor(pair)
         pair.server.start("mptcpize", "run", "socat", "-u", "-b", "262144", "TCP-LISTEN:9000,reuseaddr,fork", "OPEN:/dev/null")  # fmt: skip
         wait_for("service", lambda: pair.server.listens(9000))
         costs = {name: cost(pair, name, arguments.seconds) for name in ALGORITHMS}
