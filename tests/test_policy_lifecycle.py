@@ -237,6 +237,7 @@ def generation(number: int) -> str:
     )
 
 
+@pytest.mark.alone
 def test_24_chains_are_replaced_1000_times_under_traffic(make_pair):
     pair = make_pair(rate="1gbit")
     client = pair.client
