@@ -23,6 +23,7 @@ from streams import listen, receive_exactly
 
 MPTCP = 262
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
+AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 SETTING = "net.ipv4.tcp_congestion_control"
 PINS = pathlib.Path("/run/plait/bpf/congestion")
 RECORDS = pathlib.Path("/run/plait/congestion")
@@ -39,7 +40,7 @@ def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
 
 
 def available() -> set[str]:
-    names = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    names = AVAILABLE.read_text().split()
     return {name.removeprefix("plait_") for name in names if name.startswith("plait_")}
 
 
@@ -54,7 +55,8 @@ def net(pair):
     feature = next(each for each in features if each["name"] == "congestion control by BPF (struct_ops)")
     if not feature["present"]:
         pytest.skip(feature["detail"])
-    with open("/run/plait-test-congestion.lock", "w") as lock:
+    # What they share serves as the lock, too: a file for that alone would be left behind.
+    with AVAILABLE.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         cc("unload", "--all")
         yield pair

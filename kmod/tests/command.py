@@ -354,8 +354,7 @@ def check_a_mark_selects():
         with enabled("B"), enabled("A", "--trusted", "a1", "--mark", "0x10/0xf0"), Capture() as capture:
             before = counters()
             with talk(f"sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, {mark})") as (client, server):
-                text = MARK.decode() * 10
-                assert client.ask(f"send {text}") == "sent" and server.ask("receive") == text
+                say(client, server, MARK.decode() * 10)
             assert grown(before).get("connections_protected", 0) == protected, hex(mark)
         if protected:
             no_marks(capture)
