@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""What coupled congestion control costs: MPTCP over two unlimited virtual links, by the kernel's reno and by each algorithm
-in turn, round by round; and the time that the kernel spends in an algorithm's programs for each acknowledgment, which it
-counts itself (kernel.bpf_stats_enabled). Needs root and a built plait.
+"""What coupled congestion control costs: one connection of MPTCP over two unlimited virtual links, whose subflows have the
+kernel's reno and each algorithm in turn, for a moment each, round by round; and the time that the kernel spends in an
+algorithm's programs for each acknowledgment, which it counts itself (kernel.bpf_stats_enabled). Needs root and a built plait.
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import pathlib
+import socket
+import struct
 import subprocess
-import sys
+import threading
+import time
 
 import pairs
 import prologue
@@ -17,12 +21,15 @@ import rounds
 
 # By a path that pairs adds.
 import bpf
-from hosts import PLAIT, REPOSITORY, tool, wait_for
+from hosts import PLAIT, tool, wait_for
 
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
 COUNTING = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
 STRUCT_OPS = 27
 FD_BY_ID = 13
+MPTCP = 262
+SOL_MPTCP = 284
+MPTCP_INFO = 1
 
 
 def runs() -> tuple[int, int]:
@@ -54,13 +61,45 @@ def give_each_link_a_processor(pair):
             tool("ip", "netns", "exec", host.name, "sh", "-c", f"echo {mask:x} >{receives}")
 
 
-def flow(pair, name: str, seconds: float) -> float:
-    program = (sys.executable, REPOSITORY / "bench" / "flows.py", "--to", f"{pair.ETH}:9000", "--json")
-    timing = ("--subflows", "2", "--settle", "1", "--seconds", str(seconds))
-    done = pair.client.run(*program, *timing, "--flow", f"mptcp:{name}", timeout=seconds + 60)
-    if done.returncode:
-        sys.exit(done.stderr.decode())
-    return json.loads(done.stdout)["flows"][0]["mbps"]
+class Connection:
+    """One of MPTCP that sends as much as it can by two subflows, one over each link."""
+
+    def __init__(self, pair):
+        with pair.client.inside():
+            self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
+            # A host's default may be bbr, whose pacing stays with a socket.
+            self.use("reno")
+            self.socket.connect((pair.ETH, 9000))
+        threading.Thread(target=self._send, daemon=True).start()
+        wait_for("second subflow", lambda: self._info()[0] == 1)
+
+    def _send(self):
+        block = bytes(1 << 18)
+        with contextlib.suppress(OSError):
+            while True:
+                self.socket.sendall(block)
+
+    def _info(self) -> tuple:
+        """How many subflows were added, and the first byte that is not acknowledged, of `struct mptcp_info`."""
+        return struct.unpack("=B23xQ", self.socket.getsockopt(SOL_MPTCP, MPTCP_INFO, 32))
+
+    def use(self, algorithm: str):
+        """Gives it to all subflows, which go on as they are."""
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
+
+    def rate(self, algorithm: str, seconds: float) -> float:
+        """Mbit/s that are acknowledged while it has this algorithm."""
+        self.use(algorithm)
+        # What is under way was sent with the one before.
+        time.sleep(0.05)
+        first, began = self._info()[1], time.monotonic()
+        time.sleep(seconds)
+        last, ended = self._info()[1], time.monotonic()
+        return (last - first) % (1 << 64) * 8 / (ended - began) / 1e6
+
+    def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
 
 
 def cost(pair, name: str, seconds: float) -> float:
@@ -69,7 +108,8 @@ def cost(pair, name: str, seconds: float) -> float:
     before = COUNTING.read_text()
     COUNTING.write_text("1")
     try:
-        flow(pair, f"plait_{name}", seconds)
+        with contextlib.closing(Connection(pair)) as connection:
+            connection.rate(f"plait_{name}", seconds)
         nanoseconds, calls = runs()
     finally:
         COUNTING.write_text(before)
@@ -78,8 +118,8 @@ def cost(pair, name: str, seconds: float) -> float:
 
 
 def main():
-    parser = prologue.parser(__doc__, rounds=5)
-    parser.add_argument("--seconds", type=float, default=4, help="of each measurement")
+    parser = prologue.parser(__doc__, rounds=150)
+    parser.add_argument("--seconds", type=float, default=0.2, help="of an algorithm in each round")
     arguments = parser.parse_args()
     prologue.require_root()
     prologue.require_plait()
@@ -88,13 +128,14 @@ def main():
         give_each_link_a_processor(pair)
         pair.server.start("mptcpize", "run", "socat", "-u", "-b", "262144", "TCP-LISTEN:9000,reuseaddr,fork", "OPEN:/dev/null")  # fmt: skip
         wait_for("service", lambda: pair.server.listens(9000))
-        costs = {name: cost(pair, name, arguments.seconds) for name in ALGORITHMS}
+        costs = {name: cost(pair, name, seconds=2) for name in ALGORITHMS}
         for name in ALGORITHMS:
             tool(PLAIT, "cc", "load", name)
         try:
             ways = ["reno", *(f"plait_{name}" for name in ALGORITHMS)]
-            measure = lambda way: flow(pair, way, arguments.seconds)  # noqa: E731
-            found = rounds.in_turn(ways, arguments.rounds, measure, prologue.progress())
+            with contextlib.closing(Connection(pair)) as connection:
+                measure = lambda way: connection.rate(way, arguments.seconds)  # noqa: E731
+                found = rounds.in_turn(ways, arguments.rounds, measure, prologue.progress())
         finally:
             subprocess.run((PLAIT, "cc", "unload", "--all"), capture_output=True)
     summary = rounds.summary(found, [(way, "reno") for way in ways[1:]])
