@@ -272,9 +272,9 @@ def dss_is_whole(option: bytes) -> bool:
     return len(option) >= 4 + ack + mapping
 
 
-def scrambled(rng: random.Random) -> bytes:
-    """A packet of MPTCP, or nearly one."""
-    some = [
+def well_formed() -> list[bytes]:
+    """Packets of MPTCP, of each kind."""
+    packets = [
         syn(mp_capable()),
         packet(mp_capable(7, 8)),
         syn(mp_join_syn(1)),
@@ -286,7 +286,12 @@ def scrambled(rng: random.Random) -> bytes:
         packet(add_addr("2001:db8::3", echo=True), ipv6=True),
         packet(dss(ack=1), vlan=[scapy.Dot1Q(vlan=5)]),
     ]
-    raw = bytearray(bytes(rng.choice(some)))
+    return [bytes(each) for each in packets]
+
+
+def scrambled(rng: random.Random, some: list[bytes]) -> bytes:
+    """One of these packets, or nearly one."""
+    raw = bytearray(rng.choice(some))
     how = rng.random()
     if how < 0.4:
         for _ in range(rng.randint(1, 4)):
@@ -309,7 +314,8 @@ def scrambled(rng: random.Random) -> bytes:
 @HOOKS
 def test_random_packets_are_read_as_the_rfcs_say(tmp_path, hook):
     rng = random.Random(8684)
-    sent = [scrambled(rng) for _ in range(4000)]
+    some = well_formed()
+    sent = [scrambled(rng, some) for _ in range(4000)]
     expected = [reference(frame) for frame in sent]
     assert sum(each is None for each in expected) > 500 < sum(each is not None for each in expected)
     names = sorted(set().union(*filter(None, expected)))
