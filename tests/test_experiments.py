@@ -459,6 +459,24 @@ def test_the_page_is_made_from_results_alone(lab, tmp_path):
         assert (page.parent / "results" / picture).read_text().startswith("<svg")
 
 
+def test_runs_of_one_experiment_are_told_apart_by_their_folders(lab, tmp_path):
+    for name, way in (("there", "back"), ("else", "forth")):
+        done = lab(SWEEP, tmp_path / name, "-p", f"way={way}")
+        assert done.returncode == 0, done.stderr
+    page = tmp_path / "page.md"
+    command = [PLAIT, "lab", "results", tmp_path / "there", tmp_path / "else", "-o", page]
+    subprocess.run(list(map(str, command)), check=True, timeout=20)
+    for name in ("there", "else"):
+        picture = f"{name}-1-what-was-found.svg"
+        assert f"](page/{picture})" in page.read_text()
+        assert (tmp_path / "page" / picture).read_text() == (
+            tmp_path / name / "plots" / "1-what-was-found.svg"
+        ).read_text()
+    command[3] = tmp_path / "else"
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1 and "folders of different names" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "line", "said"),
     [

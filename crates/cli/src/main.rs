@@ -27,7 +27,10 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Multipath TCP on a stock Linux kernel: programmable, private, measurable.
 #[derive(Parser)]
@@ -134,14 +137,14 @@ fn log_to_stderr(verbose: u8) {
             "info,plait_congestion=debug,plait_gateway=debug,plait_host=debug,plait_lab=debug,plait_link=debug,plait_policy=debug"
         }
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let asked_for = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());
+    let levels: Targets = asked_for.unwrap_or_else(|| level.parse().expect("levels as this says them"));
     let colour =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
-        .without_time()
-        .init();
+        .without_time();
+    tracing_subscriber::registry().with(lines.with_filter(levels)).init();
 }

@@ -1,11 +1,12 @@
 //! `plait lab results`: the page of results, from results.json files alone.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use plait_lab::experiment::{Measured, Results, RunVariant};
 
 use super::figure::{figure, limits};
@@ -27,6 +28,19 @@ struct Found {
     results: Results,
 }
 
+impl Found {
+    /// The folder's own name: it tells runs of one experiment with different parameters apart.
+    fn name(&self) -> Cow<'_, str> {
+        self.folder.file_name().map_or(Cow::from(&self.results.experiment), |name| name.to_string_lossy())
+    }
+
+    /// What the page calls the picture of a plot.
+    fn picture(&self, svg: &str) -> String {
+        let plot = Path::new(svg).file_name().unwrap_or_default().to_string_lossy();
+        format!("{}-{plot}", self.name())
+    }
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut found = Vec::new();
     for folder in &args.folders {
@@ -34,7 +48,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let results = serde_json::from_str(&text)
             .with_context(|| format!("{} is no results.json of `plait lab run`", file.display()))?;
-        found.push(Found { folder: folder.clone(), results });
+        let next = Found { folder: folder.clone(), results };
+        if found.iter().any(|other: &Found| other.name() == next.name()) {
+            bail!("expected folders of different names, as pictures have these, found {} twice", next.name());
+        }
+        found.push(next);
     }
     let pictures = args.output.with_extension("");
     let pictures_name = pictures.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -44,28 +62,22 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name of a plot's picture, which no other experiment's has.
-fn picture(results: &Results, svg: &str) -> String {
-    let name = Path::new(svg).file_name().unwrap_or_default().to_string_lossy();
-    format!("{}-{name}", results.experiment)
-}
-
 /// The pictures of these experiments, and no older ones of them.
 fn copy_pictures(found: &[Found], into: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
-    for Found { folder, results } in found {
-        let prefix = format!("{}-", results.experiment);
+    for found in found {
+        let prefix = format!("{}-", found.name());
         for entry in fs::read_dir(into)? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let rest = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".svg"));
-            // Plots are numbered: those of an experiment whose name only begins alike stay.
+            // Plots are numbered: those of a folder whose name only begins alike stay.
             if rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
                 fs::remove_file(&path)?;
             }
         }
-        for plot in &results.plots {
-            let (from, to) = (folder.join(&plot.svg), into.join(picture(results, &plot.svg)));
+        for plot in &found.results.plots {
+            let (from, to) = (found.folder.join(&plot.svg), into.join(found.picture(&plot.svg)));
             fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
         }
     }
@@ -84,14 +96,15 @@ fn page(found: &[Found], pictures: &str) -> String {
     if found.iter().any(|found| found.results.quick) {
         page += "\n> **QUICK**: some of this is from shortened runs, marked so below. Do not quote it.\n";
     }
-    for Found { folder, results } in found {
+    for found in found {
         // Writing into a string does not fail.
-        let _ = section(&mut page, folder, results, pictures);
+        let _ = section(&mut page, found, pictures);
     }
     page
 }
 
-fn section(page: &mut String, folder: &Path, results: &Results, pictures: &str) -> std::fmt::Result {
+fn section(page: &mut String, found: &Found, pictures: &str) -> std::fmt::Result {
+    let Found { folder, results } = found;
     let quick = if results.quick { " (QUICK)" } else { "" };
     writeln!(
         page,
@@ -115,7 +128,7 @@ fn section(page: &mut String, folder: &Path, results: &Results, pictures: &str) 
         writeln!(page, "{remark}")?;
     }
     for plot in &results.plots {
-        writeln!(page, "\n![{}]({pictures}/{})", plot.title, picture(results, &plot.svg))?;
+        writeln!(page, "\n![{}]({pictures}/{})", plot.title, found.picture(&plot.svg))?;
     }
     writeln!(page, "\n<sub>{}; `{}`</sub>", circumstances(results), folder.join("results.json").display())
 }
