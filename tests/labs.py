@@ -123,8 +123,9 @@ def is_running(pid: str) -> bool:
 
 
 def children(pid: int) -> list[str]:
-    """What the first thread of a process started."""
-    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """What a process started, by whichever thread: pytest may run a test in any."""
+    threads = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+    return [child for thread in threads for child in thread.read_text().split()]
 
 
 def sleeping(namespace: str) -> int:
