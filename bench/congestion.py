@@ -12,7 +12,6 @@ import pathlib
 import socket
 import struct
 import subprocess
-import threading
 import time
 
 import pairs
@@ -21,15 +20,14 @@ import rounds
 
 # By a path that pairs adds.
 import bpf
+from flows import Flow
 from hosts import PLAIT, tool, wait_for
+from streams import MPTCP_INFO, SOL_MPTCP
 
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
 COUNTING = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
 STRUCT_OPS = 27
 FD_BY_ID = 13
-MPTCP = 262
-SOL_MPTCP = 284
-MPTCP_INFO = 1
 
 
 def runs() -> tuple[int, int]:
@@ -61,35 +59,22 @@ def give_each_link_a_processor(pair):
             tool("ip", "netns", "exec", host.name, "sh", "-c", f"echo {mask:x} >{receives}")
 
 
-class Connection:
+class Connection(Flow):
     """One of MPTCP that sends as much as it can by two subflows, one over each link."""
 
     def __init__(self, pair):
         with pair.client.inside():
-            self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
             # A host's default may be bbr, whose pacing stays with a socket.
-            self.use("reno")
-            self.socket.connect((pair.ETH, 9000))
-        threading.Thread(target=self._send, daemon=True).start()
+            super().__init__("mptcp:reno", (pair.ETH, 9000))
         wait_for("second subflow", lambda: self._info()[0] == 1)
-
-    def _send(self):
-        block = bytes(1 << 18)
-        with contextlib.suppress(OSError):
-            while True:
-                self.socket.sendall(block)
 
     def _info(self) -> tuple:
         """How many subflows were added, and the first byte that is not acknowledged, of `struct mptcp_info`."""
         return struct.unpack("=B23xQ", self.socket.getsockopt(SOL_MPTCP, MPTCP_INFO, 32))
 
-    def use(self, algorithm: str):
-        """Gives it to all subflows, which go on as they are."""
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
-
     def rate(self, algorithm: str, seconds: float) -> float:
-        """Mbit/s that are acknowledged while it has this algorithm."""
-        self.use(algorithm)
+        """Mbit/s that are acknowledged while all subflows, which go on as they are, have this algorithm."""
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
         # What is under way was sent with the one before.
         time.sleep(0.05)
         first, began = self._info()[1], time.monotonic()

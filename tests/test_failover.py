@@ -16,7 +16,7 @@ import time
 
 import pytest
 from hosts import PLAIT, Pair, tool, wait_for
-from streams import listen
+from streams import MPTCP_INFO, SOL_MPTCP, listen
 
 MPTCP = 262
 BYTES = 50_000_000
@@ -58,8 +58,8 @@ class KernelInfo:
 
     @classmethod
     def of(cls, connection: socket.socket) -> KernelInfo:
-        sol_mptcp, mptcp_info, size = 284, 1, 80
-        raw = connection.getsockopt(sol_mptcp, mptcp_info, size)
+        size = 80
+        raw = connection.getsockopt(SOL_MPTCP, MPTCP_INFO, size)
         if len(raw) < size:
             return cls(None, None)
         return cls(*struct.unpack_from("=QQ", raw, 48))
