@@ -42,7 +42,7 @@ bench: test-deps build ## Measure transforms, policies, throughput, set-up, anal
 	bench/links.py
 	bench/congestion.py
 
-reproduce: test-deps build ## Re-run the published experiments and write docs/results.md and docs/results-congestion.md (seven hours; QUICK=1: half an hour; ONLY=NAME: one; needs root)
+reproduce: test-deps build ## Re-run the published experiments and write docs/reference/results.md and docs/reference/results-congestion.md (seven hours; QUICK=1: half an hour; ONLY=NAME: one; needs root)
 	scripts/reproduce
 
 # Which kernel the module is built for: its headers must be installed.

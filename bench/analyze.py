@@ -194,8 +194,8 @@ def print_tables(results, rounds, floor):
             )
 
 
-def cases(folder, tshark_packets, scratch):
-    headers, full, flood = folder / "headers.pcap", folder / "full.pcap", scratch / "flood.pcap"
+def cases(directory, tshark_packets, scratch):
+    headers, full, flood = directory / "headers.pcap", directory / "full.pcap", scratch / "flood.pcap"
     part = headers
     if tshark_packets:
         part = scratch / "part.pcap"
@@ -213,7 +213,7 @@ def main():
     parser.add_argument(
         "--captures",
         type=pathlib.Path,
-        help="folder of the captures, kept (default: made for this run alone)",
+        help="directory of the captures, kept (default: made for this run alone)",
     )
     parser.add_argument(
         "--packets", type=int, default=captures.PACKETS, help="of the captures, if they are made"
@@ -227,12 +227,12 @@ def main():
     say = prologue.progress()
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as scratch:
         scratch = pathlib.Path(scratch)
-        folder = arguments.captures or scratch
+        directory = arguments.captures or scratch
         try:
-            made = captures.make(folder, arguments.packets, say)
+            made = captures.make(directory, arguments.packets, say)
         except captures.Invalid as reason:
             sys.exit(str(reason))
-        every, missing = cases(folder, arguments.tshark_packets, scratch)
+        every, missing = cases(directory, arguments.tshark_packets, scratch)
         for case in every:
             # The file is in memory before anyone is measured, and the first round is like the others.
             for file in set(case.files.values()):

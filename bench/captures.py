@@ -7,7 +7,7 @@ of different rates end in one bridge of the server, where the capture is taken, 
 every analyser can read; short queues lose packets, so it has retransmissions and reordering.
 
 A capture that lost a packet, or holds fewer packets or subflows than promised, is thrown away and made again. Needs
-root, and about 1.3 GB for 900,000 packets. What is already in the folder is left as it is.
+root, and about 1.3 GB for 900,000 packets. What is already in the directory is left as it is.
 """
 
 import argparse
@@ -37,18 +37,18 @@ class Invalid(Exception):
     """A capture that does not hold what it should."""
 
 
-def make(folder: pathlib.Path, packets: int = PACKETS, say=lambda text: None) -> dict:
-    """The captures in the folder, made unless they are there: what `captures.json` says of them."""
-    record = folder / "captures.json"
+def make(directory: pathlib.Path, packets: int = PACKETS, say=lambda text: None) -> dict:
+    """The captures in the directory, made unless they are there: what `captures.json` says of them."""
+    record = directory / "captures.json"
     if record.exists():
         found = json.loads(record.read_text())
-        if found["packets"] >= packets and all((folder / f"{kind}.pcap").exists() for kind in KINDS):
+        if found["packets"] >= packets and all((directory / f"{kind}.pcap").exists() for kind in KINDS):
             return found
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     record.unlink(missing_ok=True)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            found = attempt_to_make(folder, packets, say)
+            found = attempt_to_make(directory, packets, say)
         except Invalid as reason:
             say(f"attempt {attempt} thrown away: {reason}")
         else:
@@ -57,10 +57,10 @@ def make(folder: pathlib.Path, packets: int = PACKETS, say=lambda text: None) ->
     raise Invalid(f"no valid capture in {ATTEMPTS} attempts")
 
 
-def attempt_to_make(folder, packets, say) -> dict:
+def attempt_to_make(directory, packets, say) -> dict:
     run_id = f"plait-captures-{os.getpid()}"
-    client, server = (Host(f"{run_id}-{end}", folder) for end in ("client", "server"))
-    files = {kind: folder / f"{kind}.pcap" for kind in KINDS}
+    client, server = (Host(f"{run_id}-{end}", directory) for end in ("client", "server"))
+    files = {kind: directory / f"{kind}.pcap" for kind in KINDS}
     try:
         connect(client, server)
         # Somewhat more than one acknowledgement for three data packets of 1400 bytes, and some to spare.
@@ -80,7 +80,7 @@ def attempt_to_make(folder, packets, say) -> dict:
         for host in (client, server):
             host.stop_programs()
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
-            for log in folder.glob("tcpdump-*.log"):
+            for log in directory.glob("tcpdump-*.log"):
                 log.unlink()
     return {
         "packets": counts["full"],
@@ -174,7 +174,7 @@ def captured_transfer(client, server, size, files) -> int:
     for kind, dump in dumps.items():
         dump.send_signal(signal.SIGINT)
         dump.wait(60)
-        log = (server.folder / f"tcpdump-{kind}.log").read_text()
+        log = (server.directory / f"tcpdump-{kind}.log").read_text()
         if not re.search(r"^0 packets dropped by kernel", log, re.MULTILINE):
             raise Invalid(f"tcpdump lost packets: {log.strip().splitlines()[-1]}")
     return subflows
@@ -185,7 +185,7 @@ def start_tcpdump(host, kind, file):
     program = host.start(
         "tcpdump", "-i", "bridge", "-s", KINDS[kind], "-B", 1 << 19, "-w", file, "tcp", log=log
     )
-    wait_for("tcpdump", lambda: b"listening on" in (host.folder / log).read_bytes())
+    wait_for("tcpdump", lambda: b"listening on" in (host.directory / log).read_bytes())
     return program
 
 
@@ -212,7 +212,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument(
         "--packets", type=int, default=PACKETS, help="at least so many (default: %(default)s)"
     )
@@ -220,7 +220,7 @@ def main():
     prologue.require_root()
     prologue.end_on_sigterm()
     try:
-        found = make(arguments.folder, arguments.packets, say=lambda text: print(text, file=sys.stderr))
+        found = make(arguments.directory, arguments.packets, say=lambda text: print(text, file=sys.stderr))
     except Invalid as reason:
         sys.exit(str(reason))
     print(json.dumps(found, indent=2))

@@ -14,7 +14,7 @@ NGINX = 8080
 def served(megabytes, make=Pair):
     """Two hosts; the server has a document of this size behind port 8080, by MPTCP as well as by TCP."""
     with pairs.built(make) as pair:
-        documents = pair.folder / "documents"
+        documents = pair.directory / "documents"
         documents.mkdir()
         block = os.urandom(1 << 20)
         with (documents / "document").open("wb") as out:
@@ -26,12 +26,12 @@ def served(megabytes, make=Pair):
 
 def start_nginx(pair, port, *launcher):
     """One more nginx that serves the document."""
-    folder = pair.folder / f"nginx-{port}"
-    folder.mkdir()
-    configuration = folder / "nginx.conf"
+    directory = pair.directory / f"nginx-{port}"
+    directory.mkdir()
+    configuration = directory / "nginx.conf"
     configuration.write_text(
-        f"daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log; events {{}} "
-        f"http {{ access_log off; sendfile on; server {{ listen {port}; root {pair.folder}/documents; }} }}"
+        f"daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error.log; events {{}} "
+        f"http {{ access_log off; sendfile on; server {{ listen {port}; root {pair.directory}/documents; }} }}"
     )
     pair.server.start(*launcher, "nginx", "-c", configuration, "-g", "user root;", log=f"nginx-{port}.log")
     wait_for("nginx", lambda: pair.server.listens(port))

@@ -39,9 +39,9 @@ WHOLE_FRAMES_BELOW_MBIT = 200
 class Ends:
     """Two namespaces, and links between them one after the other."""
 
-    def __init__(self, backend, folder):
+    def __init__(self, backend, directory):
         self.backend = backend
-        self.hosts = [Host(f"plait-bench-{os.getpid()}-{end}", folder) for end in "ab"]
+        self.hosts = [Host(f"plait-bench-{os.getpid()}-{end}", directory) for end in "ab"]
         # A server that has just served may still listen.
         self.ports = itertools.count(5201)
 
@@ -220,8 +220,8 @@ def cases(quick, in_uml):
 
 def measure(backend, rounds, quick, in_uml, progress):
     rows = [(name, unit, how, bound, []) for name, unit, how, bound in cases(quick, in_uml)]
-    with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
-        with Ends(backend, pathlib.Path(folder)) as ends:
+    with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
+        with Ends(backend, pathlib.Path(directory)) as ends:
             for number in range(1, rounds + 1):
                 for name, _, how, _, values in rows:
                     progress(f"{backend}: round {number} of {rounds}: {name}")
@@ -242,16 +242,16 @@ def row(name, unit, bound, values):
 def measure_in_uml(rounds, quick):
     """netem by this same program, in a kernel that has it."""
     arguments = ["--backend", "netem", "--json", "--rounds", str(rounds), *(["--quick"] if quick else [])]
-    with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
         script = f"PLAIT={PLAIT} python3 -B {pathlib.Path(__file__).resolve()} --in-uml {' '.join(arguments)}"
-        output = uml.run(script, pathlib.Path(folder), timeout=60 + rounds * 240)
+        output = uml.run(script, pathlib.Path(directory), timeout=60 + rounds * 240)
     return json.loads(output[output.index("{") :])["backends"][0]
 
 
 def works_here(backend):
     """Whether a link of this backend can be made; plait says why not."""
-    with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
-        with Ends(backend, pathlib.Path(folder)) as ends:
+    with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
+        with Ends(backend, pathlib.Path(directory)) as ends:
             try:
                 with ends.link("--delay", "1ms"):
                     return True

@@ -8,16 +8,16 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "helpers"))
 
 from hosts import PLAIT, Pair  # noqa: E402
 
 
 @contextlib.contextmanager
 def built(make=Pair):
-    """A pair that `make` makes of its run's name and a folder; all of it ends with this."""
-    with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
-        pair = make(f"bench-{os.getpid()}", pathlib.Path(folder))
+    """A pair that `make` makes of its run's name and a directory; all of it ends with this."""
+    with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
+        pair = make(f"bench-{os.getpid()}", pathlib.Path(directory))
         try:
             pair.build()
             pair.open_second_way()
@@ -29,8 +29,8 @@ def built(make=Pair):
 class Emulated(Pair):
     """Each link is plait's emulator, with the options of `plait lab link` that are given for it."""
 
-    def __init__(self, run_id, folder, options):
-        super().__init__(run_id, folder)
+    def __init__(self, run_id, directory, options):
+        super().__init__(run_id, directory)
         self.options = options
         self.links = {}
         # By link, once the pair is removed: how late 99 of 100 frames were at most, and how many were missed.

@@ -18,7 +18,7 @@ from policies import chain, load, plait, policy
 
 NEVER = ["src(203.0.113.0/24)", "connection(1)", "size(900GB-)", "subflow(sport = 1, dport = 1)"]
 # What is lost without being asked for.
-LEAST_RATIO = 0.97
+MIN_RATIO = 0.97
 
 
 def everywhere(selectors, actors):
@@ -60,14 +60,14 @@ def main():
     progress = prologue.progress()
     result = measure(arguments.megabytes, arguments.rounds, progress)
     progress("")
-    met = result["ratio"]["no match/without"] >= LEAST_RATIO
+    met = result["ratio"]["no match/without"] >= MIN_RATIO
     kernel = os.uname().release
     if arguments.json:
-        about = {"kernel": kernel, "rounds": arguments.rounds, "least_ratio": LEAST_RATIO, "met": met}
+        about = {"kernel": kernel, "rounds": arguments.rounds, "least_ratio": MIN_RATIO, "met": met}
         print(json.dumps(about | result, indent=2))
     else:
         print(f"policies on two unlimited links, {arguments.rounds} rounds, kernel {kernel}")
-        wanted = f"at least {LEAST_RATIO}: {'met' if met else 'MISSED'}"
+        wanted = f"at least {MIN_RATIO}: {'met' if met else 'MISSED'}"
         print(rounds.text(result, {"no match/without": wanted}))
     sys.exit(0 if met else 1)
 

@@ -57,7 +57,7 @@ def serve(listener, tls=None):
 
 def start_services(pair):
     """By TCP, MPTCP and TLS; the file with the certificate."""
-    key, certificate = pair.folder / "key.pem", pair.folder / "certificate.pem"
+    key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"
     tool("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
          "-subj", "/CN=server", "-addext", f"subjectAltName=IP:{pair.ETH}",
          "-keyout", str(key), "-out", str(certificate))  # fmt: skip

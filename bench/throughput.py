@@ -82,7 +82,7 @@ def fetch(pair, way) -> float:
 
 def start_stunnel(pair):
     """A tunnel beside the server, and two beside the client."""
-    key, certificate = pair.folder / "key.pem", pair.folder / "certificate.pem"
+    key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"
     tool("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=server",
          "-keyout", str(key), "-out", str(certificate))  # fmt: skip
     common = "foreground = yes\npid =\nsslVersionMin = TLSv1.3\nciphersuites = TLS_AES_128_GCM_SHA256\n"
@@ -101,12 +101,12 @@ def start_stunnel(pair):
 
 
 def start_tunnel(host, port, settings, accept, connect, common, mptcp=True):
-    file = host.folder / f"stunnel-{port}.conf"
+    file = host.directory / f"stunnel-{port}.conf"
     file.write_text(f"{common}[tunnel]\n{settings}\naccept = {accept}\nconnect = {connect}\n")
     launcher = ("mptcpize", "run") if mptcp else ()
     program = host.start(*launcher, STUNNEL, file, log=f"stunnel-{port}.log")
     wait_for("stunnel", lambda: program.poll() is not None or host.listens(port))
-    assert program.poll() is None, (host.folder / f"stunnel-{port}.log").read_text()
+    assert program.poll() is None, (host.directory / f"stunnel-{port}.log").read_text()
 
 
 def measure(links, count, progress):

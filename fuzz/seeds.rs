@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn folder(target: &str) -> PathBuf {
+fn directory(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
 }
 
 /// Compares the seed with its file, or writes it where `PLAIT_BLESS` is set.
 pub(crate) fn seed(target: &str, name: &str, bytes: &[u8]) {
-    let path = folder(target).join(format!("seed-{name}"));
+    let path = directory(target).join(format!("seed-{name}"));
     if std::env::var_os("PLAIT_BLESS").is_some() {
-        fs::create_dir_all(folder(target)).expect("a writable checkout");
+        fs::create_dir_all(directory(target)).expect("a writable checkout");
         fs::write(&path, bytes).expect("a writable checkout");
     }
     let committed = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -21,7 +21,7 @@ pub(crate) fn seed(target: &str, name: &str, bytes: &[u8]) {
 /// Runs the check over all inputs of the target.
 pub(crate) fn replay(target: &str, check: impl Fn(&[u8])) {
     let mut replayed = 0;
-    for entry in fs::read_dir(folder(target)).expect("a corpus") {
+    for entry in fs::read_dir(directory(target)).expect("a corpus") {
         let path = entry.expect("a corpus").path();
         println!("{}", path.display());
         check(&fs::read(&path).expect("a readable input"));

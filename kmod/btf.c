@@ -15,7 +15,7 @@
 #define BTF_OF_KERNEL "/sys/kernel/btf/vmlinux"
 
 /* Structures without a name within each other, at most. */
-#define MOST_NESTED 4
+#define MAX_NESTED 4
 
 /* Bytes that follow a type; -1: of an unknown kind. */
 static long following(const struct btf_type *type)
@@ -210,7 +210,7 @@ static const struct btf_type *member(const struct plait_btf *btf, const struct b
 		const struct btf_type *found = bare(btf, at->type);
 		const char *its = name_at(btf, at->name_off);
 
-		if (!*its && is_structure(found) && nested < MOST_NESTED)
+		if (!*its && is_structure(found) && nested < MAX_NESTED)
 			found = member(btf, found, name, len, &offset, nested + 1);
 		else if (strlen(its) != len || strncmp(its, name, len))
 			found = NULL;

@@ -26,7 +26,7 @@
 
 #include "plait.h"
 
-#define MOST_PORTS PLAIT_MOST_PORTS
+#define MAX_PORTS PLAIT_MAX_PORTS
 
 /* What may follow "clear". */
 #define CLEARED " verdicts="
@@ -41,7 +41,7 @@ struct rule {
 	u64 net;
 	struct cgroup *cgroup;
 	u32 mark, mask;
-	struct ports ports[MOST_PORTS];
+	struct ports ports[MAX_PORTS];
 	int ports_len;
 	struct plait_order order;
 };
@@ -182,7 +182,7 @@ static int parse_ports(struct rule *rule, char *list)
 	while (!err && (last = strsep(&list, ","))) {
 		struct ports *ports = &rule->ports[rule->ports_len];
 
-		if (rule->ports_len == MOST_PORTS)
+		if (rule->ports_len == MAX_PORTS)
 			return -E2BIG;
 		first = strsep(&last, "-");
 		err = kstrtou16(first, 10, &ports->first);

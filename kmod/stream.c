@@ -6,7 +6,7 @@
  *	PRK                   = HKDF-Extract(salt = "plait stream keys 1", IKM = Ki || Kr)
  *	key(direction, epoch) = HKDF-Expand(PRK, info = direction || epoch, 32 bytes)
  *
- * Direction, epochs and counter are those of mode stream in docs/protocol.md.
+ * Direction, epochs and counter are those of mode stream in docs/internals/protocol.md.
  *
  * What it is worth: who sees the handshake of the first subflow has both keys. Who sees other subflows alone has a
  * token and data sequence numbers, hashes of one key each, to test guesses by: a search through 2^64 keys, twice, and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * xor64: every byte is sent XORed with the 64 before it (docs/protocol.md). Obfuscation, not encryption.
+ * xor64: every byte is sent XORed with the 64 before it (docs/internals/protocol.md). Obfuscation, not encryption.
  *
  * With b the plaintext and B the wire form, B[i] = b[i] ^ ... ^ b[i-64]. The difference of two neighbours leaves only
  * the ends:

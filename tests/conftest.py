@@ -6,22 +6,12 @@ import shutil
 import signal
 
 import pytest
-from hosts import PLAIT, Pair, missing_tools
+from hosts import PLAIT, Pair, reason_to_skip
 from streams import REQUIRE, listen
 
 # A shell makes what it starts in the background deaf to Ctrl-C, and all that is started from there: many a test's program.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def reason_to_skip() -> str | None:
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if not pathlib.Path("/proc/sys/net/mptcp").exists():
-        return "this kernel has no MPTCP"
-    if missing := missing_tools():
-        return f"not installed: {', '.join(missing)}"
-    return None
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -80,10 +70,10 @@ def listener(pair):
 
 @pytest.fixture
 def documents(tmp_path) -> pathlib.Path:
-    """A folder that a web server may serve."""
-    folder = tmp_path / "documents"
-    folder.mkdir()
-    return folder
+    """A directory that a web server may serve."""
+    directory = tmp_path / "documents"
+    directory.mkdir()
+    return directory
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 //! The input is a direction of records and what is done to it on the way: cipher, how it is cut into pieces, how many
 //! records and the length of each, then 4 bytes for every change: where (2), what and with what.
 
-use plait_codec::sealed::{
+use plait_proto::sealed::{
     Cipher, Error, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
 };
 

@@ -3,7 +3,7 @@
 
 PLAIT is the command, target/release/plait where nothing is said.
 
-Path 1 is the trusted one of host A. What is kept is what docs/kernel-module.md promises: the first flight crosses the
+Path 1 is the trusted one of host A. What is kept is what docs/guide/kernel-module.md promises: the first flight crosses the
 trusted path alone, no plaintext any path, and nothing is left behind.
 """
 
@@ -39,9 +39,9 @@ def status(host):
 
 
 def group(host):
-    folder = ROOT / f"plait-test-{host}"
-    folder.mkdir(exist_ok=True)
-    return folder
+    directory = ROOT / f"plait-test-{host}"
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 def begin(host, *options):
@@ -155,11 +155,11 @@ def no_marks(capture):
 
 
 def document():
-    """A folder with a large document in which every line is a mark."""
-    folder = Path("/run/document")
-    folder.mkdir(exist_ok=True)
-    (folder / "document").write_bytes(b"".join(b"%s%08x\n" % (MARK, line) for line in range(200_000)))
-    return folder
+    """A directory with a large document in which every line is a mark."""
+    directory = Path("/run/document")
+    directory.mkdir(exist_ok=True)
+    (directory / "document").write_bytes(b"".join(b"%s%08x\n" % (MARK, line) for line in range(200_000)))
+    return directory
 
 
 def web_service(address, port, *before):

@@ -46,8 +46,8 @@ def analyze(
 ) -> Analysis:
     """What captures say about connections and their subflows: the document of `plait analyze --json`.
 
-    Several captures are those of one measurement, as one per interface, and are merged by time; a folder stands for the
-    captures in it, and what other tools measured may be given beside them. With `output`, a folder, the files of `plait
+    Several captures are those of one measurement, as one per interface, and are merged by time; a directory stands for the
+    captures in it, and what other tools measured may be given beside them. With `output`, a directory, the files of `plait
     analyze -o` are written there, with series in intervals of `interval` seconds; they appear when all of them are
     whole, `analysis.json` as the last. Other threads run meanwhile, and Ctrl-C ends the analysis.
 

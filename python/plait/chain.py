@@ -11,7 +11,7 @@ from plait import _toml
 from plait.selector import ANY, Selector
 
 Actor = str | Mapping[str, object]
-"""An actor as in a policy's TOML (docs/policy.md): `"record"`, `{"rate_limit": {"rate": "4mbit"}}`."""
+"""An actor as in a policy's TOML (docs/guide/policies.md): `"record"`, `{"rate_limit": {"rate": "4mbit"}}`."""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class Service:
     port: int | None
     running: bool
     """Whether it was running when this was asked for."""
-    folder: str
+    directory: str
     """Holds what it writes, in `stdout` and `stderr`."""
 
 

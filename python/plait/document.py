@@ -1,4 +1,4 @@
-"""The types of what `plait.analyze` returns; docs/json.md says what each field means.
+"""The types of what `plait.analyze` returns; docs/reference/json.md says what each field means.
 
 Times are seconds since 1970, durations are in the unit of their names, subflows are counted from 1. Later versions may
 add fields.

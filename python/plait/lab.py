@@ -278,7 +278,7 @@ def run(
 
     The experiment is a TOML file, a dictionary, or, as `text`, TOML. `repetitions` and `parameters` (values for some of
     them) stand instead of what it says, `quick` asks for the short form that it describes. results.json, plots and
-    analyses go to `output`, a folder, by default `out/NAME`. `progress` is called before each repetition.
+    analyses go to `output`, a directory, by default `out/NAME`. `progress` is called before each repetition.
 
     That repetitions were not valid is part of the results (`valid`, `invalid_because`). Raises `Error` for what the
     command refuses, or cannot run.
@@ -316,8 +316,8 @@ def run(
     if not status:
         _warn("".join(said))
     document = json.loads(printed.result())
-    folder = pathlib.Path("out", document["experiment"]) if output is None else pathlib.Path(output)
-    return Results._of(document, folder)
+    directory = pathlib.Path("out", document["experiment"]) if output is None else pathlib.Path(output)
+    return Results._of(document, directory)
 
 
 def _source(source: Source | None, text: str | None) -> tuple[str, str]:

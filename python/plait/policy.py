@@ -235,7 +235,7 @@ class Event:
     """Bytes."""
     data_sequence: int | None
     details: dict[str, Any]
-    """What else there is to such an event (docs/policy.md)."""
+    """What else there is to such an event (docs/guide/policies.md)."""
     _keys: tuple[bytes, bytes | None] | None = field(default=None, repr=False, compare=False)
 
     def keys(self) -> tuple[bytes, bytes | None] | None:

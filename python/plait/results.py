@@ -1,4 +1,4 @@
-"""What `plait lab run` measured: the document results.json as dataclasses. docs/lab.md says what each field means."""
+"""What `plait lab run` measured: the document results.json as dataclasses. docs/guide/lab.md says what each field means."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Repetition:
 class Analysis:
     """What `plait analyze -o` makes of the captures of a repetition."""
 
-    folder: str
+    directory: str
     """Beside results.json."""
     connection: int
     """The connection in it that was measured."""
@@ -167,19 +167,19 @@ class Results:
     """By name where there is one variant, else by `name[parameter=value,parameter=value]`."""
     variants: list[Variant]
     plots: list[Plot]
-    folder: pathlib.Path = pathlib.Path()
+    directory: pathlib.Path = pathlib.Path()
     """Where results.json, the plots and the analyses are."""
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str]) -> Results:
-        """Those that an earlier run left in a folder."""
-        folder = pathlib.Path(folder)
-        return cls._of(json.loads((folder / "results.json").read_text()), folder)
+    def read(cls, directory: str | os.PathLike[str]) -> Results:
+        """Those that an earlier run left in a directory."""
+        directory = pathlib.Path(directory)
+        return cls._of(json.loads((directory / "results.json").read_text()), directory)
 
     @classmethod
-    def _of(cls, document: dict[str, Any], folder: pathlib.Path) -> Results:
+    def _of(cls, document: dict[str, Any], directory: pathlib.Path) -> Results:
         results: Results = _document.read(cls, document)
-        return dataclasses.replace(results, folder=folder)
+        return dataclasses.replace(results, directory=directory)
 
     def table(self) -> list[dict[str, Any]]:
         """A row for each variant and metric: parameters, `metric`, `mean`, `stddev`, `confidence`, `n`, `min`, `max`,

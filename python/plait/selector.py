@@ -14,7 +14,7 @@ _OR, _AND, _ONE = range(3)
 
 
 class Selector:
-    """Which packets: the text of a selector as in a policy's TOML (docs/policy.md)."""
+    """Which packets: the text of a selector as in a policy's TOML (docs/guide/policies.md)."""
 
     def __init__(self, text: str, _binds: int = _OR) -> None:
         self.text = text

@@ -20,8 +20,8 @@ COMMON = 40
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        unpacked = fetch(pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        unpacked = fetch(pathlib.Path(directory))
         text = compose(unpacked)
     refuse_held_out(text)
     packed = subprocess.run(
@@ -31,13 +31,13 @@ def main():
     print(f"{len(text)} bytes of text, {len(packed)} bytes compressed")
 
 
-def fetch(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+def fetch(directory: pathlib.Path) -> dict[str, pathlib.Path]:
     """Downloads and unpacks the packages; installs nothing."""
     unpacked = {}
     for package in PACKAGES:
-        subprocess.run(["apt-get", "download", "-qq", package], cwd=folder, check=True)
-        (archive,) = folder.glob(f"{package}_*.deb")
-        unpacked[package] = folder / package
+        subprocess.run(["apt-get", "download", "-qq", package], cwd=directory, check=True)
+        (archive,) = directory.glob(f"{package}_*.deb")
+        unpacked[package] = directory / package
         subprocess.run(["dpkg-deb", "-x", archive, unpacked[package]], check=True)
     return unpacked
 
@@ -66,9 +66,9 @@ def some_of(text: str, share: int) -> str:
     return "".join(pieces[number * len(pieces) // wanted] for number in range(wanted))
 
 
-def dictionary(folder: pathlib.Path) -> str:
+def dictionary(directory: pathlib.Path) -> str:
     """The text of a dictd dictionary, its paragraphs on one line each."""
-    (file,) = folder.rglob("*.dict.dz")
+    (file,) = directory.rglob("*.dict.dz")
     text = gzip.decompress(file.read_bytes()).decode(errors="replace")
     return reflow(text)
 

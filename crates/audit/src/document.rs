@@ -1,4 +1,4 @@
-//! What an audit found, as `plait audit --json` prints it (docs/json.md). Recovered content is not in it.
+//! What an audit found, as `plait audit --json` prints it (docs/reference/json.md). Recovered content is not in it.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::names::Name;
 
 /// All paths, as a listener on each alone sees them.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Audit {
     pub paths: Vec<PathView>,
     pub packets: u64,
@@ -20,7 +20,7 @@ pub struct Audit {
 
 /// What a listener on one path has.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct PathView {
     pub path: String,
     pub exposure: Exposure,
@@ -37,7 +37,7 @@ pub struct PathView {
 
 /// What attacks on runs came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Attack {
     pub runs: usize,
     pub broken: usize,
@@ -55,7 +55,7 @@ pub struct Attack {
 
 /// Runs that were not attacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Left {
     pub runs: usize,
     pub bytes: u64,
@@ -63,7 +63,7 @@ pub struct Left {
 
 /// A connection as it shows on a path.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct ConnectionView {
     pub id: u64,
     pub client: SocketAddr,
@@ -77,7 +77,7 @@ pub struct ConnectionView {
 
 /// What one side sent, as it shows on a path.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct DirectionView {
     pub stream_bytes: u64,
     pub exposure: Exposure,
@@ -98,7 +98,7 @@ pub struct DirectionView {
 
 /// Packets with payload, of all subflows on the path.
 #[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Packets {
     pub count: u64,
     pub bytes: u64,

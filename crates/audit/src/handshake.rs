@@ -13,7 +13,7 @@ use plait_wire::tcp::{Flags, TcpOption};
 
 use crate::mode::Chosen;
 
-/// The option's experiment, "PLAI", and its version (docs/protocol.md, Negotiation).
+/// The option's experiment, "PLAI", and its version (docs/internals/protocol.md, Negotiation).
 const EX_ID: u32 = 0x504c_4149;
 const VERSION: u8 = 1;
 

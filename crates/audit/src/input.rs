@@ -18,11 +18,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// The captures of a measurement, named by their files, as `plait analyze` does: folders stand for the captures in
+    /// The captures of a measurement, named by their files, as `plait analyze` does: directories stand for the captures in
     /// them.
     ///
     /// # Errors
-    /// A folder cannot be read, or has no captures.
+    /// A directory cannot be read, or has no captures.
     pub fn all(measurement: &[PathBuf]) -> Result<Vec<Self>, AnalyzeError> {
         let files = plait_trace::inputs(measurement)?;
         Ok(files.into_iter().map(|file| Self { name: file.display().to_string(), file }).collect())

@@ -54,7 +54,7 @@ pub enum ModeFrom {
     Bytes,
 }
 
-/// The one mode that a responder chose: a bit of the handshake option (docs/protocol.md).
+/// The one mode that a responder chose: a bit of the handshake option (docs/internals/protocol.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
     Xor64Key,

@@ -106,7 +106,7 @@ fn server_name(hello: &[u8]) -> Option<Name> {
     }
 }
 
-/// plait's messages of mode `sealed` (docs/protocol.md): those that begin a stream.
+/// plait's messages of mode `sealed` (docs/internals/protocol.md): those that begin a stream.
 fn sealed(start: &[u8]) -> Option<Vec<Name>> {
     let mut fields = Fields(start);
     let kind = fields.number(1)?;

@@ -5,8 +5,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use plait_config::grouped;
 use plait_trace::Direction;
-use plait_written::grouped;
 
 use crate::document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView};
 use crate::mode::Mode;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plait_codec::stream::{Cipher, Direction, Keystream, RANDOM_LEN, Secret};
+use plait_proto::stream::{Cipher, Direction, Keystream, RANDOM_LEN, Secret};
 use plait_trace::{ByteRanges, Payload};
 
 use crate::xor64::{Attempt, Plaintext};

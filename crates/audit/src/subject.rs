@@ -1,7 +1,7 @@
 //! A connection before anything is tried: its mode, what of its secrets was captured where, and what its payload looks
 //! like.
 
-use plait_codec::stream::{Cipher, Direction as Way, RANDOM_LEN, Secret};
+use plait_proto::stream::{Cipher, Direction as Way, RANDOM_LEN, Secret};
 use plait_trace::{ByteRanges, Connection, Direction, PathId, Payload, Stream};
 use plait_wire::mptcp::Key;
 use ring::hmac;

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 
 use plait_audit::{Audit, AuditError, Mode, ModeFrom, Options, Source, audit, write_html};
-use plait_codec::stream::{Cipher, Direction, Secret};
-use plait_codec::xor64::{Encoder, Seed};
+use plait_proto::stream::{Cipher, Direction, Secret};
+use plait_proto::xor64::{Encoder, Seed};
 use plait_wire::capture::{PcapHeader, PcapWriter, Timestamp};
 use plait_wire::checksum::PseudoHeader;
 use plait_wire::mptcp::{
@@ -113,7 +113,7 @@ fn packet<'a>(
 }
 
 fn audited(capture: &[u8], options: &Options) -> Result<Audit, AuditError> {
-    let mut file = tempfile::NamedTempFile::new().expect("a file in the folder for temporary ones");
+    let mut file = tempfile::NamedTempFile::new().expect("a file in the directory for temporary ones");
     file.write_all(capture).expect("there is room for it");
     let source = Source { name: "path".into(), file: file.path().to_owned() };
     audit(&[source], options, &|_| ())

@@ -1,4 +1,4 @@
-//! Compiles the BPF C that lives in a crate's `bpf/` folder, from that crate's build script.
+//! Compiles the BPF C that lives in a crate's `bpf/` directory, from that crate's build script.
 //!
 //! Every `bpf/NAME.bpf.c` becomes `$OUT_DIR/NAME.bpf.o`, which the crate embeds with
 //! `include_bytes!(concat!(env!("OUT_DIR"), "/NAME.bpf.o"))`. The compiler is `clang-19` (or what `PLAIT_CLANG`
@@ -13,9 +13,9 @@ pub fn compile() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("OUT_DIR is set by cargo"));
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=PLAIT_CLANG");
-    let entries = fs::read_dir("bpf").expect("a crate that compiles BPF has a folder bpf/");
+    let entries = fs::read_dir("bpf").expect("a crate that compiles BPF has a directory bpf/");
     for entry in entries {
-        let source = entry.expect("a readable folder bpf/").path();
+        let source = entry.expect("a readable directory bpf/").path();
         let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         if let Some(stem) = name.strip_suffix(".bpf.c") {
             compile_one(&source, &out.join(format!("{stem}.bpf.o")));

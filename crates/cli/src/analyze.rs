@@ -22,14 +22,14 @@ use table::Table;
 /// Arguments of `plait analyze`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Captures of one measurement, or folders of them; - reads stdin. Output of iperf3 -J, ss or nstat beside them
+    /// Captures of one measurement, or directories of them; - reads stdin. Output of iperf3 -J, ss or nstat beside them
     /// goes on the same time line
     #[arg(required = true, value_name = "CAPTURE|DIR")]
     captures: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Also write analysis.json, tables, series and the report into this folder
+    /// Also write analysis.json, tables, series and the report into this directory
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// The intervals of series, such as 0.1s or 50ms [default: 0.1s]
@@ -53,19 +53,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let interval = args.interval.unwrap_or(INTERVAL);
     match &args.output {
-        Some(folder) if args.each => each::run(&args.captures, folder, interval, args.json),
-        folder => together(&args, folder.as_deref(), interval),
+        Some(directory) if args.each => each::run(&args.captures, directory, interval, args.json),
+        directory => together(&args, directory.as_deref(), interval),
     }
 }
 
 /// All captures as one measurement.
-fn together(args: &Args, folder: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
+fn together(args: &Args, directory: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
     let prints_while_reading = (args.json || args.all) && io::stdout().is_terminal();
     let progress = match prints_while_reading {
         true => ProgressBar::hidden(),
         false => bar(&plait_trace::inputs(&args.captures)?),
     };
-    let out = if folder.is_some() { Stdout::new() } else { Stdout::while_read() };
+    let out = if directory.is_some() { Stdout::new() } else { Stdout::while_read() };
     let shown = Shown {
         kind: match args.json {
             true => Kind::Json(Json::new(out)),
@@ -75,7 +75,7 @@ fn together(args: &Args, folder: Option<&Path>, interval: Duration) -> anyhow::R
         multipath: false,
         progress: progress.clone(),
     };
-    let done = analyze(&args.captures, folder, interval, shown, &|bytes| {
+    let done = analyze(&args.captures, directory, interval, shown, &|bytes| {
         progress.inc(bytes);
         Ok(())
     });

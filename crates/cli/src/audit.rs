@@ -17,7 +17,7 @@ use crate::stdout::Stdout;
 /// Arguments of `plait audit`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Captures, one for each path, or folders of them; - reads stdin
+    /// Captures, one for each path, or directories of them; - reads stdin
     #[arg(required = true, value_name = "CAPTURE|DIR")]
     captures: Vec<PathBuf>,
     /// What was really sent: recovered bytes are compared with it

@@ -1,7 +1,7 @@
-//! `plait capture`: packets, samples of subflows, links and kernel counters of one measurement, in one folder.
+//! `plait capture`: packets, samples of subflows, links and kernel counters of one measurement, in one directory.
 //!
 //! Everything is recorded while a command runs, for a time, or until a signal. Recording begins before the command
-//! does and goes on until what it left behind has arrived; `capture.json` is written last and says what the folder
+//! does and goes on until what it left behind has arrived; `capture.json` is written last and says what the directory
 //! holds, and whether anything is missing.
 
 mod document;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use plait_gateway::exit_code;
-use plait_host::interfaces::interfaces;
+use plait_linux::interfaces::interfaces;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,7 +33,7 @@ use tcpdump::Tcpdump;
 /// Arguments of `plait capture`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder to record into; made if it is not there, else it must be empty
+    /// Directory to record into; made if it is not there, else it must be empty
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     /// Interface whose packets are recorded [default: each that is up, but loopback]
@@ -62,7 +62,7 @@ pub(crate) struct Args {
 /// Records; exits as the command did, if there is one.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let names = names(&args.interfaces)?;
-    make_folder(&args.output)?;
+    make_directory(&args.output)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -76,7 +76,7 @@ async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
     let Recording { mut listeners, mut recorder, began, command } = match begin(args, names).await {
         Ok(recording) => recording,
         Err(error) => {
-            // Nothing was recorded; what was begun would only keep the next attempt from this folder.
+            // Nothing was recorded; what was begun would only keep the next attempt from this directory.
             let files = recorder::FILES.map(str::to_owned).into_iter();
             for name in files.chain(names.iter().map(|name| tcpdump::file_of(name))) {
                 let _ = fs::remove_file(args.output.join(name));
@@ -289,21 +289,24 @@ fn names(wanted: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Makes the folder, or checks that it holds nothing that could be mistaken for a part of this recording.
-fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
-    let first = fs::read_dir(folder).and_then(|mut entries| entries.next().transpose());
+/// Makes the directory, or checks that it holds nothing that could be mistaken for a part of this recording.
+fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create the directory {}", directory.display()))?;
+    let first = fs::read_dir(directory).and_then(|mut entries| entries.next().transpose());
     match first {
         Ok(None) => Ok(()),
         Ok(Some(entry)) => bail!(
-            "expected {} to be empty, found {} in it: name a new folder",
-            folder.display(),
+            "expected {} to be empty, found {} in it: name a new directory",
+            directory.display(),
             entry.file_name().display()
         ),
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
-            bail!("expected a folder, found the file {}", folder.display())
+            bail!("expected a directory, found the file {}", directory.display())
         }
-        Err(error) => Err(error).with_context(|| format!("cannot read the folder {}", folder.display())),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot read the directory {}", directory.display()))
+        }
     }
 }
 

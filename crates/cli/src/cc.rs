@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use plait_congestion::{Algorithm, Connection, Registry, Subflow, Unloaded, Use, connections};
-use plait_host::netns::NetNs;
+use plait_linux::netns::NetNs;
 use serde_json::{Value, json};
 
 use crate::stdout::Stdout;

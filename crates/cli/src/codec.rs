@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use plait_codec::sealed::{self, KEY_LEN, Opener, Sealer};
-use plait_codec::stream::{self, RANDOM_LEN, Secret};
-use plait_codec::xor64::{Decoder, Encoder, Implementation, Seed};
+use plait_proto::sealed::{self, KEY_LEN, Opener, Sealer};
+use plait_proto::stream::{self, RANDOM_LEN, Secret};
+use plait_proto::xor64::{Decoder, Encoder, Implementation, Seed};
 use zeroize::Zeroizing;
 
 /// Arguments of `plait codec`.

@@ -5,7 +5,7 @@
 //! each mode, while a real tcpdump listens on `wlan`. Then the demo shows what the listener has. A second tcpdump, on `eth`, is no eavesdropper but the judge: only who sees both paths knows the whole stream,
 //! and so which part of it crossed each.
 //!
-//! Nothing outside the demo's own namespaces is touched, and nothing of it remains but the folder with the results.
+//! Nothing outside the demo's own namespaces is touched, and nothing of it remains but the directory with the results.
 
 mod document;
 mod judge;
@@ -33,7 +33,7 @@ const MODES: [Mode; 4] = [Mode::Off, Mode::Xor64, Mode::Stream, Mode::Sealed];
 /// Show what a listener on one path gets of an unmodified program's connection, without and with protection
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder for summary.json, report.txt and the captures
+    /// Directory for summary.json, report.txt and the captures
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
     /// Print the content of summary.json instead of the table
@@ -62,9 +62,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let mut transfers = Vec::new();
     for mode in MODES {
         steps.next(&format!("{}: curl fetches {} bytes over both paths", mode, document.text.len()));
-        let folder = args.out.join(mode.to_string());
+        let directory = args.out.join(mode.to_string());
         let rates = [args.rate_eth, args.rate_wlan];
-        transfers.push(transfer::run(mode, &document, rates, &folder, &interrupt)?);
+        transfers.push(transfer::run(mode, &document, rates, &directory, &interrupt)?);
     }
     let mut judged = Vec::new();
     for transfer in transfers {

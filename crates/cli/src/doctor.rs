@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use anyhow::bail;
 use plait_congestion::Registry;
-use plait_host::probe::{self, Feature};
-use plait_host::{cgroup, clean_run_folder, pm, run_folder};
-use plait_link::Backend;
+use plait_emulator::Backend;
+use plait_linux::probe::{self, Feature};
+use plait_linux::{cgroup, clean_run_directory, pm, run_directory};
 use serde::Serialize;
 use serde_json::json;
 
@@ -133,14 +133,14 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
     let paths =
         |paths: Vec<std::path::PathBuf>| paths.iter().map(|path| path.display().to_string()).collect();
     gather("cgroup", cgroup::clean_leftovers().map(paths).map_err(Into::into));
-    // Everything else is recorded in the run folder.
-    match run_folder() {
+    // Everything else is recorded in the run directory.
+    match run_directory() {
         Err(error) => gather("file", Err(error.into())),
         Ok(_) => {
             match plait_lab::remove_leftovers() {
                 Ok(left) => {
                     gather("namespace", Ok(left.namespaces));
-                    gather("folder", Ok(paths(left.folders)));
+                    gather("directory", Ok(paths(left.directories)));
                 }
                 Err(error) => gather("namespace", Err(error.into())),
             }
@@ -148,7 +148,7 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
             let congestion = Registry::find().and_then(|registry| registry.clean_leftovers());
             gather("congestion control", congestion.map(paths).map_err(Into::into));
             gather("rule", plait_gateway::kmod::clean_leftovers().map_err(Into::into));
-            gather("file", clean_run_folder().map(paths).map_err(Into::into));
+            gather("file", clean_run_directory().map(paths).map_err(Into::into));
             let setting = pm::restore_after_crash().map(|setting| setting.into_iter().collect());
             gather("setting", setting.map_err(Into::into));
         }

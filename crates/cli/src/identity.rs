@@ -10,7 +10,7 @@ use crate::stdout::Stdout;
 /// Arguments of `plait identity`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the key pair is kept [default: /var/lib/plait/identity.key, or of a user in the folder for state]
+    /// Where the key pair is kept [default: /var/lib/plait/identity.key, or of a user in the directory for state]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print JSON

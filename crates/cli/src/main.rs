@@ -61,7 +61,7 @@ enum Command {
     Status(status::Args),
     /// Live connections and subflows of this host
     Top(top::Args),
-    /// Record packets, subflow samples and kernel counters of a measurement into one folder
+    /// Record packets, subflow samples and kernel counters of a measurement into one directory
     Capture(capture::Args),
     /// Serve connections, paths, kernel counters and gateways to Prometheus
     Metrics(metrics::Args),
@@ -134,7 +134,7 @@ fn log_to_stderr(verbose: u8) {
         0 => "warn",
         1 => "info",
         _ => {
-            "info,plait_congestion=debug,plait_gateway=debug,plait_host=debug,plait_lab=debug,plait_link=debug,plait_policy=debug"
+            "info,plait_congestion=debug,plait_gateway=debug,plait_linux=debug,plait_lab=debug,plait_emulator=debug,plait_policy=debug"
         }
     };
     let asked_for = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());

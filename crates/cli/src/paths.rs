@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Context;
 use plait_gateway::Roles;
-use plait_host::interfaces::{Interface, interfaces, route_via};
+use plait_linux::interfaces::{Interface, interfaces, route_via};
 use plait_wire::Role;
 use serde::Serialize;
 

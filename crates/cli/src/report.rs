@@ -12,7 +12,7 @@ use crate::analyze::{bar, warn_of_damage};
 /// Arguments of `plait report`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Captures of one measurement, or folders of captures; - reads stdin
+    /// Captures of one measurement, or directories of captures; - reads stdin
     #[arg(required = true, value_name = "CAPTURE|DIR")]
     captures: Vec<PathBuf>,
     /// The page to write

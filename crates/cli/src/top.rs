@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use plait_host::diag::{Growth, Watch};
+use plait_linux::diag::{Growth, Watch};
 
 use crate::stdout::Stdout;
 use crate::time;

@@ -20,7 +20,7 @@ __noinline __u64 most_rate(const struct connection *seen)
 
 	if (!seen)
 		return 0;
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS && i < seen->number; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++) {
 		__u64 each = rate(&seen->paths[i]);
 
 		if (each > most)

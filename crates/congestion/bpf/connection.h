@@ -18,13 +18,13 @@
 #include "memory.h"
 
 /* Segments; a window that is larger counts as one of these. */
-#define MOST_WINDOW (1u << 23)
+#define MAX_WINDOW (1u << 23)
 /* In 1/8 us; a shorter round-trip time counts as 1 us. */
-#define LEAST_RTT 8
+#define MIN_RTT 8
 
 struct connection {
 	/* The first is that of the subflow itself. */
-	struct plait_path paths[PLAIT_MOST_SUBFLOWS];
+	struct plait_path paths[PLAIT_MAX_SUBFLOWS];
 	__u32 number;
 };
 
@@ -59,11 +59,11 @@ __noinline int see(struct connection *seen, __u32 window, __u32 rtt, __u64 bytes
 {
 	struct plait_path *path;
 
-	if (!seen || seen->number >= PLAIT_MOST_SUBFLOWS || !window)
+	if (!seen || seen->number >= PLAIT_MAX_SUBFLOWS || !window)
 		return 0;
 	path = &seen->paths[seen->number++];
-	path->window = window < MOST_WINDOW ? window : MOST_WINDOW;
-	path->rtt = rtt > LEAST_RTT ? rtt : LEAST_RTT;
+	path->window = window < MAX_WINDOW ? window : MAX_WINDOW;
+	path->rtt = rtt > MIN_RTT ? rtt : MIN_RTT;
 	path->transmitted = bytes;
 	return 1;
 }
@@ -101,7 +101,7 @@ static __always_inline void look(struct sock *sk, struct connection *seen)
 		return;
 	first = (void *)subflow->conn + bpf_core_field_offset(struct mptcp_sock, conn_list);
 	place = AS(struct list_head, first)->next;
-	for (int i = 0; i < PLAIT_MOST_SUBFLOWS; i++) {
+	for (int i = 0; i < PLAIT_MAX_SUBFLOWS; i++) {
 		struct mptcp_subflow_context *sibling;
 		void *address;
 

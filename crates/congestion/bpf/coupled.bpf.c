@@ -15,7 +15,7 @@ __noinline __u64 total_window(const struct connection *seen)
 
 	if (!seen)
 		return 1;
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS && i < seen->number; i++)
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++)
 		total += seen->paths[i].window;
 	return total;
 }

@@ -10,7 +10,7 @@
 #include "reno.h"
 
 /* 2^32 / sqrt(n), rounded. */
-static const __u32 inverse_root[PLAIT_MOST_SUBFLOWS + 1] = {
+static const __u32 inverse_root[PLAIT_MAX_SUBFLOWS + 1] = {
     0,		4294967295, 3037000500, 2479700525, 2147483648, 1920767767, 1753413056,
     1623345051, 1518500250, 1431655765, 1358187913, 1294981364, 1239850262,
 };
@@ -22,8 +22,8 @@ __noinline __s64 increase(const struct connection *seen)
 	if (!seen)
 		return 0;
 	number = seen->number;
-	if (number > PLAIT_MOST_SUBFLOWS)
-		number = PLAIT_MOST_SUBFLOWS;
+	if (number > PLAIT_MAX_SUBFLOWS)
+		number = PLAIT_MAX_SUBFLOWS;
 	return inverse_root[number] / seen->paths[0].window;
 }
 

@@ -49,7 +49,7 @@ __noinline __u64 sum_of_rates(const struct connection *seen)
 
 	if (!seen)
 		return 0;
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS && i < seen->number; i++)
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++)
 		sum += rate(&seen->paths[i]);
 	return sum;
 }

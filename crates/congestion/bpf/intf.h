@@ -8,7 +8,7 @@
 #include <linux/types.h>
 
 /* Subflows of a connection that are looked at; the kernel's own path manager makes at most 9. */
-#define PLAIT_MOST_SUBFLOWS 12
+#define PLAIT_MAX_SUBFLOWS 12
 /* The fraction of a window counts in 2^-32 segments. */
 #define PLAIT_FRACTION_BITS 32
 /* With its terminating zero (TCP_CA_NAME_MAX). */
@@ -37,20 +37,20 @@ struct plait_step {
 	__u32 acked;	    /* segments that were acknowledged in congestion avoidance */
 	__u32 kind;
 	__u32 number; /* of paths; the first is that of the subflow itself */
-	struct plait_path paths[PLAIT_MOST_SUBFLOWS];
+	struct plait_path paths[PLAIT_MAX_SUBFLOWS];
 };
 
-_Static_assert(sizeof(struct plait_step) == 32 + 16 * PLAIT_MOST_SUBFLOWS, "the size that Rust reads");
+_Static_assert(sizeof(struct plait_step) == 32 + 16 * PLAIT_MAX_SUBFLOWS, "the size that Rust reads");
 
 /** Paths to calculate an increase of, and the result: for tests of the arithmetic. */
 struct plait_calculation {
-	struct plait_path paths[PLAIT_MOST_SUBFLOWS];
+	struct plait_path paths[PLAIT_MAX_SUBFLOWS];
 	__s64 increase; /* in 2^-32 segments */
 	__u32 number;	/* of paths */
 	__u32 padding;
 };
 
-_Static_assert(sizeof(struct plait_calculation) == 16 + 16 * PLAIT_MOST_SUBFLOWS, "the size that Rust reads");
+_Static_assert(sizeof(struct plait_calculation) == 16 + 16 * PLAIT_MAX_SUBFLOWS, "the size that Rust reads");
 
 /** A socket that belongs to an MPTCP connection, or uses an algorithm of these. */
 struct plait_controlled {

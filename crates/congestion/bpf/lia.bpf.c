@@ -17,7 +17,7 @@ __noinline __s64 increase(const struct connection *seen)
 	if (!seen)
 		return 0;
 	alone = ONE / (seen->paths[0].window ?: 1);
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS && i < seen->number; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++) {
 		const struct plait_path *path = &seen->paths[i];
 		__u64 linked = linked_increase(share(rate(path), sum, shift), path->window ?: 1);
 

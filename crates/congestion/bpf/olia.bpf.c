@@ -47,7 +47,7 @@ __noinline __u32 largest_window(const struct connection *seen)
 
 	if (!seen)
 		return 0;
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS && i < seen->number; i++)
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++)
 		if (seen->paths[i].window > largest)
 			largest = seen->paths[i].window;
 	return largest;
@@ -60,7 +60,7 @@ __noinline __u32 best_path(const struct connection *seen)
 
 	if (!seen)
 		return 0;
-	for (__u32 i = 1; i < PLAIT_MOST_SUBFLOWS && i < seen->number; i++)
+	for (__u32 i = 1; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++)
 		if (is_better(&seen->paths[i], &seen->paths[best]))
 			best = i;
 	return best;
@@ -71,9 +71,9 @@ __noinline __u64 sizes(const struct connection *seen, __u32 largest, __u32 best)
 {
 	__u64 found = 0;
 
-	if (!seen || best >= PLAIT_MOST_SUBFLOWS)
+	if (!seen || best >= PLAIT_MAX_SUBFLOWS)
 		return 0;
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS && i < seen->number; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++) {
 		const struct plait_path *path = &seen->paths[i];
 
 		if (path->window == largest)
@@ -92,7 +92,7 @@ __noinline __s64 alpha(const struct connection *seen)
 
 	in_largest = found;
 	in_best_alone = found >> 32;
-	if (!seen || best >= PLAIT_MOST_SUBFLOWS || !in_best_alone || !in_largest || !seen->number)
+	if (!seen || best >= PLAIT_MAX_SUBFLOWS || !in_best_alone || !in_largest || !seen->number)
 		return 0;
 	if (seen->paths[0].window == largest)
 		return -(__s64)(ONE / (seen->number * in_largest));

@@ -45,7 +45,7 @@ static __always_inline void grow(struct sock *sk, const struct connection *seen,
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
 	struct memory *memory = memory_of(sk);
-	__u32 counted = acked < MOST_WINDOW ? acked : MOST_WINDOW;
+	__u32 counted = acked < MAX_WINDOW ? acked : MAX_WINDOW;
 	__s64 fraction = (__s64)memory->fraction + increase(seen) * counted;
 	__s64 window = (__s64)tcp->snd_cwnd + (fraction >> PLAIT_FRACTION_BITS);
 
@@ -155,7 +155,7 @@ static __always_inline void calculate_increase(struct plait_calculation *given)
 
 	/* Of what a program is given, the verifier takes reads at places that it knows only. */
 	__builtin_memcpy(&copy, given, sizeof(copy));
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS && i < copy.number; i++)
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < copy.number; i++)
 		see(&seen, copy.paths[i].window, copy.paths[i].rtt, copy.paths[i].transmitted);
 	if (seen.number)
 		given->increase = increase(&seen);

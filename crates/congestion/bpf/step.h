@@ -32,7 +32,7 @@ static __always_inline void tell(__u32 kind, struct sock *sk, const struct conne
 	step->acked = acked;
 	step->kind = kind;
 	step->number = seen->number;
-	for (__u32 i = 0; i < PLAIT_MOST_SUBFLOWS; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS; i++) {
 		if (i < seen->number)
 			step->paths[i] = seen->paths[i];
 		else

@@ -1,4 +1,4 @@
-pub const PLAIT_MOST_SUBFLOWS: u32 = 12;
+pub const PLAIT_MAX_SUBFLOWS: u32 = 12;
 pub const PLAIT_FRACTION_BITS: u32 = 32;
 pub const PLAIT_ALGORITHM_NAME: u32 = 16;
 pub type __u8 = ::std::os::raw::c_uchar;

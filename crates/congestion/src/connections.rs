@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::Iter;
-use plait_host::mptcp::Token;
+use plait_linux::mptcp::Token;
 
 use crate::bindings::plait_controlled;
 use crate::{Algorithm, Error, Path, object};

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use plait_host::cgroup;
+use plait_linux::cgroup;
 
 use crate::Error;
 
@@ -16,8 +16,8 @@ pub(crate) fn paths(numbers: &[u64]) -> Result<Vec<(u64, PathBuf)>, Error> {
         return Ok(found);
     }
     let root = cgroup::open_root().map_err(cgroup::Error::NoFileSystem)?;
-    let folder = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
-    look(&folder, Path::new("/"), numbers, &mut found);
+    let directory = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
+    look(&directory, Path::new("/"), numbers, &mut found);
     Ok(found)
 }
 
@@ -27,12 +27,12 @@ pub(crate) fn number(path: &Path, group: &OwnedFd) -> Result<u64, Error> {
 }
 
 /// Groups come and go: one that cannot be read is gone.
-fn look(folder: &Path, path: &Path, numbers: &[u64], found: &mut Vec<(u64, PathBuf)>) {
-    let Ok(metadata) = fs::metadata(folder) else { return };
+fn look(directory: &Path, path: &Path, numbers: &[u64], found: &mut Vec<(u64, PathBuf)>) {
+    let Ok(metadata) = fs::metadata(directory) else { return };
     if numbers.contains(&metadata.ino()) {
         found.push((metadata.ino(), path.to_owned()));
     }
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             look(&entry.path(), &path.join(entry.file_name()), numbers, found);
         }

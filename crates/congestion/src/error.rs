@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plait_host::{bpf_files, cgroup};
+use plait_linux::{bpf_files, cgroup};
 
 use crate::Algorithm;
 
@@ -31,12 +31,12 @@ pub enum Error {
     /// The control group or namespace uses none.
     #[error("{0} uses no algorithm of plait's")]
     NotUsed(String),
-    /// A file or folder cannot be used.
+    /// A file or directory cannot be used.
     #[error("cannot {operation} {}: {reason}", .path.display())]
     File {
         /// What was tried.
         operation: &'static str,
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
         /// Why not.
         reason: io::Error,

@@ -1,11 +1,11 @@
 //! Network namespaces whose sockets use an algorithm: by the kernel's setting for that, whose former value is kept in
-//! the run folder until it is put back.
+//! the run directory until it is put back.
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use plait_host::netns::NetNs;
+use plait_linux::netns::NetNs;
 
 use crate::algorithm::PREFIX;
 use crate::{Algorithm, Error};

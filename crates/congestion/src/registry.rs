@@ -2,7 +2,7 @@
 //!
 //! Both outlive the command that asked for them, in the kernel: as pins in plait's BPF file system, `congestion/NAME` for
 //! an algorithm and `congestion/NAME@N` for the control group with the number N; and as the setting of a network
-//! namespace, whose former value is in `congestion/INODE` of the run folder. Nothing is half done by a command that is
+//! namespace, whose former value is in `congestion/INODE` of the run directory. Nothing is half done by a command that is
 //! killed: what is not pinned ends with it, and a setting is recorded before it is changed.
 
 use std::fs::{self, DirBuilder, File};
@@ -14,9 +14,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::Link;
-use plait_host::bpf_files::BpfFiles;
-use plait_host::cgroup;
-use plait_host::netns::{self, NetNs};
+use plait_linux::bpf_files::BpfFiles;
+use plait_linux::cgroup;
+use plait_linux::netns::{self, NetNs};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::connections::sockets_of;
@@ -56,10 +56,10 @@ pub struct Unloaded {
 }
 
 impl Registry {
-    /// Finds the run folder; nothing is made.
+    /// Finds the run directory; nothing is made.
     ///
     /// # Errors
-    /// The run folder cannot be used.
+    /// The run directory cannot be used.
     pub fn find() -> Result<Registry, Error> {
         Ok(Registry { files: BpfFiles::find()? })
     }
@@ -123,7 +123,7 @@ impl Registry {
         let pin = group_pin(algorithm, number);
         if !self.pins()?.contains(&pin) {
             let mut link = object::attach_to_group(algorithm, group.as_fd())?;
-            link.pin(self.folder().join(&pin)).map_err(Error::kernel("pin the program"))?;
+            link.pin(self.directory().join(&pin)).map_err(Error::kernel("pin the program"))?;
         }
         // The others come after the new one, so that there is no moment without any.
         for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
@@ -203,14 +203,14 @@ impl Registry {
     /// Something cannot be removed.
     pub fn clean_leftovers(&self) -> Result<Vec<PathBuf>, Error> {
         let mut removed = Vec::new();
-        if !self.folder().exists() && !self.records().exists() {
+        if !self.directory().exists() && !self.records().exists() {
             return Ok(removed);
         }
         let _lock = self.lock()?;
         for (algorithm, used) in self.uses()? {
             if let Use::ControlGroup { path: None, number } = used {
                 self.unpin(&group_pin(algorithm, number))?;
-                removed.push(self.folder().join(group_pin(algorithm, number)));
+                removed.push(self.directory().join(group_pin(algorithm, number)));
             }
         }
         let living: Vec<_> =
@@ -230,14 +230,14 @@ impl Registry {
             return Ok(false);
         }
         let mut link = object::register(algorithm)?;
-        self.files.mount_for(&self.folder())?;
-        link.pin(self.folder().join(algorithm.name())).map_err(Error::kernel("pin the algorithm"))?;
+        self.files.mount_for(&self.directory())?;
+        link.pin(self.directory().join(algorithm.name())).map_err(Error::kernel("pin the algorithm"))?;
         Ok(true)
     }
 
     /// Ends what a pin keeps, if there is one: at once, where the kernel can.
     fn unpin(&self, name: &str) -> Result<(), Error> {
-        let path = self.folder().join(name);
+        let path = self.directory().join(name);
         if fs::symlink_metadata(&path).is_err() {
             return Ok(());
         }
@@ -264,15 +264,15 @@ impl Registry {
     }
 
     fn pins(&self) -> Result<Vec<String>, Error> {
-        entries(&self.folder())
+        entries(&self.directory())
     }
 
-    fn folder(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         self.files.root().join("congestion")
     }
 
     fn records(&self) -> PathBuf {
-        self.files.run_folder().join("congestion")
+        self.files.run_directory().join("congestion")
     }
 
     /// Waits until no other process changes anything; it can go on when the result is dropped.
@@ -285,22 +285,22 @@ impl Registry {
                 }
                 _ => {}
             }
-            // Who had the lock before may remove the folder at any moment.
-            let Ok(folder) = File::open(&path) else { continue };
-            rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))
+            // Who had the lock before may remove the directory at any moment.
+            let Ok(directory) = File::open(&path) else { continue };
+            rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))
                 .map_err(|error| Error::file("lock", &path)(error.into()))?;
-            let locked = folder.metadata().map_err(Error::file("read", &path))?.ino();
+            let locked = directory.metadata().map_err(Error::file("read", &path))?.ino();
             if fs::metadata(&path).is_ok_and(|there| there.ino() == locked) {
-                return Ok(Lock { registry: self, _folder: folder });
+                return Ok(Lock { registry: self, _directory: directory });
             }
         }
     }
 
-    /// Removes folders in which nothing is any more.
+    /// Removes directories in which nothing is any more.
     fn tidy(&self) -> Result<(), Error> {
-        let folder = self.folder();
-        let is_there = folder.exists();
-        for path in [&folder, &self.records()] {
+        let directory = self.directory();
+        let is_there = directory.exists();
+        for path in [&directory, &self.records()] {
             match fs::remove_dir(path) {
                 Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
                     return Err(Error::file("remove", path)(error));
@@ -312,10 +312,10 @@ impl Registry {
     }
 }
 
-/// Nobody else changes anything as long as this lives. Folders in which nothing is go with it.
+/// Nobody else changes anything as long as this lives. Directories in which nothing is go with it.
 struct Lock<'a> {
     registry: &'a Registry,
-    _folder: File,
+    _directory: File,
 }
 
 impl Drop for Lock<'_> {
@@ -347,11 +347,11 @@ fn names_of_namespaces() -> Vec<(u64, String)> {
     names.filter_map(|name| Some((NetNs::named(&name).ok()?.identity().ok()?.inode, name))).collect()
 }
 
-/// The names in a folder; none if it is not there.
-fn entries(folder: &Path) -> Result<Vec<String>, Error> {
-    let entries = match fs::read_dir(folder) {
+/// The names in a directory; none if it is not there.
+fn entries(directory: &Path) -> Result<Vec<String>, Error> {
+    let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(Error::file("read", folder))?,
+        other => other.map_err(Error::file("read", directory))?,
     };
     Ok(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }

@@ -33,7 +33,7 @@ fn path(seen: &plait_path) -> Path {
     Path { window: seen.window.into(), rtt: seen.rtt.into(), transmitted: seen.transmitted as f64 }
 }
 
-/// How far an increase for one segment may be from the model's, in segments: what docs/congestion.md says.
+/// How far an increase for one segment may be from the model's, in segments: what docs/guide/congestion-control.md says.
 fn bound(paths: &[Path]) -> f64 {
     let inexact: f64 = paths.iter().map(|path| path.rtt / path.window).fold(0.0, f64::max);
     let w = paths.iter().map(|path| path.window).fold(f64::INFINITY, f64::min);

@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct plait_ports) == 4, "no hidden padding");
 
 enum plait_selection_number {
 	/* As many as a rule of the kernel module has. */
-	PLAIT_MOST_PORTS = 16,
+	PLAIT_MAX_PORTS = 16,
 };
 
 /* Which connections of a control group are meant: those of a rule of the kernel module. */
@@ -57,7 +57,7 @@ struct plait_selection {
 	__u32 mask;
 	/* Only these ports of the service; none: all. */
 	__u32 ports_len;
-	struct plait_ports ports[PLAIT_MOST_PORTS];
+	struct plait_ports ports[PLAIT_MAX_PORTS];
 };
 _Static_assert(sizeof(struct plait_selection) == 80, "no hidden padding");
 

@@ -43,7 +43,7 @@ static __always_inline int selects(const struct plait_selection *selection, __u3
 		return 0;
 	if (!selection->ports_len)
 		return 1;
-	for (int i = 0; i < PLAIT_MOST_PORTS; i++)
+	for (int i = 0; i < PLAIT_MAX_PORTS; i++)
 		if ((__u32)i < selection->ports_len && port >= selection->ports[i].first &&
 		    port <= selection->ports[i].last)
 			return 1;

@@ -28,7 +28,7 @@ pub struct plait_ports {
     pub first: __u16,
     pub last: __u16,
 }
-pub const PLAIT_MOST_PORTS: plait_selection_number = 16;
+pub const PLAIT_MAX_PORTS: plait_selection_number = 16;
 pub type plait_selection_number = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

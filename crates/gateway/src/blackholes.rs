@@ -1,4 +1,4 @@
-//! Connections that were to be MPTCP, and that the kernel made TCP without asking the peer: [`plait_host::blackhole`].
+//! Connections that were to be MPTCP, and that the kernel made TCP without asking the peer: [`plait_linux::blackhole`].
 //!
 //! A gateway that is to protect connections ends that and connects again; where programs connect themselves, it is looked
 //! for again and again. Otherwise somebody who drops what crosses the
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use plait_host::blackhole;
+use plait_linux::blackhole;
 use tracing::warn;
 
 /// On a path that really drops MPTCP each ending costs a connection three seconds, so there is at most one in this time.

@@ -132,7 +132,7 @@ mod tests {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("plait-config-{}-{number}", std::process::id()));
-        fs::write(&file, text).expect("a temporary folder");
+        fs::write(&file, text).expect("a temporary directory");
         let config = Config::from_file(&file).map_err(|error| error.to_string());
         fs::remove_file(&file).expect("it was written");
         config

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use plait_host::mptcp::{FullInfo, Info, Token};
+use plait_linux::mptcp::{FullInfo, Info, Token};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 

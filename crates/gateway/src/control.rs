@@ -1,6 +1,6 @@
-//! What a running gateway tells of itself: one JSON document to whoever connects to its socket in the run folder.
+//! What a running gateway tells of itself: one JSON document to whoever connects to its socket in the run directory.
 //!
-//! The socket is `gateway-PID.sock`; only its owner can open the folder.
+//! The socket is `gateway-PID.sock`; only its owner can open the directory.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ pub(crate) struct Control {
 impl Control {
     /// Opens this process's socket.
     pub(crate) fn open() -> io::Result<Control> {
-        let path = plait_host::run_folder()?.join(format!("gateway-{}.sock", process::id()));
+        let path = plait_linux::run_directory()?.join(format!("gateway-{}.sock", process::id()));
         // One of a dead process that had the same number.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
@@ -89,9 +89,9 @@ impl Drop for Control {
     }
 }
 
-fn sockets(folder: &std::path::Path) -> io::Result<Vec<(u32, PathBuf)>> {
+fn sockets(directory: &std::path::Path) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let pid = name.strip_prefix("gateway-").and_then(|name| name.strip_suffix(".sock"));
@@ -105,7 +105,7 @@ fn sockets(folder: &std::path::Path) -> io::Result<Vec<(u32, PathBuf)>> {
 
 /// Process ids of the running gateways of this user, and of some that have ended.
 pub(crate) fn processes() -> io::Result<Vec<u32>> {
-    Ok(sockets(&plait_host::run_folder()?)?.into_iter().map(|(pid, _)| pid).collect())
+    Ok(sockets(&plait_linux::run_directory()?)?.into_iter().map(|(pid, _)| pid).collect())
 }
 
 /// What the running gateways of this user say.
@@ -121,7 +121,7 @@ impl Answers {
     /// Asks every one.
     pub fn ask() -> io::Result<Answers> {
         let mut running = Answers::default();
-        for (pid, path) in sockets(&plait_host::run_folder()?)? {
+        for (pid, path) in sockets(&plait_linux::run_directory()?)? {
             match ask(&path) {
                 Ok(report) => running.reports.push(report),
                 Err(error) if has_ended(&error) => {}

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_host::mptcp::{is_mptcp, stream_socket};
-use plait_host::pm::user_space_sockets;
+use plait_linux::mptcp::{is_mptcp, stream_socket};
+use plait_linux::pm::user_space_sockets;
 use socket2::{Domain, Socket};
 use tokio::net::{TcpSocket, TcpStream};
 

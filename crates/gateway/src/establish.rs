@@ -10,9 +10,9 @@
 
 use std::io;
 
-use plait_codec::sealed::{self, Opener, Sealer};
-use plait_codec::stream::{Cipher, Direction, RANDOM_LEN, Secret};
-use plait_host::mptcp::Key;
+use plait_linux::mptcp::Key;
+use plait_proto::sealed::{self, Opener, Sealer};
+use plait_proto::stream::{Cipher, Direction, RANDOM_LEN, Secret};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;

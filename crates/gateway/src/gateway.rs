@@ -7,9 +7,9 @@ use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plait_host::cgroup::{self, Cgroup};
-use plait_host::mptcp::{Protocol, stream_socket};
-use plait_host::pm;
+use plait_linux::cgroup::{self, Cgroup};
+use plait_linux::mptcp::{Protocol, stream_socket};
+use plait_linux::pm;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use socket2::{Domain, SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
@@ -211,7 +211,7 @@ impl Gateway {
         self.policy
     }
 
-    /// Answers `plait status` until the gateway stops. Without a run folder there is no status.
+    /// Answers `plait status` until the gateway stops. Without a run directory there is no status.
     pub fn publish(self: &Arc<Self>) {
         let control = match Control::open() {
             Ok(control) => control,
@@ -504,7 +504,7 @@ fn remove_leftovers() {
     let failures = [
         cgroup::clean_leftovers().err().map(|error| error.to_string()),
         pm::restore_after_crash().err().map(|error| error.to_string()),
-        plait_host::clean_run_folder().err().map(|error| error.to_string()),
+        plait_linux::clean_run_directory().err().map(|error| error.to_string()),
     ];
     for failure in failures.into_iter().flatten() {
         debug!("leftovers of killed gateways: {failure}");

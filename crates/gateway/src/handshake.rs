@@ -12,7 +12,7 @@ use crate::identity::{KeyPair, PublicKey};
 use crate::relay::{close_on_drop, write_all};
 use crate::sealed::{
     Agreed, Closing, Confirm, Demand, Desk, Established, First, ForWitnesses, Gathered, HandshakeError,
-    Hello, Identity, Incoming, Initiator, Limits, MOST_PATHS, Message, MessageError, PathId, Paths,
+    Hello, Identity, Incoming, Initiator, Limits, MAX_PATHS, Message, MessageError, PathId, Paths,
     PathsError, Refused, Reply, Responder, Share, Terms, Witness,
 };
 use crate::trust::{Recognised, Stranger};
@@ -77,7 +77,7 @@ pub(crate) async fn initiate(
         let ids: Vec<PathId> =
             (1..).map_while(|id| PathId::new(id).ok()).take(witnesses.streams.len()).collect();
         let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();
-        let configured = u8::try_from(witnesses.configured).unwrap_or(MOST_PATHS).min(MOST_PATHS);
+        let configured = u8::try_from(witnesses.configured).unwrap_or(MAX_PATHS).min(MAX_PATHS);
         let paths = Paths::new(configured, ids.into_iter().collect())?;
         let (initiator, opening) = Initiator::begin(agreed, paths, demand, own.map(KeyPair::private))?;
         write_all(far, &opening.hello).await?;
@@ -259,8 +259,8 @@ fn close(streams: &[(PathId, TcpStream)]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use plait_codec::sealed::{Cipher, OVERHEAD, Opened, Opener, Sealer};
-    use plait_host::mptcp::Key;
+    use plait_linux::mptcp::Key;
+    use plait_proto::sealed::{Cipher, OVERHEAD, Opened, Opener, Sealer};
     use tokio::net::TcpListener;
 
     use super::*;

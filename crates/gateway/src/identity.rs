@@ -114,11 +114,11 @@ pub enum IdentityError {
     /// The file holds something else.
     #[error("{0}: expected one line {PRIVATE}..., as `plait identity` writes it")]
     Format(PathBuf),
-    /// There is no folder for it.
+    /// There is no directory for it.
     #[error(
         "expected XDG_STATE_HOME or HOME to say where this user's state is kept, or --file or --identity FILE"
     )]
-    NoFolder,
+    NoDirectory,
     /// The system gave no random bytes.
     #[error("the system's random number generator failed")]
     Random,
@@ -144,14 +144,14 @@ impl KeyPair {
     /// # Errors
     /// The environment does not say where.
     pub fn default_file() -> Result<PathBuf, IdentityError> {
-        let folder =
-            |variable| env::var_os(variable).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let directory =
+            |variable| env::var_os(variable).map(PathBuf::from).filter(|directory| directory.is_absolute());
         let state = if rustix::process::geteuid().is_root() {
             Some("/var/lib".into())
         } else {
-            folder("XDG_STATE_HOME").or_else(|| folder("HOME").map(|home| home.join(".local/state")))
+            directory("XDG_STATE_HOME").or_else(|| directory("HOME").map(|home| home.join(".local/state")))
         };
-        Ok(state.ok_or(IdentityError::NoFolder)?.join("plait/identity.key"))
+        Ok(state.ok_or(IdentityError::NoDirectory)?.join("plait/identity.key"))
     }
 
     /// Reads a file.
@@ -221,7 +221,7 @@ impl KeyPair {
 
     /// All of the file or none of it is there, whatever happens meanwhile.
     fn keep(&self, path: &Path) -> io::Result<()> {
-        private_folder(path)?;
+        private_directory(path)?;
         let mut line = Zeroizing::new(String::with_capacity(PRIVATE.len() + DIGITS + 1));
         line.push_str(PRIVATE);
         BASE64_URL_SAFE_NO_PAD.encode_string(self.private.as_bytes(), &mut line);
@@ -242,11 +242,11 @@ impl KeyPair {
     }
 }
 
-/// Makes the folder of a file, for its owner alone, if there is none.
-pub(crate) fn private_folder(file: &Path) -> io::Result<()> {
+/// Makes the directory of a file, for its owner alone, if there is none.
+pub(crate) fn private_directory(file: &Path) -> io::Result<()> {
     match file.parent() {
-        Some(folder) if folder != Path::new("") => {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)
+        Some(directory) if directory != Path::new("") => {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)
         }
         _ => Ok(()),
     }
@@ -265,18 +265,18 @@ fn decoded(digits: &str) -> Option<Zeroizing<[u8; 32]>> {
 mod tests {
     use super::*;
 
-    /// A folder of this test's own, removed with it.
-    struct Folder(PathBuf);
+    /// A directory of this test's own, removed with it.
+    struct Directory(PathBuf);
 
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let folder = env::temp_dir().join(format!("plait-identity-{name}-{}", process::id()));
-            let _ = fs::remove_dir_all(&folder);
-            Folder(folder)
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let directory = env::temp_dir().join(format!("plait-identity-{name}-{}", process::id()));
+            let _ = fs::remove_dir_all(&directory);
+            Directory(directory)
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for Directory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -294,12 +294,12 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_read_again_and_never_overwritten() {
-        let folder = Folder::new("kept");
-        let file = folder.0.join("state/identity.key");
-        let (made, new) = KeyPair::of_file(&file).expect("a writable folder");
+        let directory = Directory::new("kept");
+        let file = directory.0.join("state/identity.key");
+        let (made, new) = KeyPair::of_file(&file).expect("a writable directory");
         assert!(new);
         let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
-        assert_eq!((mode(&file), mode(&folder.0.join("state"))), (0o600, 0o700));
+        assert_eq!((mode(&file), mode(&directory.0.join("state"))), (0o600, 0o700));
         let text = fs::read_to_string(&file).expect("readable");
         assert!(text.starts_with(PRIVATE) && text.len() == PRIVATE.len() + DIGITS + 1);
         let (read, new) = KeyPair::of_file(&file).expect("it is there");
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(other.keep(&file).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&file).expect("readable"), text);
         assert_eq!(
-            fs::read_dir(folder.0.join("state")).expect("a folder").count(),
+            fs::read_dir(directory.0.join("state")).expect("a directory").count(),
             1,
             "nothing else is left"
         );
@@ -317,9 +317,9 @@ mod tests {
 
     #[test]
     fn a_file_that_others_can_read_or_that_is_something_else_is_refused() {
-        let folder = Folder::new("refused");
-        let file = folder.0.join("identity.key");
-        let (_, _) = KeyPair::of_file(&file).expect("a writable folder");
+        let directory = Directory::new("refused");
+        let file = directory.0.join("identity.key");
+        let (_, _) = KeyPair::of_file(&file).expect("a writable directory");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
         assert!(matches!(KeyPair::from_file(&file), Err(IdentityError::Open(_))));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use plait_codec::stream::Cipher;
+use plait_proto::stream::Cipher;
 
 use crate::bindings::{
     PLAIT_MODE_SEALED_AESGCM, PLAIT_MODE_SEALED_CHACHAPOLY, PLAIT_MODE_STREAM_AES256,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use libbpf_rs::MapHandle;
-use plait_host::mptcp::{Info, Key};
+use plait_linux::mptcp::{Info, Key};
 use zeroize::Zeroize;
 
 use crate::bindings::{

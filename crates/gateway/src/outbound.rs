@@ -16,7 +16,7 @@ use crate::mode::Mode;
 use crate::negotiation::Refusal;
 use crate::relay::RelayError;
 use crate::roles::Roles;
-use crate::sealed::{Agreed, MOST_PATHS};
+use crate::sealed::{Agreed, MAX_PATHS};
 use crate::subflows::{Subflows, first_flight as arrived, paths};
 use crate::trust::{PeerName, Stranger};
 use crate::witness::{Opening, Witnesses};
@@ -163,7 +163,7 @@ impl Outbound {
         let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
         let opening = begun.or_else(|| self.begin_witnesses(main.as_deref(), addresses));
         let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured());
-        if configured > usize::from(MOST_PATHS) {
+        if configured > usize::from(MAX_PATHS) {
             self.gateway.said.too_many_paths(configured);
         }
         match opening {

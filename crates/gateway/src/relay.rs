@@ -3,7 +3,7 @@
 //!
 //! Keeps TCP's meaning: the end of one direction is passed on and leaves the other open (half-close), a reset on either
 //! side resets the other, and nothing is read that cannot be written (back-pressure): a connection holds at most one
-//! buffer per direction, and only while bytes are on their way. Buffers are large, for speed, until [`MOST_LARGE`] of
+//! buffer per direction, and only while bytes are on their way. Buffers are large, for speed, until [`MAX_LARGE`] of
 //! them are held, and small from then on.
 //!
 //! A socket that reaches this module must have been set to reset rather than close when it is dropped
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use plait_codec::sealed::MAX_RECORD;
+use plait_proto::sealed::MAX_RECORD;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use socket2::SockRef;
@@ -32,7 +32,7 @@ const LARGE: usize = 256 << 10;
 const SMALL: usize = MAX_RECORD;
 
 /// Large buffers held at once, by all connections together.
-const MOST_LARGE: usize = 256;
+const MAX_LARGE: usize = 256;
 
 /// Large buffers that a worker thread keeps for reuse.
 const SPARE_BUFFERS: usize = 8;
@@ -75,7 +75,7 @@ pub(crate) enum RelayError {
     #[error("the network's side: {0}")]
     Far(io::Error),
     #[error("the network's side: {0}")]
-    Record(plait_codec::sealed::Error),
+    Record(plait_proto::sealed::Error),
 }
 
 /// Makes a socket, or all that a listening one accepts, reset its connection when it is closed, by whomever: also by the
@@ -124,7 +124,7 @@ pub(crate) enum PumpFailure {
     Reading(io::Error),
     Writing(io::Error),
     /// What was read is not what the peer wrote.
-    Record(plait_codec::sealed::Error),
+    Record(plait_proto::sealed::Error),
 }
 
 impl PumpFailure {
@@ -206,7 +206,7 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     pub(crate) fn take() -> Buffer {
-        if LARGE_HELD.fetch_add(1, Ordering::Relaxed) >= MOST_LARGE {
+        if LARGE_HELD.fetch_add(1, Ordering::Relaxed) >= MAX_LARGE {
             LARGE_HELD.fetch_sub(1, Ordering::Relaxed);
             return Buffer { bytes: vec![0; SMALL].into_boxed_slice() };
         }

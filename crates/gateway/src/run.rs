@@ -11,7 +11,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 use std::sync::Arc;
 
-use plait_host::cgroup::Cgroup;
+use plait_linux::cgroup::Cgroup;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};

@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use tracing::{debug, info, warn};
 
 use crate::negotiation::Unprotected;
-use crate::sealed::{Level, MOST_PATHS};
+use crate::sealed::{Level, MAX_PATHS};
 
 /// So much is remembered of each kind; what comes after that is not said.
-const MOST_REMEMBERED: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 
 /// What was said.
 #[derive(Default)]
@@ -74,9 +74,9 @@ impl Said {
     pub(crate) fn too_many_paths(&self, configured: usize) {
         if !self.too_many_paths.swap(true, Ordering::Relaxed) {
             warn!(
-                "{configured} paths are configured, and {MOST_PATHS} are counted: beside the main one the first {} \
+                "{configured} paths are configured, and {MAX_PATHS} are counted: beside the main one the first {} \
                  interfaces that lead to the peer, as `plait paths` lists them, witness",
-                MOST_PATHS - 1
+                MAX_PATHS - 1
             );
         }
     }
@@ -108,7 +108,7 @@ impl<T: Eq + Hash> Remembered<T> {
     /// Whether this is to be said, since it was not before.
     fn is_new(&self, what: T) -> bool {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        said.len() < MOST_REMEMBERED && said.insert(what)
+        said.len() < MAX_REMEMBERED && said.insert(what)
     }
 
     /// It may be said again; whether it was.

@@ -65,5 +65,5 @@ pub(crate) use keys::{RandomError, Secret};
 pub(crate) use messages::{
     Confirm, First, Hello, Identity, Incoming, Message, MessageError, Reply, SessionId, Share, Witness,
 };
-pub(crate) use paths::{Level, MOST_PATHS, MOST_WITNESSES, PathId, Paths, PathsError};
+pub(crate) use paths::{Level, MAX_PATHS, MAX_WITNESSES, PathId, Paths, PathsError};
 pub(crate) use sessions::{Desk, Gathered, Limits, Refused};

@@ -6,8 +6,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use plait_host::interfaces::{Scope, interfaces};
-use plait_host::mptcp::{Protocol, stream_socket};
+use plait_linux::interfaces::{Scope, interfaces};
+use plait_linux::mptcp::{Protocol, stream_socket};
 use socket2::Domain;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;

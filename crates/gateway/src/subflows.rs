@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use plait_host::State;
-use plait_host::interfaces::{self, Interface};
-use plait_host::mptcp::{FullInfo, Info, Token};
-use plait_host::pm::{Event, Events, Local, PathManager};
+use plait_linux::State;
+use plait_linux::interfaces::{self, Interface};
+use plait_linux::mptcp::{FullInfo, Info, Token};
+use plait_linux::pm::{Event, Events, Local, PathManager};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
@@ -53,10 +53,10 @@ const INTERFACES_FRESH: Duration = Duration::from_millis(200);
 const UNCLAIMED_KEPT: Duration = Duration::from_secs(10);
 
 /// Announced addresses kept per connection; a hostile peer may announce without end.
-const MOST_ANNOUNCED: usize = 16;
+const MAX_ANNOUNCED: usize = 16;
 
 /// News kept per connection until it is read.
-const MOST_NEWS: usize = 64;
+const MAX_NEWS: usize = 64;
 
 /// What the kernel reports of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -303,7 +303,7 @@ impl Plan {
         match news {
             News::Announced { id, address } => {
                 self.announced.retain(|(known, _)| *known != id);
-                if self.announced.len() < MOST_ANNOUNCED {
+                if self.announced.len() < MAX_ANNOUNCED {
                     let port = if address.port() == 0 { self.initial.port() } else { address.port() };
                     self.announced.push((id, SocketAddr::new(address.ip().to_canonical(), port)));
                     self.try_again();
@@ -377,7 +377,7 @@ struct Desk {
 
 impl Desk {
     fn subscribe(&mut self, token: Token) -> mpsc::Receiver<News> {
-        let (sender, receiver) = mpsc::channel(MOST_NEWS);
+        let (sender, receiver) = mpsc::channel(MAX_NEWS);
         for news in self.unclaimed.remove(&token).map(|(_, news)| news).unwrap_or_default() {
             // As many as are kept fit.
             let _ = sender.try_send(news);
@@ -408,7 +408,7 @@ impl Desk {
         }
         self.unclaimed.retain(|_, (since, _)| since.elapsed() < UNCLAIMED_KEPT);
         let (_, kept) = self.unclaimed.entry(token).or_insert((Instant::now(), Vec::new()));
-        if kept.len() < MOST_NEWS {
+        if kept.len() < MAX_NEWS {
             kept.push(news);
         }
     }

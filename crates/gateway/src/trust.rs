@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tracing::warn;
 
-use crate::identity::{IdentityError, KeyPair, PublicKey, private_folder};
+use crate::identity::{IdentityError, KeyPair, PublicKey, private_directory};
 use crate::sealed::RandomError;
 
 /// How keys of peers are judged that are not pinned.
@@ -237,7 +237,7 @@ pub(crate) enum Stranger {
     NotPinned(PeerName),
     #[error("the client with {0} is none of those that may connect (`clients` of [identity])")]
     Client(PublicKey),
-    #[error("the keys of peers cannot be kept: {}", IdentityError::NoFolder)]
+    #[error("the keys of peers cannot be kept: {}", IdentityError::NoDirectory)]
     Nowhere,
     #[error("the keys of peers cannot be read from {} or kept there: {reason}", file.display())]
     File { file: PathBuf, reason: io::Error },
@@ -314,7 +314,7 @@ impl Expected {
 
 /// Adds a line to a file that only its owner can read; all of it at once, so that lines of others are not torn.
 fn keep(file: &Path, line: &str) -> io::Result<()> {
-    private_folder(file)?;
+    private_directory(file)?;
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
     file.write_all(line.as_bytes())?;
     file.sync_data()
@@ -338,14 +338,14 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// Of a gateway that keeps what it knows in a folder of this test's own.
+    /// Of a gateway that keeps what it knows in a directory of this test's own.
     fn identities(test: &str, trust: Option<Trust>, pins: &[(&str, u8)]) -> (Identities, PathBuf) {
-        let folder = std::env::temp_dir().join(format!("plait-trust-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        let file = folder.join("identity.key");
-        KeyPair::of_file(&file).expect("a writable folder");
+        let directory = std::env::temp_dir().join(format!("plait-trust-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        let file = directory.join("identity.key");
+        KeyPair::of_file(&file).expect("a writable directory");
         let pins = pins.iter().map(|(peer, byte)| (name(peer), key(*byte))).collect();
-        (Identities::new(Some(&file), trust, pins, None).expect("it was made"), folder)
+        (Identities::new(Some(&file), trust, pins, None).expect("it was made"), directory)
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn pins_hold_by_name_and_by_address_and_without_a_word_alone() {
         let pins = [("server.example:443", 1), ("192.0.2.7:80", 2)];
-        let (identities, folder) = identities("pins", None, &pins);
+        let (identities, directory) = identities("pins", None, &pins);
         let judged = |peer: &str, address: &str, byte| {
             let expected = identities.expected(&name(peer), at(address)).expect("pinned");
             expected.expect("something is expected").judge(&key(byte))
@@ -386,17 +386,17 @@ mod tests {
         let unpinned = identities.expected(&name("server.example:80"), at("192.0.2.9:80"));
         assert!(matches!(unpinned, Err(Stranger::NotPinned(_))));
         assert!(identities.judge_peers() && !identities.judge_clients());
-        fs::remove_dir_all(folder).expect("it is ours");
+        fs::remove_dir_all(directory).expect("it is ours");
     }
 
     #[test]
     fn a_word_on_trust_is_for_peers_without_a_pin() {
         for (trust, expects) in [(Trust::Any, false), (Trust::FirstUse, true)] {
-            let (identities, folder) = identities("word", Some(trust), &[("server.example:443", 1)]);
+            let (identities, directory) = identities("word", Some(trust), &[("server.example:443", 1)]);
             let of = |peer| identities.expected(&name(peer), at("192.0.2.7:443")).expect("not refused");
             assert_eq!(of("other.example:443").is_some(), expects);
             assert!(of("server.example:443").is_some_and(|expected| expected.judge(&key(2)).is_err()));
-            fs::remove_dir_all(folder).expect("it is ours");
+            fs::remove_dir_all(directory).expect("it is ours");
         }
         let nobody = Identities::default().expected(&name("a.example:1"), at("192.0.2.7:1"));
         assert!(nobody.is_ok_and(|expected| expected.is_none()));
@@ -404,8 +404,8 @@ mod tests {
 
     #[test]
     fn the_first_key_of_a_peer_is_kept_and_every_other_refused() {
-        let (identities, folder) = identities("first", Some(Trust::FirstUse), &[]);
-        let file = folder.join("known_peers");
+        let (identities, directory) = identities("first", Some(Trust::FirstUse), &[]);
+        let file = directory.join("known_peers");
         let judged = |peer: &str, byte| {
             let expected = identities.expected(&name(peer), at("192.0.2.7:443")).expect("not refused");
             expected.expect("something is expected").judge(&key(byte))
@@ -423,13 +423,13 @@ mod tests {
         // What somebody removes is forgotten at once.
         fs::write(&file, "\n").expect("it is ours");
         assert!(matches!(judged("two.example:443", 1), Ok(Recognised::FirstUse)));
-        fs::remove_dir_all(folder).expect("it is ours");
+        fs::remove_dir_all(directory).expect("it is ours");
     }
 
     #[test]
     fn a_file_of_known_peers_that_is_broken_trusts_nobody() {
-        let (identities, folder) = identities("broken", Some(Trust::FirstUse), &[]);
-        let file = folder.join("known_peers");
+        let (identities, directory) = identities("broken", Some(Trust::FirstUse), &[]);
+        let file = directory.join("known_peers");
         let judged = || {
             let expected = identities.expected(&name("one.example:443"), at("192.0.2.7:443"));
             expected.expect("not refused").expect("something is expected").judge(&key(1))
@@ -444,7 +444,7 @@ mod tests {
         fs::remove_file(&file).expect("it is ours");
         fs::create_dir(&file).expect("it is ours");
         assert!(matches!(judged(), Err(Stranger::File { .. })));
-        fs::remove_dir_all(folder).expect("it is ours");
+        fs::remove_dir_all(directory).expect("it is ours");
     }
 
     #[test]
@@ -462,9 +462,9 @@ mod tests {
         let nobody = Identities::default();
         let shown = || nobody.shown().expect("random").public();
         assert_ne!(shown(), shown());
-        let (somebody, folder) = identities("lasting", None, &[]);
+        let (somebody, directory) = identities("lasting", None, &[]);
         let own = somebody.own().expect("it was made").public();
         assert_eq!(somebody.shown().expect("it is there").public(), own);
-        fs::remove_dir_all(folder).expect("it is ours");
+        fs::remove_dir_all(directory).expect("it is ours");
     }
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plait_host::interfaces::Interface;
+use plait_linux::interfaces::Interface;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::dial::Dialer;
 use crate::gateway::{Gateway, prepare};
 use crate::negotiation::Agreement;
-use crate::sealed::MOST_WITNESSES;
+use crate::sealed::MAX_WITNESSES;
 use crate::subflows::{Subflows, source_by};
 
 /// How long a path may take to connect.
@@ -64,7 +64,7 @@ impl Opening {
         let first = addresses.first().copied();
         let nowhere = |interface: String| first.map(|remote| Target { interface, remote });
         for interface in subflows.usable().into_iter().filter(|interface| interface.name != main) {
-            if waiting.len() == usize::from(MOST_WITNESSES) {
+            if waiting.len() == usize::from(MAX_WITNESSES) {
                 break;
             }
             let Some(remote) = first_reachable(&interface, addresses) else {

@@ -40,7 +40,7 @@ impl Capture {
     /// The same of at most `snap` bytes of each packet.
     pub fn start_cut(host: &Host, interface: &str, snap: u32, file: &Path) -> Result<Self, Error> {
         let mut command = host.command("tcpdump");
-        // -Z root: the listener would otherwise become a user that may not write into the given folder.
+        // -Z root: the listener would otherwise become a user that may not write into the given directory.
         command.args([
             "-Z",
             "root",

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plait_written::Mistake;
+use plait_config::Mistake;
 
 /// Why a lab could not be built, used or measured.
 #[derive(Debug, thiserror::Error)]
@@ -65,13 +65,13 @@ pub enum Error {
     /// A network namespace could not be made, entered, listed or removed.
     #[error("{0}")]
     Namespace(#[source] io::Error),
-    /// The folder for run-time files cannot be had.
+    /// The directory for run-time files cannot be had.
     #[error("{0}")]
-    RunFolder(#[source] io::Error),
+    RunDirectory(#[source] io::Error),
     /// A file of the lab could not be read or written.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Which file or folder.
+        /// Which file or directory.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -96,14 +96,14 @@ pub enum Error {
     Mistake(Box<Mistake>),
     /// The backend that was asked for cannot be had.
     #[error("{0}")]
-    Backend(plait_link::Error),
+    Backend(plait_emulator::Error),
     /// A link could not be made, changed or asked.
     #[error("link {name}: {cause}")]
     Link {
         /// Its name.
         name: String,
         /// What happened.
-        cause: plait_link::Error,
+        cause: plait_emulator::Error,
     },
     /// The lab that a link belonged to is gone.
     #[error("the link {link} is gone with its lab")]

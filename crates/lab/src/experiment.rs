@@ -1,6 +1,6 @@
 //! Experiments: a topology, programs that run in it, what is measured of them, and what a paper printed.
 //!
-//! An experiment is a topology file with more tables (docs/lab.md describes every key):
+//! An experiment is a topology file with more tables (docs/guide/lab.md describes every key):
 //!
 //! ```toml
 //! [experiment]
@@ -48,7 +48,7 @@ mod written;
 use std::path::Path;
 use std::time::Duration;
 
-use plait_written::Mistake;
+use plait_config::Mistake;
 use serde_json::Value;
 
 use crate::Error;

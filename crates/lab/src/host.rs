@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use plait_host::netns::{Named, NetNs};
+use plait_linux::netns::{Named, NetNs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{run, run_with_input};

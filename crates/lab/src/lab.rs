@@ -6,11 +6,12 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plait_link::Backend;
+use plait_emulator::Backend;
 
 use crate::attachment::Attachment;
 use crate::leftovers::{
-    FOLDER_PREFIX, NAMESPACE_PREFIX, end_processes, is_gone, remove_folder, remove_namespace, remove_runs,
+    DIRECTORY_PREFIX, NAMESPACE_PREFIX, end_processes, is_gone, remove_directory, remove_namespace,
+    remove_runs,
 };
 use crate::routes::Plan;
 use crate::schedule::{Applied, Schedule};
@@ -47,14 +48,14 @@ impl Lab {
     /// An empty lab, whose waits end when `interrupt` says so. Removes what killed runs left behind.
     pub fn new(interrupt: Interrupt) -> Result<Self, Error> {
         Self::check_permitted()?;
-        let folder = plait_host::run_folder().map_err(Error::RunFolder)?;
+        let directory = plait_linux::run_directory().map_err(Error::RunDirectory)?;
         let (number, pid) = (take_number(), std::process::id());
         let id = if number == 0 { pid.to_string() } else { format!("{pid}-{number}") };
         // A process id comes back: what carries ours already is not of this process either.
         if let Err(error) = remove_runs(|run| run == id || is_gone(run)) {
             tracing::warn!("what an earlier run left could not be removed: {error}");
         }
-        let scratch = folder.join(format!("{FOLDER_PREFIX}{id}"));
+        let scratch = directory.join(format!("{DIRECTORY_PREFIX}{id}"));
         let lab = Self {
             id,
             number,
@@ -82,7 +83,7 @@ impl Lab {
         &self.id
     }
 
-    /// A folder for this run's files, readable by root alone, removed with the lab.
+    /// A directory for this run's files, readable by root alone, removed with the lab.
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }
@@ -213,7 +214,7 @@ impl Drop for Lab {
                 tracing::warn!("could not remove the namespace {namespace}: {error}");
             }
         }
-        remove_folder(&self.scratch);
+        remove_directory(&self.scratch);
         living().remove(&self.number);
     }
 }

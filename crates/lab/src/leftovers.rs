@@ -1,4 +1,4 @@
-//! Removing labs by what carries their run id: namespaces, the processes in them, and folders.
+//! Removing labs by what carries their run id: namespaces, the processes in them, and directories.
 
 use std::fs;
 use std::io;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use plait_host::has_ended;
-use plait_host::netns::{self, Identity, NetNs};
+use plait_linux::has_ended;
+use plait_linux::netns::{self, Identity, NetNs};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Error;
 
 /// How namespaces of labs are named: this, the run id, `-`, the host.
 pub(crate) const NAMESPACE_PREFIX: &str = "plait-";
-/// How the folder of a lab in plait's run folder is named: this and the run id.
-pub(crate) const FOLDER_PREFIX: &str = "lab-";
+/// How the directory of a lab in plait's run directory is named: this and the run id.
+pub(crate) const DIRECTORY_PREFIX: &str = "lab-";
 /// How long killed processes may take to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(3);
 
@@ -25,8 +25,8 @@ const KILL_LIMIT: Duration = Duration::from_secs(3);
 pub struct Leftovers {
     /// Names of network namespaces.
     pub namespaces: Vec<String>,
-    /// Folders of labs.
-    pub folders: Vec<PathBuf>,
+    /// Directories of labs.
+    pub directories: Vec<PathBuf>,
 }
 
 /// Removes namespaces, the processes in them, and files of labs whose process is gone.
@@ -43,15 +43,20 @@ pub(crate) fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Leftovers, Er
     for namespace in &namespaces {
         remove_namespace(namespace)?;
     }
-    let mut folders = Vec::new();
-    let folder = plait_host::run_folder().map_err(Error::RunFolder)?;
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)).is_some_and(&chosen) {
-            remove_folder(&entry.path());
-            folders.push(entry.path());
+    let mut directories = Vec::new();
+    let directory = plait_linux::run_directory().map_err(Error::RunDirectory)?;
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix(DIRECTORY_PREFIX))
+            .is_some_and(&chosen)
+        {
+            remove_directory(&entry.path());
+            directories.push(entry.path());
         }
     }
-    Ok(Leftovers { namespaces, folders })
+    Ok(Leftovers { namespaces, directories })
 }
 
 /// Whether this is a run id, and its process no longer there.
@@ -92,8 +97,8 @@ fn pids_in(namespaces: &[Identity]) -> Vec<Pid> {
         return Vec::new();
     }
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let inside = |folder: &Path| {
-        let namespace = fs::metadata(folder.join("ns/net")).ok()?;
+    let inside = |directory: &Path| {
+        let namespace = fs::metadata(directory.join("ns/net")).ok()?;
         let identity = Identity { device: namespace.dev(), inode: namespace.ino() };
         namespaces.contains(&identity).then_some(())
     };
@@ -105,7 +110,7 @@ fn pids_in(namespaces: &[Identity]) -> Vec<Pid> {
         .collect()
 }
 
-pub(crate) fn remove_folder(path: &Path) {
+pub(crate) fn remove_directory(path: &Path) {
     if let Err(error) = fs::remove_dir_all(path)
         && error.kind() != io::ErrorKind::NotFound
     {

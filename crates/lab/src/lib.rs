@@ -1,6 +1,6 @@
 //! Hosts, links, services and listeners on one machine, for demos, tests and experiments.
 //!
-//! A [`Lab`] owns what it makes: network namespaces ([`Host`]), links between them ([`Link`]) and a folder for the files
+//! A [`Lab`] owns what it makes: network namespaces ([`Host`]), links between them ([`Link`]) and a directory for the files
 //! of its programs. Real programs run in it ([`Process`], [`Service`]) and real listeners capture on it ([`Capture`]).
 //! It is made step by step, or at once from a [`Topology`] that a person wrote. Nothing outside its own namespaces is
 //! touched, and all of it is gone when the lab is dropped: after success, an error, a panic or an [`Interrupt`]. What a
@@ -34,8 +34,8 @@ pub use interrupt::Interrupt;
 pub use lab::Lab;
 pub use leftovers::{Leftovers, remove_leftovers};
 pub use link::{Link, LinkSpec};
-pub use plait_link::{Backend, Rate};
-pub use plait_written::Mistake;
+pub use plait_config::Mistake;
+pub use plait_emulator::{Backend, Rate};
 pub use process::{Process, require_program};
 pub use schedule::Applied;
 pub use services::{Service, nginx_configuration};

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plait_link::{Backend, Statistics};
+use plait_emulator::{Backend, Statistics};
 use plait_wire::Role;
 
 use crate::attachment::Attachment;
@@ -18,7 +18,7 @@ pub struct LinkSpec {
     /// What the path over it is to the experiment.
     pub role: Role,
     /// What it does to frames.
-    pub spec: plait_link::LinkSpec,
+    pub spec: plait_emulator::LinkSpec,
     /// What is behind it; `None` leaves that to [`Backend::for_link`].
     pub backend: Option<Backend>,
     /// The congestion control of TCP connections and subflows over this link, by route; the kernel's default if none.
@@ -41,7 +41,7 @@ struct Inner {
 /// What carries the frames, until the lab is gone, and what happened to it.
 #[derive(Debug)]
 struct Carrier {
-    link: Option<plait_link::Link>,
+    link: Option<plait_emulator::Link>,
     state: State,
 }
 
@@ -50,14 +50,14 @@ impl Link {
     pub(crate) fn make(
         name: &str,
         role: Role,
-        spec: &plait_link::LinkSpec,
+        spec: &plait_emulator::LinkSpec,
         backend: Backend,
         ends: [Attachment; 2],
-    ) -> Result<Self, plait_link::Error> {
+    ) -> Result<Self, plait_emulator::Error> {
         let [a, b] = ends
             .each_ref()
-            .map(|end| plait_link::End { namespace: end.host.namespace(), interface: &end.interface });
-        let link = plait_link::Link::make(spec, backend, a, b)?;
+            .map(|end| plait_emulator::End { namespace: end.host.namespace(), interface: &end.interface });
+        let link = plait_emulator::Link::make(spec, backend, a, b)?;
         let carrier = Mutex::new(Carrier { link: Some(link), state: State::default() });
         Ok(Self(Arc::new(Inner { name: name.into(), role, backend, ends, carrier })))
     }
@@ -152,7 +152,7 @@ impl Link {
         self.0.carrier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, cause: plait_link::Error) -> Error {
+    fn failed(&self, cause: plait_emulator::Error) -> Error {
         Error::Link { name: self.name().into(), cause }
     }
 

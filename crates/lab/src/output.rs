@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// What is kept; a program that writes more is read on, so that it does not block, and the rest forgotten.
 const MOST: usize = 1 << 20;
-const MOST_LOGGED: usize = 64 << 20;
+const MAX_LOGGED: usize = 64 << 20;
 /// How long the rest may take to arrive after the program's end. It does not end at all if a process that outlived
 /// the program holds the other end of the pipe.
 const REST_LIMIT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ impl Output {
         let kept = written.clone();
         let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
-            let mut loggable = MOST_LOGGED;
+            let mut loggable = MAX_LOGGED;
             while let Ok(n @ 1..) = pipe.read(&mut buffer) {
                 let logged = n.min(loggable);
                 loggable -= logged;

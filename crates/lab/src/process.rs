@@ -35,10 +35,14 @@ impl Process {
         Self::start_keeping(command, interrupt, [None, None])
     }
 
-    /// As [`start`](Self::start); what it writes also goes to the files `stdout` and `stderr` of a folder.
-    pub(crate) fn start_logged(command: Command, interrupt: Interrupt, folder: &Path) -> Result<Self, Error> {
+    /// As [`start`](Self::start); what it writes also goes to the files `stdout` and `stderr` of a directory.
+    pub(crate) fn start_logged(
+        command: Command,
+        interrupt: Interrupt,
+        directory: &Path,
+    ) -> Result<Self, Error> {
         let log = |name| {
-            let path = folder.join(name);
+            let path = directory.join(name);
             fs::File::create(&path).map(Some).map_err(|source| Error::File { path, source })
         };
         Self::start_keeping(command, interrupt, [log("stdout")?, log("stderr")?])
@@ -186,12 +190,12 @@ impl Drop for Process {
     }
 }
 
-/// `PATH`, with this program's folder first: `plait` in the commands of a lab is this one.
+/// `PATH`, with this program's directory first: `plait` in the commands of a lab is this one.
 pub(crate) fn path_with_plait() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
-    let folders = own.into_iter().chain(std::env::split_paths(&path));
-    std::env::join_paths(folders).unwrap_or(path)
+    let directories = own.into_iter().chain(std::env::split_paths(&path));
+    std::env::join_paths(directories).unwrap_or(path)
 }
 
 /// Runs `command` to its end, without stdin, and gives its stdout. For programs that end by themselves at once.
@@ -254,7 +258,7 @@ fn cannot_start(program: &str, source: io::Error) -> Error {
 /// [`Error::MissingProgram`] unless `PATH` leads to this program.
 pub fn require_program(name: &str) -> Result<(), Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
+    if std::env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
         return Ok(());
     }
     Err(Error::MissingProgram { program: name.into(), package: package_of(name).into() })

@@ -21,28 +21,28 @@ pub struct Service {
     host: String,
     command: String,
     port: Option<u16>,
-    folder: PathBuf,
+    directory: PathBuf,
     process: Process,
 }
 
 impl Service {
-    /// Starts it and waits until it is ready. Its files, and what it writes, go to the folder of its name in `scratch`.
+    /// Starts it and waits until it is ready. Its files, and what it writes, go to the directory of its name in `scratch`.
     pub(crate) fn start(
         spec: &topology::Service,
         host: &Host,
         scratch: &Path,
         interrupt: &Interrupt,
     ) -> Result<Self, Error> {
-        let folder = scratch.join(&spec.name);
-        fs::create_dir(&folder).map_err(|source| Error::File { path: folder.clone(), source })?;
-        let mut words = words(spec, &folder)?;
+        let directory = scratch.join(&spec.name);
+        fs::create_dir(&directory).map_err(|source| Error::File { path: directory.clone(), source })?;
+        let mut words = words(spec, &directory)?;
         if spec.mptcp {
             words.splice(0..0, ["mptcpize".into(), "run".into()]);
         }
         let mut command = host.command(&words[0]);
         command.args(&words[1..]).env("PATH", path_with_plait());
         let shown = shown(&command);
-        let mut process = Process::start_logged(command, interrupt.clone(), &folder)?;
+        let mut process = Process::start_logged(command, interrupt.clone(), &directory)?;
         if let Some(port) = spec.port {
             process.wait_until_listening(port, START_LIMIT)?;
         }
@@ -51,7 +51,7 @@ impl Service {
             process.wait_until(&what, START_LIMIT, |_| ends_well(words, host))?;
         }
         let (name, host) = (spec.name.clone(), spec.host.clone());
-        Ok(Self { name, host, command: shown, port: spec.port, folder, process })
+        Ok(Self { name, host, command: shown, port: spec.port, directory, process })
     }
 
     /// Its name.
@@ -80,8 +80,8 @@ impl Service {
     }
 
     /// Where its files are, with what it writes in `stdout` and `stderr`.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Whether it still runs.
@@ -90,7 +90,7 @@ impl Service {
     }
 }
 
-fn words(spec: &topology::Service, folder: &Path) -> Result<Vec<OsString>, Error> {
+fn words(spec: &topology::Service, directory: &Path) -> Result<Vec<OsString>, Error> {
     let port = spec.port.map(|port| port.to_string()).unwrap_or_default();
     Ok(match &spec.program {
         Program::Command(words) => words.iter().map(OsString::from).collect(),
@@ -103,13 +103,16 @@ fn words(spec: &topology::Service, folder: &Path) -> Result<Vec<OsString>, Error
             words
         }
         Program::Nginx { document } => {
-            let configuration = folder.join("nginx.conf");
-            let made = fs::create_dir(folder.join("www"))
-                .and_then(|()| random_file(&folder.join("www/document"), *document))
+            let configuration = directory.join("nginx.conf");
+            let made = fs::create_dir(directory.join("www"))
+                .and_then(|()| random_file(&directory.join("www/document"), *document))
                 .and_then(|()| {
-                    fs::write(&configuration, nginx_configuration(folder, &[&port, &format!("[::]:{port}")]))
+                    fs::write(
+                        &configuration,
+                        nginx_configuration(directory, &[&port, &format!("[::]:{port}")]),
+                    )
                 });
-            made.map_err(|source| Error::File { path: folder.to_owned(), source })?;
+            made.map_err(|source| Error::File { path: directory.to_owned(), source })?;
             let configuration = configuration.into_os_string();
             vec!["nginx".into(), "-e".into(), "stderr".into(), "-c".into(), configuration]
         }
@@ -138,18 +141,18 @@ fn random_file(path: &Path, size: u64) -> io::Result<()> {
     io::copy(&mut random, &mut File::create(path)?).map(drop)
 }
 
-/// The configuration of an nginx that gives out the files below `www` in `folder`, where all that it writes stays; as
+/// The configuration of an nginx that gives out the files below `www` in `directory`, where all that it writes stays; as
 /// root, because nobody else may read there. It listens at each of `listen`, as nginx's directive of this name takes it.
-pub fn nginx_configuration(folder: &Path, listen: &[&str]) -> String {
-    let folder = folder.display();
+pub fn nginx_configuration(directory: &Path, listen: &[&str]) -> String {
+    let directory = directory.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("    {kind}_temp_path {folder}/{kind};\n"))
+        .map(|kind| format!("    {kind}_temp_path {directory}/{kind};\n"))
         .concat();
     let listen: String = listen.iter().map(|address| format!("        listen {address};\n")).collect();
     format!(
-        "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr;\nevents {{}}\n\
+        "daemon off;\nuser root;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log stderr;\nevents {{}}\n\
          http {{\n{temporary}    access_log off;\n    sendfile on;\n    \
-         server {{\n{listen}        root {folder}/www;\n    }}\n}}\n"
+         server {{\n{listen}        root {directory}/www;\n    }}\n}}\n"
     )
 }
 

@@ -11,7 +11,7 @@
 //! each_way = { rate = "2.74mbit", delay = "21.5ms" }
 //! ```
 //!
-//! docs/lab.md describes every key. What is read is checked before anything is built: what cannot be is a [`Mistake`]
+//! docs/guide/lab.md describes every key. What is read is checked before anything is built: what cannot be is a [`Mistake`]
 //! that shows the line, what was expected there, and what was found.
 
 mod address;
@@ -24,9 +24,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use plait_link::{Adjustment, Backend, LinkSpec, Toward};
+use plait_config::{Mistake, Place, Source};
+use plait_emulator::{Adjustment, Backend, LinkSpec, Toward};
 use plait_wire::Role;
-use plait_written::{Mistake, Place, Source};
 use serde::Deserialize;
 
 pub use address::Address;

@@ -2,7 +2,7 @@
 //!
 //! Whatever fails ends it, and what was built is removed.
 
-use plait_link::{Backend, Change};
+use plait_emulator::{Backend, Change};
 
 use crate::attachment::{Attachment, Endpoint};
 use crate::routes::plan;
@@ -57,7 +57,7 @@ impl Lab {
         let link = match backend.or(topology.backend) {
             Some(backend) => make(backend),
             None => match make(likely(spec)) {
-                Err(plait_link::Error::Unavailable { .. }) => {
+                Err(plait_emulator::Error::Unavailable { .. }) => {
                     Backend::for_link(&spec.spec, &changes(spec)).and_then(make)
                 }
                 made => made,
@@ -106,9 +106,9 @@ fn cannot_make(
     topology: &Topology,
     backend: Option<Backend>,
     link: &topology::Link,
-    cause: plait_link::Error,
+    cause: plait_emulator::Error,
 ) -> Error {
-    let unavailable = matches!(cause, plait_link::Error::Unavailable { .. });
+    let unavailable = matches!(cause, plait_emulator::Error::Unavailable { .. });
     match (unavailable, backend, topology.backend_place()) {
         (true, Some(_), _) => Error::Backend(cause),
         (true, None, Some(place)) => {

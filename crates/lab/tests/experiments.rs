@@ -7,8 +7,8 @@ use plait_lab::experiment::{Experiment, Form, Variant};
 use plait_lab::topology::Program;
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
-    let files = fs::read_dir(folder).expect("the folder of experiments");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let files = fs::read_dir(directory).expect("the directory of experiments");
     let files = files.map(|file| file.expect("an entry").path());
     files.filter(|file| file.extension().is_some_and(|extension| extension == "toml")).collect()
 }

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_host::netns;
+use plait_emulator::{Direction, Pace};
 use plait_lab::{Capture, Error, Host, Interrupt, Lab, Link, LinkSpec, Rate, Side};
-use plait_link::{Direction, Pace};
+use plait_linux::netns;
 use plait_wire::Role;
 
 fn may_run(test: &str, programs: &[&str]) -> bool {
@@ -26,7 +26,8 @@ fn may_run(test: &str, programs: &[&str]) -> bool {
 
 fn spec(name: &str, role: Role, rate: Rate) -> LinkSpec {
     let direction = Direction { pace: Pace::Rate(rate), ..Direction::default() };
-    let spec = plait_link::LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..Default::default() };
+    let spec =
+        plait_emulator::LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..Default::default() };
     LinkSpec { name: name.into(), role, spec, backend: None, congestion_control: None }
 }
 
@@ -93,7 +94,7 @@ fn nothing_is_left_after_success_error_and_panic() {
     }
     let (lab, [client, _], _) = two_links();
     let id = lab.id().to_owned();
-    assert_eq!(traces_of(&id).len(), 3, "two namespaces and a folder while it lives");
+    assert_eq!(traces_of(&id).len(), 3, "two namespaces and a directory while it lives");
     let mut sleep = client.command("sleep");
     sleep.arg("1000");
     let sleep = client.spawn(sleep).expect("sleep starts");
@@ -138,8 +139,8 @@ fn the_next_lab_removes_what_a_killed_run_left() {
     gone.wait().expect("ends");
     let name = format!("plait-{dead}-client");
     let namespace = netns::Named::create(&name).expect("a namespace");
-    let files = plait_host::run_folder().expect("a run folder").join(format!("lab-{dead}"));
-    std::fs::create_dir(&files).expect("a folder");
+    let files = plait_linux::run_directory().expect("a run directory").join(format!("lab-{dead}"));
+    std::fs::create_dir(&files).expect("a directory");
     let sleep = || Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn();
     let mut child = namespace.run(sleep).expect("enters").expect("sleep starts");
 
@@ -160,9 +161,9 @@ fn a_capture_holds_every_packet() {
     if !may_run("a_capture_holds_every_packet", &["tcpdump"]) {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let (_lab, [client, server], [_, wlan]) = two_links();
-    let capture = Capture::start(&client, "wlan", &folder.path().join("wlan.pcap")).expect("listens");
+    let capture = Capture::start(&client, "wlan", &directory.path().join("wlan.pcap")).expect("listens");
     let size = 300_000;
     transfer(&client, &server, wlan.addresses(Side::B)[0].ip, size);
     let file = capture.stop().expect("is complete");

@@ -171,7 +171,7 @@ static __always_inline int take_back(CONTEXT *ctx, struct plait_packet *packet, 
 {
 	if (!is_left_behind(flow, packet->hook, lapsed))
 		return 0;
-	for (__u32 n = 0; n < PLAIT_MOST_ACTORS; n++)
+	for (__u32 n = 0; n < PLAIT_MAX_ACTORS; n++)
 		if (n < chain->actor_count && chain->actors[n].kind == PLAIT_ACTOR_SET_BACKUP)
 			do_clear_backup(ctx, packet, &chain->actors[n], flow);
 	return 0;
@@ -229,7 +229,7 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 	__u64 began, lapsed;
 	__u32 slot;
 
-	if (!packet || !asked || place >= PLAIT_MOST_CHAINS)
+	if (!packet || !asked || place >= PLAIT_MAX_CHAINS)
 		return 0;
 	slot = packet->chains[place];
 	chain = bpf_map_lookup_elem(&chains, &slot);
@@ -240,7 +240,7 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 		return take_back(ctx, packet, flow, chain, lapsed);
 	counter = count_packet(chain->counter, packet);
 	began = begins(asked);
-	for (__u32 n = 0; n < PLAIT_MOST_ACTORS; n++) {
+	for (__u32 n = 0; n < PLAIT_MAX_ACTORS; n++) {
 		int outcome;
 
 		if (n >= chain->actor_count || packet->verdict != PLAIT_PASS)
@@ -262,7 +262,7 @@ __weak int ask_own(CONTEXT *ctx, struct plait_packet *packet, const struct plait
 {
 	if (!packet || !asked)
 		return 0;
-	for (__u32 n = 0; n < PLAIT_MOST_OWN; n++) {
+	for (__u32 n = 0; n < PLAIT_MAX_OWN; n++) {
 		/* From memory, or the verifier would follow every number that it can be. */
 		if (!(*(const volatile __u32 *)&asked->own_selectors[packet->hook & 1] >> n & 1))
 			continue;
@@ -319,7 +319,7 @@ static __always_inline int decide(CONTEXT *ctx, struct plait_packet *packet, str
 		match_egress(ctx);
 	if (!packet->chain_count)
 		return LET_GO;
-	for (__u32 place = 0; place < PLAIT_MOST_CHAINS; place++) {
+	for (__u32 place = 0; place < PLAIT_MAX_CHAINS; place++) {
 		if (place >= packet->chain_count || packet->verdict != PLAIT_PASS)
 			break;
 		do_chain(ctx, packet, flow, asked, place);

@@ -10,13 +10,13 @@
 
 enum plait_limit {
 	/* TCP's header has room for 40 bytes of options (RFC 9293 section 3.1). */
-	PLAIT_MOST_OPTIONS = 40,
+	PLAIT_MAX_OPTIONS = 40,
 	/* Chains of one hook, of all policies together, that may match one packet. */
-	PLAIT_MOST_CHAINS = 64,
+	PLAIT_MAX_CHAINS = 64,
 	/* Actors of a chain. */
-	PLAIT_MOST_ACTORS = 8,
+	PLAIT_MAX_ACTORS = 8,
 	/* Selectors and actors of the user's own that are loaded at a time. */
-	PLAIT_MOST_OWN = 24,
+	PLAIT_MAX_OWN = 24,
 	/* Entries of the map of chains: many more than chains, so that one is not used again before every
 	 * packet has left it. */
 	PLAIT_CHAIN_SLOTS = 4096,
@@ -42,10 +42,10 @@ enum plait_step {
 	/* Finds the chains whose selectors match: written anew for every policy. */
 	PLAIT_MATCH_INGRESS = 0,
 	PLAIT_MATCH_EGRESS = 1,
-	/* The first of PLAIT_MOST_OWN selectors of the user's own, and then as many actors. */
+	/* The first of PLAIT_MAX_OWN selectors of the user's own, and then as many actors. */
 	PLAIT_OWN_SELECTORS = 8,
-	PLAIT_OWN_ACTORS = PLAIT_OWN_SELECTORS + PLAIT_MOST_OWN,
-	PLAIT_STEPS = PLAIT_OWN_ACTORS + PLAIT_MOST_OWN,
+	PLAIT_OWN_ACTORS = PLAIT_OWN_SELECTORS + PLAIT_MAX_OWN,
+	PLAIT_STEPS = PLAIT_OWN_ACTORS + PLAIT_MAX_OWN,
 };
 
 /* Bits of plait_packet.kinds: what a packet is and carries. The first are TCP's flags in their places (RFC
@@ -173,7 +173,7 @@ struct plait_packet {
 	 * below 64. */
 	__u8 options[72];
 	/* Slots of the chains that matched, by priority. Most packets have none, so they come last. */
-	__u16 chains[PLAIT_MOST_CHAINS];
+	__u16 chains[PLAIT_MAX_CHAINS];
 };
 _Static_assert(sizeof(struct plait_packet) == 432, "no hidden padding");
 
@@ -234,7 +234,7 @@ struct plait_chain {
 	 * has none. */
 	__u32 lease;
 	__u32 padding;
-	struct plait_actor actors[PLAIT_MOST_ACTORS];
+	struct plait_actor actors[PLAIT_MAX_ACTORS];
 };
 _Static_assert(sizeof(struct plait_chain) == 336, "no hidden padding");
 

@@ -16,7 +16,7 @@
 struct plait_option {
 	__u32 words[8];
 };
-#define PLAIT_MOST_OPTION 32
+#define PLAIT_MAX_OPTION 32
 
 /* Where fields stand behind the beginning of their header, in bytes. */
 enum plait_field {
@@ -59,7 +59,7 @@ __weak int plait_move_headers(struct xdp_md *xdp, __u32 bytes, __u32 by)
 	__u16 *to = data, *from = data + (by & 63);
 
 	/* Headers have an even length, but for Ethernet not one of whole words. */
-	for (__u32 i = 0; i < (PLAIT_MOST_TCP_AT + PLAIT_TCP_HEADER) / 2; i++) {
+	for (__u32 i = 0; i < (PLAIT_MAX_TCP_OFFSET + PLAIT_TCP_HEADER) / 2; i++) {
 		if (i * 2 >= bytes)
 			break;
 		if ((void *)(to + i + 1) > end || (void *)(from + i + 1) > end)
@@ -140,7 +140,7 @@ static __always_inline long plait_write_options_of(struct plait_context context,
 	__u32 header[PLAIT_TCP_HEADER / 4];
 	__u16 checksum;
 
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_OPTIONS / 4; i++) {
 		__u32 word = ((__u32 *)packet->options)[i];
 
 		if (i * 4 >= packet->options_length)
@@ -208,10 +208,10 @@ __weak int plait_arrange(struct plait_packet *packet, const struct plait_option 
 
 	/* So that the bound is seen to be that of what is added up below. */
 	asm volatile("" : "+r"(words));
-	if (!packet || !option || words > PLAIT_MOST_OPTION / 4)
+	if (!packet || !option || words > PLAIT_MAX_OPTION / 4)
 		return -1;
 	options = (void *)packet->options;
-	for (__u32 i = PLAIT_MOST_OPTIONS / 4; i-- > 0;)
+	for (__u32 i = PLAIT_MAX_OPTIONS / 4; i-- > 0;)
 		options[i + words] = options[i] & plait_if_less(i * 4, keep);
 	for (__u32 i = 0; i < 8; i++) {
 		less = plait_if_less(i, words);
@@ -249,7 +249,7 @@ static __always_inline long plait_put_option(struct plait_context context, struc
 {
 	__u32 before = packet->options_length, needed = (length + 3) / 4 * 4 + keep, by;
 
-	if (!length || length > 32 || keep > before || needed > PLAIT_MOST_OPTIONS ||
+	if (!length || length > 32 || keep > before || needed > PLAIT_MAX_OPTIONS ||
 	    !plait_may_grow(context, packet))
 		return -1;
 	by = needed > before ? needed - before : 0;
@@ -271,7 +271,7 @@ static __always_inline long plait_add_option(struct plait_context context, struc
 
 /* All the options that a packet can have. */
 struct plait_options {
-	__u32 words[PLAIT_MOST_OPTIONS / 4];
+	__u32 words[PLAIT_MAX_OPTIONS / 4];
 };
 
 static __always_inline long plait_change_options_of(struct plait_context context, struct plait_packet *packet,
@@ -281,8 +281,8 @@ static __always_inline long plait_change_options_of(struct plait_context context
 	__u16 checksum;
 	__s64 change;
 
-	change = bpf_csum_diff((void *)before->words, PLAIT_MOST_OPTIONS, (void *)packet->options,
-			       PLAIT_MOST_OPTIONS, 0);
+	change = bpf_csum_diff((void *)before->words, PLAIT_MAX_OPTIONS, (void *)packet->options,
+			       PLAIT_MAX_OPTIONS, 0);
 	if (change < 0)
 		return -1;
 	if (context.skb) {
@@ -295,7 +295,7 @@ static __always_inline long plait_change_options_of(struct plait_context context
 		if (plait_store(context, checksum_at, &checksum, sizeof(checksum)))
 			return -1;
 	}
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_OPTIONS / 4; i++) {
 		__u32 word = ((__u32 *)packet->options)[i];
 
 		if (i * 4 < packet->options_length &&
@@ -327,7 +327,7 @@ __weak int plait_blank(struct plait_packet *packet, __u32 at, __u32 length)
 {
 	if (!packet)
 		return -1;
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_OPTIONS; i++) {
 		__u32 blank = plait_if_less(i, at + length) & ~plait_if_less(i, at);
 
 		packet->options[i] = (packet->options[i] & ~blank) | (TCPOPT_NOP & blank);
@@ -372,12 +372,12 @@ static __always_inline long plait_erase_option(struct plait_context context, str
 					       __u8 kind)
 {
 	packet->at = 0;
-	for (int i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+	for (int i = 0; i < PLAIT_MAX_OPTIONS; i++) {
 		/* Through memory, where the verifier forgets what it was. */
 		__u32 at = *(volatile __u8 *)&packet->at;
 		__u8 found, length;
 
-		if (at >= packet->options_length || at >= PLAIT_MOST_OPTIONS)
+		if (at >= packet->options_length || at >= PLAIT_MAX_OPTIONS)
 			return -1;
 		found = packet->options[at];
 		length = packet->options[at + 1];

@@ -16,7 +16,7 @@
 #include <linux/tcp.h>
 #include "plait.bpf.h"
 
-#define MOST_VLAN_TAGS 2
+#define MAX_VLAN_TAGS 2
 /* Of iphdr.frag_off: more fragments follow, or this is not the first. */
 #define IP_FRAGMENT 0x3fff
 
@@ -43,7 +43,7 @@ static __always_inline int scan_option(struct plait_packet *packet)
 	__u32 at = *(volatile __u8 *)&packet->at, length, subtype;
 	__u8 kind;
 
-	if (at >= packet->options_length || at >= PLAIT_MOST_OPTIONS)
+	if (at >= packet->options_length || at >= PLAIT_MAX_OPTIONS)
 		return 1;
 	kind = packet->options[at];
 	if (kind == TCPOPT_END)
@@ -62,7 +62,7 @@ static __always_inline int scan_option(struct plait_packet *packet)
 		packet->kinds |= PLAIT_IS_MPTCP | (__u64)PLAIT_HAS_MP_CAPABLE << subtype;
 	} else if (kind == TCPOPT_WINDOW_SCALE && length == 3) {
 		packet->window_scale = packet->options[at + 2];
-	} else if (kind == TCPOPT_MOST_SEGMENT && length == 4) {
+	} else if (kind == TCPOPT_MSS && length == 4) {
 		packet->most_segment = packet->options[at + 2] << 8 | packet->options[at + 3];
 	}
 	*(volatile __u8 *)&packet->at = at + length;
@@ -81,7 +81,7 @@ __noinline int scan_options(struct plait_packet *packet)
 	packet->most_segment = 0;
 	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
 	packet->at = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
-	for (int i = 0; i < PLAIT_MOST_OPTIONS; i++) {
+	for (int i = 0; i < PLAIT_MAX_OPTIONS; i++) {
 		end = scan_option(packet);
 		if (end)
 			break;
@@ -210,7 +210,7 @@ static __always_inline enum search find_ethernet(void *data, void *end, struct h
 		return HEADERS_CUT;
 	protocol = ethernet->h_proto;
 	found->ip_at = sizeof(*ethernet);
-	for (int i = 0; i < MOST_VLAN_TAGS; i++) {
+	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
 		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
 			break;
 		tag = data + found->ip_at;
@@ -282,7 +282,7 @@ static __always_inline int read_options(struct plait_packet *packet, const struc
 	const __u32 *from = (const void *)(found->tcp + 1);
 	__u32 *to = (void *)packet->options;
 
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++) {
+	for (__u32 i = 0; i < PLAIT_MAX_OPTIONS / 4; i++) {
 		__u32 word = 0;
 
 		if (i * 4 < packet->options_length) {

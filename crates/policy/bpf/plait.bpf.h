@@ -72,14 +72,14 @@ enum plait_outcome {
 /* Where the window stands in it. */
 #define PLAIT_WINDOW_AT 14
 /* Where a TCP header can begin, in bytes: behind Ethernet, two VLAN tags and the longest header of IP. */
-#define PLAIT_MOST_TCP_AT (14 + 8 + 60)
+#define PLAIT_MAX_TCP_OFFSET (14 + 8 + 60)
 /* In a place of plait_packet.option_at: the packet has no such option. */
 #define PLAIT_NO_OPTION 255
 
 enum plait_tcp_option {
 	TCPOPT_END = 0,
 	TCPOPT_NOP = 1,
-	TCPOPT_MOST_SEGMENT = 2,
+	TCPOPT_MSS = 2,
 	TCPOPT_WINDOW_SCALE = 3,
 	TCPOPT_TIMESTAMP = 8,
 	TCPOPT_MPTCP = 30,
@@ -204,11 +204,11 @@ static __always_inline void *plait_bytes(const struct xdp_md *xdp, __u32 at, __u
 	void *end = (void *)(long)xdp->data_end;
 	void *bytes;
 
-	if (at > PLAIT_MOST_TCP_AT + 60)
+	if (at > PLAIT_MAX_TCP_OFFSET + 60)
 		return NULL;
 	/* The bound again, behind the compiler's back: the verifier may have seen that of another copy of
 	 * `at`. */
-	_Static_assert(PLAIT_MOST_TCP_AT + 60 <= 0xff, "the mask keeps all of them");
+	_Static_assert(PLAIT_MAX_TCP_OFFSET + 60 <= 0xff, "the mask keeps all of them");
 	asm volatile("" : "+r"(at));
 	bytes = data + (at & 0xff);
 	return bytes + length > end ? NULL : bytes;
@@ -304,7 +304,7 @@ static __always_inline __u8 plait_compute_checksum(struct plait_context context,
 		return PLAIT_CHECKSUM_UNKNOWN;
 	for (int i = 0; i < PLAIT_TCP_HEADER / 4; i++)
 		sum += header[i];
-	for (int i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)
+	for (int i = 0; i < PLAIT_MAX_OPTIONS / 4; i++)
 		sum += ((__u32 *)packet->options)[i];
 	is_full = plait_fold(sum) == 0xffff;
 	is_partial = ((__u16 *)header)[8] == plait_fold(pseudo);

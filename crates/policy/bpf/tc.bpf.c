@@ -58,7 +58,7 @@ static __always_inline enum search find(struct __sk_buff *ctx, int has_ethernet,
 }
 
 /* The longest headers that are read. */
-#define MOST_HEADERS (PLAIT_MOST_TCP_AT + 60)
+#define MAX_HEADERS (PLAIT_MAX_TCP_OFFSET + 60)
 
 /* Most packets have their headers in one piece; of others, they are brought together, which takes a while. */
 static __always_inline enum search find_all(struct __sk_buff *ctx, int has_ethernet, struct headers *found)
@@ -67,7 +67,7 @@ static __always_inline enum search find_all(struct __sk_buff *ctx, int has_ether
 	enum search result = find(ctx, has_ethernet, found);
 
 	if (result != HEADERS_CUT || ctx->len <= (__u32)(end - data) ||
-	    bpf_skb_pull_data(ctx, ctx->len < MOST_HEADERS ? ctx->len : MOST_HEADERS))
+	    bpf_skb_pull_data(ctx, ctx->len < MAX_HEADERS ? ctx->len : MAX_HEADERS))
 		return result;
 	return find(ctx, has_ethernet, found);
 }

@@ -25,7 +25,7 @@ use std::os::fd::BorrowedFd;
 use libbpf_rs::libbpf_sys::bpf_insn;
 use plait_wire::Role;
 
-use crate::bindings::{self, PLAIT_MOST_CHAINS};
+use crate::bindings::{self, PLAIT_MAX_CHAINS};
 use crate::specification::Hook;
 use formula::Formula;
 pub(crate) use resolve::resolve;
@@ -98,7 +98,7 @@ pub(crate) struct MatchProgram {
 /// Chains that cannot become a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CompileError {
-    #[error("expected at most {PLAIT_MOST_CHAINS} chains of all policies at {hook}, found {found}")]
+    #[error("expected at most {PLAIT_MAX_CHAINS} chains of all policies at {hook}, found {found}")]
     TooManyChains { hook: Hook, found: usize },
     #[error("expected at most {most} tests in the selectors of all chains of a hook, found more")]
     TooManyTests { most: usize },
@@ -126,7 +126,7 @@ pub(crate) fn match_program(
     packets: BorrowedFd<'_>,
 ) -> Result<MatchProgram, CompileError> {
     let mut chains: Vec<_> = chains.iter().filter(|chain| chain.hook == hook).collect();
-    if chains.len() > PLAIT_MOST_CHAINS as usize {
+    if chains.len() > PLAIT_MAX_CHAINS as usize {
         return Err(CompileError::TooManyChains { hook, found: chains.len() });
     }
     chains.sort_by_key(|chain| chain.priority);

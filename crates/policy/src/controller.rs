@@ -46,8 +46,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use plait_host::mptcp::Token;
-use plait_host::pm;
+use plait_linux::mptcp::Token;
+use plait_linux::pm;
 
 pub use control::{Control, Error};
 pub use guard::guard;

@@ -1,7 +1,7 @@
 //! The engine of a network namespace: loads policies into the packet path, replaces and removes them while packets
 //! pass, and reads what they have counted.
 //!
-//! What is loaded lives in the kernel and in the run folder, not in a process: an [`Engine`] is only a way to it. Any
+//! What is loaded lives in the kernel and in the run directory, not in a process: an [`Engine`] is only a way to it. Any
 //! number of processes may have one; changes happen one after the other. A packet meets all chains of before a change
 //! or all of after; a change that fails leaves everything as it was; and what a process that is killed in the middle
 //! leaves is mended by the next one that looks. When the last policy is unloaded, nothing stays: no program, map, pin,
@@ -39,9 +39,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plait_host::bpf_files::BpfFiles;
-use plait_host::interfaces;
-use plait_host::mptcp::Token;
+use plait_linux::bpf_files::BpfFiles;
+use plait_linux::interfaces;
+use plait_linux::mptcp::Token;
 use plait_wire::Role;
 use serde::Serialize;
 
@@ -101,7 +101,7 @@ impl Engine {
     /// before a policy is loaded.
     ///
     /// # Errors
-    /// The run folder cannot be used, or `/proc` is not there.
+    /// The run directory cannot be used, or `/proc` is not there.
     pub fn current() -> Result<Engine, Error> {
         Ok(Engine { place: Arc::new(Place::current()?), avoided: Vec::new(), by_xdp: false, roles: None })
     }
@@ -461,7 +461,7 @@ impl Change<'_> {
     }
 }
 
-/// Removes what policies of network namespaces that are gone have left; the folders that were removed.
+/// Removes what policies of network namespaces that are gone have left; the directories that were removed.
 ///
 /// # Errors
 /// Something cannot be removed.

@@ -19,8 +19,8 @@ mod send;
 use std::io;
 use std::net::IpAddr;
 
-use plait_host::connections::{self, Connection};
-use plait_host::mptcp;
+use plait_linux::connections::{self, Connection};
+use plait_linux::mptcp;
 use plait_wire::BuildError;
 use plait_wire::mptcp::{AddAddress, AddAddressForm, AddressId, Key, MptcpOption, Priority};
 use plait_wire::tcp::{Options, TcpOption};

@@ -13,7 +13,7 @@ mod specification;
 
 pub use engine::Engine;
 pub use inject::{InjectError, Injector};
-pub use plait_written::{Mistake, Rate};
+pub use plait_config::{Mistake, Rate};
 pub use selector::{Kind, Mark, Ports, Prefix, PrefixError, Selector, SelectorError, Subflow};
 pub use specification::{
     Actor, Announcement, Chain, Hook, Interface, Limit, PRIORITY, Policy, Refusal, SpecificationError,

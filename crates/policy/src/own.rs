@@ -196,18 +196,18 @@ const LINES: usize = 30;
 /// The object made of a C source.
 fn compile(source: &Path) -> Result<Vec<u8>, Error> {
     let failed = |reason| Error::Read { file: source.into(), reason };
-    let folder = tempfile::tempdir().map_err(failed)?;
+    let directory = tempfile::tempdir().map_err(failed)?;
     for (name, text) in HEADERS {
-        fs::File::create(folder.path().join(name))
+        fs::File::create(directory.path().join(name))
             .and_then(|mut file| file.write_all(text))
             .map_err(failed)?;
     }
     // Read here, so that the error names the file if that is what is wrong.
     fs::File::open(source).map_err(failed)?;
-    let object = folder.path().join("own.bpf.o");
+    let object = directory.path().join("own.bpf.o");
     let compiler = env::var("PLAIT_CLANG").unwrap_or_else(|_| "clang-19".into());
     let mut includes = OsString::from("-I");
-    includes.push(folder.path());
+    includes.push(directory.path());
     let ran = Command::new(&compiler)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-fno-color-diagnostics"])
         // Kernel headers are architecture specific and clang does not look there for the bpf target.

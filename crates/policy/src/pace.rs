@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, OpenObject, ProgramMut};
-use plait_host::cgroup;
+use plait_linux::cgroup;
 
 /// Why subflows cannot be paced, or not be let go.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 /// Attaches the program: from now on, subflows of this network namespace do what `flows` asks of them. `network` is the
-/// namespace's cookie. What keeps it is pinned in the folder `pins`, which is on a BPF file system.
+/// namespace's cookie. What keeps it is pinned in the directory `pins`, which is on a BPF file system.
 pub(crate) fn attach(flows: BorrowedFd<'_>, network: u64, pins: &Path) -> Result<(), Error> {
     let root = cgroup::open_root().map_err(Error::Cgroup)?;
     let object = load(flows, network).map_err(failed("load"))?;
@@ -56,12 +56,12 @@ pub(crate) fn attach(flows: BorrowedFd<'_>, network: u64, pins: &Path) -> Result
     run(&adopt).map_err(failed("run"))
 }
 
-/// Whether it is attached, by what is pinned in the folder.
+/// Whether it is attached, by what is pinned in the directory.
 pub(crate) fn is_attached(pins: &Path) -> bool {
     pins.join(PACE).exists()
 }
 
-/// Detaches what was attached and pinned in the folder, if anything was, and gives back to every socket what it had.
+/// Detaches what was attached and pinned in the directory, if anything was, and gives back to every socket what it had.
 pub(crate) fn detach(pins: &Path) -> Result<(), Error> {
     if let Some(link) = open(&pins.join(PACE))? {
         link.detach().map_err(failed("detach"))?;

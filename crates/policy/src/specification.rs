@@ -26,7 +26,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plait_written::Mistake;
+use plait_config::Mistake;
 use serde::{Deserialize, Serialize};
 
 pub use actor::{Actor, Announcement, Limit, Refusal};
@@ -97,7 +97,7 @@ pub enum SpecificationError {
 pub const PRIORITY: i32 = 100;
 
 impl Policy {
-    /// Reads a file. Names of other files in it are relative to its folder; they become absolute.
+    /// Reads a file. Names of other files in it are relative to its directory; they become absolute.
     ///
     /// # Errors
     /// It cannot be read, or is no policy.
@@ -105,10 +105,10 @@ impl Policy {
         let failed = |reason| SpecificationError::Read { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let mut policy = Self::parse(&text, &path.display().to_string())?;
-        let folder = std::path::absolute(path).map_err(failed)?;
-        let folder = folder.parent().unwrap_or(Path::new("/"));
+        let directory = std::path::absolute(path).map_err(failed)?;
+        let directory = directory.parent().unwrap_or(Path::new("/"));
         for file in policy.own.values_mut() {
-            *file = folder.join(&*file);
+            *file = directory.join(&*file);
         }
         Ok(policy)
     }

@@ -13,7 +13,7 @@ use tracing::subscriber::{Interest, set_global_default};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// Records that wait to be read.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 /// `logging`'s numbers for levels.
 const INFO: u32 = 20;
@@ -45,7 +45,7 @@ impl Logs {
             // This module has the only gateway and the only subscriber of its copy of the library.
             let _ = set_global_default(ToPython);
         });
-        let (sender, records) = sync_channel(MOST_WAITING);
+        let (sender, records) = sync_channel(MAX_WAITING);
         *queue() = Some(sender);
         Logs { records: Mutex::new(records) }
     }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
-use plait_host::interfaces;
-use plait_host::mptcp::Token;
-use plait_host::pm::Local;
+use plait_linux::interfaces;
+use plait_linux::mptcp::Token;
+use plait_linux::pm::Local;
 use plait_policy::controller::{self, Action, expiry_of};
 use plait_policy::engine::{self, Ends, Event, What};
 use plait_policy::{Engine, Policy, Rate, SpecificationError};

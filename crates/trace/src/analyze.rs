@@ -6,7 +6,7 @@ use plait_wire::capture::CaptureError;
 use thiserror::Error;
 
 use crate::inputs::{Input, inputs, open};
-use crate::output::{Folder, Output};
+use crate::output::{Directory, Output};
 use crate::{Connection, Interval, ReadError, ReadOptions, Sink, document, read};
 
 /// Why captures could not be analysed, or what was found could not be written.
@@ -44,9 +44,9 @@ pub enum AnalyzeError {
 
 /// Analyses captures of one measurement, files in and files out: the step to repeat for each of many measurements.
 ///
-/// The captures are merged by time; `-` is stdin, and a folder stands for the captures in it. What other tools measured
+/// The captures are merged by time; `-` is stdin, and a directory stands for the captures in it. What other tools measured
 /// beside them ([`Companion`](crate::companion::Companion)) may be given too, and is part of the result. Where a
-/// `folder` is given it gets the files of a [`Folder`], with a series of intervals of this length. What is found is also
+/// `directory` is given it gets the files of a [`Directory`], with a series of intervals of this length. What is found is also
 /// given to `shown` (`()`: to nobody), and to `progress` how many bytes were read since it was called last; an error
 /// from either ends the analysis. Memory does not grow with the captures.
 ///
@@ -55,7 +55,7 @@ pub enum AnalyzeError {
 /// on is used up to there and listed in [`damaged`](document::Totals::damaged).
 pub fn analyze<O: Output>(
     measurement: &[PathBuf],
-    folder: Option<&Path>,
+    directory: Option<&Path>,
     interval: Duration,
     shown: O,
     progress: &dyn Fn(u64) -> io::Result<()>,
@@ -71,23 +71,23 @@ pub fn analyze<O: Output>(
         return Err(AnalyzeError::NoCapture);
     }
     let names = || captures.iter().map(|capture| capture.path.name.clone()).collect();
-    let folder = folder.map(|path| Folder::create(path, names(), interval)).transpose();
-    let folder = folder.map_err(AnalyzeError::Output)?;
-    let counted = (folder.is_some() || shown.intervals()).then_some(interval);
+    let directory = directory.map(|path| Directory::create(path, names(), interval)).transpose();
+    let directory = directory.map_err(AnalyzeError::Output)?;
+    let counted = (directory.is_some() || shown.intervals()).then_some(interval);
     let options = ReadOptions { payload_limit: 0, interval: counted, ..Default::default() };
-    let mut outputs = Outputs { folder, shown, connections: 0 };
+    let mut outputs = Outputs { directory, shown, connections: 0 };
     let mut totals = match read(captures, options, &mut outputs) {
         Ok(totals) => document::Totals::of(&totals),
         Err(ReadError::Sink(error)) => return Err(AnalyzeError::Output(error)),
         Err(error) => return Err(AnalyzeError::Read(error)),
     };
     totals.companions = companions;
-    let Outputs { folder, shown, connections } = outputs;
+    let Outputs { directory, shown, connections } = outputs;
     if connections == 0 {
         return Err(AnalyzeError::NoTcp(totals));
     }
-    folder
-        .map_or(Ok(()), |folder| folder.finish(&totals))
+    directory
+        .map_or(Ok(()), |directory| directory.finish(&totals))
         .and_then(|()| shown.finish(&totals))
         .map_err(AnalyzeError::Output)?;
     Ok(totals)
@@ -107,15 +107,15 @@ impl<R: Read> Read for Watched<'_, R> {
 }
 
 struct Outputs<O> {
-    folder: Option<Folder>,
+    directory: Option<Directory>,
     shown: O,
     connections: u64,
 }
 
 impl<O: Output> Sink for Outputs<O> {
     fn interval(&mut self, interval: &Interval) -> io::Result<()> {
-        if let Some(folder) = &mut self.folder {
-            folder.interval(interval)?;
+        if let Some(directory) = &mut self.directory {
+            directory.interval(interval)?;
         }
         self.shown.interval(interval)
     }
@@ -123,8 +123,8 @@ impl<O: Output> Sink for Outputs<O> {
     fn connection(&mut self, connection: Connection) -> io::Result<()> {
         self.connections += 1;
         let connection = document::Connection::of(&connection);
-        if let Some(folder) = &mut self.folder {
-            folder.connection(&connection)?;
+        if let Some(directory) = &mut self.directory {
+            directory.connection(&connection)?;
         }
         self.shown.connection(&connection)
     }

@@ -1,4 +1,4 @@
-//! What was found, as the JSON documents say it (docs/json.md): times in seconds since 1970, durations as the names
+//! What was found, as the JSON documents say it (docs/reference/json.md): times in seconds since 1970, durations as the names
 //! of their fields say, counts from 1.
 
 mod describe;
@@ -12,7 +12,7 @@ use crate::companion::Companion;
 
 /// A connection.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Connection {
     pub id: u64,
     pub version: Option<u8>,
@@ -36,7 +36,7 @@ pub struct Connection {
 
 /// One of its subflows.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Subflow {
     pub src: SocketAddr,
     pub dst: SocketAddr,
@@ -58,7 +58,7 @@ pub struct Subflow {
 
 /// What one side sent in a subflow.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Sent {
     pub packets: u64,
     pub bytes: u64,
@@ -80,7 +80,7 @@ pub struct Sent {
 
 /// How much of a stream crossed a subflow or a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Exposure {
     pub bytes: u64,
     pub fraction: f64,
@@ -90,7 +90,7 @@ pub struct Exposure {
 
 /// How times are spread.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Times {
     pub samples: u64,
     pub mean: f64,
@@ -103,7 +103,7 @@ pub struct Times {
 
 /// The receive windows that a side announced, in bytes.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Window {
     pub min: u64,
     pub max: u64,
@@ -112,7 +112,7 @@ pub struct Window {
 
 /// DSS checksums.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Checked {
     pub right: u64,
     pub wrong: u64,
@@ -120,7 +120,7 @@ pub struct Checked {
 
 /// Segments and bytes.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Counted {
     pub segments: u64,
     pub bytes: u64,
@@ -128,7 +128,7 @@ pub struct Counted {
 
 /// How a subflow ended.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Closed {
     pub how: &'static str,
     pub by: Option<&'static str>,
@@ -137,7 +137,7 @@ pub struct Closed {
 
 /// A path that fell silent.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Failover {
     pub path: String,
     pub subflow: usize,
@@ -153,7 +153,7 @@ pub struct Failover {
 
 /// Something that a side signalled.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Event {
     pub time: f64,
     pub subflow: usize,
@@ -175,7 +175,7 @@ pub struct Event {
 
 /// What was read, behind all connections.
 #[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Totals {
     pub packets: u64,
     pub skipped: Skipped,
@@ -187,7 +187,7 @@ pub struct Totals {
 
 /// Packets that count nowhere, by reason.
 #[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Skipped {
     pub not_ip: u64,
     pub not_tcp: u64,
@@ -198,7 +198,7 @@ pub struct Skipped {
 
 /// A capture that could not be read to its end.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "docs/json.md says what each field of a document means")]
+#[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Damaged {
     pub capture: String,
     pub error: String,

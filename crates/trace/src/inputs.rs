@@ -8,11 +8,11 @@ use plait_wire::capture::{CaptureError, CaptureReader};
 use crate::companion::{Companion, CompanionError};
 use crate::{AnalyzeError, Capture};
 
-/// The files of a measurement: folders stand for the captures in them, and for what `plait capture` recorded beside
-/// those. What is not a folder stays as it is.
+/// The files of a measurement: directories stand for the captures in them, and for what `plait capture` recorded beside
+/// those. What is not a directory stays as it is.
 ///
 /// # Errors
-/// A folder cannot be read, or has no captures.
+/// A directory cannot be read, or has no captures.
 pub fn inputs(paths: &[PathBuf]) -> Result<Vec<PathBuf>, AnalyzeError> {
     let mut files = Vec::new();
     for path in paths {
@@ -26,7 +26,7 @@ pub fn inputs(paths: &[PathBuf]) -> Result<Vec<PathBuf>, AnalyzeError> {
         let (mut captures, others): (Vec<_>, Vec<_>) =
             entries.filter(|file| file.is_file()).partition(|file| is_named_as_capture(file));
         if captures.is_empty() {
-            let none = "expected captures (.pcap, .pcapng, .cap) in the folder, found none";
+            let none = "expected captures (.pcap, .pcapng, .cap) in the directory, found none";
             return Err(open(io::Error::new(io::ErrorKind::NotFound, none)));
         }
         captures.extend(others.into_iter().filter(|file| is_recorded_beside(file)));

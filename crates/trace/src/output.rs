@@ -1,11 +1,11 @@
 //! What an analysis leaves behind: documents, tables, series and a report, written while captures are still read.
 //!
-//! Everything here is an [`Output`]: it takes what was found piece by piece, as documents (docs/json.md) say it, and
+//! Everything here is an [`Output`]: it takes what was found piece by piece, as documents (docs/reference/json.md) say it, and
 //! keeps none of it, so that the memory of an analysis does not grow with its captures. [`Json`] is the document
-//! itself; [`Folder`] is all files that `plait analyze -o` writes. A [`WholeFile`] appears under its name only when it
+//! itself; [`Directory`] is all files that `plait analyze -o` writes. A [`WholeFile`] appears under its name only when it
 //! is complete, whatever ends the process before.
 
-mod folder;
+mod directory;
 mod json;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -17,7 +17,7 @@ use std::io;
 
 use crate::{Interval, document};
 
-pub use folder::Folder;
+pub use directory::Directory;
 pub use json::Json;
 pub use whole_file::WholeFile;
 

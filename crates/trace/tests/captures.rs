@@ -1,4 +1,4 @@
-//! Real captures in the folder that `PLAIT_CAPTURES` names: connections, subflows and payload as their makers and
+//! Real captures in the directory that `PLAIT_CAPTURES` names: connections, subflows and payload as their makers and
 //! other tools count them.
 
 use std::fs::File;
@@ -22,12 +22,14 @@ const CAPTURES: [(&str, Version, usize, u64, usize); 6] = [
 
 #[test]
 fn connections_and_subflows_are_those_of_the_captures() {
-    let Some(folder) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
-        println!("SKIP connections_and_subflows_are_those_of_the_captures: PLAIT_CAPTURES names no folder");
+    let Some(directory) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
+        println!(
+            "SKIP connections_and_subflows_are_those_of_the_captures: PLAIT_CAPTURES names no directory"
+        );
         return;
     };
     for (name, version, subflows, bytes, runs) in CAPTURES {
-        let file = File::open(folder.join(name)).expect("the capture is in the folder");
+        let file = File::open(directory.join(name)).expect("the capture is in the directory");
         let reader = CaptureReader::new(file).expect("a pcap file");
         let path = Path { name: name.into(), role: Role::Untrusted };
         let found = Connections::read(vec![Capture { path, reader }], ReadOptions::default())

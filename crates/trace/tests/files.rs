@@ -12,8 +12,8 @@ use plait_trace::{AnalyzeError, analyze};
 use serde_json::Value;
 
 fn captures() -> Option<Vec<PathBuf>> {
-    let folder = std::env::var_os("PLAIT_CAPTURES")?;
-    let entries = fs::read_dir(folder).expect("PLAIT_CAPTURES names a folder");
+    let directory = std::env::var_os("PLAIT_CAPTURES")?;
+    let entries = fs::read_dir(directory).expect("PLAIT_CAPTURES names a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     Some(paths.filter(|path| path.to_string_lossy().contains(".pcap")).collect())
 }
@@ -62,12 +62,12 @@ fn sums_of_document(document: &Value) -> Sums {
 #[test]
 fn series_add_up_to_the_subflows() {
     let Some(captures) = captures() else {
-        println!("SKIP series_add_up_to_the_subflows: PLAIT_CAPTURES names no folder");
+        println!("SKIP series_add_up_to_the_subflows: PLAIT_CAPTURES names no directory");
         return;
     };
     let mut compared = 0;
     for capture in captures {
-        let folder = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let mut document = Vec::new();
         let shown = Json::new(&mut document);
         let interval = Duration::from_millis(7);
@@ -76,15 +76,15 @@ fn series_add_up_to_the_subflows() {
             read.set(read.get() + bytes);
             Ok(())
         };
-        match analyze(std::slice::from_ref(&capture), Some(folder.path()), interval, shown, &progress) {
+        match analyze(std::slice::from_ref(&capture), Some(directory.path()), interval, shown, &progress) {
             Ok(_) => {}
             Err(AnalyzeError::NoTcp(_)) => continue,
             Err(error) => panic!("{}: {error}", capture.display()),
         }
-        assert_eq!(document, fs::read(folder.path().join("analysis.json")).expect("readable"));
+        assert_eq!(document, fs::read(directory.path().join("analysis.json")).expect("readable"));
         assert_eq!(read.get(), fs::metadata(&capture).expect("readable").len(), "{}", capture.display());
         let document = serde_json::from_slice(&document).expect("JSON");
-        let series = File::open(folder.path().join("series.parquet")).expect("readable");
+        let series = File::open(directory.path().join("series.parquet")).expect("readable");
         assert_eq!(sums_of_series(series), sums_of_document(&document), "{}", capture.display());
         compared += 1;
     }
@@ -93,13 +93,13 @@ fn series_add_up_to_the_subflows() {
 
 #[test]
 fn what_cannot_be_analysed_is_told_apart() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("text");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("text");
     fs::write(&file, "no capture at all, only text").expect("writable");
     let try_it = |path: PathBuf| {
         analyze(&[path], None, Duration::from_millis(100), (), &|_| Ok(())).expect_err("no capture")
     };
-    assert!(matches!(try_it(folder.path().join("missing")), AnalyzeError::Open { .. }));
+    assert!(matches!(try_it(directory.path().join("missing")), AnalyzeError::Open { .. }));
     assert!(matches!(try_it(file.clone()), AnalyzeError::Capture { .. }));
     let stopped =
         analyze(&[file], None, Duration::from_millis(100), (), &|_| Err(std::io::Error::other("enough")));

@@ -1,6 +1,6 @@
 use super::*;
-use plait_codec::stream::{Cipher, Direction, Secret};
-use plait_codec::xor64::{Encoder, Seed};
+use plait_proto::stream::{Cipher, Direction, Secret};
+use plait_proto::xor64::{Encoder, Seed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -23,16 +23,22 @@ use crate::stdout::Stdout;
 /// The list of all connections.
 const INDEX: &str = "index.csv";
 
-/// Analyses each capture into a folder of its own, on all cores. What is printed and listed comes in the order in which
+/// Analyses each capture into a directory of its own, on all cores. What is printed and listed comes in the order in which
 /// the captures were given.
-pub(super) fn run(captures: &[PathBuf], folder: &Path, interval: Duration, json: bool) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
-    let folders: Vec<PathBuf> = names(captures).into_iter().map(|name| folder.join(name)).collect();
+pub(super) fn run(
+    captures: &[PathBuf],
+    directory: &Path,
+    interval: Duration,
+    json: bool,
+) -> anyhow::Result<()> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create the directory {}", directory.display()))?;
+    let directories: Vec<PathBuf> = names(captures).into_iter().map(|name| directory.join(name)).collect();
     let progress = bar(captures);
     let mut results = Results {
         out: Stdout::new(),
         json,
-        index: csv::Writer::from_writer(WholeFile::create(folder.join(INDEX))?),
+        index: csv::Writer::from_writer(WholeFile::create(directory.join(INDEX))?),
         indexed: false,
         failed: 0,
     };
@@ -41,14 +47,15 @@ pub(super) fn run(captures: &[PathBuf], folder: &Path, interval: Duration, json:
     thread::scope(|scope| {
         let (sender, done) = mpsc::channel();
         for _ in 0..workers {
-            let (sender, next, progress, folders) = (sender.clone(), &next, &progress, &folders);
+            let (sender, next, progress, directories) = (sender.clone(), &next, &progress, &directories);
             scope.spawn(move || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let (Some(capture), Some(folder)) = (captures.get(number), folders.get(number)) else {
+                    let (Some(capture), Some(directory)) = (captures.get(number), directories.get(number))
+                    else {
                         break;
                     };
-                    let result = analyze_one(capture, folder, interval, progress);
+                    let result = analyze_one(capture, directory, interval, progress);
                     // Nobody listens any more where results cannot be written.
                     if sender.send((number, result)).is_err() {
                         break;
@@ -62,7 +69,7 @@ pub(super) fn run(captures: &[PathBuf], folder: &Path, interval: Duration, json:
         for (number, result) in done {
             early.insert(number, result);
             while let Some(result) = early.remove(&expected) {
-                progress.suspend(|| results.take(&captures[expected], &folders[expected], result))?;
+                progress.suspend(|| results.take(&captures[expected], &directories[expected], result))?;
                 expected += 1;
             }
         }
@@ -72,7 +79,7 @@ pub(super) fn run(captures: &[PathBuf], folder: &Path, interval: Duration, json:
     results.finish(captures.len())
 }
 
-/// A folder name for each capture: the capture's own, with a number where others have the same.
+/// A directory name for each capture: the capture's own, with a number where others have the same.
 fn names(captures: &[PathBuf]) -> Vec<OsString> {
     let own = |path: &PathBuf| path.file_name().map_or_else(|| "capture".into(), OsString::from);
     // What somebody is called already is left to them.
@@ -119,12 +126,12 @@ impl Output for &mut Found {
 
 fn analyze_one(
     capture: &PathBuf,
-    folder: &Path,
+    directory: &Path,
     interval: Duration,
     progress: &ProgressBar,
 ) -> anyhow::Result<Found> {
     let mut found = Found::default();
-    analyze(slice::from_ref(capture), Some(folder), interval, &mut found, &|bytes| {
+    analyze(slice::from_ref(capture), Some(directory), interval, &mut found, &|bytes| {
         progress.inc(bytes);
         Ok(())
     })?;
@@ -141,13 +148,18 @@ struct Results {
 }
 
 impl Results {
-    fn take(&mut self, capture: &Path, folder: &Path, result: anyhow::Result<Found>) -> anyhow::Result<()> {
+    fn take(
+        &mut self,
+        capture: &Path,
+        directory: &Path,
+        result: anyhow::Result<Found>,
+    ) -> anyhow::Result<()> {
         let name = capture.display().to_string();
         match result {
             Ok(found) => {
                 warn_of_damage(&found.totals);
-                self.list(&name, folder)?;
-                self.print(&name, folder, &found)?;
+                self.list(&name, directory)?;
+                self.print(&name, directory, &found)?;
             }
             Err(error) => {
                 self.failed += 1;
@@ -162,8 +174,8 @@ impl Results {
     }
 
     /// Copies the capture's table of connections into the index.
-    fn list(&mut self, name: &str, folder: &Path) -> anyhow::Result<()> {
-        let mut table = csv::Reader::from_path(folder.join("connections.csv"))?;
+    fn list(&mut self, name: &str, directory: &Path) -> anyhow::Result<()> {
+        let mut table = csv::Reader::from_path(directory.join("connections.csv"))?;
         if !self.indexed {
             self.index.write_record(["capture"].into_iter().chain(table.headers()?))?;
             self.indexed = true;
@@ -174,7 +186,7 @@ impl Results {
         Ok(())
     }
 
-    fn print(&mut self, name: &str, folder: &Path, found: &Found) -> anyhow::Result<()> {
+    fn print(&mut self, name: &str, directory: &Path, found: &Found) -> anyhow::Result<()> {
         if !self.json {
             let Found { connections, multipath, bytes, totals } = found;
             let packets = totals.packets;
@@ -184,10 +196,10 @@ impl Results {
             )?;
             return Ok(());
         }
-        let folder_name = folder.display().to_string();
-        write!(self.out, r#"{{"capture":{},"folder":{},"analysis":"#, json!(name), json!(folder_name))?;
+        let directory_name = directory.display().to_string();
+        write!(self.out, r#"{{"capture":{},"directory":{},"analysis":"#, json!(name), json!(directory_name))?;
         // The document on one line: strings in it have no line ends of their own.
-        for line in BufReader::new(File::open(folder.join("analysis.json"))?).split(b'\n') {
+        for line in BufReader::new(File::open(directory.join("analysis.json"))?).split(b'\n') {
             self.out.write_all(&line?)?;
         }
         writeln!(self.out, "}}")?;
@@ -207,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_capture_has_a_folder_of_its_own() {
+    fn each_capture_has_a_directory_of_its_own() {
         let paths = ["a/x", "b/x", "x-2", "c/x", "index.csv", ".."].map(PathBuf::from);
         let expected = ["x", "x-3", "x-2", "x-4", "index.csv-2", "capture"];
         assert_eq!(names(&paths), expected.map(OsString::from));

@@ -4,7 +4,7 @@ mod ciphers;
 mod modes;
 mod rejected;
 
-use plait_codec::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
+use plait_proto::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
 use ring::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 
 use ciphers::{aead, block_modes};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 
-use plait_codec::xor64::InstructionSet;
+use plait_proto::xor64::InstructionSet;
 use serde_json::{Value, json};
 
 use super::candidates::Direction;

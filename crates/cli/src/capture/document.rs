@@ -1,4 +1,4 @@
-//! `capture.json`: what the folder holds.
+//! `capture.json`: what the directory holds.
 
 use std::ffi::OsString;
 use std::fs;
@@ -63,8 +63,8 @@ impl Document {
         }
     }
 
-    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
-        let path = folder.join("capture.json");
+    pub(super) fn write(&self, directory: &Path) -> anyhow::Result<()> {
+        let path = directory.join("capture.json");
         let text = serde_json::to_string_pretty(self)? + "\n";
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -92,7 +92,7 @@ impl Document {
     }
 
     /// One line for people.
-    pub(super) fn summary(&self, folder: &Path) -> String {
+    pub(super) fn summary(&self, directory: &Path) -> String {
         let packets: Vec<String> = self
             .interfaces
             .iter()
@@ -105,7 +105,7 @@ impl Document {
             self.recorded.samples,
             self.recorded.counters,
             self.end - self.begin,
-            folder.display()
+            directory.display()
         )
     }
 }

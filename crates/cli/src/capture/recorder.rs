@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use plait_host::counters::counters;
-use plait_host::diag::Watch;
-use plait_host::interfaces::{Interface, interfaces};
+use plait_linux::counters::counters;
+use plait_linux::diag::Watch;
+use plait_linux::interfaces::{Interface, interfaces};
 use serde::Serialize;
 use serde_json::json;
 
@@ -41,8 +41,8 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// Starts to record.
-    pub(super) fn start(folder: &Path, interval: Duration) -> anyhow::Result<Recorder> {
-        let mut files = Files::create(folder)?;
+    pub(super) fn start(directory: &Path, interval: Duration) -> anyhow::Result<Recorder> {
+        let mut files = Files::create(directory)?;
         files.record()?;
         let (stop, stopped) = channel();
         let (fail, failures) = channel();
@@ -94,8 +94,8 @@ struct Files {
 }
 
 impl Files {
-    fn create(folder: &Path) -> anyhow::Result<Files> {
-        let [samples, counters, links] = FILES.map(|name| Lines::create(folder.join(name)));
+    fn create(directory: &Path) -> anyhow::Result<Files> {
+        let [samples, counters, links] = FILES.map(|name| Lines::create(directory.join(name)));
         Ok(Files {
             watch: Watch::open()?,
             samples: samples?,
@@ -122,7 +122,7 @@ impl Files {
         })
     }
 
-    fn write(&mut self, samples: &[plait_host::diag::Sample]) -> anyhow::Result<()> {
+    fn write(&mut self, samples: &[plait_linux::diag::Sample]) -> anyhow::Result<()> {
         for sample in samples {
             self.samples.write(sample)?;
         }

@@ -29,7 +29,7 @@ pub(super) struct Tcpdump {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Recorded {
     pub(super) interface: String,
-    /// In the folder.
+    /// In the directory.
     pub(super) file: String,
     /// Packets in the file; `None` if tcpdump did not say.
     pub(super) packets: Option<u64>,
@@ -48,7 +48,7 @@ impl Tcpdump {
     /// Starts to record; packets are recorded from when this returns.
     pub(super) async fn start(
         interface: &str,
-        folder: &Path,
+        directory: &Path,
         snap: Option<u32>,
         filter: &str,
     ) -> anyhow::Result<Tcpdump> {
@@ -56,13 +56,13 @@ impl Tcpdump {
         let mut command = Command::new("tcpdump");
         command.args(["-n", "--time-stamp-precision=nano", "-B", BUFFER_KIB, "-i", interface]);
         if rustix::process::geteuid().is_root() {
-            // It would become a user that may not write into the folder.
+            // It would become a user that may not write into the directory.
             command.args(["-Z", "root"]);
         }
         if let Some(snap) = snap {
             command.args(["-s", &snap.to_string()]);
         }
-        command.arg("-w").arg(folder.join(&file)).arg("--").arg(filter);
+        command.arg("-w").arg(directory.join(&file)).arg("--").arg(filter);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         // Ctrl-C is for plait, which lets it go on until the command has ended.
         command.process_group(0);

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use plait_config::{Mistake, Rate, Size, Source, deserialize_delay};
 use plait_congestion::Algorithm;
 use plait_congestion::simulation::{self, Discipline, Flow, Link, Outcome};
-use plait_written::{Mistake, Rate, Size, Source, deserialize_delay};
 use serde_json::{Value, json};
 use toml::Spanned;
 
@@ -16,7 +16,7 @@ use crate::stdout::Stdout;
 /// What theory expects of flows that share links: simulated packet by packet, without the kernel
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Links and flows in TOML (docs/congestion.md)
+    /// Links and flows in TOML (docs/guide/congestion-control.md)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Seconds that are simulated, of which the first sixth does not count
@@ -118,7 +118,7 @@ fn read(file: &Path) -> anyhow::Result<(Vec<Link>, Vec<Flow>)> {
 fn link_of(link: &DescribedLink, source: &Source) -> Result<Link, Mistake> {
     let rate = link.rate.get_ref().bits_per_second() as f64 / PACKET_BITS;
     // A simulated packet takes its time: so many of them, and a run would not end.
-    if rate > MOST_RATE {
+    if rate > MAX_RATE {
         let text = format!("expected a rate of at most 1gbit, found {}", link.rate.get_ref());
         return Err(source.mistake(link.rate.span(), text));
     }
@@ -161,4 +161,4 @@ fn flow_of(flow: &DescribedFlow, links: &[DescribedLink], source: &Source) -> Re
 const PACKET_BITS: f64 = 12_000.0;
 const MEGABITS: f64 = PACKET_BITS / 1e6;
 /// Packets per second.
-const MOST_RATE: f64 = 1e9 / PACKET_BITS;
+const MAX_RATE: f64 = 1e9 / PACKET_BITS;

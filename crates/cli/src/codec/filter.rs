@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use plait_codec::sealed::{LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
+use plait_proto::sealed::{LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
 
 /// Bytes read at most before they are written: two pipes' worth, and more than a record.
 const BUFFER: usize = 128 * 1024;
@@ -100,7 +100,7 @@ fn write(output: &mut impl Write, bytes: &[u8]) -> anyhow::Result<ControlFlow<()
 mod tests {
     use std::io::{self, Cursor};
 
-    use plait_codec::sealed::{Cipher, Error};
+    use plait_proto::sealed::{Cipher, Error};
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use sha2::{Digest as _, Sha256};
 
-/// Prose first; the later folders are used only as far as the earlier ones do not suffice.
+/// Prose first; the later directories are used only as far as the earlier ones do not suffice.
 const SOURCES: [&str; 6] = [
     "/usr/share/common-licenses",
     "/usr/share/doc",
@@ -69,9 +69,9 @@ impl Document {
     }
 }
 
-/// All files below a folder in a fixed order, symbolic links left out: they would lead to the same text again.
-fn files_below(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let mut waiting = vec![folder.to_owned()];
+/// All files below a directory in a fixed order, symbolic links left out: they would lead to the same text again.
+fn files_below(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut waiting = vec![directory.to_owned()];
     std::iter::from_fn(move || {
         loop {
             let path = waiting.pop()?;
@@ -106,21 +106,21 @@ mod tests {
 
     #[test]
     fn files_come_in_order_and_without_links() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| folder.path().join(name);
-        fs::create_dir(at("b")).expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir(at("b")).expect("a directory");
         for name in ["c", "b/2", "b/1", "a"] {
             fs::write(at(name), name).expect("a file");
         }
         std::os::unix::fs::symlink(at("a"), at("b/link")).expect("a link");
-        let found: Vec<_> = files_below(folder.path()).collect();
+        let found: Vec<_> = files_below(directory.path()).collect();
         assert_eq!(found, ["a", "b/1", "b/2", "c"].map(at));
     }
 
     #[test]
     fn only_text_is_read() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("file");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
         let takes = |bytes: &[u8]| {
             fs::write(&file, bytes).expect("writes");
             read_text(&file).is_some()

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
+use plait_config::grouped;
 use plait_gateway::Mode;
 use plait_wire::Role;
-use plait_written::grouped;
 
 use super::document::Document;
 use super::judge::{JudgedPath, JudgedRun};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use plait_emulator::{Direction, Pace};
 use plait_gateway::Mode;
 use plait_lab::{Capture, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Side, nginx_configuration};
-use plait_link::{Direction, Pace};
 use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
 
@@ -24,7 +24,7 @@ const MPTCP_LIMIT: u8 = 8;
 const CONGESTION_CONTROL: &str = "cubic";
 /// The longest a frame may wait in a link's queue, which holds a few full frames however slow the link is.
 const QUEUE_MS: u64 = 33;
-const QUEUE_LEAST_BYTES: u64 = 10_000;
+const QUEUE_MIN_BYTES: u64 = 10_000;
 
 /// What a transfer left: what curl says of it, and the listeners' captures.
 pub(super) struct Transfer {
@@ -46,21 +46,22 @@ pub(super) struct CapturedPath {
     pub(super) capture: PathBuf,
 }
 
-/// Fetches the document through plait in this mode; the captures go to `folder`.
+/// Fetches the document through plait in this mode; the captures go to `directory`.
 pub(super) fn run(
     mode: Mode,
     document: &Document,
     rates: [Rate; 2],
-    folder: &Path,
+    directory: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Transfer> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     let network = Network::build(rates, interrupt)?;
     let _web_server = network.start_web_server(document)?;
     let gateway = network.start_gateway(mode)?;
 
     let capture = |(link, rate): (&Link, Rate)| {
-        let file = folder.join(format!("{}.pcap", link.name()));
+        let file = directory.join(format!("{}.pcap", link.name()));
         Ok((link.clone(), rate, Capture::start(&network.client, link.name(), &file)?))
     };
     let captures: Vec<_> = network.links.iter().zip(rates).map(capture).collect::<anyhow::Result<_>>()?;
@@ -108,8 +109,11 @@ impl Network {
             let congestion_control = congestion_control.clone();
             let direction =
                 Direction { pace: Pace::Rate(rate), queue: Some(queue_of(rate)), ..Direction::default() };
-            let spec =
-                plait_link::LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..Default::default() };
+            let spec = plait_emulator::LinkSpec {
+                a_to_b: direction.clone(),
+                b_to_a: direction,
+                ..Default::default()
+            };
             let spec = LinkSpec { name: name.into(), role, spec, backend: None, congestion_control };
             lab.link(&client, &server, spec)
         };
@@ -140,12 +144,12 @@ impl Network {
     }
 
     fn start_web_server(&self, document: &Document) -> anyhow::Result<Process> {
-        let folder = self.lab.scratch();
-        let (root, config) = (folder.join("www"), folder.join("nginx.conf"));
+        let directory = self.lab.scratch();
+        let (root, config) = (directory.join("www"), directory.join("nginx.conf"));
         fs::create_dir(&root).and_then(|()| fs::write(root.join("document.txt"), &document.text))?;
-        fs::write(&config, nginx_configuration(folder, &[&format!("127.0.0.1:{WEB_PORT}")]))?;
+        fs::write(&config, nginx_configuration(directory, &[&format!("127.0.0.1:{WEB_PORT}")]))?;
         let mut nginx = self.server.command("nginx");
-        nginx.args(["-e", "stderr", "-p"]).arg(folder).arg("-c").arg(config);
+        nginx.args(["-e", "stderr", "-p"]).arg(directory).arg("-c").arg(config);
         let mut nginx = self.server.spawn(nginx)?;
         nginx.wait_until_listening(WEB_PORT, START_LIMIT)?;
         Ok(nginx)
@@ -201,7 +205,7 @@ fn address_of_server(link: &Link) -> IpAddr {
 
 /// What crosses in the longest that a frame may wait.
 fn queue_of(rate: Rate) -> u64 {
-    rate.bytes_in(QUEUE_MS).max(QUEUE_LEAST_BYTES)
+    rate.bytes_in(QUEUE_MS).max(QUEUE_MIN_BYTES)
 }
 
 fn this_program() -> anyhow::Result<PathBuf> {

@@ -1,6 +1,6 @@
-//! How the other commands speak with the keeper of a lab: one line of JSON each way over a socket in the lab's folder.
+//! How the other commands speak with the keeper of a lab: one line of JSON each way over a socket in the lab's directory.
 //!
-//! Only root can open the folder. A request has a bounded size, and whoever is silent is not waited for.
+//! Only root can open the directory. A request has a bounded size, and whoever is silent is not waited for.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -45,9 +45,9 @@ pub(super) type Answer<T> = Result<T, String>;
 pub(super) struct Control(UnixListener);
 
 impl Control {
-    /// Opens it in the folder of a lab, with which it is removed.
-    pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
-        let path = folder.join(SOCKET);
+    /// Opens it in the directory of a lab, with which it is removed.
+    pub(super) fn open(directory: &Path) -> anyhow::Result<Self> {
+        let path = directory.join(SOCKET);
         let listener =
             UnixListener::bind(&path).with_context(|| format!("cannot open {}", path.display()))?;
         listener.set_nonblocking(true)?;
@@ -89,7 +89,7 @@ impl Asker {
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) id: String,
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
 impl Running {
@@ -97,12 +97,12 @@ impl Running {
     pub(super) fn all() -> anyhow::Result<Vec<Self>> {
         plait_lab::Lab::check_permitted()?;
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(plait_host::run_folder()?)? {
+        for entry in std::fs::read_dir(plait_linux::run_directory()?)? {
             let entry = entry?;
             let name = entry.file_name();
             let Some(id) = name.to_str().and_then(|name| name.strip_prefix("lab-")) else { continue };
-            let running = Self { id: id.into(), folder: entry.path() };
-            if UnixStream::connect(running.folder.join(SOCKET)).is_ok() {
+            let running = Self { id: id.into(), directory: entry.path() };
+            if UnixStream::connect(running.directory.join(SOCKET)).is_ok() {
                 found.push(running);
             }
         }
@@ -153,17 +153,17 @@ impl Running {
         closed.with_context(|| format!("the keeper of lab {} does not end", self.id))?;
         let keeper = self.id.parse().ok().and_then(Pid::from_raw);
         let end = Instant::now() + DOWN_LIMIT;
-        while keeper.is_some_and(|keeper| !plait_host::has_ended(keeper)) {
+        while keeper.is_some_and(|keeper| !plait_linux::has_ended(keeper)) {
             ensure!(Instant::now() < end, "the keeper of lab {} does not end", self.id);
             std::thread::sleep(Duration::from_millis(1));
         }
-        ensure!(!self.folder.exists(), "the keeper of lab {} left {}", self.id, self.folder.display());
+        ensure!(!self.directory.exists(), "the keeper of lab {} left {}", self.id, self.directory.display());
         Ok(())
     }
 
     fn send(&self, request: &Request) -> anyhow::Result<UnixStream> {
         let connected = || -> io::Result<UnixStream> {
-            let mut stream = UnixStream::connect(self.folder.join(SOCKET))?;
+            let mut stream = UnixStream::connect(self.directory.join(SOCKET))?;
             stream.set_read_timeout(Some(TIMEOUT))?;
             stream.set_write_timeout(Some(TIMEOUT))?;
             let mut line = serde_json::to_vec(request)?;

@@ -57,7 +57,7 @@ pub(super) struct Service {
     pub(super) port: Option<u16>,
     pub(super) running: bool,
     /// Holds what it writes, in `stdout` and `stderr`.
-    pub(super) folder: String,
+    pub(super) directory: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl Description {
                     pid: service.id(),
                     port: service.port(),
                     running: service.is_running(),
-                    folder: service.folder().display().to_string(),
+                    directory: service.directory().display().to_string(),
                 })
                 .collect(),
             events: events

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
-use plait_host::netns::{self, NetNs};
+use plait_linux::netns::{self, NetNs};
 
 use super::control::Running;
 
@@ -53,7 +53,7 @@ pub(crate) fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&shell);
     if Path::new(&shell).file_name().is_some_and(|name| name == "bash") {
         // What bash reads at its start sets the prompt anew.
-        let start = lab.folder.join(format!("bashrc-{}", args.host));
+        let start = lab.directory.join(format!("bashrc-{}", args.host));
         let lines = format!("[ -f ~/.bashrc ] && . ~/.bashrc\nPS1=\"[{}] $PS1\"\n", args.host);
         fs::write(&start, lines).with_context(|| format!("cannot write {}", start.display()))?;
         command.arg("--rcfile").arg(start);

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use plait_host::netns::NetNs;
+use plait_emulator::{Backend, End, Link};
 use plait_lab::{Interrupt, Lab, remove_leftovers};
-use plait_link::{Backend, End, Link};
+use plait_linux::netns::NetNs;
 
 use crate::stdout::Stdout;
 pub(crate) use arguments::Args;

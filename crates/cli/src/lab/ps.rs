@@ -54,7 +54,7 @@ pub(super) fn text(lab: &Description) -> String {
         let _ = writeln!(
             text,
             "  service   {} on {}: {state} (pid {}{port}), writes to {}",
-            service.name, service.host, service.pid, service.folder
+            service.name, service.host, service.pid, service.directory
         );
     }
     for event in &lab.events {

@@ -14,24 +14,24 @@ use super::figure::{figure, limits};
 /// Arguments of `plait lab results`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folders that `plait lab run` wrote, in the order of the page
+    /// Directories that `plait lab run` wrote, in the order of the page
     #[arg(required = true, value_name = "DIR")]
-    folders: Vec<PathBuf>,
-    /// The page to write; pictures go into a folder of its name beside it
+    directories: Vec<PathBuf>,
+    /// The page to write; pictures go into a directory of its name beside it
     #[arg(short, long, value_name = "FILE", default_value = "results.md")]
     output: PathBuf,
 }
 
-/// A folder that `plait lab run` wrote.
+/// A directory that `plait lab run` wrote.
 struct Found {
-    folder: PathBuf,
+    directory: PathBuf,
     results: Results,
 }
 
 impl Found {
-    /// The folder's own name: it tells runs of one experiment with different parameters apart.
+    /// The directory's own name: it tells runs of one experiment with different parameters apart.
     fn name(&self) -> Cow<'_, str> {
-        self.folder.file_name().map_or(Cow::from(&self.results.experiment), |name| name.to_string_lossy())
+        self.directory.file_name().map_or(Cow::from(&self.results.experiment), |name| name.to_string_lossy())
     }
 
     /// What the page calls the picture of a plot.
@@ -43,14 +43,17 @@ impl Found {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut found = Vec::new();
-    for folder in &args.folders {
-        let file = folder.join("results.json");
+    for directory in &args.directories {
+        let file = directory.join("results.json");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let results = serde_json::from_str(&text)
             .with_context(|| format!("{} is no results.json of `plait lab run`", file.display()))?;
-        let next = Found { folder: folder.clone(), results };
+        let next = Found { directory: directory.clone(), results };
         if found.iter().any(|other: &Found| other.name() == next.name()) {
-            bail!("expected folders of different names, as pictures have these, found {} twice", next.name());
+            bail!(
+                "expected directories of different names, as pictures have these, found {} twice",
+                next.name()
+            );
         }
         found.push(next);
     }
@@ -71,13 +74,13 @@ fn copy_pictures(found: &[Found], into: &Path) -> anyhow::Result<()> {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let rest = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".svg"));
-            // Plots are numbered: those of a folder whose name only begins alike stay.
+            // Plots are numbered: those of a directory whose name only begins alike stay.
             if rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
                 fs::remove_file(&path)?;
             }
         }
         for plot in &found.results.plots {
-            let (from, to) = (found.folder.join(&plot.svg), into.join(found.picture(&plot.svg)));
+            let (from, to) = (found.directory.join(&plot.svg), into.join(found.picture(&plot.svg)));
             fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
         }
     }
@@ -104,7 +107,7 @@ fn page(found: &[Found], pictures: &str) -> String {
 }
 
 fn section(page: &mut String, found: &Found, pictures: &str) -> std::fmt::Result {
-    let Found { folder, results } = found;
+    let Found { directory, results } = found;
     let quick = if results.quick { " (QUICK)" } else { "" };
     writeln!(
         page,
@@ -130,7 +133,7 @@ fn section(page: &mut String, found: &Found, pictures: &str) -> std::fmt::Result
     for plot in &results.plots {
         writeln!(page, "\n![{}]({pictures}/{})", plot.title, found.picture(&plot.svg))?;
     }
-    writeln!(page, "\n<sub>{}; `{}`</sub>", circumstances(results), folder.join("results.json").display())
+    writeln!(page, "\n<sub>{}; `{}`</sub>", circumstances(results), directory.join("results.json").display())
 }
 
 /// How it was measured, in a line.

@@ -56,15 +56,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         _ => Experiment::read(&args.file, &form)?,
     };
-    let folder = args.output.clone().unwrap_or_else(|| Path::new("out").join(&experiment.name));
-    std::fs::create_dir_all(&folder).map_err(|error| anyhow::anyhow!("{}: {error}", folder.display()))?;
+    let directory = args.output.clone().unwrap_or_else(|| Path::new("out").join(&experiment.name));
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| anyhow::anyhow!("{}: {error}", directory.display()))?;
     let bar = if args.progress { ProgressBar::hidden() } else { bar() };
     let interrupt = Interrupt::on_signals()?;
     if args.json {
         end_without_reader();
     }
-    let options =
-        Options { repetitions: args.repetitions, backend: args.backend, folder: Some(&folder), interrupt };
+    let options = Options {
+        repetitions: args.repetitions,
+        backend: args.backend,
+        directory: Some(&directory),
+        interrupt,
+    };
     let results = run_experiment(&experiment, &options, &mut |progress| match args.progress {
         true => say(progress),
         false => show(&bar, progress),
@@ -77,7 +82,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out)?;
     } else {
         table(&results, &mut out)?;
-        writeln!(out, "\n{}", folder.join("results.json").display())?;
+        writeln!(out, "\n{}", directory.join("results.json").display())?;
     }
     out.flush()?;
     if results.valid {

@@ -20,7 +20,7 @@ use crate::stdout::Stdout;
 /// Build the hosts, links and services of a topology, and keep them until `plait lab down`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topology, in TOML (docs/lab.md); - reads stdin
+    /// The topology, in TOML (docs/guide/lab.md); - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// What is to be behind the links, whatever the file says: emu, netem or none
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts a keeper. What it writes on stderr goes to a file, which stays in the lab's folder.
+/// Starts a keeper. What it writes on stderr goes to a file, which stays in the lab's directory.
 fn start(args: &Args, interrupt: &Interrupt) -> anyhow::Result<Description> {
     let log = Log::new()?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the program plait itself")?);
@@ -81,7 +81,7 @@ fn start(args: &Args, interrupt: &Interrupt) -> anyhow::Result<Description> {
     }
     eprint!("{}", log.text());
     let description: Description = serde_json::from_str(&line).context("what the keeper said")?;
-    log.keep(&plait_host::run_folder()?.join(format!("lab-{}", description.id)))?;
+    log.keep(&plait_linux::run_directory()?.join(format!("lab-{}", description.id)))?;
     Ok(description)
 }
 
@@ -117,12 +117,12 @@ fn print(description: &Description, json: bool) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// A file for what a keeper writes before its lab has a folder; removed when dropped.
+/// A file for what a keeper writes before its lab has a directory; removed when dropped.
 struct Log(PathBuf);
 
 impl Log {
     fn new() -> anyhow::Result<Self> {
-        Ok(Self(plait_host::run_folder()?.join(format!("lab_up-{}.log", std::process::id()))))
+        Ok(Self(plait_linux::run_directory()?.join(format!("lab_up-{}.log", std::process::id()))))
     }
 
     fn open(&self) -> anyhow::Result<File> {
@@ -133,8 +133,8 @@ impl Log {
         fs::read_to_string(&self.0).unwrap_or_default()
     }
 
-    fn keep(&self, folder: &Path) -> anyhow::Result<()> {
-        fs::rename(&self.0, folder.join("keeper.log")).context("cannot keep what the keeper said")
+    fn keep(&self, directory: &Path) -> anyhow::Result<()> {
+        fs::rename(&self.0, directory.join("keeper.log")).context("cannot keep what the keeper said")
     }
 }
 

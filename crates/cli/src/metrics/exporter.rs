@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use plait_gateway::{Answers, Report};
-use plait_host::counters::counters;
-use plait_host::diag::{Growth, Sample, Subflow, Watch};
+use plait_linux::counters::counters;
+use plait_linux::diag::{Growth, Sample, Subflow, Watch};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;

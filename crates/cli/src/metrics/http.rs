@@ -1,7 +1,7 @@
 //! A responder for one document over HTTP/1: what a scrape needs, and no more.
 //!
 //! Each connection is answered once and closed. A client has [`PATIENCE`] to ask and as long to take its answer; of
-//! its request, [`LONGEST_REQUEST`] bytes are read; at most [`MOST_CLIENTS`] are served at once, others wait.
+//! its request, [`LONGEST_REQUEST`] bytes are read; at most [`MAX_CLIENTS`] are served at once, others wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ where
     F: Fn() -> D + Clone + Send + Sync + 'static,
     D: Future<Output = anyhow::Result<String>> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(MOST_CLIENTS));
+    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((client, _)) = listener.accept().await else {
@@ -122,7 +122,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const PLAIN: &str = "text/plain; charset=utf-8";
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_REQUEST: usize = 8 << 10;
-const MOST_CLIENTS: usize = 256;
+const MAX_CLIENTS: usize = 256;
 
 #[cfg(test)]
 mod tests {

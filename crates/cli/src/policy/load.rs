@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use plait_gateway::Roles;
-use plait_host::interfaces::{Interface, interfaces};
+use plait_linux::interfaces::{Interface, interfaces};
 use plait_policy::engine::{Attachment, Engine, Error, Loaded, Mode};
 use plait_wire::Role;
 use serde_json::json;

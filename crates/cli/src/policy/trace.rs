@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
-use plait_host::interfaces::interfaces;
+use plait_linux::interfaces::interfaces;
 use plait_policy::Hook;
 use plait_policy::engine::{Engine, Error, Event, Matched, Verdict, What};
 use rustix::time::{ClockId, clock_gettime};

@@ -51,7 +51,7 @@ impl Order {
 }
 
 fn bytes(view: &SubflowView) -> f64 {
-    let carried = plait_host::diag::Carried::by(&view.subflow);
+    let carried = plait_linux::diag::Carried::by(&view.subflow);
     (carried.bytes_sent + carried.bytes_received) as f64
 }
 

@@ -1,6 +1,6 @@
-//! Connections made up for the tests of this folder.
+//! Connections made up for the tests of this directory.
 
-use plait_host::diag::Sample;
+use plait_linux::diag::Sample;
 use serde_json::json;
 
 use super::list::List;

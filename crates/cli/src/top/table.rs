@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use plait_host::State;
-use plait_host::diag::Closed;
+use plait_linux::State;
+use plait_linux::diag::Closed;
 
 use super::view::{ConnectionView, SubflowView, View};
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plait_host::diag::{Carried, Grown, Sample, Subflow};
-use plait_host::mptcp::Token;
+use plait_linux::diag::{Carried, Grown, Sample, Subflow};
+use plait_linux::mptcp::Token;
 use serde::Serialize;
 
 /// Everything at one moment.
@@ -20,7 +20,7 @@ pub(super) struct View {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ConnectionView {
     pub(super) token: Token,
-    pub(super) connection: Option<plait_host::diag::Connection>,
+    pub(super) connection: Option<plait_linux::diag::Connection>,
     pub(super) sent_bps: f64,
     pub(super) received_bps: f64,
     /// Bytes sent again at the data level since the samples before.

@@ -69,7 +69,7 @@ impl Sender {
             network.at(now, What::Arrive { packet, hop: 0 });
         }
         subflow.timer += 1;
-        let timeout = subflow.rtt.map_or(1.0, |rtt| (2.0 * rtt).max(LEAST_TIMEOUT));
+        let timeout = subflow.rtt.map_or(1.0, |rtt| (2.0 * rtt).max(MIN_TIMEOUT));
         network.at(now + timeout, What::Timer { flow: self.flow, path, number: subflow.timer });
     }
 
@@ -189,4 +189,4 @@ const REORDERING: u64 = 3;
 /// In packets (RFC 6928).
 const FIRST_WINDOW: f64 = 10.0;
 /// The shortest time in which nothing comes that means a loss, in seconds: that of the kernel.
-const LEAST_TIMEOUT: f64 = 0.2;
+const MIN_TIMEOUT: f64 = 0.2;

@@ -8,7 +8,7 @@ use super::{bound, can_run, path};
 use crate::bindings::{plait_calculation, plait_path};
 use crate::{Algorithm, object};
 
-const MOST: usize = crate::bindings::PLAIT_MOST_SUBFLOWS as usize;
+const MOST: usize = crate::bindings::PLAIT_MAX_SUBFLOWS as usize;
 const SIZE: usize = size_of::<plait_calculation>();
 
 fn load(algorithm: Algorithm) -> Object {

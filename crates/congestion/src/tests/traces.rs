@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::{Link, MapCore as _, MapType, Object, RingBufferBuilder};
-use plait_host::mptcp::Info;
-use plait_host::netns::Named;
+use plait_linux::mptcp::Info;
+use plait_linux::netns::Named;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{bound, can_run, path, run};

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
-use plait_host::cgroup;
-use plait_host::diag;
-use plait_host::interfaces::interfaces;
-use plait_host::mptcp::Token;
+use plait_linux::cgroup;
+use plait_linux::diag;
+use plait_linux::interfaces::interfaces;
+use plait_linux::mptcp::Token;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -79,7 +79,7 @@ pub enum EnableError {
     /// No view of other programs' connections.
     #[error(transparent)]
     Sockets(#[from] diag::Error),
-    /// No control of the paths, or no run folder.
+    /// No control of the paths, or no run directory.
     #[error("{0} (it takes root, or CAP_NET_ADMIN; `plait doctor` says more)")]
     Host(#[from] io::Error),
 }
@@ -119,7 +119,7 @@ impl Enabler {
         let (path, group) = cgroup::open(&options.cgroup)?;
         let cgroup = path.to_str().filter(|path| !path.contains(char::is_whitespace));
         let cgroup = cgroup.ok_or_else(|| EnableError::Blank(path.clone()))?;
-        let namespace = plait_host::netns::NetNs::current()?.identity()?.inode;
+        let namespace = plait_linux::netns::NetNs::current()?.identity()?.inode;
         if let Some(pid) = gateway_in(cgroup, namespace) {
             return Err(EnableError::Gateway(pid));
         }

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use plait_host::State;
-use plait_host::TcpInfo;
-use plait_host::diag::{self, Sockets};
-use plait_host::mptcp::{Info, Token};
+use plait_linux::State;
+use plait_linux::TcpInfo;
+use plait_linux::diag::{self, Sockets};
+use plait_linux::mptcp::{Info, Token};
 
 use crate::subflows::{LOOK, Path, UPLOAD, UPLOAD_LOOK};
 

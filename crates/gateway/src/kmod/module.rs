@@ -17,7 +17,7 @@ pub enum ModuleError {
     /// It is not there.
     #[error(
         "the kernel module plait is not loaded: build it with `make kmod` and load it with `insmod kmod/plait.ko`, \
-         or, where it is installed, with `modprobe plait` (docs/kernel-module.md)"
+         or, where it is installed, with `modprobe plait` (docs/guide/kernel-module.md)"
     )]
     NotLoaded,
     /// It did not do what it was asked.

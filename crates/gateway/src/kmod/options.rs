@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::bindings::{
-    PLAIT_MODE_STREAM_KEYS, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY, PLAIT_MOST_PORTS, plait_ports,
+    PLAIT_MAX_PORTS, PLAIT_MODE_STREAM_KEYS, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY, plait_ports,
     plait_selection,
 };
 use crate::mode::{Mode, Policy};
@@ -14,7 +14,7 @@ use crate::roles::Roles;
 /// What an enabler is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The control group whose programs are protected: its path from the root of the hierarchy, or that of its folder.
+    /// The control group whose programs are protected: its path from the root of the hierarchy, or that of its directory.
     pub cgroup: PathBuf,
     /// How connections are protected.
     pub mode: ModuleMode,
@@ -57,7 +57,7 @@ impl Options {
     /// The same for the programs that negotiate and that choose the first path.
     pub(super) fn selection(&self) -> plait_selection {
         let Mark { mark, mask } = self.mark.unwrap_or(Mark { mark: 0, mask: 0 });
-        let mut ports = [plait_ports { first: 0, last: 0 }; PLAIT_MOST_PORTS as usize];
+        let mut ports = [plait_ports { first: 0, last: 0 }; PLAIT_MAX_PORTS as usize];
         for (place, &(first, last)) in ports.iter_mut().zip(&self.ports.0) {
             *place = plait_ports { first, last };
         }
@@ -139,7 +139,7 @@ impl FromStr for Ports {
             (0 < first && first <= last).then_some((first, last))
         };
         match list.split(',').map(range).collect::<Option<Vec<_>>>() {
-            Some(ports) if ports.len() <= PLAIT_MOST_PORTS as usize => Ok(Ports(ports)),
+            Some(ports) if ports.len() <= PLAIT_MAX_PORTS as usize => Ok(Ports(ports)),
             _ => expected(EXPECTED, list),
         }
     }

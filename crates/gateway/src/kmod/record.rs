@@ -1,6 +1,6 @@
 //! Which enabler runs in which network namespace, and what one that was killed left behind.
 //!
-//! An enabler keeps a file in the run folder, `kmod.DEVICE.INODE` after its namespace, locked for as long as it lives: so
+//! An enabler keeps a file in the run directory, `kmod.DEVICE.INODE` after its namespace, locked for as long as it lives: so
 //! there is one in a namespace. What it says is whom to end and which rules are its own.
 
 use std::fs::{self, File};
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_host::cgroup;
-use plait_host::netns::{self, Identity, NetNs};
-use plait_host::run_folder;
+use plait_linux::cgroup;
+use plait_linux::netns::{self, Identity, NetNs};
+use plait_linux::run_directory;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -125,7 +125,7 @@ fn remove(path: &Path, file: &File) {
 /// The enablers of this user, in all network namespaces.
 ///
 /// # Errors
-/// The run folder cannot be read.
+/// The run directory cannot be read.
 pub fn enablers() -> io::Result<Enablers> {
     let mut found = Enablers::default();
     for (_, path) in records()? {
@@ -151,7 +151,7 @@ pub(super) fn namespace_of(pid: u32) -> Option<u64> {
 /// Removes the rules that killed enablers left behind, in all network namespaces; what was removed, in words.
 ///
 /// # Errors
-/// The run folder cannot be read, or the module does not do it.
+/// The run directory cannot be read, or the module does not do it.
 pub fn clean_leftovers() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for (namespace, path) in records()? {
@@ -183,7 +183,7 @@ pub enum DisableError {
         /// Process id.
         pid: u32,
     },
-    /// The run folder, the process or the module was not to be had.
+    /// The run directory, the process or the module was not to be had.
     #[error("cannot disable: {0}")]
     Failed(#[from] io::Error),
 }
@@ -234,12 +234,12 @@ fn clear_in(namespace: Identity, verdicts: &[u32]) -> io::Result<()> {
 }
 
 fn path_of(namespace: Identity) -> io::Result<PathBuf> {
-    Ok(run_folder()?.join(format!("kmod.{}.{}", namespace.device, namespace.inode)))
+    Ok(run_directory()?.join(format!("kmod.{}.{}", namespace.device, namespace.inode)))
 }
 
 fn records() -> io::Result<Vec<(Identity, PathBuf)>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(run_folder()?)? {
+    for entry in fs::read_dir(run_directory()?)? {
         let path = entry?.path();
         let namespace = path.file_name().and_then(|name| parse(name.to_str()?));
         found.extend(namespace.map(|namespace| (namespace, path)));
@@ -290,8 +290,8 @@ mod tests {
 
     #[test]
     fn who_is_there_is_left_alone_and_who_was_killed_is_known() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("kmod.0.1");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("kmod.0.1");
         let (first, second) = (open(&path).expect("a file"), open(&path).expect("a file"));
         assert!(lock(&first).expect("a lock") && !lock(&second).expect("no lock"));
         drop(first);

@@ -14,7 +14,7 @@ use crate::outbound::OpenError;
 /// A request head longer than this is refused.
 const LONGEST_HEAD: usize = 16 << 10;
 
-const MOST_HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 
 /// A CONNECT request that waits for its answer.
 pub(crate) struct Request {
@@ -91,7 +91,7 @@ enum Fault {
 }
 
 fn parse(head: &[u8], credentials: Option<&Credentials>) -> Result<Target, Fault> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}

@@ -5,8 +5,8 @@ mod middle;
 
 use std::collections::BTreeMap;
 
-use plait_codec::sealed::Cipher;
-use plait_host::mptcp::Key;
+use plait_linux::mptcp::Key;
+use plait_proto::sealed::Cipher;
 
 use super::both_ends::{
     Failure, Outcome, Step, agreed, anybody, own, paths, recorded, run, run_version, terms, whole,

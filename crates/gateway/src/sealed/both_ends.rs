@@ -1,7 +1,7 @@
 //! Both ends of a handshake in one place, and a wire between them that may do anything to a message.
 
-use plait_codec::sealed::Cipher;
-use plait_host::mptcp::Key;
+use plait_linux::mptcp::Key;
+use plait_proto::sealed::Cipher;
 use zeroize::Zeroizing;
 
 use super::handshake::{

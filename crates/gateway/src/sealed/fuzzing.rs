@@ -3,7 +3,7 @@
 
 use std::cell::LazyCell;
 
-use plait_codec::sealed::Cipher;
+use plait_proto::sealed::Cipher;
 
 use super::Responder;
 use super::both_ends::{agreed, own, paths, recorded, run_version, terms, whole};
@@ -29,7 +29,7 @@ pub fn messages(input: &[u8]) {
 }
 
 /// Messages of a handshake with three witnesses: three on the main path, three on every other.
-const MOST_MESSAGES: u8 = 3 + 3 * 3;
+const MAX_MESSAGES: u8 = 3 + 3 * 3;
 
 fn rewrites<M: Message>(input: &[u8], write: impl Fn(&M) -> Bytes) {
     if let Ok(message) = whole(input) {
@@ -53,7 +53,7 @@ pub fn handshake(input: &[u8]) {
     let mut number = 0;
     let outcome = run_version(version, [&agreed, &agreed], paths, |_, bytes| {
         let sent = bytes.clone();
-        for [_, at, what, with] in edits.iter().filter(|edit| edit[0] % MOST_MESSAGES == number) {
+        for [_, at, what, with] in edits.iter().filter(|edit| edit[0] % MAX_MESSAGES == number) {
             let at = usize::from(*at) % bytes.len().max(1);
             match what % 4 {
                 0 if !bytes.is_empty() => bytes[at] ^= with,

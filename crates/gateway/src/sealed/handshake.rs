@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use plait_codec::sealed::Cipher;
-use plait_host::mptcp::Key;
+use plait_linux::mptcp::Key;
+use plait_proto::sealed::Cipher;
 use zeroize::Zeroizing;
 
 use super::keys::{End, RandomError, Secret, SessionKeys, Shares};

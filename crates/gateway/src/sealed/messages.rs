@@ -12,7 +12,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
 use super::keys::{RandomError, Secret, Tag};
-use super::paths::{MOST_WITNESSES, PathId, PathIds, Paths, PathsError};
+use super::paths::{MAX_WITNESSES, PathId, PathIds, Paths, PathsError};
 
 /// The version of WITNESS.
 const VERSION: u8 = 1;
@@ -32,7 +32,7 @@ const PREFACE_LEN: usize = 1 + SessionId::LEN + 1 + 1;
 const HELLO_LEN: usize = PREFACE_LEN + NOISE_LEN;
 
 /// The longest message, header included.
-pub(super) const MAX_LEN: usize = HEADER_LEN + HELLO_LEN + MOST_WITNESSES as usize;
+pub(super) const MAX_LEN: usize = HEADER_LEN + HELLO_LEN + MAX_WITNESSES as usize;
 
 const HELLO: u8 = 1;
 const REPLY: u8 = 2;
@@ -208,7 +208,7 @@ impl Message for Hello {
     const EXPECTED: &'static str = "HELLO";
 
     fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
-        (kind == HELLO).then_some(HELLO_LEN..=HELLO_LEN + usize::from(MOST_WITNESSES))
+        (kind == HELLO).then_some(HELLO_LEN..=HELLO_LEN + usize::from(MAX_WITNESSES))
     }
 
     fn parse(_: u8, body: &[u8]) -> Result<Hello, MessageError> {

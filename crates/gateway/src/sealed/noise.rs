@@ -10,7 +10,7 @@
 //! a function of public values; it shows that both ends began with the same prologue. The tag of the second shows that the
 //! responder knew the pre-shared key and, of XXpsk2, its own static key; that of the third the same of the initiator.
 
-use plait_codec::sealed::Cipher;
+use plait_proto::sealed::Cipher;
 use snow::params::NoiseParams;
 use snow::{Builder, HandshakeState};
 

@@ -3,31 +3,31 @@
 use std::fmt;
 
 /// A session has at most this many witnesses: one for each path but the main one.
-pub(crate) const MOST_WITNESSES: u8 = 15;
+pub(crate) const MAX_WITNESSES: u8 = 15;
 
 /// The most paths of a session. Who has more of them uses, and counts, so many.
-pub(crate) const MOST_PATHS: u8 = MOST_WITNESSES + 1;
+pub(crate) const MAX_PATHS: u8 = MAX_WITNESSES + 1;
 
 /// Numbers that are no session's paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PathsError {
-    #[error("expected 1 to {MOST_PATHS} configured paths, got {0}")]
+    #[error("expected 1 to {MAX_PATHS} configured paths, got {0}")]
     Configured(u8),
     #[error("expected fewer witnesses than the {configured} configured paths, got {got}")]
     Witnesses { configured: u8, got: u8 },
-    #[error("expected the number of a path from 1 to {MOST_WITNESSES}, got {0}")]
+    #[error("expected the number of a path from 1 to {MAX_WITNESSES}, got {0}")]
     Number(u8),
     #[error("expected the paths' numbers in ascending order, got {got} after {before}")]
     Order { before: u8, got: u8 },
 }
 
-/// A path of a session other than the main one: 1 to [`MOST_WITNESSES`].
+/// A path of a session other than the main one: 1 to [`MAX_WITNESSES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PathId(u8);
 
 impl PathId {
     pub(crate) fn new(number: u8) -> Result<PathId, PathsError> {
-        if (1..=MOST_WITNESSES).contains(&number) {
+        if (1..=MAX_WITNESSES).contains(&number) {
             Ok(PathId(number))
         } else {
             Err(PathsError::Number(number))
@@ -68,14 +68,14 @@ impl PathIds {
         self.0 & (1 << path.0) != 0
     }
 
-    /// At most [`MOST_WITNESSES`].
+    /// At most [`MAX_WITNESSES`].
     pub(crate) fn count(self) -> u8 {
         self.0.count_ones() as u8
     }
 
     /// In ascending order.
     pub(crate) fn iter(self) -> impl Iterator<Item = PathId> {
-        (1..=MOST_WITNESSES).map(PathId).filter(move |path| self.contains(*path))
+        (1..=MAX_WITNESSES).map(PathId).filter(move |path| self.contains(*path))
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(configured: u8, witnesses: PathIds) -> Result<Paths, PathsError> {
-        if !(1..=MOST_PATHS).contains(&configured) {
+        if !(1..=MAX_PATHS).contains(&configured) {
             return Err(PathsError::Configured(configured));
         }
         if witnesses.count() >= configured {

@@ -25,7 +25,7 @@ use super::messages::{SessionId, Witness};
 use super::paths::{PathId, PathIds};
 
 /// Sessions that are over are remembered, so that nothing can be added to them; the oldest are forgotten first.
-const MOST_REMEMBERED: usize = 1 << 16;
+const MAX_REMEMBERED: usize = 1 << 16;
 
 /// What a desk keeps at most.
 #[derive(Clone, Copy, Debug)]
@@ -332,7 +332,7 @@ impl Over {
     }
 
     fn remember(&mut self, session: SessionId, deadline: Instant) {
-        if self.by_age.len() >= MOST_REMEMBERED {
+        if self.by_age.len() >= MAX_REMEMBERED {
             self.forget_oldest();
         }
         if self.sessions.insert(session) {
@@ -545,13 +545,13 @@ mod tests {
     #[test]
     fn sessions_that_are_over_are_remembered_within_bounds() {
         let (mut over, now) = (Over::default(), Instant::now());
-        for number in 0..MOST_REMEMBERED as u64 + 10 {
+        for number in 0..MAX_REMEMBERED as u64 + 10 {
             let mut id = [0; 32];
             id[..8].copy_from_slice(&number.to_be_bytes());
             over.remember(SessionId::new(id), now + PATIENCE);
             assert!(over.contains(&SessionId::new(id)));
         }
-        assert_eq!((over.sessions.len(), over.by_age.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
+        assert_eq!((over.sessions.len(), over.by_age.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
     }
 
     proptest! {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use plait_codec::sealed::{Cipher, Opened, Opener};
-use plait_host::mptcp::Key;
+use plait_linux::mptcp::Key;
+use plait_proto::sealed::{Cipher, Opened, Opener};
 use serde::Deserialize;
 
 use super::both_ends::{anybody, whole};

@@ -99,7 +99,7 @@ pub(super) fn value(measure: &Measure, evidence: &Evidence) -> Result<Option<f64
             of.paths.first().and_then(exposed)
         }
         Measure::Readable { of, document } => {
-            let path = evidence.folder.join(document);
+            let path = evidence.directory.join(document);
             let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             let (found, connection, direction) = evidence.choose_by_link(of)?;
             let read = |path: &String| {

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::{Condition, Drawn, Experiment, Plot, Results, RunVariant, Shows, text_of};
 
-/// Draws the experiment's charts into `folder`, as SVG and PNG. One of which there is nothing to show is left out.
+/// Draws the experiment's charts into `directory`, as SVG and PNG. One of which there is nothing to show is left out.
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub(super) fn draw(experiment: &Experiment, results: &Results, folder: &Path) -> io::Result<Vec<Drawn>> {
+pub(super) fn draw(experiment: &Experiment, results: &Results, directory: &Path) -> io::Result<Vec<Drawn>> {
     let mut drawn = Vec::new();
-    fs::create_dir_all(folder.join("plots"))?;
+    fs::create_dir_all(directory.join("plots"))?;
     for (index, plot) in experiment.plots.iter().enumerate() {
         let name = format!("plots/{}-{}", index + 1, file_name(&plot.title));
         let (svg, png) = (format!("{name}.svg"), format!("{name}.png"));
@@ -25,13 +25,13 @@ pub(super) fn draw(experiment: &Experiment, results: &Results, folder: &Path) ->
                 let picture = sweep(plot, (metric, x, series.as_deref()), &variants, results);
                 Some((picture.svg.clone().into_bytes(), picture.png()))
             }
-            Shows::Throughput => over_time("throughput", &variants, folder)?,
-            Shows::RoundTrip => over_time("rtt", &variants, folder)?,
-            Shows::Sequence => over_time("sequence", &variants, folder)?,
+            Shows::Throughput => over_time("throughput", &variants, directory)?,
+            Shows::RoundTrip => over_time("rtt", &variants, directory)?,
+            Shows::Sequence => over_time("sequence", &variants, directory)?,
         };
         if let Some((as_svg, as_png)) = found {
-            fs::write(folder.join(&svg), as_svg)?;
-            fs::write(folder.join(&png), as_png)?;
+            fs::write(directory.join(&svg), as_svg)?;
+            fs::write(directory.join(&png), as_png)?;
             drawn.push(Drawn { title: plot.title.clone(), svg, png });
         }
     }
@@ -50,12 +50,16 @@ pub(super) fn file_name(title: &str) -> String {
 }
 
 /// What the first variant's analysis drew of the connection that matters most, if it did.
-fn over_time(what: &str, variants: &[&RunVariant], folder: &Path) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+fn over_time(
+    what: &str,
+    variants: &[&RunVariant],
+    directory: &Path,
+) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let Some(analysis) = variants.iter().find_map(|variant| variant.analysis.as_ref()) else {
         return Ok(None);
     };
     let name = format!("plots/connection-{}-{what}.svg", analysis.connection);
-    let svg = folder.join(&analysis.folder).join(name);
+    let svg = directory.join(&analysis.directory).join(name);
     match fs::read(&svg) {
         Ok(drawn) => Ok(Some((drawn, fs::read(svg.with_extension("png"))?))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -33,7 +33,7 @@ pub(super) struct Evidence {
     /// By how much the counters of each host's kernel grew.
     pub(super) counters: BTreeMap<String, BTreeMap<String, i64>>,
     /// Where files are looked for.
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
 /// What one host saw.

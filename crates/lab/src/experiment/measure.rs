@@ -1,4 +1,4 @@
-//! What can be measured: a closed list. docs/lab.md defines each for users.
+//! What can be measured: a closed list. docs/guide/lab.md defines each for users.
 
 use std::time::Duration;
 

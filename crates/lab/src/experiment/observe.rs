@@ -75,7 +75,7 @@ pub(super) fn observe(variant: &Variant, lab: &mut Lab, lateness_limit: Duration
             clock: timestamp(clock),
             events: applied.iter().map(|event| (event.event.at, timestamp(event.wall))).collect(),
             counters: grown(before, after),
-            folder: lab.scratch().to_owned(),
+            directory: lab.scratch().to_owned(),
         });
     }
     Ok(Run { evidence, merged, steps, links, events, invalid_because })
@@ -186,7 +186,7 @@ fn counters(variant: &Variant, lab: &Lab) -> Result<BTreeMap<String, BTreeMap<St
         _ => None,
     });
     let read = |host: &String| {
-        let counters = lab.find_host(host)?.namespace().run(plait_host::counters::counters);
+        let counters = lab.find_host(host)?.namespace().run(plait_linux::counters::counters);
         let counters = counters.and_then(|counters| counters).map_err(Error::Namespace)?;
         Ok((host.clone(), counters))
     };

@@ -1,4 +1,4 @@
-//! The document of an experiment: `results.json` (docs/schema/results.schema.json).
+//! The document of an experiment: `results.json` (docs/reference/schema/results.schema.json).
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -97,8 +97,8 @@ pub struct RunVariant {
 /// What `plait analyze` left of a repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Analysis {
-    /// The folder, beside this document.
-    pub folder: String,
+    /// The directory, beside this document.
+    pub directory: String,
     /// The connection in it that matters most: MPTCP before TCP, then the one that carried most.
     pub connection: u64,
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
-use plait_link::Backend;
+use plait_emulator::Backend;
 
 use super::compute::value;
 use super::draw::{draw, file_name};
@@ -16,7 +16,7 @@ use super::results::{Analysis, Ran};
 use super::{Experiment, Repetition, Results, Variant};
 use crate::{Error, Interrupt, Lab};
 
-/// The intervals of the series in the folder of an analysis.
+/// The intervals of the series in the directory of an analysis.
 const SERIES: Duration = Duration::from_millis(100);
 
 /// How an experiment is run.
@@ -26,9 +26,9 @@ pub struct Options<'a> {
     pub repetitions: Option<u32>,
     /// What is behind the links, instead of what the file says.
     pub backend: Option<Backend>,
-    /// Where results.json, the charts and the analysis of each variant's first valid repetition go; a folder that is made
+    /// Where results.json, the charts and the analysis of each variant's first valid repetition go; a directory that is made
     /// if it is not there.
-    pub folder: Option<&'a Path>,
+    pub directory: Option<&'a Path>,
     /// Ends it early: what was made is removed, and nothing written.
     pub interrupt: Interrupt,
 }
@@ -101,12 +101,12 @@ pub fn run(
         ran.analyses.push(analysis);
     }
     let mut results = Results::of(experiment, ran);
-    if let Some(folder) = options.folder {
-        let file = folder.join("results.json");
-        let refused = |source| Error::File { path: folder.to_owned(), source };
-        results.plots = draw(experiment, &results, folder).map_err(refused)?;
+    if let Some(directory) = options.directory {
+        let file = directory.join("results.json");
+        let refused = |source| Error::File { path: directory.to_owned(), source };
+        results.plots = draw(experiment, &results, directory).map_err(refused)?;
         let text = serde_json::to_string_pretty(&results).map_err(|error| refused(error.into()))?;
-        let partial = folder.join("results.json.partial");
+        let partial = directory.join("results.json.partial");
         fs::write(&partial, text + "\n").and_then(|()| fs::rename(&partial, &file)).map_err(refused)?;
     }
     Ok(results)
@@ -161,8 +161,8 @@ impl<'a> VariantRuns<'a> {
         }
         let valid = invalid_because.is_empty();
         let is_first_valid = valid && self.valid == 0;
-        if let (Some(folder), Some(evidence), true) = (options.folder, &evidence, is_first_valid) {
-            self.analysis = keep(folder, &slug(&variant.name()), evidence, &merged)?;
+        if let (Some(directory), Some(evidence), true) = (options.directory, &evidence, is_first_valid) {
+            self.analysis = keep(directory, &slug(&variant.name()), evidence, &merged)?;
         }
         Ok(Repetition {
             number,
@@ -178,15 +178,15 @@ impl<'a> VariantRuns<'a> {
     }
 }
 
-/// Leaves the analysis of a repetition, and what its steps printed, in a folder of this name; gives where the analysis of
+/// Leaves the analysis of a repetition, and what its steps printed, in a directory of this name; gives where the analysis of
 /// the first captured host is.
 fn keep(
-    folder: &Path,
+    directory: &Path,
     name: &str,
     evidence: &Evidence,
     merged: &[PathBuf],
 ) -> Result<Option<Analysis>, Error> {
-    let of_variant = folder.join(name);
+    let of_variant = directory.join(name);
     let written = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::File { path, source }
@@ -208,11 +208,11 @@ fn keep(
     let first = evidence.views.first();
     Ok(first.and_then(|view| {
         let connection = view.main_connection()?.id;
-        Some(Analysis { folder: format!("{name}/{}", view.host), connection })
+        Some(Analysis { directory: format!("{name}/{}", view.host), connection })
     }))
 }
 
-/// A variant's name as that of a folder.
+/// A variant's name as that of a directory.
 fn slug(name: &str) -> String {
     if name.is_empty() { "run".into() } else { file_name(name) }
 }

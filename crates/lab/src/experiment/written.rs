@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plait_written::{Mistake, Place, Source, deserialize_time};
+use plait_config::{Mistake, Place, Source, deserialize_time};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use metric::WrittenMetric;
 const HEAD: [&str; 3] = ["experiment", "parameters", "plots"];
 const TOPOLOGY: [&str; 4] = ["backend", "hosts", "links", "services"];
 /// More would be a slip of the pen.
-const MOST_VARIANTS: usize = 1000;
+const MAX_VARIANTS: usize = 1000;
 /// What is kept of a frame: all headers with all options.
 const HEADERS: u32 = 160;
 /// More than the longest frame on a lab's links of the usual MTU.
@@ -175,8 +175,8 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
         return Err(source.mistake(repetitions.span(), message));
     }
     let count = varied.iter().fold(1usize, |count, parameter| count.saturating_mul(parameter.values.len()));
-    if count > MOST_VARIANTS {
-        let message = format!("expected parameters with at most {MOST_VARIANTS} combinations, found {count}");
+    if count > MAX_VARIANTS {
+        let message = format!("expected parameters with at most {MAX_VARIANTS} combinations, found {count}");
         return Err(source.mistake(place_of_parameters, message));
     }
     let variants = combinations(&varied)

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plait_link::{Direction, LinkSpec, Medium};
+use plait_config::{Mistake, Place, Source};
+use plait_emulator::{Direction, LinkSpec, Medium};
 use plait_wire::Role;
-use plait_written::{Mistake, Place, Source};
 use toml::Spanned;
 
 use super::{

@@ -3,15 +3,15 @@
 //! `${name}` in a text stands for a parameter; a text that is nothing else takes the parameter's own type. A table of a
 //! list with the key `when` is there only for some values: `when = { cut = ["address", "carrier"] }`. Both are resolved
 //! in the tree that the file was read into, so every later mistake is still told with the line as it stands in the file.
-//! `${folder}` is the folder of the file, unless a parameter has this name. Names with a point, such as `${server.lte}`, are
+//! `${directory}` is the directory of the file, unless a parameter has this name. Names with a point, such as `${server.lte}`, are
 //! addresses, which [`Topology::resolve`](super::Topology::resolve) knows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use plait_link::Trace;
-use plait_written::{Mistake, Place, Source};
+use plait_config::{Mistake, Place, Source};
+use plait_emulator::Trace;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
@@ -21,8 +21,8 @@ pub(crate) type Parameters<'t> = BTreeMap<String, DeValue<'t>>;
 
 /// The key of a condition.
 const WHEN: &str = "when";
-/// What stands for the file's folder.
-const FOLDER: &str = "folder";
+/// What stands for the file's directory.
+const DIRECTORY: &str = "directory";
 
 /// A TOML file, or some of its top-level keys.
 #[derive(Debug, Clone)]
@@ -64,23 +64,23 @@ impl<'t> Document<'t> {
 
     /// Reads it as `T`; the files of traces are looked for beside this one.
     pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Mistake> {
-        let folder = self.folder();
+        let directory = self.directory();
         let table = Deserializer::from(Spanned::new(self.place, self.table));
-        Trace::relative_to(&folder, || T::deserialize(table)).map_err(|error| self.source.refused(&error))
+        Trace::relative_to(&directory, || T::deserialize(table)).map_err(|error| self.source.refused(&error))
     }
 
     /// Fills the parameters in, and leaves out the tables that are not there for these values.
     pub(crate) fn substitute(&self, parameters: &Parameters<'t>) -> Result<Self, Mistake> {
         let Self { source, place, table } = self;
-        // Programs run in other folders than this one.
+        // Programs run in other directories than this one.
         let here = std::env::current_dir().unwrap_or_default();
-        let folder: PathBuf = here.join(self.folder()).components().collect();
-        let folder = DeValue::String(folder.to_string_lossy().into_owned().into());
-        let table = Substitution { source, parameters, folder }.table(table)?;
+        let directory: PathBuf = here.join(self.directory()).components().collect();
+        let directory = DeValue::String(directory.to_string_lossy().into_owned().into());
+        let table = Substitution { source, parameters, directory }.table(table)?;
         Ok(Self { source: source.clone(), place: place.clone(), table })
     }
 
-    fn folder(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         Path::new(self.source.file()).parent().unwrap_or(Path::new("")).to_owned()
     }
 }
@@ -88,7 +88,7 @@ impl<'t> Document<'t> {
 struct Substitution<'s, 't> {
     source: &'s Source,
     parameters: &'s Parameters<'t>,
-    folder: DeValue<'t>,
+    directory: DeValue<'t>,
 }
 
 impl<'t> Substitution<'_, 't> {
@@ -175,8 +175,8 @@ impl<'t> Substitution<'_, 't> {
     }
 
     fn parameter(&self, name: &str, place: &Place) -> Result<&DeValue<'t>, Mistake> {
-        let folder = (name == FOLDER).then_some(&self.folder);
-        self.parameters.get(name).or(folder).ok_or_else(|| {
+        let directory = (name == DIRECTORY).then_some(&self.directory);
+        self.parameters.get(name).or(directory).ok_or_else(|| {
             let known: Vec<_> = self.parameters.keys().map(String::as_str).collect();
             let expected = match known[..] {
                 [] => "no parameter, as none is set".into(),
@@ -257,17 +257,17 @@ text = "for two"
     }
 
     #[test]
-    fn the_folder_is_that_of_the_file_unless_a_parameter_is_called_so() {
+    fn the_directory_is_that_of_the_file_unless_a_parameter_is_called_so() {
         let filled = |file: &str, parameters: &Parameters<'static>| {
-            let document = Document::parse("steps = [{ text = \"${folder}/x\" }]", file).expect("TOML");
+            let document = Document::parse("steps = [{ text = \"${directory}/x\" }]", file).expect("TOML");
             let Steps { steps } = document.substitute(parameters).expect("known").read().expect("steps");
             steps[0].text.clone()
         };
-        let here = std::env::current_dir().expect("a folder");
+        let here = std::env::current_dir().expect("a directory");
         assert_eq!(filled("/a/b.toml", &Parameters::new()), "/a/x");
         assert_eq!(filled("b.toml", &Parameters::new()), format!("{}/x", here.display()));
         assert_eq!(filled("c/b.toml", &Parameters::new()), format!("{}/c/x", here.display()));
-        let given = Parameters::from([("folder".into(), DeValue::String("given".into()))]);
+        let given = Parameters::from([("directory".into(), DeValue::String("given".into()))]);
         assert_eq!(filled("/a/b.toml", &given), "given/x");
     }
 

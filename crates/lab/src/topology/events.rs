@@ -1,7 +1,7 @@
 //! The events of a link: each says what it must and no more, and in the order of time each undoes only what was done.
 
-use plait_link::{Adjustment, Change};
-use plait_written::{Mistake, Source};
+use plait_config::{Mistake, Source};
+use plait_emulator::{Adjustment, Change};
 use toml::Spanned;
 
 use super::document::Document;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plait_link::{Adjustment, Backend, Toward};
+use plait_config::{Found, Size, Table, deserialize_delay, deserialize_time};
+use plait_emulator::{Adjustment, Backend, Toward};
 use plait_wire::Role;
-use plait_written::{Found, Size, Table, deserialize_delay, deserialize_time};
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use toml::Spanned;
 

@@ -157,7 +157,7 @@ static __always_inline int take_given(struct plait_context context, const struct
 
 	if (*announced & bit)
 		return flow->pending_length[hook] && flow->pending[hook][3] == id ? PLAIT_HIT : PLAIT_MISS;
-	if (flow->pending_length[hook] && flow->announced[hook] < MOST_TIMES)
+	if (flow->pending_length[hook] && flow->announced[hook] < MAX_TIMES)
 		return PLAIT_MISS;
 	*announced |= bit;
 	if (find_keys(context, packet, keys))
@@ -180,13 +180,13 @@ static __always_inline __u32 kept_options(const struct plait_packet *packet, __u
 	__u32 timestamps = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
 	__u32 needed = (length + 3) / 4 * 4;
 
-	if (packet->options_length + needed <= PLAIT_MOST_OPTIONS)
+	if (packet->options_length + needed <= PLAIT_MAX_OPTIONS)
 		return packet->options_length;
 	if (packet->kinds & (PLAIT_HAS_MAPPING | PLAIT_HAS_DATA_FIN) ||
 	    packet->option_at[MPTCP_DSS] != timestamps ||
 	    timestamps + packet->option_length[MPTCP_DSS] != packet->options_length)
-		return PLAIT_MOST_OPTIONS + 1;
-	return timestamps + needed <= PLAIT_MOST_OPTIONS ? timestamps : 0;
+		return PLAIT_MAX_OPTIONS + 1;
+	return timestamps + needed <= PLAIT_MAX_OPTIONS ? timestamps : 0;
 }
 
 /* parameters[0] and [1]: the address, mapped if it is one of IPv4; [2]: its port, or 0; [3]: its id. All 0:

@@ -14,7 +14,7 @@
 #include "../flows.h"
 
 /* How often something that nobody confirms is sent. */
-#define MOST_TIMES 4
+#define MAX_TIMES 4
 
 /* Whether it is time to send what has been sent `times` before: the second pause is twice as long as the
  * first, and so on. */
@@ -22,7 +22,7 @@ static __always_inline int is_due(struct plait_packet *packet, __u32 times, __u6
 {
 	if (!times)
 		return 1;
-	return times < MOST_TIMES && plait_now(packet) - last >= first_pause << ((times - 1) & 3);
+	return times < MAX_TIMES && plait_now(packet) - last >= first_pause << ((times - 1) & 3);
 }
 
 /* An acknowledgment to which an option of MPTCP can be added: the handshake is over for who receives it,

@@ -19,7 +19,7 @@
 #define RESET_PROHIBITED 3
 #define MPTCP_TCPRST_LENGTH 4
 /* The longest MP_CAPABLE that a SYN has: that of a SYN-ACK, with a key (RFC 8684 section 3.1). */
-#define MOST_CAPABLE 12
+#define MAX_CAPABLE 12
 
 /* Behind the beginning of TCP's header. */
 #define TCP_SEQUENCE_AT 4
@@ -50,7 +50,7 @@ static __always_inline int become_reset(struct plait_context context, struct pla
 	}
 	if (!plait_may_grow(context, packet))
 		return PLAIT_ERROR;
-	for (__u32 i = 0; i < PLAIT_MOST_OPTIONS / 4; i++)
+	for (__u32 i = 0; i < PLAIT_MAX_OPTIONS / 4; i++)
 		if (i * 4 < packet->options_length)
 			options[i] = PLAIT_WORD_OF_NOPS;
 	options[0] =
@@ -94,7 +94,7 @@ static __always_inline int fall_back(struct plait_context context, struct plait_
 {
 	if (packet->option_at[MPTCP_CAPABLE] == PLAIT_NO_OPTION || !(packet->kinds & PLAIT_IS_SYN))
 		return PLAIT_MISS;
-	if (packet->option_length[MPTCP_CAPABLE] > MOST_CAPABLE)
+	if (packet->option_length[MPTCP_CAPABLE] > MAX_CAPABLE)
 		return PLAIT_ERROR;
 	return plait_erase_mptcp(context, packet, MPTCP_CAPABLE) ? PLAIT_ERROR : PLAIT_HIT;
 }

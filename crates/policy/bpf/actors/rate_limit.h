@@ -20,10 +20,10 @@
 
 /* RFC 9293 section 3.7.1. */
 #define DEFAULT_SEGMENT 536
-#define MOST_PAUSE 1000000000ull
+#define MAX_PAUSE 1000000000ull
 /* Bytes per second: beyond, no window is less than what a rate allows, nor is there room for what it gives in
- * MOST_PAUSE. */
-#define MOST_RATE (1ull << 34)
+ * MAX_PAUSE. */
+#define MAX_RATE (1ull << 34)
 /* Beyond two round trips, for acknowledgments that come late and for many at a time. */
 #define SLACK_MICROSECONDS 10000
 
@@ -32,7 +32,7 @@ static __always_inline int is_superseded(const struct plait_allowance *allowance
 					 __u32 generation)
 {
 	return allowance->nanoseconds && allowance->generation == generation && allowance->rate < rate &&
-	       now - allowance->nanoseconds < MOST_PAUSE;
+	       now - allowance->nanoseconds < MAX_PAUSE;
 }
 
 /* Moves the end of what may be sent on by the time that has passed. */
@@ -42,9 +42,9 @@ static __always_inline void extend(struct plait_allowance *allowance, __u32 ackn
 	__u64 passed = now - allowance->nanoseconds, earned;
 	__s32 ahead;
 
-	if (passed > MOST_PAUSE) {
-		passed = MOST_PAUSE;
-		allowance->nanoseconds = now - MOST_PAUSE;
+	if (passed > MAX_PAUSE) {
+		passed = MAX_PAUSE;
+		allowance->nanoseconds = now - MAX_PAUSE;
 	}
 	earned = passed * allowance->rate / 1000000000;
 	/* What is less than a byte is earned next time. */
@@ -70,7 +70,7 @@ static __always_inline __u64 allowed_by(struct plait_flow *flow, struct plait_pa
 	__u64 now = plait_now(packet), most, least;
 	__s32 ahead;
 
-	if (is_superseded(allowance, rate, now, generation) || rate > MOST_RATE)
+	if (is_superseded(allowance, rate, now, generation) || rate > MAX_RATE)
 		return ~0ull;
 	least = 2 * (segment ? segment : DEFAULT_SEGMENT);
 	most = rate * (2ull * flow->rtt + SLACK_MICROSECONDS) / 1000000;
@@ -79,7 +79,7 @@ static __always_inline __u64 allowed_by(struct plait_flow *flow, struct plait_pa
 	/* No window says more (RFC 7323 section 2.3). */
 	if (most > 1 << 30)
 		most = 1 << 30;
-	if (!allowance->nanoseconds || now - allowance->nanoseconds > 60 * MOST_PAUSE) {
+	if (!allowance->nanoseconds || now - allowance->nanoseconds > 60 * MAX_PAUSE) {
 		allowance->edge = packet->acknowledgment + most / 2;
 		allowance->acknowledgment = packet->acknowledgment;
 		allowance->nanoseconds = now;

@@ -13,7 +13,7 @@ use super::assembler::{Assembler, Condition, Label, Operation, Register, Width};
 use super::steps::Step;
 use super::test::{Compare, Field, Test};
 use super::{CompileError, ProgramKind};
-use crate::bindings::{PLAIT_MOST_CHAINS, plait_packet};
+use crate::bindings::{PLAIT_MAX_CHAINS, plait_packet};
 
 /// The packet's record, and results of helpers; no helper is called between the record's lookup and its last use.
 const RECORD: Register = Register(0);
@@ -29,7 +29,7 @@ const STACK: Register = Register(10);
 const KEY_AT: i16 = -4;
 /// The first of the ids of control groups on the stack, and how many there is room for.
 const ANCESTORS_AT: i16 = -16;
-const MOST_LEVELS: usize = 62;
+const MAX_LEVELS: usize = 62;
 
 /// `TC_ACT_UNSPEC`, and `TCX_NEXT`: other programs and filters go on.
 const TC_GO_ON: i32 = -1;
@@ -64,8 +64,8 @@ fn levels(steps: &[Step]) -> Result<Vec<u32>, CompileError> {
         _ => None,
     };
     let levels: BTreeSet<_> = steps.iter().filter_map(level).collect();
-    if levels.len() > MOST_LEVELS {
-        return Err(CompileError::TooManyLevels { most: MOST_LEVELS });
+    if levels.len() > MAX_LEVELS {
+        return Err(CompileError::TooManyLevels { most: MAX_LEVELS });
     }
     Ok(levels.into_iter().collect())
 }
@@ -192,13 +192,7 @@ impl Emitter {
         let count_at = offset_of!(plait_packet, chain_count) as i16;
         let chains_at = offset_of!(plait_packet, chains) as i16;
         self.code.load(NUMBER, RECORD, count_at, 8);
-        self.code.jump_if_constant(
-            Width::Wide,
-            NUMBER,
-            Condition::Greater,
-            PLAIT_MOST_CHAINS as i32 - 1,
-            end,
-        );
+        self.code.jump_if_constant(Width::Wide, NUMBER, Condition::Greater, PLAIT_MAX_CHAINS as i32 - 1, end);
         self.code.compute(Width::Wide, Operation::Move, OTHER, NUMBER);
         self.code.compute_constant(Width::Wide, Operation::ShiftLeft, OTHER, 1);
         self.code.compute(Width::Wide, Operation::Add, OTHER, RECORD);

@@ -14,10 +14,10 @@ pub(super) enum Step {
 }
 
 /// More would not fit into the kernel's verifier, which follows at most 8,192 jumps in a row.
-const MOST_TESTS: usize = 8_000;
+const MAX_TESTS: usize = 8_000;
 
 /// How many answers are remembered on the way: more than a chain has tests that another may ask again.
-const MOST_FACTS: usize = 16;
+const MAX_FACTS: usize = 16;
 
 /// The steps that find the chains whose formulas hold, in this order. None is one that no way leads to.
 pub(super) fn of<'f>(
@@ -60,8 +60,8 @@ impl Builder {
     /// Goes on at one of two labels by the answer.
     fn ask(&mut self, question: &Question, yes: Label, no: Label) -> Result<(), CompileError> {
         match question {
-            Question::Test(_) if self.steps.len() >= MOST_TESTS => {
-                return Err(CompileError::TooManyTests { most: MOST_TESTS });
+            Question::Test(_) if self.steps.len() >= MAX_TESTS => {
+                return Err(CompileError::TooManyTests { most: MAX_TESTS });
             }
             Question::Test(test) => self.steps.push(Step::Ask { test: *test, yes: yes.0, no: no.0 }),
             Question::Not(inner) => self.ask(inner, no, yes)?,
@@ -145,7 +145,7 @@ fn shorten(steps: &mut [Step]) -> Vec<bool> {
 }
 
 fn with(facts: &Facts, test: Test, answer: bool) -> Facts {
-    let forgotten = (facts.len() + 1).saturating_sub(MOST_FACTS);
+    let forgotten = (facts.len() + 1).saturating_sub(MAX_FACTS);
     facts[forgotten..].iter().copied().chain([(test, answer)]).collect()
 }
 

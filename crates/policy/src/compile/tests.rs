@@ -7,7 +7,7 @@ mod packet;
 use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 
-use plait_written::Rate;
+use plait_config::Rate;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
@@ -301,7 +301,7 @@ fn as_many_chains_as_there_may_be_are_verified_in_one_pass() {
             n * 2
         )
     };
-    let chains: Vec<_> = (1..=PLAIT_MOST_CHAINS as u16).map(|n| selecting(&select(n))).collect();
+    let chains: Vec<_> = (1..=PLAIT_MAX_CHAINS as u16).map(|n| selecting(&select(n))).collect();
     let more: Vec<_> = chains.iter().chain(&chains[..1]).cloned().collect();
     let map = std::fs::File::open("/dev/null").expect("a descriptor");
     let refused = match_program(ProgramKind::Xdp, Hook::Ingress, &resolved(&more), map.as_fd());

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use plait_host::diag::Subflow;
+use plait_linux::diag::Subflow;
 
 use super::{Error, View};
 use crate::Hook;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_host::{diag, netlink, pm};
+use plait_linux::{diag, netlink, pm};
 
 use super::begun::Begun;
 use super::guard::Guard;

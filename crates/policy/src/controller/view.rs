@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::time::Instant;
 
-use plait_host::diag::{self, Carried, Grown, Growth, Watch};
-use plait_host::interfaces::{self, Interface};
-use plait_host::mptcp::Token;
+use plait_linux::diag::{self, Carried, Grown, Growth, Watch};
+use plait_linux::interfaces::{self, Interface};
+use plait_linux::mptcp::Token;
 use serde::Serialize;
 
 use super::Error;

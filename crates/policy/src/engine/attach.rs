@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, ProgramHandle, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder, libbpf_sys as sys};
-use plait_host::interfaces::Interface;
-use plait_host::netns::NetNs;
-use plait_host::traffic_control::{clsact_filters, has_clsact};
+use plait_linux::interfaces::Interface;
+use plait_linux::netns::NetNs;
+use plait_linux::traffic_control::{clsact_filters, has_clsact};
 use serde::{Deserialize, Serialize};
 
 use super::objects::Objects;
@@ -84,7 +84,7 @@ impl Attached {
 /// What attaching takes.
 pub(super) struct Attacher<'a> {
     pub(super) objects: &'a Objects,
-    /// The folder for pins of links.
+    /// The directory for pins of links.
     pub(super) links: PathBuf,
     /// Ways that are not to be tried.
     pub(super) avoided: &'a [Mode],
@@ -196,13 +196,13 @@ pub(super) fn detach(links: &Path, attached: &Attached, others: &[Attached]) -> 
     Ok(())
 }
 
-/// Whether some link that is pinned in a folder is attached to an interface.
+/// Whether some link that is pinned in a directory is attached to an interface.
 pub(super) fn any_attached(links: &Path) -> bool {
     let pins = std::fs::read_dir(links).into_iter().flatten().flatten();
     pins.filter_map(|pin| Link::open(pin.path()).ok()).any(|link| place_of(&link).is_some())
 }
 
-/// Detaches and unpins whatever links are pinned in a folder.
+/// Detaches and unpins whatever links are pinned in a directory.
 pub(super) fn unlink_all(links: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(links) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

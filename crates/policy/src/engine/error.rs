@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plait_host::{bpf_files, cgroup, netlink};
+use plait_linux::{bpf_files, cgroup, netlink};
 
 use super::attach::Tried;
 use crate::Hook;
@@ -85,12 +85,12 @@ pub enum Error {
         /// What the kernel said.
         reason: libbpf_rs::Error,
     },
-    /// A file or folder cannot be used.
+    /// A file or directory cannot be used.
     #[error("cannot {operation} {}: {reason}{}", .path.display(), if_denied(.reason))]
-    Folder {
+    Directory {
         /// What was tried.
         operation: &'static str,
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
         /// Why not.
         reason: io::Error,
@@ -129,9 +129,12 @@ pub enum Error {
 const NEEDED: &str = "it takes root, and a kernel of version 5.15 or later with BPF and its JIT compiler";
 
 impl Error {
-    pub(super) fn folder(operation: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
+    pub(super) fn directory(
+        operation: &'static str,
+        path: impl AsRef<Path>,
+    ) -> impl FnOnce(io::Error) -> Error {
         let path = path.as_ref().to_owned();
-        move |reason| Error::Folder { operation, path, reason }
+        move |reason| Error::Directory { operation, path, reason }
     }
 
     pub(super) fn kernel(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
-use plait_host::mptcp::{Key, Token};
+use plait_linux::mptcp::{Key, Token};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use zeroize::Zeroize;
@@ -149,8 +149,8 @@ pub struct Events {
 impl Events {
     /// With `traced`, programs tell of packets that match as long as this lives.
     pub(super) fn open(place: &Arc<Place>, objects: Objects, traced: bool) -> Result<Events, Error> {
-        let folder = place.state();
-        let reading = reserve(&folder)?.ok_or(Error::EventsTaken)?;
+        let directory = place.state();
+        let reading = reserve(&directory)?.ok_or(Error::EventsTaken)?;
         let arrived = Arc::new(Mutex::new(Arrived(VecDeque::new())));
         let map = MapHandle::try_from(objects.map("events")?).map_err(Error::kernel("open the events"))?;
         let ring = ring(&map, Arc::clone(&arrived)).map_err(Error::kernel("open the events"))?;
@@ -214,12 +214,12 @@ impl Drop for Arrived {
 }
 
 /// Says that this process reads events, as long as the result lives; `None` if another does.
-fn reserve(folder: &Path) -> Result<Option<OwnedFd>, Error> {
-    let file = File::open(folder).map_err(Error::folder("open", folder))?;
+fn reserve(directory: &Path) -> Result<Option<OwnedFd>, Error> {
+    let file = File::open(directory).map_err(Error::directory("open", directory))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file.into())),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(Error::folder("lock", folder)(error.into())),
+        Err(error) => Err(Error::directory("lock", directory)(error.into())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use libbpf_rs::{BatchedMapIter, MapCore, MapFlags, MapHandle};
-use plait_host::mptcp::Token;
+use plait_linux::mptcp::Token;
 use serde::Serialize;
 
 use super::Error;

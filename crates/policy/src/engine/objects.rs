@@ -53,30 +53,30 @@ impl Objects {
         Ok(Objects { maps, programs: Default::default(), pins: None, frags: takes_frags() })
     }
 
-    /// Those that are pinned in a folder; `None` if a map is not.
-    pub(super) fn open(folder: &Path, frags: bool) -> Option<Objects> {
+    /// Those that are pinned in a directory; `None` if a map is not.
+    pub(super) fn open(directory: &Path, frags: bool) -> Option<Objects> {
         quiet();
         let mut maps = BTreeMap::new();
         for name in MAPS {
-            maps.insert(*name, MapHandle::from_pinned_path(folder.join("maps").join(name)).ok()?);
+            maps.insert(*name, MapHandle::from_pinned_path(directory.join("maps").join(name)).ok()?);
         }
         let programs = PROGRAMS.map(|(_, _, name)| {
-            let pinned = ProgramHandle::from_pinned_path(folder.join("programs").join(name));
+            let pinned = ProgramHandle::from_pinned_path(directory.join("programs").join(name));
             pinned.map_or_else(|_| OnceLock::new(), OnceLock::from)
         });
-        Some(Objects { maps, programs, pins: Some(folder.to_owned()), frags })
+        Some(Objects { maps, programs, pins: Some(directory.to_owned()), frags })
     }
 
-    /// Pins them all in a folder, also programs that are loaded later.
-    pub(super) fn pin(&mut self, folder: &Path) -> Result<(), Error> {
+    /// Pins them all in a directory, also programs that are loaded later.
+    pub(super) fn pin(&mut self, directory: &Path) -> Result<(), Error> {
         for (name, map) in &self.maps {
-            let path = folder.join("maps").join(name);
-            raw::pin(map.as_fd(), &path).map_err(Error::folder("pin", &path))?;
+            let path = directory.join("maps").join(name);
+            raw::pin(map.as_fd(), &path).map_err(Error::directory("pin", &path))?;
         }
         for ((_, _, name), program) in PROGRAMS.iter().zip(&self.programs) {
-            program.get().map_or(Ok(()), |program| pin_program(program, folder, name))?;
+            program.get().map_or(Ok(()), |program| pin_program(program, directory, name))?;
         }
-        self.pins = Some(folder.to_owned());
+        self.pins = Some(directory.to_owned());
         Ok(())
     }
 
@@ -125,7 +125,7 @@ impl Objects {
         let found = object.progs_mut().find(|program| program.name() == *name);
         let found = found.ok_or_else(|| Error::missing("program", whole_name))?;
         let program = ProgramHandle::try_from(&found).map_err(Error::kernel("keep a program"))?;
-        self.pins.as_ref().map_or(Ok(()), |folder| pin_program(&program, folder, whole_name))?;
+        self.pins.as_ref().map_or(Ok(()), |directory| pin_program(&program, directory, whole_name))?;
         Ok(program)
     }
 
@@ -204,9 +204,9 @@ fn without_programs(bytes: &[u8], maps: &BTreeMap<&'static str, MapHandle>) -> R
     Ok(object)
 }
 
-fn pin_program(program: &ProgramHandle, folder: &Path, name: &str) -> Result<(), Error> {
-    let path = folder.join("programs").join(name);
-    raw::pin(program.as_fd(), &path).map_err(Error::folder("pin", &path))
+fn pin_program(program: &ProgramHandle, directory: &Path, name: &str) -> Result<(), Error> {
+    let path = directory.join("programs").join(name);
+    raw::pin(program.as_fd(), &path).map_err(Error::directory("pin", &path))
 }
 
 /// Whether programs for XDP may get packets in several buffers (kernel 5.18).

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use super::objects::Objects;
 use crate::Policy;
-use crate::bindings::{PLAIT_MOST_OWN, PLAIT_OWN_ACTORS, PLAIT_OWN_SELECTORS};
+use crate::bindings::{PLAIT_MAX_OWN, PLAIT_OWN_ACTORS, PLAIT_OWN_SELECTORS};
 use crate::compile::ProgramKind;
 use crate::own::{File, Own, Owned};
 
@@ -51,7 +51,7 @@ impl Numbers {
                     (Ok(bytes), _) => digest_of(&bytes),
                     // What is loaded does without its file.
                     (Err(_), Some(known)) => known.digest,
-                    (Err(reason), None) => return Err(Error::folder("read", file)(reason)),
+                    (Err(reason), None) => return Err(Error::directory("read", file)(reason)),
                 };
                 if let Some(known) = known.filter(|known| known.digest == digest) {
                     numbers.taken.push(known.clone());
@@ -59,10 +59,10 @@ impl Numbers {
                 }
                 let is_free =
                     |number: &u32| before.iter().chain(&numbers.taken).all(|taken| taken.number != *number);
-                let number = (0..PLAIT_MOST_OWN).find(is_free).ok_or(Error::TooMany {
+                let number = (0..PLAIT_MAX_OWN).find(is_free).ok_or(Error::TooMany {
                     what: "selectors and actors of your own",
                     found: before.len() + numbers.taken.len() + 1,
-                    most: PLAIT_MOST_OWN,
+                    most: PLAIT_MAX_OWN,
                 })?;
                 let numbered = Numbered { policy: policy.name.clone(), name: name.clone(), digest, number };
                 numbers.new.push(numbered.clone());
@@ -93,7 +93,7 @@ impl Numbers {
     pub(super) fn remove_unused(&self, objects: &Objects) -> Result<(), Error> {
         let mut unused = Vec::new();
         for number in
-            (0..PLAIT_MOST_OWN).filter(|number| self.taken.iter().all(|taken| taken.number != *number))
+            (0..PLAIT_MAX_OWN).filter(|number| self.taken.iter().all(|taken| taken.number != *number))
         {
             for step in [PLAIT_OWN_SELECTORS + number, PLAIT_OWN_ACTORS + number] {
                 for kind in [ProgramKind::Xdp, ProgramKind::Tc] {

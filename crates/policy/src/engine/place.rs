@@ -1,6 +1,6 @@
 //! Where the engine of a network namespace keeps what outlives a command.
 //!
-//! Below the run folder (`/run/plait`):
+//! Below the run directory (`/run/plait`):
 //! - `policy/N/`, N the namespace's inode number: what is loaded (state.rs), and `policy/N.lock`, held by who changes it;
 //! - `bpf/`: a BPF file system of plait's own, and in it `N/maps`, `N/programs` and `N/links`, which keep what they
 //!   name in the kernel.
@@ -12,8 +12,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plait_host::bpf_files::BpfFiles;
-use plait_host::netns::{self, Identity, NetNs};
+use plait_linux::bpf_files::BpfFiles;
+use plait_linux::netns::{self, Identity, NetNs};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Error, sys};
@@ -21,10 +21,10 @@ use super::{Error, sys};
 /// The inode numbers of namespaces that have or had an engine.
 pub(super) fn namespaces(files: &BpfFiles) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
-    for folder in [states(files), files.root()] {
-        let entries = match fs::read_dir(&folder) {
+    for directory in [states(files), files.root()] {
+        let entries = match fs::read_dir(&directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            other => other.map_err(Error::folder("read", &folder))?,
+            other => other.map_err(Error::directory("read", &directory))?,
         };
         let names = entries.flatten().map(|entry| entry.file_name());
         found.extend(names.filter_map(|name| {
@@ -38,10 +38,10 @@ pub(super) fn namespaces(files: &BpfFiles) -> Result<Vec<u64>, Error> {
 }
 
 fn states(files: &BpfFiles) -> PathBuf {
-    files.run_folder().join("policy")
+    files.run_directory().join("policy")
 }
 
-/// The folders of the engine of one namespace.
+/// The directories of the engine of one namespace.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) files: Arc<BpfFiles>,
@@ -50,17 +50,17 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// The folder of what is loaded.
+    /// The directory of what is loaded.
     pub(super) fn state(&self) -> PathBuf {
         states(&self.files).join(self.inode.to_string())
     }
 
-    /// The folder of pins.
+    /// The directory of pins.
     pub(super) fn pins(&self) -> PathBuf {
         self.files.root().join(self.inode.to_string())
     }
 
-    /// The folder of links' pins.
+    /// The directory of links' pins.
     pub(super) fn links(&self) -> PathBuf {
         self.pins().join("links")
     }
@@ -72,17 +72,17 @@ impl Home {
 
     /// Waits until no other process changes what is loaded.
     pub(super) fn lock(&self) -> Result<Lock<'_>, Error> {
-        let (folder, path) = (states(&self.files), self.lock_path());
+        let (directory, path) = (states(&self.files), self.lock_path());
         loop {
-            make(&folder)?;
+            make(&directory)?;
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
             let file = match file {
-                // Who had the lock before has removed the folder in this moment.
+                // Who had the lock before has removed the directory in this moment.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                other => other.map_err(Error::folder("open", &path))?,
+                other => other.map_err(Error::directory("open", &path))?,
             };
             rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
-                .map_err(|error| Error::folder("lock", &path)(error.into()))?;
+                .map_err(|error| Error::directory("lock", &path)(error.into()))?;
             // Or the file: then the lock is of one that nobody else finds.
             let is_it = |there: fs::Metadata| file.metadata().is_ok_and(|file| file.ino() == there.ino());
             if fs::metadata(&path).is_ok_and(is_it) {
@@ -91,29 +91,29 @@ impl Home {
         }
     }
 
-    /// Makes the folder of what is loaded.
+    /// Makes the directory of what is loaded.
     pub(super) fn make_state(&self) -> Result<(), Error> {
         make(&self.state())
     }
 
-    /// Makes all folders, and mounts the file system for pins.
+    /// Makes all directories, and mounts the file system for pins.
     pub(super) fn make(&self) -> Result<(), Error> {
         self.make_state()?;
         let pins = self.pins();
         self.files.mount_for(&pins)?;
-        ["maps", "programs", "links"].into_iter().try_for_each(|folder| make(&pins.join(folder)))
+        ["maps", "programs", "links"].into_iter().try_for_each(|directory| make(&pins.join(directory)))
     }
 
-    /// Removes the folders and all that is in them, and says which: with the pins go maps and programs, and links are
+    /// Removes the directories and all that is in them, and says which: with the pins go maps and programs, and links are
     /// detached.
     pub(super) fn remove(&self) -> Result<Vec<PathBuf>, Error> {
         let mut removed = Vec::new();
         // What is loaded goes last: as long as it is there, somebody killed here has not finished.
-        for folder in [self.pins(), self.state()] {
-            match fs::remove_dir_all(&folder) {
-                Ok(()) => removed.push(folder),
+        for directory in [self.pins(), self.state()] {
+            match fs::remove_dir_all(&directory) {
+                Ok(()) => removed.push(directory),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::folder("remove", &folder)(error)),
+                Err(error) => return Err(Error::directory("remove", &directory)(error)),
             }
         }
         self.files.unmount_if_empty()?;
@@ -186,23 +186,25 @@ pub(super) fn living(inode: u64) -> Option<String> {
     Some(mark(cookie))
 }
 
-/// A run folder on a disk outlives the kernel, and the next one gives the same cookies again.
+/// A run directory on a disk outlives the kernel, and the next one gives the same cookies again.
 fn mark(cookie: u64) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     format!("{cookie} since boot {}", boot.trim())
 }
 
-fn make(folder: &Path) -> Result<(), Error> {
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::folder("make", folder)(error)),
+fn make(directory: &Path) -> Result<(), Error> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(Error::directory("make", directory)(error))
+        }
         _ => Ok(()),
     }
 }
 
-fn remove_if_empty(folder: &Path) -> Result<(), Error> {
-    match fs::remove_dir(folder) {
+fn remove_if_empty(directory: &Path) -> Result<(), Error> {
+    match fs::remove_dir(directory) {
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
-            Err(Error::folder("remove", folder)(error))
+            Err(Error::directory("remove", directory)(error))
         }
         _ => Ok(()),
     }

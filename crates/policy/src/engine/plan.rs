@@ -17,7 +17,7 @@ use crate::bindings::{
 };
 use crate::compile::{self, Host, ProgramKind, Resolved};
 use crate::{Hook, Policy};
-use plait_host::interfaces::Interface;
+use plait_linux::interfaces::Interface;
 
 /// What a policy names that is not there: interfaces and control groups.
 pub(super) fn absent(policy: &Policy, host: &Host, state: &State) -> Result<Vec<String>, Error> {

@@ -81,5 +81,5 @@ fn set(objects: &Objects, wanted: Wanted, pid: u32) -> Result<(), Error> {
 
 fn is_dead(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(plait_host::has_ended)
+    pid.is_some_and(plait_linux::has_ended)
 }

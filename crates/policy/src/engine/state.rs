@@ -65,31 +65,33 @@ pub(super) struct Counted {
 
 impl State {
     /// What is loaded.
-    pub(super) fn loaded(folder: &Path) -> Result<Option<State>, Error> {
-        read(&folder.join(LOADED))
+    pub(super) fn loaded(directory: &Path) -> Result<Option<State>, Error> {
+        read(&directory.join(LOADED))
     }
 
     /// What a command is, or was, about to load.
-    pub(super) fn next(folder: &Path) -> Result<Option<State>, Error> {
-        read(&folder.join(NEXT))
+    pub(super) fn next(directory: &Path) -> Result<Option<State>, Error> {
+        read(&directory.join(NEXT))
     }
 
     /// Says what is about to be loaded.
-    pub(super) fn announce(&self, folder: &Path) -> Result<(), Error> {
-        self.write(folder, NEXT)
+    pub(super) fn announce(&self, directory: &Path) -> Result<(), Error> {
+        self.write(directory, NEXT)
     }
 
     /// Says that this is loaded, and nothing is about to be.
-    pub(super) fn commit(&self, folder: &Path) -> Result<(), Error> {
-        self.write(folder, LOADED)?;
-        State::withdraw(folder)
+    pub(super) fn commit(&self, directory: &Path) -> Result<(), Error> {
+        self.write(directory, LOADED)?;
+        State::withdraw(directory)
     }
 
     /// Says that nothing is about to be loaded.
-    pub(super) fn withdraw(folder: &Path) -> Result<(), Error> {
-        let path = folder.join(NEXT);
+    pub(super) fn withdraw(directory: &Path) -> Result<(), Error> {
+        let path = directory.join(NEXT);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::folder("remove", &path)(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::directory("remove", &path)(error))
+            }
             _ => Ok(()),
         }
     }
@@ -149,16 +151,16 @@ impl State {
         Ok((first..first + count).map(|entry| (entry % PLAIT_CHAIN_SLOTS) as u16).collect())
     }
 
-    fn write(&self, folder: &Path, name: &str) -> Result<(), Error> {
-        let (path, draft) = (folder.join(name), folder.join("draft"));
-        let text =
-            serde_json::to_vec_pretty(self).map_err(|error| Error::folder("write", &path)(error.into()))?;
+    fn write(&self, directory: &Path, name: &str) -> Result<(), Error> {
+        let (path, draft) = (directory.join(name), directory.join("draft"));
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::directory("write", &path)(error.into()))?;
         let write = || {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?.write_all(&text)?;
             fs::rename(&draft, &path)
         };
-        write().map_err(Error::folder("write", &path))
+        write().map_err(Error::directory("write", &path))
     }
 }
 
@@ -168,7 +170,7 @@ const NEXT: &str = "next.json";
 fn read(path: &Path) -> Result<Option<State>, Error> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(Error::folder("read", path))?,
+        other => other.map_err(Error::directory("read", path))?,
     };
     let state = serde_json::from_slice(&text);
     state.map(Some).map_err(|reason| Error::Unreadable { path: path.to_owned(), reason })
@@ -210,15 +212,15 @@ mod tests {
 
     #[test]
     fn a_state_is_read_as_it_was_written() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let mut state = State { namespace: "7".into(), ..State::default() };
         state.count(vec![counted("a")]).expect("counters");
-        assert!(State::loaded(folder.path()).expect("no state").is_none());
-        state.announce(folder.path()).expect("written");
-        assert!(State::next(folder.path()).expect("a state").is_some());
-        state.commit(folder.path()).expect("written");
-        assert!(State::next(folder.path()).expect("no state").is_none());
-        let read = State::loaded(folder.path()).expect("a state").expect("a state");
+        assert!(State::loaded(directory.path()).expect("no state").is_none());
+        state.announce(directory.path()).expect("written");
+        assert!(State::next(directory.path()).expect("a state").is_some());
+        state.commit(directory.path()).expect("written");
+        assert!(State::next(directory.path()).expect("no state").is_none());
+        let read = State::loaded(directory.path()).expect("a state").expect("a state");
         assert_eq!((read.namespace.as_str(), read.counters), ("7", state.counters));
     }
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use plait_host::cgroup;
-use plait_host::interfaces::{self, Interface};
+use plait_linux::cgroup;
+use plait_linux::interfaces::{self, Interface};
 use plait_wire::Role;
 
 use super::attach::{Attached, Attacher, Mode, detach, unlink_all};
@@ -33,10 +33,10 @@ impl Live {
     /// What is loaded in a place, unless a killed command or another version left something to mend, or another command
     /// is at work.
     pub(super) fn open(place: &Place) -> Result<Option<Live>, Error> {
-        let folder = place.state();
-        let Some(state) = State::loaded(&folder)? else { return Ok(None) };
+        let directory = place.state();
+        let Some(state) = State::loaded(&directory)? else { return Ok(None) };
         let is_ours = state.namespace == place.mark && state.contract == *CONTRACT;
-        if !is_ours || !state.settled || State::next(&folder)?.is_some() {
+        if !is_ours || !state.settled || State::next(&directory)?.is_some() {
             return Ok(None);
         }
         Ok(Objects::open(&place.pins(), state.frags).map(|objects| Live { state, objects }))
@@ -94,8 +94,8 @@ pub(super) struct Swap<'a> {
 impl Swap<'_> {
     /// What is loaded, after what a killed command or another version of this program left is mended.
     pub(super) fn mend(&self) -> Result<Option<Live>, Error> {
-        let folder = self.place.state();
-        let (loaded, next) = (State::loaded(&folder)?, State::next(&folder)?);
+        let directory = self.place.state();
+        let (loaded, next) = (State::loaded(&directory)?, State::next(&directory)?);
         if [&loaded, &next].into_iter().flatten().any(|state| state.namespace != self.place.mark) {
             // Of a namespace that is gone, and whose inode number this one got.
             self.place.remove()?;
@@ -183,13 +183,13 @@ impl Swap<'_> {
 
     /// Removes everything, whatever state it is in; whether any policy was loaded.
     pub(super) fn remove_all(&self) -> Result<bool, Error> {
-        let folder = self.place.state();
+        let directory = self.place.state();
         if !self.place.exists() {
             return Ok(false);
         }
         let mut known = Vec::new();
         let mut loaded = false;
-        for state in [State::loaded(&folder), State::next(&folder)] {
+        for state in [State::loaded(&directory), State::next(&directory)] {
             match state {
                 Ok(None) => {}
                 Ok(Some(state)) => {
@@ -224,7 +224,7 @@ impl Swap<'_> {
         }
         pace::detach(&self.place.pins()).map_err(Error::Pace)?;
         let links = self.place.links();
-        unlink_all(&links).map_err(Error::folder("remove the links in", &links))?;
+        unlink_all(&links).map_err(Error::directory("remove the links in", &links))?;
         self.place.remove()?;
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use plait_written::Size;
+use plait_config::Size;
 
 use super::{Kind, Mark, Ports, Prefix, PrefixError, Selector, Subflow};
 use crate::specification::{Interface, is_word_of_own};
@@ -20,7 +20,7 @@ use crate::specification::{Interface, is_word_of_own};
 pub(crate) const DEEPEST: usize = 128;
 
 /// Of a subflow or connection, as a size is written.
-const MOST_BYTES: u64 = 1_000_000_000_000;
+const MAX_BYTES: u64 = 1_000_000_000_000;
 
 /// A text that is no selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,7 +298,7 @@ impl<'t> Parser<'t> {
     fn sizes(&mut self, selector: fn(u64, Option<u64>) -> Selector) -> Parsed<Selector> {
         self.value("a range of sizes from one to a greater one, such as 0-100kB or 100kB-", |text| {
             let (from, to) = text.split_once('-')?;
-            let bytes = |text: &str| text.parse::<Size<MOST_BYTES>>().ok().map(Size::bytes);
+            let bytes = |text: &str| text.parse::<Size<MAX_BYTES>>().ok().map(Size::bytes);
             let from = if from == "0" { 0 } else { bytes(from)? };
             let to = if to.is_empty() { None } else { Some(bytes(to).filter(|to| *to > from)?) };
             Some(selector(from, to))

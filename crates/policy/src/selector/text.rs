@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use plait_written::Bytes;
+use plait_config::Bytes;
 
 use super::{Mark, Ports, Selector, Subflow};
 

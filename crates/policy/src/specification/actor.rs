@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use plait_written::Rate;
+use plait_config::Rate;
 
 use super::Hook;
 use crate::selector::Mark;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Actor, Chain, Hook, Interface, Limit, Policy, interface};
-use crate::bindings::{PLAIT_MOST_ACTORS, PLAIT_MOST_CHAINS};
+use crate::bindings::{PLAIT_MAX_ACTORS, PLAIT_MAX_CHAINS};
 use crate::selector::{Selector, is_reserved};
 
 const NAME_LONGEST: usize = 32;
@@ -45,7 +45,7 @@ pub(super) fn faults(policy: &Policy) -> Vec<Fault<'_>> {
     let mut check = Check { policy, faults: Vec::new() };
     check.names();
     // Of more, one hook has too many.
-    for (index, chain) in policy.chains.iter().enumerate().take(2 * PLAIT_MOST_CHAINS as usize + 1) {
+    for (index, chain) in policy.chains.iter().enumerate().take(2 * PLAIT_MAX_CHAINS as usize + 1) {
         check.chain(index, chain);
     }
     check.faults
@@ -94,7 +94,7 @@ impl<'p> Check<'p> {
         if before.iter().any(|other| other.name == chain.name) {
             self.fault(part, "a name that no other chain has", format!("{:?} again", chain.name));
         }
-        let most = PLAIT_MOST_CHAINS as usize;
+        let most = PLAIT_MAX_CHAINS as usize;
         if before.iter().filter(|other| other.hook == chain.hook).count() == most {
             self.fault(part, format!("at most {most} chains at {}", chain.hook), "one more");
         }
@@ -105,7 +105,7 @@ impl<'p> Check<'p> {
             self.interface(Part::Interfaces(index), given);
         }
         self.selector(index, chain);
-        let most = PLAIT_MOST_ACTORS as usize;
+        let most = PLAIT_MAX_ACTORS as usize;
         for (number, actor) in chain.actors.iter().enumerate() {
             if number == most {
                 self.fault(

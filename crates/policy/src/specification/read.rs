@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use plait_written::{Mistake, Place, Rate, Size, Source};
+use plait_config::{Mistake, Place, Rate, Size, Source};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
@@ -18,7 +18,7 @@ type Value<'t> = Spanned<DeValue<'t>>;
 type Window = Size<{ Limit::MOST as u64 }>;
 
 /// More at once help nobody, and each takes a walk through the file.
-const MOST_MISTAKES: usize = 100;
+const MAX_MISTAKES: usize = 100;
 
 pub(super) fn policy(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
     let source = Source::new(file, text);
@@ -371,7 +371,7 @@ impl<'t> Reader<'t> {
 
     fn note(&self, place: Place, expected: &str, found: impl Display) {
         let mut mistakes = self.mistakes.borrow_mut();
-        if mistakes.len() < MOST_MISTAKES {
+        if mistakes.len() < MAX_MISTAKES {
             mistakes.push(self.source.mistake(place, format!("expected {expected}, found {found}")));
         }
     }

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use plait_config::Rate;
 use plait_wire::Role;
-use plait_written::Rate;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -86,16 +86,16 @@ fn a_whole_policy_is_read() {
 }
 
 #[test]
-fn a_file_names_its_policy_and_its_folder() {
-    let folder = std::env::temp_dir().join(format!("plait-policy-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let file = folder.join("small-flows.toml");
+fn a_file_names_its_policy_and_its_directory() {
+    let directory = std::env::temp_dir().join(format!("plait-policy-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("small-flows.toml");
     fs::write(&file, WHOLE.replace("name = \"tenant\"", "")).expect("a file");
     let policy = Policy::read(&file);
-    fs::remove_dir_all(&folder).expect("the folder goes");
+    fs::remove_dir_all(&directory).expect("the directory goes");
     let policy = policy.expect("a policy");
     assert_eq!(policy.name, "small-flows");
-    assert_eq!(policy.own["urgent"], folder.join("urgent.bpf.c"));
+    assert_eq!(policy.own["urgent"], directory.join("urgent.bpf.c"));
     assert_eq!(policy.own["my_actor"], Path::new("/lib/my_actor.bpf.o"));
     let missing = Policy::read(&file).expect_err("the file is gone").to_string();
     assert!(missing.starts_with("cannot read ") && missing.contains("small-flows.toml: "), "{missing}");

@@ -95,7 +95,7 @@ fn ways_that_are_avoided_are_not_taken() {
             .load(&policy(BOTH_WAYS))
             .expect_err("no way is left");
         assert!(matches!(&error, Error::Attach { interface, .. } if interface == "a0"), "{error}");
-        let [state, pins] = host.folders();
+        let [state, pins] = host.directories();
         assert!(!state.exists() && !pins.exists());
     });
 }
@@ -147,7 +147,7 @@ fn the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it() {
         let object =
             ObjectBuilder::default().open_file(object).and_then(|open| open.load()).expect("programs");
         let program = object.progs().find(|program| program.name() == "ingress").expect("a program");
-        let interfaces = plait_host::interfaces::interfaces().expect("interfaces");
+        let interfaces = plait_linux::interfaces::interfaces().expect("interfaces");
         let index = interfaces.iter().find(|there| there.name == "a0").expect("a0").index as i32;
         let other = Xdp::new(program.as_fd());
         other.attach(index, XdpFlags::DRV_MODE).expect("attached");

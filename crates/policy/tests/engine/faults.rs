@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use plait_host::netns::NetNs;
+use plait_linux::netns::NetNs;
 use plait_policy::Policy;
 use plait_policy::engine::{Engine, Error, Mode, clean_leftovers};
 
@@ -34,8 +34,8 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
         assert_eq!(host.settled(objects.programs.len()), objects);
         host.receive(50_000);
         assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
-        let names: Vec<_> = std::fs::read_dir(&host.folders()[0])
-            .expect("a folder")
+        let names: Vec<_> = std::fs::read_dir(&host.directories()[0])
+            .expect("a directory")
             .map(|entry| entry.expect("an entry").file_name())
             .collect();
         assert_eq!(names, ["loaded.json"]);
@@ -134,7 +134,7 @@ fn what_namespaces_that_are_gone_have_left_is_removed_and_nothing_else() {
     for host in [&gone, &living] {
         host.with_engine(|engine| engine.load(&named("p", "a0")).expect("loaded"));
     }
-    let ([state, pins], objects) = (gone.folders(), gone.objects());
+    let ([state, pins], objects) = (gone.directories(), gone.objects());
     drop(gone);
     assert!(pins.exists());
     // The kernel ends a namespace a moment after nothing uses it any more.
@@ -153,18 +153,18 @@ fn what_namespaces_that_are_gone_have_left_is_removed_and_nothing_else() {
 }
 
 #[test]
-fn the_folder_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own() {
-    let name = "the_folder_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own";
+fn the_directory_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own() {
+    let name = "the_directory_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own";
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|engine| {
         engine.load(&named("old", "a0")).expect("loaded");
-        let loaded = host.folders()[0].join("loaded.json");
+        let loaded = host.directories()[0].join("loaded.json");
         let text = std::fs::read_to_string(&loaded).expect("a file");
         let (start, rest) = text.split_once("\"namespace\": ").expect("a mark");
         let (_, rest) = rest.split_once(',').expect("more");
         std::fs::write(&loaded, format!("{start}\"namespace\": \"another\",{rest}")).expect("written");
         assert_eq!(engine.policies().expect("policies"), []);
-        assert!(!host.folders()[1].exists());
+        assert!(!host.directories()[1].exists());
         engine.load(&named("new", "a0")).expect("loaded");
         assert_eq!(engine.policies().expect("policies").len(), 1);
         engine.unload_all().expect("unloaded");
@@ -179,7 +179,7 @@ fn what_somebody_unpinned_is_loaded_again_and_filters_are_not_doubled() {
         let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
         engine.load(&named("kept", "a0")).expect("loaded");
         let objects = host.objects();
-        std::fs::remove_dir_all(&host.folders()[1]).expect("removed");
+        std::fs::remove_dir_all(&host.directories()[1]).expect("removed");
         assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
         let attachments = engine.attachments().expect("attachments");
         assert!(attachments.iter().all(|there| there.mode.is_some()), "{attachments:?}");
@@ -198,7 +198,7 @@ fn what_another_version_has_loaded_is_loaded_again() {
     host.with_engine(|engine| {
         engine.load(&named("kept", "a0")).expect("loaded");
         let objects = host.objects();
-        let loaded = host.folders()[0].join("loaded.json");
+        let loaded = host.directories()[0].join("loaded.json");
         let text = std::fs::read_to_string(&loaded).expect("a file");
         let (start, rest) = text.split_once("\"contract\": ").expect("a number");
         let (_, rest) = rest.split_once(',').expect("more");
@@ -221,7 +221,7 @@ fn what_cannot_be_read_is_said_and_can_be_unloaded() {
         let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
         engine.load(&named("kept", "a0")).expect("loaded");
         let objects = host.objects();
-        std::fs::write(host.folders()[0].join("loaded.json"), "{").expect("written");
+        std::fs::write(host.directories()[0].join("loaded.json"), "{").expect("written");
         let error = engine.policies().expect_err("it is no JSON");
         assert!(
             matches!(error, Error::Unreadable { .. }) && error.to_string().contains("unload all"),

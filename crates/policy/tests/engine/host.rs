@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapHandle};
-use plait_host::mptcp::stream_socket;
-use plait_host::netns::Named;
+use plait_linux::mptcp::stream_socket;
+use plait_linux::netns::Named;
 use plait_policy::{Engine, Policy};
 use socket2::Domain;
 
@@ -100,10 +100,10 @@ impl Host {
         });
     }
 
-    /// The folder of what is loaded, and that of pins.
-    pub(crate) fn folders(&self) -> [PathBuf; 2] {
+    /// The directory of what is loaded, and that of pins.
+    pub(crate) fn directories(&self) -> [PathBuf; 2] {
         let inode = self.namespace.identity().expect("an identity").inode.to_string();
-        let run = plait_host::run_folder().expect("a folder");
+        let run = plait_linux::run_directory().expect("a directory");
         [run.join("policy").join(&inode), run.join("bpf").join(&inode)]
     }
 
@@ -126,17 +126,17 @@ impl Host {
         self.objects()
     }
 
-    /// The kernel has nothing of these objects any more, and the run folder nothing of the engine.
+    /// The kernel has nothing of these objects any more, and the run directory nothing of the engine.
     pub(crate) fn assert_nothing_left(&self, objects: &Objects) {
-        for folder in self.folders() {
-            assert!(!folder.exists(), "{} is still there", folder.display());
+        for directory in self.directories() {
+            assert!(!directory.exists(), "{} is still there", directory.display());
         }
         assert_gone(objects);
     }
 
     /// What the kernel holds of the engine. It must be loaded.
     pub(crate) fn objects(&self) -> Objects {
-        let [_, pins] = self.folders();
+        let [_, pins] = self.directories();
         let maps = std::fs::read_dir(pins.join("maps")).expect("pinned maps").map(|entry| {
             let map = MapHandle::from_pinned_path(entry.expect("an entry").path()).expect("a map");
             map.info().expect("a map").info.id

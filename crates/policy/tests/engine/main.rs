@@ -4,5 +4,5 @@ mod attaching;
 mod faults;
 mod host;
 mod swapping;
-#[path = "../../../host/tests/topology/mod.rs"]
+#[path = "../../../linux/tests/topology/mod.rs"]
 mod topology;

@@ -50,7 +50,7 @@ fn a_thousand_replacements_leak_nothing_and_lose_no_connection() {
         assert_eq!(after.maps, before.maps);
         assert_eq!(after.links, before.links);
         assert_eq!(after.programs.len(), before.programs.len());
-        let [_, pins] = host.folders();
+        let [_, pins] = host.directories();
         let pinned = std::fs::read_dir(pins.join("programs")).expect("pins").count();
         engine.unload_all().expect("unloaded");
         assert!(pinned < 10, "{pinned} programs are pinned");
@@ -160,8 +160,8 @@ fn a_policy_for_a_time_acts_as_long_as_it_is_renewed() {
 fn programs_of_the_users_own_act_and_are_replaced_when_their_file_changes() {
     let name = "programs_of_the_users_own_act_and_are_replaced_when_their_file_changes";
     let Some(host) = Host::new(name) else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("own.bpf.c");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("own.bpf.c");
     let write = |condition: &str| {
         let text = format!(
             "#include \"plait.bpf.h\"\nPLAIT_SELECTOR(mine) {{ return {condition}; }}\n\
@@ -214,7 +214,7 @@ fn subflows_are_paced_as_long_as_a_chain_asks() {
     let text = "name = \"p\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"c\"\nhook = \"egress\"\n\
                 actors = [{ pace = \"100mbit\" }]\n";
     host.with_engine(|engine| {
-        let is_attached = || host.folders()[1].join("pace").exists();
+        let is_attached = || host.directories()[1].join("pace").exists();
         engine.load(&policy(text)).expect("loaded");
         assert!(is_attached());
         host.receive(50_000);
@@ -234,7 +234,7 @@ fn all_of_many_subflows_are_read() {
     let Some(host) = Host::new("all_of_many_subflows_are_read") else { return };
     host.with_engine(|engine| {
         engine.load(&policy(&many(0))).expect("loaded");
-        let map = MapHandle::from_pinned_path(host.folders()[1].join("maps/flows")).expect("a map");
+        let map = MapHandle::from_pinned_path(host.directories()[1].join("maps/flows")).expect("a map");
         let flow = vec![0; map.value_size() as usize];
         for number in 0..5000u32 {
             let mut key = vec![0; map.key_size() as usize];
@@ -253,7 +253,7 @@ fn more_subflows_than_there_is_room_for_make_room_for_new_ones() {
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|engine| {
         engine.load(&policy(&many(0))).expect("loaded");
-        let map = MapHandle::from_pinned_path(host.folders()[1].join("maps/flows")).expect("a map");
+        let map = MapHandle::from_pinned_path(host.directories()[1].join("maps/flows")).expect("a map");
         let (room, flow) = (map.max_entries(), vec![0; map.value_size() as usize]);
         for number in 0..room + room / 16 {
             let mut key = vec![0; map.key_size() as usize];

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_host::counters::counters;
-use plait_host::mptcp::{FullInfo, Info, stream_socket};
-use plait_host::netns::Named;
-use plait_host::pm::{Endpoint, Flags, Limits, PathManager};
+use plait_linux::counters::counters;
+use plait_linux::mptcp::{FullInfo, Info, stream_socket};
+use plait_linux::netns::Named;
+use plait_linux::pm::{Endpoint, Flags, Limits, PathManager};
 use plait_policy::engine::{Ends, Mode};
 use plait_policy::{Announcement, Engine, Hook, InjectError, Injector, Policy};
 use socket2::{Domain, Socket, TcpKeepalive};

@@ -7,5 +7,5 @@ mod backup;
 mod hosts;
 mod own;
 mod scene;
-#[path = "../../../host/tests/topology/mod.rs"]
+#[path = "../../../linux/tests/topology/mod.rs"]
 mod topology;

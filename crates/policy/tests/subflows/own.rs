@@ -43,8 +43,8 @@ fn they_erase_options_and_add_some() {
     if !may_run() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("own.bpf.c");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("own.bpf.c");
     fs::write(&file, SOURCE).expect("a file");
     let names = ["no_timestamps", "no_dss", "experiment"];
     let own: String = names.iter().map(|name| format!("{name}.file = \"{}\"\n", file.display())).collect();

@@ -1,4 +1,4 @@
-//! What `plait capture` records: `samples.jsonl` and `counters.jsonl`, one object a line (docs/capture.md).
+//! What `plait capture` records: `samples.jsonl` and `counters.jsonl`, one object a line (docs/guide/capture.md).
 
 use serde_json::Value;
 

@@ -3,7 +3,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that appears under its name only when it is whole: until then it is `NAME.partial` in the same folder, which
+/// A file that appears under its name only when it is whole: until then it is `NAME.partial` in the same directory, which
 /// goes with this value. What a killed process left is overwritten by the next.
 #[derive(Debug)]
 pub struct WholeFile {
@@ -95,10 +95,10 @@ mod tests {
 
     #[test]
     fn a_file_has_its_name_only_when_it_is_whole() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("it is \"quoted\"");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("it is \"quoted\"");
         fs::write(&path, "old").expect("writable");
-        let names = || fs::read_dir(folder.path()).expect("readable").count();
+        let names = || fs::read_dir(directory.path()).expect("readable").count();
 
         let mut file = WholeFile::create(&path).expect("created");
         file.write_all(b"half").expect("written");
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_link_stays_and_a_device_is_left_alone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, link) = (directory.path().join("file"), directory.path().join("link"));
         fs::write(&path, "old").expect("writable");
         std::os::unix::fs::symlink("file", &link).expect("linked");
         let mut file = WholeFile::create(&link).expect("created");
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_file() {
-        let error = WholeFile::create("/nonexistent/a").expect_err("there is no such folder");
+        let error = WholeFile::create("/nonexistent/a").expect_err("there is no such directory");
         assert!(error.to_string().starts_with("cannot write /nonexistent/a: "), "{error}");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -109,14 +109,14 @@ struct Run {
 }
 
 /// The bytes of a timer's least value: 200 ms, as Linux has it.
-const LEAST_TIMEOUT: u64 = 200;
+const MIN_TIMEOUT: u64 = 200;
 
 pub(crate) fn transfer(script: Script) -> Account {
     let path = || OnPath {
         next: 1,
         outstanding: BTreeMap::new(),
         deadline: u64::MAX,
-        timeout: LEAST_TIMEOUT,
+        timeout: MIN_TIMEOUT,
         recovering: false,
         sent: 0,
         expected: 1,
@@ -287,8 +287,8 @@ impl Run {
         let before = state.outstanding.len();
         state.outstanding = state.outstanding.split_off(&number);
         if state.outstanding.len() < before {
-            state.timeout = LEAST_TIMEOUT;
-            state.deadline = now + LEAST_TIMEOUT;
+            state.timeout = MIN_TIMEOUT;
+            state.deadline = now + MIN_TIMEOUT;
             if std::mem::take(&mut state.recovering) {
                 let again: Vec<_> =
                     state.outstanding.iter().map(|(number, segment)| (*number, *segment)).collect();

@@ -43,9 +43,9 @@ fn compressed(compression: Compression, bytes: &[u8]) -> Option<Vec<u8>> {
         Compression::Gzip => "gzip",
         Compression::Zstd => "zstd",
     };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("capture");
-    fs::write(&path, bytes).expect("a writable folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("capture");
+    fs::write(&path, bytes).expect("a writable directory");
     match Command::new(tool).arg("-c").arg(&path).output() {
         Ok(output) => Some(output.stdout),
         Err(error) => {

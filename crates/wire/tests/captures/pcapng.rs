@@ -43,8 +43,8 @@ fn read_pcap(file: &[u8]) -> Vec<Owned> {
 
 /// The records of a pcap file after editcap turned it into pcapng; `None` where there is no editcap.
 fn converted(test: &str, path: &Path) -> Option<Vec<u8>> {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let output = folder.path().join("out.pcapng");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let output = directory.path().join("out.pcapng");
     match Command::new("editcap").args(["-F", "pcapng"]).arg(path).arg(&output).output() {
         // editcap fails on a truncated file too, after it wrote what was before.
         Ok(_) => Some(fs::read(output).expect("editcap wrote a file")),
@@ -58,8 +58,8 @@ fn converted(test: &str, path: &Path) -> Option<Vec<u8>> {
 #[test]
 fn what_editcap_converts_reads_the_same_and_so_does_its_beginning() {
     let test = "what_editcap_converts_reads_the_same_and_so_does_its_beginning";
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("in.pcap");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("in.pcap");
     for resolution in [Resolution::Microseconds, Resolution::Nanoseconds] {
         let header = PcapHeader { resolution, snap_len: 60, ..PcapHeader::new(LinkType::RawIp) };
         let mut writer = PcapWriter::new(Vec::new(), header).expect("memory");
@@ -68,7 +68,7 @@ fn what_editcap_converts_reads_the_same_and_so_does_its_beginning() {
             writer.write(Timestamp(1_700_000_000_123_456_789 + index), &frame).expect("memory");
         }
         let pcap = writer.into_inner();
-        fs::write(&path, &pcap).expect("a writable folder");
+        fs::write(&path, &pcap).expect("a writable directory");
         let Some(file) = converted(test, &path) else { return };
         let (whole, error) = read(&file);
         assert!(error.is_none(), "{error:?}");
@@ -92,12 +92,12 @@ fn what_editcap_converts_reads_the_same_and_so_does_its_beginning() {
 #[test]
 fn real_captures_read_as_their_conversions_do() {
     let test = "real_captures_read_as_their_conversions_do";
-    let Some(folder) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
-        println!("SKIP {test}: PLAIT_CAPTURES names no folder");
+    let Some(directory) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
+        println!("SKIP {test}: PLAIT_CAPTURES names no directory");
         return;
     };
-    for entry in fs::read_dir(&folder).expect("a readable folder") {
-        let path = entry.expect("a readable folder").path();
+    for entry in fs::read_dir(&directory).expect("a readable directory") {
+        let path = entry.expect("a readable directory").path();
         let file = fs::read(&path).expect("a readable file");
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("pcap") => {

@@ -195,13 +195,13 @@ fn by_tshark(path: &Path) -> Option<Vec<[String; 4]>> {
 
 #[test]
 fn sections_read_as_tshark_reads_them() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("sections.pcapng");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("sections.pcapng");
     let (mut runner, mut compared) = (TestRunner::deterministic(), 0);
     for _ in 0..10 {
         let sections = vec(section(), 2..5).new_tree(&mut runner).expect("sections").current();
         let (file, _) = write(&sections);
-        fs::write(&path, &file).expect("a writable folder");
+        fs::write(&path, &file).expect("a writable directory");
         let Some(rows) = by_tshark(&path) else { return };
         let (records, error) = read(&file);
         assert!(error.is_none(), "{error:?}");

@@ -184,13 +184,13 @@ fn dss_checksum_adds_all_its_parts() {
 
 #[test]
 fn dss_checksums_of_real_captures_are_right() {
-    let Some(folder) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
-        println!("SKIP dss_checksums_of_real_captures_are_right: PLAIT_CAPTURES names no folder");
+    let Some(directory) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
+        println!("SKIP dss_checksums_of_real_captures_are_right: PLAIT_CAPTURES names no directory");
         return;
     };
     let mut checked = 0;
-    for entry in fs::read_dir(folder).expect("a readable folder") {
-        let path = entry.expect("a readable folder").path();
+    for entry in fs::read_dir(directory).expect("a readable directory") {
+        let path = entry.expect("a readable directory").path();
         if path.extension().is_some_and(|extension| extension == "pcap") {
             checked += check_dss_checksums(PcapReader::new(File::open(&path).expect("a capture")));
         }

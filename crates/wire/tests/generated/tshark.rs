@@ -1,5 +1,5 @@
 //! Every option, field by field, as Wireshark's independent dissector reads it: over generated captures with each
-//! form, and over the captures in the folder that `PLAIT_CAPTURES` names.
+//! form, and over the captures in the directory that `PLAIT_CAPTURES` names.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -69,8 +69,8 @@ fn every_option_reads_as_tshark_reads_it() {
     if !tshark_is_here("every_option_reads_as_tshark_reads_it") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("options.pcap");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("options.pcap");
     let file = File::create(&path).expect("a file in it");
     let mut writer = PcapWriter::new(file, PcapHeader::new(LinkType::Ethernet)).expect("a writable file");
     for (index, option) in options().into_iter().enumerate() {
@@ -89,8 +89,8 @@ fn tshark_finds_the_checksums_right() {
     if !tshark_is_here("tshark_finds_the_checksums_right") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("checksums.pcap");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("checksums.pcap");
     let file = File::create(&path).expect("a file in it");
     let mut writer = PcapWriter::new(file, PcapHeader::new(LinkType::Ethernet)).expect("a writable file");
     for (index, option) in options().into_iter().enumerate() {
@@ -108,22 +108,22 @@ fn tshark_finds_the_checksums_right() {
 #[test]
 fn real_captures_read_as_tshark_reads_them() {
     let name = "real_captures_read_as_tshark_reads_them";
-    let Some(folder) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
-        println!("SKIP {name}: PLAIT_CAPTURES names no folder");
+    let Some(directory) = std::env::var_os("PLAIT_CAPTURES").map(PathBuf::from) else {
+        println!("SKIP {name}: PLAIT_CAPTURES names no directory");
         return;
     };
     if !tshark_is_here(name) {
         return;
     }
     let mut compared = 0;
-    for entry in fs::read_dir(&folder).expect("a readable folder") {
-        let path = entry.expect("a readable folder").path();
+    for entry in fs::read_dir(&directory).expect("a readable directory") {
+        let path = entry.expect("a readable directory").path();
         if path.extension().is_some_and(|extension| extension == "pcap") {
             compare(&path);
             compared += 1;
         }
     }
-    assert!(compared > 0, "{} holds captures", folder.display());
+    assert!(compared > 0, "{} holds captures", directory.display());
 }
 
 /// Compares each TCP packet of a capture that holds no malformed option.

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plait_codec::sealed::{
+use plait_proto::sealed::{
     self, KEY_LEN, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
 };
-use plait_codec::stream::{self, Keystream, RANDOM_LEN, Secret};
+use plait_proto::stream::{self, Keystream, RANDOM_LEN, Secret};
 
 use super::{Buffers, Candidate, Direction, Wire};
 

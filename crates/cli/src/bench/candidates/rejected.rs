@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plait_codec::candidates::block_chaining::{BLOCK, Chain};
-use plait_codec::candidates::packet_pairs::{self, Code};
-use plait_codec::candidates::{shamir, xor_sharing};
-use plait_codec::stream::Cipher;
+use plait_proto::candidates::block_chaining::{BLOCK, Chain};
+use plait_proto::candidates::packet_pairs::{self, Code};
+use plait_proto::candidates::{shamir, xor_sharing};
+use plait_proto::stream::Cipher;
 
 use super::modes::keystream;
 use super::{Buffers, Candidate, Direction, Wire};

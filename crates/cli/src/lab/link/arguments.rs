@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plait_link::{
+use plait_emulator::{
     Adjustment, Backend, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Probability, Queue, Rate,
     Toward, Trace,
 };
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// One-way delay, such as 10ms
-    #[arg(long, value_name = "TIME", value_parser = plait_written::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_config::delay)]
     delay: Option<Duration>,
     /// Deviation of the delay; with TIME:reorder, frames overtake
     #[arg(long, value_name = "TIME")]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROPERTIES")]
     b_to_a: Option<Adjustment>,
     /// One frame at a time in either direction, plus this (802.11)
-    #[arg(long, value_name = "TIME", value_parser = plait_written::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_config::delay)]
     half_duplex: Option<Duration>,
     /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
@@ -68,10 +68,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME:WHAT")]
     pub(super) at: Vec<Timed>,
     /// End after this time instead of at Ctrl-C
-    #[arg(long = "for", value_name = "TIME", value_parser = plait_written::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = plait_config::time)]
     pub(super) duration: Option<Duration>,
     /// Fail in the end if 1 of 100 frames was later than this
-    #[arg(long, value_name = "TIME", value_parser = plait_written::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_config::delay)]
     pub(super) lateness_limit: Option<Duration>,
     /// Print what the link did as JSON
     #[arg(long)]
@@ -140,7 +140,7 @@ impl FromStr for Timed {
         let Some((at, what)) = given.split_once(':') else {
             return Err(format!("expected TIME:WHAT, such as 16s:blackhole, found {given:?}"));
         };
-        let at = plait_written::time(at).map_err(|error| error.to_string())?;
+        let at = plait_config::time(at).map_err(|error| error.to_string())?;
         Ok(Self { at, change: change(what)?, text: given.into() })
     }
 }
@@ -159,7 +159,7 @@ fn change(what: &str) -> Result<Change, String> {
         _ if properties.contains('=') => properties
             .parse()
             .map(|to| Change::Adjust(toward, to))
-            .map_err(|error: plait_link::Error| error.to_string()),
+            .map_err(|error: plait_emulator::Error| error.to_string()),
         _ => Err(format!(
             "expected blackhole, restore, carrier-down, carrier-up or properties such as rate=1mbit, found {what:?}"
         )),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use plait_link::{Backend, Counters, Statistics};
+use plait_emulator::{Backend, Counters, Statistics};
 use serde::Serialize;
 
 #[derive(Serialize)]

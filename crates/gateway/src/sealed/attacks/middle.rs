@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plait_codec::sealed::Cipher;
+use plait_proto::sealed::Cipher;
 
 use super::{ALL_PATHS, judge, keys, path};
 use crate::sealed::both_ends::{agreed, anybody, own, paths, whole};
@@ -173,7 +173,7 @@ fn who_only_listens_on_one_path_is_found_there_by_the_initiator() {
     }
 }
 
-/// The limit of what can be had without keys that were there before: docs/threat-model.md says so.
+/// The limit of what can be had without keys that were there before: docs/reference/threat-model.md says so.
 #[test]
 fn who_is_active_on_every_path_stays_unseen() {
     for others in [&[][..], &[On::Active], &[On::Active, On::Active]] {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use plait_config::Place;
 use plait_trace::Direction;
-use plait_written::Place;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use toml::Spanned;
@@ -361,7 +361,7 @@ fn needed<T>(value: Option<T>, key: &str) -> Result<T, Wrong> {
 }
 
 fn time(text: &Spanned<String>) -> Result<Duration, Wrong> {
-    plait_written::time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
+    plait_config::time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
 }
 
 fn one_of<'a>(

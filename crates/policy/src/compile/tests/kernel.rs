@@ -14,7 +14,7 @@ use libbpf_rs::libbpf_sys::{
     size_t,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, num_possible_cpus};
-use plait_host::cgroup::Cgroup;
+use plait_linux::cgroup::Cgroup;
 
 use crate::bindings::plait_packet;
 use crate::compile::tests::{resolved, selecting};

@@ -1,0 +1,53 @@
+//! What may be behind a link.
+
+use std::fmt;
+use std::str::FromStr;
+
+use plait_config::TextError;
+use serde::{Deserialize, Serialize};
+
+/// What makes frames late, lost and slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// plait's emulator in user space, between two TAP interfaces.
+    Emu,
+    /// The kernel's netem and tbf.
+    Netem,
+    /// A veth pair, which does nothing to frames.
+    None,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Emu => "emu",
+            Self::Netem => "netem",
+            Self::None => "none",
+        })
+    }
+}
+
+impl FromStr for Backend {
+    type Err = TextError;
+
+    fn from_str(given: &str) -> Result<Self, TextError> {
+        let known = [Self::Emu, Self::Netem, Self::None];
+        let found = known.into_iter().find(|backend| backend.to_string() == given);
+        found.ok_or_else(|| TextError::new("emu, netem or none", given))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_backends_are_read_as_they_are_written() {
+        for backend in [Backend::Emu, Backend::Netem, Backend::None] {
+            assert_eq!(backend.to_string().parse::<Backend>().expect("its name"), backend);
+        }
+        let error = "mininet".parse::<Backend>().expect_err("no backend").to_string();
+        assert_eq!(error, "expected emu, netem or none, found \"mininet\"");
+    }
+}

@@ -1,0 +1,62 @@
+//! Where links end.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use plait_linux::interfaces::interfaces;
+use plait_linux::netns::{Named, NetNs};
+
+use crate::Error;
+
+/// Where a link ends: an interface that the link makes in a namespace.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    /// The namespace.
+    pub namespace: &'a NetNs,
+    /// The interface's name, which must be free there: 1 to 15 bytes.
+    pub interface: &'a str,
+}
+
+impl End<'_> {
+    /// That its interface can be made there.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        const EXPECTED: &str =
+            "a name for an interface: 1 to 15 bytes without blanks, slash, colon or percent sign";
+        let name = self.interface;
+        let bad =
+            |byte: u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"/:%\"".contains(&byte);
+        // `ip` takes a leading dash for an option, and the kernel these two for directories.
+        if !(1..=15).contains(&name.len()) || name.bytes().any(bad) || name.starts_with(['-', '.']) {
+            return Err(Error::text(EXPECTED, name));
+        }
+        let refused = |source| Error::Refused { step: format!("look for an interface {name}"), source };
+        let there = self.namespace.run(interfaces).map_err(refused)?;
+        let there = there.map_err(|error| refused(std::io::Error::other(error)))?;
+        match there.iter().any(|interface| interface.name == name) {
+            true => Err(Error::Taken { interface: name.into() }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A new namespace that ends with this value, even if the process is killed: once open, it needs no name.
+pub(crate) fn nameless() -> std::io::Result<NetNs> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    // Named as everything of plait is, so that it is found should the process be killed before the name is gone.
+    let named = Named::create(&format!("plait-{}-link{number}", std::process::id()))?;
+    NetNs::named(named.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_be_an_interfaces_are_refused() {
+        let namespace = NetNs::current().expect("this one");
+        for interface in ["", "sixteen-bytes-xx", "a b", "a/b", "-x", "..", "a:b"] {
+            let error = End { namespace: &namespace, interface }.check().expect_err(interface).to_string();
+            assert!(error.ends_with(&format!("found {interface:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What `tc` is told of one direction: options of `netem` and of `tbf` under it (tc-netem(8), tc-tbf(8)).
+
+use std::time::Duration;
+
+use crate::spec::MIN_QUEUE;
+use crate::{Direction, Loss, Pace};
+
+/// Frames that may be on their way: more than any link here has, since its queue is counted in bytes by tbf.
+const LIMIT: &str = "1000000";
+/// A rate at which a frame takes less than a nanosecond. netem never lets frames overtake each other if it has any.
+const IN_ORDER: &str = "10tbit";
+/// tc and the kernel count a bucket in ticks, and a frame that does not quite fit never leaves.
+const ROUNDED_OFF: u64 = 10;
+/// No rate. It must be said, or a change would keep the rate there was.
+const NO_RATE: &str = "0bit";
+
+/// Loss, duplication, delay and its variation. All is said each time, so that a change forgets what was before.
+pub(super) fn netem(direction: &Direction) -> Vec<String> {
+    let Direction { delay, jitter, loss, duplication, .. } = direction;
+    let mut words = vec!["netem".to_owned(), "limit".into(), LIMIT.into()];
+    let mut say = |given: &[String]| words.extend(given.iter().cloned());
+    say(&["delay".into(), microseconds(*delay)]);
+    if !jitter.deviation.is_zero() {
+        say(&[microseconds(jitter.deviation), "distribution".into(), "normal".into()]);
+    }
+    match loss {
+        Loss::Random(probability) => say(&["loss".into(), "random".into(), probability.to_string()]),
+        Loss::GilbertElliott { enter_bad, leave_bad, in_good, in_bad } => {
+            let chain = [enter_bad, leave_bad, in_bad, in_good].map(ToString::to_string);
+            say(&["loss".into(), "gemodel".into()]);
+            say(&chain);
+        }
+    }
+    say(&["duplicate".into(), duplication.to_string()]);
+    let in_order = !jitter.deviation.is_zero() && !jitter.reorder;
+    say(&["rate".into(), if in_order { IN_ORDER } else { NO_RATE }.into()]);
+    words
+}
+
+/// The smallest unit that every `tc` reads here.
+fn microseconds(time: Duration) -> String {
+    format!("{}us", time.as_nanos() as f64 / 1e3)
+}
+
+/// Rate and queue; `None` where frames leave at once.
+pub(super) fn tbf(direction: &Direction, mtu: u16) -> Option<Vec<String>> {
+    let Pace::Rate(rate) = direction.pace else { return None };
+    // A bucket of one frame is the smoothest; what leaves in 2 ms more, so that a timer late by as much loses no rate.
+    let frame = u64::from(mtu) + 14;
+    let burst = frame + ROUNDED_OFF + rate.bytes_in(2);
+    let queue = direction.queue.unwrap_or_else(|| rate.bytes_in(100).max(MIN_QUEUE));
+    let words = [
+        "tbf".to_owned(),
+        "rate".into(),
+        format!("{}bit", rate.bits_per_second()),
+        "burst".into(),
+        format!("{burst}b"),
+        "limit".into(),
+        format!("{}b", queue.max(frame)),
+    ];
+    Some(words.into())
+}
+
+/// A tbf that holds nothing up.
+pub(super) fn open_tbf() -> Vec<String> {
+    "tbf rate 100gbit burst 1000000b limit 1000000000b".split(' ').map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Adjustment;
+
+    fn direction(properties: &str) -> Direction {
+        Direction::default().adjusted(&properties.parse::<Adjustment>().expect(properties))
+    }
+
+    #[test]
+    fn every_property_is_told_to_tc() {
+        let cases = [
+            ("delay=10ms", "netem limit 1000000 delay 10000us loss random 0% duplicate 0% rate 0bit"),
+            (
+                "delay=21.5ms,jitter=2ms,loss=1%,duplicate=0.1%",
+                "netem limit 1000000 delay 21500us 2000us distribution normal loss random 1% duplicate 0.1% rate 10tbit",
+            ),
+            (
+                "delay=5000.5us,jitter=2ms:reorder,loss=0.1%:20%:1%:90%",
+                "netem limit 1000000 delay 5000.5us 2000us distribution normal loss gemodel 0.1% 20% 90% 1% \
+                 duplicate 0% rate 0bit",
+            ),
+        ];
+        for (properties, told) in cases {
+            assert_eq!(netem(&direction(properties)).join(" "), told);
+        }
+    }
+
+    #[test]
+    fn rate_and_queue_are_told_to_tbf() {
+        let told = |properties| tbf(&direction(properties), 1500).map(|words| words.join(" "));
+        assert_eq!(told("delay=10ms"), None);
+        assert_eq!(
+            told("rate=2.74mbit,queue=30kB").expect("tbf"),
+            "tbf rate 2740000bit burst 2209b limit 30000b"
+        );
+        assert_eq!(told("rate=100mbit").expect("tbf"), "tbf rate 100000000bit burst 26524b limit 1250000b");
+        assert_eq!(told("rate=1kbit").expect("tbf"), "tbf rate 1000bit burst 1524b limit 30000b");
+        assert_eq!(told("rate=1mbit,queue=1B").expect("tbf"), "tbf rate 1000000bit burst 1774b limit 1514b");
+    }
+}

@@ -1,0 +1,111 @@
+//! Running `ip` and `tc` in a namespace, and reading what the kernel counts there.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use plait_linux::netns::NetNs;
+
+use crate::Error;
+
+/// A program and its arguments.
+pub(crate) type Words = Vec<String>;
+
+pub(crate) fn ip<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Words {
+    words("ip", arguments)
+}
+
+pub(crate) fn tc<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Words {
+    words("tc", arguments)
+}
+
+fn words<'a>(program: &'a str, arguments: impl IntoIterator<Item = &'a str>) -> Words {
+    std::iter::once(program).chain(arguments).map(str::to_owned).collect()
+}
+
+/// Runs a program in a namespace, or where this process is, and gives its stdout; anything but success is an error with
+/// what it said.
+pub(crate) fn run(namespace: Option<&NetNs>, words: Words) -> Result<String, Error> {
+    let refused = |source| Error::Refused { step: format!("run `{}`", words.join(" ")), source };
+    let run = || {
+        // In a process group of its own, a Ctrl-C on the terminal does not break it off half-way.
+        Command::new(&words[0]).args(&words[1..]).process_group(0).stdin(Stdio::null()).output()
+    };
+    let output = match namespace {
+        Some(namespace) => namespace.run(run).map_err(refused)?,
+        None => run(),
+    };
+    let output = output.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => refused(io::Error::new(
+            error.kind(),
+            format!("{} was not found: install it (Debian, Ubuntu: apt-get install iproute2)", words[0]),
+        )),
+        _ => refused(error),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    Err(refused(io::Error::other(if said.is_empty() { output.status.to_string() } else { said })))
+}
+
+/// By which other processes can open the namespace as long as it is open here.
+pub(crate) fn path_of(namespace: &NetNs) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
+}
+
+/// What the kernel counted at an interface. It counts a super-packet of segmentation offload as one frame.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) rx_bytes: u64,
+    pub(crate) rx_frames: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) tx_frames: u64,
+}
+
+pub(crate) fn counters(namespace: &NetNs, interface: &str) -> Result<Interface, Error> {
+    let refused = |source| Error::Refused { step: format!("read the counters of {interface}"), source };
+    // The file shows the namespace of the thread that opens it.
+    let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).map_err(refused)?;
+    let table = table.map_err(refused)?;
+    find(&table, interface).ok_or_else(|| refused(io::Error::new(io::ErrorKind::NotFound, "it is gone")))
+}
+
+/// A line of `/proc/net/dev` (proc(5)): bytes and packets received are columns 1 and 2, sent 9 and 10.
+fn find(table: &str, interface: &str) -> Option<Interface> {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+    let columns: Vec<u64> = line.split_ascii_whitespace().map_while(|column| column.parse().ok()).collect();
+    Some(Interface {
+        rx_bytes: *columns.first()?,
+        rx_frames: *columns.get(1)?,
+        tx_bytes: *columns.get(8)?,
+        tx_frames: *columns.get(9)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_an_interface_among_those_whose_names_begin_alike() {
+        let table = "Inter-|   Receive                                                |  Transmit\n \
+                     face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs\n  \
+                     lte10:     900       9    0    0    0     0          0         0     1800      18    0    0    0\n  \
+                     lte1:     100       1    0    0    0     0          0         0      200       2    0    0    0\n";
+        let found = Interface { rx_bytes: 100, rx_frames: 1, tx_bytes: 200, tx_frames: 2 };
+        assert_eq!(find(table, "lte1"), Some(found));
+        assert_eq!(find(table, "lte"), None);
+        assert_eq!(find("lte: 1 2\n", "lte"), None, "a line that ends early");
+    }
+
+    #[test]
+    fn what_a_program_says_when_it_fails_is_in_the_error() {
+        let error = run(None, words("sh", ["-c", "echo no such qdisc >&2; exit 2"])).expect_err("a failure");
+        assert!(error.to_string().ends_with("no such qdisc"), "{error}");
+        let error = run(None, words("plait-nonexistent", [])).expect_err("no program");
+        assert!(error.to_string().contains("was not found"), "{error}");
+    }
+}

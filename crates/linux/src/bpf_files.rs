@@ -1,0 +1,153 @@
+//! A BPF file system of plait's own: what is pinned there stays in the kernel when the command that made it has ended.
+//!
+//! It is `bpf/` in the [run directory](crate::run_directory), mounted with the first directory that is made in it, and unmounted
+//! with the last that is removed.
+
+use std::fs::{self, DirBuilder, DirEntry, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, FsWord, flock, statfs};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::mounts::Mounts;
+use crate::run_directory;
+
+/// Why the file system cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A directory cannot be made, read, locked or removed.
+    #[error("cannot {operation} {}: {reason}", .path.display())]
+    Directory {
+        /// What was tried.
+        operation: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        reason: io::Error,
+    },
+    /// The file system cannot be had.
+    #[error("cannot mount a BPF file system at {}: {reason}; it takes root, and a kernel with BPF", .path.display())]
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        reason: io::Error,
+    },
+}
+
+/// The file system, and the run directory that it is in.
+#[derive(Debug)]
+pub struct BpfFiles {
+    /// The run directory by the name it has among the mounts.
+    inside: PathBuf,
+    /// The run directory as this process reaches it.
+    reached: PathBuf,
+    /// The mounts, if they are not this process's own.
+    elsewhere: Option<Mounts>,
+}
+
+impl BpfFiles {
+    /// Finds out where it is, or would be; nothing is mounted yet.
+    ///
+    /// # Errors
+    /// The run directory cannot be used.
+    pub fn find() -> Result<BpfFiles, Error> {
+        let inside = run_directory().map_err(failed("open", Path::new("the run directory")))?;
+        let elsewhere = Mounts::outermost();
+        let reached = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.reach(&inside));
+        make(&reached)?;
+        Ok(BpfFiles { inside, reached, elsewhere })
+    }
+
+    /// The run directory among the same mounts, as this process reaches it as long as this lives.
+    pub fn run_directory(&self) -> &Path {
+        &self.reached
+    }
+
+    /// The root of the file system, if it is mounted.
+    pub fn root(&self) -> PathBuf {
+        self.reached.join("bpf")
+    }
+
+    /// Mounts the file system, unless it is, and makes a directory in it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn mount_for(&self, directory: &Path) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let root = self.root();
+        make(&root)?;
+        if !is_bpf(&root) {
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            self.among_mounts(|run| mount("plait", run.join("bpf"), "bpf", flags, Some(c"mode=0700")))
+                .and_then(|result| Ok(result?))
+                .map_err(|reason| Error::Mount { path: root, reason })?;
+        }
+        make(directory)
+    }
+
+    /// Removes the file system if no directory is in it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn unmount_if_empty(&self) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let root = self.root();
+        // The kernel may have put files of its own there.
+        let is_directory = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.path().is_dir());
+        let mounted = is_bpf(&root);
+        if mounted && fs::read_dir(&root).is_ok_and(|mut entries| entries.any(is_directory)) {
+            return Ok(());
+        }
+        // Also the directory: this process's own mounts may have a copy of the mount, and then it would be in use.
+        let remove = |run: &Path| {
+            if mounted {
+                unmount(run.join("bpf"), UnmountFlags::DETACH)?;
+            }
+            fs::remove_dir(run.join("bpf"))
+        };
+        match self.among_mounts(remove).and_then(|result| result) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("unmount", &root)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until no other process mounts or unmounts; it can go on when the result is dropped.
+    fn lock(&self) -> Result<File, Error> {
+        let lock = || {
+            let directory = File::open(&self.reached)?;
+            rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))?;
+            Ok(directory)
+        };
+        lock().map_err(failed("lock", &self.reached))
+    }
+
+    /// Calls `work` with the run directory's name where the file system is mounted.
+    fn among_mounts<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> io::Result<T> {
+        match &self.elsewhere {
+            None => Ok(work(&self.inside)),
+            Some(mounts) => mounts.among(|| work(&self.inside)),
+        }
+    }
+}
+
+fn make(directory: &Path) -> Result<(), Error> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed("make", directory)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn is_bpf(directory: &Path) -> bool {
+    statfs(directory).is_ok_and(|found| found.f_type == BPF_FS_MAGIC)
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |reason| Error::Directory { operation, path, reason }
+}
+
+/// `BPF_FS_MAGIC` of `linux/magic.h`.
+const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;

@@ -1,0 +1,374 @@
+//! Control groups, version 2, however this host mounts them: where BPF programs attach to a set of processes.
+//!
+//! A cgroup made here is a child of the one this process is in, so that its limits go on to apply. It is called
+//! `plait-PID-...`, is removed when dropped, and by [`clean_leftovers`] if its maker was killed. Everything goes
+//! through descriptors of directories, as the mount that is used need not have a path: inside `ip netns exec`, /sys is
+//! mounted anew and hides the cgroups, and a mount without a place is made instead.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use crate::leftovers;
+
+/// Why a cgroup cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No file system of version 2.
+    #[error(
+        "expected a mounted cgroup2 file system, found none, and cannot mount one: {0}; \
+         run as root, or mount it: mount -t cgroup2 none /sys/fs/cgroup/unified"
+    )]
+    NoFileSystem(io::Error),
+    /// The cgroup of this process is not within reach.
+    #[error("cannot open the cgroup {} of this process: {reason}", .path.display())]
+    Current {
+        /// Where it should be, from the root of the hierarchy.
+        path: PathBuf,
+        /// Why not.
+        reason: io::Error,
+    },
+    /// Making, changing or reading a cgroup failed.
+    #[error(
+        "cannot {operation} the cgroup {name}: {reason}; it takes root, or a cgroup delegated to this user"
+    )]
+    Use {
+        /// What was tried.
+        operation: &'static str,
+        /// The cgroup.
+        name: String,
+        /// Why not.
+        reason: io::Error,
+    },
+}
+
+/// A cgroup that this process made; removed when dropped, after this process has left it.
+///
+/// Other processes that are still inside stay there, and so does the cgroup, until they have ended: what was attached to
+/// it for them must not cease to hold because its maker ended first. [`clean_leftovers`] removes it then.
+#[derive(Debug)]
+pub struct Cgroup {
+    name: String,
+    directory: OwnedFd,
+    parent: OwnedFd,
+}
+
+impl Cgroup {
+    /// Makes the cgroup `plait-PID-role` (PID is this process) below the one this process is in.
+    ///
+    /// # Errors
+    /// See [`Error`]; `EEXIST` if this process has one of the same role.
+    pub fn create_below_current(role: &str) -> Result<Cgroup, Error> {
+        let root = open_root().map_err(Error::NoFileSystem)?;
+        let parent = open_current(&root)?;
+        let name = format!("plait-{}-{role}", std::process::id());
+        let failed =
+            |reason: Errno| Error::Use { operation: "make", name: name.clone(), reason: reason.into() };
+        mkdirat(&parent, &name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+        let directory = open_directory(&parent, Path::new(&name)).map_err(|error| {
+            let _ = unlinkat(&parent, &name, AtFlags::REMOVEDIR);
+            failed(error)
+        })?;
+        Ok(Cgroup { name, directory, parent })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Moves this process, all its threads, inside. Programs it starts from now on are inside too.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn enter(&self) -> Result<(), Error> {
+        self.add(std::process::id())
+    }
+
+    /// Moves this process back to the parent.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn leave(&self) -> Result<(), Error> {
+        move_process(&self.parent, std::process::id()).map_err(|reason| self.error("leave", reason))
+    }
+
+    /// Moves a process inside.
+    ///
+    /// # Errors
+    /// `ESRCH` if there is none with this number, or the kernel's refusal.
+    pub fn add(&self, pid: u32) -> Result<(), Error> {
+        move_process(&self.directory, pid).map_err(|reason| self.error("add a process to", reason))
+    }
+
+    /// The file through which a child enters between fork and exec, by writing `0` to it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn entrance(&self) -> Result<fs::File, Error> {
+        entrance(&self.directory).map(fs::File::from).map_err(|reason| self.error("open", reason))
+    }
+
+    /// The numbers of the processes inside.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn processes(&self) -> Result<Vec<u32>, Error> {
+        processes(&self.directory).map_err(|reason| self.error("read", reason))
+    }
+
+    fn error(&self, operation: &'static str, reason: io::Error) -> Error {
+        Error::Use { operation, name: self.name.clone(), reason }
+    }
+}
+
+impl AsFd for Cgroup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // What cannot be removed now is a leftover once this process has ended.
+        let _ = remove(&self.parent, &self.name);
+    }
+}
+
+/// Removes every cgroup called `plait-PID-...` whose process is dead and that nobody is inside any more; their paths from
+/// the root of the hierarchy.
+///
+/// # Errors
+/// There is no cgroup file system, or one of them cannot be removed.
+pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
+    let root = open_root().map_err(Error::NoFileSystem)?;
+    let mut removed = Vec::new();
+    clean_below(&root, Path::new("/"), &mut removed)?;
+    Ok(removed)
+}
+
+/// The number by which the kernel's programs know the control group at `path`, from the root of the hierarchy;
+/// `None` if there is none.
+///
+/// # Errors
+/// There is no file system of version 2, or the path cannot be opened.
+pub fn id(path: &str) -> Result<Option<u64>, Error> {
+    let root = open_root().map_err(Error::NoFileSystem)?;
+    let failed = |reason: Errno| Error::Use { operation: "open", name: path.into(), reason: reason.into() };
+    let below = path.trim_start_matches('/');
+    match open_directory(&root, Path::new(if below.is_empty() { "." } else { below })) {
+        Ok(directory) => rustix::fs::fstat(&directory).map(|found| Some(found.st_ino)).map_err(failed),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Opens an existing cgroup, given by its path from the root of the hierarchy, or by that of its directory: its path from the
+/// root, and the directory.
+///
+/// # Errors
+/// There is no file system of version 2, or no such cgroup.
+pub fn open(given: &Path) -> Result<(PathBuf, OwnedFd), Error> {
+    let root = open_root().map_err(Error::NoFileSystem)?;
+    let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+    let mounts = table.lines().filter_map(mount_point);
+    // Inside `ip netns exec` no mount is seen, and the directories are called as outside all the same.
+    let usual = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+    let inside = mounts.chain(usual).find_map(|mount| given.strip_prefix(mount).ok());
+    let path = inside.unwrap_or_else(|| given.strip_prefix("/").unwrap_or(given));
+    let directory = open_directory(&root, if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let directory = directory.map_err(|reason| {
+        let name = given.display().to_string();
+        Error::Use { operation: "open", name, reason: reason.into() }
+    })?;
+    Ok((Path::new("/").join(path), directory))
+}
+
+/// The cgroup of a process, from the root of the hierarchy; `None` if the process, or the hierarchy, is not there.
+pub fn of(pid: u32) -> Option<PathBuf> {
+    path_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?).map(|path| Path::new("/").join(path))
+}
+
+/// The numbers of the processes in a cgroup, given by its directory.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn processes_of(directory: impl AsFd) -> io::Result<Vec<u32>> {
+    processes(directory)
+}
+
+/// The root of a cgroup2 hierarchy: one that is mounted and seen, else a mount of our own that has no place.
+///
+/// # Errors
+/// There is no file system of version 2.
+pub fn open_root() -> io::Result<OwnedFd> {
+    let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+    match table.lines().filter_map(mount_point).find_map(|path| open_if_cgroup2(&path)) {
+        Some(root) => Ok(root),
+        None => mount_without_place().map_err(io::Error::from),
+    }
+}
+
+fn mount_without_place() -> Result<OwnedFd, Errno> {
+    let file_system = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&file_system)?;
+    let mount = fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    // The mount's own descriptor names the directory, but cannot list it.
+    open_directory(&mount, Path::new("."))
+}
+
+/// The mount point in a line of `mountinfo` (`proc(5)`), if it shows a whole cgroup2 hierarchy.
+fn mount_point(line: &str) -> Option<PathBuf> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut fields = before.split(' ').skip(3);
+    let (root, path) = (fields.next()?, fields.next()?);
+    let wanted = after.split(' ').next()? == "cgroup2" && root == "/";
+    // A path with a blank is written with escapes; nobody mounts cgroups there.
+    (wanted && !path.contains('\\')).then(|| PathBuf::from(path))
+}
+
+/// Opens a mount point, unless something else was mounted over it.
+fn open_if_cgroup2(path: &Path) -> Option<OwnedFd> {
+    let directory = rustix::fs::open(path, DIRECTORY, Mode::empty()).ok()?;
+    let kind = rustix::fs::fstatfs(&directory).ok()?.f_type;
+    (kind == CGROUP2_SUPER_MAGIC).then_some(directory)
+}
+
+/// The cgroup of this process: the line `0::PATH` of `/proc/self/cgroup`.
+fn open_current(root: &OwnedFd) -> Result<OwnedFd, Error> {
+    let missing = |reason| Error::Current { path: "/proc/self/cgroup".into(), reason };
+    let table = fs::read_to_string("/proc/self/cgroup").map_err(missing)?;
+    let path = path_in(&table).ok_or_else(|| {
+        missing(io::Error::new(io::ErrorKind::NotFound, "expected a line 0::PATH, the kernel has no cgroup2"))
+    })?;
+    let inside = if path.is_empty() { "." } else { path };
+    open_directory(root, Path::new(inside))
+        .map_err(|reason| Error::Current { path: Path::new("/").join(path), reason: reason.into() })
+}
+
+/// The path after the root in a table such as `/proc/self/cgroup`.
+fn path_in(table: &str) -> Option<&str> {
+    table.lines().find_map(|line| line.strip_prefix("0::/"))
+}
+
+fn open_directory(parent: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    openat(parent, path, DIRECTORY, Mode::empty())
+}
+
+fn move_process(directory: impl AsFd, pid: u32) -> io::Result<()> {
+    rustix::io::write(entrance(directory)?, pid.to_string().as_bytes())?;
+    Ok(())
+}
+
+fn entrance(directory: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(openat(directory, PROCESSES, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Nobody is inside a cgroup that somebody else has removed in the meantime.
+fn processes(directory: impl AsFd) -> io::Result<Vec<u32>> {
+    let file = match openat(directory, PROCESSES, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NODEV) => return Ok(Vec::new()),
+        file => file?,
+    };
+    let text = match io::read_to_string(fs::File::from(file)) {
+        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => return Ok(Vec::new()),
+        text => text?,
+    };
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let failed = |path: &Path, reason| {
+        let name = path.display().to_string();
+        Error::Use { operation: "clean", name, reason }
+    };
+    for name in children(directory).map_err(|source| failed(path, source))? {
+        // Cgroups come and go while we look: one that is gone is no error.
+        let Ok(child) = open_directory(directory, Path::new(&name)) else { continue };
+        clean_below(&child, &path.join(&name), removed)?;
+        if leftovers::is_of_dead_process(&name) {
+            match remove(directory, &name) {
+                Ok(()) => removed.push(path.join(&name)),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                Err(reason) => {
+                    let name = path.join(&name).display().to_string();
+                    return Err(Error::Use { operation: "remove", name, reason });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The cgroups inside; none if this one was removed in the meantime.
+fn children(directory: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = match entry {
+            Err(Errno::NOENT | Errno::NODEV) => return Ok(Vec::new()),
+            entry => entry?,
+        };
+        let name = entry.file_name().to_string_lossy();
+        if entry.file_type() == FileType::Directory && name != "." && name != ".." {
+            names.push(name.into_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Removes a cgroup and those made inside, after this process has left it; `EBUSY` while another process is inside.
+fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
+    let directory = match open_directory(parent, Path::new(name)) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    for child in children(&directory)? {
+        remove(&directory, &child)?;
+    }
+    if processes(&directory)?.contains(&std::process::id()) {
+        move_process(parent, std::process::id())?;
+    }
+    let mut attempts = 0;
+    loop {
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // One that has just ended is no longer listed, but holds the cgroup a little longer.
+            Err(Errno::BUSY) if attempts < ATTEMPTS && processes(&directory)?.is_empty() => attempts += 1,
+            Err(error) => return Err(error.into()),
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const PROCESSES: &str = "cgroup.procs";
+const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+/// Ended processes leave their cgroup a little after they are gone: half a second is much longer than that takes.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_hierarchies_of_version_2_are_used() {
+        let line = "33 25 0:28 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+        assert_eq!(mount_point(line), Some("/sys/fs/cgroup/unified".into()));
+        for other in [
+            "33 25 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu",
+            "33 25 0:28 /part /mnt rw - cgroup2 cgroup2 rw",
+            "33 25 0:28 / /mnt rw",
+            "",
+        ] {
+            assert_eq!(mount_point(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a killed process leaves behind: recognised by the process number in its name.
+//!
+//! Everything plait makes with a name of its own carries its process number: `plait-PID-ROLE` for cgroups,
+//! `WHAT-PID` or `WHAT-PID.EXTENSION` for files in the [run directory](run_directory).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::Pid;
+
+/// The directory for files that live as long as a process: `/run/plait` for root, otherwise `plait` in
+/// `$XDG_RUNTIME_DIR`. It is made if need be, with access for its owner only.
+///
+/// # Errors
+/// It cannot be made, belongs to somebody else, or an ordinary user has no `XDG_RUNTIME_DIR`.
+pub fn run_directory() -> io::Result<PathBuf> {
+    let user = rustix::process::geteuid();
+    let base = if user.is_root() {
+        PathBuf::from("/run")
+    } else {
+        let directory =
+            std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| Path::new(directory).is_absolute());
+        directory.map(PathBuf::from).ok_or_else(|| {
+            let text =
+                "expected XDG_RUNTIME_DIR to name a directory for run-time files: set it, or run as root";
+            io::Error::new(io::ErrorKind::NotFound, text)
+        })?
+    };
+    private_directory(base.join("plait"), user.as_raw())
+}
+
+/// Removes the files in the run directory that belong to dead processes; their paths.
+///
+/// # Errors
+/// As [`run_directory`], or a file cannot be removed.
+pub fn clean_run_directory() -> io::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(run_directory()?)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let dead = name.to_str().and_then(pid_of_file).is_some_and(has_ended);
+        if dead && !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+            removed.push(entry.path());
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether a name has the form `plait-PID-ROLE` and that process is dead.
+pub(crate) fn is_of_dead_process(name: &str) -> bool {
+    let pid =
+        name.strip_prefix("plait-").and_then(|rest| rest.split_once('-')).and_then(|(pid, _)| pid_of(pid));
+    pid.is_some_and(has_ended)
+}
+
+fn private_directory(directory: PathBuf, owner: u32) -> io::Result<PathBuf> {
+    match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let text = format!("cannot make the directory {}: {error}", directory.display());
+            return Err(io::Error::new(error.kind(), text));
+        }
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(&directory)?;
+    if !metadata.is_dir() || metadata.uid() != owner || metadata.mode() & 0o077 != 0 {
+        let text = format!(
+            "expected {} to be a directory of user {owner} that nobody else can open, found user {} and mode {:o}: \
+             remove it, and it is made anew",
+            directory.display(),
+            metadata.uid(),
+            metadata.mode()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(directory)
+}
+
+fn pid_of_file(name: &str) -> Option<Pid> {
+    let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
+    pid_of(stem.rsplit_once('-')?.1)
+}
+
+fn pid_of(digits: &str) -> Option<Pid> {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok().and_then(Pid::from_raw)
+}
+
+/// Whether a process is no longer there, or runs no program any more: it is about to end, or nobody has asked after it.
+pub fn has_ended(pid: Pid) -> bool {
+    let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_pid()));
+    program.is_err_and(|error| {
+        error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// The number of a process that has ended.
+    fn dead() -> u32 {
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        child.wait().expect("its end");
+        child.id()
+    }
+
+    #[test]
+    fn only_names_of_dead_processes_are_leftovers() {
+        let (dead, own) = (dead(), std::process::id());
+        assert!(is_of_dead_process(&format!("plait-{dead}-client")));
+        for name in [format!("plait-{own}-client"), format!("plait-{dead}"), format!("other-{dead}-x")] {
+            assert!(!is_of_dead_process(&name), "{name}");
+        }
+        for name in ["plait--x", "plait-0-x", "plait--1-x", "plait-+1-x", "plait-99999999999999999999-x"] {
+            assert!(!is_of_dead_process(name), "{name}");
+        }
+        assert_eq!(pid_of_file("serve-17.sock").map(Pid::as_raw_pid), Some(17));
+        assert_eq!(pid_of_file("a-b-17").map(Pid::as_raw_pid), Some(17));
+        assert_eq!(pid_of_file("path-manager"), None);
+    }
+
+    #[test]
+    fn a_process_that_nobody_asked_after_has_ended() {
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        let pid = Pid::from_child(&child);
+        let begin = std::time::Instant::now();
+        while !has_ended(pid) {
+            assert!(begin.elapsed().as_secs() < 10, "a process that ran for a moment");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        child.wait().expect("its end");
+        assert!(has_ended(pid) && !has_ended(rustix::process::getpid()));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_open_is_refused() {
+        let base = tempfile::tempdir().expect("a directory");
+        let owner = rustix::process::geteuid().as_raw();
+        let directory = private_directory(base.path().join("plait"), owner).expect("a new directory");
+        assert_eq!(fs::metadata(&directory).expect("metadata").mode() & 0o777, 0o700);
+        private_directory(directory.clone(), owner).expect("the same directory");
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("a change of mode");
+        let error = private_directory(directory, owner).expect_err("a refusal");
+        assert!(error.to_string().contains("40755"), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! The mounts among which plait keeps in a BPF file system what outlives a command.
+//!
+//! Every mount of a BPF file system is a new one, and `ip netns exec` gives each command a mount namespace that ends
+//! with it. So the file system is mounted where process 1 has its mounts, or, where this process may not go there, as
+//! in some containers, where the farthest of its ancestors has that it may follow.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// The mounts of another process.
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    namespace: File,
+    /// Its root directory, by which they are reached also when that process has ended.
+    root: OwnedFd,
+}
+
+impl Mounts {
+    /// Those of process 1 or else the farthest ancestor whose mounts this process may use; `None` if they are its own.
+    pub(crate) fn outermost() -> Option<Mounts> {
+        let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?.ino();
+        let processes = ancestors();
+        let mounts = processes.iter().rev().find_map(|process| Mounts::of(process).ok())?;
+        (mounts.namespace.metadata().ok()?.ino() != own).then_some(mounts)
+    }
+
+    /// What is found at a path there, by a path that this process has as long as it has the mounts.
+    pub(crate) fn reach(&self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()));
+        root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn of(process: &Path) -> io::Result<Mounts> {
+        let namespace = File::open(process.join("ns/mnt"))?;
+        let root =
+            open(process.join("root"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mounts = Mounts { namespace, root };
+        mounts.among(|| ())?;
+        Ok(mounts)
+    }
+
+    /// Calls `work` where these are the mounts.
+    pub(crate) fn among<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let inside = || {
+                // SAFETY: only what the thread shares of the file system (its root and working directory) is unshared,
+                // not the table of file descriptors.
+                unsafe { unshare_unsafe(UnshareFlags::FS) }?;
+                move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
+                Ok(work())
+            };
+            let thread = thread::Builder::new().name("mounts".into()).spawn_scoped(scope, inside)?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// The directories in /proc of this process and its ancestors, as far as it may see them.
+fn ancestors() -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::from("/proc/self")];
+    while let Some(parent) = parent(&found[found.len() - 1]) {
+        found.push(PathBuf::from(format!("/proc/{parent}")));
+    }
+    found
+}
+
+/// The parent of a process.
+fn parent(process: &Path) -> Option<u32> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    // The first process of a container has a parent that it does not see.
+    line.trim().parse().ok().filter(|parent| *parent != 0)
+}

@@ -1,0 +1,147 @@
+//! Samples of real connections, against what their own sockets say.
+
+mod topology;
+
+use std::io::{Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use plait_linux::State;
+use plait_linux::diag::{Closed, Sample, Watch};
+use plait_linux::mptcp::{FullInfo, Info};
+use socket2::{Domain, Socket};
+use topology::{Topology, connect};
+
+fn watch(host: &plait_linux::netns::Named) -> Watch {
+    host.run(|| Watch::open().expect("a watch")).expect("the namespace")
+}
+
+fn of<'a>(samples: &'a [Sample], socket: &Socket) -> &'a Sample {
+    let token = Info::of(socket).expect("information").token;
+    samples.iter().find(|sample| sample.token == token).expect("the connection")
+}
+
+#[test]
+fn samples_say_what_the_sockets_say() {
+    let Some(net) = Topology::new("samples_say_what_the_sockets_say") else { return };
+    for (domain, to, local) in [
+        (Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1"),
+        (Domain::IPV6, ["fd00:1::2", "fd00:2::2"], "fd00:2::1"),
+        // IPv4 by IPv6 sockets.
+        (Domain::IPV6, ["::ffff:10.1.0.2", "10.2.0.2"], "10.2.0.1"),
+    ] {
+        let (client, server) = connect(&net, domain, to, local, true);
+        let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
+        let (c, s) = (at_client.sample().expect("a sample"), at_server.sample().expect("a sample"));
+        assert_eq!((c.len(), s.len()), (1, 1), "each namespace shows its own");
+        for (samples, socket) in [(&c, &client), (&s, &server)] {
+            let sample = of(samples, socket);
+            let own = FullInfo::of(socket).expect("information");
+            let connection = sample.connection.as_ref().expect("it is there");
+            assert_eq!(connection.state, State::Established);
+            assert_eq!(connection.bytes_sent, own.info.bytes_sent);
+            assert_eq!(connection.bytes_received, own.info.bytes_received);
+            assert_eq!(connection.bytes_unacked, 0);
+            let mut found: Vec<_> = sample
+                .subflows
+                .iter()
+                .map(|s| (s.local, s.remote, s.tcp.rtt_us, s.tcp.bytes_acked, s.tcp.bytes_received))
+                .collect();
+            let mut expected: Vec<_> = own
+                .subflows
+                .iter()
+                .map(|s| (s.local, s.remote, s.tcp.rtt_us, s.tcp.bytes_acked, s.tcp.bytes_received))
+                .collect();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected);
+            let [initial, joined] = sample.subflows.as_slice() else { panic!("two subflows: {sample:?}") };
+            assert_eq!((initial.local, initial.remote), (connection.local, connection.remote));
+            assert_eq!((initial.joined, joined.joined), (Some(false), Some(true)));
+            assert!(joined.backup() && !initial.backup());
+            let side = if std::ptr::eq(samples, &c) { "a" } else { "b" };
+            assert_eq!(initial.interface.as_deref(), Some(format!("{side}0").as_str()));
+            assert_eq!(joined.interface.as_deref(), Some(format!("{side}1").as_str()));
+            let text = serde_json::to_string(sample).expect("JSON");
+            let read: Sample = serde_json::from_str(&text).expect("a sample");
+            // JSON's numbers are decimal.
+            assert!((read.time - sample.time).abs() < 1e-6);
+            let mut told = sample.clone();
+            // Nobody who reads samples asks for it.
+            told.subflows.iter_mut().for_each(|subflow| subflow.tcp.window_scales = None);
+            assert_eq!(Sample { time: sample.time, ..read }, told);
+        }
+    }
+}
+
+#[test]
+fn the_last_figures_of_a_subflow_are_told() {
+    let Some(net) = Topology::new("the_last_figures_of_a_subflow_are_told") else { return };
+    for client_ends_first in [true, false] {
+        let (mut client, mut server) =
+            connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1", true);
+        let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
+        let carried = |samples: &[Sample]| {
+            let subflows = samples.iter().flat_map(|sample| &sample.subflows);
+            let figures = subflows.map(|s| (s.tcp.bytes_sent.unwrap_or(0), s.tcp.bytes_received));
+            figures.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        };
+        assert_eq!(carried(&at_client.sample().expect("a sample")), (5000, 7));
+        assert_eq!(carried(&at_server.sample().expect("a sample")), (7, 5000));
+        client.write_all(&[2; 3000]).expect("a write");
+        server.read_exact(&mut [0; 3000]).expect("a read");
+        let (first, second) = if client_ends_first { (client, server) } else { (server, client) };
+        drop(first);
+        thread::sleep(Duration::from_millis(20));
+        drop(second);
+        for (watch, sent, received) in [(&mut at_client, 8000, 7), (&mut at_server, 7, 8000)] {
+            let mut ended = Vec::new();
+            for _ in 0..100 {
+                thread::sleep(Duration::from_millis(10));
+                let samples = watch.sample().expect("a sample");
+                ended.extend(samples.into_iter().map(|sample| Sample {
+                    subflows: sample.subflows.into_iter().filter(|s| s.closed.is_some()).collect(),
+                    ..sample
+                }));
+                if ended.iter().map(|sample| sample.subflows.len()).sum::<usize>() == 2 {
+                    break;
+                }
+            }
+            if !watch.sees_every_end() {
+                println!(
+                    "SKIP the_last_figures_of_a_subflow_are_told: the kernel does not run the BPF program"
+                );
+                return;
+            }
+            let mut closed = ended.iter().flat_map(|sample| &sample.subflows).map(|s| s.closed);
+            assert!(closed.all(|closed| closed == Some(Closed::Final)), "{ended:?}");
+            let (all_sent, all_received) = carried(&ended);
+            assert_eq!(all_sent, sent);
+            // Each FIN counts as a byte.
+            assert!((received..=received + 2).contains(&all_received), "{all_received}");
+            assert!(watch.sample().expect("a sample").is_empty(), "each subflow ends once");
+        }
+    }
+}
+
+#[test]
+fn a_connection_between_two_samples_is_seen() {
+    let Some(net) = Topology::new("a_connection_between_two_samples_is_seen") else { return };
+    let mut watch = watch(&net.client);
+    if !watch.sees_every_end() {
+        println!("SKIP a_connection_between_two_samples_is_seen: the kernel does not run the BPF program");
+        return;
+    }
+    assert!(watch.sample().expect("a sample").is_empty());
+    let (client, server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1", true);
+    let token = Info::of(&client).expect("information").token;
+    drop(client);
+    drop(server);
+    thread::sleep(Duration::from_millis(300));
+    let samples = watch.last_sample().expect("a sample");
+    let [sample] = samples.as_slice() else { panic!("one connection: {samples:?}") };
+    assert_eq!(sample.token, token);
+    let figures: Vec<_> = sample.subflows.iter().map(|s| (s.joined, s.closed, s.tcp.bytes_sent)).collect();
+    let closed = Some(Closed::Final);
+    assert_eq!(figures, [(Some(false), closed, Some(5000)), (Some(true), closed, Some(0))]);
+}

@@ -1,0 +1,251 @@
+//! `stream`: encryption without framing, keyed by secrets that crossed the trusted path alone.
+//!
+//! # What it gives, and to whom it does not
+//!
+//! Somebody who listens on every path but the trusted one learns how much was sent and when, and nothing of what.
+//! Somebody who listened on the trusted path when the connection opened reads everything. **There is no
+//! integrity**: whoever can change a byte on the way flips the same bits of the plaintext, and nobody notices. Use
+//! [`sealed`](crate::sealed) against that.
+//!
+//! # Definition
+//!
+//! `Ki` and `Kr` are the MPTCP keys (RFC 8684) of the initiator and the responder of the connection, 8 bytes each
+//! as on the wire; `R` are [`RANDOM_LEN`] random bytes that the initiator sent in the first flight. With HKDF of RFC
+//! 5869 over SHA-256, and all numbers big-endian,
+//!
+//! ```text
+//! PRK                   = HKDF-Extract(salt = "plait stream 1", IKM = Ki || Kr || R)
+//! key(direction, epoch) = HKDF-Expand(PRK, info = direction (1 byte) || epoch (8 bytes), 32 bytes)
+//! ```
+//!
+//! Epoch `e` of a direction covers its bytes from `e * 2^36` to `(e + 1) * 2^36`, `R` not counted. Every epoch has
+//! a keystream of its own, with which the bytes are XORed:
+//!
+//! - [`Cipher::Aes256Ctr`]: AES-256 in counter mode (NIST SP 800-38A, section 6.5); the counter block is 16 bytes,
+//!   starts at 0 and counts up as one big-endian number.
+//! - [`Cipher::ChaCha20`]: RFC 8439, section 2.4, with nonce 0 and the block counter from 0. It has 32 bits, enough
+//!   for 2^38 bytes: it cannot wrap within an epoch.
+//!
+//! No two directions or epochs share a key; therefore a fixed nonce is right. Two connections share one only if
+//! both MPTCP keys and all of `R` are the same.
+//!
+//! # Cutting the stream
+//!
+//! [`Keystream`] works in place on pieces of any length, empty ones included, in any cut. No input panics.
+//!
+//! ```
+//! use plait_proto::stream::{Cipher, Direction, Secret};
+//!
+//! let secret = || Secret::new(&[1; 8], &[2; 8], &[3; 32]);
+//! let mut sending = secret().keystream(Cipher::Aes256Ctr, Direction::Forth);
+//! let mut receiving = secret().keystream(Cipher::Aes256Ctr, Direction::Forth);
+//!
+//! let mut buf = *b"attack at dawn";
+//! let (first, rest) = buf.split_at_mut(6);
+//! sending.apply(first);
+//! sending.apply(rest);
+//! assert_ne!(&buf, b"attack at dawn");
+//! receiving.apply(&mut buf);
+//! assert_eq!(&buf, b"attack at dawn");
+//! ```
+
+use std::fmt;
+use std::mem;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use aes::Aes256Enc;
+use chacha20::ChaCha20;
+use chacha20::cipher::{KeyIvInit, StreamCipher};
+use ctr::Ctr64BE;
+use ring::hkdf::{HKDF_SHA256, Prk, Salt};
+use zeroize::Zeroizing;
+
+use crate::wiped::Wiped;
+
+/// Bytes of the initiator's random `R`.
+pub const RANDOM_LEN: usize = 32;
+
+/// Bytes of one direction under one key.
+const EPOCH: u64 = 1 << 36;
+
+/// What makes the keystream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cipher {
+    /// AES-256 in counter mode: the faster one where [`aes_is_fast`](Self::aes_is_fast).
+    Aes256Ctr,
+    /// ChaCha20: fast on every processor.
+    ChaCha20,
+}
+
+impl Cipher {
+    /// All ciphers.
+    pub const ALL: [Self; 2] = [Self::Aes256Ctr, Self::ChaCha20];
+
+    /// Whether this processor has instructions for AES and for the multiplication of GCM. Without them AES is
+    /// slower than ChaCha20 by far.
+    #[must_use]
+    pub fn aes_is_fast() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return is_x86_feature_detected!("aes") && is_x86_feature_detected!("pclmulqdq");
+        #[cfg(target_arch = "aarch64")]
+        return std::arch::is_aarch64_feature_detected!("aes");
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        false
+    }
+
+    /// The name by which users choose it: `aes-256-ctr` or `chacha20`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aes256Ctr => "aes-256-ctr",
+            Self::ChaCha20 => "chacha20",
+        }
+    }
+}
+
+impl fmt::Display for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Cipher {
+    type Err = UnknownCipher;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|cipher| cipher.name() == name);
+        named.ok_or_else(|| UnknownCipher { got: name.to_owned() })
+    }
+}
+
+/// A name that is not one of a [`Cipher`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown cipher {got:?}: expected aes-256-ctr or chacha20")]
+pub struct UnknownCipher {
+    /// The name that was given.
+    pub got: String,
+}
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the initiator to the responder: 0 on the wire and in keys.
+    Forth,
+    /// From the responder to the initiator: 1.
+    Back,
+}
+
+impl Direction {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Forth => 0,
+            Self::Back => 1,
+        }
+    }
+}
+
+/// The secret of one connection (`PRK`), from which the keys of both directions come.
+///
+/// Wiped when the last keystream made of it is dropped; its `Debug` form shows nothing of it.
+pub struct Secret(Arc<Wiped<Prk>>);
+
+impl Secret {
+    /// The secret of the connection with these MPTCP keys, as on the wire, and this random `R` of the initiator.
+    #[must_use]
+    pub fn new(initiator_key: &[u8; 8], responder_key: &[u8; 8], random: &[u8; RANDOM_LEN]) -> Self {
+        let mut material = Zeroizing::new([0; 8 + 8 + RANDOM_LEN]);
+        material[..8].copy_from_slice(initiator_key);
+        material[8..16].copy_from_slice(responder_key);
+        material[16..].copy_from_slice(random);
+        Self(Arc::new(Wiped::new(Salt::new(HKDF_SHA256, b"plait stream 1").extract(&*material))))
+    }
+
+    /// The keystream of one direction, at its start.
+    #[must_use]
+    pub fn keystream(&self, cipher: Cipher, direction: Direction) -> Keystream {
+        let secret = Self(Arc::clone(&self.0));
+        let generator = Generator::new(cipher, &secret.key(direction, 0));
+        Keystream { secret, cipher, direction, epoch: 0, generator, left: EPOCH }
+    }
+
+    fn key(&self, direction: Direction, epoch: u64) -> Zeroizing<[u8; 32]> {
+        let mut key = Zeroizing::new([0; 32]);
+        self.0
+            .expand(&[&[direction.byte()], &epoch.to_be_bytes()], HKDF_SHA256)
+            .and_then(|output| output.fill(&mut *key))
+            .expect("HKDF gives as many bytes as its hash has");
+        key
+    }
+}
+
+/// The keystream of one direction: turns plaintext into its form on the wire, and back, since XOR undoes itself.
+pub struct Keystream {
+    secret: Secret,
+    cipher: Cipher,
+    direction: Direction,
+    epoch: u64,
+    generator: Generator,
+    /// Bytes that remain of the epoch.
+    left: u64,
+}
+
+impl Keystream {
+    /// XORs the next `bytes.len()` bytes of the stream, in place, with the keystream.
+    pub fn apply(&mut self, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                self.begin(self.epoch + 1);
+            }
+            let length = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+            let (now, later) = mem::take(&mut bytes).split_at_mut(length);
+            self.generator.apply(now);
+            self.left -= length as u64;
+            bytes = later;
+        }
+    }
+
+    fn begin(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        self.generator = Generator::new(self.cipher, &self.secret.key(self.direction, epoch));
+        self.left = EPOCH;
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Keystream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keystream").finish_non_exhaustive()
+    }
+}
+
+/// The keystream of one epoch. Boxed because expanded keys are large, and so that none is left behind by a move.
+enum Generator {
+    /// Counts in half of the block, which is faster: an epoch has 2^32 blocks, so nothing is ever carried further.
+    Aes256Ctr(Box<Ctr64BE<Aes256Enc>>),
+    ChaCha20(Box<ChaCha20>),
+}
+
+impl Generator {
+    fn new(cipher: Cipher, key: &[u8; 32]) -> Self {
+        match cipher {
+            Cipher::Aes256Ctr => Self::Aes256Ctr(Box::new(Ctr64BE::new(key.into(), &[0; 16].into()))),
+            Cipher::ChaCha20 => Self::ChaCha20(Box::new(ChaCha20::new(key.into(), &[0; 12].into()))),
+        }
+    }
+
+    fn apply(&mut self, bytes: &mut [u8]) {
+        match self {
+            Self::Aes256Ctr(generator) => generator.apply_keystream(bytes),
+            Self::ChaCha20(generator) => generator.apply_keystream(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! `xor64`: every byte is sent XORed with the 64 bytes before it.
+//!
+//! This is the scrambling of Kato et al.'s "not-every-not-any" eavesdropping protection. It makes what one path
+//! of a multipath connection carries unreadable to somebody who captured that path alone and only looks. **It is
+//! obfuscation, not encryption**: see [below](#why-it-is-weak). It protects neither secrecy against somebody who
+//! computes nor integrity against anybody.
+//!
+//! # Definition
+//!
+//! Let `b[0], b[1], ...` be the plaintext of one direction and `B[0], B[1], ...` its form on the wire. Before the
+//! stream stand 64 bytes that only the two ends know: zeros, then the [`Seed`] (1 to 64 bytes), so that the
+//! seed's last byte is `b[-1]`. With `+` for XOR,
+//!
+//! ```text
+//! encode   B[i] = b[i] + b[i-1] + b[i-2] + ... + b[i-64]                                   (1)
+//! decode   b[i] = B[i] + b[i-1] + b[i-2] + ... + b[i-64]      (the 64 bytes just recovered)  (2)
+//! ```
+//!
+//! There is no framing, the length does not change, and the two directions are independent streams. A wire byte
+//! that is changed on the way spoils what follows it; a lower layer must carry the stream intact, as TCP does.
+//!
+//! # Algebra
+//!
+//! Write `D` for "delayed by one byte". Streams are then polynomials over GF(2) and (1) reads
+//! `B = (1 + D + ... + D^64) b`. Three identities carry the three [`Implementation`]s.
+//!
+//! **Running sum.** The sum of the 64 bytes before `b[i+1]` is the sum of those before `b[i]`, with `b[i]` added
+//! and `b[i-64]` taken out. One XOR each instead of 64, and a ring of 64 bytes instead of a shift: `running`.
+//!
+//! **Doubling.** Let `w(n)` be the sum of the last `n` bytes, `w(n)[i] = b[i] + ... + b[i-n+1]`. Then
+//!
+//! ```text
+//! w(1) = b        w(2n)[i] = w(n)[i] + w(n)[i-n]        B[i] = w(64)[i] + b[i-64]          (3)
+//! ```
+//!
+//! since `(1 + D)(1 + D^2)(1 + D^4)...(1 + D^32) = 1 + D + ... + D^63`. Seven XORs instead of 64, and none of
+//! them needs a result of its neighbour: all bytes of a vector at once. This is `simd` encoding.
+//!
+//! **Telescoping.** Adding (1) for `i` and for `i-1` leaves only the ends, `(1 + D) B = (1 + D^65) b`:
+//!
+//! ```text
+//! b[i] = b[i-65] + B[i] + B[i-1]                                                           (4)
+//! ```
+//!
+//! A recovered byte depends on the one 65 places before it and on nothing nearer, so 65 bytes are recovered at
+//! once, and the next 65 need only one more XOR with them. This is `simd` decoding.
+//!
+//! # Why it is weak
+//!
+//! The secret is the first 64 bytes and no more. Whoever knows, or guesses, any 64 consecutive bytes of plaintext
+//! recovers by (2) all that was captured contiguously after them, and by (4), read backwards, all before them.
+//! Knowing none, (4) still gives the XOR of every two plaintext bytes 65 apart, which is enough for text in a
+//! known language.
+//!
+//! # Cutting the stream
+//!
+//! [`Encoder`] and [`Decoder`] keep the last 64 plaintext bytes and nothing else, so pieces of any length, empty
+//! ones included, may be given in any cut. No input panics.
+//!
+//! ```
+//! use plait_proto::xor64::{Decoder, Encoder, Seed};
+//!
+//! let seed = Seed::new(b"known to both ends")?;
+//! let (mut encoder, mut decoder) = (Encoder::new(&seed), Decoder::new(&seed));
+//!
+//! let mut buf = *b"attack at dawn";
+//! let (first, rest) = buf.split_at_mut(6);
+//! encoder.encode_in_place(first);
+//! encoder.encode_in_place(rest);
+//! assert_ne!(&buf, b"attack at dawn");
+//! decoder.decode_in_place(&mut buf);
+//! assert_eq!(&buf, b"attack at dawn");
+//! # Ok::<(), plait_proto::xor64::SeedLength>(())
+//! ```
+
+mod running;
+mod seed;
+mod simd;
+mod straightforward;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use seed::{Seed, SeedLength};
+pub use simd::InstructionSet;
+
+use running::Running;
+use simd::Simd;
+use straightforward::Straightforward;
+
+/// How many plaintext bytes before a byte are XORed into it.
+const WINDOW: usize = 64;
+
+/// The ways of computing `xor64`. All give the same bytes; they differ in cost alone.
+///
+/// The papers compare the first two. Only [`Simd`](Self::Simd) is meant for use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Implementation {
+    /// The definition word for word: XOR 64 bytes and shift 64 bytes, for every byte.
+    Straightforward,
+    /// One running XOR and a ring of 64 bytes, for every byte.
+    Running,
+    /// Vectors, with the best [`InstructionSet`] of this processor.
+    Simd,
+}
+
+impl Implementation {
+    /// All implementations, slowest first.
+    pub const ALL: [Self; 3] = [Self::Straightforward, Self::Running, Self::Simd];
+
+    /// The name by which users choose it: `straightforward`, `running` or `simd`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Straightforward => "straightforward",
+            Self::Running => "running",
+            Self::Simd => "simd",
+        }
+    }
+}
+
+impl fmt::Display for Implementation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Implementation {
+    type Err = UnknownImplementation;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|implementation| implementation.name() == name)
+            .ok_or_else(|| UnknownImplementation { got: name.to_owned() })
+    }
+}
+
+/// A name that is not one of an [`Implementation`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown implementation {got:?}: expected straightforward, running or simd")]
+pub struct UnknownImplementation {
+    /// The name that was given.
+    pub got: String,
+}
+
+/// Turns the plaintext of one direction into its form on the wire.
+pub struct Encoder(Stream);
+
+impl Encoder {
+    /// An encoder at the start of a stream, the fastest for this processor.
+    #[must_use]
+    pub fn new(seed: &Seed) -> Self {
+        Self::with_implementation(seed, Implementation::Simd)
+    }
+
+    /// An encoder at the start of a stream that computes as `implementation` says.
+    #[must_use]
+    pub fn with_implementation(seed: &Seed, implementation: Implementation) -> Self {
+        Self(Stream::new(seed, implementation))
+    }
+
+    /// A `simd` encoder at the start of a stream that uses `instructions` rather than the best there are.
+    #[must_use]
+    pub fn with_instruction_set(seed: &Seed, instructions: InstructionSet) -> Self {
+        Self(Stream::Simd(Simd::new(seed, instructions)))
+    }
+
+    /// Replaces the next `buf.len()` bytes of plaintext by their wire form.
+    pub fn encode_in_place(&mut self, buf: &mut [u8]) {
+        match &mut self.0 {
+            Stream::Straightforward(stream) => stream.encode(buf),
+            Stream::Running(stream) => stream.encode(buf),
+            Stream::Simd(stream) => stream.encode(buf),
+        }
+    }
+
+    /// Writes the wire form of the next `plain.len()` bytes of plaintext to `wire`.
+    ///
+    /// # Panics
+    ///
+    /// If `wire` is not exactly as long as `plain`.
+    pub fn encode(&mut self, plain: &[u8], wire: &mut [u8]) {
+        through_cache(plain, wire, |piece| self.encode_in_place(piece));
+    }
+}
+
+/// Turns the wire form of one direction back into plaintext.
+pub struct Decoder(Stream);
+
+impl Decoder {
+    /// A decoder at the start of a stream, the fastest for this processor.
+    #[must_use]
+    pub fn new(seed: &Seed) -> Self {
+        Self::with_implementation(seed, Implementation::Simd)
+    }
+
+    /// A decoder at the start of a stream that computes as `implementation` says.
+    #[must_use]
+    pub fn with_implementation(seed: &Seed, implementation: Implementation) -> Self {
+        Self(Stream::new(seed, implementation))
+    }
+
+    /// A `simd` decoder at the start of a stream that uses `instructions` rather than the best there are.
+    #[must_use]
+    pub fn with_instruction_set(seed: &Seed, instructions: InstructionSet) -> Self {
+        Self(Stream::Simd(Simd::new(seed, instructions)))
+    }
+
+    /// Replaces the next `buf.len()` wire bytes by their plaintext.
+    pub fn decode_in_place(&mut self, buf: &mut [u8]) {
+        match &mut self.0 {
+            Stream::Straightforward(stream) => stream.decode(buf),
+            Stream::Running(stream) => stream.decode(buf),
+            Stream::Simd(stream) => stream.decode(buf),
+        }
+    }
+
+    /// Writes the plaintext of the next `wire.len()` wire bytes to `plain`.
+    ///
+    /// # Panics
+    ///
+    /// If `plain` is not exactly as long as `wire`.
+    pub fn decode(&mut self, wire: &[u8], plain: &mut [u8]) {
+        through_cache(wire, plain, |piece| self.decode_in_place(piece));
+    }
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder").finish_non_exhaustive()
+    }
+}
+
+/// One direction's state. Every variant keeps the plaintext window, so each serves either role.
+enum Stream {
+    Straightforward(Straightforward),
+    Running(Running),
+    Simd(Simd),
+}
+
+impl Stream {
+    fn new(seed: &Seed, implementation: Implementation) -> Self {
+        match implementation {
+            Implementation::Straightforward => Self::Straightforward(Straightforward::new(seed)),
+            Implementation::Running => Self::Running(Running::new(seed)),
+            Implementation::Simd => Self::Simd(Simd::new(seed, InstructionSet::best())),
+        }
+    }
+}
+
+/// Copies `from` to `to` and transforms it there, piece by piece, so that the copy is still in the first-level
+/// cache when it is transformed.
+fn through_cache(from: &[u8], to: &mut [u8], mut transform: impl FnMut(&mut [u8])) {
+    const PIECE: usize = 8192;
+    assert_eq!(from.len(), to.len(), "xor64 keeps the length: the two buffers must be equally long");
+    for (from, to) in from.chunks(PIECE).zip(to.chunks_mut(PIECE)) {
+        to.copy_from_slice(from);
+        transform(to);
+    }
+}

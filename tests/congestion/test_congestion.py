@@ -1,0 +1,299 @@
+"""`plait cc`: every subflow is controlled by the algorithm that was asked for, and nothing stays when it is taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+from hosts import PLAIT, REPOSITORY, tool, wait_for
+from package import PYTHON, install
+from streams import listen, receive_exactly
+
+MPTCP = 262
+ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
+AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+SETTING = "net.ipv4.tcp_congestion_control"
+PINS = pathlib.Path("/run/plait/bpf/congestion")
+RECORDS = pathlib.Path("/run/plait/congestion")
+
+
+def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
+    """What `plait cc` says as JSON; all of its end, unless that is to be checked."""
+    command = [PLAIT, "cc", *map(str, words)]
+    if not check:
+        return subprocess.run(host.command(*command) if host else command, capture_output=True, text=True)
+    done = subprocess.run(host.command(*command, "--json") if host else [*command, "--json"], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def available() -> set[str]:
+    names = AVAILABLE.read_text().split()
+    return {name.removeprefix("plait_") for name in names if name.startswith("plait_")}
+
+
+def setting(host) -> str:
+    return host.run("sysctl", "-n", SETTING, text=True).stdout.strip()
+
+
+@pytest.fixture
+def net(pair):
+    """A pair of hosts, when no other test has to do with the kernel's algorithms, and none of plait's is loaded."""
+    features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
+    feature = next(each for each in features if each["name"] == "congestion control by BPF (struct_ops)")
+    if not feature["present"]:
+        pytest.skip(feature["detail"])
+    # What they share serves as the lock, too: a file for that alone would be left behind.
+    with AVAILABLE.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cc("unload", "--all")
+        yield pair
+        pair.client.stop_programs()
+        cc("unload", "--all")
+        assert not PINS.exists() and not RECORDS.exists() and not available()
+
+
+class Connected:
+    """An MPTCP connection with two subflows, by which the client has sent something."""
+
+    def __init__(self, pair, port=9300):
+        # Further subflows arrive where it listens, too.
+        self.listener = listen(pair.server, port, "0.0.0.0", MPTCP)
+        self.pair = pair
+        self.near = pair.client.socket(protocol=MPTCP)
+        self.near.connect((pair.ETH, port))
+        self.far, _ = self.listener.accept()
+        self.send(100_000)
+        wait_for("second subflow", lambda: len(self.subflows()) == 2)
+
+    def send(self, size: int):
+        """Sends bytes by chance, which must arrive as they were sent."""
+        sent, got = random.randbytes(size), []
+        reader = threading.Thread(target=lambda: got.append(receive_exactly(self.far, size)))
+        reader.start()
+        self.near.sendall(sent)
+        reader.join(60)
+        assert hashlib.sha256(got[0]).digest() == hashlib.sha256(sent).digest()
+
+    def subflows(self, host=None) -> list[dict]:
+        connections = cc("show", host=host or self.pair.client)["connections"]
+        return [subflow for connection in connections for subflow in connection["subflows"]]
+
+    def algorithms(self, host=None) -> set[str]:
+        return {subflow["congestion_control"] for subflow in self.subflows(host)}
+
+    def close(self):
+        for each in (self.near, self.far, self.listener):
+            each.close()
+
+
+def test_algorithms_are_loaded_listed_and_unloaded(net):
+    assert [each["name"] for each in cc("list")["algorithms"]] == list(ALGORITHMS)
+    for name in ALGORITHMS:
+        assert cc("load", name) == {"loaded": name, "kernel_name": f"plait_{name}", "new": True}
+    assert available() == set(ALGORITHMS)
+    assert cc("load", "lia")["new"] is False
+    assert all(each["loaded"] for each in cc("list")["algorithms"])
+    assert cc("unload", "lia") == {"unloaded": [{"name": "lia", "sockets": 0}]}
+    assert available() == set(ALGORITHMS) - {"lia"}
+    assert len(cc("unload", "--all")["unloaded"]) == 4
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_namespace_uses_it_for_every_subflow_until_it_is_unloaded(net, name):
+    before = setting(net.client)
+    cc("use", name, "--netns", net.client.name)
+    assert setting(net.client) == f"plait_{name}"
+    used = next(each for each in cc("list")["algorithms"] if each["name"] == name)["used_by"]
+    assert [by["name"] for by in used] == [net.client.name]
+    connected = Connected(net)
+    assert connected.algorithms() == {f"plait_{name}"}
+    assert all(subflow["increase"] is not None for subflow in connected.subflows())
+    assert connected.algorithms(net.server) == {setting(net.server)}
+    # What was asked for comes to its end; what is new is as before.
+    unloaded = cc("unload", name)["unloaded"]
+    assert unloaded == [{"name": name, "sockets": 2}]
+    assert setting(net.client) == before and name not in available()
+    connected.send(2_000_000)
+    assert connected.algorithms() == {f"plait_{name}"}
+    connected.close()
+    again = Connected(net, 9301)
+    assert again.algorithms() == {before}
+    again.close()
+
+
+def test_leaving_puts_back_what_a_namespace_had(net):
+    net.client.run("sysctl", "-qw", f"{SETTING}=reno")
+    for name in ("lia", "olia"):
+        cc("use", name, host=net.client)
+    assert setting(net.client) == "plait_olia"
+    assert cc("leave", host=net.client)["left"] == "olia"
+    assert setting(net.client) == "reno"
+    done = cc("leave", host=net.client, check=False)
+    assert done.returncode == 1 and "uses no algorithm" in done.stderr
+
+
+@contextlib.contextmanager
+def group(name: str):
+    """A control group of this test's."""
+    lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
+    root = pathlib.Path(next(line[1] for line in lines if line[2] == "cgroup2"))
+    directory = root / f"plait-test-{os.getpid()}-{name}"
+    before = next(line[3:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::")
+    directory.mkdir()
+    try:
+        yield directory
+    finally:
+        enter(root / before.lstrip("/"))
+        directory.rmdir()
+
+
+def enter(directory: pathlib.Path):
+    (directory / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def test_a_control_group_uses_it_whoever_opens_the_connection(net):
+    """Those that are accepted there, and those that begin there, and the subflows that the kernel adds to both."""
+    with group("cc") as directory:
+        cc("use", "balia", "--cgroup", directory)
+        outside = Connected(net)
+        assert outside.algorithms() | outside.algorithms(net.server) == {setting(net.client)}
+        outside.close()
+        enter(directory)
+        inside = Connected(net, 9301)
+        inside.send(500_000)
+        assert inside.algorithms() == inside.algorithms(net.server) == {"plait_balia"}
+        inside.close()
+        # Another takes its place.
+        cc("use", "lia", "--cgroup", directory)
+        paths = {each["name"]: each["used_by"] for each in cc("list")["algorithms"]}
+        assert paths["balia"] == [] and paths["lia"][0]["path"].endswith(directory.name)
+        second = Connected(net, 9302)
+        assert second.algorithms() == {"plait_lia"}
+        second.close()
+        cc("leave", "--cgroup", directory)
+        third = Connected(net, 9303)
+        assert third.algorithms() == {setting(net.client)}
+        third.close()
+
+
+def test_what_is_gone_is_cleaned_up_by_doctor(net):
+    with group("gone") as directory:
+        cc("use", "lia", "--cgroup", directory)
+    (pin,) = PINS.glob("lia@*")
+    gone = f"{net.client.name}-gone"
+    tool("ip", "netns", "add", gone)
+    try:
+        cc("use", "lia", "--netns", gone)
+        (record,) = (each for each in RECORDS.iterdir())
+    finally:
+        tool("ip", "netns", "del", gone)
+    wait_for("the end of the namespace", lambda: record.exists())
+    assert "which is gone" in subprocess.run([PLAIT, "cc", "list"], capture_output=True, text=True).stdout
+    removed = {entry["name"] for entry in json.loads(tool(PLAIT, "doctor", "--clean", "--json"))["removed"]}
+    assert any(name.endswith(pin.name) for name in removed), removed
+    assert any(name.endswith(f"congestion/{record.name}") for name in removed), removed
+    assert not pin.exists() and not record.exists() and available() == {"lia"}
+
+
+def test_a_command_that_is_killed_leaves_all_or_nothing(net):
+    chance = random.Random(5)
+    for _ in range(25):
+        for words in (("load", "lia"), ("use", "lia", "--netns", net.client.name), ("unload", "lia")):
+            command = subprocess.Popen([PLAIT, "cc", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(chance.uniform(0, 0.03))
+            command.send_signal(signal.SIGKILL)
+            command.wait()
+    before = setting(net.server)
+    cc("load", "lia")
+    cc("unload", "lia")
+    assert not available() and setting(net.client) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("load", "cubic"), 2, "expected ewtcp, coupled, lia, olia or balia"),
+        (("unload", "lia"), 1, "not loaded"),
+        (("use", "lia", "--netns", "no-such"), 1, "no-such"),
+        (("use", "lia", "--cgroup", "/no/such"), 1, "/no/such"),
+        (("use", "lia", "--cgroup", "/", "--netns", "x"), 2, "cannot be used with"),
+        (("leave", "--cgroup", "/"), 1, "uses no algorithm"),
+    ],
+)
+def test_what_cannot_be_done_is_said(net, words, status, says):
+    done = cc(*words, check=False)
+    assert done.returncode == status and says in done.stderr, done.stderr
+
+
+def test_without_the_privilege_it_is_said_what_it_takes(net):
+    without = ("setpriv", "--bounding-set", "-bpf,-sys_admin,-perfmon,-net_admin")
+    done = subprocess.run([*without, PLAIT, "cc", "load", "lia"], capture_output=True, text=True)
+    assert done.returncode == 1 and "it takes root" in done.stderr and "6.4" in done.stderr
+    found = subprocess.run([*without, PLAIT, "doctor", "--json"], capture_output=True)
+    features = {each["name"]: each for each in json.loads(found.stdout)["features"]}
+    feature = features["congestion control by BPF (struct_ops)"]
+    assert not feature["present"] and "6.4" in feature["how_to_get"]
+
+
+def test_connections_live_on_while_algorithms_change_and_paths_are_cut(net):
+    """A small version of `tests/long/churn.py`."""
+    from churn import Churn
+
+    report = Churn(net, connections=40, seed=3).run()
+    assert report["whole"] == 40 and report["switches"] > 3, report
+    assert not report["kernel"], report
+
+
+def test_python_does_what_the_command_does(net, tmp_path):
+    install(tmp_path)
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+from plait import cc
+cc.use("olia", netns={net.client.name!r})
+olia = next(each for each in cc.algorithms() if each.name == "olia")
+assert olia.loaded and [use.name for use in olia.used_by] == [{net.client.name!r}], olia
+input()
+(connection,) = cc.connections()
+assert connection.algorithms == ["plait_olia"] and len(connection.subflows) == 2, connection
+assert all(subflow.cwnd > 0 and subflow.rtt_ms > 0 and subflow.increase for subflow in connection.subflows)
+assert cc.unload("olia") == 2
+try:
+    cc.unload("olia")
+except cc.Error as error:
+    assert "not loaded" in str(error)
+else:
+    raise SystemExit("expected an error")
+""")
+    environment = {**os.environ, "PLAIT": PLAIT}
+    command = net.client.command(PYTHON, program)
+    run = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    wait_for("its use", lambda: run.poll() is not None or setting(net.client) == "plait_olia")
+    connected = Connected(net)
+    _, said = run.communicate("\n", timeout=30)
+    assert run.returncode == 0, said
+    connected.close()
+
+
+def test_the_example_of_the_documentation_works(net, tmp_path):
+    install(tmp_path)
+    documentation = (REPOSITORY / "docs" / "guide" / "python.md").read_text()
+    (example,) = re.findall(r"```python\n(from plait import cc\n.*?)```", documentation, re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    environment = {**os.environ, "PLAIT": PLAIT}
+    command = net.client.command(PYTHON, tmp_path / "example.py")
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+    assert (done.stdout, done.stderr) == ("0 sockets go on with it until they are closed\n", "")
+    assert setting(net.client) != "plait_lia"

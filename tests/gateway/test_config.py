@@ -1,0 +1,68 @@
+"""plait.toml: what it says holds, unless the command line says something else."""
+
+import pytest
+from hosts import PLAIT
+from streams import connect_by_socks, echo_server, receive_exactly
+
+FILE = """
+mode = "stream"
+require = true
+
+[paths]
+eth = "trusted"
+wlan = "untrusted"
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "plait.toml"
+    file.write_text(FILE)
+    return file
+
+
+def test_mode_requirement_and_roles_are_the_files(pair, config):
+    echo_server(pair.server)
+    pair.serve("--config", config, to="127.0.0.1:9000")
+    pair.proxy("--config", config)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    for gateway in pair.status():
+        assert (gateway["mode"], gateway["require"]) == ("stream", True)
+        assert [connection["mode"] for connection in gateway["connections"]] == ["stream"]
+    assert "no trusted path is named" not in (pair.directory / "proxy.log").read_text()
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), ("stream", True)),
+        (("--mode", "sealed"), ("sealed", True)),
+        (("--require=false",), ("stream", False)),
+        (("--mode", "xor64", "--require=false"), ("xor64", False)),
+    ],
+    ids=lambda options: " ".join(map(str, options)) or "file",
+)
+def test_the_command_line_counts_more(pair, config, options, expected):
+    pair.serve("--config", config, *options, to="127.0.0.1:9000")
+    [gateway] = pair.status()
+    assert (gateway["mode"], gateway["require"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ('require = "always"', (), ('"always"', '"all-paths"')),
+        ('require = "all-paths"', ("--mode", "stream"), ("mode 'stream' has no witnesses",)),
+        ('mode = "off"\nrequire = true', (), ("cannot be required",)),
+        ("[path]", (), ("unknown field `path`",)),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(pair, tmp_path, text, options, words):
+    file = tmp_path / "plait.toml"
+    file.write_text(text)
+    done = pair.client.run(PLAIT, "proxy", "--config", file, *options, text=True, timeout=20)
+    assert done.returncode == 1
+    assert all(word in done.stderr for word in words), done.stderr

@@ -1,0 +1,184 @@
+"""Protected connections that Python programs open and accept themselves, on real hosts of a test."""
+
+import hashlib
+import random
+import re
+import textwrap
+
+import pytest
+from controllers import work  # noqa: F401
+from hosts import REPOSITORY, wait_for
+from package import PYTHON
+from streams import accept, connect_by_socks, echo_server, listen, receive_exactly
+
+SERVER = """
+    import threading, plait
+    listener = plait.serve(("::", 8443), mode={mode!r})
+    print("listening", listener.address[1], flush=True)
+    def echo(connection):
+        print("accepted", connection.peer[0], connection.mode, connection.level, flush=True)
+        while data := connection.recv(65536):
+            connection.sendall(data)
+        connection.close()
+    for connection in listener:
+        threading.Thread(target=echo, args=(connection,), daemon=True).start()
+"""
+CLIENT = """
+    import asyncio, hashlib, plait, random
+    settings = dict(mode={mode!r}, trusted=["eth"])
+    data = random.Random(5).randbytes(3_000_000)
+    connection = plait.connect(("10.77.1.2", 8443), **settings)
+    print("connected", connection.peer[0], connection.mode, connection.level)
+    connection.sendall(b"hello")
+    print(connection.recv(5).decode())
+    connection.close()
+    async def main():
+        reader, writer = await plait.open_connection(("10.77.1.2", 8443), **settings)
+        writer.write(data)
+        writer.write_eof()
+        print(hashlib.sha256(await reader.read()).hexdigest())
+        writer.close()
+    asyncio.run(main())
+"""
+EXAMPLES = {
+    word: next(
+        example
+        for example in re.findall(
+            r"```python\n(.*?)```", (REPOSITORY / "docs" / "guide" / "python.md").read_text(), re.DOTALL
+        )
+        if f"plait.{word}(" in example
+    )
+    for word in ("connect", "serve")
+}
+LEVEL = {"sealed": "2/2", "stream": "None"}
+
+
+def script(directory, name: str, text: str, **values):
+    file = directory / name
+    file.write_text(textwrap.dedent(text).format(**values))
+    return file
+
+
+def start_server(pair, directory, mode):
+    file = script(directory, "server.py", SERVER, mode=mode)
+    program = pair.server.start(PYTHON, file, log="server.log", cwd=directory)
+    log = pair.directory / "server.log"
+    wait_for("listener", lambda: b"listening" in log.read_bytes() or program.poll() is not None)
+    assert program.poll() is None, log.read_text()
+    return program
+
+
+@pytest.fixture
+def two_ways(pair):
+    pair.open_second_way()
+    return pair
+
+
+@pytest.mark.parametrize("mode", LEVEL)
+def test_programs_talk_without_a_command(work, two_ways, mode):  # noqa: F811
+    start_server(two_ways, work, mode)
+    file = script(work, "client.py", CLIENT, mode=mode)
+    done = two_ways.client.run(PYTHON, file, text=True, cwd=work)
+    assert done.returncode == 0, done.stderr
+    digest = hashlib.sha256(random.Random(5).randbytes(3_000_000)).hexdigest()
+    assert done.stdout.splitlines() == [f"connected 10.77.1.2 {mode} {LEVEL[mode]}", "hello", digest]
+    accepted = (two_ways.directory / "server.log").read_text().splitlines()[1:]
+    assert accepted == [f"accepted 10.77.1.1 {mode} {LEVEL[mode]}"] * 2
+
+
+def test_they_talk_with_the_commands(work, two_ways):  # noqa: F811
+    start_server(two_ways, work, "sealed")
+    two_ways.proxy("--mode", "sealed", "--require", "--trusted", "eth")
+    client = connect_by_socks(two_ways, two_ways.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    client.close()
+
+
+def test_a_peer_that_does_not_agree_is_refused(work, pair):  # noqa: F811
+    echo_server(pair.server)
+    pair.serve("--mode", "xor64", to="127.0.0.1:9000")
+    text = """
+        import plait
+        try:
+            plait.connect(("10.77.1.2", 8443), trusted=["eth"])
+        except plait.Refused as error:
+            print(error)
+        connection = None
+        try:
+            plait.connect(("10.77.1.2", 8443), trusted=["eth"], require=False)
+        except ValueError as error:
+            print(error)
+        plait.stop()
+        connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"], require=False)
+        print(connection.mode)
+    """
+    done = pair.client.run(PYTHON, script(work, "client.py", text), text=True, cwd=work)
+    assert done.returncode == 0, done.stderr
+    refused, other, mode = done.stdout.splitlines()
+    assert "offers no mode in common" in refused
+    assert "a process has one gateway" in other
+    assert mode == "off"
+
+
+def test_a_server_that_is_killed_is_a_reset(work, two_ways):  # noqa: F811
+    listener = listen(two_ways.server)
+    serve = two_ways.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
+    text = """
+        import plait
+        connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"])
+        connection.sendall(b"hello")
+        try:
+            print(connection.recv(1))
+        except ConnectionResetError:
+            print("reset")
+    """
+    file = script(work, "client.py", text)
+    program = two_ways.client.start(PYTHON, file, log="client.log", cwd=work)
+    service = accept(listener)
+    assert receive_exactly(service, 5) == b"hello"
+    serve.kill()
+    assert program.wait(20) == 0
+    assert (two_ways.directory / "client.log").read_text() == "reset\n"
+    service.close()
+
+
+def test_the_examples_of_the_documentation_work(work, two_ways):  # noqa: F811
+    server, client = (work / f"{word}.py" for word in ("serve", "connect"))
+    server.write_text(EXAMPLES["serve"])
+    client.write_text(EXAMPLES["connect"].replace("192.0.2.7", two_ways.ETH).replace('"eth0"', '"eth"'))
+    two_ways.server.start(PYTHON, "-u", server, log="serve.log", cwd=work)
+    wait_for("listener", lambda: two_ways.server.listens(8443))
+    done = two_ways.client.run(PYTHON, client, text=True, cwd=work)
+    assert done.stdout == "sealed 2/2\nb'hello'\n", done.stderr
+    assert "2/2" in (two_ways.directory / "serve.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("configure", "line"),
+    [
+        ("pass", "connections with 10.77.1.2 are sealed by 1/2 paths"),
+        (
+            'logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")',
+            "WARNING plait connections with 10.77.1.2 are sealed by 1/2 paths",
+        ),
+        ('logging.getLogger("plait").setLevel(logging.ERROR)', None),
+    ],
+    ids=["unconfigured", "info", "error"],
+)
+def test_what_the_gateway_says_goes_to_logging(work, pair, configure, line):  # noqa: F811
+    """By wlan the server's address cannot be reached, of which plait warns."""
+    echo_server(pair.server)
+    pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
+    text = f"""
+        import logging, plait
+        {configure}
+        plait.connect(("10.77.1.2", 8443), trusted=["eth"]).close()
+        plait.stop()
+    """
+    file = work / "client.py"
+    file.write_text(textwrap.dedent(text))
+    done = pair.client.run(PYTHON, file, text=True, cwd=work)
+    assert done.returncode == 0, done.stderr
+    lines = [said for said in done.stderr.splitlines() if "are sealed by" in said]
+    assert [said[: len(line or "")] for said in lines] == ([line] if line else []), done.stderr

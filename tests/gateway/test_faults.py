@@ -1,0 +1,260 @@
+"""Gateways that are killed or stopped, and paths that die."""
+
+import concurrent.futures
+import contextlib
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+from hosts import PLAIT, tool, wait_for
+from streams import (
+    MPTCP_INFO,
+    REQUIRE,
+    SOL_MPTCP,
+    accept,
+    connect_by_socks,
+    echo_server,
+    fetch,
+    listen,
+    random_file,
+    receive_exactly,
+    send_until_error,
+)
+
+MEMORY = pathlib.Path("/proc/sys/net/ipv4/tcp_mem")
+
+
+@pytest.mark.parametrize("killed", ["serve", "proxy"])
+def test_a_killed_gateway_is_a_reset_never_a_short_success(make_pair, killed):
+    pair = make_pair(rate="50mbit")
+    listener = listen(pair.server)
+    gateways = {"serve": pair.serve("--require", to="127.0.0.1:9000"), "proxy": pair.proxy(*REQUIRE)}
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    client.sendall(b"go")
+    assert receive_exactly(service, 2) == b"go"
+    threading.Thread(target=send_until_error, args=(service,), daemon=True).start()
+    receive_exactly(client, 2_000_000)
+    gateways[killed].kill()
+    with pytest.raises(ConnectionResetError):
+        while client.recv(65536):
+            pass
+        raise AssertionError("the stream ended as if it were complete")
+
+
+@contextlib.contextmanager
+def unanswered(host, port):
+    """Who connects to a port of a host waits until this ends."""
+    rules = f"""
+        table ip silent {{
+            chain comes {{
+                type filter hook input priority 0;
+                tcp dport {port} drop;
+            }}
+        }}
+    """
+    done = host.run("nft", "-f", "-", input=rules.encode())
+    assert done.returncode == 0, done.stderr
+    yield
+    done = host.run("nft", "delete", "table", "ip", "silent")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("killed", "port"), [("serve", 9000), ("proxy", 8443)])
+def test_a_gateway_killed_while_it_connects_does_not_end_a_stream(pair, killed, port):
+    """The kernel has connected it, and it does not know yet: an end of that is a reset already."""
+    listener = listen(pair.server)
+    listener.settimeout(20)
+    off = ("--mode", "off")
+    gateways = {"serve": pair.serve(*off, to="127.0.0.1:9000"), "proxy": pair.proxy(*off)}
+    connecting = {"serve": pair.server, "proxy": pair.client}[killed]
+    client = pair.client.socket()
+    client.connect(("127.0.0.1", 1080))
+    with unanswered(pair.server, port):
+        target = socket.inet_aton(pair.ETH) + (8443).to_bytes(2, "big")
+        client.sendall(b"\x05\x01\x00" + b"\x05\x01\x00\x01" + target)
+        ask = ("ss", "-Htn", "state", "syn-sent", f"dport = :{port}")
+        wait_for("attempt to connect", lambda: connecting.run(*ask).stdout.strip())
+        gateways[killed].send_signal(signal.SIGSTOP)
+    service = accept(listener)
+    gateways[killed].kill()
+    with pytest.raises(ConnectionResetError):
+        service.recv(1)
+
+
+def left_to_tcp(host):
+    """How often the kernel left MPTCP out of a connection that was to have it; `None` before kernel 6.12."""
+    counters = json.loads(host.run("nstat", "-asjz", "MPTcpExtMPCapable*").stdout)["kernel"]
+    return counters.get("MPTcpExtMPCapableSYNTXDisabled")
+
+
+def speaks_mptcp(pair) -> bool:
+    """A new connection of another program."""
+    with pair.client.socket(protocol=socket.IPPROTO_MPTCP) as client:
+        client.settimeout(20)
+        client.connect((pair.ETH, 7000))
+        with contextlib.suppress(OSError):
+            return bool(client.getsockopt(SOL_MPTCP, MPTCP_INFO, 256))
+    return False
+
+
+@pytest.fixture
+def blackhole(pair):
+    """A pair whose client's kernel believes that something drops MPTCP, after three seconds without an answer."""
+    if left_to_tcp(pair.client) is None:
+        pytest.skip("this kernel does not look for blackholes (MPTcpExtMPCapableSYNTXDisabled)")
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    listener = listen(pair.server, 7000, pair.ETH, socket.IPPROTO_MPTCP)
+    assert speaks_mptcp(pair)
+    for _ in range(3):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            with unanswered(pair.server, 7000):
+                attempt = pool.submit(speaks_mptcp, pair)
+                time.sleep(2.6)
+            attempt.result()
+        if not speaks_mptcp(pair):
+            break
+    assert left_to_tcp(pair.client) == 1
+    yield pair
+    listener.close()
+
+
+def test_three_silent_seconds_do_not_take_mptcp_from_a_gateway(blackhole):
+    found = json.loads(blackhole.client.run(PLAIT, "doctor", "--json").stdout)
+    [mptcp] = [feature for feature in found["features"] if feature["name"] == "MPTCP"]
+    assert (
+        not mptcp["present"] and "blackhole" in mptcp["detail"] and "blackhole_timeout" in mptcp["how_to_get"]
+    )
+    client = connect_by_socks(blackhole, blackhole.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    assert "(MPTcpExtBlackhole); ended that" in (blackhole.directory / "proxy.log").read_text()
+    assert speaks_mptcp(blackhole)
+
+
+def test_a_gateway_that_does_not_protect_leaves_the_kernel_alone(blackhole):
+    blackhole.proxy("--mode", "off", listen="127.0.0.1:1081")
+    with pytest.raises((AssertionError, ConnectionResetError)):
+        client = connect_by_socks(blackhole, blackhole.ETH, 8443, ("127.0.0.1", 1081))
+        client.sendall(b"hello")
+        receive_exactly(client, 5)
+    assert not speaks_mptcp(blackhole)
+
+
+@contextlib.contextmanager
+def no_memory_for_tcp(host):
+    """The kernel gives sockets no more memory than each must have; of all namespaces, as it has one such setting."""
+    before = MEMORY.read_text()
+    with contextlib.ExitStack() as held:
+        # More than what is in use and not counted: each processor has a reserve of up to a megabyte.
+        listener = held.enter_context(listen(host, 7001))
+        for _ in range(4):
+            sender = held.enter_context(host.socket())
+            sender.connect(("127.0.0.1", 7001))
+            held.enter_context(listener.accept()[0])
+            sender.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while sender.send(bytes(1 << 20)):
+                    pass
+        held.callback(MEMORY.write_text, before)
+        MEMORY.write_text("1 1 1")
+        yield
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mode", ["stream", "sealed"])
+def test_what_could_not_be_sent_for_want_of_memory_is_sent_when_there_is_some(pair, mode):
+    """A socket of MPTCP that has sent nothing is not told when there is memory again."""
+    options = ("--mode", mode, "--require")
+    echo_server(pair.server)
+    pair.serve(*options, to="127.0.0.1:9000")
+    pair.proxy(*options, "--trusted", "eth")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with no_memory_for_tcp(pair.client):
+            attempt = pool.submit(connect_by_socks, pair, pair.ETH, 8443)
+            time.sleep(0.5)
+            log = (pair.directory / "proxy.log").read_text()
+            waits = not attempt.done()
+        began = time.monotonic()
+        with attempt.result() as client:
+            client.sendall(b"hello")
+            assert receive_exactly(client, 5) == b"hello"
+    assert waits, f"it wanted no memory: {log}"
+    assert time.monotonic() - began < 5
+
+
+def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, documents):
+    pair = make_pair(rate="50mbit")
+    document = random_file(documents, 12_000_000)
+    pair.serve("--require", to=pair.nginx(documents))
+    fetched = {}
+    worker = threading.Thread(target=lambda: fetched.update(data=fetch(pair, document)))
+    worker.start()
+    wait_for("two subflows", lambda: any(
+        len(connection["subflows"]) > 1 for gateway in pair.status() for connection in gateway["connections"]
+    ))  # fmt: skip
+    for host in (pair.client, pair.server):
+        subprocess.run(["tc", "-n", host.name, "qdisc", "replace", "dev", "wlan", "root", "handle", "1:",
+                        "tbf", "rate", "8bit", "burst", "1", "limit", "1"], check=True)  # fmt: skip
+    worker.join(100)
+    assert fetched["data"] == document.read_bytes()
+
+
+def test_a_lost_subflow_is_made_again(make_pair, documents):
+    pair = make_pair(rate="50mbit")
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+
+    def subflows():
+        gateway = next(gateway for gateway in pair.status() if gateway["command"] == "proxy")
+        return {subflow["local"] for subflow in gateway["connections"][0]["subflows"]}
+
+    before = wait_for("second subflow", lambda: len(found := subflows()) == 2 and found)
+    tool("ip", "netns", "exec", pair.client.name, "ss", "-K", "dst", pair.WLAN)
+    # It may be made at once, and is another by its port.
+    wait_for("new subflow", lambda: len(found := subflows()) == 2 and found != before)
+
+
+def test_a_stopped_gateway_is_told_by_status(pair):
+    gateway = pair.serve(to="127.0.0.1:9000")
+    gateway.send_signal(signal.SIGSTOP)
+    try:
+        assert gateway.pid in json.loads(tool(PLAIT, "status", "--json"))["silent"]
+        assert f"process {gateway.pid}): does not answer" in tool(PLAIT, "status")
+    finally:
+        gateway.send_signal(signal.SIGCONT)
+    assert gateway.pid in [answered["pid"] for answered in pair.status()]
+
+
+def test_a_port_in_use_is_one_sentence(pair):
+    pair.serve(to="127.0.0.1:9000")
+    done = pair.server.run(PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000")
+    assert done.returncode == 1
+    assert b"cannot listen on [::]:8443" in done.stderr and b"stop it or choose another" in done.stderr
+
+
+def test_sigterm_drains_and_then_resets(pair):
+    echo_server(pair.server)
+    serve = pair.serve("--require", "--drain", "1", to="127.0.0.1:9000")
+    pair.proxy(*REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    serve.terminate()
+    # Still carried while it drains.
+    client.sendall(b"again")
+    assert receive_exactly(client, 5) == b"again"
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    assert serve.wait(10) == 0

@@ -1,0 +1,271 @@
+"""Gateways that know each other by their keys (mode `sealed`): made, pinned, seen first, refused."""
+
+import base64
+import json
+import os
+import subprocess
+import textwrap
+
+import pytest
+
+pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
+
+import peer
+from controllers import work  # noqa: F401
+from hosts import PLAIT, tool, wait_for
+from package import PYTHON
+from streams import connect_by_socks, echo_server, receive_exactly
+from test_protocol import STATICS
+from test_protocol_command import QUESTION, peer_in  # noqa: F401
+
+SEALED = ("--mode", "sealed", "--require")
+OUTBOUND = (*SEALED, "--trusted", "eth")
+SERVER = "10.77.1.2:8443"
+
+
+def identity(directory, name: str) -> tuple[str, str]:
+    """A new key pair: the options that name its file, and its public key."""
+    file = directory / name / "identity.key"
+    made = tool(PLAIT, "identity", "--file", str(file)).strip()
+    return str(file), made
+
+
+@pytest.fixture
+def two_ways(pair):
+    """The server is reached at one address by both paths."""
+    pair.open_second_way()
+    echo_server(pair.server)
+    return pair
+
+
+def serve(pair, *options):
+    return pair.serve(*SEALED, *options, to="127.0.0.1:9000")
+
+
+def config(pair, name: str, text: str) -> str:
+    file = pair.directory / name
+    file.write_text(textwrap.dedent(text))
+    return str(file)
+
+
+def carries(pair) -> dict:
+    """What `plait status` says of a connection that carries something."""
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    [gateway] = [gateway for gateway in pair.status() if gateway["command"] == "proxy"]
+    found = gateway["connections"][-1]
+    assert f"sealed:{found['level']} identity {found['identity']} over" in tool(PLAIT, "status")
+    client.close()
+    return found
+
+
+def refused(pair, reply="0x02"):
+    with pytest.raises(AssertionError, match=f"SOCKS reply {reply}"):
+        connect_by_socks(pair, pair.ETH, 8443)
+
+
+def counts(pair, command: str) -> dict:
+    [gateway] = [gateway for gateway in pair.status() if gateway["command"] == command]
+    return gateway["counts"]
+
+
+def test_the_command_makes_a_key_pair_once_and_shows_it(tmp_path):
+    file = tmp_path / "state" / "identity.key"
+    command = [PLAIT, "identity", "--file", str(file)]
+    made, shown = (subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2))
+    key = made.stdout.strip()
+    assert made.stdout == shown.stdout == f"{key}\n" and str(file) in made.stderr and not shown.stderr
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    private = file.read_text().strip().removeprefix("plait-private-key:")
+    assert key == peer.key_text(peer.public_of(base64.urlsafe_b64decode(private + "=")))
+    document = json.loads(tool(*command, "--json"))
+    assert document == {"key": key, "file": str(file), "made": False}
+    file.chmod(0o644)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and "others can read" in done.stderr and private not in done.stderr
+
+
+def test_a_pinned_key_is_the_peers_or_nobodys(two_ways, tmp_path):
+    file, key = identity(tmp_path, "server")
+    _, other = identity(tmp_path, "other")
+    serve(two_ways, "--identity", file)
+    right = config(two_ways, "right.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
+    proxy = two_ways.proxy(*OUTBOUND, "--config", right)
+    found = carries(two_ways)
+    assert (found["level"], found["identity"]) == ("2/2", "pinned")
+    proxy.terminate()
+    assert proxy.wait(15) == 0
+    wrong = config(two_ways, "wrong.toml", f'[peers]\n"{SERVER}" = "{other}"\n')
+    two_ways.proxy(*OUTBOUND, "--config", wrong)
+    refused(two_ways)
+    log = (two_ways.directory / "proxy.log").read_text()
+    assert f"{SERVER} is not who it should be: expected the pinned {other}, got {key}" in log
+    assert counts(two_ways, "proxy") == {"protected": 0, "plain": 0, "refused": 1, "strangers": 1}
+    assert "1 refused, 1 of them for who the other end is" in tool(PLAIT, "status")
+
+
+def test_a_program_that_is_run_reaches_only_the_pinned_peer(two_ways, tmp_path):
+    file, key = identity(tmp_path, "server")
+    _, other = identity(tmp_path, "other")
+    serve(two_ways, "--identity", file)
+    ask = ("socat", "-t", "10", "-", f"TCP:{SERVER}")
+    for pinned, answer in ((key, b"hello"), (other, b"")):
+        pins = config(two_ways, f"{pinned[-8:]}.toml", f'[peers]\n"{SERVER}" = "{pinned}"\n')
+        done = two_ways.run(*ask, options=(*OUTBOUND, "--config", pins), input=b"hello")
+        assert done.stdout == answer
+    assert f"{SERVER} is not who it should be: expected the pinned {other}, got {key}" in done.stderr.decode()
+
+
+def test_a_peer_without_a_pin_is_refused_where_there_are_pins(two_ways, tmp_path):
+    file, key = identity(tmp_path, "server")
+    serve(two_ways, "--identity", file)
+    text = f'[peers]\n"server.example:8443" = "{key}"\n'
+    two_ways.proxy(*OUTBOUND, "--config", config(two_ways, "pins.toml", text))
+    refused(two_ways)
+    assert f"{SERVER} has no key in [peers]" in (two_ways.directory / "proxy.log").read_text()
+    assert counts(two_ways, "proxy")["strangers"] == 1
+
+
+def test_the_first_key_is_kept_and_another_refused(two_ways, tmp_path):
+    file, key = identity(tmp_path, "server")
+    server = serve(two_ways, "--identity", file)
+    own, _ = identity(tmp_path, "client")
+    known = tmp_path / "client" / "known_peers"
+    two_ways.proxy(*OUTBOUND, "--peers", "first-use", "--identity", own)
+    assert [carries(two_ways)["identity"] for _ in range(2)] == ["first-use"] * 2
+    assert known.read_text() == f"{SERVER} {key}\n"
+    assert known.stat().st_mode & 0o777 == 0o600
+    log = (two_ways.directory / "proxy.log").read_text()
+    assert log.count("is seen for the first time") == 1 and key in log
+    server.terminate()
+    assert server.wait(15) == 0
+    another, _ = identity(tmp_path, "another")
+    serve(two_ways, "--identity", another)
+    refused(two_ways)
+    log = (two_ways.directory / "proxy.log").read_text()
+    assert f"expected {key} of {known}, line 1" in log and "remove that line" in log
+    known.write_text("")
+    assert carries(two_ways)["identity"] == "first-use"
+
+
+def test_only_known_clients_are_served(two_ways, tmp_path):
+    file, key = identity(tmp_path, "server")
+    own, client_key = identity(tmp_path, "client")
+    text = f'[identity]\nfile = "{file}"\nclients = ["{client_key}"]\n'
+    serve(two_ways, "--config", config(two_ways, "serve.toml", text))
+    pins = config(two_ways, "proxy.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
+    known = two_ways.proxy(*OUTBOUND, "--config", pins, "--identity", own)
+    assert carries(two_ways)["identity"] == "pinned"
+    [gateway] = [gateway for gateway in two_ways.status() if gateway["command"] == "serve"]
+    assert gateway["counts"]["strangers"] == 0
+    known.terminate()
+    assert known.wait(15) == 0
+    # One that does not say who it is, and one that is somebody else.
+    two_ways.proxy(*OUTBOUND, listen="127.0.0.1:1081")
+    with pytest.raises(AssertionError, match="SOCKS reply"):
+        connect_by_socks(two_ways, two_ways.ETH, 8443, proxy=("127.0.0.1", 1081))
+    log = two_ways.directory / "serve.log"
+    wait_for("refusal", lambda: "only known clients may connect" in log.read_text())
+    other, other_key = identity(tmp_path, "other")
+    two_ways.proxy(*OUTBOUND, "--config", pins, "--identity", other)
+    client = connect_by_socks(two_ways, two_ways.ETH, 8443)
+    # The client has done all; it is the server that resets.
+    with pytest.raises(ConnectionResetError):
+        client.sendall(b"hello")
+        client.recv(5)
+    wait_for("refusal", lambda: f"the client with {other_key} is none of those" in log.read_text())
+    assert counts(two_ways, "serve")["strangers"] == 2
+
+
+@pytest.mark.skipif(os.path.exists("/var/lib/plait/identity.key"), reason="this host has an identity")
+def test_a_server_without_an_identity_is_refused(two_ways, tmp_path):
+    serve(two_ways)
+    own, _ = identity(tmp_path, "client")
+    two_ways.proxy(*OUTBOUND, "--peers", "first-use", "--identity", own)
+    with pytest.raises(AssertionError, match="SOCKS reply"):
+        connect_by_socks(two_ways, two_ways.ETH, 8443)
+    log = two_ways.directory / "serve.log"
+    wait_for("reason", lambda: "asks who this is, and nothing here says" in log.read_text())
+    assert not (tmp_path / "client" / "known_peers").exists()
+
+
+def test_who_must_be_known_is_not_carried_plain(two_ways, tmp_path):
+    """Even under a preferred mode."""
+    _, key = identity(tmp_path, "server")
+    two_ways.serve("--mode", "stream", to="127.0.0.1:9000")
+    pins = config(two_ways, "pins.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
+    two_ways.proxy("--mode", "sealed", "--trusted", "eth", "--config", pins)
+    refused(two_ways)
+    assert counts(two_ways, "proxy") == {"protected": 0, "plain": 0, "refused": 1, "strangers": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--mode", "stream", "--peers", "first-use"), "in mode 'sealed' alone"),
+        (("--mode", "sealed", "--identity", "/nowhere/identity.key"), "cannot read the identity"),
+        (("--mode", "sealed", "--peers", "some"), "expected any, first-use or pinned"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(pair, options, words):
+    done = pair.client.run(PLAIT, "proxy", *options, text=True, timeout=20)
+    assert done.returncode in (1, 2) and words in done.stderr, done.stderr
+
+
+def hexadecimal(static: bytes) -> dict:
+    return {**os.environ, "PEER_STATIC": static.hex()}
+
+
+def test_a_client_of_the_specification_is_known(two_ways, peer_in, tmp_path):  # noqa: F811
+    file, key = identity(tmp_path, "server")
+    client_key = peer.key_text(peer.public_of(STATICS[0]))
+    text = f'[identity]\nclients = ["{client_key}"]\n'
+    serve(two_ways, "--identity", file, "--config", config(two_ways, "serve.toml", text))
+    gateway = two_ways.proxy(*OUTBOUND)
+    tool("ip", "-n", two_ways.client.name, "mptcp", "limits", "set", "add_addr_accepted", "0")
+    public = base64.urlsafe_b64decode(key.removeprefix("plait-key:") + "=").hex()
+    environment = {**hexadecimal(STATICS[0]), "PEER_EXPECTED": public}
+    client = peer_in(two_ways.client, gateway, "connect", "sealed", "eth,wlan", two_ways.ETH, 8443,
+                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)  # fmt: skip
+    answer, errors = client.communicate(QUESTION, timeout=60)
+    assert client.returncode == 0 and answer == QUESTION, errors.decode()
+
+
+def test_a_server_of_the_specification_is_known(two_ways, peer_in, tmp_path):  # noqa: F811
+    gateway = serve(two_ways)
+    server = peer_in(two_ways.server, gateway, "accept", "sealed", "eth,wlan", "0.0.0.0", 9443,
+                     env=hexadecimal(STATICS[1]))  # fmt: skip
+    wait_for("peer", lambda: server.poll() is not None or two_ways.server.listens(9443))
+    server_key = peer.key_text(peer.public_of(STATICS[1]))
+    pins = config(two_ways, "pins.toml", f'[peers]\n"{two_ways.ETH}:9443" = "{server_key}"\n')
+    two_ways.proxy(*OUTBOUND, "--config", pins)
+    client = connect_by_socks(two_ways, two_ways.ETH, 9443)
+    client.sendall(QUESTION)
+    assert receive_exactly(client, len(QUESTION)) == QUESTION
+    client.close()
+    assert server.wait(20) == 0, server.stderr.read().decode()
+
+
+def test_python_programs_know_their_peers(work, two_ways, tmp_path):  # noqa: F811
+    file, key = identity(tmp_path, "server")
+    serve(two_ways, "--identity", file)
+    _, other = identity(tmp_path, "other")
+    text = f"""
+        import plait
+        where, right, wrong = ("{two_ways.ETH}", 8443), "{key}", "{other}"
+        connection = plait.connect(where, trusted=["eth"], peers={{"{SERVER}": right}})
+        print(connection.level, connection.identity)
+        connection.close()
+        plait.stop()
+        try:
+            plait.connect(where, trusted=["eth"], peers={{"{SERVER}": wrong}})
+        except plait.Refused as error:
+            print(error)
+    """
+    program = work / "client.py"
+    program.write_text(textwrap.dedent(text))
+    done = two_ways.client.run(PYTHON, program, text=True, cwd=work)
+    assert done.returncode == 0, done.stderr
+    known, refusal = done.stdout.splitlines()
+    assert known == "2/2 pinned" and "is not who it should be" in refusal

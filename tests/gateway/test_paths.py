@@ -1,0 +1,183 @@
+"""Which paths connections use, and when."""
+
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+from hosts import Pair, tool, wait_for
+from streams import (
+    MPTCP_INFO,
+    REQUIRE,
+    SOL_MPTCP,
+    XOR64,
+    accept,
+    connect_by_socks,
+    echo_server,
+    listen,
+    receive_exactly,
+)
+
+
+def extra_subflows(client: socket.socket) -> int:
+    return client.getsockopt(SOL_MPTCP, MPTCP_INFO, 256)[0]
+
+
+def test_other_programs_keep_the_kernels_path_manager(pair):
+    """While a gateway runs, an ordinary MPTCP program's subflows are made by the kernel as configured."""
+    tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", "10.77.2.1", "dev", "wlan", "subflow")
+    pair.proxy("--trusted", "eth")
+    listener = listen(pair.server, 7000, pair.ETH, socket.IPPROTO_MPTCP)
+    client = pair.client.socket(protocol=socket.IPPROTO_MPTCP)
+    client.connect((pair.ETH, 7000))
+    accepted = accept(listener)
+    client.sendall(b"hello")
+    assert receive_exactly(accepted, 5) == b"hello"
+    accepted.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    wait_for("kernel-made subflow", lambda: extra_subflows(client) >= 1)
+
+
+def subflows(pair: Pair, command="proxy") -> list[dict]:
+    gateway = next(gateway for gateway in pair.status() if gateway["command"] == command)
+    return gateway["connections"][0]["subflows"]
+
+
+@pytest.fixture
+def talking(pair):
+    """A pair with one protected connection that has said hello."""
+    echo_server(pair.server)
+    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
+    pair.proxy(*XOR64, *REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    yield pair, client
+    client.close()
+
+
+def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
+    pair, client = talking
+    # Long enough for a path manager that does not wait for the first flight.
+    with pytest.raises(TimeoutError):
+        client.settimeout(1.5)
+        client.recv(1)
+    assert [subflow["remote"] for subflow in subflows(pair)] == [f"{pair.ETH}:8443"]
+    client.sendall(b"hello")
+    client.settimeout(10)
+    assert receive_exactly(client, 5) == b"hello"
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
+    assert {subflow["remote"] for subflow in subflows(pair)} == {f"{pair.ETH}:8443", f"{pair.WLAN}:8443"}
+
+
+def test_a_slow_answer_still_begins_on_the_trusted_path(pair):
+    """However long the service thinks: a client that waits for it needs no second path."""
+    listener = listen(pair.server)
+    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
+    pair.proxy(*XOR64, *REQUIRE)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    client.sendall(b"question")
+    assert receive_exactly(service, 8) == b"question"
+    time.sleep(2.5)
+    assert len(subflows(pair)) == 1
+    service.sendall(b"answer")
+    assert receive_exactly(client, 6) == b"answer"
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
+
+
+def test_an_upload_that_is_not_answered_uses_both_paths(pair, listener):
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    upload = bytes(1 << 20)
+    client.sendall(upload)
+    assert receive_exactly(service, len(upload)) == upload
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
+
+
+def test_an_interface_without_a_role_is_not_used(pair, tmp_path):
+    configuration = tmp_path / "plait.toml"
+    configuration.write_text('[paths]\neth = "trusted"\nother0 = "untrusted"\n')
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    pair.proxy("--require", "--config", configuration)
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    with pytest.raises(TimeoutError):
+        client.settimeout(1.5)
+        client.recv(1)
+    assert len(subflows(pair)) == 1
+
+
+def test_listening_on_one_address_of_several_is_pointed_out(pair):
+    """The kernel refuses joins at addresses where nobody listens."""
+    pair.serve(to="127.0.0.1:9000", listen=f"{pair.ETH}:8443")
+    assert "listen on [::]:8443" in (pair.directory / "serve.log").read_text()
+
+
+def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
+    echo_server(pair.server)
+    pair.serve(to="127.0.0.1:9000")
+    pair.proxy("--trusted", "eth")
+    tool("ip", "-n", pair.client.name, "link", "set", "eth", "down")
+    with pytest.raises(AssertionError, match="SOCKS reply 0x0[1-6]"):
+        connect_by_socks(pair, pair.WLAN, 8443)
+
+
+def test_a_peer_that_joins_before_its_first_flight_is_reset(pair):
+    """A client that negotiates, but leaves its subflows to the kernel, breaks the rule and is told so."""
+    echo_server(pair.server)
+    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
+    proxy = pair.proxy(*XOR64, *REQUIRE)
+    script = f"""
+import socket, sys, time
+open(sys.argv[1] + "/cgroup.procs", "w").write("0")
+client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, {socket.IPPROTO_MPTCP})
+client.connect(("{pair.ETH}", 8443))
+deadline = time.monotonic() + 5
+while client.getsockopt({SOL_MPTCP}, {MPTCP_INFO}, 256)[0] == 0 and time.monotonic() < deadline:
+    time.sleep(0.01)
+client.send(b"hello")
+client.settimeout(5)
+try:
+    print(client.recv(5))
+except ConnectionResetError:
+    print("reset")
+"""
+    # Unlike `ip netns exec`, nsenter leaves the control groups in sight.
+    network = f"--net=/run/netns/{pair.client.name}"
+    command = ["nsenter", network, "python3", "-c", script, group_of(proxy)]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    assert done.stdout == b"reset\n", done.stderr.decode()
+    assert "before its first flight" in (pair.directory / "serve.log").read_text()
+
+
+def group_of(gateway) -> str:
+    """The control group of a gateway, which listens before it has one."""
+    name = f"plait-{gateway.pid}-gateway"
+
+    def found():
+        # Others come and go meanwhile.
+        return next(
+            (f"{directory}/{name}" for directory, names, _ in os.walk(cgroup_mount()) if name in names), None
+        )
+
+    return wait_for("control group", found)
+
+
+def cgroup_mount() -> str:
+    lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
+    return next(line[1] for line in lines if line[2] == "cgroup2")
+
+
+def test_the_linger_of_a_reset_reaches_every_subflow(talking):
+    """A program that resets a connection of two subflows resets it, whichever path its last bytes took."""
+    pair, client = talking
+    client.sendall(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+    wait_for("second subflow", lambda: len(subflows(pair)) == 2)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    wait_for("ended connection", lambda: all(not gateway["connections"] for gateway in pair.status()))

@@ -1,0 +1,259 @@
+"""`plait run`: programs that know nothing of plait, led through it."""
+
+import pathlib
+import subprocess
+import time
+
+import pytest
+from hosts import PLAIT, tool, wait_for
+from streams import REQUIRE, accept, echo_server, fetch, listen, plain_server, receive_exactly
+
+# A static program that connects, says whom it believes to talk to, and prints what it got.
+STATIC_CLIENT = r"""
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(8443)}, peer;
+	socklen_t length = sizeof(peer);
+	char buffer[64] = "", name[64];
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)argc;
+	inet_pton(AF_INET, argv[1], &to.sin_addr);
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) || getpeername(fd, (struct sockaddr *)&peer, &length))
+		return 1;
+	if (write(fd, "static", 6) != 6 || read(fd, buffer, 6) != 6)
+		return 2;
+	printf("%s %s:%d\n", buffer, inet_ntop(AF_INET, &peer.sin_addr, name, sizeof(name)), ntohs(peer.sin_port));
+	return 0;
+}
+"""
+
+
+def protected(pair, command="run"):
+    """How many connections the pair's serving gateway has carried protected."""
+    gateway = next(gateway for gateway in pair.status() if gateway["command"] == "serve")
+    return gateway["counts"]["protected"]
+
+
+def test_a_static_binary_is_led_and_sees_its_true_peer(pair, tmp_path):
+    source, binary = tmp_path / "client.c", tmp_path / "client"
+    source.write_text(STATIC_CLIENT)
+    subprocess.run(["cc", "-static", "-o", binary, source], check=True)
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    done = pair.run(binary, pair.ETH, options=REQUIRE)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == f"static {pair.ETH}:8443\n"
+    assert protected(pair) == 1
+
+
+def test_children_are_led_too(pair, text):
+    pair.serve("--require", to=pair.nginx(text.parent))
+    command = f"(curl -sS http://{pair.ETH}:8443/text.txt | sha256sum) & wait; exit 7"
+    done = pair.run("sh", "-c", command, options=REQUIRE)
+    assert done.returncode == 7
+    assert done.stdout.split()[0].decode() == tool("sha256sum", str(text)).split()[0]
+    assert protected(pair) == 1
+
+
+@pytest.mark.parametrize("peer", ["10.77.1.2", "fd77:1::2"])
+def test_python_sees_its_true_peer(pair, peer):
+    echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    program = f"import socket; s = socket.create_connection(('{peer}', 8443)); print(s.getpeername()[:2])"
+    done = pair.run("python3", "-c", program, options=REQUIRE)
+    assert done.stdout.decode().strip() == str((peer, 8443)), done.stderr.decode()
+
+
+def test_a_program_that_speaks_mptcp_itself_is_led_too(pair, text):
+    pair.serve("--require", to=pair.nginx(text.parent))
+    url = f"http://{pair.ETH}:8443/text.txt"
+    done = pair.run("mptcpize", "run", "curl", "-sS", url, options=REQUIRE)
+    assert done.stdout == text.read_bytes(), done.stderr.decode()
+    assert protected(pair) == 1
+
+
+@pytest.mark.parametrize(
+    "command, status",
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 42"], 42),
+        (["sh", "-c", "kill -TERM $$"], 143),
+        (["/nonexistent/program"], 127),
+    ],
+    ids=["0", "42", "signal", "missing"],
+)
+def test_the_exit_status_is_the_programs(pair, command, status):
+    assert pair.run(*command).returncode == status
+
+
+def test_the_program_finds_its_own_limits(pair):
+    script = "ulimit -Sn 512 && exec {} sh -c 'ulimit -Sn'"
+    done = pair.client.run("sh", "-c", script.format(f"{PLAIT} run --trusted eth --"))
+    assert done.stdout == b"512\n", done.stderr.decode()
+
+
+def test_signals_are_passed_on(pair, tmp_path):
+    ready = tmp_path / "ready"
+    script = f"trap 'exit 9' TERM; touch {ready}; while :; do sleep 0.05; done"
+    program = pair.client.start(PLAIT, "run", "--trusted", "eth", "--", "sh", "-c", script)
+    wait_for("started program", ready.exists)
+    program.terminate()
+    assert program.wait(10) == 9
+
+
+def test_loopback_is_left_alone(pair):
+    echo_server(pair.client)
+    program = (
+        "import socket; s = socket.create_connection(('127.0.0.1', 9000)); s.send(b'x'); print(s.recv(1))"
+    )
+    done = pair.run("python3", "-c", program, options=REQUIRE)
+    assert done.stdout == b"b'x'\n", done.stderr.decode()
+
+
+def test_datagrams_that_cannot_be_protected_are_refused_under_require_only(pair):
+    program = "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('10.77.1.2', {}))"
+    assert pair.run("python3", "-c", program.format(443)).returncode == 0
+    refused = pair.run("python3", "-c", program.format(443), options=REQUIRE)
+    assert b"PermissionError" in refused.stderr
+    assert pair.run("python3", "-c", program.format(53), options=REQUIRE).returncode == 0
+
+
+# Closes every descriptor it did not open itself, as daemons do, and says how each connection ended.
+CLOSES_ALL = """
+import os, socket, sys, time
+os.closerange(3, 1024)
+address, result, go = sys.argv[1:]
+if os.fork():
+    while not os.path.exists(go): time.sleep(0.02)
+    os._exit(0)
+os.setsid()
+open(result, "w").close()
+while not os.path.exists(go): time.sleep(0.02)
+time.sleep(0.5)
+for _ in range(5):
+    try:
+        client = socket.create_connection((address, 8443), timeout=2)
+        client.send(b"x")
+        text = client.recv(100).decode() or "ended"
+    except OSError as error:
+        text = type(error).__name__
+    with open(result, "a") as out: out.write(text + chr(10))
+open(result + ".done", "w").close()
+"""
+
+
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_a_program_that_outlives_its_gateway_gets_nothing_out_unprotected(pair, tmp_path, end):
+    """After a kill -9, or the end of the program that started it, connections are refused; they do not go out directly."""
+    plain_server(pair, 8443, b"plain")
+    result, go = tmp_path / "result", tmp_path / "go"
+    command = ("python3", "-c", CLOSES_ALL, pair.ETH, result, go)
+    gateway = pair.client.start(PLAIT, "run", *REQUIRE, "--", *command)
+    wait_for("started program", result.exists)
+    if end == "kill":
+        gateway.kill()
+        gateway.wait()
+        go.touch()
+    else:
+        go.touch()
+        assert gateway.wait(10) == 0
+    wait_for("the orphan's attempts", pathlib.Path(f"{result}.done").exists, timeout=20)
+    outcomes = result.read_text().split()
+    assert len(outcomes) == 5 and set(outcomes) <= {"ConnectionRefusedError", "ConnectionResetError"}, (
+        outcomes
+    )
+
+
+def test_two_sockets_with_one_port_go_to_their_own_destinations(pair):
+    """A port belongs to an address: the same one on another address is another connection."""
+    for port, answer in ((7101, b"ONE"), (7102, b"TWO")):
+        plain_server(pair, port, answer)
+    program = f"""
+import socket
+for round in range(20):
+    first, second = socket.socket(), socket.socket()
+    first.bind(("10.77.1.1", 0))
+    second.bind(("10.77.2.1", first.getsockname()[1]))
+    for client, port in ((first, 7101), (second, 7102)):
+        client.setblocking(False)
+        client.connect_ex(("{pair.ETH}", port))
+    for client, answer in ((first, b"ONE"), (second, b"TWO")):
+        client.settimeout(10)
+        client.send(b"?")
+        assert client.recv(3) == answer, answer
+        client.close()
+print("right")
+"""
+    done = pair.run("python3", "-c", program)
+    assert done.stdout == b"right\n", done.stderr.decode()
+
+
+def test_an_mptcp_program_sees_its_true_peer(pair):
+    plain_server(pair, 8443, b"plain")
+    program = f"""
+import socket
+client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+client.connect(("{pair.ETH}", 8443))
+print(client.getpeername())
+"""
+    done = pair.run("python3", "-c", program)
+    assert done.stdout.decode().strip() == str((pair.ETH, 8443)), done.stderr.decode()
+
+
+def test_what_a_program_wrote_before_it_ended_still_arrives(make_pair):
+    """On a slow path this takes longer than the drain allows for connections that stand still."""
+    pair = make_pair(rate="4mbit")
+    listener = listen(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    size = 3_000_000
+    program = f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.sendall(bytes({size})); s.close()"
+    gateway = pair.client.start(PLAIT, "run", *REQUIRE, "--drain", "1", "--", "python3", "-c", program)
+    service = accept(listener)
+    assert receive_exactly(service, size) == bytes(size)
+    assert service.recv(1) == b""
+    assert gateway.wait(10) == 0
+
+
+def test_a_second_signal_does_not_wait_for_the_drain(pair):
+    accepted = echo_server(pair.server)
+    pair.serve("--require", to="127.0.0.1:9000")
+    # Ends with its connection, so that nothing outlives the test.
+    hold = f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); s.recv(1); s.recv(1)"
+    connected = pair.directory / "connected"
+    command = ("sh", "-c", f'python3 -c "{hold}" & until [ -e {connected} ]; do sleep 0.05; done')
+    gateway = pair.client.start(PLAIT, "run", *REQUIRE, "--drain", "50", "--", *command)
+    wait_for("connection", lambda: accepted)
+    connected.touch()
+    # The shell ends, and the gateway waits for the connection.
+    time.sleep(1)
+    assert gateway.poll() is None
+    gateway.terminate()
+    gateway.wait(5)
+
+
+def test_without_privileges_the_program_is_told_of_a_proxy(pair, text):
+    """An ordinary user: said in one sentence, and programs that heed proxy variables still arrive (plain)."""
+    pair.serve(to=pair.nginx(text.parent))
+    url = f"http://{pair.ETH}:8443/text.txt"
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    done = pair.client.run(*user, PLAIT, "run", "--mode", "off", "--", "curl", "-sS", url)
+    assert done.stdout == text.read_bytes(), done.stderr.decode()
+    assert b"ALL_PROXY" in done.stderr
+    refused = pair.client.run(*user, PLAIT, "run", "--require", "--", "curl", "-sS", url)
+    assert refused.returncode == 1 and refused.stdout == b""
+    assert b"cannot protect" in refused.stderr and b"run as root" in refused.stderr
+
+
+def test_unless_a_mode_is_named_it_is_sealed(pair, text):
+    pair.serve("--require", to=pair.nginx(text.parent))
+    [gateway] = pair.status()
+    assert gateway["mode"] == "sealed"
+    with pair.capture("eth") as eth:
+        assert fetch(pair, text, options=("--trusted", "eth")) == text.read_bytes()
+    assert text.read_bytes()[4096:4160] not in eth.payload()

@@ -1,0 +1,65 @@
+"""A connection through two gateways means what a TCP connection means."""
+
+import hashlib
+import random
+import socket
+
+import pytest
+from streams import REQUIRE, accept, connect_by_socks, receive_exactly, reset
+
+
+def test_half_close_works_both_ways(pair, listener):
+    # The client ends first, and still gets an answer.
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    client.sendall(b"question")
+    client.shutdown(socket.SHUT_WR)
+    assert receive_exactly(service, 8) == b"question"
+    assert service.recv(1) == b""
+    service.sendall(b"answer")
+    assert receive_exactly(client, 6) == b"answer"
+    service.close()
+    assert client.recv(1) == b""
+    # The service ends first, and still gets the rest.
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    service.sendall(b"greeting")
+    service.shutdown(socket.SHUT_WR)
+    assert receive_exactly(client, 8) == b"greeting"
+    assert client.recv(1) == b""
+    client.sendall(b"thanks")
+    client.close()
+    assert receive_exactly(service, 6) == b"thanks"
+    assert service.recv(1) == b""
+
+
+@pytest.mark.parametrize("who", ["client", "service"])
+def test_a_reset_is_passed_on_as_a_reset(pair, listener, who):
+    client = connect_by_socks(pair, pair.ETH, 8443)
+    service = accept(listener)
+    client.sendall(b"hello")
+    assert receive_exactly(service, 5) == b"hello"
+    one, other = (client, service) if who == "client" else (service, client)
+    reset(one)
+    with pytest.raises(ConnectionResetError):
+        other.recv(1)
+
+
+def test_a_gigabyte_is_right_to_the_byte(pair, documents):
+    document = documents / "large.bin"
+    size = 1 << 30
+    digest = hashlib.sha256()
+    block = random.Random(1).randbytes(1 << 20)
+    with document.open("wb") as out:
+        for number in range(size >> 20):
+            # Every block differs, so that a lost or repeated one is noticed.
+            part = number.to_bytes(8, "big") + block[8:]
+            digest.update(part)
+            out.write(part)
+    pair.serve("--require", to=pair.nginx(documents))
+    target = pair.directory / "fetched"
+    url = f"http://{pair.ETH}:8443/large.bin"
+    done = pair.run("curl", "-sS", "--fail", "-o", target, url, options=REQUIRE, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+    with target.open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").digest() == digest.digest()

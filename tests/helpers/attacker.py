@@ -1,0 +1,409 @@
+"""The attacker of the attack matrix, on the routers between a client and a server.
+
+Where he listens he captures what passes, and reads what he can of it. Where he is active he changes what passes, or takes
+the server's address for himself. As a program he stands between the two ends of mode `sealed`: in the control group of a
+gateway of his own, which writes TCP's option for him, and on all his routers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+
+from hosts import PLAIT, Host, tool
+from peer import (
+    RESPONDER,
+    SHARE,
+    WITNESS,
+    Hello,
+    Initiator,
+    Keystream,
+    Opener,
+    ProtocolError,
+    Responder,
+    Sealer,
+    decode_witness,
+    encode_witness,
+    expect,
+    message,
+    stream_secret,
+)
+from peer_sockets import MPTCP, Handshakes, SealedConnection, receive_message, tcp_of
+from streams import accept, listen
+
+# The address that clients connect to.
+SERVER = "10.79.0.2"
+
+# What he does to packets that pass a router: changes four bytes of what comes from the server, takes plait's option away.
+RULES = {
+    "alters": 'iifname "server" tcp sport 8440-8449 meta length > 1000 @ih,800,32 set 0xfffefdfc',
+    "strips": 'iifname "client" tcp flags & (syn|ack) == syn reset tcp option 254',
+}
+
+
+@contextlib.contextmanager
+def doing(deed: str, router: Host):
+    """He does this on a router for a while. Where he `stands` or `blocks`, who connects to the server reaches him."""
+    if deed in RULES:
+        rules = router.directory / "rules"
+        rules.write_text(
+            f"table ip attack {{\nchain passing {{\ntype filter hook forward priority 0;\n{RULES[deed]}\n}}\n}}\n"
+        )
+        nft = ("ip", "netns", "exec", router.name, "nft")
+        begin, end = (*nft, "-f", str(rules)), (*nft, "delete", "table", "ip", "attack")
+    elif deed in ("stands", "blocks"):
+        taken = (f"{SERVER}/32", "dev", "lo")
+        begin, end = (("ip", "-n", router.name, "addr", verb, *taken) for verb in ("add", "del"))
+    else:
+        yield
+        return
+    tool(*begin)
+    try:
+        yield
+    finally:
+        tool(*end)
+
+
+# Listening
+
+
+class Listener:
+    """Has captures of a transfer of a document in each mode, one for each path."""
+
+    def __init__(self, document: pathlib.Path, captures: dict[str, list[pathlib.Path]]):
+        self.document, self.captures = document, captures
+        text = document.read_bytes()
+        self.samples = [text[at : at + 32] for at in range(0, len(text) - 32, 4000)]
+        self._by_path: dict[str, list[bool]] = {}
+
+    def reads(self, mode: str, paths: Iterable[int]) -> bool:
+        """Whether he has some of the document when he listens on these paths."""
+        paths = list(paths)
+        each = any(self._each(mode)[path] for path in paths)
+        if mode == "stream":
+            # Of this mode there is a second implementation, which needs what crossed the trusted path.
+            plaintext = stream_plaintext([self.captures[mode][path] for path in paths])
+            assert self._holds(plaintext) == each, "`plait audit` and peer.py read differently"
+        return each
+
+    def _each(self, mode: str) -> list[bool]:
+        """By one path alone: what crossed as it is, else what `plait audit` makes of it."""
+        if mode not in self._by_path:
+            as_it_is = [self._holds(capture.read_bytes()) for capture in self.captures[mode]]
+            audited = [False] * len(as_it_is) if all(as_it_is) else self._audit(mode)
+            self._by_path[mode] = [any(pair) for pair in zip(as_it_is, audited, strict=True)]
+        return self._by_path[mode]
+
+    def _audit(self, mode: str) -> list[bool]:
+        captures = map(str, self.captures[mode])
+        said = tool(PLAIT, "audit", "--json", "--runs", "1", "--truth", str(self.document), *captures)
+        return [(path["correct_fraction"] or 0) > 0.001 for path in json.loads(said)["paths"]]
+
+    def _holds(self, data: bytes) -> bool:
+        return any(sample in data for sample in self.samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """What a capture has of one TCP segment over IPv4."""
+
+    source: int
+    target: int
+    sequence: int
+    syn: bool
+    options: dict[int, bytes]
+    payload: bytes
+
+
+def segment_of(frame: bytes) -> Segment | None:
+    source, target, options = tcp_of(frame)
+    if not source or frame[12:14] != b"\x08\x00":
+        return None
+    ip = frame[14:]
+    tcp = ip[(ip[0] & 15) * 4 : int.from_bytes(ip[2:4], "big")]
+    sequence, syn = int.from_bytes(tcp[4:8], "big"), bool(tcp[13] & 2)
+    return Segment(source, target, sequence, syn, options, tcp[(tcp[12] >> 4) * 4 :])
+
+
+def segments_of(capture: pathlib.Path) -> Iterator[Segment]:
+    """Of a capture that tcpdump wrote on this machine."""
+    data, at = capture.read_bytes(), 24
+    while at + 16 <= len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], sys.byteorder)
+        if found := segment_of(data[at + 16 : at + 16 + length]):
+            yield found
+        at += 16 + length
+
+
+def stream_plaintext(captures: list[pathlib.Path]) -> bytes:
+    """What the responder said in mode `stream`, as far as these captures have it; nothing without the keys."""
+    heard = [list(segments_of(capture)) for capture in captures]
+    opening = next((found for segments in heard for found in segments if is_capable(found)), None)
+    if opening is None:
+        return b""
+    first_subflow = next(segments for segments in heard if opening in segments)
+    chosen, secret, responder_key = stream_secrets(opening, first_subflow)
+    # RFC 8684, section 3.1: the key's hash ends with the initial data sequence number; data begins one after it.
+    first = int.from_bytes(hashlib.sha256(responder_key).digest()[-8:], "big") + 1
+    pieces = []
+    for segments in heard:
+        answers = [found for found in segments if found.source == opening.target]
+        initial = {found.target: found.sequence for found in answers if found.syn}
+        for found in answers:
+            mapping = mapping_of(found.options.get(30, b""))
+            if not found.payload or mapping is None or found.target not in initial:
+                continue
+            number, bits, place = mapping
+            within = (found.sequence - initial[found.target] - place) % (1 << 32)
+            offset = (number - first) % (1 << bits) + within
+            pieces.append(Keystream(chosen, secret, RESPONDER, offset).apply(found.payload))
+    return b"".join(pieces)
+
+
+def stream_secrets(opening: Segment, subflow: list[Segment]) -> tuple[int, bytes, bytes]:
+    """The mode chosen, the secret and the responder's key, of a connection whose first subflow was captured."""
+    choices = (found.options.get(254, b"") for found in subflow if found.target == opening.source)
+    chosen = next(option[7] for option in choices if len(option) == 8)
+    said = {found.sequence: found.payload for found in subflow if found.source == opening.source}
+    random = b"".join(said[sequence] for sequence in sorted(said) if said[sequence])[:32]
+    initiator_key, responder_key = opening.options[30][4:12], opening.options[30][12:20]
+    return chosen, stream_secret(initiator_key, responder_key, random), responder_key
+
+
+def is_capable(found: Segment) -> bool:
+    """Whether it ends MPTCP's first handshake, and so has both keys."""
+    option = found.options.get(30, b"")
+    return len(option) >= 20 and option[2] >> 4 == 0
+
+
+def mapping_of(option: bytes) -> tuple[int, int, int] | None:
+    """Of DSS (RFC 8684, section 3.3): the data sequence number, its bits, and the place in the subflow it belongs to."""
+    if len(option) < 4 or option[2] >> 4 != 2 or not option[3] & 4:
+        return None
+    flags = option[3]
+    at = 4 + ((8 if flags & 2 else 4) if flags & 1 else 0)
+    size = 8 if flags & 8 else 4
+    number = int.from_bytes(option[at : at + size], "big")
+    return number, 8 * size, int.from_bytes(option[at + size : at + size + 4], "big")
+
+
+# Standing between
+
+
+class Between:
+    """The program below while it runs: does on each router what it is told, while one client connects."""
+
+    def __init__(self, group: str, routers: list[Host], servers: list[str], log: pathlib.Path):
+        ways = (f"{router.name}={server}" for router, server in zip(routers, servers, strict=True))
+        with log.open("wb") as sink:
+            self.program = subprocess.Popen(
+                [sys.executable, __file__, group, *ways],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                text=True,
+            )
+
+    def stand(self, port: int, deeds: tuple[str, ...]):
+        """Returns when a client may come."""
+        self.program.stdin.write(json.dumps([port, deeds]) + "\n")
+        self.program.stdin.flush()
+        assert self._heard() == "ready"
+
+    def result(self) -> tuple[bytes, str]:
+        """What he has read, and how it ended."""
+        read, end = self._heard()
+        return bytes.fromhex(read), end
+
+    def stop(self):
+        self.program.stdin.close()
+        try:
+            self.program.wait(20)
+        except subprocess.TimeoutExpired:
+            self.program.kill()
+            self.program.wait()
+        self.program.stdout.close()
+
+    def _heard(self):
+        line = self.program.stdout.readline()
+        assert line, f"the attacker's program ended: exit status {self.program.wait(5)}"
+        return json.loads(line)
+
+
+class Standing:
+    """A router where he answers in the server's name and calls in the client's."""
+
+    def __init__(self, router: Host, server: str, port: int, stack: contextlib.ExitStack):
+        self.router, self.target, self.stack = router, (server, port), stack
+        with router.inside():
+            self.with_client, self.with_server = Handshakes("client"), Handshakes("server")
+        for handshakes in (self.with_client, self.with_server):
+            stack.enter_context(handshakes.packets)
+        self.listener = stack.enter_context(listen(router, port, "0.0.0.0", MPTCP))
+        self.listener.settimeout(10)
+
+    def accept(self) -> socket.socket:
+        return self.stack.enter_context(accept(self.listener))
+
+    def connect(self) -> socket.socket:
+        connection = self.stack.enter_context(self.router.socket(protocol=MPTCP))
+        connection.settimeout(10)
+        connection.connect(self.target)
+        return connection
+
+
+class Wiretap:
+    """A router where he hears the messages of a witness."""
+
+    def __init__(self, router: Host, stack: contextlib.ExitStack):
+        every_protocol = 0x0003
+        with router.inside():
+            self.packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every_protocol))
+        stack.enter_context(self.packets)
+        self.packets.bind(("client", 0))
+        self.packets.settimeout(10)
+
+    def hear(self, kind: int) -> bytes:
+        while True:
+            found = segment_of(self.packets.recv(65536))
+            said = found.payload if found else b""
+            if len(said) > 3 and said[0] == kind and int.from_bytes(said[1:3], "big") == len(said) - 3:
+                return said
+
+
+def take_the_main_path(ways: list[Standing | Wiretap | None], read: bytearray):
+    """A handshake with each end under one session id, by all that he has of the witnesses; then what the ends say.
+
+    Where he stands, each end gets a share of his own; where he listens he knows the ends' shares, and guesses elsewhere.
+    """
+    main, *others = ways
+    client = main.accept()
+    with_client = main.with_client.of(client.getpeername()[1])
+    said = receive_message(client)
+    hello = Hello.decode(said)
+    witnesses, standing, tapped = {}, {}, {}
+    for way in others:
+        if way is None:
+            continue
+        connection = way.accept() if isinstance(way, Standing) else None
+        witness = receive_message(connection) if connection else way.hear(WITNESS)
+        _, path, _ = decode_witness(witness)
+        witnesses[path] = witness
+        if connection:
+            standing[path] = (connection, way.connect())
+        else:
+            tapped[path] = way
+    for path in set(hello.paths) - set(witnesses):
+        witnesses[path] = encode_witness(hello.session, path, bytes(32))
+
+    shares = {path: os.urandom(32) if path in standing else decode_witness(witnesses[path])[2]
+              for path in hello.paths}  # fmt: skip
+    server = main.connect()
+    with_server = main.with_server.of(server.getsockname()[1])
+    initiator = Initiator(with_server, hello.configured, shares, session=hello.session)
+    server.sendall(initiator.hello)
+    for path, (_, connection) in standing.items():
+        connection.sendall(initiator.witnesses[path])
+    reply, answers = receive_message(server), {}
+    for path in hello.paths:
+        if path in standing:
+            answers[path] = receive_message(standing[path][1])
+        elif path in tapped:
+            answers[path] = tapped[path].hear(SHARE)
+        else:
+            answers[path] = message(SHARE, bytes([path]) + bytes(64))
+    try:
+        confirms = initiator.finish(reply, answers)
+    except ProtocolError:
+        # He guessed wrong, and has no keys with the server. The client's turn is still to come.
+        confirms = None
+
+    shares = {path: os.urandom(32) if path in standing else answers[path][4:36] for path in hello.paths}
+    responder = Responder(with_client, said, witnesses, shares)
+    client.sendall(responder.reply)
+    for path, (connection, _) in standing.items():
+        connection.sendall(responder.answers[path])
+    expect(bool(client.recv(1, socket.MSG_PEEK)), "the client ended")
+    # It goes on: he has no use for its confirmations.
+    forth, back = responder.noise.split()
+    responder.sealer, responder.opener = Sealer(back), Opener(forth)
+    victim = SealedConnection(client, responder)
+    question = victim.recv()
+    read += question
+    expect(confirms is not None, "no keys with the server")
+    for path, (_, connection) in standing.items():
+        connection.sendall(confirms[path])
+    service = SealedConnection(server, initiator)
+    service.sendall(question)
+    while answer := service.recv():
+        read += answer
+        victim.sendall(bytes([answer[0] ^ 1]) + answer[1:])
+    victim.end()
+    while question := victim.recv():
+        service.sendall(question)
+    service.end()
+
+
+def exchange_other_shares(ways: list[Standing | None]):
+    """Without the main path: every witness that he stands on gets shares that are not the other end's."""
+    between = []
+    for way in filter(None, ways):
+        client = way.accept()
+        session, path, _ = decode_witness(receive_message(client))
+        server = way.connect()
+        server.sendall(encode_witness(session, path, os.urandom(32)))
+        between.append((client, server, path))
+    for client, server, path in between:
+        confirmation = receive_message(server)[36:]
+        client.sendall(message(SHARE, bytes([path]) + os.urandom(32) + confirmation))
+    for client, server, _ in between:
+        server.sendall(receive_message(client))
+
+
+def attack(routers: list[tuple[Host, str]], port: int, deeds: list[str]):
+    """Says when he is ready, then what he has read of one connection, and how it ended."""
+    read = bytearray()
+    with contextlib.ExitStack() as stack:
+        ways = []
+        for (router, server), deed in zip(routers, deeds, strict=True):
+            if deed == "stands":
+                ways.append(Standing(router, server, port, stack))
+            else:
+                ways.append(Wiretap(router, stack) if deed == "hears" else None)
+        print(json.dumps("ready"), flush=True)
+        try:
+            if deeds[0] == "stands":
+                take_the_main_path(ways, read)
+            else:
+                exchange_other_shares(ways)
+            end = "undisturbed"
+        except (OSError, ProtocolError) as error:
+            # With the line that he had come to.
+            step = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__][-1]
+            end = f"{str(error) or type(error).__name__}: {step}"
+    # The beginning of all he read is proof enough.
+    print(json.dumps([read[:4096].hex(), end]), flush=True)
+
+
+def main():
+    group, *ways = sys.argv[1:]
+    pathlib.Path(group, "cgroup.procs").write_text("0")
+    routers = []
+    for way in ways:
+        name, server = way.split("=")
+        routers.append((Host(name, pathlib.Path()), server))
+    for line in sys.stdin:
+        attack(routers, *json.loads(line))
+
+
+if __name__ == "__main__":
+    main()

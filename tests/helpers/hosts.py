@@ -1,0 +1,267 @@
+"""Hosts, links and programs for end-to-end tests: network namespaces of this test run alone, removed at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PLAIT = os.environ.get("PLAIT", str(REPOSITORY / "target" / "release" / "plait"))
+
+
+def tool(*command: str) -> str:
+    """Runs a program to its end; its stderr is part of the failure."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def wait_for(what: str, condition, timeout: float = 10.0):
+    """The condition's first true value, looked for every few milliseconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"no {what} within {timeout} s"
+        time.sleep(0.005)
+
+
+def enter_network(descriptor: int):
+    """setns(2) for this thread; Python has it from 3.12 on only."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_newnet = 0x40000000
+    if libc.setns(descriptor, clone_newnet):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@dataclasses.dataclass
+class Host:
+    """A namespace, and the programs that a test started in it."""
+
+    name: str
+    directory: pathlib.Path
+    programs: list[subprocess.Popen] = dataclasses.field(default_factory=list)
+
+    def command(self, *command) -> list[str]:
+        return ["ip", "netns", "exec", self.name, *map(str, command)]
+
+    def run(self, *command, timeout: float = 60, **options) -> subprocess.CompletedProcess:
+        """Runs a program to its end inside the namespace, whatever its exit status."""
+        options.setdefault("capture_output", True)
+        return subprocess.run(self.command(*command), timeout=timeout, **options)
+
+    def start(self, *command, log: str | None = None, **options) -> subprocess.Popen:
+        """Starts a program inside the namespace; it is ended with the test. `ip` execs it, so the pid is its own."""
+        sink = open(self.directory / log, "wb") if log else subprocess.DEVNULL
+        options.setdefault("stdout", sink)
+        options.setdefault("stderr", sink)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        program = subprocess.Popen(self.command(*command), **options)
+        self.programs.append(program)
+        return program
+
+    @contextlib.contextmanager
+    def inside(self):
+        """This thread's new sockets belong to the host."""
+        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        there = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
+        try:
+            enter_network(there)
+            yield
+        finally:
+            enter_network(before)
+            os.close(before)
+            os.close(there)
+
+    def socket(self, family=socket.AF_INET, protocol=socket.IPPROTO_TCP) -> socket.socket:
+        with self.inside():
+            return socket.socket(family, socket.SOCK_STREAM, protocol)
+
+    def listens(self, port: int) -> bool:
+        sockets = tool("ip", "netns", "exec", self.name, "ss", "-Htln", f"sport = :{port}")
+        return bool(sockets.strip())
+
+    def unload_policies(self):
+        """What a test left loaded is not a part of its namespace, and does not end with it."""
+        namespace = pathlib.Path("/run/netns") / self.name
+        if namespace.exists() and (pathlib.Path("/run/plait/policy") / str(namespace.stat().st_ino)).exists():
+            self.run(PLAIT, "policy", "unload", "--all")
+
+    def stop_programs(self):
+        for program in self.programs:
+            if program.poll() is None:
+                program.terminate()
+        for program in self.programs:
+            try:
+                program.wait(5)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                program.wait()
+        self.programs.clear()
+
+
+class Pair:
+    """A client and a server with two links between them: `eth` (trusted) and `wlan` (untrusted).
+
+    The server's address on wlan is announced to its peers; the client has no endpoint of its own.
+    """
+
+    ETH = "10.77.1.2"
+    WLAN = "10.77.2.2"
+    ETH6 = "fd77:1::2"
+    WLAN6 = "fd77:2::2"
+
+    def __init__(self, run_id: str, directory: pathlib.Path, rate: str | None = None):
+        self.directory = directory
+        self.client = Host(f"plait-test-{run_id}-client", directory)
+        self.server = Host(f"plait-test-{run_id}-server", directory)
+        self.rate = rate
+
+    def build(self):
+        hosts = (self.client, self.server)
+        for host in hosts:
+            tool("ip", "netns", "add", host.name)
+            tool("ip", "-n", host.name, "link", "set", "lo", "up")
+            for key in ("ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter"):
+                tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.{key}=0")
+            tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
+        for number, link in ((1, "eth"), (2, "wlan")):
+            self.join(link)
+            for last, host in enumerate(hosts, start=1):
+                tool("ip", "-n", host.name, "addr", "add", f"10.77.{number}.{last}/24", "dev", link)
+                tool("ip", "-n", host.name, "addr", "add", f"fd77:{number}::{last}/64", "dev", link, "nodad")
+                tool("ip", "-n", host.name, "link", "set", link, "up")
+                if self.rate:
+                    tool("tc", "-n", host.name, "qdisc", "add", "dev", link, "root",
+                         "tbf", "rate", self.rate, "burst", "64k", "latency", "50ms")  # fmt: skip
+        for address in (self.WLAN, self.WLAN6):
+            tool("ip", "-n", self.server.name, "mptcp", "endpoint", "add", address, "dev", "wlan", "signal")
+
+    def join(self, link: str):
+        """Makes the interfaces of a link, one on each host."""
+        tool("ip", "link", "add", link, "netns", self.client.name, "type", "veth",
+             "peer", "name", link, "netns", self.server.name)  # fmt: skip
+
+    def open_second_way(self):
+        """The client reaches the server's address on eth by wlan too, which lets that path witness; again after a cut."""
+        way = ("10.77.1.0/24", "via", self.WLAN, "dev", "wlan", "metric", "1000")
+        tool("ip", "-n", self.client.name, "route", "replace", *way)
+
+    def remove(self):
+        for host in (self.client, self.server):
+            host.stop_programs()
+            host.unload_policies()
+            subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
+
+    def capture(self, link: str, host: Host | None = None) -> Capture:
+        return Capture(host or self.server, link, self.directory / f"{link}.pcap")
+
+    def serve(self, *options, to: str, listen: str = "[::]:8443") -> subprocess.Popen:
+        """`plait serve` on the server, accepting when this returns."""
+        arguments = ("-v", "serve", "--listen", listen, "--to", to, *options)
+        program = self.server.start(PLAIT, *arguments, log="serve.log")
+        port = int(listen.rsplit(":", 1)[1])
+        wait_for("listening gateway", lambda: program.poll() is not None or self.server.listens(port))
+        assert program.poll() is None, (self.directory / "serve.log").read_text()
+        return program
+
+    def run(self, *command, options=("--trusted", "eth"), **more) -> subprocess.CompletedProcess:
+        """`plait run` on the client."""
+        return self.client.run(PLAIT, "run", *options, "--", *command, **more)
+
+    def proxy(self, *options, listen: str = "127.0.0.1:1080") -> subprocess.Popen:
+        """`plait proxy` on the client, accepting when this returns."""
+        program = self.client.start(PLAIT, "-vv", "proxy", "--listen", listen, *options, log="proxy.log")
+        port = int(listen.rsplit(":", 1)[1])
+        wait_for("listening proxy", lambda: program.poll() is not None or self.client.listens(port))
+        assert program.poll() is None, (self.directory / "proxy.log").read_text()
+        return program
+
+    def nginx(self, documents: pathlib.Path, port: int = 8080) -> str:
+        """An unmodified nginx on the server's loopback; its address."""
+        directory = self.directory / "nginx"
+        directory.mkdir()
+        configuration = directory / "nginx.conf"
+        configuration.write_text(
+            f"""
+            daemon off; worker_processes 1; pid {directory}/pid; error_log {directory}/error.log;
+            events {{ worker_connections 8192; }}
+            http {{
+                access_log off; sendfile on;
+                client_body_temp_path {directory}/body; proxy_temp_path {directory}/proxy;
+                fastcgi_temp_path {directory}/fastcgi; uwsgi_temp_path {directory}/uwsgi; scgi_temp_path {directory}/scgi;
+                server {{ listen 127.0.0.1:{port} backlog=4096; listen [::1]:{port}; root {documents}; }}
+            }}
+            """
+        )
+        # Its workers must be able to read what root's test wrote.
+        self.server.start("nginx", "-c", configuration, "-g", "user root;", log="nginx.log")
+        wait_for("nginx", lambda: self.server.listens(port))
+        return f"127.0.0.1:{port}"
+
+    def status(self) -> list[dict]:
+        """What `plait status --json` says of the gateways of this pair."""
+        ours = {program.pid for host in (self.client, self.server) for program in host.programs}
+        gateways = json.loads(tool(PLAIT, "status", "--json"))["gateways"]
+        return [gateway for gateway in gateways if gateway["pid"] in ours]
+
+
+class Capture:
+    """A real tcpdump on one link: starts to listen on entry, has written everything on exit."""
+
+    def __init__(self, host: Host, link: str, file: pathlib.Path):
+        self.host, self.link, self.file = host, link, file
+
+    def __enter__(self) -> Capture:
+        log = f"tcpdump-{self.link}.log"
+        # Without immediate mode, packets wait in the ring for up to a second and are lost when tcpdump is ended.
+        options = ("--immediate-mode", "-s", "0", "-B", "32768", "-U")
+        command = ("tcpdump", "-i", self.link, *options, "-w", self.file, "tcp")
+        self.program = self.host.start(*command, log=log)
+        wait_for("tcpdump", lambda: b"listening on" in (self.host.directory / log).read_bytes())
+        return self
+
+    def __exit__(self, *_):
+        time.sleep(0.3)
+        self.program.send_signal(signal.SIGINT)
+        self.program.wait(10)
+        log = (self.host.directory / f"tcpdump-{self.link}.log").read_text()
+        assert "\n0 packets dropped by kernel" in log, log
+
+    def payload(self) -> bytes:
+        """All TCP payload in the order it was captured, read by tshark."""
+        lines = self.fields("tcp.payload", where="tcp.len > 0")
+        return b"".join(bytes.fromhex(line[0].replace(":", "")) for line in lines)
+
+    def fields(self, *names: str, where: str = "tcp") -> list[list[str]]:
+        """Fields of every packet that fits, read by tshark, which is not ours."""
+        options = [option for name in names for option in ("-e", name)]
+        arguments = ["-o", "tcp.desegment_tcp_streams:FALSE", "-Y", where, "-T", "fields", *options]
+        lines = tool("tshark", "-n", "-r", str(self.file), *arguments).splitlines()
+        return [line.split("\t") for line in lines]
+
+
+def reason_to_skip() -> str | None:
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not pathlib.Path("/proc/sys/net/mptcp").exists():
+        return "this kernel has no MPTCP"
+    if missing := missing_tools():
+        return f"not installed: {', '.join(missing)}"
+    return None
+
+
+def missing_tools() -> list[str]:
+    needed = ("ip", "tc", "ss", "nginx", "curl", "tcpdump", "tshark", "mptcpize")
+    return [name for name in needed if not shutil.which(name)]

@@ -1,0 +1,45 @@
+"""Policies as tests write them, and on their hosts, by `plait policy`."""
+
+import json
+
+from hosts import PLAIT
+
+
+def chain(name="chain", hook="ingress", select="any", actors='["record"]', **more) -> str:
+    """A chain as it stands in a file."""
+    lines = [f'name = "{name}"', f'hook = "{hook}"', f"select = '{select}'", f"actors = {actors}"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in more.items()]
+    return "\n".join(["", "[[chains]]", *lines, ""])
+
+
+def policy(*chains: str) -> str:
+    return "\n".join(['name = "tried"', 'interfaces = ["*"]', *chains])
+
+
+def plait(host, *arguments, code=0) -> str:
+    """What `plait policy` prints; what it complains of where it is to fail."""
+    done = host.run(PLAIT, "policy", *arguments, text=True)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def load(host, text, *options, name="policy", code=0) -> str:
+    """Loads the text as a file of this name, which is the policy's unless the text gives another."""
+    file = host.directory / f"{name}.toml"
+    file.write_text(text)
+    return plait(host, "load", file, *options, code=code)
+
+
+def stats(host) -> dict:
+    return json.loads(plait(host, "stats", "--json"))
+
+
+def listed(host) -> dict:
+    return json.loads(plait(host, "list", "--json"))
+
+
+def hits(host) -> list[int]:
+    """How often the actors of each chain acted; none has failed."""
+    chains = [each for policy in stats(host)["policies"] for each in policy["chains"]]
+    assert not any(actor["errors"] for each in chains for actor in each["actors"]), chains
+    return [sum(actor["hits"] for actor in each["actors"]) for each in chains]

@@ -1,0 +1,515 @@
+"""`plait lab run` and `plait lab results`: real runs beside what the programs and the kernel say of them."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from hosts import PLAIT, reason_to_skip, tool, wait_for
+from schema import mistakes
+
+UPLOAD = """
+[experiment]
+name = "upload"
+title = "An upload over two links"
+source = "a paper, Table 1"
+text = "What is done."
+remark = "What has to be known."
+repetitions = 2
+quick = { repetitions = 1 }
+lateness_limit = "1s"
+
+[hosts.client]
+mptcp = { subflows = 4, add_addr_accepted = 4 }
+[hosts.server]
+mptcp = { subflows = 4, add_addr_accepted = 4 }
+
+[[links]]
+name = "lte"
+role = "trusted"
+a = "client"
+b = "server"
+each_way = { rate = "8mbit", delay = "5ms" }
+[[links]]
+name = "wlan"
+a = "client"
+b = { host = "server", endpoint = ["signal"] }
+each_way = { rate = "4mbit", delay = "10ms" }
+
+[[services]]
+name = "sink"
+host = "server"
+kind = "iperf3"
+mptcp = true
+
+[[steps]]
+name = "upload"
+host = "client"
+mptcp = true
+command = ["iperf3", "--client", "${server.lte}", "--time", "2", "--json"]
+
+[capture]
+on = ["client", "server"]
+
+[metrics.goodput_mbps]
+measure = "goodput"
+at = "server"
+paper = 11
+expect = { at_least = 1 }
+[metrics.iperf_mbps]
+measure = "json"
+pointer = "/end/sum_received/bits_per_second"
+scale = 1e-6
+unit = "Mb/s"
+[metrics.subflows]
+measure = "subflows"
+[metrics.joins]
+measure = "counter"
+host = "server"
+counter = "MPTcpExtMPJoinAckRx"
+[metrics.connections]
+measure = "counter"
+host = "server"
+counter = "MPTcpExtMPCapableACKRX"
+[metrics.rtt_ms]
+measure = "rtt_ms"
+path = "wlan"
+statistic = "min"
+[metrics.of_links]
+measure = "ratio"
+of = "goodput_mbps"
+to_value = 12
+[[plots]]
+title = "Throughput of the upload"
+kind = "throughput"
+"""
+
+SWEEP = """
+[experiment]
+name = "sweep"
+title = "Counting"
+source = "a paper, Figure 2"
+text = "What is done."
+repetitions = 2
+quick = { repetitions = 1, parameters = { size = [1] } }
+[parameters]
+way = ["there", "back"]
+size = [1, 2]
+[hosts.one]
+[[steps]]
+name = "count"
+host = "one"
+command = ["echo", '{"found": ${size}}']
+[metrics.found]
+measure = "json"
+pointer = "/found"
+paper = [{ when = { size = 2 }, value = 2.5 }]
+expect = [{ when = { way = "back", size = 2 }, at_least = 3 }]
+[metrics.gain]
+measure = "ratio"
+of = "found"
+to = "found"
+to_variant = { size = 1 }
+[[plots]]
+title = "What was found"
+metric = "found"
+x = "size"
+series = "way"
+"""
+
+
+CUT = """
+[experiment]
+name = "cut"
+title = "A cut"
+source = "nobody"
+text = "What is done."
+repetitions = 1
+lateness_limit = "1s"
+[hosts.client]
+[hosts.server]
+[[links]]
+name = "only"
+a = "client"
+b = "server"
+each_way = { rate = "8mbit", delay = "5ms", queue = "30kB" }
+[[links.events]]
+at = "1s"
+action = "blackhole"
+[[links.events]]
+at = "2s"
+action = "restore"
+[[services]]
+name = "sink"
+host = "server"
+kind = "iperf3"
+[[steps]]
+name = "wait"
+host = "client"
+command = ["sleep", "0.5"]
+[[steps]]
+name = "upload"
+host = "client"
+starts_clock = true
+command = ["iperf3", "--client", "${server.only}", "--time", "4", "--json"]
+[capture]
+on = ["server"]
+[metrics.gap_s]
+measure = "longest_gap_s"
+from = "0.5s"
+to = "2s"
+[metrics.return_s]
+measure = "return_s"
+path = "only"
+after = "2s"
+[metrics.before_mbps]
+measure = "throughput"
+from = "0.5s"
+to = "1s"
+[metrics.during_mbps]
+measure = "throughput"
+from = "1.1s"
+to = "2s"
+[metrics.survived]
+measure = "survived"
+[metrics.waited_s]
+measure = "seconds"
+"""
+
+READ = """
+[experiment]
+name = "read"
+title = "Listening"
+source = "nobody"
+text = "What is done."
+repetitions = 1
+lateness_limit = "1s"
+[parameters]
+role = ["trusted", "untrusted"]
+[hosts.client]
+[hosts.server]
+[[links]]
+name = "only"
+a = "client"
+b = "server"
+role = "${role}"
+each_way = { rate = "50mbit", delay = "1ms" }
+[[services]]
+name = "web"
+host = "server"
+kind = "nginx"
+port = 8080
+document = "300kB"
+mptcp = true
+[[steps]]
+name = "get"
+host = "client"
+mptcp = true
+command = ["curl", "-sS", "--fail", "-o", "/dev/null", "http://${server.only}:8080/document"]
+[capture]
+on = ["client"]
+[metrics.readable]
+measure = "readable"
+path = "only"
+document = "web/www/document"
+[metrics.exposure]
+measure = "exposure"
+path = "only"
+[metrics.first_flight_trusted]
+measure = "first_flight_trusted"
+[metrics.completion_s]
+measure = "completion_s"
+"""
+
+READY = """
+[experiment]
+name = "ready"
+title = "Waiting"
+source = "nobody"
+text = "What is done."
+repetitions = 1
+[hosts.one]
+[[services]]
+name = "slow"
+host = "one"
+command = ["sh", "-c", "sleep 0.3; touch ${directory}/it-is-there; exec sleep 60"]
+ready = ["test", "-e", "${directory}/it-is-there"]
+[[steps]]
+name = "look"
+host = "one"
+command = ["sh", "-c", '''test -e ${directory}/it-is-there && printf '{"found": %s}' 1 9 4 2''']
+[metrics.found]
+measure = "json"
+pointer = "/found"
+"""
+
+
+@pytest.fixture
+def lab():
+    """Runs an experiment given as text; nothing may be left of it."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+
+    def run(text: str, directory, *options) -> subprocess.CompletedProcess:
+        command = [PLAIT, "lab", "run", "-", "-o", str(directory), *map(str, options)]
+        pipes = {stream: subprocess.PIPE for stream in ("stdin", "stdout", "stderr")}
+        with subprocess.Popen(command, text=True, **pipes) as program:
+            stdout, stderr = program.communicate(text, timeout=120)
+        assert f"plait-{program.pid}-" not in tool("ip", "netns", "list")
+        return subprocess.CompletedProcess(command, program.returncode, stdout, stderr)
+
+    return run
+
+
+def results(directory) -> dict:
+    return json.loads((directory / "results.json").read_text())
+
+
+def validate(document: dict):
+    errors = mistakes(document, "results")
+    assert not errors, errors[:5]
+
+
+def test_an_upload_is_measured_as_the_program_and_the_kernel_say(lab, tmp_path):
+    done = lab(UPLOAD, tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    assert json.loads(done.stdout) == found
+    validate(found)
+    assert found["valid"] and not found["quick"] and found["backend"] == "emu"
+    assert found["kernel"] == os.uname().release
+    (variant,) = found["variants"]
+    valid = [run for run in variant["repetitions"] if run["valid"]]
+    assert len(valid) == 2
+    for run in valid:
+        metrics = run["metrics"]
+        # iperf3 divides by its own time, and what its handshake carried is no part of its count.
+        assert metrics["goodput_mbps"] == pytest.approx(metrics["iperf_mbps"], rel=0.1)
+        # Each of iperf3's connections, control and data, has the same number of subflows.
+        assert metrics["connections"] == 2
+        assert metrics["subflows"] == 1 + metrics["joins"] / metrics["connections"]
+        assert 19.8 <= metrics["rtt_ms"] <= 30
+        assert metrics["of_links"] == pytest.approx(metrics["goodput_mbps"] / 12)
+        assert run["links"]["lte"]["lateness_p99_ms"] > 0
+    measured = found["metrics"]["goodput_mbps"]
+    values = [run["metrics"]["goodput_mbps"] for run in valid]
+    assert measured["mean"] == pytest.approx(sum(values) / 2)
+    assert measured["stddev"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    # Student's t with one degree of freedom.
+    assert measured["confidence"] == pytest.approx(12.7062 * measured["stddev"] / 2**0.5, rel=1e-4)
+    assert (measured["paper"], measured["expect"]["met"]) == (11, True)
+    analysis = variant["analysis"]
+    document = json.loads((tmp_path / analysis["directory"] / "analysis.json").read_text())
+    assert analysis["connection"] in {connection["id"] for connection in document["connections"]}
+    assert (tmp_path / analysis["directory"] / "report.html").exists()
+    assert (tmp_path / found["plots"][0]["png"]).read_bytes().startswith(b"\x89PNG")
+
+
+def run_file(text: str, directory) -> subprocess.CompletedProcess:
+    """Runs an experiment from a file in a directory."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    file = directory / "experiment.toml"
+    file.write_text(text)
+    command = [PLAIT, "lab", "run", str(file), "-o", str(directory / "out")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_service_is_ready_when_a_program_says_so(tmp_path):
+    done = run_file(READY, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "out")
+    validate(found)
+    # Of four documents.
+    assert found["metrics"]["found"]["mean"] == 3
+
+
+def test_a_service_that_ends_before_it_is_ready_is_told(tmp_path):
+    done = run_file(
+        READY.replace("exec sleep 60", "echo nothing to do >&2").replace("touch", "true"), tmp_path
+    )
+    assert done.returncode == 1
+    assert f"{tmp_path}/experiment.toml:" in done.stderr
+    assert "the service slow did not come up" in done.stderr and "nothing to do" in done.stderr
+
+
+@pytest.mark.alone
+def test_a_cut_shows_in_gap_and_return(lab, tmp_path):
+    done = lab(CUT, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    validate(found)
+    (run,) = [run for run in found["variants"][0]["repetitions"] if run["valid"]]
+    assert [event["action"] for event in run["events"]] == ["blackhole", "restore"]
+    for event in run["events"]:
+        assert event["happened_s"] == pytest.approx(event["at_s"], abs=0.1)
+    metrics = run["metrics"]
+    assert metrics["before_mbps"] == pytest.approx(8 * 1448 / 1514, rel=0.1)
+    assert metrics["during_mbps"] == 0
+    # The gap is the cut and what it takes after it until data comes back, which is new to the receiver.
+    assert metrics["gap_s"] == pytest.approx(1 + metrics["return_s"], abs=0.15)
+    assert metrics["survived"] == 1
+    assert 0.5 <= metrics["waited_s"] < 1
+
+
+def test_what_a_listener_reads_and_whose_the_first_flight_was(lab, tmp_path):
+    done = lab(READ, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    validate(found)
+    means = {name: measured["mean"] for name, measured in found["metrics"].items()}
+    for role, first_flight in (("trusted", 1), ("untrusted", 0)):
+        assert means[f"readable[role={role}]"] == 1
+        assert means[f"exposure[role={role}]"] == 1
+        assert means[f"first_flight_trusted[role={role}]"] == first_flight
+        assert 300e3 * 8 / 50e6 < means[f"completion_s[role={role}]"] < 2
+
+
+def test_a_run_that_was_late_is_refused(lab, tmp_path):
+    done = lab(UPLOAD.replace('"1s"', '"0.001ms"'), tmp_path, "-n", "1")
+    assert done.returncode == 1
+    assert "not valid: 0 of 1 repetitions are valid" in done.stderr and "late" in done.stderr
+    found = results(tmp_path)
+    validate(found)
+    assert not found["valid"] and found["invalid_because"]
+    assert found["metrics"]["goodput_mbps"]["n"] == 0, "what was thrown away is not averaged"
+    assert all(not run["valid"] for run in found["variants"][0]["repetitions"])
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path):
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    file = tmp_path / "cut.toml"
+    file.write_text(CUT)
+    with subprocess.Popen(
+        [PLAIT, "lab", "run", str(file), "-o", str(tmp_path / "out")], stderr=subprocess.PIPE
+    ) as program:
+        mine = f"plait-{program.pid}-"
+        wait_for("namespaces of the run", lambda: mine in tool("ip", "netns", "list"))
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=20)
+    assert program.returncode == 1 and b"interrupted" in said
+    assert mine not in tool("ip", "netns", "list")
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_a_step_that_fails_is_no_repetition(lab, tmp_path):
+    done = lab(SWEEP.replace('["echo", ', '["false", '), tmp_path, "--quick", "-p", "way=there")
+    assert done.returncode == 1
+    assert "the step count failed" in done.stderr
+
+
+def test_parameters_make_variants(lab, tmp_path):
+    done = lab(SWEEP, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path)
+    validate(found)
+    names = [variant["name"] for variant in found["variants"]]
+    assert names == ["way=there, size=1", "way=there, size=2", "way=back, size=1", "way=back, size=2"]
+    metrics = found["metrics"]
+    assert metrics["found[way=back,size=2]"]["mean"] == 2
+    assert metrics["gain[way=back,size=2]"]["mean"] == 2
+    assert [metrics[f"found[way=there,size={size}]"]["paper"] for size in (1, 2)] == [None, 2.5]
+    assert metrics["found[way=back,size=2]"]["expect"] == {"at_least": 3, "at_most": None, "met": False}
+    assert metrics["found[way=there,size=2]"]["expect"] is None
+    # Variants take turns, so that what changes on the machine meets all alike.
+    runs = [
+        (run["number"], index)
+        for index, variant in enumerate(found["variants"])
+        for run in variant["repetitions"]
+    ]
+    assert sorted(runs) == [(number, index) for number in (1, 2) for index in range(4)]
+
+    done = lab(SWEEP, tmp_path, "--quick", "-p", "way=back,forth", "--progress")
+    assert done.returncode == 0, done.stderr
+    progress = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(at["done"], at["of"]) for at in progress] == [(0, 2), (1, 2), (2, 2)]
+    assert progress[1] == {"done": 1, "of": 2, "what": "repetition 1, way=forth, size=1", "thrown_away": None}
+    found = results(tmp_path)
+    assert found["quick"] and found["parameters"] == {"way": ["back", "forth"], "size": [1]}
+
+
+def test_the_page_is_made_from_results_alone(lab, tmp_path):
+    for name, text, options in (("upload", UPLOAD, ["--quick"]), ("sweep", SWEEP, [])):
+        done = lab(text, tmp_path / name, *options)
+        assert done.returncode == 0, done.stderr
+    # A number that nothing measured shows where the page has it from.
+    file = tmp_path / "sweep" / "results.json"
+    edited = results(tmp_path / "sweep")
+    edited["variants"][3]["metrics"]["found"]["mean"] = 12.34
+    file.write_text(json.dumps(edited))
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    command = [PLAIT, "lab", "results", tmp_path / "upload", tmp_path / "sweep", "-o", page]
+    subprocess.run(list(map(str, command)), check=True, timeout=20)
+    text = page.read_text()
+    assert (
+        "| back | 2 | 12.34 \N{PLUS-MINUS SIGN} 0 (paper: 2.5) **not as expected** | 2 \N{PLUS-MINUS SIGN} 0 | 2 |"
+        in text
+    )
+    assert "| goodput, Mb/s | 11 |" in text
+    assert "expected at least 3" in text and "What has to be known." in text
+    upload, sweep = text.split("\n## ")[1:]
+    assert "QUICK" in upload and "QUICK" not in sweep
+    assert "Same shape" in upload and "Not the same shape" in sweep
+    for picture in ("upload-1-throughput-of-the-upload.svg", "sweep-1-what-was-found.svg"):
+        assert f"](results/{picture})" in text
+        assert (page.parent / "results" / picture).read_text().startswith("<svg")
+
+
+def test_runs_of_one_experiment_are_told_apart_by_their_directories(lab, tmp_path):
+    for name, way in (("there", "back"), ("else", "forth")):
+        done = lab(SWEEP, tmp_path / name, "-p", f"way={way}")
+        assert done.returncode == 0, done.stderr
+    page = tmp_path / "page.md"
+    command = [PLAIT, "lab", "results", tmp_path / "there", tmp_path / "else", "-o", page]
+    subprocess.run(list(map(str, command)), check=True, timeout=20)
+    for name in ("there", "else"):
+        picture = f"{name}-1-what-was-found.svg"
+        assert f"](page/{picture})" in page.read_text()
+        assert (tmp_path / "page" / picture).read_text() == (
+            tmp_path / name / "plots" / "1-what-was-found.svg"
+        ).read_text()
+    command[3] = tmp_path / "else"
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1 and "directories of different names" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (("repetitions = 2", "repetition = 2"), "repetition = 2", "unknown key `repetition`"),
+        (
+            ("repetitions = 2", "repetitions = 0"),
+            "repetitions = 0",
+            "expected 1 to 1000 repetitions, found 0",
+        ),
+        (('host = "one"', 'host = "two"'), 'host = "two"', 'expected one of the hosts one, found "two"'),
+        (('measure = "json"', 'measure = "guess"'), 'measure = "guess"', "expected one of `throughput`"),
+        (('pointer = "/found"', 'path = "lte"'), "[metrics.found]", "expected the key `pointer`"),
+        (
+            ('of = "found"', 'of = "lost"'),
+            'of = "lost"',
+            'expected one of the metrics above (found), found "lost"',
+        ),
+        (("to_variant = { size = 1 }", "to_variant = { colour = 1 }"), "to_variant", 'found "colour"'),
+        (("to_variant = { size = 1 }", "to_variant = { size = 9 }"), "[metrics.gain]", "size=9"),
+        (('x = "size"', 'x = "length"'), 'x = "length"', "expected one of the parameters (way, size)"),
+        (("{ size = [1] }", "{ width = [1] }"), "width", "expected one of the parameters (way, size)"),
+        (("size = [1, 2]", "size = []"), "size = []", "expected a list of values"),
+        (('command = ["echo"', 'command = ["${shape}"'), "${shape}", 'found the parameter "shape"'),
+        (('measure = "json"', 'measure = "subflows"'), "[metrics.found]", "expected a [capture]"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_line(tmp_path, change, line, said):
+    assert change[0] in SWEEP
+    text = SWEEP.replace(*change)
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    command = [PLAIT, "lab", "run", str(file), "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1
+    number = next(number for number, found in enumerate(text.splitlines(), 1) if line in found)
+    assert f"{file}:{number}:" in done.stderr, done.stderr
+    assert said in done.stderr, done.stderr

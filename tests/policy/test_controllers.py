@@ -1,0 +1,130 @@
+"""Controllers from Python: what the loop that they run in promises, whatever becomes of them."""
+
+import re
+import signal
+import statistics
+import time
+
+import pytest
+from controllers import POLICIES, alone, distant, joined, names, run, start, work  # noqa: F401
+from hosts import REPOSITORY, wait_for
+from transfers import Download
+
+(DOCUMENTED,) = [
+    example
+    for example in re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/guide/python.md").read_text(), re.DOTALL)
+    if "policy.run(" in example
+]
+
+
+def test_the_documented_controller_runs_and_is_replaced_under_load_and_killed(work, distant):
+    pair = distant
+    assert len(DOCUMENTED.splitlines()) <= 40
+    (work / "controller.py").write_text(DOCUMENTED)
+    alone(pair)
+    load = Download(pair, pair.ETH)
+    assert load.mbps() > 35
+    first = start(work, pair.client, "controller.py", "eth", "8e6")
+    time.sleep(1)
+    assert load.mbps(3) == pytest.approx(8, rel=0.1)
+    second = start(work, pair.client, "controller.py", "eth", "24e6")
+    assert first.wait(5) == 1
+    time.sleep(1)
+    assert load.mbps(3) == pytest.approx(24, rel=0.1)
+    second.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    wait_for("end of the limit", lambda: load.mbps(0.2) > 30, timeout=4)
+    assert time.monotonic() - killed < 3, "its expiry is 2 s"
+    assert names(work, pair.client) == []
+    # What is left of it goes with the next change.
+    run(work, "load(Policy('other', []))\nunload('other')\nassert not loaded()", pair.client)
+    load.close()
+
+
+HELD = """
+import time
+class Held:
+    interval = 0.1
+    expiry = 1.5
+    def tick(self, view):
+        for subflow in view.subflows:
+            yield Limit(subflow, "8mbit")
+        if view.connections and {when}:
+            {then}
+run(Held(), "held")
+"""
+
+
+def test_a_controller_that_fails_takes_back_what_it_set(work, distant):
+    pair = distant
+    alone(pair)
+    load = Download(pair, pair.ETH)
+    then = "raise LookupError('something is not there')"
+    done = run(work, HELD.format(when="0 < view.connections[0].subflows[0].receive_rate < 1.2e6", then=then),
+               pair.client, check=False)  # fmt: skip
+    assert done.returncode == 1 and "something is not there" in done.stderr
+    assert names(work, pair.client) == []
+    time.sleep(0.5)
+    assert load.mbps() > 35
+    load.close()
+
+
+def test_what_a_controller_that_hangs_has_set_expires(work, distant):
+    pair = distant
+    alone(pair)
+    load = Download(pair, pair.ETH)
+    (work / "hang.py").write_text(
+        "from plait.policy import *\n" + HELD.format(when="time.monotonic() > begun + 2", then="time.sleep(60)")
+        .replace("class Held", "begun = time.monotonic()\nclass Held")
+    )  # fmt: skip
+    program = start(work, pair.client, "hang.py")
+    wait_for("a limit", lambda: load.mbps(0.3) < 12)
+    wait_for("its end", lambda: load.mbps(0.2) > 30, timeout=8)
+    assert program.poll() is None
+    load.close()
+
+
+def test_sigterm_removes_the_policy(work, pair):
+    program = start(work, pair.client, POLICIES / "small-flows.py")
+    assert names(work, pair.client) == ["small-flows"]
+    program.terminate()
+    assert program.wait(5) == 128 + signal.SIGTERM
+    assert names(work, pair.client) == []
+
+
+BACKUPS = """
+import time
+class Turn:
+    interval = 0.2
+    begun = None
+    def tick(self, view):
+        # After the first, for which programs are loaded.
+        if view.elapsed and not self.begun:
+            self.begun = time.monotonic()
+        past = time.monotonic() - self.begun if self.begun else 0
+        for subflow in view.subflows:
+            if subflow.joined:
+                print(past, subflow.backup_local, subflow.backup_remote, subflow.receive_rate, flush=True)
+                # The last one is set when the controller ends.
+                if past < 3 or 6 < past:
+                    yield Backup(subflow)
+run(Turn(), "turn", ticks=45)
+"""
+
+
+@pytest.mark.alone
+def test_backups_are_set_and_cleared_on_subflows_that_are_idle_by_then(work, distant):
+    load = Download(distant, distant.ETH)
+    wait_for("second subflow", lambda: joined(distant.client))
+    ticks = [line.split() for line in run(work, BACKUPS, distant.client).stdout.splitlines()]
+
+    def rate(first: float, last: float) -> float:
+        rates = [float(rate) for past, _, _, rate in ticks if first < float(past) < last]
+        return statistics.mean(rates) * 8e-6
+
+    assert rate(2, 3) < 1 and rate(5, 6) > 10 and rate(7.5, 9) < 1
+    assert "True" in {remote for past, _, remote, _ in ticks if 2 < float(past) < 3}
+    time.sleep(1)
+    # It ended, and took it back.
+    assert load.mbps(2) > 60
+    load.close()

@@ -1,0 +1,469 @@
+"""Policies are loaded, replaced and removed by one command after the other while traffic flows, and leave nothing."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import bpf
+import pytest
+from hosts import PLAIT, tool, wait_for
+from policies import chain, listed, load, plait, policy, stats
+from transfers import MPTCP, counters, listen_on_all, transfer
+
+
+def names(host) -> list[str]:
+    return [each["name"] for each in listed(host)["policies"]]
+
+
+def attached(host) -> set[tuple[str, str]]:
+    return {(each["interface"], each["hook"]) for each in listed(host)["attachments"] if each["mode"]}
+
+
+def pins(host) -> pathlib.Path:
+    """Where what outlives the commands is pinned."""
+    return pathlib.Path("/run/plait/bpf") / str(os.stat(f"/run/netns/{host.name}").st_ino)
+
+
+def kernel_objects(host) -> dict[str, set[int]]:
+    """The maps pinned for a host, and the programs that use them, as bpftool tells."""
+    if not shutil.which("bpftool"):
+        pytest.skip("not installed: bpftool")
+    maps = {pinned(file, "show")["id"] for file in (pins(host) / "maps").iterdir()}
+    programs = json.loads(tool("bpftool", "-j", "prog", "show") or "[]")
+    return {"map": maps, "prog": {each["id"] for each in programs if maps & set(each.get("map_ids", ()))}}
+
+
+def pinned(file, what):
+    return json.loads(tool("bpftool", "-j", "map", what, "pinned", str(file)))
+
+
+def wait_until_gone(objects):
+    """The kernel frees what nobody uses any more a little later."""
+
+    def all_are_gone():
+        return not any(numbers & bpf.ids(kind) for kind, numbers in objects.items())
+
+    wait_for("end of programs and maps", all_are_gone, timeout=20)
+
+
+def nothing_is_left(host):
+    assert not pins(host).exists()
+    state = pathlib.Path("/run/plait/policy") / str(os.stat(f"/run/netns/{host.name}").st_ino)
+    assert not state.exists()
+    for link in ("eth", "wlan"):
+        shown = tool("ip", "-n", host.name, "-d", "link", "show", link)
+        assert "xdp" not in shown and "clsact" not in tool(
+            "tc", "-n", host.name, "qdisc", "show", "dev", link
+        )
+    if shutil.which("bpftool"):
+        attached = json.loads(tool("ip", "netns", "exec", host.name, "bpftool", "-j", "net", "show"))
+        assert not any(attached[0][kind] for kind in ("xdp", "tc"))
+
+
+COUNT = policy(*(chain(hook, hook) for hook in ("ingress", "egress")))
+
+
+def test_a_policy_outlives_its_command_until_it_is_unloaded(pair):
+    client = pair.client
+    load(client, COUNT)
+    objects = kernel_objects(client)
+    assert objects["map"] and objects["prog"]
+    assert names(client) == ["tried"]
+    both = {(link, hook) for link in ("eth", "wlan") for hook in ("ingress", "egress")}
+    assert attached(client) == both
+    # Another namespace has policies of its own.
+    assert names(pair.server) == []
+    transfer(pair, pair.ETH, size=1_000_000)
+    assert all(each["packets"] > 10 for each in stats(client)["policies"][0]["chains"])
+    assert plait(client, "show", "tried").count("[[chains]]") == 2
+    plait(client, "unload", "tried")
+    assert names(client) == []
+    nothing_is_left(client)
+    wait_until_gone(objects)
+
+
+def test_two_policies_are_loaded_shown_and_removed_apart(pair):
+    client = pair.client
+    load(client, COUNT)
+    second = COUNT.replace('"tried"', '"second"').replace('["*"]', '["eth"]')
+    load(client, second, name="second")
+    assert names(client) == ["tried", "second"]
+    transfer(pair, pair.ETH, size=1_000_000)
+    first, other = stats(client)["policies"]
+    assert 0 < other["chains"][0]["packets"] < first["chains"][0]["packets"]
+    counted = first["chains"][0]["packets"]
+    plait(client, "unload", "tried")
+    assert names(client) == ["second"]
+    # What is on wlan no longer serves anybody.
+    assert attached(client) == {("eth", "ingress"), ("eth", "egress")}
+    transfer(pair, pair.ETH, size=1_000_000)
+    (left,) = stats(client)["policies"]
+    assert left["chains"][0]["packets"] > other["chains"][0]["packets"]
+    assert counted > 0
+    plait(client, "unload", "--all")
+    nothing_is_left(client)
+
+
+def test_what_is_there_is_replaced_only_if_asked_and_keeps_counting(pair, tmp_path):
+    client = pair.client
+    load(client, COUNT)
+    transfer(pair, pair.ETH, size=1_000_000)
+    before = stats(client)["policies"][0]["chains"]
+    file = tmp_path / "policy.toml"
+    assert "--replace" in plait(client, "load", file, code=1)
+    more = COUNT + chain("third", "egress", "packet(fin)")
+    load(client, more, "--replace")
+    after = stats(client)["policies"][0]["chains"]
+    assert [each["name"] for each in after] == ["ingress", "egress", "third"]
+    assert all(new["packets"] >= old["packets"] > 0 for new, old in zip(after, before))
+    assert after[2]["packets"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('name = "x"\nchains = [', "policy.toml:"),
+        (policy(chain(select="packet(fin")), "policy.toml:"),
+        (policy(chain(hook="sideways")), '"egress"'),
+    ],
+)
+def test_a_wrong_policy_is_refused_and_changes_nothing(pair, tmp_path, text, says):
+    client = pair.client
+    load(client, COUNT)
+    (tmp_path / "policy.toml").write_text(text)
+    for command in (("check",), ("load", "--replace")):
+        said = plait(client, *command, tmp_path / "policy.toml", code=1)
+        assert says in said and "expected" in said and "found" in said
+    assert names(client) == ["tried"] and len(attached(client)) == 4
+
+
+def test_check_takes_no_privileges(tmp_path):
+    file = tmp_path / "policy.toml"
+    file.write_text(COUNT)
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups") if os.geteuid() == 0 else ()
+    # From a directory that nobody may read, a program can be run, and a file be given as stdin.
+    script = f'cat > "$0" && exec {PLAIT} policy check "$0"'
+    command = [*user, "sh", "-c", script, f"/tmp/plait-check-{os.getpid()}.toml"]
+    try:
+        done = subprocess.run(command, input=COUNT, capture_output=True, text=True)
+        if "Permission denied" in done.stderr:
+            pytest.skip("the program is in a directory that others cannot enter")
+        assert done.returncode == 0, done.stderr
+    finally:
+        pathlib.Path(command[-1]).unlink(missing_ok=True)
+
+
+class Traffic:
+    """A connection that sends until it is told to end; then all that was sent has arrived."""
+
+    def __init__(self, pair):
+        self.listener = listen_on_all(pair.server, pair.ETH, 8080)
+        self.client = pair.client.socket(self.listener.family, MPTCP)
+        self.sent, self.received = hashlib.sha256(), hashlib.sha256()
+        self.bytes = 0
+        self.ends = threading.Event()
+        self.failure = None
+        self.receiver = threading.Thread(target=self.guarded, args=(self.receive,))
+        self.sender = threading.Thread(target=self.guarded, args=(self.send,))
+        self.receiver.start()
+        self.client.settimeout(30)
+        self.client.connect((pair.ETH, 8080))
+        self.sender.start()
+
+    def guarded(self, work):
+        try:
+            work()
+        except OSError as error:
+            self.failure = error
+
+    def send(self):
+        block = random.Random(1).randbytes(1 << 18)
+        while not self.ends.is_set():
+            self.client.sendall(block)
+            self.sent.update(block)
+            self.bytes += len(block)
+        self.client.shutdown(1)
+
+    def receive(self):
+        connection, _ = self.listener.accept()
+        connection.settimeout(30)
+        with connection:
+            while data := connection.recv(1 << 18):
+                self.received.update(data)
+
+    def end(self):
+        self.ends.set()
+        self.sender.join(60)
+        self.receiver.join(60)
+        self.client.close()
+        self.listener.close()
+        assert self.failure is None
+        assert self.received.digest() == self.sent.digest()
+
+
+@contextlib.contextmanager
+def traffic(pair):
+    one = Traffic(pair)
+    try:
+        wait_for("second subflow", lambda: counters(pair.server)["MPTcpExtMPJoinAckRx"] > 0)
+        wait_for("some bytes", lambda: one.bytes > 1_000_000)
+        yield one
+    finally:
+        one.end()
+
+
+# Chains of every depth of selector, on both hooks, that match, act on, or pass by the traffic.
+def generation(number: int) -> str:
+    rng = random.Random(number)
+    some = ["any", "packet(data)", "not packet(data)", "path(eth)", f"size({rng.randrange(1000)}kB-)"]
+    some += [
+        f"src(10.77.{rng.randrange(1, 4)}.0/24) and (packet(ack) or not packet(fin))",
+        "packet(pure_ack)",
+    ]
+    actors = ['["record"]', '[{ rate_limit = { window = "900MB" } }]', '["get_subflow", "record"]', "[]"]
+    return policy(
+        *(
+            chain(f"c{place}", rng.choice(["ingress", "egress"]), rng.choice(some), rng.choice(actors))
+            for place in range(24)
+        )
+    )
+
+
+@pytest.mark.alone
+def test_24_chains_are_replaced_1000_times_under_traffic(make_pair):
+    pair = make_pair(rate="1gbit")
+    client = pair.client
+    load(client, generation(0))
+    once = kernel_objects(client)
+    before = counters(client)
+    with traffic(pair) as flow:
+        seen = {"map": set(once["map"]), "prog": set(once["prog"])}
+        begun = time.monotonic()
+        for number in range(1, 1001):
+            load(client, generation(number), "--replace")
+            if number % 100 == 0:
+                for kind, ids in kernel_objects(client).items():
+                    seen[kind] |= ids
+        seconds = time.monotonic() - begun
+        told = stats(client)["policies"][0]["chains"]
+        assert len(told) == 24 and any(each["packets"] for each in told)
+    after = counters(client)
+    assert flow.bytes / seconds > 10e6 / 8, "traffic flowed all the while"
+    assert after["TcpInCsumErrors"] == before["TcpInCsumErrors"]
+    assert after["MPTcpExtMPFailTx"] == after["MPTcpExtMPFailRx"] == after["MPTcpExtMPRstTx"] == 0
+    last = kernel_objects(client)
+    assert last["map"] == once["map"] and len(last["prog"]) == len(once["prog"])
+    wait_until_gone({"prog": seen["prog"] - last["prog"]})
+    plait(client, "unload", "--all")
+    nothing_is_left(client)
+    wait_until_gone({kind: seen[kind] | last[kind] for kind in seen})
+
+
+def turn(number: int) -> str:
+    """One chain of two is for every packet, and they take turns; a third counts all."""
+    selects = ["any", "not any"] if number % 2 else ["not any", "any"]
+    two = [chain(name, "egress", select, "[]") for name, select in zip(("one", "other"), selects)]
+    return policy(*two, chain("all", "egress", actors="[]"))
+
+
+def test_a_packet_meets_the_old_policy_or_the_new(pair):
+    client = pair.client
+    load(client, turn(0))
+    with traffic(pair):
+        for number in range(1, 61):
+            load(client, turn(number), "--replace")
+    wait_for_silence(client)
+    one, other, both = (each["packets"] for each in stats(client)["policies"][0]["chains"])
+    assert one and other and one + other == both
+
+
+def test_killed_at_any_moment_it_leaves_the_old_or_the_new(pair, tmp_path):
+    client = pair.client
+    load(client, generation(0))
+    rng = random.Random(9)
+    options = [("load", tmp_path / "next.toml", "--replace"), ("unload", "tried")]
+    with traffic(pair):
+        for number in range(60):
+            (tmp_path / "next.toml").write_text(generation(number))
+            command = options[number % 5 == 4]
+            victim = client.start(PLAIT, "policy", *command)
+            time.sleep(rng.random() * 0.08)
+            victim.kill()
+            victim.wait()
+            assert names(client) in ([], ["tried"])
+            if names(client):
+                assert len(stats(client)["policies"][0]["chains"]) == 24
+            else:
+                nothing_is_left(client)
+                load(client, generation(number))
+    objects = kernel_objects(client)
+    plait(client, "unload", "--all")
+    nothing_is_left(client)
+    wait_until_gone(objects)
+
+
+def test_an_interface_that_vanishes_takes_its_part_with_it(pair):
+    client = pair.client
+    load(client, COUNT)
+    with traffic(pair) as flow:
+        tool("ip", "-n", client.name, "link", "del", "wlan")
+        assert attached(client) == {("eth", "ingress"), ("eth", "egress")}
+        so_far = flow.bytes
+        wait_for("more bytes", lambda: flow.bytes > so_far + 10_000_000, timeout=60)
+        load(client, COUNT, "--replace")
+        assert names(client) == ["tried"]
+    plait(client, "unload", "tried")
+    assert not pins(client).exists()
+
+
+@pytest.mark.alone
+def test_what_a_namespace_that_is_gone_left_is_removed_by_doctor(make_pair):
+    pair = make_pair()
+    load(pair.client, COUNT)
+    objects, directory = kernel_objects(pair.client), pins(pair.client)
+    for host in (pair.client, pair.server):
+        tool("ip", "netns", "del", host.name)
+    assert directory.exists()
+    removed = json.loads(tool(PLAIT, "doctor", "--clean", "--json"))
+    assert not removed["failures"]
+    assert any(each["kind"] == "policy" and directory.name in each["name"] for each in removed["removed"])
+    assert not directory.exists()
+    wait_until_gone(objects)
+
+
+def test_beside_other_users_filters(pair):
+    """A clsact that was there, and the filter in it, stay."""
+    client = pair.client
+    tool("tc", "-n", client.name, "qdisc", "add", "dev", "eth", "clsact")
+    match = ("u32", "match", "u32", "0", "0", "flowid", "1:1")
+    tool(
+        "tc",
+        "-n",
+        client.name,
+        "filter",
+        "add",
+        "dev",
+        "eth",
+        "egress",
+        "prio",
+        "1",
+        "protocol",
+        "ip",
+        *match,
+    )
+    before = tool("tc", "-n", client.name, "filter", "show", "dev", "eth", "egress")
+    load(client, COUNT)
+    transfer(pair, pair.ETH, size=1_000_000)
+    assert all(each["packets"] > 10 for each in stats(client)["policies"][0]["chains"])
+    plait(client, "unload", "tried")
+    assert tool("tc", "-n", client.name, "filter", "show", "dev", "eth", "egress") == before
+
+
+@pytest.fixture
+def loaded(pair):
+    load(pair.client, policy(chain("data", "ingress", "packet(data)"), chain("out", "egress")))
+    return pair
+
+
+def start_trace(host, *options) -> subprocess.Popen:
+    trace = host.start(
+        PLAIT, "policy", "trace", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert "Ctrl-C" in trace.stderr.readline()
+    return trace
+
+
+def wait_for_silence(host):
+    """Until nothing has been counted for half a second."""
+    last, since = None, time.monotonic()
+    while time.monotonic() - since < 0.5:
+        now = [each["packets"] for each in stats(host)["policies"][0]["chains"]]
+        if now != last:
+            last, since = now, time.monotonic()
+        time.sleep(0.05)
+
+
+def is_asked(host, what) -> bool:
+    """Whether the programs are asked for something that costs time."""
+    if not shutil.which("bpftool"):
+        pytest.skip("not installed: bpftool")
+    (settings,) = pinned(pins(host) / "maps" / "settings", "dump")
+    return settings["formatted"]["value"][what] != 0
+
+
+def test_trace_tells_each_packet_and_what_was_done(loaded):
+    trace = start_trace(loaded.client, "--json")
+    assert is_asked(loaded.client, "tracing")
+    transfer(loaded, loaded.ETH, size=20_000)
+    wait_for_silence(loaded.client)
+    trace.send_signal(signal.SIGINT)
+    out, _ = trace.communicate(timeout=20)
+    assert trace.returncode == 0
+    told = [json.loads(line) for line in out.splitlines()]
+    counted = {each["name"]: each["packets"] for each in stats(loaded.client)["policies"][0]["chains"]}
+    by_chain = {
+        name: sum(any(m["chain"] == name for m in each["matched"]) for each in told) for name in counted
+    }
+    assert by_chain == counted
+    assert {each["interface"] for each in told} == {"eth", "wlan"}
+    assert {each["hook"] for each in told} == {"ingress", "egress"}
+    for each in told:
+        assert each["verdict"] == "pass" and each["changed"] is False
+        inward = each["hook"] == "ingress"
+        assert each["source"].startswith("10.77.") and each["source"].endswith(":8080") == inward
+    assert any("mp_capable" in each["kinds"] for each in told) and any(
+        "mp_join" in each["kinds"] for each in told
+    )
+    assert not is_asked(loaded.client, "tracing")
+
+
+def test_trace_is_one_line_each_for_people(loaded):
+    trace = start_trace(loaded.client)
+    transfer(loaded, loaded.ETH, size=20_000)
+    trace.send_signal(signal.SIGINT)
+    out, _ = trace.communicate(timeout=20)
+    lines = out.splitlines()
+    assert len(lines) > 10 and all("eth" in line or "wlan" in line for line in lines)
+    assert any("tried/out" in line for line in lines)
+
+
+def test_tracing_ends_with_a_killed_reader_by_the_next_command(loaded):
+    trace = start_trace(loaded.client, "--json")
+    assert is_asked(loaded.client, "tracing")
+    trace.kill()
+    trace.wait()
+    listed(loaded.client)
+    assert not is_asked(loaded.client, "tracing")
+    transfer(loaded, loaded.ETH, size=20_000)
+    assert stats(loaded.client)["left_alone"]["lost_events"] == 0
+
+
+def test_trace_of_nothing_says_what_to_do(pair):
+    assert "plait policy load" in plait(pair.client, "trace", code=1)
+
+
+def test_timing_is_told_when_asked_and_only_then(loaded):
+    transfer(loaded, loaded.ETH, size=1_000_000)
+    quiet = stats(loaded.client)["policies"][0]["chains"]
+    assert all(actor["nanoseconds"] == 0 for each in quiet for actor in each["actors"])
+    with traffic(loaded):
+        timed = json.loads(plait(loaded.client, "stats", "--timing", "--json"))["policies"][0]["chains"]
+    actors = [actor for each in timed for actor in each["actors"] if actor["packets"]]
+    assert actors and all(0 < each["nanoseconds"] < 100_000 * each["packets"] for each in actors)
+    assert not is_asked(loaded.client, "timing")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("load",), ("unload",), ("unload", "--all", "x"), ("show",), ("try", "x")]
+)
+def test_wrong_usage(arguments):
+    done = subprocess.run([PLAIT, "policy", *arguments], capture_output=True)
+    assert done.returncode == 2 and not done.stdout

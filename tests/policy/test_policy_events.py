@@ -1,0 +1,52 @@
+"""What begins is told as it happens: connections, and subflows with the token that the kernel knows them by."""
+
+import json
+import re
+import signal
+import subprocess
+
+from hosts import PLAIT, wait_for
+from policies import load
+from transfers import exchange
+
+TOLD = 'interfaces = ["*"]\n' + "".join(
+    f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nselect = "packet(mp_capable, mp_join)"\n'
+    'actors = [{ get_connection = { keys = true } }, "get_subflow"]\n'
+    for hook in ("ingress", "egress")
+)
+
+
+def tokens(host) -> set[str]:
+    """Of the connections of a host, by ss, which prints no zeros before them."""
+    found = re.findall(r"\btoken:(\w+)", host.run("ss", "-HMni", text=True).stdout)
+    return {token.zfill(8) for token in found}
+
+
+def test_connections_and_subflows_are_told(pair):
+    load(pair.server, TOLD)
+    printed = pair.directory / "told.json"
+    with printed.open("w") as out:
+        trace = pair.server.start(PLAIT, "policy", "trace", "--json", stdout=out, stderr=subprocess.PIPE)
+        assert b"telling" in trace.stderr.readline()
+        known = set()
+
+        def events(kind):
+            lines = printed.read_text().splitlines()
+            return [each for line in lines if (each := json.loads(line))["event"] == kind]
+
+        def join():
+            known.update(tokens(pair.server))
+            wait_for("two subflow events", lambda: len(events("subflow")) >= 2)
+
+        exchange(pair, pair.ETH, join)
+        trace.send_signal(signal.SIGINT)
+        assert trace.wait(10) == 0
+    (connection,) = events("connection")
+    assert connection["hook"] == "ingress" and connection["destination"] == f"{pair.ETH}:9000"
+    syn, syn_ack = events("subflow")[:2]
+    assert (syn["hook"], syn_ack["hook"]) == ("ingress", "egress")
+    assert {syn["token"]} == known and len(known) == 1
+    # Both ends have id 0 for the address that the connection began with: these are others.
+    assert syn_ack["address_id"] == 1
+    # Nobody is told keys who prints.
+    assert "keys" not in printed.read_text()

@@ -1,0 +1,222 @@
+"""rate_limit and pace hold their rate, on paths with a round trip of 20 ms and between programs of this kernel."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+from hosts import PLAIT, Host, reason_to_skip, tool, wait_for
+from policies import chain, load, plait, policy, stats
+from streams import listen, receive_exactly
+from transfers import MPTCP, counters, send_one_by_one, without_checksum_errors
+
+pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
+
+FASTER = 60e6
+TOPOLOGY = """
+[hosts.client]
+[hosts.server]
+[[links]]
+name = "wire"
+a = "client"
+b = "server"
+each_way = { rate = "100mbit", delay = "10ms" }
+"""
+
+
+@pytest.fixture
+def wire(tmp_path):
+    """A client and a server with a link of 100 Mb/s and a round trip of 20 ms, and their addresses."""
+    file = tmp_path / "wire.toml"
+    file.write_text(TOPOLOGY)
+    done = subprocess.run([PLAIT, "lab", "up", file, "--json"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lab = json.loads(done.stdout)
+    link = lab["links"][0]
+    addresses = [address.split("/")[0] for address in link["b"]["addresses"]]
+    yield *(Host(f"plait-{lab['id']}-{name}", tmp_path) for name in ("client", "server")), addresses
+    subprocess.run([PLAIT, "lab", "down", "--lab", lab["id"]], capture_output=True, timeout=60)
+
+
+@contextlib.contextmanager
+def loaded(host, hook, actor, select="any"):
+    """A policy of one chain, for as long as the block lasts."""
+    load(host, policy(chain("limit", hook, select, f"[{actor}]")))
+    try:
+        yield
+    finally:
+        told = stats(host)
+        plait(host, "unload", "tried")
+    (limit,) = told["policies"][0]["chains"]
+    assert any(each["hits"] for each in limit["actors"]), told
+    assert not any(each["errors"] for each in limit["actors"]), told
+
+
+@contextlib.contextmanager
+def connected(client, server, address, sends, any_family=False, port=0):
+    """A connection on which one side sends as much as it can, and the socket that receives."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = listen(server, 9000, "::" if any_family else address, MPTCP)
+    with listener, client.socket(family, MPTCP) as near:
+        near.bind(("", port))
+        near.settimeout(10)
+        near.connect((address, 9000))
+        # MPTCP takes a connection for established with its first data.
+        near.sendall(b"x")
+        far, _ = listener.accept()
+        with far:
+            far.settimeout(10)
+            receive_exactly(far, 1)
+            source, sink = (near, far) if sends == "client" else (far, near)
+            source.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+            stopping = threading.Event()
+            sender = threading.Thread(target=send_until, args=(source, stopping))
+            sender.start()
+            try:
+                yield sink
+            finally:
+                stopping.set()
+                sink.shutdown(socket.SHUT_RDWR)
+                sender.join(30)
+
+
+def send_until(connection, stopping):
+    connection.settimeout(1)
+    data = bytes(1 << 16)
+    with contextlib.suppress(OSError):
+        while not stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                connection.send(data)
+
+
+def rate(sink, seconds=3.0, skipped=1.0) -> float:
+    """Bits per second that arrive, after a while that does not count."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < skipped:
+        sink.recv(1 << 20)
+    begun, received = time.monotonic(), 0
+    while time.monotonic() - begun < seconds:
+        received += len(sink.recv(1 << 20))
+    return received * 8 / (time.monotonic() - begun)
+
+
+@pytest.mark.parametrize("family", [0, 1], ids=["ipv4", "ipv6"])
+@pytest.mark.parametrize("asked", ["4mbit", "30mbit"])
+@pytest.mark.parametrize(
+    ("hook", "actor", "sends"),
+    [("egress", "rate_limit", "server"), ("ingress", "rate_limit", "client"), ("egress", "pace", "client")],
+    ids=["what the peer sends", "what this host sends", "pace"],
+)
+def test_a_rate_is_held(wire, hook, actor, sends, asked, family):
+    client, server, addresses = wire
+    value = f'{{ {actor} = "{asked}" }}' if actor == "pace" else f'{{ {actor} = {{ rate = "{asked}" }} }}'
+    with (
+        loaded(client, hook, value),
+        connected(client, server, addresses[family], sends) as sink,
+    ):
+        found = rate(sink)
+    assert found == pytest.approx(float(asked.removesuffix("mbit")) * 1e6, rel=0.1)
+    for host in (client, server):
+        assert counters(host)["TcpInCsumErrors"] == 0
+        assert counters(host)["MPTcpExtMPCapableFallbackACK"] == 0
+
+
+@pytest.mark.parametrize("order", [("4mbit", "30mbit"), ("30mbit", "4mbit")], ids=" ".join)
+def test_of_several_rates_the_lowest_is_held(wire, order):
+    client, server, addresses = wire
+    actors = ", ".join(f'{{ rate_limit = {{ rate = "{each}" }} }}' for each in order)
+    with loaded(client, "egress", actors), connected(client, server, addresses[0], "server") as sink:
+        assert rate(sink) == pytest.approx(4e6, rel=0.1)
+
+
+def test_a_window_is_a_rate_by_the_round_trip(wire):
+    """30 kB of each 20 ms."""
+    client, server, addresses = wire
+    actor = '{ rate_limit = { window = "30kB" } }'
+    with loaded(client, "egress", actor), connected(client, server, addresses[0], "server") as sink:
+        found = rate(sink)
+    assert 0.75 * 12e6 < found < 1.05 * 12e6
+
+
+def test_a_pace_comes_and_goes_with_its_policy_while_data_flows(wire):
+    client, server, addresses = wire
+    release = tuple(int(part) for part in tool("uname", "-r").split("-")[0].split(".")[:2])
+    if release < (6, 12):
+        pytest.skip("connections that were there before are paced from Linux 6.12 on")
+    with connected(client, server, addresses[0], "client") as sink:
+        assert rate(sink, 1.5) > FASTER
+        with loaded(client, "egress", '{ pace = "8mbit" }'):
+            # What was sent before still arrives.
+            assert rate(sink, 2, 2) == pytest.approx(8e6, rel=0.1)
+        assert rate(sink, 1.5) > FASTER
+
+
+def test_a_pace_ends_when_no_packet_is_asked_for_it_any_more(wire):
+    """The policy stays, but what was chosen is no longer: as when a controller is gone, whose chains lapse."""
+    client, server, addresses = wire
+    select = "size(0-4MB)"
+    with loaded(client, "egress", '{ pace = "8mbit" }', select):
+        with connected(client, server, addresses[0], "client") as sink:
+            assert rate(sink, 2, 1) == pytest.approx(8e6, rel=0.1)
+            wait_for("an end of the pace", lambda: rate(sink, 0.5, 0) > FASTER, timeout=15)
+
+
+def test_sockets_of_both_families_and_of_other_namespaces(make_pair):
+    """A socket of IPv6 that speaks IPv4 is paced as any; the same addresses and ports elsewhere are not."""
+    paced, other = make_pair(), make_pair()
+    with loaded(paced.server, "egress", '{ pace = "20mbit" }'):
+        more = {"sends": "server", "any_family": True, "port": 41000}
+        with connected(paced.client, paced.server, paced.ETH, **more) as sink:
+            remove_other_subflows(paced)
+            with connected(other.client, other.server, other.ETH, **more) as free:
+                assert rate(free, 1) > FASTER
+            assert rate(sink) == pytest.approx(20e6, rel=0.1)
+
+
+@pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
+def test_a_pace_holds_where_many_segments_are_sent_as_one(pair, segmented):
+    if not segmented:
+        send_one_by_one(pair, "eth")
+    with (
+        loaded(pair.client, "egress", '{ pace = "80mbit" }', "path(eth)"),
+        connected(pair.client, pair.server, pair.ETH, "client") as sink,
+    ):
+        # Subflows of the other link are not asked to.
+        remove_other_subflows(pair)
+        assert rate(sink) == pytest.approx(80e6, rel=0.1)
+    without_checksum_errors(pair)
+
+
+def remove_other_subflows(pair):
+    for address in (pair.WLAN, pair.WLAN6):
+        listed = json.loads(tool("ip", "-j", "-n", pair.server.name, "mptcp", "endpoint", "show"))
+        for endpoint in listed:
+            if endpoint["address"] == address:
+                tool("ip", "-n", pair.server.name, "mptcp", "endpoint", "delete", "id", str(endpoint["id"]))
+    tool("ip", "-n", pair.client.name, "link", "set", "wlan", "down")
+    wait_for("one subflow", lambda: subflows(pair.client) == 1)
+
+
+def subflows(host) -> int:
+    return len(host.run("ss", "-Htn", "state", "established", text=True).stdout.splitlines())
+
+
+@pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
+def test_windows_of_super_packets_are_limited_without_a_wrong_checksum(pair, segmented):
+    """Both sides send at once, so that acknowledgments ride on data."""
+    if not segmented:
+        send_one_by_one(pair, "eth", "wlan")
+    with (
+        loaded(pair.client, "egress", '{ rate_limit = { window = "20kB" } }', "packet(data)"),
+        connected(pair.client, pair.server, pair.ETH, "server") as near,
+    ):
+        stopping = threading.Event()
+        back = threading.Thread(target=send_until, args=(near, stopping))
+        back.start()
+        assert rate(near, 2) > 1e6
+        stopping.set()
+    back.join(30)
+    without_checksum_errors(pair)

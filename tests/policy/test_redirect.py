@@ -1,0 +1,271 @@
+"""`redirect` on a host that forwards for a guest and has two uplinks, with real connections."""
+
+import itertools
+import json
+import os
+
+import pytest
+import wires
+from controllers import run, work  # noqa: F401
+from hosts import Host, reason_to_skip, tool, wait_for
+from policies import chain, listed, load, policy, stats
+from transfers import counters, transfer
+
+FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+SIZE = 4_000_000
+# Where a thread of this program carries each packet.
+SMALL = 1_000_000
+_numbers = itertools.count(1)
+
+
+class Tenancy:
+    """A guest behind `tap` of a host whose `up1` and `up2` lead to the same server; by itself all goes by `up1`."""
+
+    SERVICE = {"ipv4": "10.79.0.1", "ipv6": "fd79::1"}
+    LINKS = {"tap": ("guest", "host"), "up1": ("host", "server"), "up2": ("host", "server")}
+
+    def __init__(self, directory, kinds=()):
+        self.kinds, self.wires = dict(kinds), []
+        names = ("guest", "host", "server")
+        run_id = f"{os.getpid()}-{next(_numbers)}"
+        self.guest, self.host, self.server = (Host(f"plait-test-{run_id}-{name}", directory) for name in names)
+        # As transfers has it.
+        self.client = self.guest
+
+    def hosts(self):
+        return self.guest, self.host, self.server
+
+    def build(self):
+        for host in self.hosts():
+            tool("ip", "netns", "add", host.name)
+            tool("ip", "-n", host.name, "link", "set", "lo", "up")
+            # Without waiting for addresses that others might have, a host asks for its neighbours at once.
+            for key in (
+                "ipv4.conf.all.rp_filter",
+                "ipv4.conf.default.rp_filter",
+                "ipv6.conf.default.accept_dad",
+            ):
+                tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.{key}=0")
+            tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
+        for key in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
+            tool("ip", "netns", "exec", self.host.name, "sysctl", "-qw", f"net.{key}=1")
+        for number, (link, ends) in enumerate(self.LINKS.items()):
+            self.join(number, *(getattr(self, name) for name in ends), link)
+        for link, ends in self.LINKS.items():
+            # Others have no neighbours to ask for.
+            if self.kinds.get(link) != "tun":
+                for name in ends:
+                    host = getattr(self, name)
+                    wait_for("address to ask for neighbours from", lambda: has_own(host, link))  # noqa: B023
+        for address, length in (("10.78.0.3", 24), ("fd78::3", 64)):
+            # Nothing begins there by itself.
+            options = ("nodad", "preferred_lft", "0") if ":" in address else ()
+            tool("ip", "-n", self.guest.name, "addr", "add", f"{address}/{length}", "dev", "tap", *options)
+        for family, version in (("ipv4", "-4"), ("ipv6", "-6")):
+            service, length = self.SERVICE[family], 32 if family == "ipv4" else 128
+            tool("ip", "-n", self.server.name, "addr", "add", f"{service}/{length}", "dev", "lo")
+            tool("ip", version, "-n", self.guest.name, "route", "add", "default", "via", at(family, 0, 2))
+            for number in (1, 2):
+                tool("ip", version, "-n", self.host.name, "route", "add", service, "via", at(family, number, 2),
+                     "dev", f"up{number}", "metric", str(10 * number))  # fmt: skip
+            # Linux looks for a route of IPv6 by an interface among those of the least metric alone.
+            tool("ip", version, "-n", self.host.name, "rule", "add", "oif", "up2", "table", "2")
+            tool(
+                "ip",
+                version,
+                "-n",
+                self.host.name,
+                "route",
+                "add",
+                "default",
+                "via",
+                at(family, 2, 2),
+                "table",
+                "2",
+            )
+            tool("ip", version, "-n", self.server.name, "route", "add", "default", "via", at(family, 1, 1))
+
+    def join(self, number, first, second, link):
+        """The guest's link has it the other way round: the guest is the first."""
+        if made := wires.join(self.kinds.get(link, "veth"), first, second, link):
+            self.wires.append(made)
+        for last, host in enumerate((first, second), start=1):
+            for family, length in (("ipv4", 24), ("ipv6", 64)):
+                address = at(family, number, last)
+                tool(
+                    "ip", "-n", host.name, "addr", "add", f"{address}/{length}", "dev", link, *nodad(address)
+                )
+            tool("ip", "-n", host.name, "link", "set", link, "up")
+
+    def sent(self, link) -> int:
+        """Bytes that left the host by a link."""
+        [found] = json.loads(tool("ip", "-n", self.host.name, "-s", "-j", "link", "show", link))
+        return found["stats64"]["tx"]["bytes"]
+
+    def remove(self):
+        for host in self.hosts():
+            host.unload_policies()
+        for wire in self.wires:
+            wire.close()
+        for host in self.hosts():
+            tool("ip", "netns", "del", host.name)
+
+
+def at(family, number, last) -> str:
+    return (
+        f"10.78.{number}.{last}" if family == "ipv4" else f"fd78:{number}::{last}".replace("fd78:0:", "fd78:")
+    )
+
+
+def has_own(host, link) -> bool:
+    """An address of the link, without which a host asks for no neighbour."""
+    which = ("dev", link, "scope", "link", "-tentative")
+    found = json.loads(tool("ip", "-6", "-n", host.name, "-j", "address", "show", *which))
+    return any(each.get("addr_info") for each in found)
+
+
+def nodad(address) -> list[str]:
+    return ["nodad"] if ":" in address else []
+
+
+@pytest.fixture
+def make_tenancy(tmp_path):
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    made = []
+
+    def make(kinds=()) -> Tenancy:
+        made.append(Tenancy(tmp_path, kinds))
+        made[-1].build()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.remove()
+
+
+@pytest.fixture
+def tenancy(make_tenancy):
+    return make_tenancy()
+
+
+def redirecting(hook="ingress", on="tap", select="any", to="up2", actors="") -> str:
+    return chain(f"by-{to}", hook, select, f'[{actors}{{ redirect = "{to}" }}]', interfaces=[on])
+
+
+@FAMILIES
+@pytest.mark.parametrize("offload", ["on", "off"])
+def test_what_comes_in_from_a_guest_leaves_by_another_uplink(tenancy, family, offload):
+    for host in tenancy.hosts():
+        for link in json.loads(tool("ip", "-n", host.name, "-j", "link", "show", "type", "veth")):
+            for feature in ("gso", "tso", "gro"):
+                host.run("ethtool", "-K", link["ifname"], feature, offload)
+    load(tenancy.host, policy(redirecting()))
+    transfer(tenancy, tenancy.SERVICE[family], SIZE, joins=False)
+    assert tenancy.sent("up2") > SIZE > 40 * tenancy.sent("up1")
+    assert counters(tenancy.server)["TcpInCsumErrors"] == 0
+    assert counters(tenancy.server)["MPTcpExtMPCapableACKRX"] == 1
+
+
+@FAMILIES
+def test_subflows_of_a_guest_leave_by_the_uplinks_that_they_are_given(tenancy, family):
+    second = "10.78.0.3" if family == "ipv4" else "fd78::3"
+    tool("ip", "-n", tenancy.guest.name, "mptcp", "endpoint", "add", second, "dev", "tap", "subflow")
+    load(tenancy.host, policy(redirecting(select=f"src({second})")))
+    transfer(tenancy, tenancy.SERVICE[family], SIZE)
+    first, other = tenancy.sent("up1"), tenancy.sent("up2")
+    assert first > SIZE / 20 and other > SIZE / 20 and first + other > SIZE
+
+
+KINDS = {
+    "from a TUN device": {"tap": "tun"},
+    "to a TUN device": {"up2": "tun"},
+    "between TUN devices": {"tap": "tun", "up2": "tun"},
+    "from a VLAN": {"tap": "vlan"},
+    "to a VLAN": {"up2": "vlan"},
+    "between bridges": {"tap": "bridge", "up2": "bridge"},
+}
+
+
+@pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
+def test_what_comes_in_is_redirected_whatever_the_interfaces_are(make_tenancy, kinds):
+    tenancy = make_tenancy(kinds)
+    load(tenancy.host, policy(redirecting()))
+    for service in tenancy.SERVICE.values():
+        before = tenancy.sent("up2")
+        transfer(tenancy, service, SMALL, joins=False)
+        assert tenancy.sent("up2") - before > SMALL > 10 * tenancy.sent("up1")
+    found = counters(tenancy.server)
+    assert found["TcpInCsumErrors"] == counters(tenancy.guest)["TcpInCsumErrors"] == 0
+    assert found["MPTcpExtMPCapableACKRX"] == 2
+    [only] = stats(tenancy.host)["policies"][0]["chains"]
+    assert only["hits"] == only["packets"] > 0 == only["errors"]
+
+
+OUTWARD = {
+    "plain": {},
+    "from a TUN device": {"up1": "tun"},
+    "to a TUN device": {"up2": "tun"},
+    "from a VLAN": {"up1": "vlan"},
+    "to a VLAN": {"up2": "vlan"},
+    "from a bridge": {"up1": "bridge"},
+    "to a bridge": {"up2": "bridge"},
+}
+
+
+@pytest.mark.parametrize("kinds", OUTWARD.values(), ids=OUTWARD)
+def test_what_is_redirected_where_it_goes_out_is_one_packet(work, make_tenancy, kinds):  # noqa: F811
+    """It goes out by the interface that routing chose, by that which the policy did, and by those below them."""
+    tenancy = make_tenancy(kinds)
+    size = SMALL if "tun" in kinds.values() else SIZE
+    record = [chain(f"record-{hook}", hook) for hook in ("ingress", "egress")]
+    to_services = " or ".join(f"dst({service})" for service in tenancy.SERVICE.values())
+    load(tenancy.host, policy(*record, redirecting("egress", "*", to_services)))
+    for service in tenancy.SERVICE.values():
+        resent, before = counters(tenancy.guest)["TcpRetransSegs"], tenancy.sent("up2")
+        transfer(tenancy, service, size, joins=False)
+        resent = counters(tenancy.guest)["TcpRetransSegs"] - resent
+        assert tenancy.sent("up2") - before > size > 10 * tenancy.sent("up1")
+        found = json.loads(run(work, "print(json.dumps(flows(), default=vars))", tenancy.host).stdout)
+        # As the uplinks see it, and not the guest's link.
+        [flow] = [each for each in found if service in each["remote"]]
+        assert size <= flow["sent"]["bytes"] < size * 1.05 + 1500 * resent
+        assert flow["sent"]["retransmitted_packets"] <= resent and flow["rtt"] is not None
+    assert counters(tenancy.server)["TcpInCsumErrors"] == 0
+    assert not any(each["errors"] for each in stats(tenancy.host)["policies"][0]["chains"])
+
+
+def test_interfaces_from_which_a_policy_redirects_are_met_by_tc(tenancy):
+    """XDP knows of no next hop; it makes room when such a policy comes."""
+
+    def modes():
+        return {each["hook"]: each["mode"] for each in listed(tenancy.host)["attachments"]}
+
+    load(tenancy.host, policy(chain(interfaces=["tap"])), "--xdp", name="first")
+    assert modes()["ingress"] == "native"
+    load(tenancy.host, policy(redirecting()).replace('"tried"', '"second"'), "--xdp", name="second")
+    assert modes()["ingress"] in ("tcx", "clsact")
+    transfer(tenancy, tenancy.SERVICE["ipv4"], SIZE, joins=False)
+    assert tenancy.sent("up2") > SIZE
+    assert all(each["packets"] for found in stats(tenancy.host)["policies"] for each in found["chains"])
+
+
+def test_an_interface_that_is_not_there_keeps_no_packet(tenancy):
+    load(tenancy.host, policy(redirecting(to="up9")))
+    transfer(tenancy, tenancy.SERVICE["ipv4"], SIZE, joins=False)
+    assert tenancy.sent("up1") > SIZE
+    [found] = stats(tenancy.host)["policies"][0]["chains"]
+    assert found["errors"] == found["packets"] > 0 == found["hits"]
+
+
+def test_what_the_interface_above_has_marked_the_one_below_sees(make_tenancy):
+    tenancy = make_tenancy({"up1": "bridge"})
+    marks = chain("marks", "egress", actors='[{ mark = "0x7/0xf" }]', interfaces=["up1"])
+    sees = [
+        chain(name, "egress", select, "[]", interfaces=["up1-below"])
+        for name, select in (("marked", "mark(0x7)"), ("others", "not mark(0x7)"))
+    ]
+    load(tenancy.host, policy(marks, *sees))
+    transfer(tenancy, tenancy.SERVICE["ipv4"], SMALL, joins=False)
+    marks, marked, others = (each["packets"] for each in stats(tenancy.host)["policies"][0]["chains"])
+    assert marked >= marks > 10 and others == 0

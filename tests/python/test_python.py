@@ -1,0 +1,165 @@
+"""The Python package: beside the command, and as docs/guide/python.md uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import pytest
+from captures import connections
+from hosts import PLAIT, REPOSITORY
+from package import PYTHON, install
+
+
+@pytest.fixture
+def work(tmp_path) -> pathlib.Path:
+    """A directory with the package and a few captures."""
+    install(tmp_path)
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    for count, name in enumerate(("first", "second", "third"), start=1):
+        (captures / f"{name}.pcap").write_bytes(connections(count))
+    return tmp_path
+
+
+def run(work: pathlib.Path, program: str, check: bool = True) -> subprocess.CompletedProcess:
+    file = work / "program.py"
+    file.write_text(program)
+    done = subprocess.run([PYTHON, file], cwd=work, capture_output=True, text=True, timeout=120)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_function_says_what_the_command_says(work):
+    done = run(work, 'import json, plait; print(json.dumps(plait.analyze("captures/third.pcap")))')
+    command = subprocess.run(
+        [PLAIT, "analyze", "--json", work / "captures" / "third.pcap"], capture_output=True
+    )
+    assert json.loads(done.stdout) == json.loads(command.stdout)
+
+
+def test_the_files_are_those_of_the_command(work):
+    run(
+        work,
+        'import pathlib, plait; plait.analyze([pathlib.Path("captures/third.pcap")], "ours", interval=1)',
+    )
+    command = [PLAIT, "analyze", "-o", "theirs", "--interval", "1s", "captures/third.pcap"]
+    subprocess.run(command, cwd=work, check=True, capture_output=True)
+    for file in (work / "theirs").iterdir():
+        if file.is_file():
+            assert (work / "ours" / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        ('plait.analyze("missing.pcap")', "FileNotFoundError", "missing.pcap"),
+        ('plait.analyze("program.py")', "plait.CaptureError", "not a capture"),
+        ('plait.analyze("captures/first.pcap", interval=0)', "ValueError", "interval"),
+        ("plait.analyze([])", "ValueError", "at least one"),
+        ('plait.analyze("captures/first.pcap", "/proc/none")', "FileNotFoundError", "/proc/none"),
+        ("plait.analyze(5)", "TypeError", "int"),
+    ],
+)
+def test_errors_are_of_the_class_that_python_has_for_them(work, call, error, says):
+    done = run(work, f"import plait\n{call}", check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and last.startswith(f"{error}: ") and says in last
+
+
+def test_other_threads_run_meanwhile(work):
+    """The analysis waits for a pipe that another thread of the same program fills."""
+    program = """
+import os, pathlib, threading, plait
+os.mkfifo("pipe")
+writer = threading.Thread(target=lambda: pathlib.Path("pipe").write_bytes(pathlib.Path("captures/third.pcap").read_bytes()))
+writer.start()
+print(len(plait.analyze("pipe")["connections"]))
+"""
+    assert run(work, program).stdout == "3\n"
+
+
+def test_ctrl_c_ends_an_analysis(work):
+    """While packets go on and on."""
+    os.mkfifo(work / "pipe")
+    command = [PYTHON, "-c", 'import plait; plait.analyze("pipe")']
+    program = subprocess.Popen(command, cwd=work, stderr=subprocess.PIPE, text=True)
+    packets = connections(100)
+    with pytest.raises(BrokenPipeError), (work / "pipe").open("wb", buffering=0) as pipe:
+        pipe.write(packets)
+        program.send_signal(signal.SIGINT)
+        for _ in range(100_000):
+            pipe.write(packets[24:])
+    assert "KeyboardInterrupt" in program.communicate(timeout=60)[1]
+
+
+def test_types_are_those_of_the_schema(work):
+    """The package's types name the same fields as the schema, all the way down."""
+    schema = json.loads((REPOSITORY / "docs" / "reference" / "schema" / "analysis.schema.json").read_text())
+    program = """
+import json, types, typing
+from plait.document import Analysis, Both
+
+def fields(kind):
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Both:
+        return {way: fields(arguments[0]) for way in Both.__annotations__}
+    if origin is list or origin in (typing.Union, types.UnionType):
+        return fields(next(argument for argument in arguments if argument is not type(None)))
+    if typing.is_typeddict(kind):
+        return {name: fields(part) for name, part in typing.get_type_hints(kind).items()}
+    return None
+
+print(json.dumps(fields(Analysis)))
+"""
+
+    def fields(part: dict):
+        if "anyOf" in part:
+            part = part["anyOf"][0]
+        if "$ref" in part:
+            part = schema["$defs"][part["$ref"].rsplit("/", 1)[1]]
+        if "items" in part:
+            return fields(part["items"])
+        if "properties" in part:
+            return {name: fields(field) for name, field in part["properties"].items()}
+        return None
+
+    assert json.loads(run(work, program).stdout) == fields(schema)
+
+
+# Those of labs are run by test_python_lab.py, those of policies by test_policy_controllers.py, those of connections by
+# test_connections.py, and that of congestion control by test_congestion.py.
+EXAMPLES = [
+    example
+    for example in re.findall(
+        r"```python\n(.*?)```", (REPOSITORY / "docs" / "guide" / "python.md").read_text(), re.DOTALL
+    )
+    if not any(
+        other in example for other in ("plait.lab", "plait import policy", "plait import cc", "plait.connect", "plait.serve")
+    )
+]
+PRINTS = {
+    "import plait": "1 None 0\n",
+    "from concurrent.futures": "first.pcap 0\nsecond.pcap 0\nthird.pcap 0\n",
+    "from pathlib": "".join(
+        f"{{'capture': '{name}.pcap', 'connections': {count}}}\n"
+        for count, name in enumerate(("first", "second", "third"), start=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0])
+def test_the_examples_of_the_documentation_work(work, example):
+    needs_dask = "dask" in example
+    if (
+        needs_dask
+        and subprocess.run([PYTHON, "-c", "import dask.distributed"], capture_output=True).returncode
+    ):
+        pytest.skip(f"{PYTHON} has no module dask.distributed (PLAIT_PYTHON names another interpreter)")
+    (expected,) = [prints for begins, prints in PRINTS.items() if example.startswith(begins)]
+    assert run(work, example).stdout == expected
+    assert (work / "analyses").is_dir()

@@ -1,0 +1,251 @@
+"""`plait analyze`: real transfers and captures, beside tshark and the kernel's own counters."""
+
+import collections
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+from hosts import PLAIT, tool, wait_for
+from streams import random_file
+
+WAYS = ("client_to_server", "server_to_client")
+
+
+def analyze(*arguments) -> subprocess.CompletedProcess:
+    command = [PLAIT, "analyze", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def document(*captures) -> dict:
+    done = analyze("--json", *captures)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def mptcp(found: dict) -> dict:
+    (connection,) = [connection for connection in found["connections"] if connection["version"] is not None]
+    return connection
+
+
+def by_sender(connection: dict, part) -> dict:
+    """A part of what is said of each direction of each subflow, by the sender's and the receiver's address."""
+    sent = {}
+    for subflow in connection["subflows"]:
+        ends = (subflow["src"], subflow["dst"])
+        for way, (source, destination) in zip(WAYS, (ends, ends[::-1]), strict=True):
+            sent[source, destination] = part(subflow["directions"][way])
+    return sent
+
+
+def tshark_by_sender(file, *fields, where="tcp") -> dict:
+    """Rows of fields by sender and receiver."""
+    names = ("ip.src", "tcp.srcport", "ip.dst", "tcp.dstport", *fields)
+    options = [option for name in names for option in ("-e", name)]
+    text = tool("tshark", "-n", "-r", str(file), "-Y", where, "-T", "fields", *options)
+    rows = collections.defaultdict(list)
+    for line in text.splitlines():
+        source, source_port, destination, destination_port, *values = line.split("\t")
+        rows[f"{source}:{source_port}", f"{destination}:{destination_port}"].append(values)
+    return rows
+
+
+def counters(host) -> dict:
+    lines = host.run("nstat", "-asz", "MPTcp*", text=True).stdout.splitlines()
+    return {name: int(value) for name, value, *_ in map(str.split, lines[1:])}
+
+
+@pytest.fixture
+def transfer(make_pair, documents):
+    """A download over two links, captured on the server side, and how many bytes it had."""
+    pair = make_pair(rate="100mbit")
+    size = 8_000_000
+    file = random_file(documents, size)
+    pair.nginx(documents)
+    # An MPTCP listener in front of nginx, and a client that is not protected.
+    pair.serve("--mode", "off", to="127.0.0.1:8080")
+    with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
+        url = f"http://{pair.ETH}:8443/{file.name}"
+        done = pair.run("curl", "-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{size_download}",
+                        url, options=("--mode", "off", "--trusted", "eth"))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == size
+    return [eth.file, wlan.file], size
+
+
+def test_a_transfer_is_counted_as_tshark_counts_it(transfer):
+    files, size = transfer
+    connection = mptcp(document(*files))
+    assert connection["version"] == 1 and not connection["partial"] and connection["fallback"] is None
+    assert len(connection["subflows"]) == 2
+    # Whatever precedes the document is the header of the answer.
+    assert size < connection["new_bytes"]["server_to_client"] < size + 1000
+    payload, packets, trips, opening = {}, {}, {}, {}
+    for file in files:
+        for ends, rows in tshark_by_sender(file, "tcp.len").items():
+            packets[ends] = len(rows)
+            payload[ends] = sum(int(length) for (length,) in rows)
+        acks = "tcp.analysis.ack_rtt && tcp.flags.fin == 0"
+        for (source, destination), rows in tshark_by_sender(file, "tcp.analysis.ack_rtt", where=acks).items():
+            trips[destination, source] = [float(row[0]) * 1e3 for row in rows]
+        for ends, rows in tshark_by_sender(file, "tcp.analysis.initial_rtt").items():
+            opening[ends] = float(next(row[0] for row in reversed(rows) if row[0])) * 1e3
+    assert by_sender(connection, lambda sent: sent["bytes"]) == payload
+    assert by_sender(connection, lambda sent: sent["packets"]) == packets
+    for subflow in connection["subflows"]:
+        assert subflow["syn_rtt_ms"] == pytest.approx(opening[subflow["src"], subflow["dst"]], abs=0.001)
+        sent = subflow["directions"]["server_to_client"]
+        expected = trips[subflow["dst"], subflow["src"]]
+        if sent["retransmitted"]["segments"] == 0 and expected:
+            # tshark also measures the SYN/ACK.
+            assert abs(sent["rtt_ms"]["samples"] - len(expected)) <= 3
+            assert sent["rtt_ms"]["mean"] == pytest.approx(sum(expected) / len(expected), rel=0.02)
+
+
+def test_what_a_dead_path_owed_is_reinjected(make_pair, documents):
+    """One link swallows everything while the document is on its way; the other link carries it again."""
+    pair = make_pair(rate="20mbit")
+    size = 6_000_000
+    file = random_file(documents, size)
+    pair.nginx(documents)
+    pair.serve("--mode", "off", to="127.0.0.1:8080")
+    target = documents / "received"
+    with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
+        url = f"http://{pair.ETH}:8443/{file.name}"
+        command = (PLAIT, "run", "--mode", "off", "--trusted", "eth", "--", "curl", "-sS", "-o", target, url)
+        client = pair.client.start(*command, log="curl.log")
+        wait_for("data", lambda: target.exists() and target.stat().st_size > size // 4)
+        pair.client.run("nft", "add table inet cut", check=True)
+        pair.client.run("nft", "add chain inet cut in { type filter hook input priority 0; }", check=True)
+        pair.client.run("nft", "add rule inet cut in iifname wlan drop", check=True)
+        assert client.wait(30) == 0
+    assert target.read_bytes() == file.read_bytes()
+    connection = mptcp(document(eth.file, wlan.file))
+    found = [
+        [sent["new_bytes"], sent["reinjected"]["bytes"], sent["repeated_bytes"]]
+        for sent in (subflow["directions"]["server_to_client"] for subflow in connection["subflows"])
+    ]
+    assert found == by_data_sequence_number([eth, wlan], size + 1000)
+    assert sum(new for new, _, _ in found) == connection["new_bytes"]["server_to_client"] >= size
+    assert found[0][1] > 0
+    assert counters(pair.server)["MPTcpExtMPTCPRetrans"] > 0
+
+
+def by_data_sequence_number(captures, size) -> list[list[int]]:
+    """Bytes that are new, reinjected and repeated on each path, from tshark's fields of each packet, byte by byte."""
+    names = ("frame.time_epoch", "tcp.len", "tcp.seq", "tcp.options.mptcp.rawdataseqno",
+             "tcp.options.mptcp.subflowseqno")  # fmt: skip
+    where = "tcp.srcport == 8443 && tcp.len > 0"
+    packets = sorted(
+        (float(time), path, int(length), int(data) + int(seq) - int(subflow))
+        for path, capture in enumerate(captures)
+        for time, length, seq, data, subflow in capture.fields(*names, where=where)
+    )
+    origin = packets[0][3]
+    # By each path, and by any.
+    carried = [bytearray(size) for _ in (*captures, None)]
+    counts = [[0, 0, 0] for _ in captures]
+    for _, path, length, data in packets:
+        here = slice(data - origin, data - origin + length)
+        new = carried[-1][here].count(0)
+        repeated = carried[path][here].count(1)
+        carried[path][here] = carried[-1][here] = b"\1" * length
+        for index, count in enumerate((new, length - new - repeated, repeated)):
+            counts[path][index] += count
+    return counts
+
+
+CAPTURES = {
+    "tcpdump-mptcp-v0.pcap": (0, 2),
+    "tcpdump-mptcp-v1.pcap": (1, 1),
+    "tcpdump-mptcp-aa-v1.pcap": (1, 1),
+    "ptcpdump-mptcp.pcap": (1, 1),
+    "pymptcpanalyzer-iperf-mptcp-0-0.pcap": (0, 4),
+    "own-native-s128.pcap": (1, 1),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_real_captures(name):
+    if not (directory := os.environ.get("PLAIT_CAPTURES")):
+        pytest.skip("PLAIT_CAPTURES names no directory")
+    file = pathlib.Path(directory) / name
+    found = document(file)
+    connection = mptcp(found)
+    assert (connection["version"], len(connection["subflows"])) == CAPTURES[name]
+    expected = tshark_by_sender(file, "tcp.len")
+    if ":" not in connection["subflows"][0]["src"].rsplit(":", 1)[0]:
+        sent = by_sender(connection, lambda sent: (sent["packets"], sent["bytes"]))
+        for ends, rows in expected.items():
+            if ends in sent:
+                assert sent[ends] == (len(rows), sum(int(length) for (length,) in rows)), ends
+        assert any(ends in expected for ends in sent)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "empty"), (b"no capture at all, only text", "not a capture")],
+)
+def test_what_is_no_capture_is_refused(tmp_path, content, says):
+    file = tmp_path / "some.pcap"
+    file.write_bytes(content)
+    done = analyze("--json", file)
+    assert done.returncode == 1 and done.stdout == ""
+    assert says in done.stderr and "some.pcap" in done.stderr
+
+
+def pcap(*frames: bytes) -> bytes:
+    """A capture of raw IP packets."""
+    header = bytes.fromhex("d4c3b2a1 02000400 00000000 00000000 ffff0000 65000000")
+    return header + b"".join(bytes(8) + len(frame).to_bytes(4, "little") * 2 + frame for frame in frames)
+
+
+UDP = bytes.fromhex("4500001c 00000000 40110000 c0000201 c0000202 0001000200080000")
+SYN = bytes.fromhex(
+    "45000028 00000000 40060000 c0000201 c0000202 00010002 00000000 00000000 50020000 00000000"
+)
+
+
+def test_a_capture_without_tcp_is_no_success(tmp_path):
+    file = tmp_path / "udp.pcap"
+    file.write_bytes(pcap(UDP, UDP))
+    done = analyze("--json", file)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "expected TCP" in done.stderr and "2 packets" in done.stderr and "2 not TCP" in done.stderr
+
+
+def test_plain_tcp_is_shown_and_said_to_be_all(tmp_path):
+    file = tmp_path / "tcp.pcap"
+    file.write_bytes(pcap(SYN, UDP))
+    done = analyze("--json", file)
+    assert done.returncode == 0 and "no MPTCP" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["packets"], found["skipped"]["not_tcp"]) == (2, 1)
+    (connection,) = found["connections"]
+    assert connection["version"] is None
+    assert connection["subflows"][0]["src"] == "192.0.2.1:1"
+
+
+def test_a_truncated_capture_is_used_up_to_there(tmp_path):
+    file = tmp_path / "cut.pcap"
+    file.write_bytes(pcap(SYN, SYN)[:-5])
+    found = document(file)
+    assert found["packets"] == 1
+    assert "truncated" in found["damaged"][0]["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--interval", "0", "x"),
+        ("--interval", "fast", "x"),
+        ("--json", "--interval", "1s", "x"),
+        ("--json", "--all", "x"),
+        ("--each", "x"),
+    ],
+)
+def test_wrong_usage(arguments):
+    done = analyze(*arguments)
+    assert done.returncode == 2 and done.stdout == ""

@@ -1,0 +1,274 @@
+"""`plait audit`: what it recovers from captures of real transfers and of made-up ones, and that it claims no more."""
+
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+
+import pytest
+import schema
+from captures import pcap, segment
+from hosts import PLAIT, REPOSITORY
+from streams import fetch, random_file
+
+PROSE = (REPOSITORY / "tests" / "data" / "prose.txt").read_bytes()
+LINKS = ("eth", "wlan")
+
+
+def audit(*arguments, check=True, **more) -> subprocess.CompletedProcess:
+    command = [PLAIT, "audit", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, timeout=300, **more)
+    assert done.returncode == 0 or not check, done.stderr.decode()
+    return done
+
+
+def audited(*arguments, **more) -> dict:
+    document = json.loads(audit("--json", *arguments, **more).stdout)
+    assert schema.mistakes(document, "audit") == []
+    return document
+
+
+def paths_of(*arguments, **more) -> list[dict]:
+    return audited(*arguments, **more)["paths"]
+
+
+def scrambled(plain: bytes, seed: bytes = b"\x17" * 8) -> bytes:
+    """xor64 by its definition."""
+    window = list(bytes(64 - len(seed)) + seed)
+    wire = bytearray()
+    for byte in plain:
+        mixed = byte
+        for before in window:
+            mixed ^= before
+        wire.append(mixed)
+        window = [*window[1:], byte]
+    return bytes(wire)
+
+
+def capture(
+    directory: pathlib.Path, payload: bytes, *, at: int = 0, name: str = "path.pcap", port: int = 40000
+) -> pathlib.Path:
+    """A connection of which one contiguous piece was captured: `payload`, from byte `at` of the stream on."""
+    packets = [segment(port)]
+    for start in range(0, len(payload), 1400):
+        packets.append(segment(port, payload[start : start + 1400], flags=0x18, sequence=1 + at + start))
+    file = directory / name
+    file.write_bytes(pcap(*packets))
+    return file
+
+
+@pytest.fixture(scope="module")
+def long_prose(tmp_path_factory) -> pathlib.Path:
+    """A megabyte of English, by sentences of the prose in changing order."""
+    sentences = PROSE.decode().replace("\n\n", " ").split(". ")
+    chance = random.Random(1)
+    text = ""
+    while len(text) < 1_000_000:
+        chance.shuffle(sentences)
+        text += ". ".join(sentences) + ".\n\n"
+    file = tmp_path_factory.mktemp("documents") / "prose.txt"
+    file.write_text(text)
+    return file
+
+
+def transfer(pair, mode: str, document: pathlib.Path) -> dict[str, dict]:
+    """Fetches a document over both links; the audit of each link's capture."""
+    protection = ("--mode", mode) if mode == "off" else ("--mode", mode, "--require")
+    to = pair.nginx(document.parent)
+    pair.serve(*protection, to=to)
+    with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
+        assert fetch(pair, document, options=(*protection, "--trusted", "eth")) == document.read_bytes()
+    report = pair.directory / "audit.html"
+    views = paths_of(eth.file, wlan.file, "--truth", document, "--report", report)
+    assert [pathlib.Path(view["path"]).stem for view in views] == list(LINKS)
+    assert "<script src" not in report.read_text() and "@import" not in report.read_text()
+    views = dict(zip(LINKS, views, strict=True))
+    # What is audited did cross the untrusted path, in pieces longer than a packet.
+    assert 0.1 < views["wlan"]["exposure"]["fraction"] < 0.9
+    assert views["wlan"]["exposure"]["longest_run"] >= 1400
+    return views
+
+
+def test_off_is_read(make_pair, long_prose):
+    views = transfer(make_pair("20mbit"), "off", long_prose)
+    for view in views.values():
+        assert view["mode"] == "off"
+        assert view["recovered_fraction"] > 0.95 and view["correct_fraction"] > 0.999, view["verdict"]
+
+
+def test_xor64_of_english_is_undone(make_pair, long_prose):
+    views = transfer(make_pair("20mbit"), "xor64", long_prose)
+    for view in views.values():
+        assert view["mode"] == "xor64"
+        assert view["connections"][0]["mode_from"] == "handshake"
+        assert view["recovered_fraction"] > 0.99 and view["correct_fraction"] > 0.99, view["verdict"]
+        assert view["confidence"] > 0.98
+    # Who listens where the handshake is has the keys.
+    assert views["eth"]["connections"][0]["keys_captured"] and views["eth"]["attack"]["by_seed"] > 0
+    assert not views["wlan"]["connections"][0]["keys_captured"]
+    assert views["wlan"]["attack"]["by_language"] > 0 and views["wlan"]["attack"]["by_seed"] == 0
+
+
+def test_random_data_under_xor64_is_not_claimed(make_pair, documents):
+    document = random_file(documents, 1_000_000)
+    wlan = transfer(make_pair("20mbit"), "xor64", document)["wlan"]
+    assert wlan["mode"] == "xor64"
+    assert wlan["recovered_bytes"] == 0 and wlan["correct_fraction"] == 0
+    assert "no better than chance" in wlan["verdict"]
+
+
+def test_stream_is_read_where_its_keys_crossed_and_nowhere_else(make_pair, long_prose):
+    pair = make_pair("20mbit")
+    if pair.client.run(PLAIT, "run", "--mode", "stream", "--", "true").returncode == 2:
+        pytest.skip("plait run has no mode stream")
+    views = transfer(pair, "stream", long_prose)
+    assert {view["mode"] for view in views.values()} == {"stream"}
+    assert views["wlan"]["recovered_bytes"] == 0 and views["wlan"]["correct_fraction"] == 0
+    assert "no better than chance" in views["wlan"]["verdict"]
+    direction = views["wlan"]["connections"][0]["directions"]["server_to_client"]
+    assert (
+        direction["looks_random"] and direction["entropy_bits"] > 7.9 and direction["packets"]["count"] > 10
+    )
+    assert views["eth"]["recovered_fraction"] > 0.99 and views["eth"]["correct_fraction"] > 0.999
+
+
+def test_sealed_is_read_on_no_path_and_what_remains_visible_is_named(make_pair, long_prose):
+    pair = make_pair("20mbit")
+    pair.open_second_way()
+    views = transfer(pair, "sealed", long_prose)
+    for view in views.values():
+        assert view["mode"] == "sealed" and view["attack"]["runs"] > 0 and view["attack"]["broken"] == 0
+        assert {connection["mode_from"] for connection in view["connections"]} == {"handshake"}
+        assert view["recovered_bytes"] == 0 and view["correct_fraction"] == 0
+        assert "no better than chance" in view["verdict"]
+        assert "who speaks to whom, how much and when, and what is named in the handshake" in view["verdict"]
+        carried = max(
+            (both["directions"]["server_to_client"] for both in view["connections"]),
+            key=lambda way: way["captured_bytes"],
+        )
+        assert carried["looks_random"] and carried["entropy_bits"] > 7.9
+        assert carried["packets"]["count"] > 10 and carried["packets"]["last"] > carried["packets"]["first"]
+    names = {
+        link: {name["what"]: name["value"] for both in view["connections"] for name in both["names"]}
+        for link, view in views.items()
+    }
+    session = {"sealed session": names["eth"]["sealed session"]}
+    assert names == {
+        "eth": session | {"paths": "2 configured, 1 with a witness"},
+        "wlan": session | {"witness of path": "1"},
+    }
+
+
+@pytest.mark.parametrize("start", [200, 3000, 9000, 15000])
+def test_one_packet_of_english_is_enough(tmp_path, start):
+    wire = scrambled(PROSE)[start : start + 1400]
+    truth = tmp_path / "truth"
+    truth.write_bytes(PROSE)
+    # Judged by its bytes: the handshake says nothing of plait.
+    (view,) = paths_of(capture(tmp_path, wire, at=start), "--truth", truth)
+    assert view["mode"] == "xor64" and view["connections"][0]["mode_from"] == "bytes"
+    assert view["correct_fraction"] > 0.99, view["verdict"]
+
+
+def test_what_was_sent_in_clear_is_told_from_what_was_not(tmp_path):
+    noise = random.Random(2).randbytes(20_000)
+    modes = {}
+    for name, payload in {"clear": PROSE, "scrambled": scrambled(PROSE), "random": noise}.items():
+        (view,) = paths_of(capture(tmp_path, payload, at=500, name=f"{name}.pcap"))
+        modes[name] = (view["mode"], view["recovered_fraction"] > 0.95)
+    assert modes == {"clear": ("off", True), "scrambled": ("xor64", True), "random": ("unknown", False)}
+
+
+def test_sealed_shows_its_session_and_nothing_of_its_content(tmp_path):
+    chance = random.Random(3)
+    hello = bytes([1, 0, 84, 1]) + b"\xab" * 32 + bytes([2, 1, 1]) + chance.randbytes(48)
+    records = b"".join((1016).to_bytes(2, "big") + chance.randbytes(1016) for _ in range(30))
+    (view,) = paths_of(capture(tmp_path, hello + records))
+    assert view["mode"] == "sealed" and view["recovered_bytes"] == 0
+    assert "no better than chance" in view["verdict"]
+    names = {name["what"]: name["value"] for name in view["connections"][0]["names"]}
+    assert names == {"sealed session": "ab" * 32, "paths": "2 configured, 1 with a witness"}
+
+
+def test_what_an_application_encrypts_is_not_read(tmp_path):
+    chance = random.Random(4)
+    records = b"".join(b"\x17\x03\x03\x10\x00" + chance.randbytes(4096) for _ in range(20))
+    (view,) = paths_of(capture(tmp_path, b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" + records))
+    assert view["mode"] == "off" and view["recovered_fraction"] < 0.05
+
+
+def test_the_longest_runs_come_first_and_what_is_left_out_is_said(tmp_path):
+    wire = scrambled(PROSE)
+    packets = [segment(40000)]
+    for start in range(1000, 19000, 3000):
+        packets.append(segment(40000, wire[start : start + start // 20], flags=0x18, sequence=1 + start))
+    file = tmp_path / "path.pcap"
+    file.write_bytes(pcap(*packets))
+    (view,) = paths_of(file, "--runs", 2)
+    attack = view["attack"]
+    assert (attack["runs"], attack["too_short"]["runs"], attack["left_out"]["runs"]) == (2, 1, 3)
+    assert attack["left_out"]["bytes"] == 200 + 350 + 500
+    assert "3 with 1050 bytes were left out" in view["verdict"]
+
+
+def test_the_page_and_the_table_show_the_paths_side_by_side(tmp_path):
+    """Names are whatever a file may be called."""
+    clear = capture(tmp_path, PROSE, name="<b>clear.pcap")
+    hidden = capture(tmp_path, random.Random(5).randbytes(9000), name="hidden.pcap", port=40001)
+    report = tmp_path / "audit.html"
+    out = audit(clear, hidden, "--report", report).stdout.decode()
+    assert "The listener reads 100 % of what crossed" in out and "no better than chance" in out
+    page = report.read_text()
+    assert page.count("<article") == 2
+    assert "&lt;b&gt;clear.pcap" in page and "<b>clear" not in page
+    assert "When the bridge was finished, nobody in the village" in page
+
+
+def test_stdin_directories_and_what_lies_beside_captures(tmp_path):
+    file = capture(tmp_path, PROSE)
+    (tmp_path / "counters.jsonl").write_text("")
+    by_stdin = paths_of("-", input=file.read_bytes())
+    by_directory = paths_of(tmp_path)
+    assert by_stdin[0]["path"] == "-" and by_directory[0]["path"] == str(file)
+    assert by_stdin[0]["recovered_bytes"] == by_directory[0]["recovered_bytes"] == len(PROSE)
+
+
+def test_mistakes_are_told(tmp_path):
+    file = capture(tmp_path, PROSE)
+    other = tmp_path / "other.txt"
+    other.write_text("no capture")
+    empty = tmp_path / "empty.pcap"
+    empty.write_bytes(file.read_bytes()[:24])
+    for arguments, status, message in [
+        ((), 2, "required"),
+        ((tmp_path / "missing.pcap",), 1, "missing.pcap"),
+        ((other,), 1, "other.txt"),
+        ((empty,), 1, "expected TCP"),
+        ((file, "--truth", tmp_path / "missing"), 1, "cannot read"),
+        ((file, "--report", tmp_path / "no" / "where.html"), 1, "where.html"),
+    ]:
+        done = audit(*arguments, check=False)
+        assert done.returncode == status and message in done.stderr.decode(), (arguments, done.stderr)
+
+
+@pytest.mark.parametrize("cut", [25, 50, 200, 1000, 3333])
+def test_a_capture_that_is_cut_short_is_used_up_to_there(tmp_path, cut):
+    file = capture(tmp_path, PROSE)
+    file.write_bytes(file.read_bytes()[:cut])
+    done = audit("--json", file, check=False)
+    if done.returncode:
+        assert "expected TCP" in done.stderr.decode()
+    else:
+        assert len(json.loads(done.stdout)["damaged"]) == 1
+
+
+def test_the_shipped_text_is_not_what_is_attacked(tmp_path):
+    """The model has not learnt the prose that these tests recover."""
+    if not shutil.which("zstd"):
+        pytest.skip("not installed: zstd")
+    model = REPOSITORY / "crates" / "audit" / "model" / "text.zst"
+    assert model.stat().st_size < 600_000
+    text = subprocess.run(["zstd", "-dc", model], capture_output=True, check=True).stdout
+    pieces = {text[at : at + 40] for at in range(len(text) - 40)}
+    assert not [at for at in range(len(PROSE) - 40) if PROSE[at : at + 40] in pieces]

@@ -1,0 +1,344 @@
+"""What `plait analyze` leaves: files that independent programs read, whole or not at all, and what goes to stdout."""
+
+import csv
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from captures import connections, pcap, segment
+from hosts import PLAIT, tool, wait_for
+from schema import mistakes
+from streams import accept, listen
+
+FILES = {"analysis.json", "connections.csv", "subflows.csv", "series.parquet", "report.html", "plots"}
+WAYS = ("client_to_server", "server_to_client")
+MPTCP = 262
+# An interpreter that has DuckDB, Polars or PyArrow, which Debian 12 does not package.
+READERS_PYTHON = os.environ.get("PLAIT_PYTHON", sys.executable)
+
+READERS = {
+    "duckdb": """
+import duckdb
+rows = duckdb.sql(f"select connection, subflow, direction, sum(bytes)::bigint, sum(new_bytes)::bigint, min(time)::varchar, "
+                  f"typeof(any_value(time)) from '{file}' group by all").fetchall()
+""",
+    "polars": """
+import polars
+table = polars.read_parquet(file)
+assert str(table.schema["time"]) == "Datetime(time_unit='ns', time_zone='UTC')", table.schema["time"]
+sums = table.group_by("connection", "subflow", "direction").agg(polars.sum("bytes"), polars.sum("new_bytes"))
+rows = sums.rows()
+""",
+    "pyarrow": """
+import pyarrow.parquet
+table = pyarrow.parquet.read_table(file)
+assert str(table.schema.field("time").type) == "timestamp[ns, tz=UTC]", table.schema.field("time")
+sums = table.group_by(["connection", "subflow", "direction"]).aggregate([("bytes", "sum"), ("new_bytes", "sum")])
+columns = ("connection", "subflow", "direction", "bytes_sum", "new_bytes_sum")
+rows = [[row[name] for name in columns] for row in sums.to_pylist()]
+""",
+}
+
+
+def analyze(*arguments, **options) -> subprocess.CompletedProcess:
+    command = [PLAIT, "analyze", *map(str, arguments)]
+    options.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, **options)
+
+
+def sums(reader: str, file: pathlib.Path) -> dict:
+    """All bytes and new bytes by connection, subflow and direction, as an independent reader adds them up."""
+    if subprocess.run([READERS_PYTHON, "-c", f"import {reader}"], capture_output=True).returncode:
+        pytest.skip(f"{READERS_PYTHON} has no module {reader} (PLAIT_PYTHON names another interpreter)")
+    program = f"import json\nfile = {str(file)!r}\n{READERS[reader]}\nprint(json.dumps([list(row)[:5] for row in rows]))"
+    rows = json.loads(tool(READERS_PYTHON, "-c", program))
+    return {(connection, subflow, way): tuple(counts) for connection, subflow, way, *counts in rows}
+
+
+def names(directory: pathlib.Path) -> set:
+    return {entry.name for entry in directory.iterdir()} if directory.exists() else set()
+
+
+@pytest.fixture
+def transfer(make_pair):
+    """Bytes that two programs exchanged over an MPTCP connection of two subflows, as they counted them, and captures of
+    it."""
+    pair = make_pair(rate="50mbit")
+    sent, answered = 5_000_000, 700_001
+    # Not on one address: the second subflow arrives at the other.
+    listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
+    received = []
+
+    def serve():
+        connection = accept(listener)
+        count = 0
+        while data := connection.recv(65536):
+            count += len(data)
+        received.append(count)
+        connection.sendall(bytes(answered))
+        connection.close()
+
+    server = threading.Thread(target=serve)
+    with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
+        server.start()
+        client = pair.client.socket(protocol=MPTCP)
+        client.settimeout(20)
+        client.connect((pair.ETH, 9000))
+        client.sendall(bytes(sent))
+        client.shutdown(socket.SHUT_WR)
+        count = 0
+        while data := client.recv(65536):
+            count += len(data)
+        client.close()
+        server.join(20)
+    assert (received, count) == ([sent], answered)
+    return [eth.file, wlan.file], {"client_to_server": sent, "server_to_client": answered}
+
+
+def test_subflows_sum_to_what_the_programs_counted(transfer):
+    captures, counted = transfer
+    (connection,) = json.loads(analyze("--json", *captures).stdout)["connections"]
+    for way in WAYS:
+        sent = [subflow["directions"][way] for subflow in connection["subflows"]]
+        assert sum(part["new_bytes"] for part in sent) == connection["new_bytes"][way] == counted[way]
+        assert sum(part["bytes"] for part in sent) == connection["bytes"][way]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_series_sum_to_what_the_programs_counted(transfer, tmp_path, reader):
+    captures, counted = transfer
+    directory = tmp_path / "out"
+    done = analyze("-o", directory, "--interval", "20ms", *captures)
+    assert done.returncode == 0, done.stderr
+    assert names(directory) == FILES
+    (connection,) = json.loads((directory / "analysis.json").read_text())["connections"]
+    assert connection["new_bytes"] == counted
+    assert len([subflow for subflow in connection["subflows"] if subflow["accepted"]]) == 2
+    expected = {
+        (connection["id"], number, way): (sent["bytes"], sent["new_bytes"])
+        for number, subflow in enumerate(connection["subflows"], start=1)
+        for way, sent in subflow["directions"].items()
+    }
+    assert sums(reader, directory / "series.parquet") == expected
+
+
+def test_tables_say_what_the_document_says(transfer, tmp_path):
+    captures, _ = transfer
+    assert analyze("-o", tmp_path, *captures).returncode == 0
+    (connection,) = json.loads((tmp_path / "analysis.json").read_text())["connections"]
+    with (tmp_path / "connections.csv").open(newline="") as lines:
+        (row,) = csv.DictReader(lines)
+    assert row["token_client"] == connection["token_client"]
+    assert float(row["start"]) == connection["start"]
+    assert int(row["bytes_server_to_client"]) == connection["bytes"]["server_to_client"]
+    with (tmp_path / "subflows.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["src"] for row in rows] == [subflow["src"] for subflow in connection["subflows"]]
+    for row, subflow in zip(rows, connection["subflows"], strict=True):
+        for way, sent in subflow["directions"].items():
+            assert int(row[f"packets_{way}"]) == sent["packets"]
+            assert int(row[f"reinjected_bytes_{way}"]) == sent["reinjected"]["bytes"]
+            mean = row[f"rtt_mean_ms_{way}"]
+            assert (float(mean) if mean else None) == (sent["rtt_ms"] and sent["rtt_ms"]["mean"])
+
+
+def test_the_table_has_means_and_deviations_of_each_path_and_the_total(transfer, tmp_path):
+    captures, _ = transfer
+    shown = analyze("-o", tmp_path, "--interval", "100ms", *captures).stdout
+    (connection,) = json.loads((tmp_path / "analysis.json").read_text())["connections"]
+    rows = [line.split() for line in shown.splitlines() if line.split()[1:2] == ["sent"]]
+    assert [row[0] for row in rows] == ["1", "2", "total"]
+    assert int(rows[2][2]) == connection["bytes"]["client_to_server"]
+    for row, subflow in zip(rows, connection["subflows"], strict=False):
+        sent = subflow["directions"]["client_to_server"]
+        _, _, count, _, _, mean, sigma, rtt, rtt_sigma, *_ = row
+        assert int(count) == sent["bytes"]
+        # Over whole intervals, so a little less than over the time of the subflow.
+        assert float(mean) == pytest.approx(sent["bytes"] * 8 / 1e6 / subflow["duration_s"], rel=0.3)
+        assert float(sigma) > 0
+        assert float(rtt) == pytest.approx(sent["rtt_ms"]["mean"], abs=0.0006)
+        assert float(rtt_sigma) == pytest.approx(sent["rtt_ms"]["stddev"], abs=0.0006)
+
+
+def documents(tmp_path) -> dict:
+    """Real output by the name of its capture."""
+    small = tmp_path / "small.pcap"
+    small.write_bytes(connections(3)[:-1])
+    captures = [small]
+    if directory := os.environ.get("PLAIT_CAPTURES"):
+        captures += sorted(pathlib.Path(directory).glob("*.pcap*"))
+    return {file.name: json.loads(analyze("--json", file).stdout) for file in captures}
+
+
+def test_documents_keep_to_the_schema(tmp_path):
+    for name, document in documents(tmp_path).items():
+        errors = mistakes(document, "analysis")
+        assert not errors, (name, errors[:5])
+
+
+def test_a_killed_analysis_leaves_nothing_that_looks_whole(tmp_path):
+    directory = tmp_path / "out"
+    capture = connections(2000)
+    command = [PLAIT, "analyze", "-o", directory, "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as program:
+        program.stdin.write(capture[: len(capture) // 2])
+        program.stdin.flush()
+        wait_for("a partial file", lambda: any(name.endswith(".partial") for name in names(directory)))
+        program.kill()
+    assert not names(directory) & (FILES - {"plots"})
+    assert analyze("-o", directory, "-", stdin=None, input=None).returncode == 1
+    file = tmp_path / "whole.pcap"
+    file.write_bytes(capture)
+    assert analyze("-o", directory, file).returncode == 0
+    assert names(directory) == FILES
+    assert len(json.loads((directory / "analysis.json").read_text())["connections"]) == 2000
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    tool("mount", "-t", "tmpfs", "-o", "size=64k", f"plait-test-{os.getpid()}", str(disk))
+    try:
+        file = tmp_path / "many.pcap"
+        file.write_bytes(connections(2000))
+        done = analyze("-o", disk / "out", file)
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr and str(disk / "out") in done.stderr
+        assert "panicked" not in done.stderr
+        assert names(disk / "out") <= {"plots"}
+    finally:
+        tool("umount", str(disk))
+
+
+@pytest.mark.parametrize("options", [("--json",), ("--all",), ()])
+def test_stdout_that_cannot_be_written_is_an_error(tmp_path, options):
+    file = tmp_path / "some.pcap"
+    file.write_bytes(connections(5))
+    with open("/dev/full", "w") as full:
+        done = analyze(*options, file, stdout=full)
+    assert done.returncode == 1
+    assert "stdout" in done.stderr and "No space left on device" in done.stderr
+    assert "panicked" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["paths", "status", "doctor"])
+@pytest.mark.parametrize("options", [("--json",), ()])
+def test_other_commands_do_so_too(command, options):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([PLAIT, command, *options], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "stdout" in done.stderr and "No space left on device" in done.stderr
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([PLAIT, command, *options], stdout=writing, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writing)
+    # The doctor fails where something is missing.
+    assert done.returncode == 0 or command == "doctor"
+    assert "panicked" not in done.stderr and "pipe" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [("--json",), ("--all",), ()])
+@pytest.mark.parametrize("to_directory", [False, True])
+def test_a_reader_that_leaves_early_is_no_error(tmp_path, options, to_directory):
+    file, directory = tmp_path / "some.pcap", tmp_path / "out"
+    file.write_bytes(connections(500))
+    command = [PLAIT, "analyze", *options, *(("-o", directory) if to_directory else ()), file]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(writing)
+    assert done.returncode == 0, done.stderr
+    assert "panicked" not in done.stderr and "pipe" not in done.stderr
+    assert names(directory) == (FILES if to_directory else set())
+
+
+def test_no_connection_is_no_result(tmp_path):
+    file, directory = tmp_path / "none.pcap", tmp_path / "out"
+    file.write_bytes(pcap())
+    done = analyze("--json", "-o", directory, file)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "expected TCP" in done.stderr
+    assert names(directory) == set()
+
+
+def test_the_largest_connections_are_shown_in_full(tmp_path):
+    file = tmp_path / "many.pcap"
+    file.write_bytes(connections(25))
+    shown = analyze(file).stdout
+    numbers = [line.split(":")[0] for line in shown.splitlines() if line.startswith("Connection ")]
+    assert numbers == [f"Connection {number}" for number in range(6, 26)]
+    assert "5 smaller connections of 15 bytes together; --all shows them too" in shown
+    everything = analyze("--all", file).stdout
+    assert everything.count("Connection ") == 25 and "--all" not in everything
+
+
+def test_each_capture_is_analysed_on_its_own(tmp_path):
+    """Names that repeat, or have quotes and line ends in them, and one that is not a capture."""
+    odd = 'a "b",\nc.pcap'
+    captures = [
+        tmp_path / "one" / "x.pcap",
+        tmp_path / "two" / "x.pcap",
+        tmp_path / odd,
+        tmp_path / "bad.pcap",
+    ]
+    for count, capture in enumerate(captures, start=1):
+        capture.parent.mkdir(exist_ok=True)
+        capture.write_bytes(connections(count))
+    captures[3].write_bytes(b"no capture at all, only text")
+    directory = tmp_path / "out"
+    done = analyze("--each", "--json", "-o", directory, *captures)
+    assert done.returncode == 1
+    assert "bad.pcap" in done.stderr and "1 of 4 captures failed" in done.stderr
+    assert names(directory) == {"x.pcap", "x.pcap-2", odd, "index.csv"}
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["capture"] for line in lines] == [str(capture) for capture in captures]
+    assert [len(line["analysis"]["connections"]) for line in lines[:3]] == [1, 2, 3]
+    assert "not a capture" in lines[3]["error"]
+    for line in lines[:3]:
+        written = pathlib.Path(line["directory"])
+        assert names(written) == FILES
+        assert json.loads((written / "analysis.json").read_text()) == line["analysis"]
+    with (directory / "index.csv").open(newline="") as index:
+        rows = list(csv.DictReader(index))
+    assert [row["capture"] for row in rows] == [str(captures[0])] + [str(captures[1])] * 2 + [
+        str(captures[2])
+    ] * 3
+    assert [row["connection"] for row in rows] == ["1", "1", "2", "1", "2", "3"]
+
+
+def test_each_says_a_line_for_each_capture(tmp_path):
+    file = tmp_path / "x.pcap"
+    file.write_bytes(connections(2))
+    done = analyze("--each", "-o", tmp_path / "out", file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{file}: 4 packets, 2 connections (0 MPTCP), 3 bytes\n"
+
+
+def test_a_report_of_a_directory_of_captures(tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"{number}.pcap").write_bytes(pcap(segment(number), segment(number, b"x", 0x18, 1)))
+    (tmp_path / "notes.txt").write_text("not a capture")
+    page = tmp_path / "page.html"
+    done = subprocess.run([PLAIT, "report", tmp_path, "-o", page], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "192.0.2.1:1" in page.read_text() and "192.0.2.1:2" in page.read_text()
+    assert done.stdout == ""
+
+
+def test_a_report_of_nothing_is_refused(tmp_path):
+    done = subprocess.run(
+        [PLAIT, "report", tmp_path, "-o", tmp_path / "page.html"], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "expected captures" in done.stderr
+    assert names(tmp_path) == set()

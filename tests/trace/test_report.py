@@ -1,0 +1,349 @@
+"""report.html of `plait analyze -o` in a real browser: what it draws, and what a click, a drag and a key do."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+from hosts import PLAIT, Pair, reason_to_skip, wait_for
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="not installed: python3-selenium")
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+FIGURES = ("throughput", "rtt", "sequence")
+STREAMS = 5
+# By ss, half a second apart.
+SAMPLES = 5
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory):
+    """Downloads in several connections at once over two links, one of which is cut for a while."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    if not shutil.which("iperf3"):
+        pytest.skip("not installed: iperf3")
+    pair = Pair(f"{os.getpid()}-report", tmp_path_factory.mktemp("captures"), rate="20mbit")
+    try:
+        pair.build()
+        pair.server.start("mptcpize", "run", "iperf3", "-s", log="server.log")
+        wait_for("iperf3", lambda: pair.server.listens(5201))
+        with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
+            arguments = ("-c", pair.ETH, "-R", "-P", STREAMS, "-t", 7, "-i", 0.5, "-J")
+            client = pair.client.start("mptcpize", "run", "iperf3", *arguments, log="iperf3.json")
+            time.sleep(2)
+            pair.client.run("nft", "add table inet cut", check=True)
+            pair.client.run("nft", "add chain inet cut in { type filter hook input priority 0; }", check=True)
+            pair.client.run("nft", "add rule inet cut in iifname wlan drop", check=True)
+            with (pair.directory / "ss.txt").open("w") as samples:
+                for _ in range(SAMPLES):
+                    samples.write(f"{time.time():.6f}\n")
+                    samples.write(pair.client.run("ss", "-tMinoOH", text=True).stdout)
+                    time.sleep(0.5)
+            pair.client.run("nft", "delete table inet cut", check=True)
+            assert client.wait(60) == 0, (pair.directory / "iperf3.json").read_text()
+        yield [eth.file, wlan.file, pair.directory / "iperf3.json", pair.directory / "ss.txt"]
+    finally:
+        pair.remove()
+
+
+def analyze(directory: pathlib.Path, *captures) -> dict:
+    command = [PLAIT, "analyze", *map(str, captures), "-o", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads((directory / "analysis.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def directory(captures, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("report")
+    analyze(directory, *captures)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("not installed: chromium, chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1300,1200"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    yield browser
+    browser.quit()
+
+
+class Page:
+    """A report in the browser."""
+
+    def __init__(self, browser, file: pathlib.Path, scheme: str = "light"):
+        self.browser = browser
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        browser.get(file.as_uri())
+        self.settle()
+
+    def settle(self):
+        """Waits until what was asked for is drawn."""
+        self.browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+
+    def all(self, selector: str) -> list:
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def click(self, selector: str):
+        self.one(selector).click()
+        self.settle()
+
+    def drawn(self, figure: str) -> str:
+        return self.browser.execute_script(f"return document.querySelector('#{figure} canvas').toDataURL()")
+
+    def inked(self, figure: str) -> dict:
+        """How many pixels of a plot are coloured (not grey), and how many are drawn at all."""
+        return self.browser.execute_script(
+            """
+            const canvas = document.querySelector(`#${arguments[0]} canvas`);
+            const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const found = {drawn: 0, coloured: 0};
+            for (let at = 0; at < data.length; at += 4) {
+                if (data[at + 3] === 0) continue;
+                found.drawn += 1;
+                const colours = data.slice(at, at + 3);
+                if (Math.max(...colours) - Math.min(...colours) > 80) found.coloured += 1;
+            }
+            return found;
+            """,
+            figure,
+        )
+
+    def times(self) -> list[list[float]]:
+        """From when to when each plot shows, in seconds."""
+        script = "return plots.plots.map(({plot}) => [plot.scales.x.min, plot.scales.x.max])"
+        return self.browser.execute_script(script)
+
+    def drag(self, figure: str, start: float, end: float):
+        """Drags from one place to another, given as shares of a plot's width."""
+        area = self.one(f"#{figure} .u-over")
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", area)
+        width = area.size["width"]
+        actions = ActionChains(self.browser, duration=50)
+        actions.move_to_element_with_offset(area, (start - 0.5) * width, 0).click_and_hold()
+        actions.move_to_element_with_offset(area, (end - 0.5) * width, 0).release().perform()
+        self.settle()
+
+    def errors(self) -> list[str]:
+        return [line["message"] for line in self.browser.get_log("browser")]
+
+
+@pytest.fixture
+def page(browser, directory):
+    page = Page(browser, directory / "report.html")
+    yield page
+    assert page.errors() == []
+
+
+def test_it_needs_no_network(page):
+    loaded = page.browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)")
+    assert loaded == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_plots_are_drawn_in_light_and_dark(browser, directory, scheme):
+    page = Page(browser, directory / "report.html", scheme)
+    script = "return getComputedStyle(document.body).backgroundColor"
+    background = browser.execute_script(script)
+    lightness = sum(map(int, background[4:-1].split(", ")))
+    assert lightness > 700 if scheme == "light" else lightness < 100
+    for figure in FIGURES:
+        inked = page.inked(figure)
+        assert inked["drawn"] > 1000 and inked["coloured"] > 200, (figure, inked)
+    before = page.drawn("throughput")
+    page.click("#theme")
+    assert browser.execute_script(script) != background
+    assert page.drawn("throughput") != before
+    assert page.errors() == []
+
+
+def test_a_click_on_another_connection_changes_the_plots(page):
+    before = {figure: page.drawn(figure) for figure in FIGURES}
+    first = page.one("#chosen-title").text
+    page.click('#connection-table tr[aria-selected="false"]')
+    assert page.one("#chosen-title").text != first
+    for figure in FIGURES:
+        assert page.drawn(figure) != before[figure], figure
+
+
+def test_a_drag_zooms_all_plots_and_a_double_click_shows_all_again(page):
+    whole = page.times()
+    assert not page.one("#reset").is_enabled()
+    page.drag("rtt", 0.25, 0.5)
+    (start, end) = whole[0]
+    for shown_from, shown_to in page.times():
+        assert shown_from == pytest.approx(start + 0.25 * (end - start), abs=0.01 * (end - start))
+        assert shown_to == pytest.approx(start + 0.5 * (end - start), abs=0.01 * (end - start))
+    page.click("#reset")
+    assert page.times() == whole
+    page.drag("throughput", 0.5, 0.2)
+    assert page.times() != whole
+    ActionChains(page.browser).double_click(page.one("#sequence .u-over")).perform()
+    page.settle()
+    assert page.times() == whole
+
+
+def test_keys_zoom_move_and_reset(page):
+    whole = page.times()
+    plots = page.one("#plots")
+    plots.send_keys("+")
+    page.settle()
+    (zoomed_from, zoomed_to) = page.times()[0]
+    assert zoomed_to - zoomed_from == pytest.approx((whole[0][1] - whole[0][0]) / 2)
+    plots.send_keys(Keys.ARROW_RIGHT)
+    page.settle()
+    assert page.times()[0][0] > zoomed_from
+    plots.send_keys("0")
+    page.settle()
+    assert page.times() == whole
+
+
+def test_the_cursor_tells_values_in_all_plots(page):
+    area = page.one("#throughput .u-over")
+    read = []
+    for share in (-0.4, -0.2, 0, 0.2, 0.4):
+        ActionChains(page.browser).move_to_element_with_offset(area, area.size["width"] * share, 0).perform()
+        page.settle()
+        read.append([page.one(f"#{figure} .values").text for figure in FIGURES])
+    throughput, rtt, sequence = zip(*read, strict=True)
+    assert all("b/s" in text and "total" in text for text in throughput)
+    assert any(" ms" in text for text in rtt)
+    assert any("MB on" in text for text in sequence)
+
+
+def test_buttons_choose_direction_goodput_and_stacks(page):
+    for button in ("goodput", "stacked"):
+        before = page.drawn("throughput")
+        page.click(f'[data-set="{button}"][data-value="true"]')
+        assert page.drawn("throughput") != before, button
+    page.click('[data-set="direction"][data-value="client_to_server"]')
+    assert "client → server" in page.one("#subflow-direction").text
+
+
+def test_a_subflow_can_be_hidden(page):
+    before = page.drawn("sequence")
+    page.click("#subflow-keys button")
+    assert page.one("#subflow-keys button").get_attribute("aria-pressed") == "false"
+    assert page.drawn("sequence") != before
+
+
+def test_connections_are_sorted_and_filtered(page):
+    ids = lambda: [row.get_attribute("data-id") for row in page.all("#connection-table tr[data-id]")]
+    assert len(ids()) == STREAMS + 1
+    page.click("#connection-table th:first-child button")
+    assert ids() == sorted(ids(), key=int)
+    page.click("#connection-table th:first-child button")
+    assert ids() == sorted(ids(), key=int, reverse=True)
+    port = page.one("#connection-table tr[data-id] td:nth-child(3)").text.rsplit(":", 1)[1]
+    page.one("#filter").send_keys(port)
+    assert len(ids()) == 1
+    page.one("#connection-table tr[data-id]").send_keys(Keys.ENTER)
+    assert page.one("#chosen-title").text == f"Connection {ids()[0]}"
+
+
+def test_it_says_what_the_document_says(page, directory):
+    found = json.loads((directory / "analysis.json").read_text())
+    assert any(connection["failovers"] for connection in found["connections"])
+    for connection in found["connections"]:
+        page.click(f'tr[data-id="{connection["id"]}"]')
+        assert len(page.all("#subflow-table tbody tr")) == len(connection["subflows"])
+        failovers = [line.text for line in page.all(".failover")]
+        assert len(failovers) == len(connection["failovers"])
+        for text, failover in zip(failovers, connection["failovers"], strict=True):
+            assert text.startswith(failover["path"].replace("->", "→"))
+
+
+def test_names_from_elsewhere_stay_text(browser, captures, tmp_path):
+    name = "<img src=x onerror='window.hit = 1'>.pcap"
+    shutil.copy(captures[0], tmp_path / name)
+    analyze(tmp_path / "out", tmp_path / name)
+    page = Page(browser, tmp_path / "out" / "report.html")
+    assert page.one("#title").text == name
+    assert browser.execute_script("return window.hit === undefined")
+    assert page.errors() == []
+
+
+def test_a_tiny_connection_has_a_report_too(browser, captures, tmp_path):
+    head = tmp_path / "head.pcap"
+    # The handshake of the first connection, cut off in a record.
+    head.write_bytes(captures[0].read_bytes()[:400])
+    analyze(tmp_path / "out", head)
+    page = Page(browser, tmp_path / "out" / "report.html")
+    assert len(page.all("#connection-table tr[data-id]")) == 1
+    assert len(page.all("#warnings .warning")) == 1
+    assert page.one("#no-plots").is_displayed() and not page.one("#plots").is_displayed()
+    assert page.errors() == []
+
+
+def test_plots_lie_beside_it(directory):
+    plots = {file.name for file in (directory / "plots").iterdir()}
+    for figure in (*FIGURES, "share"):
+        (svg,) = [file for file in (directory / "plots").glob(f"*-{figure}.svg")][:1]
+        assert svg.with_suffix(".png").name in plots
+        assert svg.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_other_tools_measured_is_on_the_same_time_line(directory, captures):
+    document = json.loads((directory / "analysis.json").read_text())
+    companions = {(one["source"], one["of"], one["figure"]): one for one in document["companions"]}
+    *_, measured, samples = captures
+    iperf3 = json.loads(measured.read_text())
+    rates = [interval["sum"]["bits_per_second"] / 1e6 for interval in iperf3["intervals"]]
+    points = companions["iperf3", "all streams", "received"]["points"]
+    assert [rate for _, rate in points] == pytest.approx(rates)
+    # iperf3 tells its start in whole seconds.
+    begin = min(connection["start"] for connection in document["connections"])
+    assert abs(points[0][0] - begin) < 2
+    lines = samples.read_text().splitlines()
+    times = [float(line) for line in lines if " " not in line]
+    assert len(times) == SAMPLES
+    subflows = [subflow for connection in document["connections"] for subflow in connection["subflows"]]
+    for subflow in subflows:
+        if not subflow["accepted"] or not subflow["bytes"]["server_to_client"]:
+            continue
+        received = companions["ss", f"{subflow['src']} -> {subflow['dst']}", "bytes_received"]
+        assert [time for time, _ in received["points"]] == pytest.approx(times)
+        assert received["points"][-1][1] <= subflow["bytes"]["server_to_client"] + 1
+        address, _, port = subflow["src"].rpartition(":")
+        last = lines[len(lines) - lines[::-1].index(f"{times[-1]:.6f}") :]
+        local = [line for line in last if line.split()[4].startswith(address) and f":{port} " in line]
+        (line,) = [line for line in local if line.startswith("tcp")]
+        assert f"bytes_received:{received['points'][-1][1]:.0f} " in line
+
+
+def test_what_other_tools_measured_is_drawn(browser, directory):
+    page = Page(browser, directory / "report.html")
+    figure = browser.find_element(By.ID, "companions")
+    assert figure.is_displayed()
+    names = [option.text for option in figure.find_elements(By.TAG_NAME, "option")]
+    assert "ss: rtt (ms)" in names and "iperf3: received (Mb/s)" in names
+    for name in ("ss: rtt (ms)", "iperf3: received (Mb/s)"):
+        Select(figure.find_element(By.TAG_NAME, "select")).select_by_visible_text(name)
+        page.settle()
+        drawn = browser.execute_script(
+            "const canvas = document.querySelector('#companions canvas');"
+            "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+            "const pixels = new Set(); for (let at = 0; at < data.length; at += 4)"
+            "  pixels.add(`${data[at]},${data[at + 1]},${data[at + 2]},${data[at + 3]}`);"
+            "return pixels.size;"
+        )
+        assert drawn > 20, "nothing but axes"
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
