@@ -5,7 +5,7 @@ export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
 BPF_C := $(wildcard crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean
+.PHONY: help demo build test test-long docs lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,18 +18,19 @@ build: deps ## Build target/release/plait, and the compiled part of the Python p
 
 # End-to-end tests run what the crates' own tests are built of, so that all is compiled once.
 test: export PLAIT = $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/plait
-test: test-deps ## Run all tests (those that need root or a kernel feature say SKIP without it)
+test: test-deps ## Run the tests: at most 15 minutes on two cores, 8 when compiled (what lacks root or a kernel feature is skipped by name)
 	cargo build --workspace --all-targets --locked
 	scripts/test
 
-lint: deps ## Check formatting, lints, bindings and Cargo.lock
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	clang-format-19 --dry-run -Werror $(BPF_C)
-	scripts/bindings --check
+test-long: test-deps build ## Run what `make test` leaves out: soak, churn, whole matrices, fuzz targets, kernel module in a guest (three hours; needs root)
+	scripts/test long
 
-fmt: deps ## Format Rust and BPF C
+lint: test-deps ## Check formatting, lints, generated files, spelling and the language rules
+	scripts/lint
+
+fmt: test-deps ## Format Rust, BPF C and Python
 	cargo fmt --all
+	target/venv/bin/ruff format --quiet .
 	clang-format-19 -i $(BPF_C)
 
 bench: test-deps build ## Measure transforms, policies, throughput, set-up, analysis and emulated links (needs root)
@@ -76,6 +77,7 @@ deps: ## Install what is missing
 
 test-deps:
 	@scripts/install-deps test
+	@scripts/venv
 
 clean: ## Remove everything that was built or measured here
 	cargo clean

@@ -31,14 +31,7 @@ MAX_MEGABYTES = 64
 MIN_RATIO = 60
 
 # What plait needs for its document, as far as tshark knows it.
-FIELDS = """
-    frame.time_epoch ip.src ip.dst tcp.srcport tcp.dstport tcp.stream mptcp.stream tcp.seq tcp.ack tcp.len tcp.flags
-    tcp.options.timestamp.tsval tcp.options.timestamp.tsecr tcp.options.mptcp.subtype tcp.options.mptcp.version
-    tcp.options.mptcp.rawdataseqno tcp.options.mptcp.rawdataack tcp.options.mptcp.subflowseqno
-    tcp.options.mptcp.datalvllen tcp.analysis.ack_rtt tcp.analysis.retransmission tcp.analysis.fast_retransmission
-    tcp.analysis.spurious_retransmission tcp.analysis.out_of_order tcp.analysis.duplicate_ack
-    mptcp.related_mapping mptcp.reinjection_of mptcp.reinjected_in
-""".split()
+FIELDS = ["frame.time_epoch", "ip.src", "ip.dst", "tcp.srcport", "tcp.dstport", "tcp.stream", "mptcp.stream", "tcp.seq", "tcp.ack", "tcp.len", "tcp.flags", "tcp.options.timestamp.tsval", "tcp.options.timestamp.tsecr", "tcp.options.mptcp.subtype", "tcp.options.mptcp.version", "tcp.options.mptcp.rawdataseqno", "tcp.options.mptcp.rawdataack", "tcp.options.mptcp.subflowseqno", "tcp.options.mptcp.datalvllen", "tcp.analysis.ack_rtt", "tcp.analysis.retransmission", "tcp.analysis.fast_retransmission", "tcp.analysis.spurious_retransmission", "tcp.analysis.out_of_order", "tcp.analysis.duplicate_ack", "mptcp.related_mapping", "mptcp.reinjection_of", "mptcp.reinjected_in"]
 PREFERENCES = [
     "tcp.desegment_tcp_streams:FALSE",
     "mptcp.analyze_mptcp:TRUE",

@@ -14,12 +14,11 @@ import struct
 import subprocess
 import time
 
+# By a path that pairs adds.
+import bpf
 import pairs
 import prologue
 import rounds
-
-# By a path that pairs adds.
-import bpf
 from flows import Flow
 from hosts import PLAIT, tool, wait_for
 from streams import MPTCP_INFO, SOL_MPTCP
@@ -35,12 +34,16 @@ def runs() -> tuple[int, int]:
     found = (0, 0)
     for number in bpf.ids("prog"):
         attributes = (ctypes.c_uint32 * 3)(number, 0, 0)
-        descriptor = bpf._LIBC.syscall(bpf._CALL, FD_BY_ID, ctypes.byref(attributes), ctypes.sizeof(attributes))
+        descriptor = bpf._LIBC.syscall(
+            bpf._CALL, FD_BY_ID, ctypes.byref(attributes), ctypes.sizeof(attributes)
+        )
         if descriptor < 0:
             continue
         lines = pathlib.Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
         os.close(descriptor)
-        values = {name: value.split()[0] for name, _, value in (line.partition(":") for line in lines) if value}
+        values = {
+            name: value.split()[0] for name, _, value in (line.partition(":") for line in lines) if value
+        }
         if int(values.get("prog_type", 0)) == STRUCT_OPS:
             found = max(found, (int(values["run_time_ns"]), int(values["run_cnt"])), key=lambda run: run[1])
     return found

@@ -100,11 +100,23 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--to", required=True, metavar="ADDRESS:PORT")
-    parser.add_argument("--flow", action="append", required=True, metavar="KIND:NAME[*COUNT]", help="mptcp, at most one, or tcp")
+    parser.add_argument(
+        "--flow",
+        action="append",
+        required=True,
+        metavar="KIND:NAME[*COUNT]",
+        help="mptcp, at most one, or tcp",
+    )
     parser.add_argument("--subflows", type=int, help="which the one of MPTCP must have when it is measured")
     parser.add_argument("--seconds", type=float, default=60, help="that are measured")
     parser.add_argument("--settle", type=float, default=10, help="seconds before")
-    parser.add_argument("--beside", action="append", default=[], metavar="FILE", help="what another run of this printed as JSON, which began before this one: its flows are added")
+    parser.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what another run of this printed as JSON, which began before this one: its flows are added",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     host, _, port = arguments.to.rpartition(":")

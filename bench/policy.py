@@ -14,6 +14,7 @@ import sys
 import download
 import prologue
 import rounds
+
 from policies import chain, load, plait, policy
 
 NEVER = ["src(203.0.113.0/24)", "connection(1)", "size(900GB-)", "subflow(sport = 1, dport = 1)"]

@@ -10,7 +10,6 @@ trusted path alone, no plaintext any path, and nothing is left behind.
 import errno
 import json
 import os
-import socket
 import struct
 import subprocess
 import sys

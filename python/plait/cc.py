@@ -108,9 +108,7 @@ def load(name: Name) -> bool:
     return _ask("load", name)["new"]
 
 
-def use(
-    name: Name, *, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None
-) -> None:
+def use(name: Name, *, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None) -> None:
     """Lets new connections of a control group or a network namespace use an algorithm, and loads it if need be."""
     _ask("use", name, *_place(cgroup, netns))
 

@@ -34,7 +34,9 @@ def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
     command = [PLAIT, "cc", *map(str, words)]
     if not check:
         return subprocess.run(host.command(*command) if host else command, capture_output=True, text=True)
-    done = subprocess.run(host.command(*command, "--json") if host else [*command, "--json"], capture_output=True)
+    done = subprocess.run(
+        host.command(*command, "--json") if host else [*command, "--json"], capture_output=True
+    )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
@@ -151,7 +153,9 @@ def group(name: str):
     lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
     root = pathlib.Path(next(line[1] for line in lines if line[2] == "cgroup2"))
     directory = root / f"plait-test-{os.getpid()}-{name}"
-    before = next(line[3:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::")
+    before = next(
+        line[3:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"
+    )
     directory.mkdir()
     try:
         yield directory
@@ -212,7 +216,9 @@ def test_a_command_that_is_killed_leaves_all_or_nothing(net):
     chance = random.Random(5)
     for _ in range(25):
         for words in (("load", "lia"), ("use", "lia", "--netns", net.client.name), ("unload", "lia")):
-            command = subprocess.Popen([PLAIT, "cc", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            command = subprocess.Popen(
+                [PLAIT, "cc", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             time.sleep(chance.uniform(0, 0.03))
             command.send_signal(signal.SIGKILL)
             command.wait()

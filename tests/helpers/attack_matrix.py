@@ -390,7 +390,9 @@ class Matrix:
     def _captures(self) -> dict[str, list[pathlib.Path]]:
         """Of a transfer in each mode that nobody disturbs: what passes each router."""
         with contextlib.ExitStack() as stack:
-            taps = [Capture(router, "client", router.directory / "all.pcap") for router in self.network.routers]
+            taps = [
+                Capture(router, "client", router.directory / "all.pcap") for router in self.network.routers
+            ]
             for tap in taps:
                 stack.enter_context(tap)
             for mode in MODES:

@@ -388,7 +388,11 @@ def attack(routers: list[tuple[Host, str]], port: int, deeds: list[str]):
             end = "undisturbed"
         except (OSError, ProtocolError) as error:
             # With the line that he had come to.
-            step = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__][-1]
+            step = [
+                frame.line
+                for frame in traceback.extract_tb(error.__traceback__)
+                if frame.filename == __file__
+            ][-1]
             end = f"{str(error) or type(error).__name__}: {step}"
     # The beginning of all he read is proof enough.
     print(json.dumps([read[:4096].hex(), end]), flush=True)

@@ -423,7 +423,9 @@ def test_netem_is_there_or_its_line_is_named(tmp_path):
 
 
 def test_the_examples_of_the_documentation_come_up(up):
-    blocks = re.findall(r"```toml\n(.*?)```", (REPOSITORY / "docs" / "guide" / "lab.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```toml\n(.*?)```", (REPOSITORY / "docs" / "guide" / "lab.md").read_text(), re.DOTALL
+    )
     topologies = [block for block in blocks if "[hosts." in block and "[experiment]" not in block]
     assert topologies
     for block in topologies:

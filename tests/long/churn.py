@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 
+import helpers_path  # noqa: F401, I001  (before what it finds)
 from hosts import PLAIT, Pair, tool
 from streams import receive_exactly
 
@@ -118,7 +119,10 @@ class Churn:
             time.sleep(chance.uniform(0, 1))
             connection.sendall(sent[half:])
             answer = receive_exactly(connection, 64 + len(sent))
-        if answer[:32] != hashlib.sha256(sent).digest() or answer[32:64] != hashlib.sha256(answer[64:]).digest():
+        if (
+            answer[:32] != hashlib.sha256(sent).digest()
+            or answer[32:64] != hashlib.sha256(answer[64:]).digest()
+        ):
             raise ValueError("what was sent is not what arrived")
 
     def _switch(self):
@@ -127,7 +131,9 @@ class Churn:
             host = chance.choice((self.pair.client, self.pair.server))
             name = chance.choice(ALGORITHMS)
             self._cc(
-                *chance.choice((("use", name, "--netns", host.name),) * 3 + (("unload", name), ("unload", "--all")))
+                *chance.choice(
+                    (("use", name, "--netns", host.name),) * 3 + (("unload", name), ("unload", "--all"))
+                )
             )
             self.switches += 1
 
@@ -160,7 +166,9 @@ def complaints() -> list[str]:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
@@ -177,7 +185,10 @@ def main():
         finally:
             pair.remove()
     print(json.dumps(report, indent=2))
-    sys.exit(report["whole"] != report["connections"] or bool(report["kernel"] or report["left"] or report["problems"]))
+    sys.exit(
+        report["whole"] != report["connections"]
+        or bool(report["kernel"] or report["left"] or report["problems"])
+    )
 
 
 if __name__ == "__main__":

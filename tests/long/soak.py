@@ -23,6 +23,7 @@ import tempfile
 import time
 
 import exchanges
+import helpers_path  # noqa: F401, I001  (before what it finds)
 from exchanges import CALM, Account, Clients, Services, Side, Verdict, connected
 from faults import Faults, Gateways
 from hosts import PLAIT, Pair, tool, wait_for

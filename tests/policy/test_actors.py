@@ -24,6 +24,7 @@ from packets import (
     syn,
     syn_ack,
 )
+
 from policies import chain, policy
 
 FAMILIES = pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])

@@ -12,7 +12,9 @@ from transfers import Download
 
 (DOCUMENTED,) = [
     example
-    for example in re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/guide/python.md").read_text(), re.DOTALL)
+    for example in re.findall(
+        r"```python\n(.*?)```", (REPOSITORY / "docs/guide/python.md").read_text(), re.DOTALL
+    )
     if "policy.run(" in example
 ]
 

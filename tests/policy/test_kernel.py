@@ -8,8 +8,9 @@ import threading
 
 import pytest
 from hosts import tool, wait_for
-from policies import chain, hits, load, policy, stats
 from transfers import counters, exchange, send_one_by_one, settle, transfer
+
+from policies import chain, hits, load, policy, stats
 
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SEGMENTED = pytest.mark.usefixtures("segments")

@@ -10,8 +10,9 @@ import time
 import pytest
 from controllers import distant, joined, names, run, start, work  # noqa: F401
 from hosts import PLAIT, wait_for
-from policies import listed, plait
 from transfers import Download, counters
+
+from policies import listed, plait
 
 BACKUPS = """
 from plait.policy import Backup, run

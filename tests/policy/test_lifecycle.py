@@ -15,8 +15,9 @@ import time
 import bpf
 import pytest
 from hosts import PLAIT, tool, wait_for
-from policies import chain, listed, load, plait, policy, stats
 from transfers import MPTCP, counters, listen_on_all, transfer
+
+from policies import chain, listed, load, plait, policy, stats
 
 
 def names(host) -> list[str]:

@@ -24,6 +24,7 @@ from packets import (
     syn,
     syn_ack,
 )
+
 from policies import chain, policy
 
 HOOKS = pytest.mark.parametrize("hook", ["ingress", "egress"])

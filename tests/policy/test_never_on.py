@@ -4,8 +4,9 @@ import time
 
 import pytest
 from hosts import tool, wait_for
-from policies import hits, load
 from transfers import counters, exchange, without_checksum_errors
+
+from policies import hits, load
 
 # What goes out is refused here, so that not even the wish is seen; what comes in vanishes.
 NEVER_ON = """

@@ -5,8 +5,9 @@ import shutil
 import pytest
 from controllers import joined
 from hosts import PLAIT, REPOSITORY, wait_for
-from policies import listed, load, plait, stats
 from transfers import exchange, without_checksum_errors
+
+from policies import listed, load, plait, stats
 
 EXAMPLES = REPOSITORY / "crates" / "policy" / "examples"
 needs_compiler = pytest.mark.skipif(not shutil.which("clang-19"), reason="not installed: clang-19")

@@ -28,6 +28,7 @@ from packets import (
     syn,
     syn_ack,
 )
+
 from policies import chain, policy
 
 # Matches of one packet that are told one by one.

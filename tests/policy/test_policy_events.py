@@ -6,8 +6,9 @@ import signal
 import subprocess
 
 from hosts import PLAIT, wait_for
-from policies import load
 from transfers import exchange
+
+from policies import load
 
 TOLD = 'interfaces = ["*"]\n' + "".join(
     f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nselect = "packet(mp_capable, mp_join)"\n'

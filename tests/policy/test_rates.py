@@ -9,9 +9,10 @@ import time
 
 import pytest
 from hosts import PLAIT, Host, reason_to_skip, tool, wait_for
-from policies import chain, load, plait, policy, stats
 from streams import listen, receive_exactly
 from transfers import MPTCP, counters, send_one_by_one, without_checksum_errors
+
+from policies import chain, load, plait, policy, stats
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
 

@@ -8,8 +8,9 @@ import pytest
 import wires
 from controllers import run, work  # noqa: F401
 from hosts import Host, reason_to_skip, tool, wait_for
-from policies import chain, listed, load, policy, stats
 from transfers import counters, transfer
+
+from policies import chain, listed, load, policy, stats
 
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SIZE = 4_000_000
@@ -28,7 +29,9 @@ class Tenancy:
         self.kinds, self.wires = dict(kinds), []
         names = ("guest", "host", "server")
         run_id = f"{os.getpid()}-{next(_numbers)}"
-        self.guest, self.host, self.server = (Host(f"plait-test-{run_id}-{name}", directory) for name in names)
+        self.guest, self.host, self.server = (
+            Host(f"plait-test-{run_id}-{name}", directory) for name in names
+        )
         # As transfers has it.
         self.client = self.guest
 

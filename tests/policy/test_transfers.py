@@ -2,9 +2,9 @@
 
 import pytest
 from hosts import tool
-from policies import chain, listed, load, policy, stats
 from transfers import SIZE, send_one_by_one, steady, transfer
 
+from policies import chain, listed, load, policy, stats
 
 # Never hold for what these hosts send.
 NEVER = [

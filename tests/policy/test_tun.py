@@ -6,8 +6,9 @@ import pytest
 import wires
 from controllers import built
 from hosts import Pair, tool
-from policies import chain, hits, load, policy
 from transfers import counters, transfer, without_checksum_errors
+
+from policies import chain, hits, load, policy
 
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SIZE = 500_000

@@ -139,7 +139,8 @@ EXAMPLES = [
         r"```python\n(.*?)```", (REPOSITORY / "docs" / "guide" / "python.md").read_text(), re.DOTALL
     )
     if not any(
-        other in example for other in ("plait.lab", "plait import policy", "plait import cc", "plait.connect", "plait.serve")
+        other in example
+        for other in ("plait.lab", "plait import policy", "plait import cc", "plait.connect", "plait.serve")
     )
 ]
 PRINTS = {

@@ -114,8 +114,8 @@ def headers(count: int) -> str:
     """Requests and responses with made-up names, times and lengths."""
     chance = random.Random("plait")
     days, months = (
-        "Mon Tue Wed Thu Fri Sat Sun".split(),
-        "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(),
+        ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"],
     )
     agents = (
         "curl/7.88.1",
