@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use plait_config::grouped;
+use plait_config::{grouped, pluralize};
 use plait_trace::Direction;
 
 use crate::document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView};
@@ -51,7 +51,7 @@ pub fn write_html(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
         out,
         "<p id=\"read\" class=\"soft\">{} read. Each path is seen alone, as by somebody who captured nothing else.</p></div>\
          {THEME}</header>\n<main>",
-        counted(audit.packets, "packet")
+        pluralize(audit.packets as usize, "packet")
     )?;
     for damaged in &audit.damaged {
         let (capture, error) = (Text(&damaged.capture), Text(&damaged.error));
@@ -134,7 +134,7 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
         fact("packets", format!("{} in {:.1} s", grouped(count), last - first))?;
     }
     if let Some(Attack { runs, broken, .. }) = &view.attack {
-        fact("attacked", format!("{}, undone {broken}", counted(*runs as u64, "run")))?;
+        fact("attacked", format!("{}, undone {broken}", pluralize(*runs, "run")))?;
         fact("time", format!("{:.1} s", view.seconds))?;
     }
     if view.recovered_bytes > 0 {
@@ -284,10 +284,6 @@ impl fmt::Display for Bytes {
         });
         Text(&characters.collect::<String>()).fmt(f)
     }
-}
-
-fn counted(number: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 fn percent(fraction: f64) -> String {

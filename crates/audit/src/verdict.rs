@@ -1,5 +1,7 @@
 //! What a listener on a path learnt, in plain sentences.
 
+use plait_config::pluralize;
+
 use crate::document::{Attack, PathView};
 use crate::mode::Mode;
 
@@ -54,30 +56,29 @@ fn xor64(view: &PathView, read: &str) -> String {
     }
     if view.recovered_bytes == 0 {
         return match structured {
-            0 => format!("The attack does no better than chance on {}: nothing is recovered.", counted(runs)),
+            0 => format!(
+                "The attack does no better than chance on {}: nothing is recovered.",
+                pluralize(runs, "run")
+            ),
             _ => format!(
                 "Of {}, {structured} not random but of no language that the attack knows: nothing is recovered.",
-                counted(runs)
+                pluralize(runs, "run")
             ),
         };
     }
-    format!("{read}: the scrambling of {broken} of {} is undone.", counted(runs))
+    format!("{read}: the scrambling of {broken} of {} is undone.", pluralize(runs, "run"))
 }
 
 fn tried(view: &PathView) -> String {
     match &view.attack {
         Some(Attack { runs: 0, .. }) | None => "There was nothing long enough to try.".into(),
         Some(Attack { runs, structured: 0, .. }) => {
-            format!("The attack on xor64, tried on {}, does no better than chance.", counted(*runs))
+            format!("The attack on xor64, tried on {}, does no better than chance.", pluralize(*runs, "run"))
         }
         Some(Attack { runs, .. }) => {
-            format!("The attack on xor64, tried on {}, finds nothing.", counted(*runs))
+            format!("The attack on xor64, tried on {}, finds nothing.", pluralize(*runs, "run"))
         }
     }
-}
-
-fn counted(runs: usize) -> String {
-    if runs == 1 { "one run".into() } else { format!("{runs} runs") }
 }
 
 fn percent(fraction: f64) -> String {

@@ -18,9 +18,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use plait_gateway::exit_code;
 use plait_linux::interfaces::interfaces;
+use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use crate::stdout::Stdout;
@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignal::listen().context("cannot listen for signals")?;
     let mut document = Document::new(args.interval, args.snap, &args.filter, &args.command);
     let Recording { mut listeners, mut recorder, began, command } = match begin(args, names).await {
         Ok(recording) => recording,
@@ -155,7 +155,7 @@ async fn begin(args: &Args, names: &[String]) -> anyhow::Result<Recording> {
 async fn until_end(
     duration: Option<Duration>,
     mut command: Option<Child>,
-    stop: &mut Stop,
+    stop: &mut StopSignal,
     listeners: &mut [Tcpdump],
     recorder: &mut Recorder,
 ) -> anyhow::Result<(EndedBy, Option<u8>)> {
@@ -175,7 +175,7 @@ async fn until_end(
             }
             return Err(error);
         }
-        signal = stop.asked() => {
+        signal = stop.next() => {
             let by = EndedBy::Signal;
             return Ok((by, match &mut command {
                 // A terminal sent it to the command too.
@@ -225,42 +225,17 @@ async fn failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> Option<a
 }
 
 /// Asks a command to end; kills it if it takes too long, or at another signal. Its exit status.
-async fn end(command: &mut Child, signal: Signal, stop: &mut Stop) -> Option<u8> {
+async fn end(command: &mut Child, signal: Signal, stop: &mut StopSignal) -> Option<u8> {
     if let Some(pid) = command.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
         let _ = kill_process(pid, signal);
     }
     tokio::select! {
         status = command.wait() => return status.ok().map(exit_code),
-        _ = stop.asked() => {}
+        _ = stop.next() => {}
         () = sleep(PATIENCE) => {}
     }
     let _ = command.kill().await;
     command.wait().await.ok().map(exit_code)
-}
-
-struct Stop {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-}
-
-impl Stop {
-    fn listen() -> anyhow::Result<Stop> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Stop {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    async fn asked(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::TERM,
-            _ = self.interrupt.recv() => Signal::INT,
-            _ = self.hangup.recv() => Signal::HUP,
-        }
-    }
 }
 
 /// The interfaces to record: those wanted, or all that are of use.

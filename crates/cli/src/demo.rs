@@ -22,7 +22,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use plait_gateway::Mode;
-use plait_lab::{Interrupt, Rate};
+use plait_lab::Rate;
+use plait_linux::signal::StopSignal;
 
 use document::Document;
 use report::Report;
@@ -53,7 +54,7 @@ pub(crate) struct Args {
 
 /// Runs the demo; an error if it could not be run, was interrupted, or did not show what it should.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
+    let interrupt = StopSignal::listen().context("cannot listen for signals")?;
     transfer::check_requirements()?;
     let steps = Steps::new(2 + 2 * MODES.len() as u64);
 

@@ -13,9 +13,10 @@ use plait_gateway::{
     Config, Credentials, Gateway, Identities, Mode, Outbound, Policy, Requirement, RunError, Settings, Trust,
     exit_code,
 };
+use plait_linux::signal::StopSignal;
 use plait_wire::Role;
+use rustix::process::Signal;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(clap::Args)]
 struct Protection {
@@ -209,23 +210,9 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     done
 }
 
-/// SIGTERM and SIGINT.
-pub(crate) struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    pub(crate) fn listen() -> anyhow::Result<Stop> {
-        Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    pub(crate) async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
+/// SIGTERM and SIGINT; SIGHUP ends a gateway at once.
+pub(crate) fn stop_signal() -> anyhow::Result<StopSignal> {
+    StopSignal::listen_for(&[Signal::TERM, Signal::INT]).context("cannot listen for signals")
 }
 
 /// Runs a service until SIGTERM or SIGINT; a second one of them does not wait for the drain.
@@ -233,14 +220,14 @@ async fn until_stopped<F>(gateway: &Arc<Gateway>, service: F) -> anyhow::Result<
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    let mut stop = Stop::listen()?;
+    let mut stop = stop_signal()?;
     tokio::select! {
         ended = service => ended?,
-        () = stop.asked() => {}
+        _ = stop.next() => {}
     }
     tokio::select! {
         () = gateway.shut_down() => {}
-        () = stop.asked() => {}
+        _ = stop.next() => {}
     }
     Ok(())
 }
@@ -255,10 +242,10 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let mut command = args.command.into_iter();
         let program = command.next().context("no program given")?;
         let status = outbound.run(program, command.collect()).await;
-        let mut stop = Stop::listen()?;
+        let mut stop = stop_signal()?;
         tokio::select! {
             () = gateway.shut_down_patiently() => {}
-            () = stop.asked() => {}
+            _ = stop.next() => {}
         }
         match status {
             // As every program that runs another one says it.

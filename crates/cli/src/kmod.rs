@@ -10,7 +10,7 @@ use plait_gateway::kmod::{ModuleError, disable, enablers};
 use plait_wire::Role;
 use serde_json::json;
 
-use crate::gateway::{Stop, block_on};
+use crate::gateway::{block_on, stop_signal};
 use crate::stdout::Stdout;
 
 /// Arguments of `plait kmod`.
@@ -82,17 +82,17 @@ fn enable(args: EnableArgs) -> anyhow::Result<()> {
     trusted.iter().for_each(|name| roles.name(name, Role::Trusted));
     untrusted.iter().for_each(|name| roles.name(name, Role::Untrusted));
     block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = stop_signal()?;
         let mut enabler = Enabler::start(Options { cgroup, mode, require, roles, ports, mark })?;
         say(enabler.describe(), json)?;
         let ran = tokio::select! {
             ran = enabler.run() => ran.context("nothing is known of connections any more"),
-            () = stop.asked() => Ok(()),
+            _ = stop.next() => Ok(()),
         };
         tokio::select! {
             () = enabler.end() => {}
             // A second time: at once.
-            () = stop.asked() => {}
+            _ = stop.next() => {}
         }
         ran
     })

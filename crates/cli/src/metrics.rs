@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
+use crate::gateway::stop_signal;
 use crate::stdout::Stdout;
 use crate::top::interval;
 use exporter::Exporter;
@@ -40,8 +40,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(async {
-        let (mut terminate, mut interrupt) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut stop = stop_signal()?;
         let listener = TcpListener::bind(args.listen).await.with_context(|| {
             format!("cannot listen on {}: choose another address with --listen", args.listen)
         })?;
@@ -52,8 +51,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         drop(out);
         tokio::spawn(sample(Arc::clone(&exporter), args.interval));
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = stop.next() => {}
             () = http::serve(listener, move || scrape(Arc::clone(&exporter))) => {}
         }
         Ok(())

@@ -10,13 +10,10 @@ mod trace;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use plait_policy::Policy;
 use plait_policy::controller::guard;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Arguments of `plait policy`.
 #[derive(clap::Subcommand)]
@@ -72,25 +69,3 @@ fn read(file: &Path) -> anyhow::Result<Policy> {
 
 /// What to do where something needs a policy, and there is none.
 const NOTHING_LOADED: &str = "no policy is loaded here: load one with `plait policy load FILE`";
-
-/// Becomes true with Ctrl-C, and with the other signals that ask a program to end.
-struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    fn on_signals() -> anyhow::Result<Stop> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen for signals")?;
-        }
-        Ok(Stop(stop))
-    }
-
-    fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// `1 packet`, `2 packets`.
-fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}

@@ -20,6 +20,6 @@ pub use duration::{delay, deserialize_delay, deserialize_time, time};
 pub use error::TextError;
 pub use found::{Found, Table};
 pub use mistake::{Mistake, Place, Source};
-pub use number::{decimal, grouped};
+pub use number::{decimal, grouped, pluralize};
 pub use rate::Rate;
 pub use size::{Bytes, Size};

@@ -21,6 +21,11 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// `1 packet`, `2 packets`.
+pub fn pluralize(number: usize, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number as u64), if number == 1 { "" } else { "s" })
+}
+
 /// A decimal number and what the unit behind it is worth, the first of these that ends the text.
 pub(crate) fn with_unit<U: Copy>(text: &str, units: &[(&str, U)]) -> Option<(f64, U)> {
     let text = text.trim();
@@ -44,11 +49,17 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, number: u64, units: &[(&str, u64
 
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use super::{grouped, pluralize};
 
     #[test]
     fn numbers_are_grouped() {
         let numbers = [7, 123, 1_234, 1_234_567].map(grouped);
         assert_eq!(numbers, ["7", "123", "1,234", "1,234,567"]);
+    }
+
+    #[test]
+    fn nouns_have_a_plural() {
+        let counts = [0, 1, 2_000].map(|number| pluralize(number, "packet"));
+        assert_eq!(counts, ["0 packets", "1 packet", "2,000 packets"]);
     }
 }

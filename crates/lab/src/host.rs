@@ -12,13 +12,14 @@ use plait_linux::netns::{Named, NetNs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{run, run_with_input};
-use crate::{Error, Interrupt, Process};
+use crate::{Error, Process};
+use plait_linux::signal::StopSignal;
 
 /// A host of a [`Lab`](crate::Lab), which owns its namespace; clones name the same host.
 #[derive(Debug, Clone)]
 pub struct Host {
     inner: Arc<Inner>,
-    interrupt: Interrupt,
+    interrupt: StopSignal,
 }
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Host {
     /// Makes the namespace. Without reverse-path filtering: MPTCP joins would otherwise be dropped when a reply's route
     /// differs from the path it came by. Without a search for duplicates of IPv6 addresses: nobody else is there to
     /// have one, and for a second routers could not ask for their neighbours.
-    pub(crate) fn make(name: &str, namespace: &str, interrupt: &Interrupt) -> Result<Self, Error> {
+    pub(crate) fn make(name: &str, namespace: &str, interrupt: &StopSignal) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
         let inner = Inner { name: name.into(), namespace };
         let host = Self { inner: Arc::new(inner), interrupt: interrupt.clone() };

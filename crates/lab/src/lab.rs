@@ -17,7 +17,8 @@ use crate::routes::Plan;
 use crate::schedule::{Applied, Schedule};
 use crate::services::Service;
 use crate::topology::{Action, Address, Event, Side};
-use crate::{Error, Host, Interrupt, Link, LinkSpec};
+use crate::{Error, Host, Link, LinkSpec};
+use plait_linux::signal::StopSignal;
 
 /// The kernel's limit for interface names, without the final zero.
 const INTERFACE_NAME_LONGEST: usize = 15;
@@ -35,7 +36,7 @@ pub struct Lab {
     id: String,
     number: u32,
     scratch: PathBuf,
-    pub(crate) interrupt: Interrupt,
+    pub(crate) interrupt: StopSignal,
     pub(crate) hosts: Vec<Host>,
     pub(crate) links: Vec<Link>,
     pub(crate) services: Vec<Service>,
@@ -46,7 +47,7 @@ pub struct Lab {
 
 impl Lab {
     /// An empty lab, whose waits end when `interrupt` says so. Removes what killed runs left behind.
-    pub fn new(interrupt: Interrupt) -> Result<Self, Error> {
+    pub fn new(interrupt: StopSignal) -> Result<Self, Error> {
         Self::check_permitted()?;
         let directory = plait_linux::run_directory().map_err(Error::RunDirectory)?;
         let (number, pid) = (take_number(), std::process::id());

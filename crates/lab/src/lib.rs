@@ -3,7 +3,7 @@
 //! A [`Lab`] owns what it makes: network namespaces ([`Host`]), links between them ([`Link`]) and a directory for the files
 //! of its programs. Real programs run in it ([`Process`], [`Service`]) and real listeners capture on it ([`Capture`]).
 //! It is made step by step, or at once from a [`Topology`] that a person wrote. Nothing outside its own namespaces is
-//! touched, and all of it is gone when the lab is dropped: after success, an error, a panic or an [`Interrupt`]. What a
+//! touched, and all of it is gone when the lab is dropped: after success, an error, a panic or an [`StopSignal`]. What a
 //! killed run left behind is removed when the next lab is made.
 //!
 //! Addresses and routes are set with the program `ip`; what it refuses is an error that carries its words, and what a
@@ -14,7 +14,6 @@ pub mod capture;
 mod error;
 pub mod experiment;
 mod host;
-mod interrupt;
 mod lab;
 mod leftovers;
 mod link;
@@ -25,12 +24,12 @@ mod schedule;
 mod services;
 pub mod topology;
 mod up;
+mod wait;
 
 pub use capture::Capture;
 pub use error::Error;
 pub use experiment::Experiment;
 pub use host::Host;
-pub use interrupt::Interrupt;
 pub use lab::Lab;
 pub use leftovers::{Leftovers, remove_leftovers};
 pub use link::{Link, LinkSpec};

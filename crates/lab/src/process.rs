@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
+use crate::Error;
 use crate::output::Output;
-use crate::{Error, Interrupt};
+use crate::wait::wait_for;
+use plait_linux::signal::StopSignal;
 
 /// How long a program may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -26,19 +28,19 @@ pub struct Process {
     child: Child,
     stdout: Output,
     stderr: Output,
-    interrupt: Interrupt,
+    interrupt: StopSignal,
 }
 
 impl Process {
     /// Starts `command` without stdin.
-    pub(crate) fn start(command: Command, interrupt: Interrupt) -> Result<Self, Error> {
+    pub(crate) fn start(command: Command, interrupt: StopSignal) -> Result<Self, Error> {
         Self::start_keeping(command, interrupt, [None, None])
     }
 
     /// As [`start`](Self::start); what it writes also goes to the files `stdout` and `stderr` of a directory.
     pub(crate) fn start_logged(
         command: Command,
-        interrupt: Interrupt,
+        interrupt: StopSignal,
         directory: &Path,
     ) -> Result<Self, Error> {
         let log = |name| {
@@ -50,7 +52,7 @@ impl Process {
 
     fn start_keeping(
         mut command: Command,
-        interrupt: Interrupt,
+        interrupt: StopSignal,
         [out, err]: [Option<fs::File>; 2],
     ) -> Result<Self, Error> {
         let name = name_of(&command);
@@ -100,7 +102,7 @@ impl Process {
         mut ready: impl FnMut(&Self) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         let interrupt = self.interrupt.clone();
-        let waited = interrupt.wait(what, limit, || {
+        let waited = wait_for(&interrupt, what, limit, || {
             if ready(self)? {
                 return Ok(Some(()));
             }
@@ -123,7 +125,7 @@ impl Process {
     pub fn finish(mut self, limit: Duration) -> Result<String, Error> {
         let interrupt = self.interrupt.clone();
         let what = format!("the end of {}", self.name);
-        interrupt.wait(&what, limit, || Ok(self.has_ended()?.then_some(())))?;
+        wait_for(&interrupt, &what, limit, || Ok(self.has_ended()?.then_some(())))?;
         match self.reap()? {
             status if status.success() => Ok(self.stdout()),
             status => Err(self.failed(status)),

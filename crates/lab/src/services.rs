@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::process::path_with_plait;
 use crate::topology::{self, Program};
-use crate::{Error, Host, Interrupt, Process};
+use crate::{Error, Host, Process};
+use plait_linux::signal::StopSignal;
 
 /// How long a service may take until it is ready.
 const START_LIMIT: Duration = Duration::from_secs(15);
@@ -31,7 +32,7 @@ impl Service {
         spec: &topology::Service,
         host: &Host,
         scratch: &Path,
-        interrupt: &Interrupt,
+        interrupt: &StopSignal,
     ) -> Result<Self, Error> {
         let directory = scratch.join(&spec.name);
         fs::create_dir(&directory).map_err(|source| Error::File { path: directory.clone(), source })?;

@@ -8,7 +8,8 @@ use crate::attachment::{Attachment, Endpoint};
 use crate::routes::plan;
 use crate::services::Service;
 use crate::topology::{self, Side, Topology};
-use crate::{Error, Host, Interrupt, Lab, Link};
+use crate::{Error, Host, Lab, Link};
+use plait_linux::signal::StopSignal;
 
 impl Lab {
     /// Builds a topology; returns once all its services are ready. Links are made by `backend`, if one is given, else
@@ -16,7 +17,7 @@ impl Lab {
     ///
     /// # Errors
     /// What is refused, with the line of the file where one is to blame; nothing is left then.
-    pub fn up(topology: &Topology, backend: Option<Backend>, interrupt: Interrupt) -> Result<Self, Error> {
+    pub fn up(topology: &Topology, backend: Option<Backend>, interrupt: StopSignal) -> Result<Self, Error> {
         check_backends(topology, backend)?;
         let mut lab = Self::new(interrupt)?;
         for host in &topology.hosts {

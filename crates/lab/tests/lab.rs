@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plait_emulator::{Direction, Pace};
-use plait_lab::{Capture, Error, Host, Interrupt, Lab, Link, LinkSpec, Rate, Side};
+use plait_lab::{Capture, Error, Host, Lab, Link, LinkSpec, Rate, Side};
 use plait_linux::netns;
+use plait_linux::signal::StopSignal;
 use plait_wire::Role;
 
 fn may_run(test: &str, programs: &[&str]) -> bool {
@@ -34,7 +35,7 @@ fn spec(name: &str, role: Role, rate: Rate) -> LinkSpec {
 const RATES: [Rate; 2] = [Rate::mbit(40), Rate::mbit(20)];
 
 fn two_links() -> (Lab, [Host; 2], [Link; 2]) {
-    let mut lab = Lab::new(Interrupt::default()).expect("a lab");
+    let mut lab = Lab::new(StopSignal::default()).expect("a lab");
     let hosts = [lab.host("client").expect("a client"), lab.host("server").expect("a server")];
     let [client, server] = &hosts;
     let eth = lab.link(client, server, spec("eth", Role::Trusted, RATES[0])).expect("eth");
@@ -144,7 +145,7 @@ fn the_next_lab_removes_what_a_killed_run_left() {
     let sleep = || Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn();
     let mut child = namespace.run(sleep).expect("enters").expect("sleep starts");
 
-    let lab = Lab::new(Interrupt::default()).expect("a lab");
+    let lab = Lab::new(StopSignal::default()).expect("a lab");
     let left = traces_of(&dead.to_string());
     let ended = child.try_wait().expect("a child");
     if ended.is_none() {

@@ -24,6 +24,7 @@ pub mod netlink;
 pub mod netns;
 pub mod pm;
 pub mod probe;
+pub mod signal;
 mod sockopt;
 mod tcp_info;
 pub mod traffic_control;

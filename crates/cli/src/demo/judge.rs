@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use anyhow::{Context as _, ensure};
 use plait_gateway::Mode;
-use plait_lab::{Interrupt, Rate};
+use plait_lab::Rate;
+use plait_linux::signal::StopSignal;
 use plait_trace::{
     ByteRanges, Capture, Connection, Connections, Direction, Exposure, Path, PathId, Payload, Protocol,
     ReadOptions, Stream, readable,
@@ -69,7 +70,7 @@ impl JudgedPath {
 pub(super) fn judge(
     transfer: Transfer,
     document: &Document,
-    interrupt: &Interrupt,
+    interrupt: &StopSignal,
 ) -> anyhow::Result<JudgedRun> {
     let found = read(&transfer.paths)?;
     let connection = the_connection(&found)?;

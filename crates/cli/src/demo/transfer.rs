@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use plait_emulator::{Direction, Pace};
 use plait_gateway::Mode;
-use plait_lab::{Capture, Host, Interrupt, Lab, Link, LinkSpec, Process, Rate, Side, nginx_configuration};
+use plait_lab::{Capture, Host, Lab, Link, LinkSpec, Process, Rate, Side, nginx_configuration};
+use plait_linux::signal::StopSignal;
 use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
 
@@ -52,7 +53,7 @@ pub(super) fn run(
     document: &Document,
     rates: [Rate; 2],
     directory: &Path,
-    interrupt: &Interrupt,
+    interrupt: &StopSignal,
 ) -> anyhow::Result<Transfer> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make the directory {}", directory.display()))?;
@@ -99,7 +100,7 @@ struct Fetched {
 
 impl Network {
     /// The server announces its address on the untrusted path: so a client learns of that path.
-    fn build([eth, wlan]: [Rate; 2], interrupt: &Interrupt) -> anyhow::Result<Self> {
+    fn build([eth, wlan]: [Rate; 2], interrupt: &StopSignal) -> anyhow::Result<Self> {
         let mut lab = Lab::new(interrupt.clone())?;
         let client = lab.host("client")?;
         let server = lab.host("server")?;

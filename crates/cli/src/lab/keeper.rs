@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use plait_lab::topology::Action;
-use plait_lab::{Backend, Interrupt, Lab, Topology};
+use plait_lab::{Backend, Lab, Topology};
+use plait_linux::signal::StopSignal;
 
 use super::control::{Asker, Control, Request};
 use super::description::Description;
@@ -22,7 +23,7 @@ pub(super) fn keep(
     backend: Option<Backend>,
     announce: impl FnOnce(&Description) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
-    let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
+    let interrupt = StopSignal::listen().context("cannot listen for signals")?;
     Lab::check_permitted()?;
     let topology = match file.to_str() {
         Some("-") => Topology::parse(&io::read_to_string(io::stdin()).context("cannot read stdin")?, "-")?,
@@ -48,7 +49,13 @@ pub(super) fn announce_to_starter(description: &Description) -> anyhow::Result<(
 }
 
 /// Answers until the lab is to end; gives whoever asked for it.
-fn answer(control: &Control, lab: &Lab, file: &Path, since: Instant, interrupt: &Interrupt) -> Option<Asker> {
+fn answer(
+    control: &Control,
+    lab: &Lab,
+    file: &Path,
+    since: Instant,
+    interrupt: &StopSignal,
+) -> Option<Asker> {
     while interrupt.check().is_ok() {
         let Some((request, asker)) = control.next(STEP) else { continue };
         match request {

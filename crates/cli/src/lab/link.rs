@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use plait_emulator::{Backend, End, Link};
-use plait_lab::{Interrupt, Lab, remove_leftovers};
+use plait_lab::{Lab, remove_leftovers};
 use plait_linux::netns::NetNs;
+use plait_linux::signal::StopSignal;
 
 use crate::stdout::Stdout;
 pub(crate) use arguments::Args;
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Err(error) = remove_leftovers() {
         tracing::warn!("what an earlier run left could not be removed: {error}");
     }
-    let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
+    let interrupt = StopSignal::listen().context("cannot listen for signals")?;
     let spec = args.spec()?;
     let (a, b) = (open(&args.a, "--a")?, open(&args.b, "--b")?);
     ensure!(
@@ -78,33 +79,19 @@ fn open(place: &Place, option: &str) -> anyhow::Result<NetNs> {
 }
 
 /// Makes the changes that were asked for at their times, until the end.
-fn keep(link: &mut Link, args: &Args, start: Instant, interrupt: &Interrupt) -> anyhow::Result<()> {
+fn keep(link: &mut Link, args: &Args, start: Instant, interrupt: &StopSignal) -> anyhow::Result<()> {
     let mut changes: Vec<&Timed> = args.at.iter().collect();
     changes.sort_by_key(|timed| timed.at);
     for timed in changes {
-        if !wait_until(start + timed.at, interrupt) {
+        if interrupt.sleep_until(start + timed.at).is_err() {
             return Ok(());
         }
         link.apply(&timed.change).with_context(|| format!("--at {}", timed.text))?;
         eprintln!("plait lab link: {}", timed.text);
     }
     match args.duration {
-        Some(duration) => _ = wait_until(start + duration, interrupt),
-        None => while wait_until(Instant::now() + STEP, interrupt) {},
+        Some(duration) => _ = interrupt.sleep_until(start + duration),
+        None => while interrupt.sleep_until(Instant::now() + STEP).is_ok() {},
     }
     Ok(())
-}
-
-/// Whether the moment came before an interrupt.
-fn wait_until(moment: Instant, interrupt: &Interrupt) -> bool {
-    loop {
-        if interrupt.check().is_err() {
-            return false;
-        }
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return true;
-        }
-        std::thread::sleep(left.min(STEP));
-    }
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use plait_lab::Backend;
 use plait_lab::experiment::{Experiment, Form, Measured, Options, Progress, Results, run as run_experiment};
-use plait_lab::{Backend, Interrupt};
+use plait_linux::signal::StopSignal;
 
 use super::figure::{figure, limits};
 use super::reader::end_without_reader;
@@ -60,7 +61,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&directory)
         .map_err(|error| anyhow::anyhow!("{}: {error}", directory.display()))?;
     let bar = if args.progress { ProgressBar::hidden() } else { bar() };
-    let interrupt = Interrupt::on_signals()?;
+    let interrupt = StopSignal::listen()?;
     if args.json {
         end_without_reader();
     }

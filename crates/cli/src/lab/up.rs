@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use plait_lab::{Backend, Interrupt, Lab};
+use plait_lab::{Backend, Lab};
+use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::description::Description;
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(())
         });
     }
-    let interrupt = Interrupt::on_signals().context("cannot listen for signals")?;
+    let interrupt = StopSignal::listen().context("cannot listen for signals")?;
     Lab::check_permitted()?;
     let description = start(args, &interrupt)?;
     print(&description, args.json)?;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts a keeper. What it writes on stderr goes to a file, which stays in the lab's directory.
-fn start(args: &Args, interrupt: &Interrupt) -> anyhow::Result<Description> {
+fn start(args: &Args, interrupt: &StopSignal) -> anyhow::Result<Description> {
     let log = Log::new()?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the program plait itself")?);
     command.args(["lab", "up", "--keeper"]);
@@ -86,7 +87,7 @@ fn start(args: &Args, interrupt: &Interrupt) -> anyhow::Result<Description> {
 }
 
 /// The line with which a keeper says that its lab is up; empty if it ended before. An interrupt is passed on to it.
-fn announced(keeper: &mut Child, interrupt: &Interrupt) -> anyhow::Result<String> {
+fn announced(keeper: &mut Child, interrupt: &StopSignal) -> anyhow::Result<String> {
     let stdout = keeper.stdout.take().expect("stdout was asked to be a pipe");
     let (said, heard) = mpsc::channel();
     thread::spawn(move || {

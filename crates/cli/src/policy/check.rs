@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use plait_policy::{Policy, SpecificationError};
 use serde_json::{Value, json};
 
-use super::{counted, read};
+use super::read;
 use crate::stdout::Stdout;
+use plait_config::pluralize;
 
 /// Say what is wrong in policies; takes no privileges
 #[derive(clap::Args)]
@@ -50,8 +51,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// A policy in one line.
 pub(super) fn summary(policy: &Policy) -> String {
     let actors = policy.chains.iter().map(|chain| chain.actors.len()).sum();
-    let chains = counted(policy.chains.len(), "chain");
-    format!("policy '{}', {chains} with {}", policy.name, counted(actors, "actor"))
+    let chains = pluralize(policy.chains.len(), "chain");
+    format!("policy '{}', {chains} with {}", policy.name, pluralize(actors, "actor"))
 }
 
 fn document(file: &str, found: anyhow::Result<Policy>) -> Value {

@@ -7,8 +7,8 @@ use plait_policy::Chain;
 use plait_policy::engine::{Attachment, Engine, Error, Loaded};
 use serde_json::{Value, json};
 
-use super::counted;
 use crate::stdout::Stdout;
+use plait_config::pluralize;
 
 /// Loaded policies, and where packets meet them
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
             out,
             "{}: {}{}{}{remaining}",
             loaded.policy.name,
-            counted(chains.len(), "chain"),
+            pluralize(chains.len(), "chain"),
             if chains.is_empty() { "" } else { ": " },
             chains.join(", ")
         )?;

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use plait_linux::signal::StopSignal;
 use plait_policy::engine::{Attachment, Count, Engine, LeftAlone, Statistics};
 use serde::Serialize;
 
+use super::NOTHING_LOADED;
 use super::list::place;
-use super::{NOTHING_LOADED, Stop};
 use crate::stdout::Stdout;
 use crate::top::interval;
 
@@ -55,37 +55,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// What is counted while the time that chains and actors take is measured.
 fn timed(engine: &Engine, time: Duration) -> anyhow::Result<Statistics> {
-    let stop = Stop::on_signals()?;
+    let stop = StopSignal::listen().context("cannot listen for signals")?;
     let timing = engine.time()?;
     ensure!(timing.is_some(), "{NOTHING_LOADED}");
     let before = engine.statistics()?;
-    wait(time, &stop);
+    let _ = stop.sleep_until(Instant::now() + time);
     Ok(since(engine.statistics()?, &before))
 }
 
 fn watch(args: &Args, engine: &Engine, pause: Duration) -> anyhow::Result<()> {
-    let stop = Stop::on_signals()?;
+    let stop = StopSignal::listen().context("cannot listen for signals")?;
     let clears = std::io::stdout().is_terminal() && !args.json;
-    while !stop.is_asked() {
+    while !stop.is_requested() {
         if clears {
             print!("\x1b[H\x1b[2J");
         }
         print(args, engine, engine.statistics()?)?;
-        wait(pause, &stop);
+        let _ = stop.sleep_until(Instant::now() + pause);
     }
     Ok(())
-}
-
-/// In steps, so that a signal ends it soon.
-fn wait(time: Duration, stop: &Stop) {
-    let until = Instant::now() + time;
-    while !stop.is_asked() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        thread::sleep(left.min(Duration::from_millis(50)));
-    }
 }
 
 fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Result<()> {

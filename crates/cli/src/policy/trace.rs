@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use plait_linux::interfaces::interfaces;
+use plait_linux::signal::StopSignal;
 use plait_policy::Hook;
 use plait_policy::engine::{Engine, Error, Event, Matched, Verdict, What};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use super::{NOTHING_LOADED, Stop};
+use super::NOTHING_LOADED;
 use crate::stdout::Stdout;
 
 /// Tell each packet that matches, and what was done with it, until Ctrl-C
@@ -33,14 +34,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             return Err(Error::Unknown { name: name.clone(), loaded }.into());
         }
     }
-    let stop = Stop::on_signals()?;
+    let stop = StopSignal::listen().context("cannot listen for signals")?;
     let Some(mut events) = engine.trace()? else { bail!("{NOTHING_LOADED}") };
     eprintln!("plait: telling each packet that matches; Ctrl-C ends it");
     let mut teller = Teller { json: args.json, began: Clock::now(), names: BTreeMap::new() };
     let mut out = Stdout::while_read();
     let mut ends = None;
     loop {
-        if stop.is_asked() && ends.is_none() {
+        if stop.is_requested() && ends.is_none() {
             ends = Some(Clock::now().monotonic);
         }
         // What has been told is printed together; then it is shown, before more is waited for.

@@ -4,15 +4,13 @@
 
 use std::env;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use plait_linux::diag::{Growth, Watch};
+use plait_linux::signal::StopSignal;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::keys::{Next, press};
 use super::list::List;
@@ -20,10 +18,7 @@ use super::screen::{Look, draw, page};
 use super::view::View;
 
 pub(super) fn run(interval: Duration) -> anyhow::Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen for signals")?;
-    }
+    let stop = StopSignal::listen().context("cannot listen for signals")?;
     // What can fail does so before there is a screen.
     let mut samples = Samples::start()?;
     let list = List::new(samples.take()?);
@@ -39,12 +34,12 @@ fn show(
     mut list: List,
     mut samples: Samples,
     interval: Duration,
-    stop: &AtomicBool,
+    stop: &StopSignal,
 ) -> anyhow::Result<()> {
     let look = Look { colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
     let mut due = Instant::now() + interval;
     let mut changed = true;
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_requested() {
         if std::mem::take(&mut changed) {
             terminal.draw(|frame| draw(frame, &list, look)).context("cannot draw on the terminal")?;
         }

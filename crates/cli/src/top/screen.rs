@@ -1,5 +1,6 @@
 //! Drawing the list.
 
+use plait_config::pluralize;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -62,8 +63,8 @@ fn title_line(list: &List, look: Look) -> Line<'static> {
         Span::styled("plait top", Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(format!(
             "  {}, {}  sent {}bit/s  received {}bit/s  over {:.1} s",
-            counted(connections.len(), "connection"),
-            counted(subflows, "subflow"),
+            pluralize(connections.len(), "connection"),
+            pluralize(subflows, "subflow"),
             spaced(sent),
             spaced(received),
             list.view.interval_s
@@ -74,10 +75,6 @@ fn title_line(list: &List, look: Look) -> Line<'static> {
         spans.push(Span::styled("  paused", style));
     }
     Line::from(spans)
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn foot_line(list: &List, rows: usize, height: usize) -> String {

@@ -14,7 +14,8 @@ use super::evidence::Evidence;
 use super::observe::{Run, observe};
 use super::results::{Analysis, Ran};
 use super::{Experiment, Repetition, Results, Variant};
-use crate::{Error, Interrupt, Lab};
+use crate::{Error, Lab};
+use plait_linux::signal::StopSignal;
 
 /// The intervals of the series in the directory of an analysis.
 const SERIES: Duration = Duration::from_millis(100);
@@ -30,7 +31,7 @@ pub struct Options<'a> {
     /// if it is not there.
     pub directory: Option<&'a Path>,
     /// Ends it early: what was made is removed, and nothing written.
-    pub interrupt: Interrupt,
+    pub interrupt: StopSignal,
 }
 
 /// How far it is.
