@@ -34,8 +34,9 @@ fmt: test-deps ## Format Rust, BPF C and Python
 	clang-format-19 -i $(BPF_C)
 
 bench: test-deps build ## Measure transforms, policies, throughput, set-up, analysis and emulated links (needs root)
-	$(PLAIT) bench codec
-	$(PLAIT) bench policy
+	cargo build --release --locked -p plait-bench
+	$(PLAIT)-bench codec
+	$(PLAIT)-bench policy
 	bench/throughput.py
 	bench/setup.py
 	bench/analyze.py --tshark-packets 100000
@@ -44,6 +45,7 @@ bench: test-deps build ## Measure transforms, policies, throughput, set-up, anal
 	bench/congestion.py
 
 reproduce: test-deps build ## Re-run the published experiments and write docs/reference/results.md and docs/reference/results-congestion.md (seven hours; QUICK=1: half an hour; ONLY=NAME: one; needs root)
+	cargo build --release --locked -p plait-bench
 	scripts/reproduce
 
 # Which kernel the module is built for: its headers must be installed.

@@ -10,7 +10,7 @@ netlink     a request to the kernel's path manager, as mptcpd and others make it
 command     `ip mptcp endpoint change`
 controller  the tick of a controller of plait.policy
 
-A chain with `set_backup` needs no user space: `plait bench policy --cases actor-set_backup-egress` says what it takes.
+A chain with `set_backup` needs no user space: `plait-bench policy --cases actor-set_backup-egress` says what it takes.
 Needs root.
 """
 

@@ -4,7 +4,6 @@
 
 mod analyze;
 mod audit;
-mod bench;
 mod capture;
 mod cc;
 mod codec;
@@ -88,9 +87,6 @@ enum Command {
     /// The transforms as filters from stdin to stdout
     #[command(subcommand)]
     Codec(codec::Args),
-    /// Benchmarks
-    #[command(subcommand)]
-    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -116,7 +112,6 @@ fn main() -> ExitCode {
         Command::Policy(args) => return ended(policy::run(args)),
         Command::Cc(args) => cc::run(args),
         Command::Codec(args) => codec::run(args),
-        Command::Bench(args) => bench::run(args),
     };
     ended(done.map(|()| ExitCode::SUCCESS))
 }

@@ -1,4 +1,4 @@
-//! Ciphers in the modes that the papers compare with, and the AEADs that one would take today.
+//! The block ciphers that the papers compare with, in ECB and CBC, and the AEADs in common use today.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,14 +9,14 @@ use aes::cipher::{
 };
 use ring::aead::{Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 
-use super::{Candidate, Direction, Wire};
+use super::transform::{Transform, Direction, Wire};
 
 const ECB: Wire = Wire { bytes: |size| size, one_path_of_two: "which blocks are equal" };
 const CBC: Wire = Wire { bytes: |size| size, one_path_of_two: "nothing" };
 const AEAD: Wire = Wire { bytes: |size| size + 16, one_path_of_two: "nothing" };
 
-/// ECB and CBC, both directions, of whole blocks: all sizes that are measured consist of such.
-pub(super) fn block_modes<C>(name: &str) -> [Candidate; 4]
+/// ECB and CBC in both directions. Whole blocks only: all measured sizes are multiples of a block.
+pub(super) fn block_modes<C>(name: &str) -> [Transform; 4]
 where
     C: BlockCipherEncrypt + BlockCipherDecrypt + KeyInit + 'static,
 {
@@ -31,25 +31,25 @@ where
     let mut cbc_encrypt = cbc::Encryptor::inner_iv_init(cipher(), &iv);
     let mut cbc_decrypt = cbc::Decryptor::inner_iv_init(cipher(), &iv);
     [
-        Candidate::new(ecb.clone(), Direction::Encode, ECB, move |buf| {
+        Transform::new(ecb.clone(), Direction::Encode, ECB, move |buf| {
             ecb_encrypt.encrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
         }),
-        Candidate::new(ecb, Direction::Decode, ECB, move |buf| {
+        Transform::new(ecb, Direction::Decode, ECB, move |buf| {
             ecb_decrypt.decrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
         }),
-        Candidate::new(cbc.clone(), Direction::Encode, CBC, move |buf| {
+        Transform::new(cbc.clone(), Direction::Encode, CBC, move |buf| {
             cbc_encrypt.encrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
         }),
-        Candidate::new(cbc, Direction::Decode, CBC, move |buf| {
+        Transform::new(cbc, Direction::Decode, CBC, move |buf| {
             cbc_decrypt.decrypt_blocks_inout(InOutBuf::from(buf).into_chunks().0);
         }),
     ]
 }
 
-/// Sealing, and opening what was sealed since the last pass.
-pub(super) fn aead(name: &str, algorithm: &'static Algorithm) -> [Candidate; 2] {
+/// Sealing, and opening what the preparation sealed.
+pub(super) fn aead(name: &str, algorithm: &'static Algorithm) -> [Transform; 2] {
     let mut sealer = Aead::new(algorithm);
-    let seal = Candidate::new(name, Direction::Encode, AEAD, move |buf| {
+    let seal = Transform::new(name, Direction::Encode, AEAD, move |buf| {
         let _tag = std::hint::black_box(sealer.seal(buf).1);
     });
 
@@ -57,7 +57,7 @@ pub(super) fn aead(name: &str, algorithm: &'static Algorithm) -> [Candidate; 2] 
     let opener = Aead::new(algorithm);
     let sealed = Rc::new(RefCell::new(Vec::new()));
     let to_open = Rc::clone(&sealed);
-    let open = Candidate {
+    let open = Transform {
         name: name.to_owned(),
         direction: Direction::Decode,
         wire: AEAD,
@@ -83,11 +83,11 @@ struct Aead {
 impl Aead {
     fn new(algorithm: &'static Algorithm) -> Self {
         let key = UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()])
-            .expect("as long as the algorithm says");
+            .expect("a key of the algorithm's length");
         Self { key: LessSafeKey::new(key), sealed: 0 }
     }
 
-    /// Seals `buf` with a nonce not used before, which it returns with the tag.
+    /// Seals `buf` with a fresh nonce, and returns its number and the tag.
     fn seal(&mut self, buf: &mut [u8]) -> (u64, Tag) {
         self.sealed += 1;
         let sealed = self.key.seal_in_place_separate_tag(nonce(self.sealed), Aad::empty(), buf);
@@ -96,7 +96,7 @@ impl Aead {
 
     fn open(&self, number: u64, tag: Tag, buf: &mut [u8]) {
         let opened = self.key.open_in_place_separate_tag(nonce(number), Aad::empty(), tag, buf, 0..);
-        assert!(opened.is_ok(), "what was sealed with the same key and nonce opens");
+        assert!(opened.is_ok(), "sealed with the same key and nonce");
     }
 }
 

@@ -1,4 +1,4 @@
-//! plait's modes that encrypt.
+//! plait's own encrypting modes, `stream` and `sealed`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,28 +8,28 @@ use plait_proto::sealed::{
 };
 use plait_proto::stream::{self, Keystream, RANDOM_LEN, Secret};
 
-use super::{Buffers, Candidate, Direction, Wire};
+use super::transform::{Buffers, Transform, Direction, Wire};
 
-pub(super) fn all() -> impl Iterator<Item = Candidate> {
+pub(super) fn all() -> impl Iterator<Item = Transform> {
     let streams = stream::Cipher::ALL.into_iter().flat_map(stream);
     streams.chain(sealed::Cipher::ALL.into_iter().flat_map(sealed))
 }
 
-/// A keystream as `stream` has it.
+/// A keystream of mode `stream`.
 pub(super) fn keystream(cipher: stream::Cipher) -> Keystream {
     Secret::new(&[1; 8], &[2; 8], &[3; RANDOM_LEN]).keystream(cipher, stream::Direction::Forth)
 }
 
-fn stream(cipher: stream::Cipher) -> [Candidate; 2] {
+fn stream(cipher: stream::Cipher) -> [Transform; 2] {
     const WIRE: Wire =
         Wire { bytes: |size| size, one_path_of_two: "nothing; on the trusted path, all that it carries" };
     [Direction::Encode, Direction::Decode].map(|direction| {
         let mut keystream = keystream(cipher);
-        Candidate::new(format!("stream-{cipher}"), direction, WIRE, move |buf| keystream.apply(buf))
+        Transform::new(format!("stream-{cipher}"), direction, WIRE, move |buf| keystream.apply(buf))
     })
 }
 
-fn sealed(cipher: sealed::Cipher) -> [Candidate; 2] {
+fn sealed(cipher: sealed::Cipher) -> [Transform; 2] {
     const WIRE: Wire = Wire { bytes: wire_bytes, one_path_of_two: "nothing" };
     const KEY: [u8; KEY_LEN] = [7; KEY_LEN];
     let name = format!("sealed-{cipher}");
@@ -37,7 +37,7 @@ fn sealed(cipher: sealed::Cipher) -> [Candidate; 2] {
     let mut sealer = Sealer::new(cipher, &KEY);
     let records = Rc::new(RefCell::new(Records::default()));
     let to_seal = Rc::clone(&records);
-    let seal = Candidate {
+    let seal = Transform {
         name: name.clone(),
         direction: Direction::Encode,
         wire: WIRE,
@@ -49,7 +49,7 @@ fn sealed(cipher: sealed::Cipher) -> [Candidate; 2] {
     let mut opener = Opener::new(cipher, &KEY);
     let records = Rc::new(RefCell::new(Records::default()));
     let to_open = Rc::clone(&records);
-    let open = Candidate {
+    let open = Transform {
         name,
         direction: Direction::Decode,
         wire: WIRE,
@@ -61,7 +61,7 @@ fn sealed(cipher: sealed::Cipher) -> [Candidate; 2] {
         pass: Box::new(move |_| {
             for record in to_open.borrow_mut().each() {
                 let opened = opener.open(record);
-                assert!(matches!(opened, Ok(Opened::Data { .. })), "what was sealed with the same key opens");
+                assert!(matches!(opened, Ok(Opened::Data { .. })), "sealed with the same key");
             }
         }),
     };
@@ -72,19 +72,18 @@ fn wire_bytes(size: usize) -> usize {
     size + size.div_ceil(MAX_PLAINTEXT) * OVERHEAD
 }
 
-/// The buffers' content as it stands when a gateway has just read it, with room for lengths and tags around, which
-/// the buffers do not have: so sealing works in place.
+/// The buffers' content laid out as a gateway reads it: with space for lengths and tags, so that sealing works in place.
 #[derive(Default)]
 struct Records {
     memory: Vec<u8>,
-    /// What one buffer becomes: one record or several.
-    of_a_buffer: usize,
+    /// The records of one buffer, in bytes.
+    bytes_per_buffer: usize,
 }
 
 impl Records {
     fn lay_out(&mut self, buffers: &mut Buffers) {
-        self.of_a_buffer = wire_bytes(buffers.size);
-        self.memory.resize(buffers.total() / buffers.size * self.of_a_buffer, 0);
+        self.bytes_per_buffer = wire_bytes(buffers.size());
+        self.memory.resize(buffers.total() / buffers.size() * self.bytes_per_buffer, 0);
         let plain = buffers.each().flat_map(|buf| buf.chunks(MAX_PLAINTEXT));
         for (record, plain) in self.each().zip(plain) {
             record[LENGTH..LENGTH + plain.len()].copy_from_slice(plain);
@@ -92,6 +91,6 @@ impl Records {
     }
 
     fn each(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        self.memory.chunks_exact_mut(self.of_a_buffer).flat_map(|records| records.chunks_mut(MAX_RECORD))
+        self.memory.chunks_exact_mut(self.bytes_per_buffer).flat_map(|records| records.chunks_mut(MAX_RECORD))
     }
 }

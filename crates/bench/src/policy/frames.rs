@@ -1,4 +1,4 @@
-//! The packets that are measured: Ethernet, IPv4, TCP with timestamps, MPTCP as Linux sends it.
+//! The packets of the benchmark: Ethernet, IPv4, TCP with timestamps, MPTCP options as Linux sends them.
 
 use std::net::Ipv4Addr;
 
@@ -14,106 +14,106 @@ use plait_wire::{ethernet, ipv4, protocol};
 
 /// Payload of a full segment with timestamps and a mapping.
 const PAYLOAD: usize = 1400;
-/// The number of a subflow whose handshake is never shown.
+/// The number of a subflow without a handshake.
 const UNKNOWN: u16 = 30_000;
 const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
 const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
-/// The sequence number of a SYN, unless it is another's.
+/// The initial sequence number.
 const INITIAL: u32 = 1000;
-/// A quarter of the sequence numbers: of four packets that are this far from each other, each is later than the one before
-/// it, the first later than the last.
+/// A quarter of the sequence space: of four packets this far apart, each is later than its predecessor, and the first later
+/// than the last.
 const QUARTER: u32 = 1 << 30;
-/// What the connection of subflows that join is known by.
+/// The token of the connection that subflows join.
 const TOKEN: u32 = 0x1a2b_3c4d;
-/// The mark of what goes out.
+/// The mark of outgoing packets.
 const MARK: u32 = 0x10;
 
-/// A packet and the hook that it passes.
-pub(super) struct Passing {
+/// A packet and the hook that sees it.
+pub(super) struct Packet {
     hook: Hook,
     bytes: Vec<u8>,
 }
 
-impl Passing {
+impl Packet {
     pub(super) fn frame(&self) -> Frame<'_> {
         Frame { hook: self.hook, by_tc: false, bytes: &self.bytes, mark: MARK }
     }
 }
 
-/// A full segment of plain TCP that comes in, with ports that no subflow has.
-pub(super) fn plain() -> Passing {
+/// An incoming full segment of plain TCP, with ports of no subflow.
+pub(super) fn plain() -> Packet {
     Segment { payload: PAYLOAD, ..Segment::of(UNKNOWN, Hook::Ingress) }.build()
 }
 
-/// A full segment of MPTCP, of a subflow by its number: its first data.
-pub(super) fn data(subflow: u16, hook: Hook) -> Passing {
+/// A full segment with the first data of a subflow.
+pub(super) fn data(subflow: u16, hook: Hook) -> Packet {
     Segment::data(subflow, hook, 0).build()
 }
 
-/// Full segments that come in, of which each has data that is new, again and again.
-pub(super) fn new_data() -> Vec<Passing> {
+/// Incoming full segments that, repeated in a cycle, always carry new data.
+pub(super) fn new_data() -> Vec<Packet> {
     (0..4).map(|quarter| Segment::data(0, Hook::Ingress, quarter).build()).collect()
 }
 
-/// Full segments that come in, of which each acknowledges more, again and again.
-pub(super) fn new_acknowledgments() -> Vec<Passing> {
-    let acknowledging = |quarter: u32| Segment {
+/// Incoming full segments that, repeated in a cycle, always acknowledge more.
+pub(super) fn new_acknowledgments() -> Vec<Packet> {
+    let acknowledgment = |quarter: u32| Segment {
         acknowledgment: quarter.wrapping_mul(QUARTER),
         ..Segment::data(0, Hook::Ingress, 0)
     };
-    (0..4).map(|quarter| acknowledging(quarter).build()).collect()
+    (0..4).map(|quarter| acknowledgment(quarter).build()).collect()
 }
 
-/// An acknowledgment of data, and nothing else.
-pub(super) fn acknowledgment(hook: Hook) -> Passing {
-    Segment::of(0, hook).with(acknowledging()).build()
+/// A pure acknowledgment with DATA_ACK.
+pub(super) fn acknowledgment(hook: Hook) -> Packet {
+    Segment::of(0, hook).with(data_ack()).build()
 }
 
-/// An acknowledgment that comes in with ADD_ADDR of one of two addresses.
-pub(super) fn announcement(of: u8) -> Passing {
+/// An incoming acknowledgment with ADD_ADDR of one of two addresses.
+pub(super) fn add_addr(n: u8) -> Packet {
     let form = AddAddressForm::Announce { hmac: [7; 8] };
-    let address = Ipv4Addr::new(192, 0, 2, 100 + of).into();
+    let address = Ipv4Addr::new(192, 0, 2, 100 + n).into();
     let announced = AddAddress { id: AddressId(2), address, port: None, form };
     Segment::of(0, Hook::Ingress).with(MptcpOption::AddAddress(announced)).build()
 }
 
 /// The SYNs of both directions, with MP_CAPABLE.
-pub(super) fn handshake(subflow: u16) -> [Passing; 2] {
-    [begin(subflow, 0, CapableFlags::HMAC), answer(subflow)]
+pub(super) fn handshake(subflow: u16) -> [Packet; 2] {
+    [syn_mp_capable(subflow, 0, CapableFlags::HMAC), syn_ack(subflow)]
 }
 
-/// A SYN that comes in, the first or second beginning of subflow 0: after one, the other is new.
-pub(super) fn beginning(of: u32) -> Passing {
-    begin(0, of, CapableFlags::HMAC)
+/// An incoming SYN with MP_CAPABLE of subflow 0, one of two: after one, the other starts the subflow anew.
+pub(super) fn mp_capable(n: u32) -> Packet {
+    syn_mp_capable(0, n, CapableFlags::HMAC)
 }
 
-/// One with flag D, which the actor `capable_flag` takes away.
-pub(super) fn beginning_with_flag() -> Passing {
-    begin(0, 0, CapableFlags::HMAC | CapableFlags(0x10))
+/// The same with flag D, which the actor `capable_flag` clears.
+pub(super) fn mp_capable_with_flag_d() -> Packet {
+    syn_mp_capable(0, 0, CapableFlags::HMAC | CapableFlags(0x10))
 }
 
-/// The SYN-ACK.
-pub(super) fn answer(subflow: u16) -> Passing {
+/// The SYN-ACK with MP_CAPABLE.
+pub(super) fn syn_ack(subflow: u16) -> Packet {
     let keys = CapableKeys::Sender(Key::new([7; 8]));
     let segment = Segment { flags: Flags::SYN | Flags::ACK, ..Segment::syn(subflow, Hook::Egress) };
     segment.with(capable(CapableFlags::HMAC, keys)).build()
 }
 
-/// The third packet of a handshake, which has both keys.
-pub(super) fn keys() -> Passing {
+/// The third packet of the MP_CAPABLE handshake, with both keys.
+pub(super) fn handshake_ack() -> Packet {
     let keys = CapableKeys::Both { sender: Key::new([8; 8]), receiver: Key::new([7; 8]), data: None };
     Segment::of(0, Hook::Ingress).with(capable(CapableFlags::HMAC, keys)).build()
 }
 
-/// A SYN with MP_JOIN that comes in, as [`beginning`].
-pub(super) fn join(of: u32, backup: bool) -> Passing {
+/// An incoming SYN with MP_JOIN; `n` as of [`mp_capable`].
+pub(super) fn mp_join(n: u32, backup: bool) -> Packet {
     let join = Join::Syn { backup, address_id: AddressId(2), token: Token(TOKEN), nonce: Nonce(7) };
-    let segment = Segment { sequence: INITIAL + of, ..Segment::syn(0, Hook::Ingress) };
+    let segment = Segment { sequence: INITIAL + n, ..Segment::syn(0, Hook::Ingress) };
     segment.with(MptcpOption::Join(join)).build()
 }
 
-fn begin(subflow: u16, of: u32, flags: CapableFlags) -> Passing {
-    let segment = Segment { sequence: INITIAL + of, ..Segment::syn(subflow, Hook::Ingress) };
+fn syn_mp_capable(subflow: u16, n: u32, flags: CapableFlags) -> Packet {
+    let segment = Segment { sequence: INITIAL + n, ..Segment::syn(subflow, Hook::Ingress) };
     segment.with(capable(flags, CapableKeys::None)).build()
 }
 
@@ -121,11 +121,11 @@ fn capable(flags: CapableFlags, keys: CapableKeys) -> MptcpOption<'static> {
     MptcpOption::Capable(Capable { version: Version::V1, flags, keys })
 }
 
-fn acknowledging() -> MptcpOption<'static> {
+fn data_ack() -> MptcpOption<'static> {
     MptcpOption::Dss(Dss { data_ack: Some(SeqField::Low32(99)), mapping: None, data_fin: false })
 }
 
-/// What varies of a segment.
+/// The fields of a segment that vary.
 struct Segment {
     subflow: u16,
     hook: Hook,
@@ -161,18 +161,18 @@ impl Segment {
         }
     }
 
-    /// Data from this quarter of the sequence numbers on.
+    /// Data from the start of this quarter of the sequence space.
     fn data(subflow: u16, hook: Hook, quarter: u32) -> Segment {
-        let begin = quarter.wrapping_mul(QUARTER);
+        let start = quarter.wrapping_mul(QUARTER);
         let mapping = Mapping {
             data_seq: SeqField::Full(DataSeq(4711 + (u64::from(quarter) << 62))),
-            subflow_seq: SubflowSeq(begin + 1),
+            subflow_seq: SubflowSeq(start + 1),
             length: PAYLOAD as u16,
             checksum: None,
         };
         let dss = Dss { data_ack: Some(SeqField::Low32(99)), mapping: Some(mapping), data_fin: false };
         let segment = Segment::of(subflow, hook).with(MptcpOption::Dss(dss));
-        Segment { sequence: begin + INITIAL + 1, payload: PAYLOAD, ..segment }
+        Segment { sequence: start + INITIAL + 1, payload: PAYLOAD, ..segment }
     }
 
     fn with(mut self, option: MptcpOption<'static>) -> Segment {
@@ -180,7 +180,7 @@ impl Segment {
         self
     }
 
-    fn build(self) -> Passing {
+    fn build(self) -> Packet {
         let Segment { subflow, hook, flags, sequence, acknowledgment, options, payload } = self;
         let (peer, host) = ((PEER, 20_000 + subflow), (HOST, 443));
         let (from, to) = if hook == Hook::Ingress { (peer, host) } else { (host, peer) };
@@ -196,7 +196,7 @@ impl Segment {
         };
         let pseudo = PseudoHeader::V4 { source: from.0, destination: to.0 };
         let mut segment = Vec::new();
-        tcp.emit(pseudo, &vec![0x5a; payload], &mut segment).expect("options that fit into a header");
+        tcp.emit(pseudo, &vec![0x5a; payload], &mut segment).expect("options fit into the header");
         let header = ethernet::Repr {
             destination: ethernet::MacAddr([2, 0, 0, 0, 0, 2]),
             source: ethernet::MacAddr([2, 0, 0, 0, 0, 1]),
@@ -206,8 +206,8 @@ impl Segment {
         let mut bytes = Vec::new();
         header.emit(&mut bytes);
         let ip = ipv4::Repr::new(from.0, to.0, protocol::TCP);
-        ip.emit(segment.len(), &mut bytes).expect("a segment that fits into a packet");
+        ip.emit(segment.len(), &mut bytes).expect("the segment fits into a packet");
         bytes.extend(segment);
-        Passing { hook, bytes }
+        Packet { hook, bytes }
     }
 }

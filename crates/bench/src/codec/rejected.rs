@@ -1,4 +1,4 @@
-//! What the papers considered and rejected.
+//! The designs that the papers considered and rejected.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,30 +9,30 @@ use plait_proto::candidates::{shamir, xor_sharing};
 use plait_proto::stream::Cipher;
 
 use super::modes::keystream;
-use super::{Buffers, Candidate, Direction, Wire};
+use super::transform::{Buffers, Transform, Direction, Wire};
 
-pub(super) fn all() -> Vec<Candidate> {
+pub(super) fn all() -> Vec<Transform> {
     let of_two = Wire { bytes: |size| 2 * size, one_path_of_two: "nothing" };
     // Two paths for three shares: one of them carries two.
     let of_three =
-        Wire { bytes: |size| 3 * size, one_path_of_two: "all, if it is the one with two of the shares" };
-    let mut candidates = Vec::new();
-    candidates.extend(sharing(
+        Wire { bytes: |size| 3 * size, one_path_of_two: "everything, on the path with two of the shares" };
+    let mut transforms = Vec::new();
+    transforms.extend(sharing(
         "xor-sharing-2-of-2",
         of_two,
         |secret, shares, random| xor_sharing::split(secret, shares, random).expect("two shares"),
         |shares, secret| xor_sharing::combine(shares, secret).expect("equally long"),
     ));
-    candidates.extend(sharing("shamir-2-of-2", of_two, split_by_two, combine_two));
-    candidates.extend(sharing("shamir-2-of-3", of_three, split_by_two, combine_two));
-    candidates.extend(pairs("packet-pairs-half", Code::Half, "every second packet, or the XOR of every two"));
-    candidates.extend(pairs(
+    transforms.extend(sharing("shamir-2-of-2", of_two, split_by_two, combine_two));
+    transforms.extend(sharing("shamir-2-of-3", of_three, split_by_two, combine_two));
+    transforms.extend(pairs("packet-pairs-half", Code::Half, "every second packet, or the XOR of every two"));
+    transforms.extend(pairs(
         "packet-pairs-both",
         Code::Both,
-        "of every two packets one, by knowing the other",
+        "one of every two packets, given the other",
     ));
-    candidates.extend(chaining());
-    candidates
+    transforms.extend(chaining());
+    transforms
 }
 
 type Split = fn(&[u8], &mut [Vec<u8>], &mut dyn FnMut(&mut [u8]));
@@ -46,10 +46,10 @@ fn combine_two(shares: &[Vec<u8>], secret: &mut [u8]) {
     shamir::combine(&[(1, &shares[0]), (2, &shares[1])], secret).expect("equally long");
 }
 
-/// Splitting into as many shares as there are bytes on the wire for each byte, and combining shares made off the
-/// clock. Random bytes are part of the price: a keystream, the fastest that this processor has.
-fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Candidate; 2] {
-    let shares_of_each = (wire.bytes)(1);
+/// Splitting a buffer into shares, and combining shares made off the clock. Drawing random bytes counts: they come from
+/// the fastest keystream of this processor.
+fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Transform; 2] {
+    let share_count = (wire.bytes)(1);
     let random = || {
         let cipher = if Cipher::aes_is_fast() { Cipher::Aes256Ctr } else { Cipher::ChaCha20 };
         let mut keystream = keystream(cipher);
@@ -59,21 +59,21 @@ fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Candidate
         }
     };
 
-    let (mut shares, mut random_of_encode) = (vec![Vec::new(); shares_of_each], random());
-    let encode = Candidate::new(name, Direction::Encode, wire, move |buf| {
+    let (mut shares, mut random_of_encode) = (vec![Vec::new(); share_count], random());
+    let encode = Transform::new(name, Direction::Encode, wire, move |buf| {
         split(buf, &mut shares, &mut random_of_encode);
         std::hint::black_box(&mut shares);
     });
 
     let all_shares = Rc::new(RefCell::new(Vec::new()));
     let (to_combine, mut random_of_decode) = (Rc::clone(&all_shares), random());
-    let decode = Candidate {
+    let decode = Transform {
         name: name.to_owned(),
         direction: Direction::Decode,
         wire,
         prepare: Box::new(move |buffers: &mut Buffers| {
             let mut all_shares = all_shares.borrow_mut();
-            all_shares.resize(buffers.total() / buffers.size, vec![Vec::new(); shares_of_each]);
+            all_shares.resize(buffers.total() / buffers.size(), vec![Vec::new(); share_count]);
             for (buf, shares) in buffers.each().zip(&mut *all_shares) {
                 split(buf, shares, &mut random_of_decode);
             }
@@ -87,31 +87,31 @@ fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Candidate
     [encode, decode]
 }
 
-/// The halves of a buffer are the two packets.
-fn pairs(name: &str, code: Code, one_path_of_two: &'static str) -> [Candidate; 2] {
+/// Pairs of packets: the two halves of a buffer.
+fn pairs(name: &str, code: Code, one_path_of_two: &'static str) -> [Transform; 2] {
     let wire = Wire { bytes: |size| size, one_path_of_two };
     [
-        Candidate::new(name, Direction::Encode, wire, move |buf| {
+        Transform::new(name, Direction::Encode, wire, move |buf| {
             let (a, b) = buf.split_at_mut(buf.len() / 2);
             packet_pairs::encode(code, a, b).expect("all sizes are even");
         }),
-        Candidate::new(name, Direction::Decode, wire, move |buf| {
+        Transform::new(name, Direction::Decode, wire, move |buf| {
             let (first, second) = buf.split_at_mut(buf.len() / 2);
             packet_pairs::decode(code, first, second).expect("all sizes are even");
         }),
     ]
 }
 
-fn chaining() -> [Candidate; 2] {
+fn chaining() -> [Transform; 2] {
     const WIRE: Wire =
-        Wire { bytes: |size| size, one_path_of_two: "all but the first block of what is contiguous" };
+        Wire { bytes: |size| size, one_path_of_two: "all but the first block of each contiguous run" };
     let chain = || Chain::new([9; BLOCK]);
     let (mut encoder, mut decoder) = (chain(), chain());
     [
-        Candidate::new("block-chaining", Direction::Encode, WIRE, move |buf| {
+        Transform::new("block-chaining", Direction::Encode, WIRE, move |buf| {
             encoder.encode(buf.as_chunks_mut().0);
         }),
-        Candidate::new("block-chaining", Direction::Decode, WIRE, move |buf| {
+        Transform::new("block-chaining", Direction::Decode, WIRE, move |buf| {
             decoder.decode(buf.as_chunks_mut().0);
         }),
     ]

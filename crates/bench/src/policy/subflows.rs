@@ -1,0 +1,43 @@
+//! The cost of chains when packets of many subflows alternate, so that the state of a subflow has left the processor's
+//! caches when its next packet arrives.
+
+use anyhow::ensure;
+use plait_policy::Hook;
+use plait_policy::engine::Trial;
+
+use super::case::{Case, Group, Sample, Turn};
+use super::trial::{SINGLE, load, load_no_match, time_single};
+use super::{cost, frames};
+
+const LENGTHS: [usize; 3] = [2, 4, 8];
+const SUBFLOWS: [u16; 5] = [1, 10, 100, 1000, 10_000];
+
+/// The chains of group `cost`, each with packets of several numbers of subflows.
+pub(super) fn cases() -> Vec<Case> {
+    let combinations = LENGTHS.into_iter().flat_map(|length| SUBFLOWS.map(|subflows| (length, subflows)));
+    let case = |(length, subflows)| Case {
+        name: format!("chain-{length}-flows-{subflows}"),
+        group: Group::Subflows,
+        prepare: Box::new(move || prepare(length, subflows)),
+    };
+    combinations.map(case).collect()
+}
+
+fn prepare(length: usize, subflows: u16) -> anyhow::Result<Turn> {
+    let (trial, no_match) = (load(&cost::chain(length))?, load_no_match()?);
+    cost::register_subflows(&trial, subflows)?;
+    let packets: Vec<_> = (0..subflows).map(|subflow| frames::data(subflow, Hook::Ingress)).collect();
+    let all: Vec<_> = (0..packets.len()).collect();
+    Ok(Box::new(move || {
+        let before = matched(&trial)?;
+        let ns = time_single(&trial, &packets, &all)?;
+        let matched = matched(&trial)? - before;
+        ensure!(matched >= u64::from(SINGLE), "expected all packets to match, got {matched}");
+        Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, &all)? })
+    }))
+}
+
+fn matched(trial: &Trial) -> anyhow::Result<u64> {
+    let statistics = trial.statistics()?;
+    Ok(statistics.policies.iter().flat_map(|policy| &policy.chains).map(|chain| chain.count.packets).sum())
+}
