@@ -9,7 +9,7 @@ use aes::cipher::{
 };
 use ring::aead::{Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 
-use super::transform::{Transform, Direction, Wire};
+use super::transform::{Direction, Transform, Wire};
 
 const ECB: Wire = Wire { bytes: |size| size, one_path_of_two: "which blocks are equal" };
 const CBC: Wire = Wire { bytes: |size| size, one_path_of_two: "nothing" };

@@ -71,7 +71,8 @@ fn measure_size(size: usize, progress: &ProgressBar) -> Vec<Measurement> {
         &speeds[transforms.iter().position(is_reference).expect("the reference is in the list")]
     };
     let measured = transforms.iter().zip(&speeds).map(|(transform, speeds)| {
-        let ratios = speeds.iter().zip(reference(transform.direction)).map(|(speed, reference)| speed / reference);
+        let ratios =
+            speeds.iter().zip(reference(transform.direction)).map(|(speed, reference)| speed / reference);
         Measurement {
             name: transform.name.clone(),
             direction: transform.direction,

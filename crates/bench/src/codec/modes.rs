@@ -8,7 +8,7 @@ use plait_proto::sealed::{
 };
 use plait_proto::stream::{self, Keystream, RANDOM_LEN, Secret};
 
-use super::transform::{Buffers, Transform, Direction, Wire};
+use super::transform::{Buffers, Direction, Transform, Wire};
 
 pub(super) fn all() -> impl Iterator<Item = Transform> {
     let streams = stream::Cipher::ALL.into_iter().flat_map(stream);

@@ -9,7 +9,7 @@ use plait_proto::candidates::{shamir, xor_sharing};
 use plait_proto::stream::Cipher;
 
 use super::modes::keystream;
-use super::transform::{Buffers, Transform, Direction, Wire};
+use super::transform::{Buffers, Direction, Transform, Wire};
 
 pub(super) fn all() -> Vec<Transform> {
     let of_two = Wire { bytes: |size| 2 * size, one_path_of_two: "nothing" };
@@ -26,11 +26,7 @@ pub(super) fn all() -> Vec<Transform> {
     transforms.extend(sharing("shamir-2-of-2", of_two, split_by_two, combine_two));
     transforms.extend(sharing("shamir-2-of-3", of_three, split_by_two, combine_two));
     transforms.extend(pairs("packet-pairs-half", Code::Half, "every second packet, or the XOR of every two"));
-    transforms.extend(pairs(
-        "packet-pairs-both",
-        Code::Both,
-        "one of every two packets, given the other",
-    ));
+    transforms.extend(pairs("packet-pairs-both", Code::Both, "one of every two packets, given the other"));
     transforms.extend(chaining());
     transforms
 }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use plait_proto::xor64::InstructionSet;
 use serde_json::{Value, json};
 
-use super::transform::Direction;
 use super::measure::{Measurement, REFERENCE, ROUNDS, SIZES};
+use super::transform::Direction;
 use crate::machine::{cpu, kernel};
 
 /// The size for which expansion is printed: the largest record of `sealed`.
@@ -24,8 +24,9 @@ pub(super) fn json(results: &[Measurement]) -> anyhow::Result<String> {
         .iter()
         .map(|m| json!({"name": m.name, "direction": m.direction.name(), "size": m.size, "ratio": m.ratio}))
         .collect();
-    let reveals: Vec<Value> =
-        of_expansion_size(results).map(|m| json!({"name": m.name, "one_path_of_two": m.one_path_of_two})).collect();
+    let reveals: Vec<Value> = of_expansion_size(results)
+        .map(|m| json!({"name": m.name, "one_path_of_two": m.one_path_of_two}))
+        .collect();
     let report = json!({
         "cpu": cpu(),
         "kernel": kernel(),
@@ -54,8 +55,7 @@ fn write_text(out: &mut String, results: &[Measurement]) -> std::fmt::Result {
         let of_size = || results.iter().filter(|m| m.size == size);
         for encode in of_size().filter(|m| m.direction == Direction::Encode) {
             let decode = of_size().find(|m| m.direction == Direction::Decode && m.name == encode.name);
-            let decode =
-                decode.map(|m| format!("{:>14.3}{:>8.2}", m.gb_per_s, m.ratio)).unwrap_or_default();
+            let decode = decode.map(|m| format!("{:>14.3}{:>8.2}", m.gb_per_s, m.ratio)).unwrap_or_default();
             writeln!(out, "{:24}{:>12.3}{:>8.2}{decode}", encode.name, encode.gb_per_s, encode.ratio)?;
         }
     }

@@ -110,7 +110,8 @@ fn in_a_row(trial: Rc<Trial>, packets: Vec<Packet>, matches: bool) -> anyhow::Re
             let ran = trial.run(&packet.frame(), repeats)?;
             ensure!(
                 ran.chains.is_empty() != matches,
-                "expected the benchmark's packet to match: {matches}, got {}", !matches
+                "expected the benchmark's packet to match: {matches}, got {}",
+                !matches
             );
             sum += f64::from(ran.nanoseconds);
         }

@@ -79,14 +79,25 @@ struct ActorCase {
 const ACTORS: &[ActorCase] = &[
     ActorCase { actor: "", ..ActorCase::at_ingress("none", data) },
     ActorCase { actor: "\"drop\"", ..ActorCase::at_ingress("drop", data) },
-    ActorCase { actor: "\"record\"", acts_on: &[0, 1, 2, 3], ..ActorCase::at_ingress("record", frames::new_data) },
-    ActorCase { actor: "{ rate_limit = { window = \"32kB\" } }", ..ActorCase::at_ingress("rate_limit-window", data) },
+    ActorCase {
+        actor: "\"record\"",
+        acts_on: &[0, 1, 2, 3],
+        ..ActorCase::at_ingress("record", frames::new_data)
+    },
+    ActorCase {
+        actor: "{ rate_limit = { window = \"32kB\" } }",
+        ..ActorCase::at_ingress("rate_limit-window", data)
+    },
     ActorCase {
         actor: "{ rate_limit = { rate = \"4mbit\" } }",
         acts_on: &[0, 1, 2, 3],
         ..ActorCase::at_ingress("rate_limit-rate", frames::new_acknowledgments)
     },
-    ActorCase { actor: "\"set_backup\"", acts_on: &[1, 3], ..ActorCase::at_ingress("set_backup", acknowledged) },
+    ActorCase {
+        actor: "\"set_backup\"",
+        acts_on: &[1, 3],
+        ..ActorCase::at_ingress("set_backup", acknowledged)
+    },
     ActorCase {
         actor: "\"clear_backup\"",
         acts_on: &[1, 3],
@@ -105,7 +116,10 @@ const ACTORS: &[ActorCase] = &[
     },
     ActorCase { actor: "\"deny_join\"", ..ActorCase::at_ingress("deny_join-drop", join) },
     ActorCase { actor: "{ deny_join = \"reset\" }", ..ActorCase::at_ingress("deny_join-reset", join) },
-    ActorCase { actor: "\"fall_back\"", ..ActorCase::at_ingress("fall_back", || vec![frames::mp_capable(0)]) },
+    ActorCase {
+        actor: "\"fall_back\"",
+        ..ActorCase::at_ingress("fall_back", || vec![frames::mp_capable(0)])
+    },
     ActorCase {
         actor: "\"capable_flag\"",
         ..ActorCase::at_ingress("capable_flag", || vec![frames::mp_capable_with_flag_d()])

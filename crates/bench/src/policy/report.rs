@@ -49,7 +49,8 @@ pub(super) fn text(results: &[Measurement], bounds: &[Bound], rounds: u32) -> St
 
 /// The cases that share a reference; empty if there are none.
 fn table<'a>(method: &str, above: &str, rows: impl Iterator<Item = (&'a Measurement, f64)>) -> String {
-    let rows: String =
-        rows.map(|(Measurement { case, ns, .. }, above)| format!("{case:26}{ns:>10.0}{above:>18.0}\n")).collect();
+    let rows: String = rows
+        .map(|(Measurement { case, ns, .. }, above)| format!("{case:26}{ns:>10.0}{above:>18.0}\n"))
+        .collect();
     if rows.is_empty() { rows } else { format!("\n{method}\n{:26}{:>10}{above:>18}\n{rows}", "", "ns") }
 }
