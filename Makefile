@@ -1,4 +1,4 @@
-# `make` prints what there is. Targets that compile first install what is missing (scripts/install-deps).
+# `make` lists the targets. Targets that compile install missing dependencies first (scripts/install-deps).
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
@@ -10,30 +10,33 @@ BPF_C := $(wildcard crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build ## Protect a real transfer over two paths, and show what a listener got (needs root)
+demo: build ## Protect a real transfer over two paths and show what an eavesdropper gets (root)
 	$(PLAIT) demo
 
-build: deps ## Build target/release/plait, and the compiled part of the Python package
+build: deps ## Build target/release/plait and the native module of the Python package
 	cargo build --release --locked -p plait-cli -p plait-python
 
-# End-to-end tests run what the crates' own tests are built of, so that all is compiled once.
+# End-to-end tests run the debug build that the Rust tests link against, so everything is compiled once.
 test: export PLAIT = $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/plait
-test: test-deps ## Run the tests: at most 15 minutes on two cores, 8 when compiled (what lacks root or a kernel feature is skipped by name)
+test: test-deps ## Run the tests (15 minutes on two cores, 8 when compiled; skips by name what needs root)
 	cargo build --workspace --all-targets --locked
 	scripts/test
 
-test-long: test-deps build ## Run what `make test` leaves out: soak, churn, whole matrices, fuzz targets, kernel module in a guest (three hours; needs root)
+test-long: test-deps build ## Run the long tests: soak, churn, full matrices, fuzz targets, kernel module (root)
 	scripts/test long
 
-lint: test-deps ## Check formatting, lints, generated files, spelling and the language rules
+lint: test-deps ## Check formatting, lints, generated files, spelling and language rules
 	scripts/lint
+
+docs: ## Build the book into target/book and check its links
+	scripts/docs
 
 fmt: test-deps ## Format Rust, BPF C and Python
 	cargo fmt --all
 	target/venv/bin/ruff format --quiet .
 	clang-format-19 -i $(BPF_C)
 
-bench: test-deps build ## Measure transforms, policies, throughput, set-up, analysis and emulated links (needs root)
+bench: test-deps build ## Benchmark transforms, policies, throughput, set-up, analysis and links (root)
 	cargo build --release --locked -p plait-bench
 	$(PLAIT)-bench codec
 	$(PLAIT)-bench policy
@@ -44,11 +47,12 @@ bench: test-deps build ## Measure transforms, policies, throughput, set-up, anal
 	bench/links.py
 	bench/congestion.py
 
-reproduce: test-deps build ## Re-run the published experiments and write docs/reference/results.md and docs/reference/results-congestion.md (seven hours; QUICK=1: half an hour; ONLY=NAME: one; needs root)
+# QUICK=1 shortens every experiment (half an hour in all); ONLY="NAME ..." runs some of them.
+reproduce: test-deps build ## Run the published experiments and write the results pages (seven hours, root)
 	cargo build --release --locked -p plait-bench
 	scripts/reproduce
 
-# Which kernel the module is built for: its headers must be installed.
+# The kernel that the module is built for; its headers must be installed.
 KERNEL ?= $(shell uname -r)
 
 KERNEL_BUILD = $(or $(wildcard $(CURDIR)/out/guest/lib/modules/$(KERNEL)/build),/lib/modules/$(KERNEL)/build)
@@ -58,29 +62,29 @@ kmod: ## Build kmod/plait.ko for the running kernel (KERNEL=release: for another
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-kmod-package: ## Put the module's sources into out/plait-VERSION, for DKMS to build them for every kernel
+kmod-package: ## Copy the module's sources to out/plait-VERSION for DKMS
 	rm -rf out/plait-$(VERSION)
 	mkdir -p out/plait-$(VERSION)
 	cp $(filter-out %.mod.c,$(wildcard kmod/*.[ch])) kmod/Kbuild crates/gateway/bpf/intf.h out/plait-$(VERSION)
 	sed 's/^PACKAGE_VERSION=.*/PACKAGE_VERSION="$(VERSION)"/' kmod/dkms.conf >out/plait-$(VERSION)/dkms.conf
 
-kmod-check: ## Check the module's source with the kernel's checkpatch and with sparse
+kmod-check: ## Run checkpatch and sparse on the kernel module
 	kmod/guest/check
 
-test-kernel: build ## Try the kernel module in guests with Debian's kernel (needs root; installs QEMU and headers)
+test-kernel: build ## Test the kernel module in QEMU guests with Debian's kernel (root)
 	kmod/tests/all
 
-guest: ## Run a script as root on that kernel: make guest RUN="script argument" [GUEST_KERNEL=6.12|debug]
+guest: ## Run a script in such a guest: make guest RUN="script argument" [GUEST_KERNEL=6.12|debug]
 	release=$$(kmod/guest/fetch) && $(MAKE) kmod KERNEL=$$release
 	kmod/guest/boot $(RUN)
 
-deps: ## Install what is missing
+deps: ## Install build dependencies
 	@scripts/install-deps
 
 test-deps:
 	@scripts/install-deps test
 	@scripts/venv
 
-clean: ## Remove everything that was built or measured here
+clean: ## Remove build products and measurements
 	cargo clean
 	rm -rf out
