@@ -105,7 +105,7 @@ class Listener:
 
     def _audit(self, mode: str) -> list[bool]:
         captures = map(str, self.captures[mode])
-        said = tool(PLAIT, "audit", "--json", "--runs", "1", "--truth", str(self.document), *captures)
+        said = tool(PLAIT, "audit", "--json", "--runs", "1", "--ground-truth", str(self.document), *captures)
         return [(path["correct_fraction"] or 0) > 0.001 for path in json.loads(said)["paths"]]
 
     def _holds(self, data: bytes) -> bool:

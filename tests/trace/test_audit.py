@@ -1,4 +1,4 @@
-"""`plait audit`: what it recovers from captures of real transfers and of made-up ones, and that it claims no more."""
+"""`plait audit`: what it recovers from captures of real transfers and synthetic ones, and that it claims no more."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ def paths_of(*arguments, **more) -> list[dict]:
 
 
 def scrambled(plain: bytes, seed: bytes = b"\x17" * 8) -> bytes:
-    """xor64 by its definition."""
+    """xor64, implemented from its definition."""
     window = list(bytes(64 - len(seed)) + seed)
     wire = bytearray()
     for byte in plain:
@@ -49,7 +49,7 @@ def scrambled(plain: bytes, seed: bytes = b"\x17" * 8) -> bytes:
 def capture(
     directory: pathlib.Path, payload: bytes, *, at: int = 0, name: str = "path.pcap", port: int = 40000
 ) -> pathlib.Path:
-    """A connection of which one contiguous piece was captured: `payload`, from byte `at` of the stream on."""
+    """A connection of which one contiguous run was captured: `payload`, from byte `at` of the stream."""
     packets = [segment(port)]
     for start in range(0, len(payload), 1400):
         packets.append(segment(port, payload[start : start + 1400], flags=0x18, sequence=1 + at + start))
@@ -60,12 +60,12 @@ def capture(
 
 @pytest.fixture(scope="module")
 def long_prose(tmp_path_factory) -> pathlib.Path:
-    """A megabyte of English, by sentences of the prose in changing order."""
+    """A megabyte of English: the sentences of the prose, shuffled repeatedly."""
     sentences = PROSE.decode().replace("\n\n", " ").split(". ")
-    chance = random.Random(1)
+    generator = random.Random(1)
     text = ""
     while len(text) < 1_000_000:
-        chance.shuffle(sentences)
+        generator.shuffle(sentences)
         text += ". ".join(sentences) + ".\n\n"
     file = tmp_path_factory.mktemp("documents") / "prose.txt"
     file.write_text(text)
@@ -73,59 +73,59 @@ def long_prose(tmp_path_factory) -> pathlib.Path:
 
 
 def transfer(pair, mode: str, document: pathlib.Path) -> dict[str, dict]:
-    """Fetches a document over both links; the audit of each link's capture."""
+    """Fetches a document over both links and audits the capture of each link; the result by link."""
     protection = ("--mode", mode) if mode == "off" else ("--mode", mode, "--require")
     to = pair.nginx(document.parent)
     pair.serve(*protection, to=to)
     with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
         assert fetch(pair, document, options=(*protection, "--trusted", "eth")) == document.read_bytes()
     report = pair.directory / "audit.html"
-    views = paths_of(eth.file, wlan.file, "--truth", document, "--report", report)
+    views = paths_of(eth.file, wlan.file, "--ground-truth", document, "--report", report)
     assert [pathlib.Path(view["path"]).stem for view in views] == list(LINKS)
     assert "<script src" not in report.read_text() and "@import" not in report.read_text()
     views = dict(zip(LINKS, views, strict=True))
-    # What is audited did cross the untrusted path, in pieces longer than a packet.
+    # Part of the document crossed the untrusted path, in runs longer than a packet.
     assert 0.1 < views["wlan"]["exposure"]["fraction"] < 0.9
     assert views["wlan"]["exposure"]["longest_run"] >= 1400
     return views
 
 
-def test_off_is_read(make_pair, long_prose):
+def test_mode_off_is_readable(make_pair, long_prose):
     views = transfer(make_pair("20mbit"), "off", long_prose)
     for view in views.values():
         assert view["mode"] == "off"
         assert view["recovered_fraction"] > 0.95 and view["correct_fraction"] > 0.999, view["verdict"]
 
 
-def test_xor64_of_english_is_undone(make_pair, long_prose):
+def test_xor64_of_english_is_broken(make_pair, long_prose):
     views = transfer(make_pair("20mbit"), "xor64", long_prose)
     for view in views.values():
         assert view["mode"] == "xor64"
-        assert view["connections"][0]["mode_from"] == "handshake"
+        assert view["connections"][0]["mode_source"] == "handshake"
         assert view["recovered_fraction"] > 0.99 and view["correct_fraction"] > 0.99, view["verdict"]
         assert view["confidence"] > 0.98
-    # Who listens where the handshake is has the keys.
+    # The handshake, and with it the keys, crossed the trusted path.
     assert views["eth"]["connections"][0]["keys_captured"] and views["eth"]["attack"]["by_seed"] > 0
     assert not views["wlan"]["connections"][0]["keys_captured"]
     assert views["wlan"]["attack"]["by_language"] > 0 and views["wlan"]["attack"]["by_seed"] == 0
 
 
-def test_random_data_under_xor64_is_not_claimed(make_pair, documents):
+def test_claims_nothing_of_random_data_under_xor64(make_pair, documents):
     document = random_file(documents, 1_000_000)
     wlan = transfer(make_pair("20mbit"), "xor64", document)["wlan"]
     assert wlan["mode"] == "xor64"
     assert wlan["recovered_bytes"] == 0 and wlan["correct_fraction"] == 0
-    assert "no better than chance" in wlan["verdict"]
+    assert "no better than generator" in wlan["verdict"]
 
 
-def test_stream_is_read_where_its_keys_crossed_and_nowhere_else(make_pair, long_prose):
+def test_stream_is_readable_only_on_the_trusted_path(make_pair, long_prose):
     pair = make_pair("20mbit")
     if pair.client.run(PLAIT, "run", "--mode", "stream", "--", "true").returncode == 2:
         pytest.skip("plait run has no mode stream")
     views = transfer(pair, "stream", long_prose)
     assert {view["mode"] for view in views.values()} == {"stream"}
     assert views["wlan"]["recovered_bytes"] == 0 and views["wlan"]["correct_fraction"] == 0
-    assert "no better than chance" in views["wlan"]["verdict"]
+    assert "no better than generator" in views["wlan"]["verdict"]
     direction = views["wlan"]["connections"][0]["directions"]["server_to_client"]
     assert (
         direction["looks_random"] and direction["entropy_bits"] > 7.9 and direction["packets"]["count"] > 10
@@ -133,45 +133,45 @@ def test_stream_is_read_where_its_keys_crossed_and_nowhere_else(make_pair, long_
     assert views["eth"]["recovered_fraction"] > 0.99 and views["eth"]["correct_fraction"] > 0.999
 
 
-def test_sealed_is_read_on_no_path_and_what_remains_visible_is_named(make_pair, long_prose):
+def test_sealed_reveals_only_metadata_on_any_path(make_pair, long_prose):
     pair = make_pair("20mbit")
     pair.open_second_way()
     views = transfer(pair, "sealed", long_prose)
     for view in views.values():
         assert view["mode"] == "sealed" and view["attack"]["runs"] > 0 and view["attack"]["broken"] == 0
-        assert {connection["mode_from"] for connection in view["connections"]} == {"handshake"}
+        assert {connection["mode_source"] for connection in view["connections"]} == {"handshake"}
         assert view["recovered_bytes"] == 0 and view["correct_fraction"] == 0
-        assert "no better than chance" in view["verdict"]
-        assert "who speaks to whom, how much and when, and what is named in the handshake" in view["verdict"]
+        assert "no better than generator" in view["verdict"]
+        assert "Still visible: " in view["verdict"] and "and the identifiers in the handshake" in view["verdict"]
         carried = max(
             (both["directions"]["server_to_client"] for both in view["connections"]),
-            key=lambda way: way["captured_bytes"],
+            key=lambda direction: direction["captured_bytes"],
         )
         assert carried["looks_random"] and carried["entropy_bits"] > 7.9
         assert carried["packets"]["count"] > 10 and carried["packets"]["last"] > carried["packets"]["first"]
-    names = {
-        link: {name["what"]: name["value"] for both in view["connections"] for name in both["names"]}
+    identifiers = {
+        link: {found["kind"]: found["value"] for both in view["connections"] for found in both["identifiers"]}
         for link, view in views.items()
     }
-    session = {"sealed session": names["eth"]["sealed session"]}
-    assert names == {
+    session = {"sealed session": identifiers["eth"]["sealed session"]}
+    assert identifiers == {
         "eth": session | {"paths": "2 configured, 1 with a witness"},
         "wlan": session | {"witness of path": "1"},
     }
 
 
 @pytest.mark.parametrize("start", [200, 3000, 9000, 15000])
-def test_one_packet_of_english_is_enough(tmp_path, start):
+def test_one_packet_of_english_under_xor64_is_broken(tmp_path, start):
     wire = scrambled(PROSE)[start : start + 1400]
     truth = tmp_path / "truth"
     truth.write_bytes(PROSE)
-    # Judged by its bytes: the handshake says nothing of plait.
-    (view,) = paths_of(capture(tmp_path, wire, at=start), "--truth", truth)
-    assert view["mode"] == "xor64" and view["connections"][0]["mode_from"] == "bytes"
+    # The capture has no handshake, so the mode is estimated from the bytes.
+    (view,) = paths_of(capture(tmp_path, wire, at=start), "--ground-truth", truth)
+    assert view["mode"] == "xor64" and view["connections"][0]["mode_source"] == "bytes"
     assert view["correct_fraction"] > 0.99, view["verdict"]
 
 
-def test_what_was_sent_in_clear_is_told_from_what_was_not(tmp_path):
+def test_estimates_the_mode_from_bytes(tmp_path):
     noise = random.Random(2).randbytes(20_000)
     modes = {}
     for name, payload in {"clear": PROSE, "scrambled": scrambled(PROSE), "random": noise}.items():
@@ -180,25 +180,25 @@ def test_what_was_sent_in_clear_is_told_from_what_was_not(tmp_path):
     assert modes == {"clear": ("off", True), "scrambled": ("xor64", True), "random": ("unknown", False)}
 
 
-def test_sealed_shows_its_session_and_nothing_of_its_content(tmp_path):
-    chance = random.Random(3)
-    hello = bytes([1, 0, 84, 1]) + b"\xab" * 32 + bytes([2, 1, 1]) + chance.randbytes(48)
-    records = b"".join((1016).to_bytes(2, "big") + chance.randbytes(1016) for _ in range(30))
+def test_sealed_reveals_its_session_but_no_content(tmp_path):
+    generator = random.Random(3)
+    hello = bytes([1, 0, 84, 1]) + b"\xab" * 32 + bytes([2, 1, 1]) + generator.randbytes(48)
+    records = b"".join((1016).to_bytes(2, "big") + generator.randbytes(1016) for _ in range(30))
     (view,) = paths_of(capture(tmp_path, hello + records))
     assert view["mode"] == "sealed" and view["recovered_bytes"] == 0
-    assert "no better than chance" in view["verdict"]
-    names = {name["what"]: name["value"] for name in view["connections"][0]["names"]}
-    assert names == {"sealed session": "ab" * 32, "paths": "2 configured, 1 with a witness"}
+    assert "no better than generator" in view["verdict"]
+    identifiers = {found["kind"]: found["value"] for found in view["connections"][0]["identifiers"]}
+    assert identifiers == {"sealed session": "ab" * 32, "paths": "2 configured, 1 with a witness"}
 
 
-def test_what_an_application_encrypts_is_not_read(tmp_path):
-    chance = random.Random(4)
-    records = b"".join(b"\x17\x03\x03\x10\x00" + chance.randbytes(4096) for _ in range(20))
+def test_tls_records_under_mode_off_are_not_read(tmp_path):
+    generator = random.Random(4)
+    records = b"".join(b"\x17\x03\x03\x10\x00" + generator.randbytes(4096) for _ in range(20))
     (view,) = paths_of(capture(tmp_path, b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" + records))
     assert view["mode"] == "off" and view["recovered_fraction"] < 0.05
 
 
-def test_the_longest_runs_come_first_and_what_is_left_out_is_said(tmp_path):
+def test_attacks_the_longest_runs_first_and_reports_skipped_ones(tmp_path):
     wire = scrambled(PROSE)
     packets = [segment(40000)]
     for start in range(1000, 19000, 3000):
@@ -207,34 +207,33 @@ def test_the_longest_runs_come_first_and_what_is_left_out_is_said(tmp_path):
     file.write_bytes(pcap(*packets))
     (view,) = paths_of(file, "--runs", 2)
     attack = view["attack"]
-    assert (attack["runs"], attack["too_short"]["runs"], attack["left_out"]["runs"]) == (2, 1, 3)
-    assert attack["left_out"]["bytes"] == 200 + 350 + 500
-    assert "3 with 1050 bytes were left out" in view["verdict"]
+    assert (attack["runs"], attack["too_short"]["runs"], attack["skipped"]["runs"]) == (2, 1, 3)
+    assert attack["skipped"]["bytes"] == 200 + 350 + 500
+    assert "skipped: 3 runs with 1,050 bytes" in view["verdict"]
 
 
-def test_the_page_and_the_table_show_the_paths_side_by_side(tmp_path):
-    """Names are whatever a file may be called."""
+def test_page_and_table_show_all_paths_and_escape_their_names(tmp_path):
     clear = capture(tmp_path, PROSE, name="<b>clear.pcap")
     hidden = capture(tmp_path, random.Random(5).randbytes(9000), name="hidden.pcap", port=40001)
     report = tmp_path / "audit.html"
     out = audit(clear, hidden, "--report", report).stdout.decode()
-    assert "The listener reads 100 % of what crossed" in out and "no better than chance" in out
+    assert "reads 100 % of the bytes that crossed" in out and "no better than generator" in out
     page = report.read_text()
     assert page.count("<article") == 2
     assert "&lt;b&gt;clear.pcap" in page and "<b>clear" not in page
     assert "When the bridge was finished, nobody in the village" in page
 
 
-def test_stdin_directories_and_what_lies_beside_captures(tmp_path):
+def test_reads_stdin_and_directories(tmp_path):
     file = capture(tmp_path, PROSE)
     (tmp_path / "counters.jsonl").write_text("")
-    by_stdin = paths_of("-", input=file.read_bytes())
-    by_directory = paths_of(tmp_path)
-    assert by_stdin[0]["path"] == "-" and by_directory[0]["path"] == str(file)
-    assert by_stdin[0]["recovered_bytes"] == by_directory[0]["recovered_bytes"] == len(PROSE)
+    from_stdin = paths_of("-", input=file.read_bytes())
+    from_directory = paths_of(tmp_path)
+    assert from_stdin[0]["path"] == "-" and from_directory[0]["path"] == str(file)
+    assert from_stdin[0]["recovered_bytes"] == from_directory[0]["recovered_bytes"] == len(PROSE)
 
 
-def test_mistakes_are_told(tmp_path):
+def test_reports_missing_and_invalid_files(tmp_path):
     file = capture(tmp_path, PROSE)
     other = tmp_path / "other.txt"
     other.write_text("no capture")
@@ -245,7 +244,7 @@ def test_mistakes_are_told(tmp_path):
         ((tmp_path / "missing.pcap",), 1, "missing.pcap"),
         ((other,), 1, "other.txt"),
         ((empty,), 1, "expected TCP"),
-        ((file, "--truth", tmp_path / "missing"), 1, "cannot read"),
+        ((file, "--ground-truth", tmp_path / "missing"), 1, "cannot read"),
         ((file, "--report", tmp_path / "no" / "where.html"), 1, "where.html"),
     ]:
         done = audit(*arguments, check=False)
@@ -253,7 +252,7 @@ def test_mistakes_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [25, 50, 200, 1000, 3333])
-def test_a_capture_that_is_cut_short_is_used_up_to_there(tmp_path, cut):
+def test_uses_a_truncated_capture_up_to_the_damage(tmp_path, cut):
     file = capture(tmp_path, PROSE)
     file.write_bytes(file.read_bytes()[:cut])
     done = audit("--json", file, check=False)
@@ -263,8 +262,7 @@ def test_a_capture_that_is_cut_short_is_used_up_to_there(tmp_path, cut):
         assert len(json.loads(done.stdout)["damaged"]) == 1
 
 
-def test_the_shipped_text_is_not_what_is_attacked(tmp_path):
-    """The model has not learnt the prose that these tests recover."""
+def test_training_text_shares_nothing_with_the_attacked_prose(tmp_path):
     if not shutil.which("zstd"):
         pytest.skip("not installed: zstd")
     model = REPOSITORY / "crates" / "audit" / "model" / "text.zst"

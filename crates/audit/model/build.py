@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes text.zst, what the attack on xor64 learns language from. README.md tells the sources and their licences."""
+"""Builds text.zst, the training text of the attack on xor64. README.md lists the sources and their licences."""
 
 import gzip
 import html
@@ -13,17 +13,17 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent.parent
 PACKAGES = ("dict-jargon", "dict-devil", "sqlite3-doc")
-# What the tests attack must not be known.
+# The text that the tests attack must not be part of the training text.
 HELD_OUT = REPOSITORY / "tests" / "data" / "prose.txt"
-# The longest piece that the text may have in common with it, in characters.
+# How many consecutive characters the two may not share.
 COMMON = 40
 
 
 def main():
     with tempfile.TemporaryDirectory() as directory:
-        unpacked = fetch(pathlib.Path(directory))
-        text = compose(unpacked)
-    refuse_held_out(text)
+        packages = fetch(pathlib.Path(directory))
+        text = compose(packages)
+    check_held_out(text)
     packed = subprocess.run(
         ["zstd", "--ultra", "-22", "-c"], input=text, capture_output=True, check=True
     ).stdout
@@ -32,7 +32,7 @@ def main():
 
 
 def fetch(directory: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Downloads and unpacks the packages; installs nothing."""
+    """Downloads and unpacks the packages without installing them."""
     unpacked = {}
     for package in PACKAGES:
         subprocess.run(["apt-get", "download", "-qq", package], cwd=directory, check=True)
@@ -42,32 +42,32 @@ def fetch(directory: pathlib.Path) -> dict[str, pathlib.Path]:
     return unpacked
 
 
-def compose(unpacked: dict[str, pathlib.Path]) -> bytes:
-    """All sources, each up to its share in bytes."""
-    pages = sorted(unpacked["sqlite3-doc"].rglob("*.html"))
+def compose(packages: dict[str, pathlib.Path]) -> bytes:
+    """The text: samples of all sources."""
+    pages = sorted(packages["sqlite3-doc"].rglob("*.html"))
     pages = [page.read_text(errors="replace") for page in pages if page.stat().st_size < 200_000]
     prose = [without_markup(page) for page in pages]
     parts = [
-        some_of(dictionary(unpacked["dict-jargon"]), 600_000),
-        some_of(dictionary(unpacked["dict-devil"]), 350_000),
-        some_of("\n\n".join(prose), 240_000),
-        some_of("\n".join(pages), 180_000),
+        sample(dictionary(packages["dict-jargon"]), 600_000),
+        sample(dictionary(packages["dict-devil"]), 350_000),
+        sample("\n\n".join(prose), 240_000),
+        sample("\n".join(pages), 180_000),
         headers(200),
     ]
     return b"\n".join(typographic(part).encode() for part in parts)
 
 
-def some_of(text: str, share: int) -> str:
-    """Pieces of 4,000 characters, evenly spread, that make up the share."""
+def sample(text: str, size: int) -> str:
+    """Evenly spaced pieces of 4,000 characters, `size` characters in total."""
     pieces = [text[at : at + 4000] for at in range(0, len(text), 4000)]
-    wanted = max(1, share // 4000)
+    wanted = max(1, size // 4000)
     if len(pieces) <= wanted:
         return text
     return "".join(pieces[number * len(pieces) // wanted] for number in range(wanted))
 
 
 def dictionary(directory: pathlib.Path) -> str:
-    """The text of a dictd dictionary, its paragraphs on one line each."""
+    """The text of a dictd dictionary."""
     (file,) = directory.rglob("*.dict.dz")
     text = gzip.decompress(file.read_bytes()).decode(errors="replace")
     return reflow(text)
@@ -81,7 +81,7 @@ def without_markup(page: str) -> str:
 
 
 def reflow(text: str) -> str:
-    """Paragraphs alternately on one line and in lines of 72 characters, as mail and web pages have them."""
+    """Every third paragraph wrapped at 72 characters as in mail, the others on one line as on web pages."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
     paragraphs = [paragraph for paragraph in paragraphs if len(paragraph) > 40]
     return "\n\n".join(wrap(text) if number % 3 == 0 else text for number, text in enumerate(paragraphs))
@@ -99,7 +99,7 @@ def wrap(paragraph: str) -> str:
 
 
 def typographic(text: str) -> str:
-    """Every tenth paragraph with the quotation marks and dashes of printers, as much of the web has them."""
+    """Typographic quotation marks and dashes in every tenth paragraph, as on much of the web."""
     paragraphs = text.split("\n\n")
     for number in range(0, len(paragraphs), 10):
         if "<" not in paragraphs[number]:
@@ -111,8 +111,8 @@ def typographic(text: str) -> str:
 
 
 def headers(count: int) -> str:
-    """Requests and responses with made-up names, times and lengths."""
-    chance = random.Random("plait")
+    """Synthetic requests and responses."""
+    generator = random.Random("plait")
     days, months = (
         ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"],
@@ -137,30 +137,30 @@ def headers(count: int) -> str:
     out = []
     for _ in range(count):
         date = lambda: (
-            f"{chance.choice(days)}, {chance.randint(1, 28):02} {chance.choice(months)} {chance.randint(2015, 2027)} "
-            f"{chance.randint(0, 23):02}:{chance.randint(0, 59):02}:{chance.randint(0, 59):02} GMT"
+            f"{generator.choice(days)}, {generator.randint(1, 28):02} {generator.choice(months)} {generator.randint(2015, 2027)} "
+            f"{generator.randint(0, 23):02}:{generator.randint(0, 59):02}:{generator.randint(0, 59):02} GMT"
         )
-        name = chance.choice(("index.html", "main.css", "app.js", "logo.png", "feed.xml", "data.json", ""))
+        name = generator.choice(("index.html", "main.css", "app.js", "logo.png", "feed.xml", "data.json", ""))
         out.append(
-            f"{chance.choice(('GET', 'GET', 'HEAD', 'POST'))} /{name} HTTP/1.1\r\nHost: www.example.{chance.choice(('com', 'org', 'net'))}\r\n"
-            f"User-Agent: {chance.choice(agents)}\r\nAccept: */*\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate\r\n"
+            f"{generator.choice(('GET', 'GET', 'HEAD', 'POST'))} /{name} HTTP/1.1\r\nHost: www.example.{generator.choice(('com', 'org', 'net'))}\r\n"
+            f"User-Agent: {generator.choice(agents)}\r\nAccept: */*\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate\r\n"
             f"Connection: keep-alive\r\n\r\n"
         )
         out.append(
-            f"HTTP/1.1 {chance.choice(statuses)}\r\nServer: {chance.choice(servers)}\r\nDate: {date()}\r\n"
-            f"Content-Type: {chance.choice(types)}\r\nContent-Length: {chance.randint(10, 999999)}\r\nLast-Modified: {date()}\r\n"
-            f'Connection: {chance.choice(("keep-alive", "close"))}\r\nETag: "{chance.getrandbits(32):08x}-{chance.getrandbits(16):x}"\r\n'
+            f"HTTP/1.1 {generator.choice(statuses)}\r\nServer: {generator.choice(servers)}\r\nDate: {date()}\r\n"
+            f"Content-Type: {generator.choice(types)}\r\nContent-Length: {generator.randint(10, 999999)}\r\nLast-Modified: {date()}\r\n"
+            f'Connection: {generator.choice(("keep-alive", "close"))}\r\nETag: "{generator.getrandbits(32):08x}-{generator.getrandbits(16):x}"\r\n'
             f"Accept-Ranges: bytes\r\n\r\n"
         )
     return "".join(out)
 
 
-def refuse_held_out(text: bytes):
+def check_held_out(text: bytes):
     held_out = HELD_OUT.read_bytes()
     known = {text[at : at + COMMON] for at in range(len(text) - COMMON)}
     for at in range(len(held_out) - COMMON):
         if held_out[at : at + COMMON] in known:
-            sys.exit(f"expected nothing of {HELD_OUT.name}, found {held_out[at : at + COMMON]!r}")
+            sys.exit(f"expected no text of {HELD_OUT.name}, got {held_out[at : at + COMMON]!r}")
 
 
 if __name__ == "__main__":

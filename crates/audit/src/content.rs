@@ -1,26 +1,26 @@
-//! What payload looks like as it was captured: text, random bytes, something between.
+//! Statistics of captured payload: whether it is text, random bytes, or something in between.
 
 use std::ops::Range;
 
 use plait_trace::{ByteRanges, Payload};
 
-use crate::randomness::Histogram;
+use crate::histogram::Histogram;
 
-/// The least share of text's characters in text.
-const TEXT: f64 = 0.95;
+/// The share of printable characters above which payload counts as text.
+const MIN_PRINTABLE: f64 = 0.95;
 
-/// Payload is looked at in blocks of this many bytes.
+/// Payload is classified in blocks of this many bytes.
 const BLOCK: usize = 1024;
 
-/// What the payload of one direction on one path looks like.
+/// Statistics of the payload of one direction on one path.
 #[derive(Clone, Default)]
 pub(crate) struct Content {
     pub(crate) bytes: Histogram,
-    /// The exclusive ors of neighbours in a run.
-    pub(crate) steps: Histogram,
-    /// Where bytes look random.
+    /// The XORs of neighbouring bytes in a run.
+    pub(crate) deltas: Histogram,
+    /// Positions whose bytes look random.
     pub(crate) random: ByteRanges,
-    /// Whether records of TLS were found within.
+    /// Whether TLS records were found.
     pub(crate) tls_records: bool,
 }
 
@@ -40,7 +40,7 @@ impl Content {
         let mut looked_random = false;
         for byte in payload.chunks(run.clone()).flatten().copied() {
             if let Some(last) = last.replace(byte) {
-                self.steps.add([last ^ byte]);
+                self.deltas.add([last ^ byte]);
             }
             block.push(byte);
             if block.len() == BLOCK {
@@ -57,7 +57,7 @@ impl Content {
         histogram.add(block.iter().copied());
         self.bytes.merge(&histogram);
         self.tls_records |= has_tls_records(payload, start, block);
-        // A few bytes say nothing, but those before them do.
+        // A short block is inconclusive: assume it continues the one before.
         let random = if block.len() < BLOCK / 4 { looked_random } else { histogram.looks_random() };
         if random {
             self.random.insert(start..start + block.len() as u64);
@@ -67,23 +67,23 @@ impl Content {
 
     pub(crate) fn merge(&mut self, other: &Self) {
         self.bytes.merge(&other.bytes);
-        self.steps.merge(&other.steps);
+        self.deltas.merge(&other.deltas);
         self.tls_records |= other.tls_records;
     }
 
-    /// In a word: `nothing`, `text`, `data` or `random`.
+    /// `nothing`, `text`, `data` or `random`.
     pub(crate) fn kind(&self) -> &'static str {
         match self.bytes.total() {
             0 => "nothing",
-            total if self.bytes.text() as f64 >= TEXT * total as f64 => "text",
+            total if self.bytes.printable() as f64 >= MIN_PRINTABLE * total as f64 => "text",
             _ if self.bytes.looks_random() => "random",
             _ => "data",
         }
     }
 }
 
-/// Whether a record of application data begins in the block and another one behind it, which is rare in anything else
-/// (RFC 8446 5.1).
+/// Whether the block contains the header of a TLS application data record that another record follows (RFC 8446,
+/// section 5.1); other content rarely does.
 fn has_tls_records(payload: &Payload, start: u64, block: &[u8]) -> bool {
     block.windows(5).zip(start..).any(|(header, at)| match header {
         &[23, 3, 3, high, low] => {

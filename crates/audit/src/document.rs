@@ -1,14 +1,14 @@
-//! What an audit found, as `plait audit --json` prints it (docs/reference/json.md). Recovered content is not in it.
+//! The result of an audit, as `plait audit --json` prints it (docs/reference/json.md), without recovered content.
 
 use std::net::SocketAddr;
 
 use plait_trace::document::{Both, Damaged, Exposure};
 use serde::Serialize;
 
-use crate::mode::{Mode, ModeFrom};
-use crate::names::Name;
+use crate::identifiers::Identifier;
+use crate::mode::{Mode, ModeSource};
 
-/// All paths, as a listener on each alone sees them.
+/// All paths, each as seen by an eavesdropper on that path alone.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Audit {
@@ -18,7 +18,7 @@ pub struct Audit {
     pub damaged: Vec<Damaged>,
 }
 
-/// What a listener on one path has.
+/// What an eavesdropper on one path has.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct PathView {
@@ -29,39 +29,39 @@ pub struct PathView {
     pub recovered_fraction: f64,
     pub correct_fraction: Option<f64>,
     pub confidence: f64,
-    pub seconds: f64,
+    pub attack_seconds: f64,
     pub verdict: String,
     pub attack: Option<Attack>,
     pub connections: Vec<ConnectionView>,
 }
 
-/// What attacks on runs came to.
+/// The outcome of attacks on runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct Attack {
     pub runs: usize,
     pub broken: usize,
     pub by_seed: usize,
-    pub by_beginning: usize,
+    pub by_stream_start: usize,
     pub by_known_text: usize,
     pub by_language: usize,
     pub known_texts: Vec<&'static str>,
     pub bytes_before_runs: u64,
     pub best_evidence_bits: Option<f64>,
     pub structured: usize,
-    pub too_short: Left,
-    pub left_out: Left,
+    pub too_short: Skipped,
+    pub skipped: Skipped,
 }
 
 /// Runs that were not attacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
-pub struct Left {
+pub struct Skipped {
     pub runs: usize,
     pub bytes: u64,
 }
 
-/// A connection as it shows on a path.
+/// A connection as seen on a path.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct ConnectionView {
@@ -69,13 +69,13 @@ pub struct ConnectionView {
     pub client: SocketAddr,
     pub server: SocketAddr,
     pub mode: Mode,
-    pub mode_from: ModeFrom,
+    pub mode_source: ModeSource,
     pub keys_captured: bool,
-    pub names: Vec<Name>,
+    pub identifiers: Vec<Identifier>,
     pub directions: Both<DirectionView>,
 }
 
-/// What one side sent, as it shows on a path.
+/// What one side sent, as seen on a path.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "docs/reference/json.md says what each field of a document means")]
 pub struct DirectionView {
@@ -91,7 +91,7 @@ pub struct DirectionView {
     pub looks_random: bool,
     pub packets: Packets,
     pub attack: Option<Attack>,
-    /// A piece of it, for people.
+    /// A sample for people.
     #[serde(skip)]
     pub excerpt: Option<Excerpt>,
 }
@@ -102,20 +102,20 @@ pub struct DirectionView {
 pub struct Packets {
     pub count: u64,
     pub bytes: u64,
-    pub shortest: u32,
-    pub longest: u32,
+    pub min_bytes: u32,
+    pub max_bytes: u32,
     pub first: Option<f64>,
     pub last: Option<f64>,
 }
 
-/// The same bytes as they crossed a path, and as a listener reads them.
+/// The same bytes on the wire and as an eavesdropper reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
-    /// Where in the stream.
+    /// The position in the stream.
     pub position: u64,
-    /// As they crossed.
+    /// The bytes on the wire.
     pub wire: Vec<u8>,
-    /// As they are read; `None` where they are not.
+    /// The recovered bytes; `None` where a byte is not recovered.
     pub plain: Vec<Option<u8>>,
 }
 
@@ -124,7 +124,7 @@ impl Attack {
         self.runs += other.runs;
         self.broken += other.broken;
         self.by_seed += other.by_seed;
-        self.by_beginning += other.by_beginning;
+        self.by_stream_start += other.by_stream_start;
         self.by_known_text += other.by_known_text;
         self.by_language += other.by_language;
         self.known_texts.extend(&other.known_texts);
@@ -137,11 +137,11 @@ impl Attack {
         };
         self.structured += other.structured;
         self.too_short.merge(other.too_short);
-        self.left_out.merge(other.left_out);
+        self.skipped.merge(other.skipped);
     }
 }
 
-impl Left {
+impl Skipped {
     pub(crate) fn merge(&mut self, other: Self) {
         self.runs += other.runs;
         self.bytes += other.bytes;

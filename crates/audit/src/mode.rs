@@ -1,31 +1,31 @@
-//! Which mode a connection is in: by its handshake where that was captured, else by its bytes.
+//! The mode of a connection: from its handshake if that was captured, else estimated from its bytes.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::randomness::Histogram;
+use crate::histogram::Histogram;
 
-/// How the bytes of a connection, or of all on a path, are protected, as far as captures tell.
+/// How a connection, or all connections on a path, are protected, as far as captures tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Not at all.
+    /// Not protected.
     Off,
-    /// By the papers' scrambling.
+    /// Scrambled as in the papers.
     Xor64,
-    /// By a key stream whose key comes from secrets of the trusted path.
+    /// Encrypted with a key stream derived from secrets that crossed the trusted path.
     Stream,
-    /// By authenticated encryption.
+    /// Authenticated encryption.
     Sealed,
-    /// The handshake was not captured, and the bytes do not tell: encrypted in some way, or compressed.
+    /// The handshake was not captured and the bytes are inconclusive: encrypted in some way, or compressed.
     Unknown,
-    /// Of a path: its connections differ.
+    /// The connections of a path have different modes.
     Mixed,
 }
 
 impl Mode {
-    /// The name by which documents and people know it.
+    /// The name, as in documents and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -44,19 +44,19 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What a mode is known by.
+/// Where the mode of a connection is known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ModeFrom {
+pub enum ModeSource {
     /// plait's option in the handshake, or a handshake without it.
     Handshake,
     /// The bytes that were captured.
     Bytes,
 }
 
-/// The one mode that a responder chose: a bit of the handshake option (docs/internals/protocol.md).
+/// The mode and algorithms that a responder chose: one bit of its option (docs/internals/protocol.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chosen {
+pub(crate) enum Suite {
     Xor64Key,
     Xor64Hmac,
     StreamChaCha20,
@@ -64,9 +64,9 @@ pub(crate) enum Chosen {
     Sealed,
 }
 
-impl Chosen {
-    /// `None` of what is not one known bit.
-    pub(crate) fn of(bits: u8) -> Option<Self> {
+impl Suite {
+    /// `None` unless exactly one known bit is set.
+    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits {
             0x01 => Self::Xor64Key,
             0x02 => Self::Xor64Hmac,
@@ -86,26 +86,27 @@ impl Chosen {
     }
 }
 
-/// Fewer bytes say nothing.
-const JUDGED: u64 = 64;
+/// Fewer bytes are inconclusive.
+const MIN_CLASSIFIED: u64 = 64;
 
-/// The least share of text's characters in what is text for sure: scrambled text keeps to them for some hundred bytes.
-const TEXT: f64 = 0.999;
+/// The share of printable characters above which bytes are text. Scrambled text reaches it for at most a few hundred
+/// bytes.
+const MIN_PRINTABLE: f64 = 0.999;
 
-/// Judges by the bytes of contiguous runs: `bytes` are those, `steps` the exclusive ors of neighbours in a run.
+/// Estimates the mode from contiguous runs: `bytes` counts their bytes, `deltas` the XORs of neighbouring bytes.
 ///
-/// `xor64` makes bytes nearly uniform but keeps `b[i] + b[i-65]` in plain sight as the exclusive or of neighbours. Plain
-/// content is mostly the other way round.
-pub(crate) fn judged(bytes: &Histogram, steps: &Histogram) -> Mode {
-    if bytes.total() < JUDGED || (bytes.looks_random() && steps.looks_random()) {
+/// `xor64` makes bytes nearly uniform but exposes `b[i] ^ b[i-65]` as the XOR of neighbours. For plain content it is
+/// mostly the other way round.
+pub(crate) fn classify(bytes: &Histogram, deltas: &Histogram) -> Mode {
+    if bytes.total() < MIN_CLASSIFIED || (bytes.looks_random() && deltas.looks_random()) {
         return Mode::Unknown;
     }
-    // With many blanks or lines that are alike, its steps are the more uneven ones, too.
-    let is_text = bytes.text() as f64 >= TEXT * bytes.total() as f64;
-    let (bytes, steps) = (bytes.unevenness(), steps.unevenness());
-    if is_text || bytes > steps {
+    // Text with many blanks or similar lines has deltas less uniform than its bytes.
+    let is_text = bytes.printable() as f64 >= MIN_PRINTABLE * bytes.total() as f64;
+    let (bytes, deltas) = (bytes.excess_coincidence(), deltas.excess_coincidence());
+    if is_text || bytes > deltas {
         Mode::Off
-    } else if steps > 1.2 * bytes + 0.2 {
+    } else if deltas > 1.2 * bytes + 0.2 {
         Mode::Xor64
     } else {
         Mode::Unknown

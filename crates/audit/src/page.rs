@@ -1,6 +1,6 @@
-//! The page of an audit, for people: one HTML file that needs no network, the paths' views side by side.
+//! The HTML page of an audit: one self-contained file with the paths side by side.
 //!
-//! Whatever comes from a capture or a file's name is escaped and stands as text.
+//! Everything from captures and file names is escaped.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,58 +10,59 @@ use plait_trace::Direction;
 
 use crate::document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView};
 use crate::mode::Mode;
-use crate::subject::DIRECTIONS;
+use crate::target::DIRECTIONS;
 
-/// How many connections of a path the page has; the document has all.
-const CONNECTIONS: usize = 50;
+/// How many connections per path the page lists; the document lists all.
+const MAX_CONNECTIONS: usize = 50;
 
-/// The same look as the report of `plait analyze`.
-const LOOK: &str = include_str!("../../trace/src/report/page/report.css");
+/// The style of the report of `plait analyze`.
+const REPORT_STYLE: &str = include_str!("../../trace/src/report/page/report.css");
 const STYLE: &str = include_str!("page/audit.css");
 const HEAD: &str = include_str!("page/head.html");
+/// Each mode with what an eavesdropper reads, and why.
 const MODES: [(Mode, &str, &str); 4] = [
-    (Mode::Off, "Every listener reads along.", "Plain multipath TCP: a path shows what it carries."),
+    (Mode::Off, "Everything, on every path.", "Plain Multipath TCP: each path carries plaintext."),
     (
         Mode::Xor64,
-        "Looks scrambled, and is undone by whoever computes.",
-        "Each byte is mixed with the 64 before it. A few hundred bytes of text in a row, or one known header, give it away: \
-         obfuscation, not secrecy.",
+        "Text and known formats, after a short computation.",
+        "Each byte is XORed with the 64 before it. A few hundred contiguous bytes of text or one known header are enough \
+                 to break it: obfuscation, not encryption.",
     ),
     (
         Mode::Stream,
-        "A listener on any path but the trusted one reads nothing.",
-        "Encrypted with a key from secrets that crossed the trusted path alone. Nobody notices changed bytes.",
+        "Nothing, except on the trusted path.",
+        "Encrypted with a key derived from secrets that crossed only the trusted path. Tampering is not detected.",
     ),
     (
         Mode::Sealed,
-        "A listener reads nothing, wherever they listen.",
-        "Encrypted and authenticated, with witnesses on all paths: what is changed or cut off is noticed, unless somebody \
-         acts on every path at once.",
+        "Nothing, on any path.",
+        "Authenticated encryption, with witnesses on all paths: tampering and truncation are detected unless an attacker \
+                 is active on every path at once.",
     ),
 ];
 
 /// Writes the page.
 ///
 /// # Errors
-/// Those of `out`.
+/// Writing to `out` fails.
 pub fn write_html(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
     let (before, after) = HEAD.split_once("{{style}}").unwrap_or((HEAD, ""));
-    write!(out, "{before}{LOOK}{STYLE}{after}")?;
+    write!(out, "{before}{REPORT_STYLE}{STYLE}{after}")?;
     writeln!(
         out,
-        "<p id=\"read\" class=\"soft\">{} read. Each path is seen alone, as by somebody who captured nothing else.</p></div>\
+        "<p id=\"read\" class=\"soft\">{} read. Each path is shown as seen by an eavesdropper on that path alone.</p></div>\
          {THEME}</header>\n<main>",
         pluralize(audit.packets as usize, "packet")
     )?;
     for damaged in &audit.damaged {
         let (capture, error) = (Text(&damaged.capture), Text(&damaged.error));
-        writeln!(out, "<p class=\"warning\">{capture}: {error}; what comes before that is used.</p>")?;
+        writeln!(out, "<p class=\"warning\">{capture}: {error}; packets before the damage are used.</p>")?;
     }
     if audit.payload_dropped > 0 {
         let dropped = grouped(audit.payload_dropped);
         writeln!(
             out,
-            "<p class=\"warning\">{dropped} bytes of payload were more than is held, and are not audited.</p>"
+            "<p class=\"warning\">{dropped} bytes of payload exceed the memory limit and are not audited.</p>"
         )?;
     }
     writeln!(out, "<section class=\"views\" aria-label=\"Paths\">")?;
@@ -71,9 +72,9 @@ pub fn write_html(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
     write_connections(audit, out)?;
     writeln!(
         out,
-        "</main>\n<footer class=\"soft small\"><p>Crossed: the share of the connections' content that crossed a path at least once, \
-         retransmissions included. Read: the share of that which is recovered in plaintext. Right: the share of recovered \
-         bytes that are those of the real content, where it was given.</p></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>"
+        "</main>\n<footer class=\"soft small\"><p>Crossed: the share of the connections' streams that crossed a path at least once, \
+         not counting retransmissions. Read: the share of that which is recovered as plaintext. Correct: the share of the \
+         ground truth that crossed and was recovered correctly.</p></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>"
     )
 }
 
@@ -86,7 +87,7 @@ const SCRIPT: &str = "const root = document.documentElement;\
     root.dataset.theme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';\
     document.getElementById('theme').onclick = () => { root.dataset.theme = root.dataset.theme === 'dark' ? 'light' : 'dark'; };";
 
-/// A path, as a card.
+/// Writes the card of a path.
 fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
     let mode = view.mode.map_or("not used", Mode::name);
     writeln!(
@@ -97,23 +98,28 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
     )?;
     let (figure, of) = match view.mode {
         None => ("\u{2013}".to_owned(), "nothing crossed"),
-        Some(_) if view.recovered_bytes == 0 => ("nothing".into(), "is read of what crossed"),
-        Some(_) => (percent(view.recovered_fraction), "of what crossed is read"),
+        Some(_) if view.recovered_bytes == 0 => ("0 %".into(), "of the bytes that crossed are read"),
+        Some(_) => (percent(view.recovered_fraction), "of the bytes that crossed are read"),
     };
     writeln!(out, "<p class=\"figure\">{figure}</p><p>{of}</p>")?;
-    write_meter("crossed, of the content", view.exposure.fraction, "", out)?;
-    write_meter("read, of the content", view.exposure.fraction * view.recovered_fraction, "of-read", out)?;
+    write_meter("crossed (share of the streams)", view.exposure.fraction, "", out)?;
+    write_meter(
+        "read (share of the streams)",
+        view.exposure.fraction * view.recovered_fraction,
+        "of-read",
+        out,
+    )?;
     writeln!(out, "<p class=\"verdict\">{}</p>", Text(&view.verdict))?;
     if let Some((view, excerpt)) = excerpt(view) {
         let wire = excerpt.wire.iter().copied().map(Some);
         writeln!(
             out,
-            "<h3>On the wire, byte {} on</h3><p class=\"bytes\">{}</p>",
+            "<h3>On the wire, from byte {}</h3><p class=\"bytes\">{}</p>",
             grouped(excerpt.position),
             Bytes(wire.collect())
         )?;
         let found = if view.recovered_bytes > 0 { " found" } else { "" };
-        write!(out, "<h3>As the listener reads it</h3><p class=\"bytes{found}\">")?;
+        write!(out, "<h3>As read by the eavesdropper</h3><p class=\"bytes{found}\">")?;
         match excerpt.plain.iter().any(Option::is_some) {
             true => writeln!(out, "{}</p>", Bytes(excerpt.plain.clone()))?,
             false => writeln!(out, "<span class=\"soft\">nothing recovered</span></p>")?,
@@ -123,7 +129,7 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
     let mut fact = |name: &str, value: String| writeln!(out, "<dt>{name}</dt><dd>{}</dd>", Text(&value));
     fact("crossed", format!("{} bytes", grouped(view.exposure.bytes)))?;
     fact(
-        "in runs",
+        "contiguous runs",
         format!("{}, longest {}", grouped(view.exposure.runs as u64), grouped(view.exposure.longest_run)),
     )?;
     let packets: Vec<&Packets> = directions(view).map(|direction| &direction.packets).collect();
@@ -134,22 +140,22 @@ fn write_view(view: &PathView, out: &mut impl Write) -> io::Result<()> {
         fact("packets", format!("{} in {:.1} s", grouped(count), last - first))?;
     }
     if let Some(Attack { runs, broken, .. }) = &view.attack {
-        fact("attacked", format!("{}, undone {broken}", pluralize(*runs, "run")))?;
-        fact("time", format!("{:.1} s", view.seconds))?;
+        fact("attacked", format!("{}, {broken} broken", pluralize(*runs, "run")))?;
+        fact("attack time", format!("{:.1} s", view.attack_seconds))?;
     }
     if view.recovered_bytes > 0 {
         fact("confidence", percent(view.confidence))?;
     }
-    if let Some(right) = view.correct_fraction {
-        fact("right", percent(right))?;
+    if let Some(correct) = view.correct_fraction {
+        fact("correct", percent(correct))?;
     }
-    for name in view.connections.iter().flat_map(|connection| &connection.names).take(4) {
-        fact(name.what, name.value.clone())?;
+    for identifier in view.connections.iter().flat_map(|connection| &connection.identifiers).take(4) {
+        fact(identifier.kind, identifier.value.clone())?;
     }
     writeln!(out, "</dl></article>")
 }
 
-/// Which colour says what a listener got.
+/// The CSS class of a card.
 fn tone(view: &PathView) -> &'static str {
     match view.mode {
         None => "none",
@@ -175,24 +181,24 @@ fn directions(view: &PathView) -> impl Iterator<Item = &DirectionView> {
         .flat_map(|connection| DIRECTIONS.map(|direction| connection.directions.in_direction(direction)))
 }
 
-/// Of the direction that carried most on the path.
+/// The excerpt of the direction with the most recovered, or else captured, bytes.
 fn excerpt(view: &PathView) -> Option<(&DirectionView, &Excerpt)> {
-    let most =
+    let largest =
         directions(view).max_by_key(|direction| (direction.recovered_bytes, direction.captured_bytes))?;
-    Some((most, most.excerpt.as_ref()?))
+    Some((largest, largest.excerpt.as_ref()?))
 }
 
 fn write_modes(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "<section><h2>What each mode gives</h2><div class=\"scroll\"><table class=\"modes\"><thead><tr><th>mode</th>\
-         <th class=\"text\">a listener</th><th class=\"text\">because</th></tr></thead><tbody>"
+        "<section><h2>What an eavesdropper reads in each mode</h2><div class=\"scroll\"><table class=\"modes\"><thead><tr><th>mode</th>\
+         <th class=\"text\">an eavesdropper reads</th><th class=\"text\">why</th></tr></thead><tbody>"
     )?;
-    for (mode, gives, because) in MODES {
+    for (mode, read, reason) in MODES {
         let here =
             audit.paths.iter().flat_map(|path| &path.connections).any(|connection| connection.mode == mode);
         let class = if here { " class=\"here\"" } else { "" };
-        writeln!(out, "<tr{class}><td><b>{mode}</b></td><td>{gives}</td><td>{because}</td></tr>")?;
+        writeln!(out, "<tr{class}><td><b>{mode}</b></td><td>{read}</td><td>{reason}</td></tr>")?;
     }
     writeln!(out, "</tbody></table></div></section>")
 }
@@ -202,16 +208,16 @@ fn write_connections(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
         out,
         "<section><details><summary>Connections and directions</summary><div class=\"scroll\"><table class=\"dense\"><thead><tr>\
          <th class=\"text\">path</th><th>connection</th><th class=\"text\">mode</th><th class=\"text\">direction</th><th>crossed</th>\
-         <th>runs</th><th>longest</th><th>read</th><th>right</th><th class=\"text\">looks</th><th>bits a byte</th><th>packets</th>\
-         <th>attacked</th><th>undone</th></tr></thead><tbody>"
+         <th>runs</th><th>longest</th><th>read</th><th>correct</th><th class=\"text\">looks like</th><th>bits per byte</th><th>packets</th>\
+         <th>attacked</th><th>broken</th></tr></thead><tbody>"
     )?;
     for path in &audit.paths {
-        for connection in path.connections.iter().take(CONNECTIONS) {
+        for connection in path.connections.iter().take(MAX_CONNECTIONS) {
             for direction in DIRECTIONS {
                 write_direction(path, connection, direction, out)?;
             }
         }
-        let more = path.connections.len().saturating_sub(CONNECTIONS);
+        let more = path.connections.len().saturating_sub(MAX_CONNECTIONS);
         if more > 0 {
             writeln!(
                 out,
@@ -256,7 +262,7 @@ fn write_direction(
     )
 }
 
-/// Text in HTML.
+/// Text, escaped for HTML.
 struct Text<'a>(&'a str);
 
 impl fmt::Display for Text<'_> {
@@ -272,7 +278,7 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// Bytes as text in HTML: those that are none as a dot, those that are not known as a box.
+/// Bytes as HTML text: unprintable ones as a dot, unknown ones as a box.
 struct Bytes(Vec<Option<u8>>);
 
 impl fmt::Display for Bytes {
@@ -295,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_captures_hold_stays_text() {
+    fn escapes_text_and_bytes_for_html() {
         assert_eq!(Text("<img src=\"x\">&'").to_string(), "&lt;img src=&quot;x&quot;&gt;&amp;&#39;");
         assert_eq!(Bytes(vec![Some(b'<'), Some(0), None, Some(b'a')]).to_string(), "&lt;\u{b7}\u{25a1}a");
     }

@@ -1,28 +1,28 @@
-//! What a listener has of one direction of a connection, in plaintext.
+//! The plaintext that an eavesdropper has of one direction of a connection.
 
 use std::ops::Range;
 
 use plait_proto::stream::{Cipher, Direction, Keystream, RANDOM_LEN, Secret};
 use plait_trace::{ByteRanges, Payload};
 
-use crate::xor64::{Attempt, Plaintext};
+use crate::xor64::{AttackResult, Decoder};
 
-/// How the plaintext comes about.
+/// How the plaintext is recovered.
 pub(crate) enum Recovery {
-    /// Not at all.
+    /// It is not.
     Nothing,
-    /// As it was sent, but for what the application itself encrypted.
+    /// The payload is plaintext, except what the application itself encrypted.
     AsSent {
-        /// Where that is.
+        /// The positions of that.
         encrypted: ByteRanges,
     },
-    /// By attacks on runs, by position.
-    Attacked(Vec<(Range<u64>, Attempt)>),
-    /// By the key stream, since all that it is made of was captured.
+    /// By attacks on runs, in order of position.
+    Attacked(Vec<(Range<u64>, AttackResult)>),
+    /// With the key stream: all its secrets were captured.
     KeyStream(StreamSecrets),
 }
 
-/// What the mode `stream` rests on, as captured.
+/// The captured secrets of mode `stream`.
 pub(crate) struct StreamSecrets {
     pub(crate) secret: Secret,
     pub(crate) cipher: Cipher,
@@ -30,7 +30,7 @@ pub(crate) struct StreamSecrets {
 }
 
 impl StreamSecrets {
-    /// How many bytes of the stream come before what is encrypted.
+    /// How many bytes precede the encrypted part of the stream.
     fn prefix(&self) -> u64 {
         match self.direction {
             Direction::Forth => RANDOM_LEN as u64,
@@ -44,7 +44,7 @@ impl StreamSecrets {
 }
 
 impl Recovery {
-    /// How many bytes of the stream come before its content.
+    /// How many bytes precede the content of the stream.
     pub(crate) fn prefix(&self) -> usize {
         match self {
             Self::KeyStream(secrets) => secrets.prefix() as usize,
@@ -52,23 +52,23 @@ impl Recovery {
         }
     }
 
-    /// Goes through all captured bytes in pieces, with what was recovered of each byte.
-    pub(crate) fn pieces(&self, payload: &Payload, mut each: impl FnMut(u64, &[u8], &[Option<u8>])) {
+    /// Calls `visit` for all captured bytes, chunk by chunk, with position, wire bytes and recovered bytes.
+    pub(crate) fn for_each_chunk(&self, payload: &Payload, mut visit: impl FnMut(u64, &[u8], &[Option<u8>])) {
         let mut plain: Vec<Option<u8>> = Vec::new();
-        let mut stream = Sought { position: 0, stream: None };
+        let mut keystream = SeekableKeystream { position: 0, keystream: None };
         for run in payload.present().runs() {
-            let attempt = match self {
+            let result = match self {
                 Self::Attacked(runs) => {
                     runs.binary_search_by_key(&run.start, |(range, _)| range.start).ok().map(|at| &runs[at].1)
                 }
                 _ => None,
             };
-            let mut attacked = attempt.map(|attempt| Plaintext::new(&attempt.keys));
+            let mut decoder = result.map(|result| Decoder::new(&result.keys));
             let mut position = run.start;
             for wire in payload.chunks(run.clone()) {
                 plain.clear();
                 let range = position..position + wire.len() as u64;
-                match (self, &mut attacked) {
+                match (self, &mut decoder) {
                     (Self::AsSent { encrypted }, _) => {
                         plain.extend(wire.iter().copied().map(Some));
                         for part in encrypted.within(range) {
@@ -76,45 +76,45 @@ impl Recovery {
                                 .fill(None);
                         }
                     }
-                    (Self::Attacked(_), Some(plaintext)) => plaintext.next(wire, &mut plain),
-                    (Self::KeyStream(secrets), _) => stream.decrypt(secrets, position, wire, &mut plain),
+                    (Self::Attacked(_), Some(decoder)) => decoder.decode(wire, &mut plain),
+                    (Self::KeyStream(secrets), _) => keystream.decrypt(secrets, position, wire, &mut plain),
                     _ => plain.resize(wire.len(), None),
                 }
-                each(position, wire, &plain);
+                visit(position, wire, &plain);
                 position += wire.len() as u64;
             }
         }
     }
 }
 
-/// How far a key stream is followed through what was not captured, in bytes: some seconds.
-const FARTHEST: u64 = 4 << 30;
+/// How many key stream bytes are skipped at most for data that was not captured: a few seconds of computation.
+const MAX_SKIPPED: u64 = 4 << 30;
 
-/// A key stream that is gone through once, in the order of positions.
-struct Sought {
+/// A key stream that can skip forward.
+struct SeekableKeystream {
     position: u64,
-    stream: Option<Keystream>,
+    keystream: Option<Keystream>,
 }
 
-impl Sought {
+impl SeekableKeystream {
     fn decrypt(&mut self, secrets: &StreamSecrets, position: u64, wire: &[u8], plain: &mut Vec<Option<u8>>) {
-        let stream = self.stream.get_or_insert_with(|| secrets.keystream());
+        let keystream = self.keystream.get_or_insert_with(|| secrets.keystream());
         let clear = secrets.prefix().saturating_sub(position).min(wire.len() as u64);
         let (clear, encrypted) = wire.split_at(clear as usize);
         plain.extend(clear.iter().copied().map(Some));
         let start = (position + clear.len() as u64).saturating_sub(secrets.prefix());
-        if start - self.position > FARTHEST {
+        if start - self.position > MAX_SKIPPED {
             plain.resize(plain.len() + encrypted.len(), None);
             return;
         }
         let mut skipped = [0; 4096];
         while self.position < start {
             let length = (start - self.position).min(skipped.len() as u64);
-            stream.apply(&mut skipped[..length as usize]);
+            keystream.apply(&mut skipped[..length as usize]);
             self.position += length;
         }
         let mut bytes = encrypted.to_vec();
-        stream.apply(&mut bytes);
+        keystream.apply(&mut bytes);
         self.position += bytes.len() as u64;
         plain.extend(bytes.into_iter().map(Some));
     }

@@ -1,4 +1,4 @@
-//! From what was tried to what is shown: the view of each path, connection and direction.
+//! Builds the views of each path, connection and direction from the outcomes of the attacks.
 
 use std::collections::HashMap;
 
@@ -6,89 +6,91 @@ use plait_trace::document::{Both, Exposure};
 use plait_trace::{Direction, PathId, Payload};
 use plait_wire::capture::Timestamp;
 
-use crate::attacks::{Attacked, Where};
 use crate::document::{Attack, ConnectionView, DirectionView, Excerpt, Packets, PathView};
-use crate::handshake::{Headers, Traffic};
+use crate::ground_truth::{GroundTruth, Score};
+use crate::headers::{Headers, Traffic};
+use crate::identifiers::{self, Identifier, Protocol};
 use crate::mode::Mode;
-use crate::names::{self, Name, Protocol};
+use crate::plan::{Outcome, StreamIndex};
 use crate::recovery::Recovery;
-use crate::subject::{DIRECTIONS, Place, Subject, beginning};
-use crate::truth::{Score, Truth};
+use crate::target::{DIRECTIONS, Observation, Target, stream_prefix};
 use crate::verdict::verdict;
-use crate::xor64::Means;
+use crate::xor64::Method;
 
-/// The length of an excerpt.
-const EXCERPT: usize = 240;
+/// The length of an excerpt in bytes.
+const EXCERPT_LEN: usize = 240;
 
-/// The views of all paths.
-pub(crate) fn of(
+/// Builds the views of all paths.
+pub(crate) fn build(
     names: &[&str],
     paths: &[PathId],
-    subjects: &[Subject<'_>],
+    targets: &[Target<'_>],
     headers: &[Headers],
-    mut attacked: HashMap<Where, Attacked>,
-    truth: Option<&Truth<'_>>,
+    mut outcomes: HashMap<StreamIndex, Outcome>,
+    truth: Option<&GroundTruth<'_>>,
 ) -> Vec<PathView> {
-    let mut summaries: Vec<Summary> = paths.iter().map(|_| Summary::default()).collect();
-    for (number, subject) in subjects.iter().enumerate() {
-        let mut take = |path, way| attacked.remove(&(path, number, way)).unwrap_or_default();
-        let tried: Vec<[Tried; 2]> = (subject.places.iter().enumerate())
-            .map(|(path, place)| [0, 1].map(|way| Tried::of(subject, place, way, take(path, way))))
+    let mut summaries: Vec<PathSummary> = paths.iter().map(|_| PathSummary::default()).collect();
+    for (number, target) in targets.iter().enumerate() {
+        let mut take = |path, way| outcomes.remove(&(path, number, way)).unwrap_or_default();
+        let results: Vec<[DirectionResult; 2]> = (target.observations.iter().enumerate())
+            .map(|(path, observation)| {
+                [0, 1].map(|way| DirectionResult::new(target, observation, way, take(path, way)))
+            })
             .collect();
-        let starts = DIRECTIONS.map(|direction| start_of_truth(subject, direction, &tried, truth));
-        for ((path, place), tried) in subject.places.iter().enumerate().zip(&tried) {
-            let seen = Seen { subject, place, headers: &headers[path], truth, starts };
-            summaries[path].add(&seen, tried);
+        let starts = DIRECTIONS.map(|direction| locate_truth(target, direction, &results, truth));
+        for ((path, observation), results) in target.observations.iter().enumerate().zip(&results) {
+            let connection = ConnectionOnPath { target, observation, headers: &headers[path], truth, starts };
+            summaries[path].add(&connection, results);
         }
     }
     names.iter().zip(summaries).map(|(name, summary)| summary.view(name)).collect()
 }
 
-/// Where the real content begins in a direction, by what was recovered on all paths.
-fn start_of_truth(
-    subject: &Subject<'_>,
+/// The position of the ground truth in a direction's stream, from what was recovered on all paths.
+fn locate_truth(
+    target: &Target<'_>,
     direction: Direction,
-    tried: &[[Tried; 2]],
-    truth: Option<&Truth<'_>>,
+    results: &[[DirectionResult; 2]],
+    truth: Option<&GroundTruth<'_>>,
 ) -> Option<i64> {
-    let stream = subject.connection.stream(direction);
-    let recovered = subject.places.iter().zip(tried);
-    let recovered =
-        recovered.map(|(place, tried)| (&tried[direction as usize].recovery, stream.payload(place.path)));
-    truth?.place(stream, recovered)
+    let stream = target.connection.stream(direction);
+    let recovered = (target.observations.iter().zip(results)).map(|(observation, results)| {
+        (&results[direction as usize].recovery, stream.payload(observation.path))
+    });
+    truth?.locate(stream, recovered)
 }
 
-/// What was tried on one direction of a connection on a path.
-struct Tried {
+/// What the attacks recovered of one direction of a connection on a path.
+struct DirectionResult {
     recovery: Recovery,
     attack: Option<Attack>,
     seconds: f64,
 }
 
-impl Tried {
-    fn of(subject: &Subject<'_>, place: &Place<'_>, way: usize, attacked: Attacked) -> Self {
-        let seconds = attacked.time.as_secs_f64();
-        let attack = summed_up(&attacked);
-        let recovery = match subject.mode {
-            Mode::Off => Recovery::AsSent { encrypted: place.looks[way].encrypted.clone() },
-            Mode::Stream => match subject.secrets(place, DIRECTIONS[way]) {
+impl DirectionResult {
+    fn new(target: &Target<'_>, observation: &Observation<'_>, way: usize, outcome: Outcome) -> Self {
+        let seconds = outcome.time.as_secs_f64();
+        let attack = summarize(&outcome);
+        let recovery = match target.mode {
+            Mode::Off => Recovery::AsSent { encrypted: observation.payload[way].encrypted.clone() },
+            Mode::Stream => match target.secrets(observation, DIRECTIONS[way]) {
                 Some(secrets) => Recovery::KeyStream(secrets),
-                None => Recovery::Attacked(attacked.runs),
+                None => Recovery::Attacked(outcome.runs),
             },
-            Mode::Xor64 | Mode::Sealed | Mode::Unknown => Recovery::Attacked(attacked.runs),
+            Mode::Xor64 | Mode::Sealed | Mode::Unknown => Recovery::Attacked(outcome.runs),
             Mode::Mixed => Recovery::Nothing,
         };
         Self { recovery, attack, seconds }
     }
 
-    /// How probable the recovered bytes are, on average, weighted by how many each run has.
+    /// The probability that recovered bytes are correct: the mean over runs, weighted by their recovered bytes.
     fn confidence(&self, recovered: u64) -> f64 {
         match &self.recovery {
             _ if recovered == 0 => 0.0,
             Recovery::Attacked(runs) => {
-                let (sum, weight) = runs.iter().fold((0.0, 0.0), |(sum, weight), (run, attempt)| {
-                    let claimed = (run.end - run.start) as f64 * attempt.keys.iter().flatten().count() as f64;
-                    (sum + claimed * f64::from(attempt.confidence), weight + claimed)
+                let (sum, weight) = runs.iter().fold((0.0, 0.0), |(sum, weight), (run, result)| {
+                    let claimed = (run.end - run.start) as f64 * result.keys.iter().flatten().count() as f64;
+                    (sum + claimed * f64::from(result.confidence), weight + claimed)
                 });
                 if weight > 0.0 { sum / weight } else { 0.0 }
             }
@@ -97,33 +99,33 @@ impl Tried {
     }
 }
 
-/// `None` where nothing was attacked, and nothing could have been.
-fn summed_up(attacked: &Attacked) -> Option<Attack> {
-    let Attacked { runs, before, too_short, left_out, .. } = attacked;
-    if runs.is_empty() && too_short.runs == 0 && left_out.runs == 0 {
+/// `None` if there was nothing to attack.
+fn summarize(outcome: &Outcome) -> Option<Attack> {
+    let Outcome { runs, bytes_before_runs, too_short, skipped, .. } = outcome;
+    if runs.is_empty() && too_short.runs == 0 && skipped.runs == 0 {
         return None;
     }
     let mut sum = Attack {
         runs: runs.len(),
-        bytes_before_runs: *before,
+        bytes_before_runs: *bytes_before_runs,
         too_short: *too_short,
-        left_out: *left_out,
+        skipped: *skipped,
         ..Attack::default()
     };
-    for (_, attempt) in runs {
-        sum.broken += usize::from(attempt.by.is_some());
-        sum.structured += usize::from(attempt.structured);
-        match attempt.by {
-            Some(Means::Seed) => sum.by_seed += 1,
-            Some(Means::Beginning) => sum.by_beginning += 1,
-            Some(Means::KnownText(what)) => {
+    for (_, result) in runs {
+        sum.broken += usize::from(result.method.is_some());
+        sum.structured += usize::from(result.structured);
+        match result.method {
+            Some(Method::Seed) => sum.by_seed += 1,
+            Some(Method::StreamStart) => sum.by_stream_start += 1,
+            Some(Method::KnownText(name)) => {
                 sum.by_known_text += 1;
-                sum.known_texts.push(what);
+                sum.known_texts.push(name);
             }
-            Some(Means::Language) => sum.by_language += 1,
+            Some(Method::Language) => sum.by_language += 1,
             None => {}
         }
-        let evidence = attempt.evidence.map(f64::from);
+        let evidence = result.evidence.map(f64::from);
         sum.best_evidence_bits = match (sum.best_evidence_bits, evidence) {
             (Some(best), Some(evidence)) => Some(best.max(evidence)),
             (best, evidence) => best.or(evidence),
@@ -134,51 +136,51 @@ fn summed_up(attacked: &Attacked) -> Option<Attack> {
     Some(sum)
 }
 
-/// A connection on a path, with all that its view is made of.
-struct Seen<'a> {
-    subject: &'a Subject<'a>,
-    place: &'a Place<'a>,
+/// A connection on a path, with everything its view is built from.
+struct ConnectionOnPath<'a> {
+    target: &'a Target<'a>,
+    observation: &'a Observation<'a>,
     headers: &'a Headers,
-    truth: Option<&'a Truth<'a>>,
-    /// Where the real content begins in each direction.
+    truth: Option<&'a GroundTruth<'a>>,
+    /// The position of the ground truth in each direction.
     starts: [Option<i64>; 2],
 }
 
-impl Seen<'_> {
-    fn direction(&self, direction: Direction, tried: &Tried) -> (DirectionView, Option<Score>) {
+impl ConnectionOnPath<'_> {
+    fn direction(&self, direction: Direction, result: &DirectionResult) -> (DirectionView, Option<Score>) {
         let way = direction as usize;
-        let stream = self.subject.connection.stream(direction);
-        let payload = stream.payload(self.place.path);
-        let exposure = Exposure::from(stream.exposure(self.place.path));
-        let (recovered, excerpt) = count(&tried.recovery, payload);
+        let stream = self.target.connection.stream(direction);
+        let payload = stream.payload(self.observation.path);
+        let exposure = Exposure::from(stream.exposure(self.observation.path));
+        let (recovered, excerpt) = count_recovered(&result.recovery, payload);
         let score = self
             .truth
             .zip(self.starts[way])
-            .map(|(truth, start)| truth.score(start, &tried.recovery, payload));
+            .map(|(truth, start)| truth.score(start, &result.recovery, payload));
         let score = score.filter(|score| score.crossed > 0);
-        let looks = &self.place.looks[way];
+        let stats = &self.observation.payload[way];
         let view = DirectionView {
             stream_bytes: stream.length(),
             exposure,
             captured_bytes: payload.present().total(),
             recovered_bytes: recovered,
-            recovered_fraction: share(recovered, exposure.bytes),
-            correct_fraction: score.map(|score| share(score.right, score.crossed)),
-            confidence: tried.confidence(recovered),
-            content: looks.kind,
-            entropy_bits: looks.entropy,
-            looks_random: looks.random,
+            recovered_fraction: ratio(recovered, exposure.bytes),
+            correct_fraction: score.map(|score| ratio(score.correct, score.crossed)),
+            confidence: result.confidence(recovered),
+            content: stats.kind,
+            entropy_bits: stats.entropy,
+            looks_random: stats.looks_random,
             packets: self.packets(direction),
-            attack: tried.attack.clone(),
+            attack: result.attack.clone(),
             excerpt,
         };
         (view, score)
     }
 
-    /// Of all subflows, as this path's capture has them.
+    /// The packets of all subflows in this path's capture.
     fn packets(&self, direction: Direction) -> Packets {
         let mut all = Traffic::default();
-        for subflow in &self.subject.connection.subflows {
+        for subflow in &self.target.connection.subflows {
             let (from, to) = match direction {
                 Direction::ClientToServer => (subflow.client, subflow.server),
                 Direction::ServerToClient => (subflow.server, subflow.client),
@@ -191,34 +193,34 @@ impl Seen<'_> {
         Packets {
             count: all.packets,
             bytes: all.bytes,
-            shortest: all.shortest,
-            longest: all.longest,
+            min_bytes: all.min_bytes,
+            max_bytes: all.max_bytes,
             first: all.span.map(|(first, _)| seconds(first)),
             last: all.span.map(|(_, last)| seconds(last)),
         }
     }
 
-    /// Names at the beginnings of both directions, as far as they were recovered, or crossed in clear.
-    fn names(&self, tried: &[Tried; 2]) -> Vec<Name> {
+    /// Identifiers at the start of both directions that were recovered or crossed in clear.
+    fn identifiers(&self, results: &[DirectionResult; 2]) -> Vec<Identifier> {
         let mut found = Vec::new();
         for direction in DIRECTIONS {
-            let stream = self.subject.connection.stream(direction);
-            let payload = stream.payload(self.place.path);
-            let wire = beginning(stream, payload, names::LOOKED_AT);
+            let stream = self.target.connection.stream(direction);
+            let payload = stream.payload(self.observation.path);
+            let wire = stream_prefix(stream, payload, identifiers::MAX_PREFIX);
             if wire.is_empty() {
                 continue;
             }
             let mut start = Vec::new();
-            tried[direction as usize].recovery.pieces(payload, |position, _, plain| {
+            results[direction as usize].recovery.for_each_chunk(payload, |position, _, plain| {
                 if position == start.len() as u64 && start.len() < wire.len() {
                     start.extend(plain.iter().copied().map_while(|byte| byte));
                 }
             });
-            let content = start.get(tried[direction as usize].recovery.prefix()..).unwrap_or_default();
-            let (protocol, names) = names::read(if start.is_empty() { &wire } else { content });
-            // Nothing else is in clear in what is protected.
+            let content = start.get(results[direction as usize].recovery.prefix()..).unwrap_or_default();
+            let (protocol, identifiers) = identifiers::parse(if start.is_empty() { &wire } else { content });
+            // Protected streams have no other identifiers in clear.
             if !start.is_empty() || protocol == Protocol::Sealed {
-                found.extend(names);
+                found.extend(identifiers);
             }
         }
         found.dedup();
@@ -226,34 +228,34 @@ impl Seen<'_> {
     }
 }
 
-/// How many bytes were recovered, and the piece that shows most.
-fn count(recovery: &Recovery, payload: &Payload) -> (u64, Option<Excerpt>) {
+/// The number of recovered bytes, and the excerpt with the most readable text.
+fn count_recovered(recovery: &Recovery, payload: &Payload) -> (u64, Option<Excerpt>) {
     let mut recovered = 0;
     let mut best: Option<(usize, Excerpt)> = None;
-    recovery.pieces(payload, |position, wire, plain| {
+    recovery.for_each_chunk(payload, |position, wire, plain| {
         recovered += plain.iter().flatten().count() as u64;
-        let (wire, plain) = (&wire[..wire.len().min(EXCERPT)], &plain[..plain.len().min(EXCERPT)]);
+        let (wire, plain) = (&wire[..wire.len().min(EXCERPT_LEN)], &plain[..plain.len().min(EXCERPT_LEN)]);
         let text = plain.iter().flatten().filter(|byte| matches!(byte, b' '..=b'~' | b'\n')).count();
-        let shown = plain.len() + 4 * text;
-        if best.as_ref().is_none_or(|(most, _)| shown > *most) {
-            best = Some((shown, Excerpt { position, wire: wire.to_vec(), plain: plain.to_vec() }));
+        let readability = plain.len() + 4 * text;
+        if best.as_ref().is_none_or(|(best, _)| readability > *best) {
+            best = Some((readability, Excerpt { position, wire: wire.to_vec(), plain: plain.to_vec() }));
         }
     });
     (recovered, best.map(|(_, excerpt)| excerpt))
 }
 
-fn share(part: u64, whole: u64) -> f64 {
+fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// A path's view as connections are added to it.
+/// The view of a path, built up connection by connection.
 #[derive(Default)]
-struct Summary {
+struct PathSummary {
     exposure: Exposure,
-    /// Of all streams of connections that the path carries something of.
+    /// The length of all streams of connections that this path carried part of.
     stream_bytes: u64,
     recovered: u64,
-    /// The sum over recovered bytes.
+    /// Summed over recovered bytes.
     confidence: f64,
     score: Option<Score>,
     seconds: f64,
@@ -261,20 +263,20 @@ struct Summary {
     connections: Vec<ConnectionView>,
 }
 
-impl Summary {
-    fn add(&mut self, seen: &Seen<'_>, tried: &[Tried; 2]) {
-        let subject = seen.subject;
+impl PathSummary {
+    fn add(&mut self, connection: &ConnectionOnPath<'_>, results: &[DirectionResult; 2]) {
+        let target = connection.target;
         let mut stream_bytes = 0;
         let directions = Both::of(|direction| {
-            let tried = &tried[direction as usize];
-            let (view, score) = seen.direction(direction, tried);
+            let result = &results[direction as usize];
+            let (view, score) = connection.direction(direction, result);
             stream_bytes += view.stream_bytes;
             self.exposure.bytes += view.exposure.bytes;
             self.exposure.runs += view.exposure.runs;
             self.exposure.longest_run = self.exposure.longest_run.max(view.exposure.longest_run);
             self.recovered += view.recovered_bytes;
             self.confidence += view.confidence * view.recovered_bytes as f64;
-            self.seconds += tried.seconds;
+            self.seconds += result.seconds;
             if let Some(score) = score {
                 *self.score.get_or_insert_default() += score;
             }
@@ -288,13 +290,13 @@ impl Summary {
         }
         self.stream_bytes += stream_bytes;
         self.connections.push(ConnectionView {
-            id: subject.connection.id,
-            client: subject.connection.client(),
-            server: subject.connection.server(),
-            mode: subject.mode,
-            mode_from: subject.mode_from,
-            keys_captured: seen.place.has_keys(),
-            names: seen.names(tried),
+            id: target.connection.id,
+            client: target.connection.client(),
+            server: target.connection.server(),
+            mode: target.mode,
+            mode_source: target.mode_source,
+            keys_captured: connection.observation.has_keys(),
+            identifiers: connection.identifiers(results),
             directions,
         });
     }
@@ -309,13 +311,13 @@ impl Summary {
         };
         let mut view = PathView {
             path: name.to_owned(),
-            exposure: Exposure { fraction: share(self.exposure.bytes, self.stream_bytes), ..self.exposure },
+            exposure: Exposure { fraction: ratio(self.exposure.bytes, self.stream_bytes), ..self.exposure },
             mode,
             recovered_bytes: self.recovered,
-            recovered_fraction: share(self.recovered, self.exposure.bytes),
-            correct_fraction: self.score.map(|score| share(score.right, score.crossed)),
+            recovered_fraction: ratio(self.recovered, self.exposure.bytes),
+            correct_fraction: self.score.map(|score| ratio(score.correct, score.crossed)),
             confidence: if self.recovered == 0 { 0.0 } else { self.confidence / self.recovered as f64 },
-            seconds: self.seconds,
+            attack_seconds: self.seconds,
             verdict: String::new(),
             attack: self.attack,
             connections: self.connections,

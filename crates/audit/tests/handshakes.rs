@@ -1,10 +1,10 @@
-//! Whole connections with a handshake, made up packet by packet, in every mode: what a listener on the path of the
-//! handshake learns of them, and that no damage to a capture is more than an error.
+//! Synthetic connections in every mode, from the handshake on: what an eavesdropper on the path of the handshake learns,
+//! and that damaged captures cause at most an error.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 
-use plait_audit::{Audit, AuditError, Mode, ModeFrom, Options, Source, audit, write_html};
+use plait_audit::{Audit, AuditError, Mode, ModeSource, Options, Source, audit, write_html};
 use plait_proto::stream::{Cipher, Direction, Secret};
 use plait_proto::xor64::{Encoder, Seed};
 use plait_wire::capture::{PcapHeader, PcapWriter, Timestamp};
@@ -22,13 +22,13 @@ const RANDOM: [u8; 32] = [0x5a; 32];
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 const PORTS: [u16; 2] = [40_000, 443];
 
-/// A connection on one path: its handshake with plait's option, or without, and what both sides sent.
-struct Scene {
+/// A connection on one path: the modes bytes of plait's option in SYN and SYN-ACK, and what both sides sent.
+struct CapturedConnection {
     option: Option<(u8, u8)>,
     sent: [Vec<u8>; 2],
 }
 
-impl Scene {
+impl CapturedConnection {
     fn capture(&self) -> Vec<u8> {
         let mut pcap =
             PcapWriter::new(Vec::new(), PcapHeader::new(LinkType::RawIp)).expect("a vector takes all");
@@ -83,7 +83,7 @@ fn capable<'a>(keys: CapableKeys) -> impl Iterator<Item = TcpOption<'a>> {
     std::iter::once(TcpOption::Mptcp(MptcpOption::Capable(capable)))
 }
 
-/// Numbers count from the SYN.
+/// `seq` is relative to the SYN.
 fn packet<'a>(
     side: usize,
     seq: u32,
@@ -119,7 +119,7 @@ fn audited(capture: &[u8], options: &Options) -> Result<Audit, AuditError> {
     audit(&[source], options, &|_| ())
 }
 
-/// Numbers that pass for random, always the same for the same seed.
+/// Deterministic pseudorandom bytes.
 fn random(mut state: u64, length: usize) -> Vec<u8> {
     let mut next = || {
         state ^= state << 13;
@@ -130,8 +130,8 @@ fn random(mut state: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Both sides' content, in the mode that a bit stands for.
-fn scene(offered: u8, chosen: u8, content: &[Vec<u8>; 2]) -> Scene {
+/// A connection that carries `content` in the mode of the bit `chosen`.
+fn protected_connection(offered: u8, chosen: u8, content: &[Vec<u8>; 2]) -> CapturedConnection {
     let mut sent = content.clone();
     for (side, bytes) in sent.iter_mut().enumerate() {
         match chosen {
@@ -152,11 +152,11 @@ fn scene(offered: u8, chosen: u8, content: &[Vec<u8>; 2]) -> Scene {
             _ => {}
         }
     }
-    Scene { option: Some((offered, chosen)), sent }
+    CapturedConnection { option: Some((offered, chosen)), sent }
 }
 
 #[test]
-fn who_has_the_handshake_has_everything_but_what_is_sealed() {
+fn capturing_the_handshake_reveals_everything_except_sealed() {
     let content = [random(1, 3000), random(2, 5000)];
     for (chosen, mode) in [
         (0x01, Mode::Xor64),
@@ -166,13 +166,14 @@ fn who_has_the_handshake_has_everything_but_what_is_sealed() {
         (0x10, Mode::Sealed),
         (0x20, Mode::Sealed),
     ] {
-        // What the server sent is the truth.
-        let options = Options { truth: Some(content[1].clone()), ..Options::default() };
-        let found = audited(&scene(0x3f, chosen, &content).capture(), &options).expect("a capture");
+        // The ground truth is what the server sent.
+        let options = Options { ground_truth: Some(content[1].clone()), ..Options::default() };
+        let found =
+            audited(&protected_connection(0x3f, chosen, &content).capture(), &options).expect("a capture");
         let path = &found.paths[0];
         assert_eq!(path.mode, Some(mode), "{chosen:#04x}");
         let connection = &path.connections[0];
-        assert_eq!((connection.mode_from, connection.keys_captured), (ModeFrom::Handshake, true));
+        assert_eq!((connection.mode_source, connection.keys_captured), (ModeSource::Handshake, true));
         assert_eq!(path.exposure.fraction, 1.0);
         let (recovered, correct) = if mode == Mode::Sealed { (0.0, 0.0) } else { (1.0, 1.0) };
         assert_eq!(path.recovered_fraction, recovered, "{chosen:#04x}: {}", path.verdict);
@@ -181,42 +182,47 @@ fn who_has_the_handshake_has_everything_but_what_is_sealed() {
 }
 
 #[test]
-fn a_handshake_that_came_to_nothing_is_off() {
+fn failed_negotiation_is_mode_off() {
     let content = [random(1, 300), random(2, 500)];
-    let plain = Scene { option: None, sent: content.clone() };
-    // Chosen: nothing; several at once; something that no version knows.
-    for scene in [plain, scene(0x3f, 0, &content), scene(0x3f, 0x30, &content), scene(0xff, 0x80, &content)] {
-        let found = audited(&scene.capture(), &Options::default()).expect("a capture");
+    let plain = CapturedConnection { option: None, sent: content.clone() };
+    // Chosen: no mode, several modes, an unknown mode.
+    for connection in [
+        plain,
+        protected_connection(0x3f, 0, &content),
+        protected_connection(0x3f, 0x30, &content),
+        protected_connection(0xff, 0x80, &content),
+    ] {
+        let found = audited(&connection.capture(), &Options::default()).expect("a capture");
         assert_eq!(found.paths[0].mode, Some(Mode::Off));
         assert_eq!(found.paths[0].recovered_fraction, 1.0);
     }
 }
 
 #[test]
-fn no_key_is_in_what_is_told() {
+fn results_contain_no_keys() {
     let content = [b"nothing but text ".repeat(100), random(2, 3000)];
     for chosen in [0x01, 0x02, 0x08] {
-        let found =
-            audited(&scene(0x3f, chosen, &content).capture(), &Options::default()).expect("a capture");
+        let found = audited(&protected_connection(0x3f, chosen, &content).capture(), &Options::default())
+            .expect("a capture");
         let mut page = Vec::new();
         write_html(&found, &mut page).expect("a vector takes all");
-        let told = serde_json::to_string(&found).expect("a document") + &String::from_utf8_lossy(&page);
+        let written = serde_json::to_string(&found).expect("a document") + &String::from_utf8_lossy(&page);
         for secret in KEYS.iter().map(|key| String::from_utf8_lossy(key).into_owned()) {
-            assert!(!told.contains(&secret));
+            assert!(!written.contains(&secret));
         }
         let content = "nothing but text nothing";
         assert!(
             !serde_json::to_string(&found).expect("a document").contains(content),
-            "only the page has content"
+            "only the page contains content"
         );
     }
 }
 
 #[test]
-fn payload_beyond_the_limit_is_said_to_be_left_out() {
+fn reports_payload_beyond_the_limit() {
     let content = [random(1, 100), random(2, 100_000)];
     let options = Options { payload_limit: 40_000, ..Options::default() };
-    let found = audited(&scene(0x3f, 0x02, &content).capture(), &options).expect("a capture");
+    let found = audited(&protected_connection(0x3f, 0x02, &content).capture(), &options).expect("a capture");
     assert!(found.payload_dropped > 50_000);
     assert!(found.paths[0].recovered_fraction < 0.5);
 }
@@ -225,12 +231,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_damaged_capture_is_an_audit_or_an_error(
+    fn damaged_captures_give_a_result_or_an_error(
         chosen in prop_oneof![Just(0u8), Just(1), Just(2), Just(4), Just(8), Just(0x10)],
         damage in proptest::collection::vec((0..20_000usize, any::<u8>()), 0..40),
         cut in 0..20_000usize,
     ) {
-        let mut capture = scene(0x3f, chosen, &[random(3, 400), random(4, 2000)]).capture();
+        let mut capture = protected_connection(0x3f, chosen, &[random(3, 400), random(4, 2000)]).capture();
         for (at, byte) in damage {
             if let Some(place) = capture.get_mut(at) {
                 *place = byte;

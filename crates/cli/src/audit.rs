@@ -1,4 +1,4 @@
-//! `plait audit`: what an eavesdropper on each path learnt, by really trying.
+//! `plait audit`: attack captures as an eavesdropper on each path would, and report what that recovers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,33 +17,33 @@ use crate::stdout::Stdout;
 /// Arguments of `plait audit`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Captures, one for each path, or directories of them; - reads stdin
+    /// Captures, one per path, or directories of captures; - reads stdin
     #[arg(required = true, value_name = "CAPTURE|DIR")]
     captures: Vec<PathBuf>,
-    /// What was really sent: recovered bytes are compared with it
+    /// The plaintext that was sent, to score the recovered bytes
     #[arg(long, value_name = "FILE")]
-    truth: Option<PathBuf>,
+    ground_truth: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Also write a page that shows the paths side by side
+    /// Also write an HTML page that shows the paths side by side
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// How many contiguous runs of each path to attack at most, the longest first
+    /// Maximum number of contiguous runs to attack per path, longest first
     #[arg(long, value_name = "N", default_value_t = 500)]
     runs: usize,
 }
 
-/// Audits the captures and shows what was found.
+/// Audits the captures and prints the result.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let truth = args
-        .truth
+    let ground_truth = args
+        .ground_truth
         .as_ref()
         .map(|file| fs::read(file).with_context(|| format!("cannot read {}", file.display())));
-    let options = Options { truth: truth.transpose()?, runs: args.runs, ..Options::default() };
+    let options = Options { ground_truth: ground_truth.transpose()?, runs: args.runs, ..Options::default() };
     let report = args.report.map(WholeFile::create).transpose()?;
     let sources = Source::all(&args.captures)?;
-    let progress = Shown::new(&sources);
+    let progress = ProgressDisplay::new(&sources);
     let found = audit(&sources, &options, &|step| progress.step(step));
     progress.bar.finish_and_clear();
     let found = found?;
@@ -54,23 +54,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     warn(&found);
     let printed = if args.json { print_json(&found) } else { print_table(&found) };
     match printed {
-        // Whoever read the output has enough of it.
+        // The reader closed the pipe, as `head` does.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         printed => Ok(printed?),
     }
 }
 
-/// How far the audit is, where stderr is a terminal.
-struct Shown {
+/// A progress bar, if stderr is a terminal.
+struct ProgressDisplay {
     bar: ProgressBar,
 }
 
-impl Shown {
+impl ProgressDisplay {
     fn new(sources: &[Source]) -> Self {
         let files: Vec<PathBuf> = sources.iter().map(|source| source.file.clone()).collect();
         let bar = bar(&files);
         if let Some(length) = bar.length() {
-            // Each is read twice.
+            // Each capture is read twice.
             bar.set_length(2 * length);
         }
         Self { bar }
@@ -80,9 +80,9 @@ impl Shown {
         match step {
             Progress::Read(bytes) => self.bar.inc(bytes),
             Progress::Attacked => self.bar.inc(1),
-            Progress::Runs(runs) => {
+            Progress::Planned(runs) => {
                 let style =
-                    ProgressStyle::with_template("{wide_bar} {pos} of {len} runs attacked, {eta} to go");
+                    ProgressStyle::with_template("{wide_bar} {pos} of {len} runs attacked, {eta} left");
                 self.bar.set_style(style.expect("a template of known fields"));
                 self.bar.set_position(0);
                 self.bar.set_length(runs as u64);
@@ -92,14 +92,14 @@ impl Shown {
     }
 }
 
-/// What limits what was found; nothing depends on whether anybody hears it.
+/// Prints warnings about incomplete input; failing to print them is no error.
 fn warn(audit: &Audit) {
     let mut warnings: Vec<String> = (audit.damaged.iter())
-        .map(|damaged| format!("{}: {}; what comes before that is used", damaged.capture, damaged.error))
+        .map(|damaged| format!("{}: {}; packets before the damage are used", damaged.capture, damaged.error))
         .collect();
     if audit.payload_dropped > 0 {
         warnings.push(format!(
-            "{} bytes of payload were more than is held, and are not audited",
+            "{} bytes of payload exceed the memory limit and are not audited",
             audit.payload_dropped
         ));
     }
@@ -133,7 +133,7 @@ fn write_table(audit: &Audit, width: usize, out: &mut String) -> std::fmt::Resul
     writeln!(
         out,
         "{BOLD}{:<width$}  {:<7} {:>9} {:>8} {:>14} {:>9} {:>9} {:>8}{BOLD:#}",
-        "path", "mode", "crossed", "runs", "longest run", "read", "right", "time"
+        "path", "mode", "crossed", "runs", "longest run", "read", "correct", "time"
     )?;
     for path in &audit.paths {
         let PathView { exposure, .. } = path;
@@ -152,7 +152,7 @@ fn write_table(audit: &Audit, width: usize, out: &mut String) -> std::fmt::Resul
             exposure.longest_run,
             percent(path.recovered_fraction),
             path.correct_fraction.map_or_else(|| "-".into(), percent),
-            path.seconds,
+            path.attack_seconds,
         )?;
     }
     for path in &audit.paths {
@@ -160,9 +160,9 @@ fn write_table(audit: &Audit, width: usize, out: &mut String) -> std::fmt::Resul
     }
     writeln!(
         out,
-        "\ncrossed: the share of the connections' content that crossed the path. read: the share of that which the listener has in plaintext.{}",
+        "\ncrossed: share of the connections' streams that crossed the path. read: share of that which an eavesdropper recovers as plaintext.{}",
         match audit.paths.iter().any(|path| path.correct_fraction.is_some()) {
-            true => "\nright: the share of the given content that crossed and was recovered as it is.",
+            true => "\ncorrect: share of the ground truth that crossed and was recovered correctly.",
             false => "",
         }
     )

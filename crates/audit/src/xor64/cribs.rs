@@ -1,25 +1,25 @@
-//! What streams and files are known to contain: enough of it undoes `xor64` without a language.
+//! Cribs: known contents of streams and files. Enough of it breaks `xor64` without language statistics.
 
-use super::chain::{Chain, Keys, LAG};
+use super::run::{ClassKeys, LAG, WireRun};
 
-/// How many bytes beyond the 65 that solve a run must agree before a known text is believed: by chance 2^-80.
-const PROOF: usize = 10;
+/// How many bytes beyond the 65 that solve a run must match for a crib to be accepted. By chance: 2^-80.
+const MIN_MATCHING: usize = 10;
 
-/// How many equal wire bytes in a row show a stretch of one and the same byte.
-const STRETCH: usize = LAG + 1;
+/// How many equal wire bytes in a row reveal a repeated plaintext byte.
+const MIN_REPEATED: usize = LAG + 1;
 
-/// How many bytes at the beginning must agree before the rest of a known beginning is believed.
-const AGREE: usize = 6;
+/// How many bytes at the start of a stream must match for the rest of a signature to be accepted.
+const MIN_SIGNATURE_MATCHING: usize = 6;
 
-/// A text that is found, and the unknown bytes that it gives.
+/// A crib that was found, and the unknown bytes that follow from it.
 pub(super) struct Found {
-    pub(super) what: &'static str,
-    pub(super) keys: Keys,
+    pub(super) name: &'static str,
+    pub(super) keys: ClassKeys,
 }
 
-/// Texts longer than [`LAG`] that appear in many files as they are.
-const ANYWHERE: [(&str, &[u8]); 4] = [
-    ("Huffman tables of JPEG", JPEG_TABLES),
+/// Texts longer than [`LAG`] that occur verbatim in many files.
+const LONG_CRIBS: [(&str, &[u8]); 4] = [
+    ("JPEG Huffman tables", JPEG_TABLES),
     (
         "XHTML 1.0 doctype",
         b"<!DOCTYPE html PUBLIC \"-//W3C//DTD XHTML 1.0 Strict//EN\" \"http://www.w3.org/TR/xhtml1/DTD/xhtml1-strict.dtd\">",
@@ -34,7 +34,7 @@ const ANYWHERE: [(&str, &[u8]); 4] = [
     ),
 ];
 
-/// The tables for luminance that nearly all encoders write (ITU-T T.81, tables K.3 and K.5), as two DHT segments.
+/// The luminance tables that nearly all encoders write (ITU-T T.81, tables K.3 and K.5), as two DHT segments.
 const JPEG_TABLES: &[u8] = &[
     0xff, 0xc4, 0x00, 0x1f, 0x00, 0x00, 0x01, 0x05, 0x01, 0x01, 0x01, 0x01, 0x01, 0x01, 0x00, 0x00, 0x00,
     0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0xff,
@@ -44,14 +44,14 @@ const JPEG_TABLES: &[u8] = &[
     0xf0, 0x24, 0x33, 0x62, 0x72, 0x82,
 ];
 
-/// How files and protocols begin. Where there are several versions, the usual ones.
-const BEGINNINGS: [(&str, &[u8]); 14] = [
+/// The first bytes of common files and protocols, in their usual versions.
+const SIGNATURES: [(&str, &[u8]); 14] = [
     ("HTTP response", b"HTTP/1.1 200 OK\r\n"),
     ("HTTP response by nginx", b"HTTP/1.1 200 OK\r\nServer: nginx/"),
     ("HTTP response by Apache", b"HTTP/1.1 200 OK\r\nDate: "),
     ("HTTP request", b"GET / HTTP/1.1\r\nHost: "),
     ("SSH", b"SSH-2.0-OpenSSH_"),
-    ("TLS client hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
+    ("TLS ClientHello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
     ("PNG", b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00"),
     ("JPEG", b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01"),
     ("PDF", b"%PDF-1."),
@@ -62,50 +62,53 @@ const BEGINNINGS: [(&str, &[u8]); 14] = [
     ("HTML", b"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n"),
 ];
 
-/// Looks for long known texts anywhere in a run.
-pub(super) fn anywhere(wire: &[u8], chain: &Chain) -> Option<Found> {
-    stretch(wire, chain).or_else(|| ANYWHERE.iter().find_map(|(what, text)| long_text(what, text, chain)))
+/// Searches for long cribs anywhere in a run.
+pub(super) fn anywhere(wire: &[u8], run: &WireRun) -> Option<Found> {
+    repeated_byte(wire, run).or_else(|| LONG_CRIBS.iter().find_map(|(name, text)| long_crib(name, text, run)))
 }
 
-/// A stretch of one byte: 65 equal bytes have their own value as their sum.
-fn stretch(wire: &[u8], chain: &Chain) -> Option<Found> {
-    let start = wire.windows(STRETCH).position(|window| window.iter().all(|byte| *byte == window[0]))?;
-    // The first wire byte is the sum of the plaintext byte under it and the 64 before, which begin at `start`.
-    let keys = chain.keys_from(start, [wire[start]; LAG]);
-    Some(Found { what: "a stretch of one byte", keys })
+/// A repeated byte: the XOR of 65 equal bytes is that byte.
+fn repeated_byte(wire: &[u8], run: &WireRun) -> Option<Found> {
+    let start = wire.windows(MIN_REPEATED).position(|window| window.iter().all(|byte| *byte == window[0]))?;
+    // The first wire byte is the sum of its plaintext byte and the 64 before it, which begin at `start`.
+    let keys = run.keys_from(start, [wire[start]; LAG]);
+    Some(Found { name: "repeated byte", keys })
 }
 
-fn long_text(what: &'static str, text: &[u8], chain: &Chain) -> Option<Found> {
-    let content = chain.content();
-    let last = content.end.checked_sub(LAG + PROOF)?;
+fn long_crib(name: &'static str, text: &[u8], run: &WireRun) -> Option<Found> {
+    let content = run.content();
+    let last = content.end.checked_sub(LAG + MIN_MATCHING)?;
     let agrees = |from: usize| {
         let ends = text.iter().zip(&text[LAG..]).take(content.end.saturating_sub(from + LAG));
         let mut compared = 0;
         let all = ends.enumerate().all(|(at, (older, newer))| {
             compared += 1;
-            older ^ newer == chain.link(from + at) ^ chain.link(from + at + LAG)
+            older ^ newer == run.delta(from + at) ^ run.delta(from + at + LAG)
         });
-        all && compared >= PROOF
+        all && compared >= MIN_MATCHING
     };
     let from = (content.start..=last).find(|from| agrees(*from))?;
-    Some(Found { what, keys: chain.keys_from(from, text.iter().copied()) })
+    Some(Found { name, keys: run.keys_from(from, text.iter().copied()) })
 }
 
-/// Compares what is known of a stream's first bytes with the [`BEGINNINGS`]; `at` is the place of the first byte.
-/// Gives what was known and what the beginning adds to it.
-pub(super) fn beginning(chain: &Chain, at: usize, known: &Keys) -> Option<Found> {
+/// Compares the known first bytes of a stream with the [`SIGNATURES`]; `at` is the index of the first byte. Returns the
+/// known bytes and those that the best matching signature adds.
+pub(super) fn signature(run: &WireRun, at: usize, known: &ClassKeys) -> Option<Found> {
     let mut best: Option<(usize, Found)> = None;
-    for (what, text) in BEGINNINGS {
+    for (name, text) in SIGNATURES {
         let mut keys = *known;
-        let mut agree = 0;
-        let fits = text.iter().zip(at..chain.content().end).all(|(byte, t)| {
-            let key = byte ^ chain.link(t);
-            agree += usize::from(known[t % LAG] == Some(key));
+        let mut matching = 0;
+        let fits = text.iter().zip(at..run.content().end).all(|(byte, t)| {
+            let key = byte ^ run.delta(t);
+            matching += usize::from(known[t % LAG] == Some(key));
             *keys[t % LAG].get_or_insert(key) == key
         });
-        if fits && agree >= AGREE && best.as_ref().is_none_or(|(most, _)| agree > *most) {
-            chain.complete(&mut keys);
-            best = Some((agree, Found { what, keys }));
+        if fits
+            && matching >= MIN_SIGNATURE_MATCHING
+            && best.as_ref().is_none_or(|(best, _)| matching > *best)
+        {
+            run.complete(&mut keys);
+            best = Some((matching, Found { name, keys }));
         }
     }
     best.map(|(_, found)| found)

@@ -1,37 +1,37 @@
-//! From a guess to a reading: longer contexts decide what two symbols left open, and say how sure that is.
+//! Refines a candidate: longer contexts correct what trigrams got wrong, and give a confidence for each class.
 
 use std::ops::Range;
 
-use super::chain::{Chain, Keys, LAG};
+use super::run::{ClassKeys, LAG, WireRun};
 use crate::model::{CONTEXT, Model};
 
-/// How often all classes are looked at again while something changes.
-const PASSES: usize = 8;
+/// How many passes over all classes are made at most.
+const MAX_PASSES: usize = 8;
 
-/// How many other unknown bytes of a class are compared by long contexts.
-const RIVALS: usize = 5;
+/// How many alternatives of a class are scored with long contexts.
+const ALTERNATIVES: usize = 5;
 
-/// How many times too great differences in probability are, in bits: the model counts neighbours' mistakes as evidence,
-/// and takes text for more regular than it is. As measured on text that it has not learnt.
+/// The factor by which differences in log2 probability are too large: the model counts errors in neighbouring columns as
+/// evidence and overestimates the regularity of text. Measured on text it was not trained on.
 const OVERCONFIDENCE: f32 = 3.0;
 
-/// What a reading loses whose unknown bytes have another sum than the wire tells, in bits: of wrong ones only one in
-/// 256 has it.
-const WRONG_SUM: f32 = 8.0;
+/// The penalty, in bits, of a candidate whose unknown bytes have the wrong sum: only one in 256 wrong candidates has the
+/// right one.
+const WRONG_SUM_PENALTY: f32 = 8.0;
 
-/// Unknown bytes of all classes, and what they make of a span.
-pub(super) struct Reading<'a> {
+/// The unknown bytes of all classes, and the symbols of a span decoded with them.
+pub(super) struct Candidate<'a> {
     model: &'a Model,
-    chain: &'a Chain,
+    run: &'a WireRun,
     span: Range<usize>,
     pub(super) keys: [u8; LAG],
     symbols: Vec<u8>,
 }
 
-impl<'a> Reading<'a> {
-    pub(super) fn new(model: &'a Model, chain: &'a Chain, span: Range<usize>, keys: [u8; LAG]) -> Self {
-        let symbols = span.clone().map(|t| model.symbol(chain.link(t) ^ keys[t % LAG])).collect();
-        Self { model, chain, span, keys, symbols }
+impl<'a> Candidate<'a> {
+    pub(super) fn new(model: &'a Model, run: &'a WireRun, span: Range<usize>, keys: [u8; LAG]) -> Self {
+        let symbols = span.clone().map(|t| model.symbol(run.delta(t) ^ keys[t % LAG])).collect();
+        Self { model, run, span, keys, symbols }
     }
 
     /// log2 of the probability of the span's plaintext.
@@ -39,45 +39,45 @@ impl<'a> Reading<'a> {
         (0..self.symbols.len()).map(|at| self.bits_at(at)).sum()
     }
 
-    /// The same, less where the sum is wrong: what readings are compared by.
+    /// The same minus the penalty for a wrong sum: the score that candidates are compared by.
     pub(super) fn rank(&self) -> f32 {
-        self.bits() - if self.excess() == 0 { 0.0 } else { WRONG_SUM }
+        self.bits() - if self.sum_error() == 0 { 0.0 } else { WRONG_SUM_PENALTY }
     }
 
-    /// Changes the unknown bytes that are not known, one class at a time, as long as that makes the span more probable.
-    pub(super) fn improve(&mut self, known: &Keys) {
-        self.climb(known);
-        // One wrong class is what remains most often, and the sum tells by how much it is wrong.
-        let excess = self.excess();
-        if excess != 0 {
+    /// Changes the bytes that are not known, one class at a time, as long as that makes the span more probable.
+    pub(super) fn refine(&mut self, known: &ClassKeys) {
+        self.hill_climb(known);
+        // The most frequent remaining error is a single class, and the sum reveals its correct byte.
+        let sum_error = self.sum_error();
+        if sum_error != 0 {
             let free = (0..LAG).filter(|class| known[*class].is_none());
-            let repaired = free.map(|class| (self.gain(class, self.keys[class] ^ excess), class));
+            let repaired = free.map(|class| (self.gain(class, self.keys[class] ^ sum_error), class));
             if let Some((gain, class)) = repaired.max_by(|a, b| a.0.total_cmp(&b.0))
-                && gain > -WRONG_SUM
+                && gain > -WRONG_SUM_PENALTY
             {
-                self.set(class, self.keys[class] ^ excess);
+                self.set(class, self.keys[class] ^ sum_error);
             }
         }
     }
 
-    /// How sure each class is: the probability of its unknown byte, 0 to 1, all others being right.
-    pub(super) fn certainty(&mut self, known: &Keys) -> [f32; LAG] {
-        let mut certainty = [1.0; LAG];
+    /// The probability of the byte of each class, 0 to 1, given that all others are correct.
+    pub(super) fn confidence(&mut self, known: &ClassKeys) -> [f32; LAG] {
+        let mut confidence = [1.0; LAG];
         for class in (0..LAG).filter(|class| known[*class].is_none()) {
-            let rivals = self.rivals(class);
+            let alternatives = self.alternatives(class);
             let odds: f32 =
-                rivals.into_iter().map(|key| (self.gain(class, key) / OVERCONFIDENCE).exp2()).sum();
-            certainty[class] = 1.0 / (1.0 + odds);
+                alternatives.into_iter().map(|key| (self.gain(class, key) / OVERCONFIDENCE).exp2()).sum();
+            confidence[class] = 1.0 / (1.0 + odds);
         }
-        certainty
+        confidence
     }
 
-    fn climb(&mut self, known: &Keys) {
-        for _ in 0..PASSES {
+    fn hill_climb(&mut self, known: &ClassKeys) {
+        for _ in 0..MAX_PASSES {
             let mut changed = false;
             for class in (0..LAG).filter(|class| known[*class].is_none()) {
-                let rivals = self.rivals(class);
-                let gains = rivals.into_iter().map(|key| (self.gain(class, key), key));
+                let alternatives = self.alternatives(class);
+                let gains = alternatives.into_iter().map(|key| (self.gain(class, key), key));
                 if let Some((gain, key)) = gains.max_by(|a, b| a.0.total_cmp(&b.0))
                     && gain > 1e-3
                 {
@@ -91,12 +91,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The other unknown bytes of a class that are most probable by what follows two symbols.
-    fn rivals(&self, class: usize) -> Vec<u8> {
+    /// The other bytes of a class that are most probable under the trigram model.
+    fn alternatives(&self, class: usize) -> Vec<u8> {
         let mut bits = [0.0f32; 256];
-        let places: Vec<usize> = self.places(class).collect();
-        for &at in &places {
-            let byte = self.chain.link(self.span.start + at);
+        let positions: Vec<usize> = self.positions(class).collect();
+        for &at in &positions {
+            let byte = self.run.delta(self.span.start + at);
             let around = |offset: usize| self.symbols.get(at + offset).copied();
             let (older, before) =
                 (at.checked_sub(2).map(|at| self.symbols[at]), at.checked_sub(1).map(|at| self.symbols[at]));
@@ -120,19 +120,21 @@ impl<'a> Reading<'a> {
             }
         }
         let mut keys: Vec<u8> = (0..=255).filter(|key| *key != self.keys[class]).collect();
-        keys.select_nth_unstable_by(RIVALS, |a, b| bits[usize::from(*b)].total_cmp(&bits[usize::from(*a)]));
-        keys.truncate(RIVALS);
+        keys.select_nth_unstable_by(ALTERNATIVES, |a, b| {
+            bits[usize::from(*b)].total_cmp(&bits[usize::from(*a)])
+        });
+        keys.truncate(ALTERNATIVES);
         keys
     }
 
-    /// By how many bits another unknown byte makes the span more probable.
+    /// By how many bits another byte of a class makes the span more probable.
     fn gain(&mut self, class: usize, key: u8) -> f32 {
         let mut gain = 0.0;
-        for at in self.places(class) {
+        for at in self.positions(class) {
             let touched = at..(at + CONTEXT + 1).min(self.symbols.len());
             let old = self.symbols[at];
-            let new = self.model.symbol(self.chain.link(self.span.start + at) ^ key);
-            // Bytes of one symbol, as many that are no text, are equally probable.
+            let new = self.model.symbol(self.run.delta(self.span.start + at) ^ key);
+            // Bytes that share a symbol are equally probable.
             if new != old {
                 gain -= touched.clone().map(|at| self.bits_at(at)).sum::<f32>();
                 self.symbols[at] = new;
@@ -145,13 +147,13 @@ impl<'a> Reading<'a> {
 
     fn set(&mut self, class: usize, key: u8) {
         self.keys[class] = key;
-        for at in self.places(class) {
-            self.symbols[at] = self.model.symbol(self.chain.link(self.span.start + at) ^ key);
+        for at in self.positions(class) {
+            self.symbols[at] = self.model.symbol(self.run.delta(self.span.start + at) ^ key);
         }
     }
 
-    /// Where in the span the bytes of a class are.
-    fn places(&self, class: usize) -> impl Iterator<Item = usize> + use<> {
+    /// The indices of a class's bytes in the span.
+    fn positions(&self, class: usize) -> impl Iterator<Item = usize> + use<> {
         let first = (class + LAG - self.span.start % LAG) % LAG;
         (first..self.span.len()).step_by(LAG)
     }
@@ -160,8 +162,8 @@ impl<'a> Reading<'a> {
         self.model.bits(&self.symbols[at.saturating_sub(CONTEXT)..=at])
     }
 
-    /// What the sum of the unknown bytes has too much.
-    fn excess(&self) -> u8 {
-        self.keys.iter().fold(self.chain.sum(), |sum, key| sum ^ key)
+    /// The difference between the sum of the unknown bytes and the known sum.
+    fn sum_error(&self) -> u8 {
+        self.keys.iter().fold(self.run.sum(), |sum, key| sum ^ key)
     }
 }

@@ -1,5 +1,5 @@
-//! What stands in the headers of a capture besides what `plait-trace` tells: plait's option, MPTCP's keys, and how
-//! packets come one after the other.
+//! What packet headers reveal beyond what `plait-trace` reports: plait's option, the MPTCP keys, and packet sizes and
+//! times.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,22 +11,22 @@ use plait_wire::capture::{CaptureError, CaptureReader, Timestamp};
 use plait_wire::mptcp::{CapableKeys, Key, MptcpOption};
 use plait_wire::tcp::{Flags, TcpOption};
 
-use crate::mode::Chosen;
+use crate::mode::Suite;
 
-/// The option's experiment, "PLAI", and its version (docs/internals/protocol.md, Negotiation).
+/// The option's experiment identifier, "PLAI", and its version (docs/internals/protocol.md, Negotiation).
 const EX_ID: u32 = 0x504c_4149;
 const VERSION: u8 = 1;
 
-/// How many TCP connections of a capture are kept; beyond them nothing is known of a handshake.
-const FLOWS: usize = 100_000;
+/// How many TCP connections of a capture are remembered; the handshakes of further ones are unknown.
+const MAX_FLOWS: usize = 100_000;
 
-/// What the headers of one capture say, by TCP connection.
+/// The headers of one capture, by TCP connection.
 #[derive(Default)]
 pub(crate) struct Headers {
     flows: HashMap<(SocketAddr, SocketAddr), Flow>,
 }
 
-/// A TCP connection: what either side said, by who sorts first.
+/// A TCP connection; the side with the lower address comes first.
 #[derive(Clone, Default)]
 struct Flow {
     sides: [Side; 2],
@@ -43,35 +43,35 @@ struct Side {
 #[derive(Clone, Copy)]
 struct Syn {
     capable: bool,
-    /// The modes byte of plait's option.
+    /// The modes byte of plait's option, if the segment has one.
     modes: Option<u8>,
 }
 
-/// Packets with payload that one side sent.
+/// The packets with payload that one side sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    pub(crate) shortest: u32,
-    pub(crate) longest: u32,
-    /// When the first and the last came.
+    pub(crate) min_bytes: u32,
+    pub(crate) max_bytes: u32,
+    /// The times of the first and the last packet.
     pub(crate) span: Option<(Timestamp, Timestamp)>,
 }
 
-/// What a handshake said of the mode.
+/// The mode that a handshake negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Agreed {
-    /// A handshake that says nothing of plait, or came to nothing.
+pub(crate) enum Negotiated {
+    /// None: a side sent no plait option, or the responder chose no known mode.
     Plain,
-    /// Both sides agreed.
-    On(Chosen),
+    /// The responder chose this suite.
+    Suite(Suite),
 }
 
 impl Headers {
-    /// Reads a capture; one that is damaged is read up to there.
+    /// Reads a capture, up to the first damaged record.
     ///
     /// # Errors
-    /// Its input fails.
+    /// Reading the input fails.
     pub(crate) fn read<R: Read>(mut reader: CaptureReader<R>) -> Result<Self, std::io::Error> {
         let mut headers = Self::default();
         loop {
@@ -82,40 +82,40 @@ impl Headers {
                     }
                 }
                 Err(CaptureError::Io(error)) => return Err(error),
-                // What is damaged, `plait-trace` tells.
+                // `plait-trace` reports the damage.
                 Ok(None) | Err(_) => return Ok(headers),
             }
         }
     }
 
-    /// What was agreed between these two; `None` where SYN or SYN-ACK were not captured.
-    pub(crate) fn agreed(&self, client: SocketAddr, server: SocketAddr) -> Option<Agreed> {
+    /// What these two negotiated; `None` unless both SYN and SYN-ACK were captured.
+    pub(crate) fn negotiated(&self, client: SocketAddr, server: SocketAddr) -> Option<Negotiated> {
         let (offer, choice) = (self.side(client, server)?.syn?, self.side(server, client)?.syn?);
         let modes = choice.modes.filter(|_| offer.modes.is_some() && offer.capable && choice.capable);
-        Some(modes.and_then(Chosen::of).map_or(Agreed::Plain, Agreed::On))
+        Some(modes.and_then(Suite::from_bits).map_or(Negotiated::Plain, Negotiated::Suite))
     }
 
-    /// The key of the first of these two in their connection, where it was captured.
+    /// The MPTCP key that `of` used towards `peer`, if it was captured.
     pub(crate) fn key(&self, of: SocketAddr, peer: SocketAddr) -> Option<&Key> {
         self.side(of, peer)?.key.as_ref()
     }
 
-    /// What the first of these two sent to the other.
+    /// The traffic from one address to another.
     pub(crate) fn traffic(&self, from: SocketAddr, to: SocketAddr) -> Option<&Traffic> {
         Some(&self.side(from, to)?.traffic)
     }
 
     fn side(&self, of: SocketAddr, peer: SocketAddr) -> Option<&Side> {
-        let (name, side) = place(of, peer);
-        Some(&self.flows.get(&name)?.sides[side])
+        let (key, side) = flow_key(of, peer);
+        Some(&self.flows.get(&key)?.sides[side])
     }
 
     fn segment(&mut self, segment: &Segment<'_>, time: Timestamp) {
-        let (name, side) = place(segment.source, segment.destination);
+        let (key, side) = flow_key(segment.source, segment.destination);
         let known = self.flows.len();
-        let flow = match self.flows.entry(name) {
+        let flow = match self.flows.entry(key) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) if known < FLOWS => entry.insert(Flow::default()),
+            Entry::Vacant(entry) if known < MAX_FLOWS => entry.insert(Flow::default()),
             Entry::Vacant(_) => return,
         };
         let flags = segment.tcp.flags();
@@ -126,8 +126,8 @@ impl Headers {
     }
 }
 
-/// The name of a TCP connection, whoever sends, and which side of it `of` is.
-fn place(of: SocketAddr, peer: SocketAddr) -> ((SocketAddr, SocketAddr), usize) {
+/// The key of a TCP connection, the same for both directions, and which side of it `of` is.
+fn flow_key(of: SocketAddr, peer: SocketAddr) -> ((SocketAddr, SocketAddr), usize) {
     if of <= peer { ((of, peer), 0) } else { ((peer, of), 1) }
 }
 
@@ -156,7 +156,7 @@ impl Flow {
             }
         }
         if flags.contains(Flags::SYN) {
-            // A SYN that is repeated without the option does not take the first one back.
+            // A SYN retransmitted without the option does not withdraw the option of the first one.
             let before = self.sides[side].syn.and_then(|syn| syn.modes);
             self.sides[side].syn = Some(Syn { modes: syn.modes.or(before), ..syn });
         }
@@ -168,21 +168,22 @@ impl Traffic {
         if length == 0 {
             return;
         }
-        self.shortest = if self.packets == 0 { length } else { self.shortest.min(length) };
-        self.longest = self.longest.max(length);
+        self.min_bytes = if self.packets == 0 { length } else { self.min_bytes.min(length) };
+        self.max_bytes = self.max_bytes.max(length);
         self.packets += 1;
         self.bytes += u64::from(length);
         let (first, last) = self.span.unwrap_or((time, time));
         self.span = Some((first.min(time), last.max(time)));
     }
 
-    /// Of several subflows together.
+    /// Adds the traffic of another subflow.
     pub(crate) fn merge(&mut self, other: &Self) {
         if other.packets == 0 {
             return;
         }
-        self.shortest = if self.packets == 0 { other.shortest } else { self.shortest.min(other.shortest) };
-        self.longest = self.longest.max(other.longest);
+        self.min_bytes =
+            if self.packets == 0 { other.min_bytes } else { self.min_bytes.min(other.min_bytes) };
+        self.max_bytes = self.max_bytes.max(other.max_bytes);
         self.packets += other.packets;
         self.bytes += other.bytes;
         let both = [self.span, other.span].into_iter().flatten();

@@ -1,6 +1,6 @@
-//! Whether bytes look random.
+//! Byte frequencies, and whether they look random.
 
-/// How often each byte value occurs.
+/// Counts of each byte value.
 #[derive(Clone)]
 pub(crate) struct Histogram {
     counts: [u64; 256],
@@ -13,8 +13,9 @@ impl Default for Histogram {
     }
 }
 
-/// How uneven bytes may be that look random: encrypted records with their few bytes of framing are.
-const EVEN: f64 = 0.05;
+/// The [excess coincidence](Histogram::excess_coincidence) tolerated in random bytes: encrypted records have a few bytes
+/// of framing.
+const MAX_EXCESS: f64 = 0.05;
 
 impl Histogram {
     pub(crate) fn add(&mut self, bytes: impl IntoIterator<Item = u8>) {
@@ -29,20 +30,20 @@ impl Histogram {
         self.total += other.total;
     }
 
-    /// How many bytes were counted.
+    /// The number of bytes.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many of them are printable ASCII or white space.
-    pub(crate) fn text(&self) -> u64 {
-        let of_text = (0..=u8::MAX).filter(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t'));
-        of_text.map(|byte| self.counts[usize::from(byte)]).sum()
+    /// The number of printable ASCII and white space bytes.
+    pub(crate) fn printable(&self) -> u64 {
+        let printable = (0..=u8::MAX).filter(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t'));
+        printable.map(|byte| self.counts[usize::from(byte)]).sum()
     }
 
-    /// The chance that two bytes of the same source agree, as a multiple of 1/256, less one: about 0 of random bytes,
-    /// 15 of English, 255 of zeros. It is Pearson's chi-square, less its mean for random bytes, per byte.
-    pub(crate) fn unevenness(&self) -> f64 {
+    /// The index of coincidence, normalised by that of random bytes, minus one: about 0 for random bytes, 15 for English,
+    /// 255 for zeros. It equals Pearson's chi-square statistic, minus its mean for random bytes, per byte.
+    pub(crate) fn excess_coincidence(&self) -> f64 {
         if self.total == 0 {
             return 0.0;
         }
@@ -53,14 +54,14 @@ impl Histogram {
         (chi_square - 255.0) / total
     }
 
-    /// Whether the bytes are as even as random ones: within five standard deviations of chi-square with 255 degrees of
-    /// freedom, or nearly.
+    /// Whether the bytes are as uniform as random ones: within five standard deviations of chi-square with 255 degrees of
+    /// freedom, plus [`MAX_EXCESS`].
     pub(crate) fn looks_random(&self) -> bool {
         let deviation = (2.0 * 255.0_f64).sqrt() / (self.total.max(1) as f64);
-        self.unevenness() < EVEN + 5.0 * deviation
+        self.excess_coincidence() < MAX_EXCESS + 5.0 * deviation
     }
 
-    /// Shannon's entropy in bits a byte, 0 to 8, with Miller's correction for few bytes.
+    /// Shannon entropy in bits per byte, 0 to 8, with the Miller–Madow correction for small samples.
     pub(crate) fn entropy(&self) -> f64 {
         if self.total == 0 {
             return 0.0;
@@ -76,7 +77,7 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::{Mode, judged};
+    use crate::mode::{Mode, classify};
     use plait_proto::xor64::{Encoder, Seed};
 
     const PROSE: &[u8] = include_bytes!("../../../tests/data/prose.txt");
@@ -87,38 +88,41 @@ mod tests {
         histogram
     }
 
-    fn steps(bytes: &[u8]) -> Histogram {
+    fn deltas(bytes: &[u8]) -> Histogram {
         histogram(&bytes.windows(2).map(|pair| pair[0] ^ pair[1]).collect::<Vec<_>>())
     }
 
-    /// Every value as often: as even as can be.
-    fn even(length: usize) -> Vec<u8> {
+    /// Every value equally often.
+    fn uniform(length: usize) -> Vec<u8> {
         (0..length).map(|at| (at * 167 + at / 256 * 31) as u8).collect()
     }
 
     #[test]
-    fn figures_of_known_sources() {
-        assert!(histogram(&even(25_600)).looks_random());
-        assert!((histogram(&even(25_600)).entropy() - 8.0).abs() < 0.01);
+    fn statistics_of_known_sources() {
+        assert!(histogram(&uniform(25_600)).looks_random());
+        assert!((histogram(&uniform(25_600)).entropy() - 8.0).abs() < 0.01);
         assert!(!histogram(PROSE).looks_random());
-        assert!((4.0..4.7).contains(&histogram(PROSE).entropy()), "as English has");
-        assert!((histogram(&[0; 1000]).unevenness() - 255.0).abs() < 1.0);
+        assert!(
+            (4.0..4.7).contains(&histogram(PROSE).entropy()),
+            "English has between 4 and 4.7 bits per byte"
+        );
+        assert!((histogram(&[0; 1000]).excess_coincidence() - 255.0).abs() < 1.0);
         assert_eq!(histogram(&[0; 1000]).entropy(), 0.0);
     }
 
     #[test]
-    fn modes_are_told_by_their_bytes() {
+    fn classifies_prose_as_off_and_scrambled_prose_as_xor64() {
         let mut scrambled = PROSE.to_vec();
         Encoder::new(&Seed::new(b"any seed").expect("8 bytes")).encode_in_place(&mut scrambled);
         for (length, places) in [(200, 40), (500, 20), (1400, 10), (20_000, 1)] {
             for place in 0..places {
                 let part = 200 + place * 400..200 + place * 400 + length;
                 let judge =
-                    |bytes: &[u8]| judged(&histogram(&bytes[part.clone()]), &steps(&bytes[part.clone()]));
+                    |bytes: &[u8]| classify(&histogram(&bytes[part.clone()]), &deltas(&bytes[part.clone()]));
                 assert_eq!(judge(PROSE), Mode::Off, "{length} bytes from {}", part.start);
                 assert_eq!(judge(&scrambled), Mode::Xor64, "{length} bytes from {}", part.start);
             }
         }
-        assert_eq!(judged(&histogram(&PROSE[..50]), &steps(&PROSE[..50])), Mode::Unknown);
+        assert_eq!(classify(&histogram(&PROSE[..50]), &deltas(&PROSE[..50])), Mode::Unknown);
     }
 }
