@@ -479,26 +479,26 @@ def test_runs_of_one_experiment_are_told_apart_by_their_directories(lab, tmp_pat
 @pytest.mark.parametrize(
     ("change", "line", "said"),
     [
-        (("repetitions = 2", "repetition = 2"), "repetition = 2", "unknown key `repetition`"),
+        (("repetitions = 2", "repetition = 2"), "repetition = 2", "unknown field `repetition`"),
         (
             ("repetitions = 2", "repetitions = 0"),
             "repetitions = 0",
-            "expected 1 to 1000 repetitions, found 0",
+            "expected 1 to 1000 repetitions, got 0",
         ),
-        (('host = "one"', 'host = "two"'), 'host = "two"', 'expected one of the hosts one, found "two"'),
+        (('host = "one"', 'host = "two"'), 'host = "two"', 'expected one of the hosts one, got "two"'),
         (('measure = "json"', 'measure = "guess"'), 'measure = "guess"', "expected one of `throughput`"),
         (('pointer = "/found"', 'path = "lte"'), "[metrics.found]", "expected the key `pointer`"),
         (
             ('of = "found"', 'of = "lost"'),
             'of = "lost"',
-            'expected one of the metrics above (found), found "lost"',
+            'expected one of the metrics above (found), got "lost"',
         ),
-        (("to_variant = { size = 1 }", "to_variant = { colour = 1 }"), "to_variant", 'found "colour"'),
+        (("to_variant = { size = 1 }", "to_variant = { colour = 1 }"), "to_variant", 'got "colour"'),
         (("to_variant = { size = 1 }", "to_variant = { size = 9 }"), "[metrics.gain]", "size=9"),
         (('x = "size"', 'x = "length"'), 'x = "length"', "expected one of the parameters (way, size)"),
         (("{ size = [1] }", "{ width = [1] }"), "width", "expected one of the parameters (way, size)"),
         (("size = [1, 2]", "size = []"), "size = []", "expected a list of values"),
-        (('command = ["echo"', 'command = ["${shape}"'), "${shape}", 'found the parameter "shape"'),
+        (('command = ["echo"', 'command = ["${shape}"'), "${shape}", 'got the parameter "shape"'),
         (('measure = "json"', 'measure = "subflows"'), "[metrics.found]", "expected a [capture]"),
     ],
 )

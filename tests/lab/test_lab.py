@@ -377,9 +377,9 @@ def test_an_event_that_cannot_be_says_so(up):
     lab = up(PAIR)
     cases = {
         ("wire", "restore"): "expected blackhole before restore",
-        ("wir", "blackhole"): 'expected one of the links wire, found "wir"',
+        ("wir", "blackhole"): 'expected one of the links wire, got "wir"',
         ("wire", "explode"): "expected one of `blackhole`",
-        ("wire", "adjust", "--set", "rate=fast"): 'found "fast"',
+        ("wire", "adjust", "--set", "rate=fast"): 'got "fast"',
         ("wire", "adjust", "--set", "rate=1mbit"): "the backend none has no",
     }
     for arguments, message in cases.items():
@@ -391,9 +391,9 @@ def test_what_only_the_kernel_knows_is_a_mistake_with_its_line(tmp_path):
     host = "[hosts.client]\n"
     cases = {
         PAIR.replace(host, host + 'sysctls = { "net.ipv4.no_such" = 1 }\n'): (3, "net.ipv4.no_such"),
-        PAIR.replace(host, host + 'sysctls = { "net.ipv4.tcp_sack" = "x" }\n'): (3, 'found "x"'),
+        PAIR.replace(host, host + 'sysctls = { "net.ipv4.tcp_sack" = "x" }\n'): (3, 'got "x"'),
         PAIR.replace(host, host + 'congestion_control = "nosuch"\n'): (2, "nosuch"),
-        PAIR + 'backend = "none"\n': (8, "unknown key `backend`"),
+        PAIR + 'backend = "none"\n': (8, "unknown field `backend`"),
         'backend = "none"\n' + PAIR + 'each_way = { rate = "1mbit" }\n': (5, "the backend none has no rate"),
     }
     for text, (line, message) in cases.items():
@@ -415,7 +415,8 @@ def test_netem_is_there_or_its_line_is_named(tmp_path):
         assert lab["links"][0]["backend"] == "netem"
         assert plait("down", "--lab", lab["id"]).returncode == 0
         return
-    assert f"{file}:1:11: expected a backend that works here, found" in done.stderr, done.stderr
+    assert "expected a backend that works here, got" in done.stderr, done.stderr
+    assert f"{file}:1:11\n" in done.stderr, done.stderr
     assert "netem" in done.stderr
     done = plait("up", file, "--backend", "emu", "--json")
     assert done.returncode == 0, done.stderr

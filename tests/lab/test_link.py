@@ -249,7 +249,7 @@ def test_lateness_above_the_limit_fails_and_says_so(ends):
         link.ping()
         report = link.end(status=1)
     sentence = report["invalid_because"]
-    assert sentence.startswith("expected 99 of 100 frames to be at most 0 ms late, found ")
+    assert sentence.startswith("expected 99 of 100 frames to be at most 0 ms late, got ")
     assert sentence in link.said
     with Running(ends, "--delay", "1ms", "--lateness-limit", "10s") as link:
         link.ping()
@@ -268,20 +268,20 @@ def test_what_is_wrong_is_named_with_what_was_expected(ends):
     tool("ip", "-n", ends[1].name, "link", "add", "taken0", "type", "veth", "peer", "name", "taken1")
     cases = [
         (("--a", a), 2, "--b <NETNS:IFACE>"),
-        (("--a", "lte0", "--b", b), 2, 'expected NETNS:IFACE, such as client:lte0, found "lte0"'),
-        (("--a", "nowhere:lte0", "--b", b), 1, 'that `ip netns` lists, or a path, found "nowhere"'),
-        (("--a", a, "--b", a), 1, f"expected two different ends, found {a} twice"),
-        (("--a", a, "--b", f"{ends[1].name}:taken0"), 1, "expected the interface name taken0 to be free"),
+        (("--a", "lte0", "--b", b), 2, 'expected NETNS:IFACE, such as client:lte0, got "lte0"'),
+        (("--a", "nowhere:lte0", "--b", b), 1, 'that `ip netns` lists, or a path, got "nowhere"'),
+        (("--a", a, "--b", a), 1, f"expected two different ends, got {a} twice"),
+        (("--a", a, "--b", f"{ends[1].name}:taken0"), 1, "expected a free interface name at the end of the link, got taken0"),
         (("--a", f"{ends[0].name}:sixteen-bytes-xx", "--b", b), 1, "a name for an interface: 1 to 15 bytes"),
-        ((*ends_given, "--rate", "fast"), 2, 'such as 4mbit, found "fast"'),
-        ((*ends_given, "--delay", "10"), 2, 'such as 21.5ms, found "10"'),
-        ((*ends_given, "--loss", "120%"), 2, 'found "120%"'),
+        ((*ends_given, "--rate", "fast"), 2, 'such as 4mbit, got "fast"'),
+        ((*ends_given, "--delay", "10"), 2, 'such as 21.5ms or 16s, got "10"'),
+        ((*ends_given, "--loss", "120%"), 2, 'got "120%"'),
         ((*ends_given, "--rate", "1mbit", "--trace", "x"), 2, "cannot be used with"),
         ((*ends_given, "--trace", "/nonexistent"), 1, "cannot read the trace /nonexistent"),
         ((*ends_given, "--at", "blackhole"), 2, "expected TIME:WHAT, such as 16s:blackhole"),
-        ((*ends_given, "--at", "1s:nap"), 2, 'found "nap"'),
+        ((*ends_given, "--at", "1s:nap"), 2, 'got "nap"'),
         ((*ends_given, "--at", "9s:restore", "--for", "8s"), 1, "expected changes before the end after 8s"),
-        ((*ends_given, "--backend", "mininet"), 2, 'expected emu, netem or none, found "mininet"'),
+        ((*ends_given, "--backend", "mininet"), 2, 'expected emu, netem or none, got "mininet"'),
         ((*ends_given, "--backend", "none", "--loss", "1%"), 1, "the backend none has no loss"),
         ((*ends_given, "--backend", "none", "--at", "1s:blackhole"), 1, "the backend none has no blackhole"),
         ((*ends_given, "--backend", "netem", "--half-duplex", "1ms"), 1, "netem has no shared medium"),

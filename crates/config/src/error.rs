@@ -1,20 +1,20 @@
-//! What is told of a text that is wrong.
+//! The error of a text that cannot be parsed.
 
 use std::borrow::Cow;
 
-/// A text that does not say what it should.
+/// A text that is not in the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}, found {found:?}")]
+#[error("expected {expected}, got {got:?}")]
 pub struct TextError {
     /// What was expected, with an example.
     pub expected: Cow<'static, str>,
     /// The text.
-    pub found: String,
+    pub got: String,
 }
 
 impl TextError {
-    /// Something else than `found` was expected.
-    pub fn new(expected: impl Into<Cow<'static, str>>, found: &str) -> Self {
-        Self { expected: expected.into(), found: found.into() }
+    /// Expected this, got that.
+    pub fn new(expected: impl Into<Cow<'static, str>>, got: &str) -> Self {
+        Self { expected: expected.into(), got: got.into() }
     }
 }

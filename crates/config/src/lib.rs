@@ -1,25 +1,74 @@
-//! How people write things in files and on command lines, and how what is wrong is told.
+//! Configuration files and the units in them: parsing, and diagnostics that show the line.
 //!
-//! - [`Rate`], [`Size`], [`delay`] and [`time`] read `54mbit`, `30kB`, `21.5ms` and `16s`; what is none of that is a
-//!   [`TextError`], which says what was expected, with an example, and what was found.
-//! - [`grouped`] writes long numbers for people.
-//! - [`Found`] lets serde say the same of values that are no texts.
-//! - [`Source`] and [`Mistake`] tell where in a file something is wrong, and show the line.
+//! # Units
+//! [`Rate`], [`Size`], [`parse_delay`], [`parse_time`] and [`parse_duration`] read `54mbit`, `30kB`, `21.5ms` and `16s`, in
+//! files and on command lines. A text that is none of these is a [`TextError`]: expected X, got Y. [`grouped`] and
+//! [`pluralize`] format numbers for people.
 //!
-//! Nothing here panics on any text, nor asks anything of the host.
+//! # Files
+//! [`Source`] is a file's name and text. [`Source::parse`] deserializes it; everything that is wrong with it, whether the
+//! TOML parser, serde or a later check found it, is one [`Diagnostic`] that points at a [`Span`] and renders as
+//!
+//! ```text
+//! expected one of the hosts client, server, got "servr"
+//!   --> lab.toml:10:5
+//!    |
+//! 10 | b = "servr"
+//!    |     ^^^^^^^
+//! ```
+//!
+//! Deserialize into structs that mirror the file (by convention in a module `raw`), with [`Spanned`] around every value
+//! that a check may reject, and check afterwards:
+//!
+//! ```
+//! use plait_config::{Diagnostic, Rate, Source, Spanned};
+//!
+//! #[derive(serde::Deserialize)]
+//! #[serde(deny_unknown_fields)]
+//! struct RawLink {
+//!     name: Spanned<String>,
+//!     rate: Option<Rate>,
+//! }
+//!
+//! fn link(source: &Source) -> Result<RawLink, Diagnostic> {
+//!     let link: RawLink = source.parse()?;
+//!     if link.name.get_ref().is_empty() {
+//!         let diagnostic = source.diagnostic(link.name.span(), "expected a name for the link, got an empty one");
+//!         return Err(diagnostic.with_help("name it after what it emulates, such as \"lte\""));
+//!     }
+//!     Ok(link)
+//! }
+//!
+//! let error = link(&Source::new("lab.toml", "name = 'lte'\nrate = 'fast'")).err().expect("not a rate");
+//! assert_eq!((error.line, error.column), (2, 8));
+//! assert!(error.message.starts_with("expected a rate"));
+//! ```
+//!
+//! [`load`] does both steps for a file that needs no checks. `#[serde(expecting = "...")]` on a struct or enum says what a
+//! value of another type should have been; [`deserialize_text`] and [`Shorthand`] do the same for hand-written
+//! `Deserialize` implementations, which must not do I/O: deserialize a path, and resolve it against
+//! [`Source::directory`] afterwards.
+//!
+//! Nothing here panics on any text.
 
+mod diagnostic;
 mod duration;
 mod error;
-mod found;
-mod mistake;
 mod number;
 mod rate;
+mod shorthand;
 mod size;
 
-pub use duration::{delay, deserialize_delay, deserialize_time, time};
+pub use diagnostic::{Diagnostic, LoadError, Source, Span, load};
+pub use duration::{
+    deserialize_delay, deserialize_time, parse_delay, parse_duration, parse_duration_or_seconds, parse_time,
+};
 pub use error::TextError;
-pub use found::{Found, Table};
-pub use mistake::{Mistake, Place, Source};
 pub use number::{decimal, grouped, pluralize};
 pub use rate::Rate;
+pub use shorthand::{Shorthand, deserialize_shorthand, deserialize_text};
 pub use size::{Bytes, Size};
+pub use toml::Spanned;
+
+#[doc(hidden)] // until their users have moved on
+pub use diagnostic::{Diagnostic as Mistake, Span as Place};

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer};
 
-use crate::{TextError, found, number};
+use crate::{TextError, deserialize_text, number};
 
-/// A number of bytes, 1 to `MOST`, which is at most 2^53; written `30kB`.
+/// A number of bytes from 1 to `MAX`, which is at most 2^53; written `30kB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size<const MOST: u64>(u64);
+pub struct Size<const MAX: u64>(u64);
 
-/// A number of bytes as [`Size`] reads it; 0 is a mere `0`.
+/// Displays a number of bytes in the notation of [`Size`], and 0 as `0`.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytes(pub u64);
 
@@ -25,30 +25,30 @@ const UNITS: &[(&str, u64)] = &[
     ("B", 1),
 ];
 
-impl<const MOST: u64> Size<MOST> {
+impl<const MAX: u64> Size<MAX> {
     /// The number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
-    /// How such a size is written, as mistakes tell it.
+    /// The accepted form, for error messages.
     pub fn expected() -> String {
-        format!("a size from 1B to {} in B, kB, MB, GB, KiB, MiB or GiB, such as 30kB", Bytes(MOST))
+        format!("a size from 1B to {} in B, kB, MB, GB, KiB, MiB or GiB, such as 30kB", Bytes(MAX))
     }
 }
 
-impl<const MOST: u64> FromStr for Size<MOST> {
+impl<const MAX: u64> FromStr for Size<MAX> {
     type Err = TextError;
 
-    /// Reads a decimal number and `B`, `kB` (1000), `MB`, `GB`, `KiB` (1024), `MiB` or `GiB`.
+    /// Parses a decimal number and `B`, `kB` (1000), `MB`, `GB`, `KiB` (1024), `MiB` or `GiB`.
     fn from_str(text: &str) -> Result<Self, TextError> {
-        number::whole(text, UNITS, MOST).map(Self).ok_or_else(|| TextError::new(Self::expected(), text))
+        number::whole(text, UNITS, MAX).map(Self).ok_or_else(|| TextError::new(Self::expected(), text))
     }
 }
 
-impl<'de, const MOST: u64> Deserialize<'de> for Size<MOST> {
+impl<'de, const MAX: u64> Deserialize<'de> for Size<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        found::text(deserializer, &Self::expected(), str::parse)
+        deserialize_text(deserializer, &Self::expected(), str::parse)
     }
 }
 
@@ -63,20 +63,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MOST: u64 = 1_000_000_000_000;
+    const MAX: u64 = 1_000_000_000_000;
 
     fn bytes(text: &str) -> Option<u64> {
-        text.parse::<Size<MOST>>().ok().map(Size::bytes)
+        text.parse::<Size<MAX>>().ok().map(Size::bytes)
     }
 
     #[test]
-    fn sizes_are_read_in_their_units() {
+    fn parses_every_unit() {
         for (text, expected) in [
             ("1514B", 1514),
             ("30 kB", 30_000),
             ("1.5MB", 1_500_000),
             ("64KiB", 65_536),
-            ("1000GB", MOST),
+            ("1000GB", MAX),
             ("1GiB", 1 << 30),
         ] {
             assert_eq!(bytes(text), Some(expected), "{text}");
@@ -84,23 +84,23 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_turned_away_with_the_limits() {
+    fn rejects_anything_else_and_names_the_limits() {
         for text in ["", "30", "0", "0B", "1001GB", "30KB", "30kb", "-1B", "1.2.3B", "+1B"] {
             assert_eq!(bytes(text), None, "{text}");
         }
         let error = "1.1GB".parse::<Size<{ 1 << 30 }>>().expect_err("more than 2^30").to_string();
         let limits = "expected a size from 1B to 1GiB in B, kB, MB, GB, KiB, MiB or GiB, such as 30kB";
-        assert_eq!(error, format!("{limits}, found \"1.1GB\""));
+        assert_eq!(error, format!("{limits}, got \"1.1GB\""));
     }
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(number in 1..=MOST) {
+        fn display_round_trips(number in 1..=MAX) {
             prop_assert_eq!(bytes(&Bytes(number).to_string()), Some(number));
         }
 
         #[test]
-        fn no_text_makes_reading_panic(text: String) {
+        fn never_panics(text: String) {
             let _ = bytes(&text);
         }
     }

@@ -31,10 +31,10 @@ impl fmt::Display for Backend {
 impl FromStr for Backend {
     type Err = TextError;
 
-    fn from_str(given: &str) -> Result<Self, TextError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let known = [Self::Emu, Self::Netem, Self::None];
-        let found = known.into_iter().find(|backend| backend.to_string() == given);
-        found.ok_or_else(|| TextError::new("emu, netem or none", given))
+        let backend = known.into_iter().find(|backend| backend.to_string() == text);
+        backend.ok_or_else(|| TextError::new("emu, netem or none", text))
     }
 }
 
@@ -48,6 +48,6 @@ mod tests {
             assert_eq!(backend.to_string().parse::<Backend>().expect("its name"), backend);
         }
         let error = "mininet".parse::<Backend>().expect_err("no backend").to_string();
-        assert_eq!(error, "expected emu, netem or none, found \"mininet\"");
+        assert_eq!(error, "expected emu, netem or none, got \"mininet\"");
     }
 }

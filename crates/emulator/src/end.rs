@@ -56,7 +56,7 @@ mod tests {
         let namespace = NetNs::current().expect("this one");
         for interface in ["", "sixteen-bytes-xx", "a b", "a/b", "-x", "..", "a:b"] {
             let error = End { namespace: &namespace, interface }.check().expect_err(interface).to_string();
-            assert!(error.ends_with(&format!("found {interface:?}")), "{error}");
+            assert!(error.ends_with(&format!("got {interface:?}")), "{error}");
         }
     }
 }

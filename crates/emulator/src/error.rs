@@ -14,7 +14,7 @@ pub enum Error {
     #[error(transparent)]
     Text(#[from] TextError),
     /// A line of a file that does not say what it should.
-    #[error("{}:{line}: expected {expected}, found {found}", .file.display())]
+    #[error("{}:{line}: expected {expected}, got {got}", .file.display())]
     Line {
         /// Which file.
         file: PathBuf,
@@ -23,7 +23,7 @@ pub enum Error {
         /// What was expected.
         expected: &'static str,
         /// What stands there.
-        found: String,
+        got: String,
     },
     /// The backend that was asked for is not there.
     #[error("the backend {backend} cannot be used here: {why}")]
@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// An interface that should be made is there already.
     #[error(
-        "expected the interface name {interface} to be free at the end of a link, found an interface that has it"
+        "expected a free interface name at the end of the link, got {interface}; an interface of this name exists"
     )]
     Taken {
         /// Its name.
@@ -60,7 +60,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn text(expected: &'static str, found: &str) -> Self {
-        Self::Text(TextError::new(expected, found))
+    pub(crate) fn text(expected: &'static str, got: &str) -> Self {
+        Self::Text(TextError::new(expected, got))
     }
 }

@@ -191,7 +191,7 @@ impl Netem {
         for (side, drops) in SIDES.into_iter().zip(&mut drops) {
             let now = Drops::read(&text, side).ok_or_else(|| Error::Refused {
                 step: format!("read the counters of netem towards {side}"),
-                source: std::io::Error::other(format!("expected what tc prints as JSON, found {text:?}")),
+                source: std::io::Error::other(format!("expected JSON from tc, got {text:?}")),
             })?;
             drops.lost += now.lost;
             drops.queue_full += now.queue_full;

@@ -76,7 +76,7 @@ impl Lateness {
         (self.p99 > limit).then(|| {
             let advice = if self.real_time { "a machine under less load helps" } else { "real-time priority helps" };
             format!(
-                "expected 99 of 100 frames to be at most {} ms late, found {:.3} ms: what was measured over this link is \
+                "expected 99 of 100 frames to be at most {} ms late, got {:.3} ms: what was measured over this link is \
                  not to be trusted ({advice})",
                 ms(limit),
                 ms(self.p99),
@@ -98,6 +98,6 @@ mod tests {
         let lateness = Lateness { p99: Duration::from_micros(300), real_time: true, ..Lateness::default() };
         assert_eq!(lateness.exceeds(Duration::from_micros(300)), None);
         let reason = lateness.exceeds(Duration::from_micros(200)).expect("too late");
-        assert!(reason.contains("at most 0.2 ms late, found 0.300 ms"), "{reason}");
+        assert!(reason.contains("at most 0.2 ms late, got 0.300 ms"), "{reason}");
     }
 }

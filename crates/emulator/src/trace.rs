@@ -1,8 +1,7 @@
 //! Recorded delivery opportunities of a link, as the mahimahi tools write and read them.
 
-use std::cell::RefCell;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::Error;
@@ -16,40 +15,36 @@ pub struct Trace {
 }
 
 /// A day: longer than any recording, and far from where nanoseconds would overflow.
-const LONGEST_MS: u64 = 86_400_000;
-const LARGEST_FILE: u64 = 256 << 20;
-
-thread_local! {
-    static DIRECTORY: RefCell<PathBuf> = RefCell::default();
-}
+const MAX_TIME_MS: u64 = 86_400_000;
+const MAX_FILE_SIZE: u64 = 256 << 20;
 
 impl Trace {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or a line is not what it should be; the text names file and line.
+    /// The file cannot be read, or a line of it is malformed; the message names file and line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let refused = |source| Error::Refused { step: format!("read the trace {}", path.display()), source };
         let length = fs::metadata(path).map_err(refused)?.len();
-        if length > LARGEST_FILE {
+        if length > MAX_FILE_SIZE {
             return Err(bad(path, 1, "a file of at most 256 MiB", format!("one of {length} bytes")));
         }
         Self::parse(&fs::read_to_string(path).map_err(refused)?, path)
     }
 
-    /// Reads the text of a file; `name` is what errors call it.
+    /// Parses the text of a file; `name` is its name in errors.
     pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
         let mut opportunities = Vec::new();
         let mut last = 0;
         for (number, line) in (1..).zip(text.lines()) {
-            let found = line.trim();
-            let at = found.bytes().all(|byte| byte.is_ascii_digit()).then(|| found.parse().ok()).flatten();
+            let text = line.trim();
+            let at = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
             match at {
-                Some(at) if at > LONGEST_MS => {
-                    return Err(bad(name, number, "at most 86400000 ms, a day", found.into()));
+                Some(at) if at > MAX_TIME_MS => {
+                    return Err(bad(name, number, "at most 86400000 ms, a day", text.into()));
                 }
                 Some(at) if at < last => {
-                    let expected = "a moment not before that of the line above";
+                    let expected = "a time not before that of the line above";
                     return Err(bad(name, number, expected, format!("{at} after {last}")));
                 }
                 Some(at) => {
@@ -58,7 +53,7 @@ impl Trace {
                 }
                 None => {
                     let expected = "a whole number of milliseconds, such as 17";
-                    return Err(bad(name, number, expected, format!("{found:?}")));
+                    return Err(bad(name, number, expected, format!("{text:?}")));
                 }
             }
         }
@@ -74,32 +69,14 @@ impl Trace {
         }
     }
 
-    /// Runs `f`, in which the relative paths of traces that this thread deserializes are looked for in `directory`: that of
-    /// the file which names them. Otherwise they are looked for in the current directory.
-    pub fn relative_to<T>(directory: &Path, f: impl FnOnce() -> T) -> T {
-        struct Restore(PathBuf);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                DIRECTORY.set(std::mem::take(&mut self.0));
-            }
-        }
-        let _restore = Restore(DIRECTORY.replace(directory.to_owned()));
-        f()
-    }
-
-    /// Reads the file that a deserialized text names.
-    pub(crate) fn named(text: &str) -> Result<Self, Error> {
-        Self::read(&DIRECTORY.with_borrow(|directory| directory.join(text)))
-    }
-
-    /// After which the trace repeats.
+    /// The time after which the trace repeats.
     pub fn period(&self) -> Duration {
         Duration::from_millis(self.opportunities.last().copied().unwrap_or_default())
     }
 }
 
-fn bad(name: &Path, line: usize, expected: &'static str, found: String) -> Error {
-    Error::Line { file: name.to_owned(), line, expected, found }
+fn bad(name: &Path, line: usize, expected: &'static str, got: String) -> Error {
+    Error::Line { file: name.to_owned(), line, expected, got }
 }
 
 #[cfg(test)]
@@ -112,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_ascending_milliseconds_and_their_period() {
+    fn parses_ascending_milliseconds_and_their_period() {
         let trace = parse("0\n3\n3\n7\n").expect("a trace");
         assert_eq!(trace.opportunities, [0, 3, 3, 7]);
         assert_eq!(trace.period(), Duration::from_millis(7));
@@ -120,21 +97,15 @@ mod tests {
     }
 
     #[test]
-    fn says_which_line_is_wrong_what_was_expected_and_found() {
+    fn errors_name_the_line() {
         let cases = [
-            (
-                "",
-                "lte.trace:1: expected a whole number of milliseconds, such as 17, found the end of the file",
-            ),
-            ("1\nx\n", "lte.trace:2: expected a whole number of milliseconds, such as 17, found \"x\""),
-            ("1\n\n2\n", "lte.trace:2: expected a whole number of milliseconds, such as 17, found \"\""),
-            ("1\n-2\n", "lte.trace:2: expected a whole number of milliseconds, such as 17, found \"-2\""),
-            (
-                "5\n7\n6\n",
-                "lte.trace:3: expected a moment not before that of the line above, found 6 after 7",
-            ),
-            ("0\n0\n", "lte.trace:2: expected a last line above 0: the period of the trace, found 0"),
-            ("86400001\n", "lte.trace:1: expected at most 86400000 ms, a day, found 86400001"),
+            ("", "lte.trace:1: expected a whole number of milliseconds, such as 17, got the end of the file"),
+            ("1\nx\n", "lte.trace:2: expected a whole number of milliseconds, such as 17, got \"x\""),
+            ("1\n\n2\n", "lte.trace:2: expected a whole number of milliseconds, such as 17, got \"\""),
+            ("1\n-2\n", "lte.trace:2: expected a whole number of milliseconds, such as 17, got \"-2\""),
+            ("5\n7\n6\n", "lte.trace:3: expected a time not before that of the line above, got 6 after 7"),
+            ("0\n0\n", "lte.trace:2: expected a last line above 0: the period of the trace, got 0"),
+            ("86400001\n", "lte.trace:1: expected at most 86400000 ms, a day, got 86400001"),
         ];
         for (text, message) in cases {
             assert_eq!(parse(text).expect_err(text).to_string(), message);
@@ -142,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn errors_name_a_missing_file() {
         let error = Trace::read(Path::new("/nonexistent/lte.trace")).expect_err("no such file").to_string();
         assert!(error.starts_with("cannot read the trace /nonexistent/lte.trace: "), "{error}");
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_reading_panic(text in "[0-9\n -]{0,40}|.*") {
+        fn never_panics(text in "[0-9\n -]{0,40}|.*") {
             let _ = parse(&text);
         }
     }

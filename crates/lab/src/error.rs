@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plait_config::Mistake;
+use plait_config::{Diagnostic, LoadError};
 
 /// Why a lab could not be built, used or measured.
 #[derive(Debug, thiserror::Error)]
@@ -91,9 +91,9 @@ pub enum Error {
         /// Packets the kernel or the interface dropped before the listener read them.
         dropped: u64,
     },
-    /// A file that describes a lab holds what cannot be.
-    #[error("{0}")]
-    Mistake(Box<Mistake>),
+    /// A file that describes a lab cannot be used.
+    #[error(transparent)]
+    Config(#[from] LoadError),
     /// The backend that was asked for cannot be had.
     #[error("{0}")]
     Backend(plait_emulator::Error),
@@ -122,7 +122,7 @@ pub enum Error {
         expected: &'static str,
     },
     /// There is none of this name in the lab.
-    #[error("expected one of the {what} {}, found {found:?}", .known.join(", "))]
+    #[error("expected one of the {what} {}, got {found:?}", .known.join(", "))]
     Unknown {
         /// Hosts or links.
         what: &'static str,
@@ -146,9 +146,9 @@ pub enum Error {
     },
 }
 
-impl From<Mistake> for Error {
-    fn from(mistake: Mistake) -> Self {
-        Self::Mistake(Box::new(mistake))
+impl From<Diagnostic> for Error {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self::Config(diagnostic.into())
     }
 }
 

@@ -48,7 +48,7 @@ mod written;
 use std::path::Path;
 use std::time::Duration;
 
-use plait_config::Mistake;
+use plait_config::{Diagnostic, Source};
 use serde_json::Value;
 
 use crate::Error;
@@ -206,18 +206,17 @@ impl Experiment {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or holds a [`Mistake`].
+    /// It cannot be read, or holds a [`Diagnostic`].
     pub fn read(path: &Path, form: &Form) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        Ok(Self::parse(&text, &path.display().to_string(), form)?)
+        let source = Source::read(path)?;
+        Ok(Self::parse(source.text(), source.file(), form)?)
     }
 
     /// Reads a text; mistakes in it, and the files it names, are told and found as those of the file `name`.
     ///
     /// # Errors
     /// What cannot be, with its line.
-    pub fn parse(text: &str, name: &str, form: &Form) -> Result<Self, Mistake> {
+    pub fn parse(text: &str, name: &str, form: &Form) -> Result<Self, Diagnostic> {
         written::read(Document::parse(text, name)?, form)
     }
 }

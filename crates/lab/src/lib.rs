@@ -33,7 +33,7 @@ pub use host::Host;
 pub use lab::Lab;
 pub use leftovers::{Leftovers, remove_leftovers};
 pub use link::{Link, LinkSpec};
-pub use plait_config::Mistake;
+pub use plait_config::Diagnostic;
 pub use plait_emulator::{Backend, Rate};
 pub use process::{Process, require_program};
 pub use schedule::Applied;

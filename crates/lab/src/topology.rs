@@ -11,20 +11,20 @@
 //! each_way = { rate = "2.74mbit", delay = "21.5ms" }
 //! ```
 //!
-//! docs/guide/lab.md describes every key. What is read is checked before anything is built: what cannot be is a [`Mistake`]
+//! docs/guide/lab.md describes every key. What is read is checked before anything is built: what cannot be is a [`Diagnostic`]
 //! that shows the line, what was expected there, and what was found.
 
 mod address;
 mod check;
 mod document;
 mod events;
-mod written;
+mod raw;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use plait_config::{Mistake, Place, Source};
+use plait_config::{Diagnostic, Source, Span};
 use plait_emulator::{Adjustment, Backend, LinkSpec, Toward};
 use plait_wire::Role;
 use serde::Deserialize;
@@ -47,7 +47,7 @@ pub struct Topology {
     /// The services, in the order in which they start.
     pub services: Vec<Service>,
     source: Source,
-    backend_place: Option<Place>,
+    backend_span: Option<Span>,
 }
 
 /// A host of a topology.
@@ -63,7 +63,7 @@ pub struct Host {
     pub sysctls: Vec<Setting>,
     /// The congestion control of its connections and subflows, by route; the kernel's default if `None`.
     pub congestion_control: Option<String>,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
 }
 
 /// How much the kernel's path manager may do for one connection.
@@ -82,7 +82,7 @@ pub struct Setting {
     pub name: String,
     /// Its value.
     pub value: String,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
 }
 
 /// A link of a topology.
@@ -100,7 +100,7 @@ pub struct Link {
     pub spec: LinkSpec,
     /// What happens to it, in the order of time.
     pub events: Vec<Event>,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
 }
 
 /// An end of a link.
@@ -188,7 +188,7 @@ pub struct Service {
     pub port: Option<u16>,
     /// and this program, with its arguments, has ended well on the host, if there is one. `plait` is this program.
     pub ready: Option<Vec<String>>,
-    pub(crate) place: Place,
+    pub(crate) span: Span,
 }
 
 /// What a service runs.
@@ -218,23 +218,22 @@ impl Topology {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or holds a [`Mistake`].
+    /// It cannot be read, or holds a [`Diagnostic`].
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        Ok(Self::parse(&text, &path.display().to_string())?)
+        let source = Source::read(path)?;
+        Ok(Self::parse(source.text(), source.file())?)
     }
 
     /// Reads a text; mistakes in it, and the files it names, are told and found as those of the file `name`.
     ///
     /// # Errors
     /// What cannot be, with its line.
-    pub fn parse(text: &str, name: &str) -> Result<Self, Mistake> {
+    pub fn parse(text: &str, name: &str) -> Result<Self, Diagnostic> {
         Self::of(Document::parse(text, name)?.substitute(&Parameters::new())?)
     }
 
     /// Reads what of a file describes a topology.
-    pub(crate) fn of(document: Document) -> Result<Self, Mistake> {
+    pub(crate) fn of(document: Document) -> Result<Self, Diagnostic> {
         let source = document.source().clone();
         check::checked(document.read()?, source)
     }
@@ -259,13 +258,13 @@ impl Topology {
     }
 
     /// A mistake that only shows when the topology is built.
-    pub(crate) fn mistake(&self, place: &Place, message: impl Into<String>) -> Mistake {
-        self.source.mistake(place.clone(), message)
+    pub(crate) fn diagnostic(&self, span: &Span, message: impl Into<String>) -> Diagnostic {
+        self.source.diagnostic(span.clone(), message)
     }
 
     /// Where the backend was asked for, if it was in the file.
-    pub(crate) fn backend_place(&self) -> Option<&Place> {
-        self.backend_place.as_ref()
+    pub(crate) fn backend_span(&self) -> Option<&Span> {
+        self.backend_span.as_ref()
     }
 }
 
@@ -311,7 +310,7 @@ fn resolve(links: &[Link], text: &str) -> Result<String, String> {
         let address = address_named(links, name).ok_or_else(|| {
             let ends = links.iter().flat_map(|link| [(&link.a, link), (&link.b, link)]);
             let known: Vec<_> = ends.map(|(end, link)| format!("{}.{}", end.host, link.name)).collect();
-            format!("expected an address of a host on a link ({}), found \"${{{name}}}\"", known.join(", "))
+            format!("expected an address of a host on a link ({}), got \"${{{name}}}\"", known.join(", "))
         })?;
         resolved.push_str(before);
         resolved.push_str(&address.to_string());

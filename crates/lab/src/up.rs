@@ -38,7 +38,7 @@ impl Lab {
                 Error::Interrupted => cause,
                 cause => {
                     let message = format!("the service {} did not come up: {cause}", service.name);
-                    topology.mistake(&service.place, message).into()
+                    topology.diagnostic(&service.span, message).into()
                 }
             })?);
         }
@@ -110,12 +110,14 @@ fn cannot_make(
     cause: plait_emulator::Error,
 ) -> Error {
     let unavailable = matches!(cause, plait_emulator::Error::Unavailable { .. });
-    match (unavailable, backend, topology.backend_place()) {
+    match (unavailable, backend, topology.backend_span()) {
         (true, Some(_), _) => Error::Backend(cause),
-        (true, None, Some(place)) => {
-            topology.mistake(place, format!("expected a backend that works here, found: {cause}")).into()
+        (true, None, Some(span)) => {
+            topology.diagnostic(span, format!("expected a backend that works here, got: {cause}")).into()
         }
-        _ => topology.mistake(&link.place, format!("the link {} cannot be made: {cause}", link.name)).into(),
+        _ => {
+            topology.diagnostic(&link.span, format!("the link {} cannot be made: {cause}", link.name)).into()
+        }
     }
 }
 
@@ -153,7 +155,7 @@ fn set_up(topology: &Topology, spec: &topology::Host, host: &Host, links: &[Link
     host.ip_all(commands).map_err(|error| match &error {
         Error::Failed { command, stderr, .. } => {
             let message = format!("the host {} cannot be set up: `{command}` failed: {stderr}", spec.name);
-            topology.mistake(&spec.place, message).into()
+            topology.diagnostic(&spec.span, message).into()
         }
         _ => error,
     })
@@ -164,11 +166,11 @@ fn refused(topology: &Topology, setting: &topology::Setting, error: Error) -> Er
     let name = &setting.name;
     let message = match source.kind() {
         std::io::ErrorKind::NotFound => {
-            format!("expected a setting that network namespaces have on this kernel, found {name:?}")
+            format!("expected a setting that network namespaces have on this kernel, got {name:?}")
         }
         _ => {
-            format!("expected a value that the kernel takes for {name}, found {:?}: {source}", setting.value)
+            format!("expected a value that the kernel takes for {name}, got {:?}: {source}", setting.value)
         }
     };
-    topology.mistake(&setting.place, message).into()
+    topology.diagnostic(&setting.span, message).into()
 }

@@ -118,9 +118,9 @@ impl Running {
             Some(id) => match all.iter().position(|running| running.id == id) {
                 Some(position) => Ok(all.swap_remove(position)),
                 None if all.is_empty() => {
-                    bail!("expected the id of a lab that is up, found {id:?} and no lab")
+                    bail!("expected the id of a lab that is up, got {id:?} and no lab")
                 }
-                None => bail!("expected the id of a lab that is up (--lab {known}), found {id:?}"),
+                None => bail!("expected the id of a lab that is up (--lab {known}), got {id:?}"),
             },
             None => {
                 ensure!(

@@ -67,6 +67,6 @@ fn pair(text: &str) -> Result<(String, String), String> {
     let key_of = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase());
     match text.split_once('=') {
         Some((key, value)) if key_of(key) => Ok((key.into(), value.into())),
-        _ => Err(format!("expected KEY=VALUE, such as rate=1mbit, found {text:?}")),
+        _ => Err(format!("expected KEY=VALUE, such as rate=1mbit, got {text:?}")),
     }
 }

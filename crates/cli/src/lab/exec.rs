@@ -68,7 +68,7 @@ fn enter(lab: &Running, host: &str) -> anyhow::Result<()> {
     let mut hosts: Vec<_> = names.iter().filter_map(|name| name.strip_prefix(&prefix)).collect();
     hosts.sort_unstable();
     if !hosts.contains(&host) {
-        bail!("expected one of the hosts {} of lab {}, found {host:?}", hosts.join(", "), lab.id);
+        bail!("expected one of the hosts {} of lab {}, got {host:?}", hosts.join(", "), lab.id);
     }
     Ok(NetNs::named(&format!("{prefix}{host}"))?.enter()?)
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (a, b) = (open(&args.a, "--a")?, open(&args.b, "--b")?);
     ensure!(
         a.identity()? != b.identity()? || args.a.interface != args.b.interface,
-        "expected two different ends, found {} twice",
+        "expected two different ends, got {} twice",
         args.a
     );
     if let (Some(end), Some(timed)) = (args.duration, args.at.iter().max_by_key(|timed| timed.at)) {
@@ -73,7 +73,7 @@ fn open(place: &Place, option: &str) -> anyhow::Result<NetNs> {
     };
     opened.with_context(|| {
         format!(
-            "{option}: expected the name of a namespace that `ip netns` lists, or a path, found {namespace:?}"
+            "{option}: expected the name of a namespace that `ip netns` lists, or a path, got {namespace:?}"
         )
     })
 }

@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let next = Found { directory: directory.clone(), results };
         if found.iter().any(|other: &Found| other.name() == next.name()) {
             bail!(
-                "expected directories of different names, as pictures have these, found {} twice",
+                "expected directories of different names, as pictures have these, got {} twice",
                 next.name()
             );
         }

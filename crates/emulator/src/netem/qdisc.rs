@@ -72,7 +72,7 @@ mod tests {
     use crate::Adjustment;
 
     fn direction(properties: &str) -> Direction {
-        Direction::default().adjusted(&properties.parse::<Adjustment>().expect(properties))
+        Direction::default().adjusted(&Adjustment::parse(properties, "".as_ref()).expect(properties))
     }
 
     #[test]

@@ -244,7 +244,7 @@ fn in_json(text: &str, pointer: &str, element: &[(String, Value)], field: &str) 
         let document = document.map_err(|error| format!("expected JSON: {error}"))?;
         in_document(&document, pointer, element, field)
     });
-    median(numbers.collect::<Result<_, _>>()?).ok_or_else(|| "expected JSON, found nothing".into())
+    median(numbers.collect::<Result<_, _>>()?).ok_or_else(|| "expected JSON, got nothing".into())
 }
 
 fn in_document(
@@ -254,12 +254,12 @@ fn in_document(
     field: &str,
 ) -> Result<f64, String> {
     let found =
-        document.pointer(pointer).ok_or_else(|| format!("expected something at {pointer}, found nothing"))?;
+        document.pointer(pointer).ok_or_else(|| format!("expected something at {pointer}, got nothing"))?;
     let found = if element.is_empty() { found } else { in_list(found, pointer, element, field)? };
     let as_written = || found.as_str().and_then(|text| text.parse().ok());
     let number = found.as_f64().or_else(|| found.as_bool().map(truth)).or_else(as_written);
     let number = number.filter(|number| number.is_finite());
-    number.ok_or_else(|| format!("expected a number at {pointer}{field}, found {found}"))
+    number.ok_or_else(|| format!("expected a number at {pointer}{field}, got {found}"))
 }
 
 fn in_list<'a>(
@@ -268,17 +268,15 @@ fn in_list<'a>(
     element: &[(String, Value)],
     field: &str,
 ) -> Result<&'a Value, String> {
-    let list = list.as_array().ok_or_else(|| format!("expected a list at {pointer}, found none"))?;
+    let list = list.as_array().ok_or_else(|| format!("expected a list at {pointer}, got none"))?;
     let fits = |object: &&Value| {
         element.iter().all(|(name, value)| object.get(name).is_some_and(|it| same(it, value)))
     };
     let fitting: Vec<_> = list.iter().filter(fits).collect();
     let [object] = fitting[..] else {
-        return Err(format!("expected one element at {pointer} as wanted, found {}", fitting.len()));
+        return Err(format!("expected one element at {pointer} as wanted, got {}", fitting.len()));
     };
-    object
-        .pointer(field)
-        .ok_or_else(|| format!("expected something at {field} of the element, found nothing"))
+    object.pointer(field).ok_or_else(|| format!("expected something at {field} of the element, got nothing"))
 }
 
 /// Whether values are equal; 1280 and 1280.0 are.
@@ -387,13 +385,11 @@ mod tests {
         assert_eq!(at("/end/sum/text"), Ok(1.25));
         assert_eq!(at("/end/sum/done"), Ok(1.0));
         assert!(at("/end/sum").is_err_and(|error| error.starts_with("expected a number")));
-        assert!(at("/nothing").is_err_and(|error| error.contains("found nothing")));
+        assert!(at("/nothing").is_err_and(|error| error.contains("got nothing")));
         let element = |size: f64| [("name".to_owned(), json!("running")), ("size".to_owned(), json!(size))];
         assert_eq!(in_json(&text, "/results", &element(64.0), "/gb_per_s"), Ok(0.25));
-        assert!(
-            in_json(&text, "/results", &element(65.0), "/gb_per_s").is_err_and(|e| e.contains("found 0"))
-        );
+        assert!(in_json(&text, "/results", &element(65.0), "/gb_per_s").is_err_and(|e| e.contains("got 0")));
         assert!(in_json("no JSON", "/x", &[], "").is_err());
-        assert!(in_json("", "/x", &[], "").is_err_and(|error| error.contains("found nothing")));
+        assert!(in_json("", "/x", &[], "").is_err_and(|error| error.contains("got nothing")));
     }
 }

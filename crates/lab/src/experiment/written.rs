@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plait_config::{Mistake, Place, Source, deserialize_time};
+use plait_config::{Diagnostic, Source, Span, deserialize_time};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Word {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             word @ (Value::String(_) | Value::Number(_) | Value::Bool(_)) => Ok(Self(super::text_of(&word))),
-            _ => Err(D::Error::custom("expected a word of a command, found a list or table")),
+            _ => Err(D::Error::custom("expected a word of a command, got a list or table")),
         }
     }
 }
@@ -159,7 +159,7 @@ struct Varied<'t> {
 }
 
 /// Reads an experiment, or its short form.
-pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experiment, Mistake> {
+pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experiment, Diagnostic> {
     let (head, body) = document.split(&HEAD);
     let source = body.source().clone();
     let varied = varied(&head, form)?;
@@ -171,22 +171,22 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
     let short = heading.quick.repetitions.filter(|_| quick);
     let repetitions = short.unwrap_or(heading.repetitions);
     if !(1..=1000).contains(repetitions.get_ref()) {
-        let message = format!("expected 1 to 1000 repetitions, found {}", repetitions.get_ref());
-        return Err(source.mistake(repetitions.span(), message));
+        let message = format!("expected 1 to 1000 repetitions, got {}", repetitions.get_ref());
+        return Err(source.diagnostic(repetitions.span(), message));
     }
     let count = varied.iter().fold(1usize, |count, parameter| count.saturating_mul(parameter.values.len()));
     if count > MAX_VARIANTS {
-        let message = format!("expected parameters with at most {MAX_VARIANTS} combinations, found {count}");
-        return Err(source.mistake(place_of_parameters, message));
+        let message = format!("expected parameters with at most {MAX_VARIANTS} combinations, got {count}");
+        return Err(source.diagnostic(place_of_parameters, message));
     }
     let variants = combinations(&varied)
         .into_iter()
         .map(|combination| variant(&body, &combination))
-        .collect::<Result<Vec<_>, Mistake>>()?;
+        .collect::<Result<Vec<_>, Diagnostic>>()?;
     for (place, operands) in variants.iter().flat_map(|(_, operands)| operands) {
         for (name, variant) in operands {
             find_operand(name, variant, &variants, has_all_values)
-                .map_err(|told| source.mistake(place.clone(), told))?;
+                .map_err(|told| source.diagnostic(place.clone(), told))?;
         }
     }
     let variants: Vec<_> = variants.into_iter().map(|(variant, _)| variant).collect();
@@ -214,17 +214,17 @@ fn one_paragraph(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn checked_name(name: Spanned<String>, source: &Source) -> Result<String, Mistake> {
+fn checked_name(name: Spanned<String>, source: &Source) -> Result<String, Diagnostic> {
     let fits = name.get_ref().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if fits && (1..=64).contains(&name.get_ref().len()) {
         return Ok(name.into_inner());
     }
-    let message = format!("expected 1 to 64 letters, digits, - or _, found {:?}", name.get_ref());
-    Err(source.mistake(name.span(), message))
+    let message = format!("expected 1 to 64 letters, digits, - or _, got {:?}", name.get_ref());
+    Err(source.diagnostic(name.span(), message))
 }
 
 /// The parameters in the file's order, with the values that this form has.
-fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Mistake> {
+fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Diagnostic> {
     let source = head.source();
     let table_at = |keys: &[&str]| {
         let mut table = head.table();
@@ -236,7 +236,7 @@ fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Mi
     let parameters = table_at(&["parameters"]);
     let mut names: Vec<_> = parameters.into_iter().flatten().collect();
     names.sort_by_key(|(name, _)| name.span().start);
-    let check = |name: &str, place: Option<Place>| {
+    let check = |name: &str, place: Option<Span>| {
         if names.iter().any(|(known, _)| known.get_ref() == name) {
             return Ok(());
         }
@@ -245,7 +245,7 @@ fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Mi
             [] => "no parameter, as this experiment has none".into(),
             _ => format!("one of the parameters ({})", known.join(", ")),
         };
-        Err(source.mistake(place, format!("expected {expected}, found {name:?}")))
+        Err(source.diagnostic(place, format!("expected {expected}, got {name:?}")))
     };
     let short = table_at(&["experiment", "quick", "parameters"]);
     short.into_iter().flatten().try_for_each(|(name, _)| check(name.get_ref(), Some(name.span())))?;
@@ -267,17 +267,17 @@ fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Mi
 }
 
 /// A list of at least one value.
-fn list<'t>(values: &Spanned<DeValue<'t>>, source: &Source) -> Result<Vec<(DeValue<'t>, Value)>, Mistake> {
+fn list<'t>(values: &Spanned<DeValue<'t>>, source: &Source) -> Result<Vec<(DeValue<'t>, Value)>, Diagnostic> {
     let list = values.get_ref().as_array().filter(|list| list.iter().next().is_some());
     let list = list.ok_or_else(|| {
-        let message = "expected a list of values, such as [\"off\", \"xor64\"], found no such list";
-        source.mistake(values.span(), message)
+        let message = "expected a list of values, such as [\"off\", \"xor64\"], got no such list";
+        source.diagnostic(values.span(), message)
     })?;
     let values = list.iter().map(|value| {
         let plain = plain(value.get_ref()).ok_or_else(|| {
             let found = value.get_ref().type_str();
-            let message = format!("expected a text, a number, true or false, found a value of type {found}");
-            source.mistake(value.span(), message)
+            let message = format!("expected a text, a number, true or false, got a value of type {found}");
+            source.diagnostic(value.span(), message)
         })?;
         Ok((value.get_ref().clone(), plain))
     });
@@ -328,12 +328,12 @@ fn combinations<'t>(varied: &[Varied<'t>]) -> Vec<Combination<'t>> {
 /// Other metrics that one is made of: by name, and by what differs in their variant.
 type Operands = Vec<(String, Vec<(String, Value)>)>;
 /// The same of each metric, with where the metric stands.
-type AllOperands = Vec<(Place, Operands)>;
+type AllOperands = Vec<(Span, Operands)>;
 
 fn variant<'t>(
     body: &Document<'t>,
     combination: &Combination<'t>,
-) -> Result<(Variant, AllOperands), Mistake> {
+) -> Result<(Variant, AllOperands), Diagnostic> {
     let filled: Parameters<'t> =
         combination.iter().map(|(name, raw, _)| (name.clone(), raw.clone())).collect();
     let parameters: Vec<_> =
@@ -360,7 +360,7 @@ fn variant<'t>(
         let metric = written
             .into_inner()
             .checked(&scene)
-            .map_err(|(at, message)| source.mistake(at.unwrap_or(place.clone()), message))?;
+            .map_err(|(at, message)| source.diagnostic(at.unwrap_or(place.clone()), message))?;
         operands.push((place, metric::operands(&metric.measure)));
         checked.push((name.into_inner(), metric));
     }
@@ -373,35 +373,34 @@ fn checked_steps(
     steps: Spanned<Vec<Spanned<WrittenStep>>>,
     topology: &Topology,
     source: &Source,
-) -> Result<Vec<Step>, Mistake> {
+) -> Result<Vec<Step>, Diagnostic> {
     let place = steps.span();
     let mut checked: Vec<Step> = Vec::new();
     for step in steps.into_inner() {
         let WrittenStep { name, host, command, mptcp, limit, starts_clock, may_fail } = step.into_inner();
         if checked.iter().any(|other| other.name == *name.get_ref()) {
-            let message =
-                format!("expected a name of its own for each step, found {:?} again", name.get_ref());
-            return Err(source.mistake(name.span(), message));
+            let message = format!("expected a name of its own for each step, got {:?} again", name.get_ref());
+            return Err(source.diagnostic(name.span(), message));
         }
         if starts_clock && checked.iter().any(|other| other.starts_clock) {
-            let message = "expected one step that starts the clock, found another";
-            return Err(source.mistake(name.span(), message));
+            let message = "expected one step that starts the clock, got another";
+            return Err(source.diagnostic(name.span(), message));
         }
         known_host(&host, topology, source)?;
         let place = command.span();
         let words = command.into_inner().into_iter().map(|word| {
             let resolved = topology.resolve(&word.get_ref().0);
-            resolved.map_err(|message| source.mistake(word.span(), message))
+            resolved.map_err(|message| source.diagnostic(word.span(), message))
         });
         let command = words.collect::<Result<Vec<_>, _>>()?;
         if command.is_empty() {
-            return Err(source.mistake(place, "expected a program and its arguments, found an empty list"));
+            return Err(source.diagnostic(place, "expected a program and its arguments, got an empty list"));
         }
         let (name, host) = (name.into_inner(), host.into_inner());
         checked.push(Step { name, host, command, mptcp, limit, starts_clock, may_fail });
     }
     let Some(first) = checked.first() else {
-        return Err(source.mistake(place, "expected a step for every variant, found none for this one"));
+        return Err(source.diagnostic(place, "expected a step for every variant, got none for this one"));
     };
     if !checked.iter().any(|step| step.starts_clock) {
         let first = Step { starts_clock: true, ..first.clone() };
@@ -415,7 +414,7 @@ fn checked_capture(
     reads: bool,
     topology: &Topology,
     source: &Source,
-) -> Result<Captured, Mistake> {
+) -> Result<Captured, Diagnostic> {
     for host in &capture.on {
         known_host(host, topology, source)?;
     }
@@ -424,20 +423,20 @@ fn checked_capture(
         None => HEADERS,
         Some(snap) if (96..=65_535).contains(snap.get_ref()) => snap.into_inner(),
         Some(snap) => {
-            let message = format!("expected 96 to 65535 bytes of each frame, found {}", snap.get_ref());
-            return Err(source.mistake(snap.span(), message));
+            let message = format!("expected 96 to 65535 bytes of each frame, got {}", snap.get_ref());
+            return Err(source.diagnostic(snap.span(), message));
         }
     };
     Ok(Captured { on: capture.on.into_iter().map(Spanned::into_inner).collect(), snap })
 }
 
-fn known_host(host: &Spanned<String>, topology: &Topology, source: &Source) -> Result<(), Mistake> {
+fn known_host(host: &Spanned<String>, topology: &Topology, source: &Source) -> Result<(), Diagnostic> {
     if topology.host(host.get_ref()).is_some() {
         return Ok(());
     }
     let known: Vec<_> = topology.hosts.iter().map(|host| host.name.as_str()).collect();
-    let message = format!("expected one of the hosts {}, found {:?}", known.join(", "), host.get_ref());
-    Err(source.mistake(host.span(), message))
+    let message = format!("expected one of the hosts {}, got {:?}", known.join(", "), host.get_ref());
+    Err(source.diagnostic(host.span(), message))
 }
 
 /// Whether there is such a metric in such a variant. With other values than the file's, the variant may be missing.
@@ -451,11 +450,11 @@ fn find_operand(
         variant.iter().all(|wanted| candidate.0.parameters.contains(wanted))
     };
     let Some((found, _)) = variants.iter().find(fits) else {
-        let told = format!("expected a combination of the parameters, found {}", super::name_of(variant));
+        let told = format!("expected a combination of the parameters, got {}", super::name_of(variant));
         return if has_all_values { Err(told) } else { Ok(()) };
     };
     let has = found.metrics.iter().any(|(other, _)| other == name);
-    let missing = || format!("expected a metric of the variant {}, found {name:?}", found.name());
+    let missing = || format!("expected a metric of the variant {}, got {name:?}", found.name());
     has.then_some(()).ok_or_else(missing)
 }
 
@@ -464,7 +463,7 @@ fn checked_plot(
     varied: &[Varied],
     variants: &[Variant],
     source: &Source,
-) -> Result<Plot, Mistake> {
+) -> Result<Plot, Diagnostic> {
     let place = plot.span();
     let WrittenPlot { title, kind, metric, x, series, when } = plot.into_inner();
     let parameter = |name: Spanned<String>| {
@@ -473,10 +472,10 @@ fn checked_plot(
         }
         let known: Vec<_> = varied.iter().map(|parameter| parameter.name.as_str()).collect();
         let message =
-            format!("expected one of the parameters ({}), found {:?}", known.join(", "), name.get_ref());
-        Err(source.mistake(name.span(), message))
+            format!("expected one of the parameters ({}), got {:?}", known.join(", "), name.get_ref());
+        Err(source.diagnostic(name.span(), message))
     };
-    let missing = |key: &str| source.mistake(place.clone(), format!("expected the key `{key}`, found none"));
+    let missing = |key: &str| source.diagnostic(place.clone(), format!("expected the key `{key}`, got none"));
     let shows = match kind.unwrap_or(Kind::Sweep) {
         Kind::Throughput => Shows::Throughput,
         Kind::Rtt => Shows::RoundTrip,
@@ -485,8 +484,8 @@ fn checked_plot(
             let metric = metric.ok_or_else(|| missing("metric"))?;
             let known = |variant: &Variant| variant.metrics.iter().any(|(name, _)| name == metric.get_ref());
             if !variants.iter().any(known) {
-                let message = format!("expected the name of a metric, found {:?}", metric.get_ref());
-                return Err(source.mistake(metric.span(), message));
+                let message = format!("expected the name of a metric, got {:?}", metric.get_ref());
+                return Err(source.diagnostic(metric.span(), message));
             }
             Shows::Sweep {
                 metric: metric.into_inner(),
@@ -496,7 +495,7 @@ fn checked_plot(
         }
     };
     let when = when.into_iter().map(|(name, values)| Ok((parameter(name)?, values.into_vec())));
-    Ok(Plot { title, shows, when: Condition(when.collect::<Result<_, Mistake>>()?) })
+    Ok(Plot { title, shows, when: Condition(when.collect::<Result<_, Diagnostic>>()?) })
 }
 
 #[cfg(test)]

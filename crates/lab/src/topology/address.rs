@@ -51,7 +51,7 @@ impl FromStr for Address {
 
     /// Reads `ADDRESS/PREFIX`; an address that no interface can have is an error.
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = |expected: &str| format!("expected {expected}, found {text:?}");
+        let bad = |expected: &str| format!("expected {expected}, got {text:?}");
         let form = "an address and its prefix, such as 10.1.0.2/24 or fd01::2/64";
         let (ip, prefix) = text.split_once('/').ok_or_else(|| bad(form))?;
         let ip: IpAddr = ip.parse().map_err(|_| bad(form))?;
@@ -141,7 +141,7 @@ mod tests {
             "client",
         ] {
             let error = text.parse::<Address>().expect_err(text);
-            assert!(error.starts_with("expected ") && error.ends_with(&format!("found {text:?}")), "{error}");
+            assert!(error.starts_with("expected ") && error.ends_with(&format!("got {text:?}")), "{error}");
         }
     }
 }

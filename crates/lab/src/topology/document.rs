@@ -8,12 +8,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use plait_config::{Mistake, Place, Source};
-use plait_emulator::Trace;
+use plait_config::{Diagnostic, Source, Span, Spanned};
 use serde::de::DeserializeOwned;
-use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
 /// The values of parameters, by their names.
@@ -28,15 +26,15 @@ const DIRECTORY: &str = "directory";
 #[derive(Debug, Clone)]
 pub(crate) struct Document<'t> {
     source: Source,
-    place: Place,
+    span: Span,
     table: DeTable<'t>,
 }
 
 impl<'t> Document<'t> {
-    pub(crate) fn parse(text: &'t str, file: &str) -> Result<Self, Mistake> {
+    pub(crate) fn parse(text: &'t str, file: &str) -> Result<Self, Diagnostic> {
         let source = Source::new(file, text);
-        let root = DeTable::parse(text).map_err(|error| source.refused(&error))?;
-        Ok(Self { source, place: root.span(), table: root.into_inner() })
+        let root = DeTable::parse(text).map_err(|error| source.toml_error(&error))?;
+        Ok(Self { source, span: root.span(), table: root.into_inner() })
     }
 
     /// These top-level keys, and all others.
@@ -48,11 +46,11 @@ impl<'t> Document<'t> {
             }
         }
         let others = self.table;
-        let with = |table| Self { source: self.source.clone(), place: self.place.clone(), table };
+        let with = |table| Self { source: self.source.clone(), span: self.span.clone(), table };
         (with(chosen), with(others))
     }
 
-    /// The top-level keys, with the places of everything.
+    /// The top-level keys, with the spans of everything.
     pub(crate) fn table(&self) -> &DeTable<'t> {
         &self.table
     }
@@ -62,26 +60,21 @@ impl<'t> Document<'t> {
         &self.source
     }
 
-    /// Reads it as `T`; the files of traces are looked for beside this one.
-    pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Mistake> {
-        let directory = self.directory();
-        let table = Deserializer::from(Spanned::new(self.place, self.table));
-        Trace::relative_to(&directory, || T::deserialize(table)).map_err(|error| self.source.refused(&error))
+    /// Deserializes it.
+    pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Diagnostic> {
+        let table = Deserializer::from(Spanned::new(self.span, self.table));
+        T::deserialize(table).map_err(|error| self.source.toml_error(&error))
     }
 
     /// Fills the parameters in, and leaves out the tables that are not there for these values.
-    pub(crate) fn substitute(&self, parameters: &Parameters<'t>) -> Result<Self, Mistake> {
-        let Self { source, place, table } = self;
+    pub(crate) fn substitute(&self, parameters: &Parameters<'t>) -> Result<Self, Diagnostic> {
+        let Self { source, span, table } = self;
         // Programs run in other directories than this one.
         let here = std::env::current_dir().unwrap_or_default();
-        let directory: PathBuf = here.join(self.directory()).components().collect();
+        let directory: PathBuf = here.join(source.directory()).components().collect();
         let directory = DeValue::String(directory.to_string_lossy().into_owned().into());
         let table = Substitution { source, parameters, directory }.table(table)?;
-        Ok(Self { source: source.clone(), place: place.clone(), table })
-    }
-
-    fn directory(&self) -> PathBuf {
-        Path::new(self.source.file()).parent().unwrap_or(Path::new("")).to_owned()
+        Ok(Self { source: source.clone(), span: span.clone(), table })
     }
 }
 
@@ -92,22 +85,22 @@ struct Substitution<'s, 't> {
 }
 
 impl<'t> Substitution<'_, 't> {
-    fn table(&self, table: &DeTable<'t>) -> Result<DeTable<'t>, Mistake> {
+    fn table(&self, table: &DeTable<'t>) -> Result<DeTable<'t>, Diagnostic> {
         table.iter().map(|(key, value)| Ok((key.clone(), self.value(value)?))).collect()
     }
 
-    fn value(&self, value: &Spanned<DeValue<'t>>) -> Result<Spanned<DeValue<'t>>, Mistake> {
-        let place = value.span();
+    fn value(&self, value: &Spanned<DeValue<'t>>) -> Result<Spanned<DeValue<'t>>, Diagnostic> {
+        let span = value.span();
         let value = match value.get_ref() {
             DeValue::Table(table) => DeValue::Table(self.table(table)?),
             DeValue::Array(list) => DeValue::Array(self.list(list)?),
-            DeValue::String(text) => self.text(text, &place)?,
+            DeValue::String(text) => self.text(text, &span)?,
             other => other.clone(),
         };
-        Ok(Spanned::new(place, value))
+        Ok(Spanned::new(span, value))
     }
 
-    fn list(&self, list: &DeArray<'t>) -> Result<DeArray<'t>, Mistake> {
+    fn list(&self, list: &DeArray<'t>) -> Result<DeArray<'t>, Diagnostic> {
         let mut kept = DeArray::new();
         for value in list {
             let Some(condition) = value.get_ref().as_table().and_then(|table| table.get(WHEN)) else {
@@ -126,12 +119,11 @@ impl<'t> Substitution<'_, 't> {
     }
 
     /// Whether each parameter that a condition names has one of the values it gives.
-    fn holds(&self, condition: &Spanned<DeValue<'t>>) -> Result<bool, Mistake> {
+    fn holds(&self, condition: &Spanned<DeValue<'t>>) -> Result<bool, Diagnostic> {
         let Some(table) = condition.get_ref().as_table() else {
             let found = condition.get_ref().type_str();
-            let message =
-                format!("expected a table such as {{ size = [\"20MB\"] }}, found a value ({found})");
-            return Err(self.source.mistake(condition.span(), message));
+            let message = format!("expected a table such as {{ size = [\"20MB\"] }}, got a value ({found})");
+            return Err(self.source.diagnostic(condition.span(), message));
         };
         for (name, wanted) in table {
             let is = self.parameter(name.get_ref(), &name.span())?;
@@ -146,7 +138,7 @@ impl<'t> Substitution<'_, 't> {
         Ok(true)
     }
 
-    fn text(&self, text: &Cow<'t, str>, place: &Place) -> Result<DeValue<'t>, Mistake> {
+    fn text(&self, text: &Cow<'t, str>, span: &Span) -> Result<DeValue<'t>, Diagnostic> {
         let mut filled = String::new();
         let mut rest: &str = text;
         while let Some((before, name, after)) = next_name(rest) {
@@ -154,15 +146,15 @@ impl<'t> Substitution<'_, 't> {
             if name.contains('.') {
                 filled.push_str(&rest[before.len()..rest.len() - after.len()]);
             } else {
-                let value = self.parameter(name, place)?;
+                let value = self.parameter(name, span)?;
                 if before.is_empty() && after.is_empty() && filled.is_empty() {
                     return Ok(value.clone());
                 }
                 let written = written(value).ok_or_else(|| {
                     let found = value.type_str();
                     let message =
-                        format!("expected a parameter that a text can hold, found {name}, of type {found}");
-                    self.source.mistake(place.clone(), message)
+                        format!("expected a parameter that a text can hold, got {name}, of type {found}");
+                    self.source.diagnostic(span.clone(), message)
                 })?;
                 filled.push_str(&written);
             }
@@ -174,7 +166,7 @@ impl<'t> Substitution<'_, 't> {
         Ok(DeValue::String(Cow::Owned(filled + rest)))
     }
 
-    fn parameter(&self, name: &str, place: &Place) -> Result<&DeValue<'t>, Mistake> {
+    fn parameter(&self, name: &str, span: &Span) -> Result<&DeValue<'t>, Diagnostic> {
         let directory = (name == DIRECTORY).then_some(&self.directory);
         self.parameters.get(name).or(directory).ok_or_else(|| {
             let known: Vec<_> = self.parameters.keys().map(String::as_str).collect();
@@ -182,7 +174,7 @@ impl<'t> Substitution<'_, 't> {
                 [] => "no parameter, as none is set".into(),
                 _ => format!("one of the parameters {}", known.join(", ")),
             };
-            self.source.mistake(place.clone(), format!("expected {expected}, found the parameter {name:?}"))
+            self.source.diagnostic(span.clone(), format!("expected {expected}, got the parameter {name:?}"))
         })
     }
 }
@@ -278,9 +270,9 @@ text = "for two"
         parameters.remove("paths");
         let mistake = document.substitute(&parameters).expect_err("paths is unknown");
         assert_eq!(mistake.line, 7);
-        assert_eq!(mistake.message, "expected one of the parameters size, found the parameter \"paths\"");
+        assert_eq!(mistake.message, "expected one of the parameters size, got the parameter \"paths\"");
         let mistake = document.substitute(&Parameters::new()).expect_err("nothing is known");
-        assert_eq!(mistake.message, "expected no parameter, as none is set, found the parameter \"paths\"");
+        assert_eq!(mistake.message, "expected no parameter, as none is set, got the parameter \"paths\"");
     }
 
     #[test]

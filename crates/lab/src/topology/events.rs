@@ -1,37 +1,33 @@
 //! The events of a link: each says what it must and no more, and in the order of time each undoes only what was done.
 
-use plait_config::{Mistake, Source};
+use plait_config::{Diagnostic, Source, Spanned};
 use plait_emulator::{Adjustment, Change};
-use toml::Spanned;
 
 use super::document::Document;
-use super::written::{self, Verb};
+use super::raw::{self, Verb};
 use super::{Action, Event, Side};
 
 /// The events in the order of time; those of one moment in the file's.
-pub(super) fn in_order(
-    source: &Source,
-    written: Vec<Spanned<written::Event>>,
-) -> Result<Vec<Event>, Mistake> {
+pub(super) fn in_order(source: &Source, written: Vec<Spanned<raw::Event>>) -> Result<Vec<Event>, Diagnostic> {
     let mut events = Vec::new();
     for event in written {
-        let (at, place) = (event.get_ref().at, event.get_ref().action.span());
-        events.push((Event { at, action: action(source, event.into_inner())? }, place));
+        let (at, span) = (event.get_ref().at, event.get_ref().action.span());
+        events.push((Event { at, action: action(source, event.into_inner())? }, span));
     }
     events.sort_by_key(|(event, _)| event.at);
     let mut state = State::default();
-    for (Event { at, action }, place) in &events {
+    for (Event { at, action }, span) in &events {
         if let Some(expected) = state.after(action) {
             let found = format!("{} at {} s", action.name(), at.as_secs_f64());
-            let message = format!("expected {expected} before it, found {found}");
-            return Err(source.mistake(place.clone(), message));
+            let message = format!("expected {expected} before it, got {found}");
+            return Err(source.diagnostic(span.clone(), message));
         }
     }
     Ok(events.into_iter().map(|(event, _)| event).collect())
 }
 
-fn action(source: &Source, event: written::Event) -> Result<Action, Mistake> {
-    let written::Event { action: verb, end, direction, set, .. } = event;
+fn action(source: &Source, event: raw::Event) -> Result<Action, Diagnostic> {
+    let raw::Event { action: verb, end, direction, set, .. } = event;
     let keys = [
         ("end", end.as_ref().map(Spanned::span)),
         ("direction", direction.as_ref().map(Spanned::span)),
@@ -48,9 +44,10 @@ fn action(source: &Source, event: written::Event) -> Result<Action, Mistake> {
         Verb::AddressRemoved => Action::AddressRemoved(side),
         Verb::AddressAdded => Action::AddressAdded(side),
         Verb::Adjust => {
-            let Some(set) = set.map(Spanned::into_inner).filter(|set| *set != Adjustment::default()) else {
-                let message = "expected something to set, such as set = { rate = \"1mbit\" }, found nothing";
-                return Err(source.mistake(verb.span(), message));
+            let set = set.map(|set| set.into_inner().resolve(source)).transpose()?;
+            let Some(set) = set.filter(|set| *set != Adjustment::default()) else {
+                let message = "expected something to set, such as set = { rate = \"1mbit\" }, got nothing";
+                return Err(source.diagnostic(verb.span(), message));
             };
             Action::Adjust(direction.map(Spanned::into_inner).unwrap_or_default(), set)
         }
@@ -61,9 +58,9 @@ fn action(source: &Source, event: written::Event) -> Result<Action, Mistake> {
         Action::AddressRemoved(_) | Action::AddressAdded(_) => &["end"],
         _ => &[],
     };
-    match keys.into_iter().find(|(key, place)| place.is_some() && !own.contains(key)) {
-        Some((key, place)) => {
-            Err(source.mistake(place, format!("expected a key of {}, found {key}", action.name())))
+    match keys.into_iter().find(|(key, span)| span.is_some() && !own.contains(key)) {
+        Some((key, span)) => {
+            Err(source.diagnostic(span, format!("expected a key of {}, got {key}", action.name())))
         }
         None => Ok(action),
     }
@@ -74,7 +71,7 @@ impl Action {
     ///
     /// # Errors
     /// What cannot be, told as a mistake in the file `name`.
-    pub fn parse(text: &str, name: &str) -> Result<Self, Mistake> {
+    pub fn parse(text: &str, name: &str) -> Result<Self, Diagnostic> {
         let text = format!("{text}\nat = \"0s\"");
         let document = Document::parse(&text, name)?;
         let source = document.source().clone();

@@ -1,7 +1,7 @@
 //! What `plait lab link` is told.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// One-way delay, such as 10ms
-    #[arg(long, value_name = "TIME", value_parser = plait_config::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_config::parse_delay)]
     delay: Option<Duration>,
     /// Deviation of the delay; with TIME:reorder, frames overtake
     #[arg(long, value_name = "TIME")]
@@ -53,13 +53,13 @@ pub(crate) struct Args {
     #[arg(long)]
     red: bool,
     /// What differs from a to b, such as rate=1mbit,delay=5ms
-    #[arg(long, value_name = "PROPERTIES")]
+    #[arg(long, value_name = "PROPERTIES", value_parser = adjustment)]
     a_to_b: Option<Adjustment>,
     /// What differs from b to a
-    #[arg(long, value_name = "PROPERTIES")]
+    #[arg(long, value_name = "PROPERTIES", value_parser = adjustment)]
     b_to_a: Option<Adjustment>,
     /// One frame at a time in either direction, plus this (802.11)
-    #[arg(long, value_name = "TIME", value_parser = plait_config::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_config::parse_delay)]
     half_duplex: Option<Duration>,
     /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
@@ -68,10 +68,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME:WHAT")]
     pub(super) at: Vec<Timed>,
     /// End after this time instead of at Ctrl-C
-    #[arg(long = "for", value_name = "TIME", value_parser = plait_config::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = plait_config::parse_time)]
     pub(super) duration: Option<Duration>,
     /// Fail in the end if 1 of 100 frames was later than this
-    #[arg(long, value_name = "TIME", value_parser = plait_config::delay)]
+    #[arg(long, value_name = "TIME", value_parser = plait_config::parse_delay)]
     pub(super) lateness_limit: Option<Duration>,
     /// Print what the link did as JSON
     #[arg(long)]
@@ -114,7 +114,7 @@ impl FromStr for Place {
             Some((namespace, interface)) if !namespace.is_empty() && !interface.is_empty() => {
                 Ok(Self { namespace: namespace.into(), interface: interface.into() })
             }
-            _ => Err(format!("expected NETNS:IFACE, such as client:lte0, found {text:?}")),
+            _ => Err(format!("expected NETNS:IFACE, such as client:lte0, got {text:?}")),
         }
     }
 }
@@ -138,11 +138,16 @@ impl FromStr for Timed {
 
     fn from_str(given: &str) -> Result<Self, String> {
         let Some((at, what)) = given.split_once(':') else {
-            return Err(format!("expected TIME:WHAT, such as 16s:blackhole, found {given:?}"));
+            return Err(format!("expected TIME:WHAT, such as 16s:blackhole, got {given:?}"));
         };
-        let at = plait_config::time(at).map_err(|error| error.to_string())?;
+        let at = plait_config::parse_time(at).map_err(|error| error.to_string())?;
         Ok(Self { at, change: change(what)?, text: given.into() })
     }
+}
+
+/// Properties; the path of a trace is relative to the current directory.
+fn adjustment(text: &str) -> Result<Adjustment, plait_emulator::Error> {
+    Adjustment::parse(text, Path::new(""))
 }
 
 fn change(what: &str) -> Result<Change, String> {
@@ -156,12 +161,12 @@ fn change(what: &str) -> Result<Change, String> {
         "restore" => Ok(Change::Restore),
         "carrier-down" => Ok(Change::Carrier(false)),
         "carrier-up" => Ok(Change::Carrier(true)),
-        _ if properties.contains('=') => properties
-            .parse()
-            .map(|to| Change::Adjust(toward, to))
-            .map_err(|error: plait_emulator::Error| error.to_string()),
+        _ if properties.contains('=') => match adjustment(properties) {
+            Ok(to) => Ok(Change::Adjust(toward, to)),
+            Err(error) => Err(error.to_string()),
+        },
         _ => Err(format!(
-            "expected blackhole, restore, carrier-down, carrier-up or properties such as rate=1mbit, found {what:?}"
+            "expected blackhole, restore, carrier-down, carrier-up or properties such as rate=1mbit, got {what:?}"
         )),
     }
 }
@@ -175,7 +180,7 @@ mod tests {
         let place: Place = "/proc/1/ns/net:lte0".parse().expect("a path is a namespace, too");
         assert_eq!((place.namespace.as_str(), place.interface.as_str()), ("/proc/1/ns/net", "lte0"));
         for text in ["", "lte0", ":lte0", "client:"] {
-            assert!(text.parse::<Place>().is_err_and(|error| error.contains(&format!("found {text:?}"))));
+            assert!(text.parse::<Place>().is_err_and(|error| error.contains(&format!("got {text:?}"))));
         }
     }
 
@@ -194,7 +199,7 @@ mod tests {
             ("1s:a-to-c:rate=1mbit", "a-to-c:rate=1mbit"),
         ] {
             let error = change(text).expect_err(text);
-            assert!(error.starts_with("expected ") && error.contains(&format!("found {found:?}")), "{error}");
+            assert!(error.starts_with("expected ") && error.contains(&format!("got {found:?}")), "{error}");
         }
     }
 }

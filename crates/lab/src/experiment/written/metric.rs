@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use plait_config::Place;
+use plait_config::Span;
 use plait_trace::Direction;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(super) struct Scene<'a> {
 }
 
 /// Where, unless it is the whole metric, and what is wrong.
-type Wrong = (Option<Place>, String);
+type Wrong = (Option<Span>, String);
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,7 +121,7 @@ impl WrittenMetric {
         if let Some(name) = conditions.flat_map(BTreeMap::keys).find(|name| !is_known(name)) {
             let known: Vec<_> = scene.parameters.iter().map(|(name, _)| name.as_str()).collect();
             let message =
-                format!("expected one of the parameters ({}) in `when`, found {name:?}", known.join(", "));
+                format!("expected one of the parameters ({}) in `when`, got {name:?}", known.join(", "));
             return Err((None, message));
         }
         let holds = |when: &BTreeMap<String, OneOrMany<Value>>| {
@@ -136,7 +136,7 @@ impl WrittenMetric {
             None => 1.0,
             Some(scale) if scale.get_ref().is_finite() && *scale.get_ref() != 0.0 => scale.into_inner(),
             Some(scale) => {
-                return Err((Some(scale.span()), "expected a number other than 0, found none".into()));
+                return Err((Some(scale.span()), "expected a number other than 0, got none".into()));
             }
         };
         Ok(Metric { measure, scale, unit, paper, at_least, at_most })
@@ -157,7 +157,7 @@ impl WrittenMetric {
                 let after = needed(self.after.take(), "after")?;
                 let time = time(&after)?;
                 if !scene.topology.links.iter().flat_map(|link| &link.events).any(|event| event.at == time) {
-                    let message = format!("expected the time of an event, found {:?}", after.get_ref());
+                    let message = format!("expected the time of an event, got {:?}", after.get_ref());
                     return Err((Some(after.span()), message));
                 }
                 Measure::FirstData(self.selection(scene)?, time)
@@ -198,7 +198,7 @@ impl WrittenMetric {
         let pointer = |text: Spanned<String>| match text.get_ref().starts_with('/') {
             true => Ok(text.into_inner()),
             false => {
-                let message = format!("expected a pointer such as /end/seconds, found {:?}", text.get_ref());
+                let message = format!("expected a pointer such as /end/seconds, got {:?}", text.get_ref());
                 Err((Some(text.span()), message))
             }
         };
@@ -216,7 +216,7 @@ impl WrittenMetric {
         let of = needed(self.of.take(), "of")?;
         let place = of.span();
         let OneOrMany::One(name) = of.into_inner() else {
-            return Err((Some(place), "expected the name of one metric, found a list".into()));
+            return Err((Some(place), "expected the name of one metric, got a list".into()));
         };
         let of = operand(Spanned::new(place, name), self.of_variant.take(), scene)?;
         let to = match (self.to.take(), self.to_value.take()) {
@@ -225,7 +225,7 @@ impl WrittenMetric {
             (_, Some(value)) => {
                 return Err((Some(value.span()), "expected either `to` or a `to_value` other than 0".into()));
             }
-            (None, None) => return Err((None, "expected the key `to` or `to_value`, found none".into())),
+            (None, None) => return Err((None, "expected the key `to` or `to_value`, got none".into())),
         };
         Ok(Measure::Ratio { of, to })
     }
@@ -233,7 +233,7 @@ impl WrittenMetric {
     fn selection(&mut self, scene: &Scene) -> Result<Selection, Wrong> {
         if scene.captured.is_empty() {
             let message =
-                "expected a [capture] with the hosts to capture on, which this measure needs, found none";
+                "expected a [capture] with the hosts to capture on, which this measure needs, got none";
             return Err((None, message.into()));
         }
         let captured = scene.captured.iter().map(String::as_str);
@@ -266,7 +266,7 @@ impl WrittenMetric {
         let window = Window { from: end(self.from.take())?, to: end(self.to.take())? };
         match window {
             Window { from: Some(from), to: Some(to) } if from >= to => {
-                Err((place, "expected a time after `from`, found none".into()))
+                Err((place, "expected a time after `from`, got none".into()))
             }
             window => Ok(window),
         }
@@ -285,7 +285,7 @@ impl WrittenMetric {
 
     /// A key that its measure does not take would be without effect.
     fn nothing_left(&self) -> Result<(), Wrong> {
-        fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Place)> {
+        fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Span)> {
             value.as_ref().map(|value| (key, value.span()))
         }
         let left = [
@@ -312,7 +312,7 @@ impl WrittenMetric {
         ];
         match left.into_iter().flatten().next() {
             Some((key, place)) => {
-                let message = format!("expected a key that this measure takes, found `{key}`");
+                let message = format!("expected a key that this measure takes, got `{key}`");
                 Err((Some(place), message))
             }
             None => Ok(()),
@@ -348,7 +348,7 @@ fn operand(
         let known = parameters.iter_mut().find(|(parameter, _)| *parameter == changed);
         let (_, present) = known.ok_or_else(|| {
             let names: Vec<_> = scene.parameters.iter().map(|(name, _)| name.as_str()).collect();
-            let message = format!("expected one of the parameters ({}), found {changed:?}", names.join(", "));
+            let message = format!("expected one of the parameters ({}), got {changed:?}", names.join(", "));
             (Some(place.clone()), message)
         })?;
         *present = value;
@@ -357,11 +357,11 @@ fn operand(
 }
 
 fn needed<T>(value: Option<T>, key: &str) -> Result<T, Wrong> {
-    value.ok_or_else(|| (None, format!("expected the key `{key}`, which this measure needs, found none")))
+    value.ok_or_else(|| (None, format!("expected the key `{key}`, which this measure needs, got none")))
 }
 
 fn time(text: &Spanned<String>) -> Result<Duration, Wrong> {
-    plait_config::time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
+    plait_config::parse_time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
 }
 
 fn one_of<'a>(
@@ -375,7 +375,7 @@ fn one_of<'a>(
     let known: Vec<_> = known.collect();
     Err((
         Some(name.span()),
-        format!("expected one of the {what} ({}), found {:?}", known.join(", "), name.get_ref()),
+        format!("expected one of the {what} ({}), got {:?}", known.join(", "), name.get_ref()),
     ))
 }
 

@@ -36,7 +36,7 @@ to_variant = { size = 2 }
 expect = { when = { mode = "on" }, at_least = 1 }
 "#;
 
-fn parse(text: &str, quick: bool, parameters: &[(&str, &[&str])]) -> Result<Experiment, Mistake> {
+fn parse(text: &str, quick: bool, parameters: &[(&str, &[&str])]) -> Result<Experiment, Diagnostic> {
     let given = parameters.iter();
     let given = given
         .map(|(name, values)| (name.to_string(), values.iter().map(|value| value.to_string()).collect()));
@@ -93,10 +93,10 @@ fn too_many_combinations_and_unknown_parameters_are_mistakes() {
     let many: Vec<String> = (0..600).map(|number| number.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let mistake = parse(FILE, false, &[("size", &many)]).expect_err("too many");
-    assert_eq!(mistake.message, "expected parameters with at most 1000 combinations, found 1200");
+    assert_eq!(mistake.message, "expected parameters with at most 1000 combinations, got 1200");
     let mistake = parse(FILE, false, &[("colour", &["red"])]).expect_err("unknown");
-    assert_eq!(mistake.message, "expected one of the parameters (size, mode), found \"colour\"");
+    assert_eq!(mistake.message, "expected one of the parameters (size, mode), got \"colour\"");
     let text = FILE.replace("when = { mode = \"on\" }", "when = { colour = \"red\" }");
     let mistake = parse(&text, false, &[]).expect_err("unknown");
-    assert!(mistake.message.contains("found \"colour\""), "{mistake}");
+    assert!(mistake.message.contains("got \"colour\""), "{mistake}");
 }

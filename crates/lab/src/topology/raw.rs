@@ -1,22 +1,24 @@
-//! A topology as it stands in the file, before anything is checked against anything else.
+//! A topology as the file writes it, before anything is checked against anything else.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plait_config::{Found, Size, Table, deserialize_delay, deserialize_time};
-use plait_emulator::{Adjustment, Backend, Toward};
+use plait_config::{
+    Shorthand, Size, Spanned, TextError, deserialize_delay, deserialize_shorthand, deserialize_text,
+    deserialize_time,
+};
+use plait_emulator::{Backend, RawAdjustment, Toward};
 use plait_wire::Role;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
-use toml::Spanned;
 
 use super::{Address, EndpointFlag, Side};
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Topology {
-    pub(super) backend: Option<Spanned<Wish>>,
+    pub(super) backend: Option<Spanned<BackendChoice>>,
     pub(super) hosts: BTreeMap<Spanned<String>, Host>,
     #[serde(default)]
     pub(super) links: Vec<Spanned<Link>>,
@@ -24,10 +26,10 @@ pub(super) struct Topology {
     pub(super) services: Vec<Spanned<Service>>,
 }
 
-/// A backend, or the choice of one.
+/// A backend, or `auto` to choose one.
 #[derive(serde::Deserialize, Clone, Copy)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Wish {
+pub(super) enum BackendChoice {
     Auto,
     Emu,
     Netem,
@@ -66,11 +68,11 @@ pub(super) struct Link {
     /// From the least of IPv6 (RFC 8200, section 5) on.
     pub(super) mtu: Option<Number<1280, 65535>>,
     #[serde(default)]
-    pub(super) each_way: Adjustment,
+    pub(super) each_way: RawAdjustment,
     #[serde(default)]
-    pub(super) a_to_b: Adjustment,
+    pub(super) a_to_b: RawAdjustment,
     #[serde(default)]
-    pub(super) b_to_a: Adjustment,
+    pub(super) b_to_a: RawAdjustment,
     pub(super) half_duplex: Option<HalfDuplex>,
     #[serde(default)]
     pub(super) events: Vec<Spanned<Event>>,
@@ -86,7 +88,7 @@ pub(super) enum Family {
 
 /// A whole number of a range, which a mistake names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Number<const LEAST: u16, const MOST: u16>(pub(super) u16);
+pub(super) struct Number<const MIN: u16, const MAX: u16>(pub(super) u16);
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { per_frame = \"200us\" }")]
@@ -95,7 +97,7 @@ pub(super) struct HalfDuplex {
     pub(super) per_frame: Duration,
 }
 
-/// A host's name, or a table that says more.
+/// One end of a link: a host's name, or a table.
 pub(super) struct End {
     pub(super) host: String,
     pub(super) interface: Option<Spanned<String>>,
@@ -105,7 +107,7 @@ pub(super) struct End {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EndTable {
+pub(super) struct EndTable {
     host: String,
     interface: Option<Spanned<String>>,
     addresses: Option<Vec<Spanned<Address>>>,
@@ -121,7 +123,7 @@ pub(super) struct Event {
     pub(super) action: Spanned<Verb>,
     pub(super) end: Option<Spanned<Side>>,
     pub(super) direction: Option<Spanned<Toward>>,
-    pub(super) set: Option<Spanned<Adjustment>>,
+    pub(super) set: Option<Spanned<RawAdjustment>>,
 }
 
 #[derive(serde::Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,46 +179,51 @@ impl<'de> Deserialize<'de> for Address {
 
 impl<'de> Deserialize<'de> for Listen {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let expected = "an address and a port, such as 0.0.0.0:8443 or [::]:8443";
-        text.parse()
-            .map(Self)
-            .map_err(|_| D::Error::custom(format_args!("expected {expected}, found {text:?}")))
+        const EXPECTED: &str = "an address and a port, such as 0.0.0.0:8443 or [::]:8443";
+        let parse = |text: &str| text.parse().map(Self).map_err(|_| TextError::new(EXPECTED, text));
+        deserialize_text(deserializer, EXPECTED, parse)
     }
 }
 
 impl<'de> Deserialize<'de> for End {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "a host's name, or a table such as { host = \"client\", interface = \"wwan0\" }";
-        match Found::<EndTable>::deserialize(deserializer)? {
-            Found::Text(host) => Ok(Self { host, interface: None, addresses: None, endpoint: Vec::new() }),
-            Found::Table(EndTable { host, interface, addresses, endpoint }) => {
-                Ok(Self { host, interface, addresses, endpoint })
-            }
-            other => Err(other.unexpected(expected)),
-        }
+        deserialize_shorthand(deserializer)
     }
 }
 
-impl Table for EndTable {}
+impl Shorthand for End {
+    type Table = EndTable;
+    const EXPECTED: &'static str =
+        "a host's name, or a table such as { host = \"client\", interface = \"wwan0\" }";
 
-impl<'de, const LEAST: u16, const MOST: u16> Deserialize<'de> for Number<LEAST, MOST> {
+    fn from_text(host: &str) -> Result<Self, TextError> {
+        Ok(Self { host: host.into(), interface: None, addresses: None, endpoint: Vec::new() })
+    }
+}
+
+impl From<EndTable> for End {
+    fn from(EndTable { host, interface, addresses, endpoint }: EndTable) -> Self {
+        Self { host, interface, addresses, endpoint }
+    }
+}
+
+impl<'de, const MIN: u16, const MAX: u16> Deserialize<'de> for Number<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NumberVisitor)
     }
 }
 
-struct NumberVisitor<const LEAST: u16, const MOST: u16>;
+struct NumberVisitor<const MIN: u16, const MAX: u16>;
 
-impl<const LEAST: u16, const MOST: u16> Visitor<'_> for NumberVisitor<LEAST, MOST> {
-    type Value = Number<LEAST, MOST>;
+impl<const MIN: u16, const MAX: u16> Visitor<'_> for NumberVisitor<MIN, MAX> {
+    type Value = Number<MIN, MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number from {LEAST} to {MOST}")
+        write!(f, "a whole number from {MIN} to {MAX}")
     }
 
     fn visit_i64<E: Error>(self, given: i64) -> Result<Self::Value, E> {
-        let number = u16::try_from(given).ok().filter(|number| (LEAST..=MOST).contains(number));
+        let number = u16::try_from(given).ok().filter(|number| (MIN..=MAX).contains(number));
         number.map(Number).ok_or_else(|| E::invalid_value(Unexpected::Signed(given), &self))
     }
 }
@@ -247,7 +254,7 @@ impl Visitor<'_> for SettingVisitor {
     }
 }
 
-impl Wish {
+impl BackendChoice {
     pub(super) fn backend(self) -> Option<Backend> {
         match self {
             Self::Auto => None,
