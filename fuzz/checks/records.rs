@@ -1,8 +1,8 @@
 //! The input is a direction of records and what is done to it on the way: cipher, how it is cut into pieces, how many
 //! records and the length of each, then 4 bytes for every change: where (2), what and with what.
 
-use plait_proto::sealed::{
-    Cipher, Error, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
+use plait_proto::codec::records::{
+    AeadCipher, Error, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
 };
 
 const KEY: [u8; 32] = [7; 32];
@@ -10,7 +10,7 @@ const KEY: [u8; 32] = [7; 32];
 /// What comes out is a beginning of what went in, and all of it just if nothing was changed.
 pub(crate) fn check(input: &[u8]) {
     let [setting, piece, count, rest @ ..] = input else { return };
-    let cipher = Cipher::ALL[usize::from(setting % 2)];
+    let cipher = AeadCipher::ALL[usize::from(setting % 2)];
     let (lengths, changes) = rest.split_at(rest.len().min((*count).into()));
     let (plain, sent) = sealed(cipher, lengths);
 
@@ -31,7 +31,7 @@ pub(crate) fn check(input: &[u8]) {
 }
 
 /// The plaintext of as many records, and all of the direction.
-fn sealed(cipher: Cipher, lengths: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn sealed(cipher: AeadCipher, lengths: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut sealer = Sealer::new(cipher, &KEY);
     let (mut plain, mut wire) = (Vec::new(), Vec::new());
     for (number, length) in lengths.iter().enumerate() {
@@ -48,7 +48,7 @@ fn sealed(cipher: Cipher, lengths: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// What comes out of a direction that arrives in pieces, and how it ends.
-fn opened(cipher: Cipher, wire: &[u8], piece: usize) -> (Vec<u8>, Result<(), Error>) {
+fn opened(cipher: AeadCipher, wire: &[u8], piece: usize) -> (Vec<u8>, Result<(), Error>) {
     let mut opener = Opener::new(cipher, &KEY);
     let (mut plain, mut waiting) = (Vec::new(), Vec::new());
     for bytes in wire.chunks(piece) {

@@ -14,7 +14,7 @@
 //! Secret sharing is the only one of them that keeps its promise, and it multiplies the traffic, so that two paths
 //! together carry no more than one could. The others add no bytes and no secrecy: without a key or fresh randomness
 //! a transform that does not expand shows on each path as many bytes of information as it carries there. What plait
-//! offers instead are [`stream`](crate::stream) and [`sealed`](crate::sealed).
+//! offers instead are [`stream`](crate::codec::stream) and [`records`](crate::codec::records).
 
 pub mod block_chaining;
 mod gf256;

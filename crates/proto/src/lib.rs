@@ -1,15 +1,23 @@
-//! Pure byte-stream transforms: bytes in, bytes out, no input or output of their own.
+//! plait's protocol without any I/O: no sockets, clocks, files or runtime. Callers move the bytes.
 //!
-//! A transform works on one direction of one connection as a stream: the caller hands over consecutive pieces
-//! of any length, and the result does not depend on where the stream was cut.
+//! - [`option`]: the modes and the bits by which the TCP option negotiates them.
+//! - [`codec`]: what happens to an application's bytes once a mode was negotiated.
+//! - [`sealed`]: the handshake of mode `sealed`: messages, state machines of both ends, and the responder's table of
+//!   half-open sessions.
+//! - [`identity`]: long-term key pairs by which the ends of mode `sealed` authenticate.
+//! - [`candidates`]: what was considered and rejected, for comparison only.
 //!
-//! - [`xor64`]: the scrambling of the "not-every-not-any" papers, bit for bit. Obfuscation.
-//! - [`stream`]: encryption that does not change the length, keyed by what only the trusted path carried.
-//! - [`sealed`]: authenticated records with an authenticated end.
-//! - [`candidates`]: what the papers considered and rejected, for comparison only.
+//! The protocol is specified in `docs/internals/protocol.md`, its promises in `docs/reference/threat-model.md`.
 
 pub mod candidates;
+pub mod codec;
+pub mod identity;
+pub mod option;
 pub mod sealed;
-pub mod stream;
-mod wiped;
-pub mod xor64;
+mod secret;
+
+pub use secret::{RandomError, Secret};
+
+// The checks of fuzz targets, which tests include, refer to the crate by name.
+#[cfg(test)]
+extern crate self as plait_proto;

@@ -1,6 +1,6 @@
 //! Every form of `xor64` against the definition, in every way a stream may be cut.
 
-use plait_proto::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
+use plait_proto::codec::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

@@ -3,8 +3,8 @@
 use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use super::{Cipher, KEY_LEN, TAG};
-use crate::wiped::Wiped;
+use super::{AeadCipher, KEY_LEN, TAG};
+use crate::codec::wiped::Wiped;
 
 /// Records under one key.
 const REKEY: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(cipher: Cipher, key: &[u8; KEY_LEN]) -> Self {
+    pub(super) fn new(cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Self {
         Self { key: AeadKey::new(cipher, key), used: 0 }
     }
 
@@ -43,12 +43,12 @@ impl Keys {
 
     /// Keys of which `used` records have been used, given the key in force at the last of them.
     #[cfg(test)]
-    pub(super) fn in_the_middle(cipher: Cipher, key: &[u8; KEY_LEN], used: u64) -> Self {
+    pub(super) fn in_the_middle(cipher: AeadCipher, key: &[u8; KEY_LEN], used: u64) -> Self {
         Self { key: AeadKey::new(cipher, key), used }
     }
 }
 
-impl Cipher {
+impl AeadCipher {
     /// Noise, section 12.
     fn nonce(self, number: u64) -> NonceBytes {
         let mut nonce = [0; 12];
@@ -62,15 +62,15 @@ impl Cipher {
 
 /// A cipher with its key, expanded.
 pub(super) struct AeadKey {
-    cipher: Cipher,
+    cipher: AeadCipher,
     key: Wiped<LessSafeKey>,
 }
 
 impl AeadKey {
-    pub(super) fn new(cipher: Cipher, key: &[u8; KEY_LEN]) -> Self {
+    pub(super) fn new(cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Self {
         let algorithm = match cipher {
-            Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-            Cipher::Aes256Gcm => &AES_256_GCM,
+            AeadCipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+            AeadCipher::Aes256Gcm => &AES_256_GCM,
         };
         let key = UnboundKey::new(algorithm, key).expect("keys of both ciphers have 32 bytes");
         Self { cipher, key: Wiped::new(LessSafeKey::new(key)) }

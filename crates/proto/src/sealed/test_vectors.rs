@@ -1,18 +1,19 @@
-//! Whole handshakes against those that another program computed from the definitions: `tests/data/protocol/sealed.json`.
+//! Whole handshakes against test vectors that an independent Python implementation computed from the specification:
+//! `tests/data/protocol/sealed.json`.
 
 use std::collections::BTreeMap;
 
-use plait_linux::mptcp::Key;
-use plait_proto::sealed::{Cipher, Opened, Opener};
+use plait_wire::mptcp::Key;
 use serde::Deserialize;
 
-use super::both_ends::{anybody, whole};
-use super::handshake::{Agreed, Closing, ForWitnesses, Initiator, Opening, Responder};
-use super::keys::Secret;
+use super::handshake::{Closing, Initiator, Opening, Params, Responder, WitnessMessages};
+use super::loopback::{accept_any, parse};
 use super::messages::{Preface, SessionId, Version};
 use super::noise::with_ephemeral;
 use super::paths::{PathId, PathIds, Paths};
+use crate::codec::records::{AeadCipher, Opened, Opener};
 use crate::identity::PublicKey;
+use crate::secret::Secret;
 
 pub(super) const FILE: &str = include_str!("../../../../tests/data/protocol/sealed.json");
 
@@ -31,7 +32,7 @@ pub(super) struct Handshake {
     version: u8,
     session: String,
     configured: u8,
-    /// Of version 02.
+    /// In version 02 only.
     initiator_static: Option<String>,
     responder_static: Option<String>,
     initiator_public: Option<String>,
@@ -68,19 +69,19 @@ fn fixed<const N: usize>(digits: &str) -> [u8; N] {
 }
 
 fn path(number: u8) -> PathId {
-    PathId::new(number).expect("a path's number")
+    PathId::new(number).expect("a path number")
 }
 
 fn shares(shares: &BTreeMap<u8, String>) -> BTreeMap<PathId, Secret> {
     shares.iter().map(|(number, share)| (path(*number), Secret::copy_of(&fixed(share)))).collect()
 }
 
-fn written(messages: &ForWitnesses) -> BTreeMap<u8, String> {
+fn written(messages: &WitnessMessages) -> BTreeMap<u8, String> {
     messages.iter().map(|(path, message)| (path.number(), hex::encode(&**message))).collect()
 }
 
-/// What comes out of the records of one direction, to its end.
-fn opened(cipher: Cipher, key: &Secret, records: &[String]) -> Vec<u8> {
+/// The plaintext of one direction's records, to its end.
+fn opened(cipher: AeadCipher, key: &Secret, records: &[String]) -> Vec<u8> {
     let mut opener = Opener::new(cipher, key.as_bytes());
     let mut plain = Vec::new();
     for record in records {
@@ -94,82 +95,82 @@ fn opened(cipher: Cipher, key: &Secret, records: &[String]) -> Vec<u8> {
 }
 
 #[test]
-fn handshakes_are_those_of_the_second_computation() {
+fn handshakes_match_the_reference() {
     let Vectors { handshakes } = serde_json::from_str(FILE).expect("the vectors");
     for vector in handshakes {
         let [chosen] = fixed(&vector.chosen);
         let cipher = match chosen {
-            0x10 => Cipher::ChaCha20Poly1305,
-            0x20 => Cipher::Aes256Gcm,
+            0x10 => AeadCipher::ChaCha20Poly1305,
+            0x20 => AeadCipher::Aes256Gcm,
             other => panic!("expected a mode of `sealed`, got {other:#04x}"),
         };
         let [offered] = fixed(&vector.offered);
         let (initiator, responder) =
             (Key::new(fixed(&vector.initiator_key)), Key::new(fixed(&vector.responder_key)));
-        let agreed = Agreed { offered, chosen, cipher, initiator, responder };
+        let params = Params { offered, chosen, cipher, initiator, responder };
         let witnesses: PathIds = vector.initiator_shares.keys().copied().map(path).collect();
         let paths = Paths::new(vector.configured, witnesses).expect("fewer witnesses than paths");
-        let [initiator_own, responder_own] = [&vector.initiator_static, &vector.responder_static]
-            .map(|own| own.as_deref().map(|own| Secret::copy_of(&fixed(own))));
+        let [initiator_static, responder_static] = [&vector.initiator_static, &vector.responder_static]
+            .map(|key| key.as_deref().map(|key| Secret::copy_of(&fixed(key))));
         let version = match vector.version {
             1 => Version::Anonymous,
             2 => Version::Identified,
             other => panic!("expected a version of HELLO, got {other}"),
         };
-        assert_eq!(initiator_own.is_some(), version == Version::Identified);
+        assert_eq!(initiator_static.is_some(), version == Version::Identified);
         let preface = Preface { version, session: SessionId::new(fixed(&vector.session)), paths };
 
-        let (initiator, Opening { hello, witnesses }) = Initiator::begin_with(
-            &agreed,
+        let (initiator, Opening { hello, witnesses }) = Initiator::start_with(
+            &params,
             preface,
             shares(&vector.initiator_shares),
-            initiator_own.as_ref(),
+            initiator_static.as_ref(),
             |suite, prologue| with_ephemeral::initiator(suite, prologue, &fixed(&vector.initiator_ephemeral)),
         )
-        .expect("begun");
+        .expect("started");
         assert_eq!(hex::encode(&*hello), vector.hello);
         assert_eq!(written(&witnesses), vector.witnesses);
 
-        let hello = whole(&hello).expect("HELLO");
+        let hello = parse(&hello).expect("HELLO");
         let responder =
-            Responder::hear_with(&agreed, &hello, responder_own.as_ref(), |suite, prologue, message| {
+            Responder::accept_with(&params, &hello, responder_static.as_ref(), |suite, prologue, message| {
                 with_ephemeral::responder(suite, prologue, message, &fixed(&vector.responder_ephemeral))
             });
-        let heard = witnesses.iter().map(|(_, message)| whole(message).expect("WITNESS")).collect();
-        let (unconfirmed, answer) =
-            responder.expect("heard").answer_with(heard, shares(&vector.responder_shares)).expect("answered");
+        let received = witnesses.iter().map(|(_, message)| parse(message).expect("WITNESS")).collect();
+        let (awaiting, answer) =
+            responder.expect("accepted").reply_with(received, shares(&vector.responder_shares)).expect("replied");
         assert_eq!(hex::encode(&*answer.reply), vector.reply);
         assert_eq!(written(&answer.shares), vector.share_messages);
-        assert_eq!(hex::encode(unconfirmed.hash()), vector.handshake_hash);
+        assert_eq!(hex::encode(awaiting.hash()), vector.handshake_hash);
 
-        let heard = answer.shares.iter().map(|(path, message)| (*path, whole(message).expect("SHARE")));
-        // The key that is shown to each end.
-        let sees = |public: &Option<String>| {
+        let received = answer.shares.iter().map(|(path, message)| (*path, parse(message).expect("SHARE")));
+        // Checks the static key that each end expects.
+        let expects = |public: &Option<String>| {
             let expected = public.clone();
             move |key: &PublicKey| {
                 assert_eq!(Some(hex::encode(key.as_bytes())), expected);
-                anybody(key)
+                accept_any(key)
             }
         };
-        let reply = whole(&answer.reply).expect("REPLY");
-        let concluded = initiator.finish(&reply, heard.collect(), sees(&vector.responder_public));
-        let (at_initiator, Closing { identity, confirms }) = concluded.expect("established");
+        let reply = parse(&answer.reply).expect("REPLY");
+        let finished = initiator.finish(&reply, received.collect(), expects(&vector.responder_public));
+        let (at_initiator, Closing { identity, confirms }) = finished.expect("established");
         assert_eq!(identity.as_ref().map(|message| hex::encode(&**message)), vector.identity);
         assert_eq!(written(&confirms), vector.confirms);
 
-        let heard = confirms.iter().map(|(path, message)| (*path, whole(message).expect("CONFIRM")));
-        let identity = identity.map(|message| whole(&message).expect("IDENTITY"));
+        let received = confirms.iter().map(|(path, message)| (*path, parse(message).expect("CONFIRM")));
+        let identity = identity.map(|message| parse(&message).expect("IDENTITY"));
         let at_responder =
-            unconfirmed.verify(identity.as_ref(), heard.collect(), sees(&vector.initiator_public));
+            awaiting.verify(identity.as_ref(), received.collect(), expects(&vector.initiator_public));
         let at_responder = at_responder.expect("established");
         let keys = [vector.initiator_to_responder, vector.responder_to_initiator];
         let secrets = |secrets: [&Secret; 2]| secrets.map(|secret| hex::encode(secret.as_bytes()));
-        assert_eq!(secrets([&at_initiator.sending, &at_initiator.receiving]), keys);
-        assert_eq!(secrets([&at_responder.receiving, &at_responder.sending]), keys);
+        assert_eq!(secrets([&at_initiator.send_key, &at_initiator.recv_key]), keys);
+        assert_eq!(secrets([&at_responder.recv_key, &at_responder.send_key]), keys);
 
         for (key, records) in [
-            (&at_responder.receiving, vector.records.initiator),
-            (&at_initiator.receiving, vector.records.responder),
+            (&at_responder.recv_key, vector.records.initiator),
+            (&at_initiator.recv_key, vector.records.responder),
         ] {
             assert!(!opened(cipher, key, &records).is_empty());
         }

@@ -58,7 +58,7 @@
 //! ones included, may be given in any cut. No input panics.
 //!
 //! ```
-//! use plait_proto::xor64::{Decoder, Encoder, Seed};
+//! use plait_proto::codec::xor64::{Decoder, Encoder, Seed};
 //!
 //! let seed = Seed::new(b"known to both ends")?;
 //! let (mut encoder, mut decoder) = (Encoder::new(&seed), Decoder::new(&seed));
@@ -70,7 +70,7 @@
 //! assert_ne!(&buf, b"attack at dawn");
 //! decoder.decode_in_place(&mut buf);
 //! assert_eq!(&buf, b"attack at dawn");
-//! # Ok::<(), plait_proto::xor64::SeedLength>(())
+//! # Ok::<(), plait_proto::codec::xor64::SeedLength>(())
 //! ```
 
 mod running;

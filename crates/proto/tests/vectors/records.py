@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes sealed.txt, the test vectors of sealed's records, from their definition; the AEADs are cryptography's.
+"""Writes records.txt, the test vectors of the records of mode sealed, from their definition; the AEADs are cryptography's.
 
 Each line is: cipher, key, how many records this key has sealed before (decimal), the plaintexts of the records with
 commas between ("-" for none), what goes on the wire, the record that ends the direction included.
@@ -43,7 +43,7 @@ def cases():
         yield cipher, noise("key", 32), REKEY - 1, []
 
 
-with (Path(__file__).parent / "sealed.txt").open("w") as out:
+with (Path(__file__).parent / "records.txt").open("w") as out:
     for cipher, key, used, plains in cases():
         texts = ",".join(plain.hex() for plain in plains) or "-"
         print(cipher, key.hex(), used, texts, wire(cipher, key, used, plains).hex(), file=out)

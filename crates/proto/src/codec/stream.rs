@@ -5,7 +5,7 @@
 //! Somebody who listens on every path but the trusted one learns how much was sent and when, and nothing of what.
 //! Somebody who listened on the trusted path when the connection opened reads everything. **There is no
 //! integrity**: whoever can change a byte on the way flips the same bits of the plaintext, and nobody notices. Use
-//! [`sealed`](crate::sealed) against that.
+//! [`records`](crate::codec::records) against that.
 //!
 //! # Definition
 //!
@@ -21,9 +21,9 @@
 //! Epoch `e` of a direction covers its bytes from `e * 2^36` to `(e + 1) * 2^36`, `R` not counted. Every epoch has
 //! a keystream of its own, with which the bytes are XORed:
 //!
-//! - [`Cipher::Aes256Ctr`]: AES-256 in counter mode (NIST SP 800-38A, section 6.5); the counter block is 16 bytes,
+//! - [`StreamCipher::Aes256Ctr`]: AES-256 in counter mode (NIST SP 800-38A, section 6.5); the counter block is 16 bytes,
 //!   starts at 0 and counts up as one big-endian number.
-//! - [`Cipher::ChaCha20`]: RFC 8439, section 2.4, with nonce 0 and the block counter from 0. It has 32 bits, enough
+//! - [`StreamCipher::ChaCha20`]: RFC 8439, section 2.4, with nonce 0 and the block counter from 0. It has 32 bits, enough
 //!   for 2^38 bytes: it cannot wrap within an epoch.
 //!
 //! No two directions or epochs share a key; therefore a fixed nonce is right. Two connections share one only if
@@ -34,11 +34,11 @@
 //! [`Keystream`] works in place on pieces of any length, empty ones included, in any cut. No input panics.
 //!
 //! ```
-//! use plait_proto::stream::{Cipher, Direction, Secret};
+//! use plait_proto::codec::stream::{StreamCipher, Direction, StreamSecret};
 //!
-//! let secret = || Secret::new(&[1; 8], &[2; 8], &[3; 32]);
-//! let mut sending = secret().keystream(Cipher::Aes256Ctr, Direction::Forth);
-//! let mut receiving = secret().keystream(Cipher::Aes256Ctr, Direction::Forth);
+//! let secret = || StreamSecret::new(&[1; 8], &[2; 8], &[3; 32]);
+//! let mut sending = secret().keystream(StreamCipher::Aes256Ctr, Direction::ToResponder);
+//! let mut receiving = secret().keystream(StreamCipher::Aes256Ctr, Direction::ToResponder);
 //!
 //! let mut buf = *b"attack at dawn";
 //! let (first, rest) = buf.split_at_mut(6);
@@ -56,12 +56,12 @@ use std::sync::Arc;
 
 use aes::Aes256Enc;
 use chacha20::ChaCha20;
-use chacha20::cipher::{KeyIvInit, StreamCipher};
+use chacha20::cipher::{KeyIvInit, StreamCipher as _};
 use ctr::Ctr64BE;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use zeroize::Zeroizing;
 
-use crate::wiped::Wiped;
+use crate::codec::wiped::Wiped;
 
 /// Bytes of the initiator's random `R`.
 pub const RANDOM_LEN: usize = 32;
@@ -71,14 +71,14 @@ const EPOCH: u64 = 1 << 36;
 
 /// What makes the keystream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cipher {
+pub enum StreamCipher {
     /// AES-256 in counter mode: the faster one where [`aes_is_fast`](Self::aes_is_fast).
     Aes256Ctr,
     /// ChaCha20: fast on every processor.
     ChaCha20,
 }
 
-impl Cipher {
+impl StreamCipher {
     /// All ciphers.
     pub const ALL: [Self; 2] = [Self::Aes256Ctr, Self::ChaCha20];
 
@@ -104,25 +104,25 @@ impl Cipher {
     }
 }
 
-impl fmt::Display for Cipher {
+impl fmt::Display for StreamCipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Cipher {
-    type Err = UnknownCipher;
+impl FromStr for StreamCipher {
+    type Err = ParseStreamCipherError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let named = Self::ALL.into_iter().find(|cipher| cipher.name() == name);
-        named.ok_or_else(|| UnknownCipher { got: name.to_owned() })
+        named.ok_or_else(|| ParseStreamCipherError { got: name.to_owned() })
     }
 }
 
-/// A name that is not one of a [`Cipher`].
+/// A name that is not one of a [`StreamCipher`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown cipher {got:?}: expected aes-256-ctr or chacha20")]
-pub struct UnknownCipher {
+pub struct ParseStreamCipherError {
     /// The name that was given.
     pub got: String,
 }
@@ -131,16 +131,16 @@ pub struct UnknownCipher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the initiator to the responder: 0 on the wire and in keys.
-    Forth,
+    ToResponder,
     /// From the responder to the initiator: 1.
-    Back,
+    ToInitiator,
 }
 
 impl Direction {
     fn byte(self) -> u8 {
         match self {
-            Self::Forth => 0,
-            Self::Back => 1,
+            Self::ToResponder => 0,
+            Self::ToInitiator => 1,
         }
     }
 }
@@ -148,9 +148,9 @@ impl Direction {
 /// The secret of one connection (`PRK`), from which the keys of both directions come.
 ///
 /// Wiped when the last keystream made of it is dropped; its `Debug` form shows nothing of it.
-pub struct Secret(Arc<Wiped<Prk>>);
+pub struct StreamSecret(Arc<Wiped<Prk>>);
 
-impl Secret {
+impl StreamSecret {
     /// The secret of the connection with these MPTCP keys, as on the wire, and this random `R` of the initiator.
     #[must_use]
     pub fn new(initiator_key: &[u8; 8], responder_key: &[u8; 8], random: &[u8; RANDOM_LEN]) -> Self {
@@ -163,7 +163,7 @@ impl Secret {
 
     /// The keystream of one direction, at its start.
     #[must_use]
-    pub fn keystream(&self, cipher: Cipher, direction: Direction) -> Keystream {
+    pub fn keystream(&self, cipher: StreamCipher, direction: Direction) -> Keystream {
         let secret = Self(Arc::clone(&self.0));
         let generator = Generator::new(cipher, &secret.key(direction, 0));
         Keystream { secret, cipher, direction, epoch: 0, generator, left: EPOCH }
@@ -181,8 +181,8 @@ impl Secret {
 
 /// The keystream of one direction: turns plaintext into its form on the wire, and back, since XOR undoes itself.
 pub struct Keystream {
-    secret: Secret,
-    cipher: Cipher,
+    secret: StreamSecret,
+    cipher: StreamCipher,
     direction: Direction,
     epoch: u64,
     generator: Generator,
@@ -212,9 +212,9 @@ impl Keystream {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for StreamSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
+        f.debug_struct("StreamSecret").finish_non_exhaustive()
     }
 }
 
@@ -232,10 +232,10 @@ enum Generator {
 }
 
 impl Generator {
-    fn new(cipher: Cipher, key: &[u8; 32]) -> Self {
+    fn new(cipher: StreamCipher, key: &[u8; 32]) -> Self {
         match cipher {
-            Cipher::Aes256Ctr => Self::Aes256Ctr(Box::new(Ctr64BE::new(key.into(), &[0; 16].into()))),
-            Cipher::ChaCha20 => Self::ChaCha20(Box::new(ChaCha20::new(key.into(), &[0; 12].into()))),
+            StreamCipher::Aes256Ctr => Self::Aes256Ctr(Box::new(Ctr64BE::new(key.into(), &[0; 16].into()))),
+            StreamCipher::ChaCha20 => Self::ChaCha20(Box::new(ChaCha20::new(key.into(), &[0; 12].into()))),
         }
     }
 

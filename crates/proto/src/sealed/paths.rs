@@ -1,32 +1,50 @@
-//! The paths of a session, and how many of them take part.
+//! The paths of a session, and how many of them have a witness.
 
 use std::fmt;
 
 /// A session has at most this many witnesses: one for each path but the main one.
-pub(crate) const MAX_WITNESSES: u8 = 15;
+pub const MAX_WITNESSES: u8 = 15;
 
-/// The most paths of a session. Who has more of them uses, and counts, so many.
-pub(crate) const MAX_PATHS: u8 = MAX_WITNESSES + 1;
+/// A session has at most this many paths; an initiator that has more uses and counts this many.
+pub const MAX_PATHS: u8 = MAX_WITNESSES + 1;
 
-/// Numbers that are no session's paths.
+/// Path numbers or counts that no session has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PathsError {
+pub enum PathsError {
+    /// A number of configured paths out of range.
     #[error("expected 1 to {MAX_PATHS} configured paths, got {0}")]
     Configured(u8),
+    /// As many witnesses as configured paths, or more: the main path has none.
     #[error("expected fewer witnesses than the {configured} configured paths, got {got}")]
-    Witnesses { configured: u8, got: u8 },
-    #[error("expected the number of a path from 1 to {MAX_WITNESSES}, got {0}")]
+    Witnesses {
+        /// Configured paths.
+        configured: u8,
+        /// Witnesses.
+        got: u8,
+    },
+    /// A path number out of range.
+    #[error("expected a path number from 1 to {MAX_WITNESSES}, got {0}")]
     Number(u8),
-    #[error("expected the paths' numbers in ascending order, got {got} after {before}")]
-    Order { before: u8, got: u8 },
+    /// Path numbers out of order, or repeated.
+    #[error("expected path numbers in ascending order, got {got} after {before}")]
+    Order {
+        /// The number before.
+        before: u8,
+        /// The number after it.
+        got: u8,
+    },
 }
 
 /// A path of a session other than the main one: 1 to [`MAX_WITNESSES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct PathId(u8);
+pub struct PathId(u8);
 
 impl PathId {
-    pub(crate) fn new(number: u8) -> Result<PathId, PathsError> {
+    /// The path with this number.
+    ///
+    /// # Errors
+    /// The number is not within 1 to [`MAX_WITNESSES`].
+    pub fn new(number: u8) -> Result<PathId, PathsError> {
         if (1..=MAX_WITNESSES).contains(&number) {
             Ok(PathId(number))
         } else {
@@ -34,7 +52,7 @@ impl PathId {
         }
     }
 
-    pub(crate) fn number(self) -> u8 {
+    pub(super) fn number(self) -> u8 {
         self.0
     }
 }
@@ -47,10 +65,10 @@ impl fmt::Display for PathId {
 
 /// A set of paths other than the main one.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PathIds(u16);
+pub struct PathIds(u16);
 
 impl PathIds {
-    /// The paths with these numbers, which must ascend.
+    /// The paths with these numbers, which must be in ascending order.
     pub(super) fn ascending(numbers: &[u8]) -> Result<PathIds, PathsError> {
         let mut before = 0;
         let in_order = numbers.iter().map(|&number| {
@@ -64,17 +82,17 @@ impl PathIds {
         in_order.collect()
     }
 
-    pub(crate) fn contains(self, path: PathId) -> bool {
+    pub(super) fn contains(self, path: PathId) -> bool {
         self.0 & (1 << path.0) != 0
     }
 
     /// At most [`MAX_WITNESSES`].
-    pub(crate) fn count(self) -> u8 {
+    pub(super) fn count(self) -> u8 {
         self.0.count_ones() as u8
     }
 
     /// In ascending order.
-    pub(crate) fn iter(self) -> impl Iterator<Item = PathId> {
+    pub(super) fn iter(self) -> impl Iterator<Item = PathId> {
         (1..=MAX_WITNESSES).map(PathId).filter(move |path| self.contains(*path))
     }
 }
@@ -91,15 +109,19 @@ impl fmt::Debug for PathIds {
     }
 }
 
-/// As many paths as the initiator was told to use, the main one included, and those on which there is a witness.
+/// The number of paths that the initiator is configured to use, the main one included, and those that have a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Paths {
+pub struct Paths {
     configured: u8,
     witnesses: PathIds,
 }
 
 impl Paths {
-    pub(crate) fn new(configured: u8, witnesses: PathIds) -> Result<Paths, PathsError> {
+    /// So many configured paths, and these witnesses.
+    ///
+    /// # Errors
+    /// The number of configured paths is out of range, or not above that of witnesses.
+    pub fn new(configured: u8, witnesses: PathIds) -> Result<Paths, PathsError> {
         if !(1..=MAX_PATHS).contains(&configured) {
             return Err(PathsError::Configured(configured));
         }
@@ -113,25 +135,29 @@ impl Paths {
         self.configured
     }
 
-    pub(crate) fn witnesses(self) -> PathIds {
+    pub(super) fn witnesses(self) -> PathIds {
         self.witnesses
     }
 
-    /// What a session reaches whose witnesses all confirm.
-    pub(crate) fn level(self) -> Level {
+    /// The level of a session whose witnesses all confirm.
+    pub(super) fn level(self) -> Level {
         Level { reached: self.witnesses.count() + 1, configured: self.configured }
     }
 }
 
-/// How many of the configured paths an attacker must be active on to stay unseen: `2/3`.
+/// On how many of the configured paths an attacker must be active to remain undetected: `2/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Level {
-    pub(crate) reached: u8,
-    pub(crate) configured: u8,
+pub struct Level {
+    /// Paths that took part: the main one and the witnesses.
+    pub reached: u8,
+    /// Paths that the initiator is configured to use.
+    pub configured: u8,
 }
 
 impl Level {
-    pub(crate) fn is_full(self) -> bool {
+    /// Whether every configured path took part.
+    #[must_use]
+    pub fn is_full(self) -> bool {
         self.reached == self.configured
     }
 }
@@ -148,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_session_has_fewer_witnesses_than_configured_paths() {
-        let ids = |numbers: &[u8]| PathIds::ascending(numbers).expect("paths' numbers");
+        let ids = |numbers: &[u8]| PathIds::ascending(numbers).expect("path numbers");
         assert_eq!(Paths::new(3, ids(&[4, 9])).map(|paths| paths.level().to_string()), Ok("3/3".into()));
         assert_eq!(Paths::new(3, ids(&[9])).map(|paths| paths.level().is_full()), Ok(false));
         assert_eq!(Paths::new(1, ids(&[])).map(|paths| paths.level().to_string()), Ok("1/1".into()));
@@ -158,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_paths_ascend_from_1_to_15() {
+    fn path_numbers_ascend_from_1_to_15() {
         let all: Vec<u8> = (1..=15).collect();
-        let paths = PathIds::ascending(&all).expect("paths' numbers");
+        let paths = PathIds::ascending(&all).expect("path numbers");
         assert!(paths.iter().map(PathId::number).eq(all));
         assert_eq!(paths.count(), 15);
         assert_eq!(PathIds::ascending(&[0]), Err(PathsError::Number(0)));

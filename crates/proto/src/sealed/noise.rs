@@ -1,41 +1,42 @@
-//! The noise handshakes of `sealed`, with empty payloads: `Noise_NNpsk2_25519_ChaChaPoly_SHA256`, or `AESGCM`, of ends that do
-//! not say who they are, and `XXpsk2` of ends that do.
+//! The Noise handshakes of `sealed`, with empty payloads: `Noise_NNpsk2_25519_ChaChaPoly_SHA256` (or `AESGCM`) between
+//! anonymous ends, `XXpsk2` between ends that authenticate.
 //!
 //! ```text
 //! NNpsk2:   -> e    <- e, ee, psk
 //! XXpsk2:   -> e    <- e, ee, s, es, psk    -> s, se
 //! ```
 //!
-//! Noise revision 34. The first message is an ephemeral X25519 key (32 bytes) and the tag of nothing (16 bytes), whose key is
-//! a function of public values; it shows that both ends began with the same prologue. The tag of the second shows that the
-//! responder knew the pre-shared key and, of XXpsk2, its own static key; that of the third the same of the initiator.
+//! Noise revision 34. The first message is an ephemeral X25519 key (32 bytes) and the tag of an empty payload (16 bytes)
+//! under a key derived from public values; it proves that both ends have the same prologue. The tag of the second proves
+//! that the responder knows the pre-shared key and, in XXpsk2, its own static key; that of the third proves the same of
+//! the initiator.
 
-use plait_proto::sealed::Cipher;
 use snow::params::NoiseParams;
 use snow::{Builder, HandshakeState};
 
-use super::keys::Secret;
-use super::messages::{IDENTIFIED_LEN, IDENTITY_LEN, NOISE_LEN};
+use super::framing::{NOISE_IDENTITY_LEN, NOISE_LEN, NOISE_STATIC_LEN};
+use crate::codec::records::AeadCipher;
 use crate::identity::PublicKey;
+use crate::secret::Secret;
 
 /// Where both patterns mix the pre-shared key in: at the end of the second message.
 const PSK_LOCATION: usize = 2;
 
-/// Of what a handshake is made.
+/// The algorithms and keys of a Noise handshake.
 #[derive(Clone, Copy)]
 pub(super) struct Suite<'a> {
-    pub(super) cipher: Cipher,
-    /// This end's static key, where the ends say who they are.
-    pub(super) own: Option<&'a Secret>,
+    pub(super) cipher: AeadCipher,
+    /// This end's static key, where the ends authenticate.
+    pub(super) static_key: Option<&'a Secret>,
 }
 
 impl Suite<'_> {
     fn name(self) -> &'static str {
-        match (self.cipher, self.own.is_some()) {
-            (Cipher::ChaCha20Poly1305, false) => "Noise_NNpsk2_25519_ChaChaPoly_SHA256",
-            (Cipher::Aes256Gcm, false) => "Noise_NNpsk2_25519_AESGCM_SHA256",
-            (Cipher::ChaCha20Poly1305, true) => "Noise_XXpsk2_25519_ChaChaPoly_SHA256",
-            (Cipher::Aes256Gcm, true) => "Noise_XXpsk2_25519_AESGCM_SHA256",
+        match (self.cipher, self.static_key.is_some()) {
+            (AeadCipher::ChaCha20Poly1305, false) => "Noise_NNpsk2_25519_ChaChaPoly_SHA256",
+            (AeadCipher::Aes256Gcm, false) => "Noise_NNpsk2_25519_AESGCM_SHA256",
+            (AeadCipher::ChaCha20Poly1305, true) => "Noise_XXpsk2_25519_ChaChaPoly_SHA256",
+            (AeadCipher::Aes256Gcm, true) => "Noise_XXpsk2_25519_AESGCM_SHA256",
         }
     }
 }
@@ -46,104 +47,104 @@ pub(super) struct Noise {
 }
 
 /// A handshake after its second message.
-pub(super) enum Answered {
-    /// Of NNpsk2, whose last it was.
+pub(super) enum AfterReply {
+    /// NNpsk2: complete.
     Anonymous(Split),
-    /// Of XXpsk2.
-    Identified(Box<Unfinished>),
+    /// XXpsk2: the initiator's static key is still to be sent.
+    Identified(Box<AwaitingIdentity>),
 }
 
-/// A handshake before the initiator says who it is.
-pub(super) struct Unfinished {
+/// An XXpsk2 handshake before its third message.
+pub(super) struct AwaitingIdentity {
     state: HandshakeState,
     hash: [u8; 32],
 }
 
-/// What a handshake comes to at both ends alike.
+/// The result of a handshake, equal at both ends.
 pub(super) struct Split {
     /// The handshake hash after the last message.
     pub(super) hash: [u8; 32],
     /// The key of what the initiator sends.
-    pub(super) forth: Secret,
+    pub(super) to_responder: Secret,
     /// The key of what the responder sends.
-    pub(super) back: Secret,
+    pub(super) to_initiator: Secret,
 }
 
 impl Noise {
-    /// Begins a handshake: the initiator's half, and message 1.
+    /// Starts a handshake at the initiator: writes message 1.
     pub(super) fn initiator(
         suite: Suite<'_>,
         prologue: &[u8],
     ) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error> {
-        Noise::first(builder(suite, prologue)?)
+        Noise::write_first(builder(suite, prologue)?)
     }
 
-    fn first(builder: Builder<'_>) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error> {
+    fn write_first(builder: Builder<'_>) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error> {
         let mut state = builder.build_initiator()?;
         let mut message = [0; NOISE_LEN];
         write(&mut state, &mut message)?;
         Ok((Noise { state }, message))
     }
 
-    /// Reads message 1: the responder's half. Costs no key agreement.
+    /// Starts a handshake at the responder: reads message 1. Costs no key agreement.
     pub(super) fn responder(
         suite: Suite<'_>,
         prologue: &[u8],
         message: &[u8; NOISE_LEN],
     ) -> Result<Noise, snow::Error> {
-        Noise::second(builder(suite, prologue)?, message)
+        Noise::read_first(builder(suite, prologue)?, message)
     }
 
-    fn second(builder: Builder<'_>, message: &[u8; NOISE_LEN]) -> Result<Noise, snow::Error> {
+    fn read_first(builder: Builder<'_>, message: &[u8; NOISE_LEN]) -> Result<Noise, snow::Error> {
         let mut state = builder.build_responder()?;
         read(&mut state, message)?;
         Ok(Noise { state })
     }
 
-    /// The responder's message 2.
-    pub(super) fn answer(mut self, psk: &Secret) -> Result<(Answered, Vec<u8>), snow::Error> {
+    /// Writes message 2 at the responder.
+    pub(super) fn write_reply(mut self, psk: &Secret) -> Result<(AfterReply, Vec<u8>), snow::Error> {
         self.state.set_psk(PSK_LOCATION, psk.as_bytes())?;
-        let mut message = vec![0; IDENTIFIED_LEN];
+        let mut message = vec![0; NOISE_STATIC_LEN];
         let length = self.state.write_message(&[], &mut message)?;
         message.truncate(length);
-        Ok((answered(self.state), message))
+        Ok((after_reply(self.state), message))
     }
 
     /// Reads message 2 at the initiator.
-    pub(super) fn finish(mut self, psk: &Secret, message: &[u8]) -> Result<Answered, snow::Error> {
+    pub(super) fn read_reply(mut self, psk: &Secret, message: &[u8]) -> Result<AfterReply, snow::Error> {
         self.state.set_psk(PSK_LOCATION, psk.as_bytes())?;
         read(&mut self.state, message)?;
-        Ok(answered(self.state))
+        Ok(after_reply(self.state))
     }
 }
 
-impl Answered {
+impl AfterReply {
     /// The handshake hash after message 2.
     pub(super) fn hash(&self) -> &[u8; 32] {
         match self {
-            Answered::Anonymous(split) => &split.hash,
-            Answered::Identified(unfinished) => &unfinished.hash,
+            AfterReply::Anonymous(split) => &split.hash,
+            AfterReply::Identified(awaiting) => &awaiting.hash,
         }
     }
 }
 
-impl Unfinished {
+impl AwaitingIdentity {
     /// The responder's static key, at the initiator.
-    pub(super) fn responder(&self) -> PublicKey {
-        remote(&self.state)
+    pub(super) fn responder_key(&self) -> PublicKey {
+        remote_static(&self.state)
     }
 
-    /// The initiator's message 3.
-    pub(super) fn introduce(mut self) -> Result<(Split, [u8; IDENTITY_LEN]), snow::Error> {
-        let mut message = [0; IDENTITY_LEN];
+    /// Writes message 3 at the initiator.
+    pub(super) fn write_identity(mut self) -> Result<(Split, [u8; NOISE_IDENTITY_LEN]), snow::Error> {
+        let mut message = [0; NOISE_IDENTITY_LEN];
         write(&mut self.state, &mut message)?;
         Ok((split(self.state), message))
     }
 
-    /// Reads message 3 at the responder: what it comes to, and the initiator's static key.
-    pub(super) fn meet(mut self, message: &[u8; IDENTITY_LEN]) -> Result<(Split, PublicKey), snow::Error> {
+    /// Reads message 3 at the responder. Returns the initiator's static key, too.
+    pub(super) fn read_identity(mut self, message: &[u8; NOISE_IDENTITY_LEN]) -> Result<(Split, PublicKey), snow::Error> {
         read(&mut self.state, message)?;
-        let initiator = remote(&self.state);
+        let initiator = remote_static(&self.state);
         Ok((split(self.state), initiator))
     }
 }
@@ -156,18 +157,18 @@ fn write(state: &mut HandshakeState, message: &mut [u8]) -> Result<(), snow::Err
 
 fn read(state: &mut HandshakeState, message: &[u8]) -> Result<(), snow::Error> {
     // The payload is empty; the library wants room for the tag as well.
-    match state.read_message(message, &mut [0; IDENTIFIED_LEN])? {
+    match state.read_message(message, &mut [0; NOISE_STATIC_LEN])? {
         0 => Ok(()),
         _ => Err(snow::Error::Input),
     }
 }
 
-fn answered(state: HandshakeState) -> Answered {
+fn after_reply(state: HandshakeState) -> AfterReply {
     if state.is_handshake_finished() {
-        Answered::Anonymous(split(state))
+        AfterReply::Anonymous(split(state))
     } else {
         let hash = hash(&state);
-        Answered::Identified(Box::new(Unfinished { state, hash }))
+        AfterReply::Identified(Box::new(AwaitingIdentity { state, hash }))
     }
 }
 
@@ -175,26 +176,26 @@ fn hash(state: &HandshakeState) -> [u8; 32] {
     state.get_handshake_hash().try_into().expect("SHA-256 has 32 bytes")
 }
 
-fn remote(state: &HandshakeState) -> PublicKey {
-    let key = state.get_remote_static().expect("the message that was read has it");
+fn remote_static(state: &HandshakeState) -> PublicKey {
+    let key = state.get_remote_static().expect("the last message contained it");
     PublicKey::new(key.try_into().expect("X25519 keys have 32 bytes"))
 }
 
 fn split(mut state: HandshakeState) -> Split {
     let hash = hash(&state);
-    let (mut forth, mut back) = state.dangerously_get_raw_split();
-    Split { hash, forth: Secret::taken_from(&mut forth), back: Secret::taken_from(&mut back) }
+    let (mut first, mut second) = state.dangerously_get_raw_split();
+    Split { hash, to_responder: Secret::take(&mut first), to_initiator: Secret::take(&mut second) }
 }
 
 fn builder<'a>(suite: Suite<'a>, prologue: &'a [u8]) -> Result<Builder<'a>, snow::Error> {
     let builder = Builder::new(suite.name().parse::<NoiseParams>()?).prologue(prologue)?;
-    match suite.own {
-        Some(own) => builder.local_private_key(own.as_bytes()),
+    match suite.static_key {
+        Some(key) => builder.local_private_key(key.as_bytes()),
         None => Ok(builder),
     }
 }
 
-/// Handshakes whose ephemeral keys are given, for test vectors.
+/// Handshakes with given ephemeral keys, for test vectors.
 #[cfg(test)]
 pub(super) mod with_ephemeral {
     use super::*;
@@ -204,7 +205,7 @@ pub(super) mod with_ephemeral {
         prologue: &[u8],
         ephemeral: &[u8; 32],
     ) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error> {
-        Noise::first(builder(suite, prologue)?.fixed_ephemeral_key_for_testing_only(ephemeral))
+        Noise::write_first(builder(suite, prologue)?.fixed_ephemeral_key_for_testing_only(ephemeral))
     }
 
     pub(in crate::sealed) fn responder(
@@ -214,7 +215,7 @@ pub(super) mod with_ephemeral {
         ephemeral: &[u8; 32],
     ) -> Result<Noise, snow::Error> {
         let builder = builder(suite, prologue)?.fixed_ephemeral_key_for_testing_only(ephemeral);
-        Noise::second(builder, message)
+        Noise::read_first(builder, message)
     }
 }
 
@@ -257,10 +258,10 @@ mod tests {
     }
 
     /// Noise's ENCRYPT(key, counter, no additional data, payload).
-    fn encrypt(cipher: Cipher, key: &Secret, counter: u64, payload: &[u8]) -> Vec<u8> {
+    fn encrypt(cipher: AeadCipher, key: &Secret, counter: u64, payload: &[u8]) -> Vec<u8> {
         let (algorithm, counter) = match cipher {
-            Cipher::ChaCha20Poly1305 => (&CHACHA20_POLY1305, counter.to_le_bytes()),
-            Cipher::Aes256Gcm => (&AES_256_GCM, counter.to_be_bytes()),
+            AeadCipher::ChaCha20Poly1305 => (&CHACHA20_POLY1305, counter.to_le_bytes()),
+            AeadCipher::Aes256Gcm => (&AES_256_GCM, counter.to_be_bytes()),
         };
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&counter);
@@ -272,10 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn the_suites_are_those_of_cacophony() {
+    fn handshakes_match_cacophony_vectors() {
         let Vectors { vectors } = serde_json::from_str(CACOPHONY).expect("the vectors");
-        for cipher in Cipher::ALL {
-            let suite = Suite { cipher, own: None };
+        for cipher in AeadCipher::ALL {
+            let suite = Suite { cipher, static_key: None };
             let vector = vectors.iter().find(|vector| vector.protocol_name == suite.name());
             let vector = vector.expect("a vector of each suite");
             let (prologue, psk) = (bytes(&vector.init_prologue), bytes(&vector.init_psks[0]));
@@ -304,75 +305,75 @@ mod tests {
             for split in [split(initiator), split(responder)] {
                 assert_eq!(hex::encode(split.hash), vector.handshake_hash);
                 for (index, Message { payload, ciphertext }) in transport.iter().enumerate() {
-                    let (sender, counter) = ([&split.forth, &split.back][index % 2], index as u64 / 2);
+                    let (sender, counter) = ([&split.to_responder, &split.to_initiator][index % 2], index as u64 / 2);
                     assert_eq!(hex::encode(encrypt(cipher, sender, counter, &bytes(payload))), *ciphertext);
                 }
             }
         }
     }
 
-    /// Both ends' outcome of a handshake, the initiator's first; with the static keys that each saw.
-    fn agree(cipher: Cipher, own: [Option<&Secret>; 2]) -> ([Split; 2], Option<[PublicKey; 2]>) {
+    /// Runs a handshake: the initiator's result, the responder's, and the static keys that each saw.
+    fn agree(cipher: AeadCipher, static_keys: [Option<&Secret>; 2]) -> ([Split; 2], Option<[PublicKey; 2]>) {
         let psk = Secret::copy_of(&[7; 32]);
-        let [initiator, responder] = own.map(|own| Suite { cipher, own });
+        let [initiator, responder] = static_keys.map(|static_key| Suite { cipher, static_key });
         let (initiator, first) = Noise::initiator(initiator, b"prologue").expect("message 1");
         let responder = Noise::responder(responder, b"prologue", &first).expect("an honest message");
-        let (theirs, second) = responder.answer(&psk).expect("message 2");
-        let ours = initiator.finish(&psk, &second).expect("an honest message");
+        let (theirs, second) = responder.write_reply(&psk).expect("message 2");
+        let ours = initiator.read_reply(&psk, &second).expect("an honest message");
         assert_eq!(ours.hash(), theirs.hash());
         match (ours, theirs) {
-            (Answered::Anonymous(ours), Answered::Anonymous(theirs)) => ([ours, theirs], None),
-            (Answered::Identified(ours), Answered::Identified(theirs)) => {
-                let seen = ours.responder();
-                let (ours, third) = ours.introduce().expect("message 3");
-                let (theirs, met) = theirs.meet(&third).expect("an honest message");
+            (AfterReply::Anonymous(ours), AfterReply::Anonymous(theirs)) => ([ours, theirs], None),
+            (AfterReply::Identified(ours), AfterReply::Identified(theirs)) => {
+                let seen = ours.responder_key();
+                let (ours, third) = ours.write_identity().expect("message 3");
+                let (theirs, met) = theirs.read_identity(&third).expect("an honest message");
                 ([ours, theirs], Some([seen, met]))
             }
-            _ => panic!("both ends have one pattern"),
+            _ => panic!("both ends use the same pattern"),
         }
     }
 
     #[test]
-    fn both_ends_come_to_the_same_and_never_twice() {
+    fn both_ends_get_equal_keys_and_every_handshake_its_own() {
         let keys = [1, 2].map(|byte| KeyPair::from_private(Secret::copy_of(&[byte; 32])));
-        for cipher in Cipher::ALL {
+        for cipher in AeadCipher::ALL {
             for own in [[None; 2], [0, 1].map(|end: usize| Some(keys[end].private()))] {
                 let splits = [(); 2].map(|()| {
                     let ([ours, theirs], seen) = agree(cipher, own);
                     assert_eq!(seen.is_some(), own[0].is_some());
                     assert!(seen.is_none_or(|seen| seen == [keys[1].public(), keys[0].public()]));
                     assert_eq!(ours.hash, theirs.hash);
-                    assert_eq!(ours.forth.as_bytes(), theirs.forth.as_bytes());
-                    assert_eq!(ours.back.as_bytes(), theirs.back.as_bytes());
-                    assert_ne!(ours.forth.as_bytes(), ours.back.as_bytes());
+                    assert_eq!(ours.to_responder.as_bytes(), theirs.to_responder.as_bytes());
+                    assert_eq!(ours.to_initiator.as_bytes(), theirs.to_initiator.as_bytes());
+                    assert_ne!(ours.to_responder.as_bytes(), ours.to_initiator.as_bytes());
                     ours
                 });
                 assert_ne!(splits[0].hash, splits[1].hash);
-                assert_ne!(splits[0].forth.as_bytes(), splits[1].forth.as_bytes());
+                assert_ne!(splits[0].to_responder.as_bytes(), splits[1].to_responder.as_bytes());
             }
         }
     }
 
     #[test]
-    fn another_prologue_psk_or_suite_does_not_open() {
+    fn different_prologues_psks_or_ciphers_fail() {
         let own = Secret::copy_of(&[3; 32]);
-        for own in [None, Some(&own)] {
-            let suite = Suite { cipher: Cipher::ChaCha20Poly1305, own };
+        for static_key in [None, Some(&own)] {
+            let suite = Suite { cipher: AeadCipher::ChaCha20Poly1305, static_key };
             let (_, first) = Noise::initiator(suite, b"one prologue").expect("message 1");
             assert!(Noise::responder(suite, b"another", &first).is_err());
-            let other = Suite { cipher: Cipher::Aes256Gcm, ..suite };
+            let other = Suite { cipher: AeadCipher::Aes256Gcm, ..suite };
             assert!(Noise::responder(other, b"one prologue", &first).is_err());
             let (initiator, first) = Noise::initiator(suite, b"prologue").expect("message 1");
             let responder = Noise::responder(suite, b"prologue", &first).expect("an honest message");
-            let (_, second) = responder.answer(&Secret::copy_of(&[1; 32])).expect("message 2");
-            assert!(initiator.finish(&Secret::copy_of(&[2; 32]), &second).is_err());
+            let (_, second) = responder.write_reply(&Secret::copy_of(&[1; 32])).expect("message 2");
+            assert!(initiator.read_reply(&Secret::copy_of(&[2; 32]), &second).is_err());
         }
     }
 
     #[test]
-    fn one_pattern_does_not_open_the_other() {
+    fn one_pattern_does_not_accept_the_other() {
         let own = Secret::copy_of(&[3; 32]);
-        let [anonymous, identified] = [None, Some(&own)].map(|own| Suite { cipher: Cipher::Aes256Gcm, own });
+        let [anonymous, identified] = [None, Some(&own)].map(|static_key| Suite { cipher: AeadCipher::Aes256Gcm, static_key });
         for (one, other) in [(anonymous, identified), (identified, anonymous)] {
             let (_, first) = Noise::initiator(one, b"prologue").expect("message 1");
             assert!(Noise::responder(other, b"prologue", &first).is_err());

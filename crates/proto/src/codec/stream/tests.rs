@@ -10,14 +10,14 @@ use super::*;
 const INITIATOR_KEY: [u8; 8] = *b"initiatr";
 const RESPONDER_KEY: [u8; 8] = *b"responde";
 const RANDOM: [u8; RANDOM_LEN] = *b"thirty-two bytes that are random";
-const DIRECTIONS: [Direction; 2] = [Direction::Forth, Direction::Back];
+const DIRECTIONS: [Direction; 2] = [Direction::ToResponder, Direction::ToInitiator];
 
-fn secret() -> Secret {
-    Secret::new(&INITIATOR_KEY, &RESPONDER_KEY, &RANDOM)
+fn secret() -> StreamSecret {
+    StreamSecret::new(&INITIATOR_KEY, &RESPONDER_KEY, &RANDOM)
 }
 
 /// A keystream somewhere in the middle: nobody can wait for the end of an epoch.
-fn starting_at(position: u64, secret: &Secret, cipher: Cipher, direction: Direction) -> Keystream {
+fn starting_at(position: u64, secret: &StreamSecret, cipher: StreamCipher, direction: Direction) -> Keystream {
     let mut keystream = secret.keystream(cipher, direction);
     keystream.begin(position / EPOCH);
     match &mut keystream.generator {
@@ -29,7 +29,7 @@ fn starting_at(position: u64, secret: &Secret, cipher: Cipher, direction: Direct
 }
 
 /// The module's definition, byte by byte, with nothing shared but the AES block.
-fn definition(position: u64, length: usize, material: &[u8], cipher: Cipher, direction: u8) -> Vec<u8> {
+fn definition(position: u64, length: usize, material: &[u8], cipher: StreamCipher, direction: u8) -> Vec<u8> {
     let extracted = hmac(b"plait stream 1", material);
     let byte = |position: u64| {
         let (epoch, within) = (position >> 36, position & ((1 << 36) - 1));
@@ -38,12 +38,12 @@ fn definition(position: u64, length: usize, material: &[u8], cipher: Cipher, dir
         info.push(1);
         let key = hmac(&extracted, &info);
         match cipher {
-            Cipher::Aes256Ctr => {
+            StreamCipher::Aes256Ctr => {
                 let mut block = u128::from(within / 16).to_be_bytes().into();
                 Aes256::new(&key.into()).encrypt_block(&mut block);
                 block[(within % 16) as usize]
             }
-            Cipher::ChaCha20 => chacha20_block(&key, (within / 64) as u32)[(within % 64) as usize],
+            StreamCipher::ChaCha20 => chacha20_block(&key, (within / 64) as u32)[(within % 64) as usize],
         }
     };
     (position..).map(byte).take(length).collect()
@@ -115,7 +115,7 @@ fn aes_in_counter_mode_is_that_of_nist() {
 #[test]
 fn the_counter_of_aes_starts_at_zero_and_is_big_endian() {
     let mut blocks = [0; 48];
-    Generator::new(Cipher::Aes256Ctr, &[0; 32]).apply(&mut blocks);
+    Generator::new(StreamCipher::Aes256Ctr, &[0; 32]).apply(&mut blocks);
     let expected = "dc95c078a2408989ad48a21492842087 530f8afbc74536b9a963b4f1c4cb738b
                     cea7403d4d606b6e074ec5d3baf39d18";
     assert_eq!(blocks, *bytes(expected));
@@ -140,7 +140,7 @@ fn chacha20_is_that_of_rfc_8439() {
     assert_eq!(text, expected, "section 2.4.2");
 
     let mut blocks = [0; 128];
-    Generator::new(Cipher::ChaCha20, &[0; 32]).apply(&mut blocks);
+    Generator::new(StreamCipher::ChaCha20, &[0; 32]).apply(&mut blocks);
     let expected = bytes(
         "76b8e0ada0f13d90405d6ae55386bd28 bdd219b8a08ded1aa836efcc8b770dc7
          da41597c5157488d7724e03fb8d84a37 6a43b8f41518a11cc387b669b2ee6586
@@ -152,7 +152,7 @@ fn chacha20_is_that_of_rfc_8439() {
 
 #[test]
 fn agrees_with_the_test_vectors() {
-    let vectors = include_str!("../../tests/vectors/stream.txt");
+    let vectors = include_str!("../../../tests/vectors/stream.txt");
     assert_eq!(vectors.lines().count(), 24);
     for line in vectors.lines() {
         let [cipher, material, direction, position, plain, wire] =
@@ -160,7 +160,7 @@ fn agrees_with_the_test_vectors() {
         let material = bytes(material);
         let (keys, random) = material.split_at(16);
         let (initiator, responder) = keys.split_at(8);
-        let secret = Secret::new(
+        let secret = StreamSecret::new(
             initiator.try_into().expect("8 bytes"),
             responder.try_into().expect("8 bytes"),
             random.try_into().expect("32 bytes"),
@@ -175,7 +175,7 @@ fn agrees_with_the_test_vectors() {
 
 #[test]
 fn agrees_with_the_definition_from_the_start() {
-    for cipher in Cipher::ALL {
+    for cipher in StreamCipher::ALL {
         for direction in DIRECTIONS {
             let mut buf = vec![0; 3000];
             secret().keystream(cipher, direction).apply(&mut buf);
@@ -191,13 +191,13 @@ proptest! {
         plain in prop::collection::vec(any::<u8>(), 0..6000),
         pieces in prop::collection::vec(prop_oneof![0..4_usize, 0..140_usize, 0..2500_usize], 0..40),
     ) {
-        for cipher in Cipher::ALL {
+        for cipher in StreamCipher::ALL {
             let mut whole = plain.clone();
-            secret().keystream(cipher, Direction::Forth).apply(&mut whole);
+            secret().keystream(cipher, Direction::ToResponder).apply(&mut whole);
             let mut cut = plain.clone();
-            apply_in_pieces(&mut secret().keystream(cipher, Direction::Forth), &mut cut, &pieces);
+            apply_in_pieces(&mut secret().keystream(cipher, Direction::ToResponder), &mut cut, &pieces);
             prop_assert!(cut == whole);
-            secret().keystream(cipher, Direction::Forth).apply(&mut cut);
+            secret().keystream(cipher, Direction::ToResponder).apply(&mut cut);
             prop_assert!(cut == plain);
         }
     }
@@ -210,7 +210,7 @@ proptest! {
         pieces in prop::collection::vec(0..100_usize, 0..10),
     ) {
         let position = epoch * EPOCH - before;
-        for cipher in Cipher::ALL {
+        for cipher in StreamCipher::ALL {
             for direction in DIRECTIONS {
                 let mut buf = vec![0; length];
                 apply_in_pieces(&mut starting_at(position, &secret(), cipher, direction), &mut buf, &pieces);
@@ -231,19 +231,19 @@ fn apply_in_pieces(keystream: &mut Keystream, mut bytes: &mut [u8], pieces: &[us
 
 #[test]
 fn nothing_shares_a_keystream() {
-    let first = |secret: &Secret, cipher, direction, position| {
+    let first = |secret: &StreamSecret, cipher, direction, position| {
         let mut buf = [0; 32];
         starting_at(position, secret, cipher, direction).apply(&mut buf);
         buf
     };
     let other_keys = [
-        Secret::new(b"initiatR", &RESPONDER_KEY, &RANDOM),
-        Secret::new(&INITIATOR_KEY, b"respondE", &RANDOM),
-        Secret::new(&INITIATOR_KEY, &RESPONDER_KEY, b"thirty-two bytes that are randoM"),
-        Secret::new(&RESPONDER_KEY, &INITIATOR_KEY, &RANDOM),
+        StreamSecret::new(b"initiatR", &RESPONDER_KEY, &RANDOM),
+        StreamSecret::new(&INITIATOR_KEY, b"respondE", &RANDOM),
+        StreamSecret::new(&INITIATOR_KEY, &RESPONDER_KEY, b"thirty-two bytes that are randoM"),
+        StreamSecret::new(&RESPONDER_KEY, &INITIATOR_KEY, &RANDOM),
     ];
     let mut seen = Vec::new();
-    for cipher in Cipher::ALL {
+    for cipher in StreamCipher::ALL {
         for secret in other_keys.iter().chain([&secret()]) {
             for direction in DIRECTIONS {
                 for epoch in 0..3 {
@@ -260,22 +260,22 @@ fn nothing_shares_a_keystream() {
 
 #[test]
 fn shows_no_secret() {
-    let shown = format!("{:?} {:?}", secret(), secret().keystream(Cipher::ChaCha20, Direction::Back));
-    assert_eq!(shown, "Secret { .. } Keystream { .. }");
+    let shown = format!("{:?} {:?}", secret(), secret().keystream(StreamCipher::ChaCha20, Direction::ToInitiator));
+    assert_eq!(shown, "StreamSecret { .. } Keystream { .. }");
 }
 
 #[test]
 fn names_are_understood_and_others_refused() {
-    for cipher in Cipher::ALL {
+    for cipher in StreamCipher::ALL {
         assert_eq!(cipher.to_string().parse(), Ok(cipher));
     }
-    let error = "rc4".parse::<Cipher>().expect_err("no such name");
+    let error = "rc4".parse::<StreamCipher>().expect_err("no such name");
     assert_eq!(error.to_string(), "unknown cipher \"rc4\": expected aes-256-ctr or chacha20");
 }
 
 #[test]
 fn may_move_to_another_thread() {
     fn is_send<T: Send>() {}
-    is_send::<Secret>();
+    is_send::<StreamSecret>();
     is_send::<Keystream>();
 }

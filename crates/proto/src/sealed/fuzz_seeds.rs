@@ -1,13 +1,13 @@
-//! The seeds of the fuzz targets `messages`, `handshake` and `records`: as generated here, and all inputs pass the targets'
-//! checks.
+//! Generates the seeds of the fuzz targets `messages`, `handshake` and `records`, and runs the targets' checks on their
+//! whole corpora.
 
 #[path = "../../../../fuzz/checks/records.rs"]
 mod records;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 
-use super::fuzzing;
-use super::vectors::{FILE, Vectors, bytes};
+use super::fuzz;
+use super::test_vectors::{FILE, Vectors, bytes};
 
 /// The messages of the vector with the most witnesses.
 #[test]
@@ -27,9 +27,9 @@ fn messages_seeds() {
         handshakes.iter().find(|handshake| handshake.identity.is_some()).expect("one of version 02");
     seeds::seed("messages", "hello-identified", &bytes(&identified.hello));
     seeds::seed("messages", "reply-identified", &bytes(&identified.reply));
-    let identity = identified.identity.as_deref().expect("it was looked for");
+    let identity = identified.identity.as_deref().expect("filtered for above");
     seeds::seed("messages", "identity", &bytes(identity));
-    seeds::replay("messages", fuzzing::messages);
+    seeds::replay("messages", fuzz::messages);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn handshake_seeds() {
     ] {
         seeds::seed("handshake", name, input);
     }
-    seeds::replay("handshake", fuzzing::handshake);
+    seeds::replay("handshake", fuzz::handshake);
 }
 
 #[test]

@@ -1,0 +1,209 @@
+//! Runs both ends of a handshake against each other, through a hook that may do anything to a message.
+
+use std::convert::Infallible;
+
+use plait_wire::mptcp::Key;
+use zeroize::Zeroizing;
+
+use super::framing::{Bytes, Message, MessageError, MessageReader};
+use super::handshake::{
+    Answer, AwaitingConfirms, Closing, HandshakeError, Initiator, Opening, Params, RequiredPaths, Responder,
+    ResponderConfig, Session, WitnessMessages,
+};
+use super::messages::{Hello, Version};
+use super::paths::{PathId, PathIds, Paths};
+use crate::codec::records::AeadCipher;
+use crate::identity::PublicKey;
+use crate::secret::Secret;
+
+/// A message of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Hello,
+    Witness(PathId),
+    Reply,
+    Share(PathId),
+    Identity,
+    Confirm(PathId),
+}
+
+/// Why an end did not complete the handshake.
+#[allow(dead_code, reason = "shown when a test fails")]
+#[derive(Debug)]
+pub(super) enum Failure {
+    Message(MessageError),
+    Handshake(HandshakeError),
+    /// The other end failed first.
+    Reset,
+}
+
+impl From<MessageError> for Failure {
+    fn from(error: MessageError) -> Failure {
+        Failure::Message(error)
+    }
+}
+
+impl From<HandshakeError> for Failure {
+    fn from(error: HandshakeError) -> Failure {
+        Failure::Handshake(error)
+    }
+}
+
+/// The result of a handshake at each end.
+pub(super) struct Outcome {
+    pub(super) initiator: Result<Session<()>, Failure>,
+    pub(super) responder: Result<Session<()>, Failure>,
+}
+
+impl Outcome {
+    pub(super) fn both(&self) -> bool {
+        self.initiator.is_ok() && self.responder.is_ok()
+    }
+}
+
+/// The parameters of tests.
+pub(super) fn params(cipher: AeadCipher) -> Params {
+    let chosen = match cipher {
+        AeadCipher::ChaCha20Poly1305 => 0x10,
+        AeadCipher::Aes256Gcm => 0x20,
+    };
+    let (initiator, responder) = (Key::new(*b"Ki:12345"), Key::new(*b"Kr:67890"));
+    Params { offered: 0x30, chosen, cipher, initiator, responder }
+}
+
+/// So many configured paths, with witnesses on all but the main one.
+pub(super) fn paths(count: u8) -> Paths {
+    let witnesses: Result<PathIds, _> = (1..count).map(PathId::new).collect();
+    Paths::new(count, witnesses.expect("path numbers")).expect("fewer witnesses than paths")
+}
+
+/// The static keys of the two ends in tests.
+pub(super) fn static_keys() -> [Secret; 2] {
+    [Secret::copy_of(&[0x11; 32]), Secret::copy_of(&[0x22; 32])]
+}
+
+/// Accepts every peer.
+pub(super) fn accept_any(_: &PublicKey) -> Result<(), Infallible> {
+    Ok(())
+}
+
+/// The configuration of a responder with this static key, or none.
+pub(super) fn config(static_key: Option<&Secret>) -> ResponderConfig<'_> {
+    ResponderConfig { paths: RequiredPaths::Any, static_key, require_identity: false }
+}
+
+/// Runs a handshake of anonymous ends; every message goes through `wire`.
+#[cfg(test)]
+pub(super) fn run(ends: [&Params; 2], paths: Paths, wire: impl FnMut(Step, &mut Bytes)) -> Outcome {
+    run_version(Version::Anonymous, ends, paths, wire)
+}
+
+/// Runs a handshake; every message goes through `wire`.
+pub(super) fn run_version(
+    version: Version,
+    ends: [&Params; 2],
+    paths: Paths,
+    mut wire: impl FnMut(Step, &mut Bytes),
+) -> Outcome {
+    let keys = static_keys();
+    let static_key = |end: usize| (version == Version::Identified).then_some(&keys[end]);
+    let fails = |failure: Failure, at_responder: bool| {
+        let (failed, other) = (Err(failure), Err(Failure::Reset));
+        if at_responder {
+            Outcome { initiator: other, responder: failed }
+        } else {
+            Outcome { initiator: failed, responder: other }
+        }
+    };
+    let (initiator, opening) = match Initiator::start(ends[0], paths, RequiredPaths::Any, static_key(0)) {
+        Ok(started) => started,
+        Err(error) => return fails(error.into(), false),
+    };
+    let (awaiting, answer) = match respond(ends[1], config(static_key(1)), opening, &mut wire) {
+        Ok(replied) => replied,
+        Err(failure) => return fails(failure, true),
+    };
+    let (session, closing) = match finish(initiator, answer, &mut wire) {
+        Ok(finished) => finished,
+        Err(failure) => return fails(failure, false),
+    };
+    Outcome { initiator: Ok(session), responder: confirm(awaiting, closing, &mut wire) }
+}
+
+fn confirm(
+    awaiting: AwaitingConfirms,
+    closing: Closing,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<Session<()>, Failure> {
+    let identity = closing.identity.map(|mut bytes| {
+        wire(Step::Identity, &mut bytes);
+        parse(&bytes)
+    });
+    let identity = identity.transpose()?;
+    let confirms = deliver(closing.confirms, Step::Confirm, wire)?;
+    Ok(awaiting.verify(identity.as_ref(), confirms, accept_any)?)
+}
+
+fn respond(
+    params: &Params,
+    config: ResponderConfig<'_>,
+    mut opening: Opening,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<(AwaitingConfirms, Answer), Failure> {
+    wire(Step::Hello, &mut opening.hello);
+    let hello: Hello = parse(&opening.hello)?;
+    let responder = Responder::accept(params, &hello, config)?;
+    let witnesses = deliver(opening.witnesses, Step::Witness, wire)?;
+    Ok(responder.reply(witnesses.into_iter().map(|(_, witness)| witness).collect())?)
+}
+
+fn finish(
+    initiator: Initiator,
+    mut answer: Answer,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<(Session<()>, Closing), Failure> {
+    wire(Step::Reply, &mut answer.reply);
+    let reply = parse(&answer.reply)?;
+    Ok(initiator.finish(&reply, deliver(answer.shares, Step::Share, wire)?, accept_any)?)
+}
+
+/// Messages for witnesses, as they arrive.
+fn deliver<M: Message>(
+    messages: WitnessMessages,
+    step: impl Fn(PathId) -> Step,
+    wire: &mut impl FnMut(Step, &mut Bytes),
+) -> Result<Vec<(PathId, M)>, MessageError> {
+    let arrives = |(path, mut bytes): (PathId, Bytes)| {
+        wire(step(path), &mut bytes);
+        Ok((path, parse(&bytes)?))
+    };
+    messages.into_iter().map(arrives).collect()
+}
+
+/// Parses the message at the front of the bytes.
+pub(super) fn parse<M: Message>(mut bytes: &[u8]) -> Result<M, MessageError> {
+    let mut reader = MessageReader::new();
+    loop {
+        let buffer = reader.buffer();
+        let count = buffer.len().min(bytes.len());
+        if count == 0 {
+            return Err(reader.end_of_stream());
+        }
+        let (here, rest) = bytes.split_at(count);
+        buffer[..count].copy_from_slice(here);
+        bytes = rest;
+        if let Some(message) = reader.advance(count)? {
+            return Ok(message);
+        }
+    }
+}
+
+/// The messages of an undisturbed handshake.
+pub(super) fn recorded(version: Version, cipher: AeadCipher, paths: Paths) -> Vec<(Step, Bytes)> {
+    let params = params(cipher);
+    let mut messages = Vec::new();
+    run_version(version, [&params, &params], paths, |step, bytes| {
+        messages.push((step, Zeroizing::new(bytes.to_vec())));
+    });
+    messages
+}

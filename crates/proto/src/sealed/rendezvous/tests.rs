@@ -1,0 +1,234 @@
+use std::rc::Rc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::secret::Secret;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
+
+fn session(number: u8) -> SessionId {
+    SessionId::new([number; 32])
+}
+
+fn path(number: u8) -> PathId {
+    PathId::new(number).expect("a path number")
+}
+
+fn paths(numbers: &[u8]) -> PathIds {
+    numbers.iter().map(|number| path(*number)).collect()
+}
+
+fn witness(of: u8, number: u8) -> Witness {
+    Witness { session: session(of), path: path(number), share: Secret::copy_of(&[number; 32]) }
+}
+
+fn table(sessions: usize, waiting_per_address: usize) -> (Rendezvous<&'static str, u8>, Instant) {
+    (Rendezvous::new(Limits { sessions, waiting_per_address, timeout: TIMEOUT }), Instant::now())
+}
+
+/// No session and no connection is kept.
+fn is_empty<M, W>(table: &Rendezvous<M, W>) -> bool {
+    table.half_open.is_empty() && table.waiting_from.is_empty()
+}
+
+fn described(gathered: Option<CompleteSession<&'static str, u8>>) -> Option<(&'static str, Vec<(u8, u8)>)> {
+    gathered.map(|CompleteSession { main, witnesses }| {
+        (main, witnesses.iter().map(|(witness, handle)| (witness.path.number(), *handle)).collect())
+    })
+}
+
+#[test]
+fn a_session_is_gathered_in_any_order() {
+    // 0 stands for HELLO.
+    for order in [[0, 2, 5], [0, 5, 2], [2, 0, 5], [5, 0, 2], [2, 5, 0], [5, 2, 0]] {
+        let (mut table, now) = table(1, 3);
+        let mut came = None;
+        for (index, what) in order.into_iter().enumerate() {
+            assert!(came.is_none(), "not before everything has come");
+            came = described(match what {
+                0 => table.add_hello(now, HERE, session(1), paths(&[2, 5]), "main").expect("accepted"),
+                number => table.add_witness(now, HERE, witness(1, number), number * 10).expect("accepted"),
+            });
+            assert_eq!(came.is_some(), index == 2);
+        }
+        assert_eq!(came, Some(("main", vec![(2, 20), (5, 50)])));
+        assert!(is_empty(&table));
+        assert_eq!(table.stats(), RendezvousStats { completed: 1, ..RendezvousStats::default() });
+    }
+}
+
+#[test]
+fn a_session_without_witnesses_is_complete_at_once() {
+    let (mut table, now) = table(1, 1);
+    let gathered = table.add_hello(now, HERE, session(1), paths(&[]), "main").expect("accepted");
+    assert_eq!(described(gathered), Some(("main", vec![])));
+}
+
+#[test]
+fn sessions_do_not_mix() {
+    let (mut table, now) = table(2, 4);
+    assert!(table.add_hello(now, HERE, session(1), paths(&[1]), "one").expect("accepted").is_none());
+    assert!(table.add_witness(now, HERE, witness(2, 1), 21).expect("accepted").is_none());
+    let gathered = table.add_hello(now, HERE, session(2), paths(&[1]), "two").expect("accepted");
+    assert_eq!(described(gathered), Some(("two", vec![(1, 21)])));
+    let gathered = table.add_witness(now, HERE, witness(1, 1), 11).expect("accepted");
+    assert_eq!(described(gathered), Some(("one", vec![(1, 11)])));
+}
+
+#[test]
+fn rejects_replays_until_the_sessions_deadline() {
+    let (mut table, now) = table(9, 9);
+    table.add_hello(now, HERE, session(1), paths(&[1]), "main").expect("accepted");
+    let replayed = RendezvousError::Replayed(session(1));
+    let late = RendezvousError::Late { session: session(1), path: path(1) };
+    assert_eq!(table.add_hello(now, THERE, session(1), paths(&[]), "replay").expect_err("refused"), replayed);
+    assert!(table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted").is_some());
+    assert_eq!(table.add_hello(now, HERE, session(1), paths(&[1]), "replay").expect_err("refused"), replayed);
+    assert_eq!(table.add_witness(now, HERE, witness(1, 1), 1).expect_err("refused"), late);
+    let past = now + TIMEOUT;
+    assert!(table.add_witness(past, HERE, witness(1, 1), 1).is_ok(), "forgotten: a new session that will expire");
+    assert_eq!(table.stats(), RendezvousStats { completed: 1, replayed: 2, late: 1, ..RendezvousStats::default() });
+}
+
+#[test]
+fn rejects_repeated_and_unlisted_witnesses() {
+    let (mut table, now) = table(9, 9);
+    table.add_witness(now, HERE, witness(1, 3), 30).expect("accepted");
+    let repeated = RendezvousError::Repeated { session: session(1), path: path(3) };
+    assert_eq!(table.add_witness(now, THERE, witness(1, 3), 31).expect_err("refused"), repeated);
+    table.add_witness(now, THERE, witness(1, 4), 40).expect("accepted: HELLO has not come yet");
+    assert!(table.add_hello(now, HERE, session(1), paths(&[3, 5]), "main").expect("accepted").is_none());
+    let unlisted = RendezvousError::Unlisted { session: session(1), path: path(4) };
+    assert_eq!(table.add_witness(now, HERE, witness(1, 4), 41).expect_err("refused"), unlisted);
+    let gathered = table.add_witness(now, HERE, witness(1, 5), 50).expect("accepted");
+    assert_eq!(described(gathered), Some(("main", vec![(3, 30), (5, 50)])), "the first one stats");
+    assert!(is_empty(&table));
+    assert_eq!(table.stats(), RendezvousStats { completed: 1, repeated: 1, unlisted: 2, ..RendezvousStats::default() });
+    assert_eq!((table.waiting(), table.stats().dropped(), table.stats().refused()), (0, 0, 3));
+}
+
+#[test]
+fn expired_sessions_are_dropped_and_counted() {
+    let mut table = Rendezvous::new(Limits { timeout: TIMEOUT, ..Limits::default() });
+    let now = Instant::now();
+    let (main, connection) = (Rc::new(()), Rc::new(()));
+    assert_eq!(table.next_deadline, None);
+    table.add_hello(now, HERE, session(1), paths(&[1, 2]), Rc::clone(&main)).expect("accepted");
+    table.add_witness(now + TIMEOUT / 2, HERE, witness(1, 1), Rc::clone(&connection)).expect("accepted");
+    table.add_witness(now + TIMEOUT / 2, THERE, witness(2, 1), Rc::clone(&connection)).expect("accepted");
+    assert_eq!(table.next_deadline, Some(now + TIMEOUT));
+    table.expire(now + TIMEOUT - Duration::from_nanos(1));
+    assert_eq!((Rc::strong_count(&main), Rc::strong_count(&connection)), (2, 3));
+    table.expire(now + TIMEOUT);
+    assert_eq!((Rc::strong_count(&main), Rc::strong_count(&connection)), (1, 2));
+    assert_eq!(table.next_deadline, Some(now + TIMEOUT * 3 / 2));
+    table.expire(now + TIMEOUT * 3 / 2);
+    assert_eq!(Rc::strong_count(&connection), 1);
+    assert!(is_empty(&table));
+    assert_eq!(table.next_deadline, None);
+    assert_eq!(table.stats(), RendezvousStats { without_witness: 1, without_hello: 1, ..RendezvousStats::default() });
+    assert_eq!((table.waiting(), table.stats().dropped(), table.stats().refused()), (0, 2, 0));
+}
+
+#[test]
+fn abandoning_a_session_drops_its_witnesses() {
+    let (mut table, now) = table(9, 9);
+    table.add_witness(now, THERE, witness(1, 1), 1).expect("accepted");
+    table.add_hello(now, HERE, session(1), paths(&[1, 2]), "main").expect("accepted");
+    table.abandon(&session(1));
+    table.abandon(&session(1));
+    assert!(is_empty(&table));
+    let late = RendezvousError::Late { session: session(1), path: path(2) };
+    assert_eq!(table.add_witness(now, HERE, witness(1, 2), 2).expect_err("refused"), late);
+    assert_eq!(table.stats(), RendezvousStats { abandoned: 1, late: 1, ..RendezvousStats::default() });
+}
+
+#[test]
+fn half_open_sessions_are_bounded_and_known_ones_can_complete() {
+    let (mut table, now) = table(2, 99);
+    table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted");
+    table.add_witness(now, HERE, witness(2, 1), 1).expect("accepted");
+    let full = RendezvousError::Sessions(2);
+    assert_eq!(table.add_witness(now, HERE, witness(3, 1), 1).expect_err("refused"), full);
+    assert_eq!(table.add_hello(now, HERE, session(3), paths(&[1]), "main").expect_err("refused"), full);
+    assert!(table.add_hello(now, HERE, session(1), paths(&[1]), "main").expect("accepted").is_some());
+    assert!(table.add_hello(now, HERE, session(3), paths(&[1]), "main").is_ok());
+    assert_eq!(table.stats().sessions, 2);
+}
+
+#[test]
+fn waiting_connections_per_address_are_bounded() {
+    let (mut table, now) = table(99, 2);
+    table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted");
+    table.add_witness(now, HERE, witness(1, 2), 1).expect("accepted");
+    let too_many = RendezvousError::Address { peer: HERE, max: 2 };
+    assert_eq!(table.add_witness(now, HERE, witness(1, 3), 1).expect_err("refused"), too_many);
+    assert!(!table.half_open[&session(1)].witnesses.contains_key(&path(3)));
+    table.add_hello(now, THERE, session(1), paths(&[1, 2]), "main").expect("accepted");
+    assert!(table.add_witness(now, HERE, witness(2, 1), 1).is_ok(), "there is room again");
+    assert_eq!(table.stats().address, 1);
+}
+
+#[test]
+fn tolerates_clocks_that_jump() {
+    let (mut table, now) = table(99, 99);
+    let later = now + TIMEOUT * 1000;
+    table.add_witness(later, HERE, witness(1, 1), 1).expect("accepted");
+    table.expire(now);
+    assert!(table.add_hello(now, HERE, session(1), paths(&[1]), "main").expect("accepted").is_some());
+    table.expire(now);
+    table.expire(later + TIMEOUT);
+    assert!(is_empty(&table) && table.closed.by_age.is_empty() && table.closed.sessions.is_empty());
+}
+
+#[test]
+fn closed_sessions_are_remembered_within_bounds() {
+    let (mut closed, now) = (ClosedSessions::default(), Instant::now());
+    for number in 0..MAX_REMEMBERED as u64 + 10 {
+        let mut id = [0; 32];
+        id[..8].copy_from_slice(&number.to_be_bytes());
+        closed.remember(SessionId::new(id), now + TIMEOUT);
+        assert!(closed.contains(&SessionId::new(id)));
+    }
+    assert_eq!((closed.sessions.len(), closed.by_age.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
+}
+
+proptest! {
+    /// Any sequence of messages keeps the invariants.
+    #[test]
+    fn bounds_hold_for_any_sequence_of_messages(
+        steps in proptest::collection::vec((0u8..6, 0u8..5, 0u8..4, any::<bool>(), 0u64..4), 0..200),
+    ) {
+        let (max_sessions, max_waiting) = (3, 4);
+        let (mut table, mut now) = table(max_sessions, max_waiting);
+        for (what, number, id, here, seconds) in steps {
+            now += Duration::from_secs(seconds);
+            let peer = if here { HERE } else { THERE };
+            let gathered = match what {
+                0 | 1 => table.add_hello(now, peer, session(number), paths(&[1, 2]), "main"),
+                2 => { table.abandon(&session(number)); Ok(None) }
+                _ => table.add_witness(now, peer, witness(number, id + 1), id),
+            };
+            if let Ok(Some(gathered)) = gathered {
+                let came: Vec<u8> =
+                    gathered.witnesses.iter().map(|(witness, _)| witness.path.number()).collect();
+                prop_assert_eq!(came, [1, 2]);
+                prop_assert!(gathered.witnesses.iter().all(|(witness, _)| witness.session == session(number)));
+            }
+            prop_assert!(table.half_open.len() <= max_sessions);
+            let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
+            for peer in table.half_open.values().flat_map(HalfOpen::peers) {
+                *waiting.entry(peer).or_default() += 1;
+            }
+            prop_assert!(waiting.values().all(|waiting| *waiting <= max_waiting));
+            prop_assert_eq!(&waiting, &table.waiting_from);
+            let deadlines = table.half_open.values().map(|half_open| half_open.deadline);
+            prop_assert!(deadlines.min() >= table.next_deadline || table.half_open.is_empty());
+        }
+        table.expire(now + TIMEOUT);
+        prop_assert!(is_empty(&table));
+    }
+}
