@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| plait_gateway::fuzzing::handshake(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| plait_proto::sealed::fuzz::handshake(input));

@@ -78,7 +78,7 @@ impl Histogram {
 mod tests {
     use super::*;
     use crate::mode::{Mode, classify};
-    use plait_proto::xor64::{Encoder, Seed};
+    use plait_proto::codec::xor64::{Encoder, Seed};
 
     const PROSE: &[u8] = include_bytes!("../../../tests/data/prose.txt");
 

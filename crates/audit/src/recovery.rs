@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plait_proto::stream::{Cipher, Direction, Keystream, RANDOM_LEN, Secret};
+use plait_proto::codec::stream::{Direction, Keystream, RANDOM_LEN, StreamCipher, StreamSecret};
 use plait_trace::{ByteRanges, Payload};
 
 use crate::xor64::{AttackResult, Decoder};
@@ -24,8 +24,8 @@ pub(crate) enum Recovery {
 
 /// The captured secrets of mode `stream`.
 pub(crate) struct StreamSecrets {
-    pub(crate) secret: Secret,
-    pub(crate) cipher: Cipher,
+    pub(crate) secret: StreamSecret,
+    pub(crate) cipher: StreamCipher,
     pub(crate) direction: Direction,
 }
 
@@ -33,8 +33,8 @@ impl StreamSecrets {
     /// How many bytes precede the encrypted part of the stream.
     fn prefix(&self) -> u64 {
         match self.direction {
-            Direction::Forth => RANDOM_LEN as u64,
-            Direction::Back => 0,
+            Direction::ToResponder => RANDOM_LEN as u64,
+            Direction::ToInitiator => 0,
         }
     }
 

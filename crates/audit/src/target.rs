@@ -1,6 +1,6 @@
 //! A connection before it is attacked: its mode, which of its secrets each path captured, and statistics of its payload.
 
-use plait_proto::stream::{Cipher, Direction as StreamDirection, RANDOM_LEN, Secret};
+use plait_proto::codec::stream::{StreamCipher, Direction as StreamDirection, RANDOM_LEN, StreamSecret};
 use plait_trace::{ByteRanges, Connection, Direction, PathId, Payload, Stream};
 use plait_wire::mptcp::Key;
 use ring::hmac;
@@ -103,8 +103,8 @@ impl<'a> Target<'a> {
         direction: Direction,
     ) -> Option<StreamSecrets> {
         let cipher = match self.suite? {
-            Suite::StreamChaCha20 => Cipher::ChaCha20,
-            Suite::StreamAes => Cipher::Aes256Ctr,
+            Suite::StreamChaCha20 => StreamCipher::ChaCha20,
+            Suite::StreamAes => StreamCipher::Aes256Ctr,
             _ => return None,
         };
         let [Some(client), Some(server)] = observation.keys else { return None };
@@ -112,11 +112,11 @@ impl<'a> Target<'a> {
         let random = stream_prefix(forth, forth.payload(observation.path), RANDOM_LEN as u64);
         let random: [u8; RANDOM_LEN] = random.try_into().ok()?;
         let direction = match direction {
-            Direction::ClientToServer => StreamDirection::Forth,
-            Direction::ServerToClient => StreamDirection::Back,
+            Direction::ClientToServer => StreamDirection::ToResponder,
+            Direction::ServerToClient => StreamDirection::ToInitiator,
         };
         Some(StreamSecrets {
-            secret: Secret::new(client.as_bytes(), server.as_bytes(), &random),
+            secret: StreamSecret::new(client.as_bytes(), server.as_bytes(), &random),
             cipher,
             direction,
         })

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 
 use plait_audit::{Audit, AuditError, Mode, ModeSource, Options, Source, audit, write_html};
-use plait_proto::stream::{Cipher, Direction, Secret};
-use plait_proto::xor64::{Encoder, Seed};
+use plait_proto::codec::stream::{StreamCipher, Direction, StreamSecret};
+use plait_proto::codec::xor64::{Encoder, Seed};
 use plait_wire::capture::{PcapHeader, PcapWriter, Timestamp};
 use plait_wire::checksum::PseudoHeader;
 use plait_wire::mptcp::{
@@ -142,9 +142,9 @@ fn protected_connection(offered: u8, chosen: u8, content: &[Vec<u8>; 2]) -> Capt
                 Encoder::new(&Seed::new(seed.as_ref()).expect("32 bytes")).encode_in_place(bytes);
             }
             0x04 | 0x08 => {
-                let cipher = if chosen == 0x04 { Cipher::ChaCha20 } else { Cipher::Aes256Ctr };
-                let direction = [Direction::Forth, Direction::Back][side];
-                Secret::new(&KEYS[0], &KEYS[1], &RANDOM).keystream(cipher, direction).apply(bytes);
+                let cipher = if chosen == 0x04 { StreamCipher::ChaCha20 } else { StreamCipher::Aes256Ctr };
+                let direction = [Direction::ToResponder, Direction::ToInitiator][side];
+                StreamSecret::new(&KEYS[0], &KEYS[1], &RANDOM).keystream(cipher, direction).apply(bytes);
                 if side == 0 {
                     bytes.splice(0..0, RANDOM);
                 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use plait_proto::sealed::{self, KEY_LEN, Opener, Sealer};
-use plait_proto::stream::{self, RANDOM_LEN, Secret};
-use plait_proto::xor64::{Decoder, Encoder, Implementation, Seed};
+use plait_proto::codec::records::{AeadCipher, KEY_LEN, Opener, Sealer};
+use plait_proto::codec::stream::{self, RANDOM_LEN, StreamCipher, StreamSecret};
+use plait_proto::codec::xor64::{Decoder, Encoder, Implementation, Seed};
 use zeroize::Zeroizing;
 
 /// Arguments of `plait codec`.
@@ -46,7 +46,7 @@ pub(crate) struct Stream {
     secrets: PathBuf,
     /// aes-256-ctr or chacha20
     #[arg(long, value_name = "NAME")]
-    cipher: stream::Cipher,
+    cipher: StreamCipher,
     /// Whose bytes they are: initiator or responder
     #[arg(long, value_name = "END", value_parser = parse_end)]
     from: stream::Direction,
@@ -62,7 +62,7 @@ pub(crate) struct Sealed {
     key: PathBuf,
     /// chacha20-poly1305 or aes-256-gcm
     #[arg(long, value_name = "NAME")]
-    cipher: sealed::Cipher,
+    cipher: AeadCipher,
 }
 
 #[derive(clap::Args)]
@@ -109,17 +109,17 @@ fn parse_seed(digits: &str) -> anyhow::Result<Arc<Seed>> {
 
 fn parse_end(name: &str) -> anyhow::Result<stream::Direction> {
     match name {
-        "initiator" => Ok(stream::Direction::Forth),
-        "responder" => Ok(stream::Direction::Back),
+        "initiator" => Ok(stream::Direction::ToResponder),
+        "responder" => Ok(stream::Direction::ToInitiator),
         other => bail!("expected initiator or responder, got {other:?}"),
     }
 }
 
-fn read_secrets(file: &Path) -> anyhow::Result<Secret> {
+fn read_secrets(file: &Path) -> anyhow::Result<StreamSecret> {
     let bytes = read_hex::<{ 8 + 8 + RANDOM_LEN }>(file)?;
     let (initiator, rest) = bytes.split_first_chunk().expect("8 of 48 bytes");
     let (responder, rest) = rest.split_first_chunk().expect("8 of 40 bytes");
-    Ok(Secret::new(initiator, responder, rest.first_chunk().expect("32 of 32 bytes")))
+    Ok(StreamSecret::new(initiator, responder, rest.first_chunk().expect("32 of 32 bytes")))
 }
 
 /// The `N` bytes that stand in `file` in hexadecimal, with white space anywhere.
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn an_end_is_the_initiator_or_the_responder() {
-        assert_eq!(parse_end("initiator").unwrap(), stream::Direction::Forth);
-        assert_eq!(parse_end("responder").unwrap(), stream::Direction::Back);
+        assert_eq!(parse_end("initiator").unwrap(), stream::Direction::ToResponder);
+        assert_eq!(parse_end("responder").unwrap(), stream::Direction::ToInitiator);
         assert!(parse_end("server").is_err());
     }
 }

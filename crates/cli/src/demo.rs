@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use plait_gateway::Mode;
 use plait_lab::Rate;
 use plait_linux::signal::StopSignal;
+use plait_proto::option::Mode;
 
 use document::Document;
 use report::Report;

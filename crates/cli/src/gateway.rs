@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use plait_gateway::{
-    Config, Credentials, Gateway, Identities, Mode, Outbound, Policy, Requirement, RunError, Settings, Trust,
+    Config, Credentials, Gateway, Identities, Outbound, Policy, Requirement, RunError, Settings, Trust,
     exit_code,
 };
 use plait_linux::signal::StopSignal;
+use plait_proto::option::Mode;
 use plait_wire::Role;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;

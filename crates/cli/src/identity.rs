@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use plait_gateway::KeyPair;
+use plait_gateway::identity;
 
 use crate::stdout::Stdout;
 
@@ -19,8 +19,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let file = args.file.map_or_else(KeyPair::default_file, Ok)?;
-    let (pair, made) = KeyPair::of_file(&file)?;
+    let file = args.file.map_or_else(identity::default_file, Ok)?;
+    let (pair, made) = identity::load_or_create(&file)?;
     let key = pair.public().to_string();
     if made {
         eprintln!("plait: made a key pair and keep it in {}", file.display());

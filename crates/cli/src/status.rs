@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use plait_gateway::{Answers, ConnectionReport, Counts, Handshakes, Mode, Report};
+use plait_gateway::{Answers, ConnectionReport, Counts, Handshakes, Report};
+use plait_proto::option::Mode;
 
 use crate::stdout::Stdout;
 

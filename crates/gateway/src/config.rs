@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use plait_proto::identity::PublicKey;
+use plait_proto::option::Mode;
 use plait_wire::Role;
 use serde::Deserialize;
 
-use crate::identity::PublicKey;
-use crate::mode::{Mode, Requirement};
+use crate::mode::Requirement;
 use crate::roles::Roles;
 use crate::trust::{PeerName, Trust};
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 use crate::establish::Reached;
-use crate::mode::Mode;
 use crate::relay::Progress;
+use plait_proto::option::Mode;
 
 /// One connection on the network's side, from the end of its handshake on.
 pub(crate) struct Connection {

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 
 use crate::connections::{ConnectionReport, Counts};
-use crate::mode::Mode;
+use plait_proto::option::Mode;
 
 /// A gateway that does not answer within this time is silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

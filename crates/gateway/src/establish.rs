@@ -11,21 +11,17 @@
 use std::io;
 
 use plait_linux::mptcp::Key;
-use plait_proto::sealed::{self, Opener, Sealer};
-use plait_proto::stream::{Cipher, Direction, RANDOM_LEN, Secret};
+use plait_proto::codec::records::{Opener, Sealer};
+use plait_proto::codec::stream::{Direction, RANDOM_LEN, StreamCipher, StreamSecret};
+use plait_proto::option::{Mode, Variant};
+use plait_proto::sealed::{Level, Params};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
-use crate::bindings::{
-    PLAIT_MODE_SEALED_AESGCM, PLAIT_MODE_SEALED_CHACHAPOLY, PLAIT_MODE_STREAM_AES256,
-    PLAIT_MODE_STREAM_CHACHA20, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY,
-};
-use crate::handshake::{PATIENCE, SealError};
-use crate::mode::Mode;
+use crate::handshake::{PATIENCE, SealError, Session};
 use crate::negotiation::{Agreement, Negotiated};
 use crate::relay::write_all;
-use crate::sealed::{Agreed, Established as Sealed, Level};
 use crate::transform::{Incoming, Outgoing, Seeds, Transform, Transforms};
 use crate::trust::Recognised;
 
@@ -81,27 +77,23 @@ impl Established {
     }
 
     /// One whose handshake of mode `sealed` has come to its end.
-    pub(crate) fn sealed(done: &Sealed) -> Established {
+    pub(crate) fn sealed(done: &Session) -> Established {
         let transforms = Transforms {
-            outgoing: Outgoing::Records(Box::new(Sealer::new(done.cipher, done.sending.as_bytes()))),
-            incoming: Incoming::Records(Box::new(Opener::new(done.cipher, done.receiving.as_bytes()))),
+            outgoing: Outgoing::Records(Box::new(Sealer::new(done.cipher, done.send_key.as_bytes()))),
+            incoming: Incoming::Records(Box::new(Opener::new(done.cipher, done.recv_key.as_bytes()))),
         };
-        let reached = Reached { mode: Mode::Sealed, level: Some(done.level), identity: done.peer };
+        let reached = Reached { mode: Mode::Sealed, level: Some(done.level), identity: done.peer.flatten() };
         Established { reached, transforms, first_flight: FirstFlight::Told }
     }
 }
 
 /// What a handshake of mode `sealed` begins with; `None` of any other mode.
-pub(crate) fn to_be_sealed(agreement: &Agreement, end: End) -> Option<Agreed> {
+pub(crate) fn sealed_params(agreement: &Agreement, end: End) -> Option<Params> {
     let Agreement::Protected(negotiated) = agreement else { return None };
-    let cipher = match u32::from(negotiated.chosen) {
-        PLAIT_MODE_SEALED_AESGCM => sealed::Cipher::Aes256Gcm,
-        PLAIT_MODE_SEALED_CHACHAPOLY => sealed::Cipher::ChaCha20Poly1305,
-        _ => return None,
-    };
+    let cipher = Variant::from_bit(negotiated.chosen)?.aead_cipher()?;
     let [initiator, responder] = keys(negotiated, end).map(|key| Key::new(*key.as_bytes()));
     let Negotiated { offered, chosen, .. } = *negotiated;
-    Some(Agreed { offered, chosen, cipher, initiator, responder })
+    Some(Params { offered, chosen, cipher, initiator, responder })
 }
 
 /// MPTCP's keys: the initiator's, and the responder's.
@@ -143,11 +135,11 @@ pub(crate) async fn establish(
     end: End,
     far: &TcpStream,
 ) -> Result<Established, EstablishError> {
-    let cipher = match u32::from(negotiated.chosen) {
-        PLAIT_MODE_XOR64_HMAC => return Ok(scrambled(negotiated, mode, Seeds::Hmac)),
-        PLAIT_MODE_XOR64_KEY => return Ok(scrambled(negotiated, mode, Seeds::Key)),
-        PLAIT_MODE_STREAM_AES256 => Cipher::Aes256Ctr,
-        PLAIT_MODE_STREAM_CHACHA20 => Cipher::ChaCha20,
+    let cipher = match Variant::from_bit(negotiated.chosen) {
+        Some(Variant::Xor64Hmac) => return Ok(scrambled(negotiated, mode, Seeds::Hmac)),
+        Some(Variant::Xor64Key) => return Ok(scrambled(negotiated, mode, Seeds::Key)),
+        Some(Variant::StreamAes256) => StreamCipher::Aes256Ctr,
+        Some(Variant::StreamChaCha20) => StreamCipher::ChaCha20,
         _ => return Err(EstablishError::Unknown),
     };
     let told = tokio::time::timeout(PATIENCE, tell_random(end, far));
@@ -188,13 +180,13 @@ async fn read_exact(from: &TcpStream, mut bytes: &mut [u8]) -> Result<(), Establ
     Ok(())
 }
 
-fn streams(negotiated: &Negotiated, end: End, cipher: Cipher, random: &[u8; RANDOM_LEN]) -> Transforms {
+fn streams(negotiated: &Negotiated, end: End, cipher: StreamCipher, random: &[u8; RANDOM_LEN]) -> Transforms {
     let [initiator, responder] = keys(negotiated, end).map(Key::as_bytes);
     let (out, back) = match end {
-        End::Initiator => (Direction::Forth, Direction::Back),
-        End::Responder => (Direction::Back, Direction::Forth),
+        End::Initiator => (Direction::ToResponder, Direction::ToInitiator),
+        End::Responder => (Direction::ToInitiator, Direction::ToResponder),
     };
-    let secret = Secret::new(initiator, responder, random);
+    let secret = StreamSecret::new(initiator, responder, random);
     let [outgoing, incoming] =
         [out, back].map(|way| Transform::Keystream(Box::new(secret.keystream(cipher, way))));
     Transforms::in_place(outgoing, incoming)
@@ -206,13 +198,13 @@ mod tests {
 
     use super::*;
 
-    fn negotiated(chosen: u32, end: End) -> Negotiated {
+    fn negotiated(chosen: u8, end: End) -> Negotiated {
         let (initiator, responder) = (Key::new([1; 8]), Key::new([2; 8]));
         let (local, remote) = match end {
             End::Initiator => (initiator, responder),
             End::Responder => (responder, initiator),
         };
-        Negotiated { chosen: chosen as u8, offered: chosen as u8, local, remote }
+        Negotiated { chosen, offered: chosen, local, remote }
     }
 
     /// Two ends of a connection.
@@ -226,14 +218,14 @@ mod tests {
     #[tokio::test]
     async fn both_ends_understand_each_other_in_every_form_of_a_mode() {
         for (mode, chosen) in [
-            (Mode::Xor64, PLAIT_MODE_XOR64_KEY),
-            (Mode::Xor64, PLAIT_MODE_XOR64_HMAC),
-            (Mode::Stream, PLAIT_MODE_STREAM_CHACHA20),
-            (Mode::Stream, PLAIT_MODE_STREAM_AES256),
+            (Mode::Xor64, Variant::Xor64Key),
+            (Mode::Xor64, Variant::Xor64Hmac),
+            (Mode::Stream, Variant::StreamChaCha20),
+            (Mode::Stream, Variant::StreamAes256),
         ] {
             let (opened, accepted) = pair().await;
             let (initiator, responder) =
-                [End::Initiator, End::Responder].map(|end| negotiated(chosen, end)).into();
+                [End::Initiator, End::Responder].map(|end| negotiated(chosen.bit(), end)).into();
             let (one, other) = tokio::join!(
                 establish(&initiator, mode, End::Initiator, &opened),
                 establish(&responder, mode, End::Responder, &accepted)
@@ -258,7 +250,7 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..2 {
             let (opened, _accepted) = pair().await;
-            let negotiated = negotiated(PLAIT_MODE_STREAM_AES256, End::Initiator);
+            let negotiated = negotiated(Variant::StreamAes256.bit(), End::Initiator);
             let established = establish(&negotiated, Mode::Stream, End::Initiator, &opened).await;
             let mut established = established.expect("it establishes");
             let mut bytes = [[0; 32]; 2];
@@ -276,7 +268,7 @@ mod tests {
         let (opened, accepted) = pair().await;
         write_all(&opened, &[0; RANDOM_LEN - 1]).await.expect("it can be written");
         drop(opened);
-        let negotiated = negotiated(PLAIT_MODE_STREAM_AES256, End::Responder);
+        let negotiated = negotiated(Variant::StreamAes256.bit(), End::Responder);
         let done = establish(&negotiated, Mode::Stream, End::Responder, &accepted).await;
         assert!(matches!(done, Err(EstablishError::Ended)));
     }
@@ -284,7 +276,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_is_silent_is_given_up() {
         let (_opened, accepted) = pair().await;
-        let negotiated = negotiated(PLAIT_MODE_STREAM_AES256, End::Responder);
+        let negotiated = negotiated(Variant::StreamAes256.bit(), End::Responder);
         let done = establish(&negotiated, Mode::Stream, End::Responder, &accepted).await;
         assert!(matches!(done, Err(EstablishError::Silent)));
     }
@@ -293,7 +285,7 @@ mod tests {
     async fn what_follows_the_random_bytes_is_left_to_the_application() {
         let (opened, accepted) = pair().await;
         write_all(&opened, &[7; RANDOM_LEN + 5]).await.expect("it can be written");
-        let negotiated = negotiated(PLAIT_MODE_STREAM_AES256, End::Responder);
+        let negotiated = negotiated(Variant::StreamAes256.bit(), End::Responder);
         establish(&negotiated, Mode::Stream, End::Responder, &accepted).await.expect("it establishes");
         let mut rest = [0; 16];
         accepted.readable().await.expect("there is more");

@@ -10,6 +10,9 @@ use std::time::Duration;
 use plait_linux::cgroup::{self, Cgroup};
 use plait_linux::mptcp::{Protocol, stream_socket};
 use plait_linux::pm;
+use plait_proto::identity::{KeyPair, PublicKey};
+use plait_proto::option::Mode;
+use plait_proto::sealed::{HandshakeError, Params, ResponderConfig};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use socket2::{Domain, SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,13 +26,11 @@ use crate::connections::{Connection, Connections};
 use crate::control::{Control, Report};
 use crate::establish::{End, EstablishError, Established, Reached, establish};
 use crate::handshake::{Accepted, Reception, SealError, initiate};
-use crate::identity::{KeyPair, PublicKey};
 use crate::kmod::{self, Enabled};
-use crate::mode::{Mode, Policy};
+use crate::mode::Policy;
 use crate::negotiation::{Agreement, Negotiator, Refusal, Unprotected, unprotected};
 use crate::relay::{RelayError, relay, reset_on_drop};
 use crate::said::Said;
-use crate::sealed::{Agreed, HandshakeError, Terms};
 use crate::transform::Transforms;
 use crate::trust::{Expected, Identities};
 use crate::witness::Witnesses;
@@ -329,7 +330,7 @@ impl Gateway {
     /// Seals a connection that was opened here, with those that witness it, and with a peer that is as `expected`.
     pub(crate) async fn seal(
         &self,
-        agreed: &Agreed,
+        params: &Params,
         expected: Option<&Expected>,
         far: &TcpStream,
         witnesses: Witnesses,
@@ -337,7 +338,7 @@ impl Gateway {
         let own = expected.map(|_| self.identities().shown()).transpose();
         let own = own.map_err(|error| SealError::from(HandshakeError::from(error)))?;
         let judge = |key: &PublicKey| expected.map(|expected| expected.judge(key)).transpose();
-        let done = initiate(agreed, self.policy.demand(), own.as_deref(), judge, far, witnesses).await;
+        let done = initiate(params, self.policy.demand(), own.as_deref(), judge, far, witnesses).await;
         let done = done.map_err(EstablishError::from).inspect_err(|error| self.refuse(error))?;
         self.said.level(far, done.level);
         Ok(Established::sealed(&done))
@@ -346,20 +347,20 @@ impl Gateway {
     /// Seals a connection that was accepted here; `None` if it was one that witnesses another.
     pub(crate) async fn sealed(
         &self,
-        agreed: &Agreed,
+        params: &Params,
         far: TcpStream,
     ) -> Result<Option<(TcpStream, Established)>, EstablishError> {
         let joined = |stream: &TcpStream| match &self.protection {
             Some(protection) => protection.negotiator.joined(stream),
             None => true,
         };
-        let terms = Terms {
-            demand: self.policy.demand(),
-            own: self.identities().own().map(KeyPair::private),
-            identified: self.identities().judge_clients(),
+        let config = ResponderConfig {
+            paths: self.policy.demand(),
+            static_key: self.identities().own().map(KeyPair::private),
+            require_identity: self.identities().judge_clients(),
         };
         let judge = |key: &PublicKey| self.identities().judge_client(key);
-        let accepted = self.reception.respond(agreed, terms, judge, far, joined).await;
+        let accepted = self.reception.respond(params, config, judge, far, joined).await;
         match accepted.map_err(EstablishError::from).inspect_err(|error| self.refuse(error))? {
             Accepted::Witness => Ok(None),
             Accepted::Main(far, done) => {

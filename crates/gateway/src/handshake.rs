@@ -1,22 +1,26 @@
-//! The handshake of mode `sealed` ([`crate::sealed`]) over the sockets of a connection and its witnesses.
+//! The handshake of mode `sealed` ([`plait_proto::sealed`]) over the sockets of a connection and its witnesses.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use plait_proto::identity::{KeyPair, PublicKey};
+use plait_proto::sealed::{
+    Closing, CompleteSession, Confirm, FirstMessage, HandshakeError, Hello, Identity, Initiator, Limits,
+    MAX_PATHS, Message, MessageError, MessageReader, Params, PathId, Paths, PathsError, Rendezvous,
+    RendezvousError, Reply, RequiredPaths, Responder, ResponderConfig, SessionId, Share, Witness,
+    WitnessMessages,
+};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use crate::control::Handshakes;
-use crate::identity::{KeyPair, PublicKey};
 use crate::relay::{close_on_drop, write_all};
-use crate::sealed::{
-    Agreed, Closing, Confirm, Demand, Desk, Established, First, ForWitnesses, Gathered, HandshakeError,
-    Hello, Identity, Incoming, Initiator, Limits, MAX_PATHS, Message, MessageError, PathId, Paths,
-    PathsError, Refused, Reply, Responder, Share, Terms, Witness,
-};
 use crate::trust::{Recognised, Stranger};
 use crate::witness::Witnesses;
+
+/// A completed handshake, and how the peer was recognised, if anything is expected of it.
+pub(crate) type Session = plait_proto::sealed::Session<Option<Recognised>>;
 
 /// How long a peer may take to tell all that a mode needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +35,7 @@ pub(crate) enum SealError {
     #[error(transparent)]
     Paths(#[from] PathsError),
     #[error(transparent)]
-    Desk(#[from] Refused),
+    Rendezvous(#[from] RendezvousError),
     #[error("the network's side: {0}")]
     Network(#[from] io::Error),
     #[error("the handshake took more than {} s: a witness or the peer's answer did not come", PATIENCE.as_secs())]
@@ -50,7 +54,7 @@ impl SealError {
 }
 
 /// Where the main connections and the witnesses that come in find each other.
-pub(crate) struct Reception(Mutex<Desk<Main, TcpStream>>);
+pub(crate) struct Reception(Mutex<Rendezvous<Main, TcpStream>>);
 
 /// Tells a main connection of its witnesses.
 type Main = oneshot::Sender<Vec<(Witness, TcpStream)>>;
@@ -58,7 +62,7 @@ type Main = oneshot::Sender<Vec<(Witness, TcpStream)>>;
 /// What an accepted connection was.
 pub(crate) enum Accepted {
     /// The main connection of a session.
-    Main(TcpStream, Established),
+    Main(TcpStream, Session),
     /// One that witnesses another; it is looked after by that.
     Witness,
 }
@@ -66,20 +70,20 @@ pub(crate) enum Accepted {
 /// Opens a session on a connection and those that witness it. With a key pair of its `own` it asks the peer for one, too,
 /// and lets that be judged.
 pub(crate) async fn initiate(
-    agreed: &Agreed,
-    demand: Demand,
+    params: &Params,
+    required: RequiredPaths,
     own: Option<&KeyPair>,
     judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
     far: &TcpStream,
     witnesses: Witnesses,
-) -> Result<Established, SealError> {
+) -> Result<Session, SealError> {
     in_time(async {
         let ids: Vec<PathId> =
             (1..).map_while(|id| PathId::new(id).ok()).take(witnesses.streams.len()).collect();
         let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();
         let configured = u8::try_from(witnesses.configured).unwrap_or(MAX_PATHS).min(MAX_PATHS);
         let paths = Paths::new(configured, ids.into_iter().collect())?;
-        let (initiator, opening) = Initiator::begin(agreed, paths, demand, own.map(KeyPair::private))?;
+        let (initiator, opening) = Initiator::start(params, paths, required, own.map(KeyPair::private))?;
         write_all(far, &opening.hello).await?;
         tell(&streams, opening.witnesses).await?;
         let reply: Reply = hear(far).await.map_err(|error| match own {
@@ -100,10 +104,10 @@ pub(crate) async fn initiate(
 
 impl Reception {
     pub(crate) fn new() -> Reception {
-        Reception(Mutex::new(Desk::new(Limits { patience: PATIENCE, ..Limits::default() })))
+        Reception(Mutex::new(Rendezvous::new(Limits { timeout: PATIENCE, ..Limits::default() })))
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk<Main, TcpStream>> {
+    fn desk(&self) -> MutexGuard<'_, Rendezvous<Main, TcpStream>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,10 +115,10 @@ impl Reception {
     pub(crate) fn report(&self) -> Handshakes {
         let (waiting, counts) = {
             let desk = self.desk();
-            (desk.waiting() as u64, desk.counts())
+            (desk.waiting() as u64, desk.stats())
         };
         let (dropped, refused) = (counts.dropped(), counts.refused());
-        Handshakes { waiting, complete: counts.complete, dropped, refused }
+        Handshakes { waiting, complete: counts.completed, dropped, refused }
     }
 
     /// Resets witnesses whose main connection never came.
@@ -127,8 +131,8 @@ impl Reception {
     /// so speak where he can only listen.
     pub(crate) async fn respond(
         &self,
-        agreed: &Agreed,
-        terms: Terms<'_>,
+        params: &Params,
+        config: ResponderConfig<'_>,
         judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
         far: TcpStream,
         joined: impl Fn(&TcpStream) -> bool,
@@ -136,13 +140,13 @@ impl Reception {
         in_time(async {
             let peer = far.peer_addr()?.ip().to_canonical();
             match hear(&far).await? {
-                First::Witness(witness) => {
-                    let complete = self.desk().witness(Instant::now(), peer, witness, far)?;
+                FirstMessage::Witness(witness) => {
+                    let complete = self.desk().add_witness(Instant::now(), peer, witness, far)?;
                     hand_over(complete);
                     Ok(Accepted::Witness)
                 }
-                First::Hello(hello) => {
-                    let established = self.answer(agreed, terms, judge, &far, &hello, joined).await?;
+                FirstMessage::Hello(hello) => {
+                    let established = self.answer(params, config, judge, &far, &hello, joined).await?;
                     Ok(Accepted::Main(far, established))
                 }
             }
@@ -152,28 +156,28 @@ impl Reception {
 
     async fn answer(
         &self,
-        agreed: &Agreed,
-        terms: Terms<'_>,
+        params: &Params,
+        config: ResponderConfig<'_>,
         judge: impl FnOnce(&PublicKey) -> Result<Option<Recognised>, Stranger>,
         far: &TcpStream,
         hello: &Hello,
         joined: impl Fn(&TcpStream) -> bool,
-    ) -> Result<Established, SealError> {
-        let responder = Responder::hear(agreed, hello, terms)?;
+    ) -> Result<Session, SealError> {
+        let responder = Responder::accept(params, hello, config)?;
         let peer = far.peer_addr()?.ip().to_canonical();
         let (sender, gathered) = oneshot::channel();
         let session = responder.session();
-        let complete = self.desk().hello(Instant::now(), peer, session, responder.witnesses(), sender)?;
+        let complete = self.desk().add_hello(Instant::now(), peer, session, responder.witnesses(), sender)?;
         let _waiting = Waiting { reception: self, session };
         hand_over(complete);
         // The desk gave the session up.
         let arrived = gathered.await.map_err(|_| SealError::Slow)?;
         let with_path = arrived.into_iter().map(|(witness, stream)| {
-            let path = witness.path;
+            let path = witness.path();
             (witness, (path, stream))
         });
         let (messages, streams): (Vec<Witness>, Vec<(PathId, TcpStream)>) = with_path.unzip();
-        let (unconfirmed, answer) = responder.answer(messages)?;
+        let (awaiting, answer) = responder.reply(messages)?;
         // Once it has the answer, the initiator may make others.
         if joined(far) {
             return Err(SealError::Joined);
@@ -181,9 +185,9 @@ impl Reception {
         write_all(far, &answer.reply).await?;
         tell(&streams, answer.shares).await?;
         let identity: Option<Identity> =
-            if unconfirmed.awaits_identity() { Some(hear(far).await?) } else { None };
+            if awaiting.expects_identity() { Some(hear(far).await?) } else { None };
         let confirms: Vec<(PathId, Confirm)> = hear_each(&streams).await?;
-        let established = unconfirmed.verify(identity.as_ref(), confirms, judge)?;
+        let established = awaiting.verify(identity.as_ref(), confirms, judge)?;
         if streams.iter().any(|(_, stream)| joined(stream)) {
             return Err(SealError::Joined);
         }
@@ -195,17 +199,17 @@ impl Reception {
 /// Leaves the desk when the main connection no longer waits, however that comes.
 struct Waiting<'a> {
     reception: &'a Reception,
-    session: crate::sealed::SessionId,
+    session: SessionId,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.reception.desk().leave(&self.session);
+        self.reception.desk().abandon(&self.session);
     }
 }
 
-fn hand_over(complete: Option<Gathered<Main, TcpStream>>) {
-    if let Some(Gathered { main, witnesses }) = complete {
+fn hand_over(complete: Option<CompleteSession<Main, TcpStream>>) {
+    if let Some(CompleteSession { main, witnesses }) = complete {
         // If it has gone meanwhile, its witnesses are reset with this.
         let _ = main.send(witnesses);
     }
@@ -216,7 +220,7 @@ async fn in_time<T>(handshake: impl Future<Output = Result<T, SealError>>) -> Re
 }
 
 /// Sends each message by the connection of its path.
-async fn tell(streams: &[(PathId, TcpStream)], messages: ForWitnesses) -> io::Result<()> {
+async fn tell(streams: &[(PathId, TcpStream)], messages: WitnessMessages) -> io::Result<()> {
     for (path, message) in messages {
         if let Some((_, stream)) = streams.iter().find(|(other, _)| *other == path) {
             write_all(stream, &message).await?;
@@ -236,13 +240,13 @@ async fn hear_each<M: Message>(streams: &[(PathId, TcpStream)]) -> Result<Vec<(P
 
 /// The next message, and no byte of what follows it.
 async fn hear<M: Message>(from: &TcpStream) -> Result<M, SealError> {
-    let mut incoming = Incoming::new();
+    let mut reader = MessageReader::new();
     loop {
         from.readable().await?;
-        match from.try_read(incoming.wanted()) {
-            Ok(0) => return Err(incoming.ended().into()),
+        match from.try_read(reader.buffer()) {
+            Ok(0) => return Err(reader.end_of_stream().into()),
             Ok(length) => {
-                if let Some(message) = incoming.filled(length)? {
+                if let Some(message) = reader.advance(length)? {
                     return Ok(message);
                 }
             }
@@ -260,18 +264,18 @@ fn close(streams: &[(PathId, TcpStream)]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use plait_linux::mptcp::Key;
-    use plait_proto::sealed::{Cipher, OVERHEAD, Opened, Opener, Sealer};
+    use plait_proto::Secret;
+    use plait_proto::codec::records::{AeadCipher, OVERHEAD, Opened, Opener, Sealer};
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::relay::reset_on_drop;
-    use crate::sealed::Secret;
 
-    fn agreed() -> Agreed {
-        Agreed {
+    fn params() -> Params {
+        Params {
             offered: 0x30,
             chosen: 0x20,
-            cipher: Cipher::Aes256Gcm,
+            cipher: AeadCipher::Aes256Gcm,
             initiator: Key::new([1; 8]),
             responder: Key::new([2; 8]),
         }
@@ -306,28 +310,29 @@ mod tests {
         Ok(None)
     }
 
-    fn terms(demand: Demand) -> Terms<'static> {
-        Terms { demand, own: None, identified: false }
+    fn config(paths: RequiredPaths) -> ResponderConfig<'static> {
+        ResponderConfig { paths, static_key: None, require_identity: false }
     }
 
     /// What the responder makes of connections that are accepted in this order.
     async fn respond_to(
         reception: &'static Reception,
         accepted: Vec<TcpStream>,
-        demand: Demand,
-    ) -> Result<(TcpStream, Established), SealError> {
-        respond_by(reception, accepted, terms(demand), anybody).await
+        paths: RequiredPaths,
+    ) -> Result<(TcpStream, Session), SealError> {
+        respond_by(reception, accepted, config(paths), anybody).await
     }
 
     async fn respond_by(
         reception: &'static Reception,
         accepted: Vec<TcpStream>,
-        terms: Terms<'static>,
+        config: ResponderConfig<'static>,
         judge: fn(&PublicKey) -> Result<Option<Recognised>, Stranger>,
-    ) -> Result<(TcpStream, Established), SealError> {
+    ) -> Result<(TcpStream, Session), SealError> {
         let mut answers = tokio::task::JoinSet::new();
         for stream in accepted {
-            answers.spawn(async move { reception.respond(&agreed(), terms, judge, stream, |_| false).await });
+            answers
+                .spawn(async move { reception.respond(&params(), config, judge, stream, |_| false).await });
         }
         let mut main = None;
         while let Some(answer) = answers.join_next().await {
@@ -348,18 +353,18 @@ mod tests {
             for turn in 0..=witnesses {
                 let (main, streams, mut accepted) = session(witnesses).await;
                 accepted.rotate_left(turn);
-                let (agreed, all) = (agreed(), Witnesses { configured: witnesses + 1, streams });
+                let (params, all) = (params(), Witnesses { configured: witnesses + 1, streams });
                 let (one, other) = tokio::join!(
-                    initiate(&agreed, Demand::AllPaths, None, anybody, &main, all),
-                    respond_to(reception(), accepted, Demand::AllPaths)
+                    initiate(&params, RequiredPaths::All, None, anybody, &main, all),
+                    respond_to(reception(), accepted, RequiredPaths::All)
                 );
                 let (one, (_, other)) = (one.expect("it is sealed"), other.expect("it is sealed"));
                 assert_eq!(one.level.to_string(), format!("{0}/{0}", witnesses + 1));
                 assert_eq!(other.level, one.level);
                 for (from, to) in [(&one, &other), (&other, &one)] {
                     let mut record = vec![7; 5 + OVERHEAD];
-                    Sealer::new(from.cipher, from.sending.as_bytes()).seal(&mut record);
-                    let opened = Opener::new(to.cipher, to.receiving.as_bytes()).open(&mut record);
+                    Sealer::new(from.cipher, from.send_key.as_bytes()).seal(&mut record);
+                    let opened = Opener::new(to.cipher, to.recv_key.as_bytes()).open(&mut record);
                     assert!(matches!(opened, Ok(Opened::Data { plaintext, .. }) if plaintext.len() == 5));
                 }
             }
@@ -374,7 +379,7 @@ mod tests {
     async fn ends_that_say_who_they_are_know_each_other_and_what_follows_is_left() {
         for witnesses in 0..3 {
             let (main, streams, accepted) = session(witnesses).await;
-            let (agreed, all) = (agreed(), Witnesses { configured: witnesses + 1, streams });
+            let (params, all) = (params(), Witnesses { configured: witnesses + 1, streams });
             let own = pair_of(1);
             let knows_other = |key: &PublicKey| {
                 assert_eq!(*key, pair_of(2).public());
@@ -384,18 +389,26 @@ mod tests {
                 assert_eq!(*key, pair_of(1).public());
                 Ok(Some(Recognised::Pinned))
             };
-            let terms = Terms { demand: Demand::AllPaths, own: Some(pair_of(2).private()), identified: true };
+            let config = ResponderConfig {
+                paths: RequiredPaths::All,
+                static_key: Some(pair_of(2).private()),
+                require_identity: true,
+            };
             let (one, other) = tokio::join!(
                 async {
-                    let done = initiate(&agreed, Demand::AllPaths, Some(own), knows_other, &main, all).await;
+                    let done =
+                        initiate(&params, RequiredPaths::All, Some(own), knows_other, &main, all).await;
                     write_all(&main, b"a record").await.expect("it can be written");
                     done
                 },
-                respond_by(reception(), accepted, terms, knows_one)
+                respond_by(reception(), accepted, config, knows_one)
             );
             let (one, (far, other)) = (one.expect("it is sealed"), other.expect("it is sealed"));
-            assert_eq!((one.peer, other.peer), (Some(Recognised::FirstUse), Some(Recognised::Pinned)));
-            assert_eq!(one.sending.as_bytes(), other.receiving.as_bytes());
+            assert_eq!(
+                (one.peer.flatten(), other.peer.flatten()),
+                (Some(Recognised::FirstUse), Some(Recognised::Pinned))
+            );
+            assert_eq!(one.send_key.as_bytes(), other.recv_key.as_bytes());
             let mut record = [0; 20];
             let length = loop {
                 far.readable().await.expect("there is more");
@@ -411,17 +424,17 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_is_somebody_else_hears_nothing_more() {
         let (main, streams, accepted) = session(1).await;
-        let (agreed, witnesses) = (agreed(), Witnesses { configured: 2, streams });
-        let terms = Terms { own: Some(pair_of(2).private()), ..terms(Demand::AllPaths) };
+        let (params, witnesses) = (params(), Witnesses { configured: 2, streams });
+        let config = ResponderConfig { static_key: Some(pair_of(2).private()), ..config(RequiredPaths::All) };
         let (one, other) = tokio::join!(
             async {
                 let stranger = |key: &PublicKey| Err(Stranger::Client(*key));
                 let done =
-                    initiate(&agreed, Demand::AllPaths, Some(pair_of(1)), stranger, &main, witnesses).await;
+                    initiate(&params, RequiredPaths::All, Some(pair_of(1)), stranger, &main, witnesses).await;
                 drop(main);
                 done
             },
-            respond_by(reception(), accepted, terms, anybody)
+            respond_by(reception(), accepted, config, anybody)
         );
         assert!(one.err().expect("refused").is_about_identity());
         assert!(other.is_err());
@@ -430,10 +443,10 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_does_not_say_who_it_is_is_named_as_the_cause() {
         let (main, streams, accepted) = session(0).await;
-        let (agreed, witnesses) = (agreed(), Witnesses { configured: 1, streams });
+        let (params, witnesses) = (params(), Witnesses { configured: 1, streams });
         let (one, other) = tokio::join!(
-            initiate(&agreed, Demand::AllPaths, Some(pair_of(1)), anybody, &main, witnesses),
-            respond_to(reception(), accepted, Demand::AllPaths)
+            initiate(&params, RequiredPaths::All, Some(pair_of(1)), anybody, &main, witnesses),
+            respond_to(reception(), accepted, RequiredPaths::All)
         );
         assert!(matches!(one, Err(SealError::Unanswered(_))));
         assert!(matches!(other, Err(SealError::Handshake(HandshakeError::NoIdentity))));
@@ -443,20 +456,20 @@ mod tests {
     async fn fewer_witnesses_than_paths_are_refused_before_anything_is_said() {
         let (main, streams, accepted) = session(1).await;
         let witnesses = Witnesses { configured: 3, streams };
-        let done = initiate(&agreed(), Demand::AllPaths, None, anybody, &main, witnesses).await;
+        let done = initiate(&params(), RequiredPaths::All, None, anybody, &main, witnesses).await;
         assert!(matches!(done, Err(SealError::Handshake(HandshakeError::Level(_)))));
         drop(main);
         // The peer sees a reset, and not one byte.
-        assert!(respond_to(reception(), accepted, Demand::AnyLevel).await.is_err());
+        assert!(respond_to(reception(), accepted, RequiredPaths::Any).await.is_err());
     }
 
     #[tokio::test]
     async fn of_more_paths_than_a_session_has_it_counts_as_many_as_it_has() {
         let (main, streams, accepted) = session(15).await;
-        let (agreed, witnesses) = (agreed(), Witnesses { configured: 300, streams });
+        let (params, witnesses) = (params(), Witnesses { configured: 300, streams });
         let (one, other) = tokio::join!(
-            initiate(&agreed, Demand::AllPaths, None, anybody, &main, witnesses),
-            respond_to(reception(), accepted, Demand::AllPaths)
+            initiate(&params, RequiredPaths::All, None, anybody, &main, witnesses),
+            respond_to(reception(), accepted, RequiredPaths::All)
         );
         assert_eq!(one.expect("it is sealed").level.to_string(), "16/16");
         assert_eq!(other.expect("it is sealed").1.level.to_string(), "16/16");
@@ -465,15 +478,15 @@ mod tests {
     #[tokio::test]
     async fn ends_that_saw_different_offers_do_not_meet() {
         let (main, streams, accepted) = session(1).await;
-        let stripped = Agreed { offered: 0x20, ..agreed() };
+        let stripped = Params { offered: 0x20, ..params() };
         let witnesses = Witnesses { configured: 2, streams };
         let (one, other) = tokio::join!(
             async {
-                let done = initiate(&stripped, Demand::AnyLevel, None, anybody, &main, witnesses).await;
+                let done = initiate(&stripped, RequiredPaths::Any, None, anybody, &main, witnesses).await;
                 drop(main);
                 done
             },
-            respond_to(reception(), accepted, Demand::AnyLevel)
+            respond_to(reception(), accepted, RequiredPaths::Any)
         );
         assert!(one.is_err() && other.is_err());
     }
@@ -483,10 +496,10 @@ mod tests {
         let (main, _, mut accepted) = session(0).await;
         let witnesses = Witnesses { configured: 1, streams: Vec::new() };
         let accepted = accepted.remove(0);
-        let (agreed, reception) = (agreed(), reception());
+        let (params, reception) = (params(), reception());
         let (_, other) = tokio::join!(
-            initiate(&agreed, Demand::AnyLevel, None, anybody, &main, witnesses),
-            reception.respond(&agreed, terms(Demand::AnyLevel), anybody, accepted, |_| true)
+            initiate(&params, RequiredPaths::Any, None, anybody, &main, witnesses),
+            reception.respond(&params, config(RequiredPaths::Any), anybody, accepted, |_| true)
         );
         assert!(matches!(other, Err(SealError::Joined)));
     }
@@ -495,13 +508,13 @@ mod tests {
     async fn a_peer_that_stalls_is_given_up() {
         let (main, _, mut accepted) = session(0).await;
         let accepted = accepted.remove(0);
-        let terms = terms(Demand::AnyLevel);
-        let silent = reception().respond(&agreed(), terms, anybody, accepted, |_| false).await;
+        let config = config(RequiredPaths::Any);
+        let silent = reception().respond(&params(), config, anybody, accepted, |_| false).await;
         assert!(matches!(silent, Err(SealError::Slow)));
         drop(main);
         let (main, _accepted) = pair().await;
         let witnesses = Witnesses { configured: 1, streams: Vec::new() };
-        let unanswered = initiate(&agreed(), Demand::AnyLevel, None, anybody, &main, witnesses).await;
+        let unanswered = initiate(&params(), RequiredPaths::Any, None, anybody, &main, witnesses).await;
         assert!(matches!(unanswered, Err(SealError::Slow)));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two gateways carry an application's bytes: one beside the application ([`Outbound`]: redirected by a control group, or
 //! by a proxy protocol), one beside the service ([`Gateway::serve`]). Between them runs an ordinary MPTCP connection whose
-//! two ends agreed on a [`Mode`] inside its TCP handshake.
+//! two ends agreed on a [`Mode`](plait_proto::option::Mode) inside its TCP handshake.
 //!
 //! The way of a byte, from top to bottom:
 //!
@@ -11,7 +11,7 @@
 //! | the application's connection arrives | `run` and `redirect`, or `proxy` |
 //! | an MPTCP connection is opened by the trusted path | `outbound`, `dial` |
 //! | its handshake is judged by the policy | `negotiation` |
-//! | the ends tell each other what the mode needs | `establish`; of `sealed`: `handshake`, `witness`, `sealed` |
+//! | the ends tell each other what the mode needs | `establish`; of `sealed`: `handshake`, `witness` |
 //! | an end's key is judged | `trust`, `identity` |
 //! | bytes are read, transformed, written | `relay`, `transform`; as records: `records` |
 //! | after the first flight, further subflows are made | `subflows` |
@@ -32,7 +32,7 @@ mod dial;
 mod establish;
 mod gateway;
 mod handshake;
-mod identity;
+pub mod identity;
 pub mod kmod;
 mod mode;
 mod negotiation;
@@ -44,7 +44,6 @@ mod relay;
 mod roles;
 mod run;
 mod said;
-mod sealed;
 mod serve;
 mod stream;
 mod subflows;
@@ -58,12 +57,10 @@ pub use connections::{ConnectionReport, Counts, SubflowReport};
 pub use control::{Answers, Handshakes, Report};
 pub use credentials::{Credentials, CredentialsError};
 pub use gateway::{Gateway, ProtectionError, Settings, StartError};
-pub use identity::{IdentityError, KeyPair, NoPublicKey, PublicKey};
-pub use mode::{Mode, NothingToRequire, Policy, Requirement, UnknownMode};
+pub use identity::IdentityError;
+pub use mode::{NothingToRequire, Policy, Requirement};
 pub use outbound::Outbound;
 pub use roles::Roles;
 pub use run::{RunError, exit_code};
-#[cfg(any(test, feature = "fuzzing"))]
-pub use sealed::fuzzing;
 pub use stream::{ConnectError, Listener, Stream};
 pub use trust::{Identities, NoPeerName, PeerName, Trust, UnknownTrust};

@@ -1,82 +1,7 @@
-//! How a connection's bytes are protected, and how strictly that is demanded.
+//! How strictly protection is demanded.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-use plait_proto::stream::Cipher;
-
-use crate::bindings::{
-    PLAIT_MODE_SEALED_AESGCM, PLAIT_MODE_SEALED_CHACHAPOLY, PLAIT_MODE_STREAM_AES256,
-    PLAIT_MODE_STREAM_CHACHA20, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY,
-};
-use crate::sealed::Demand;
-
-/// How a connection's bytes are protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Not at all: plain MPTCP.
-    Off,
-    /// The byte scrambling of Kato et al. Obfuscation against casual listening, not secrecy.
-    Xor64,
-    /// A keystream from secrets that crossed only the trusted path. Secrecy against whoever did not listen there; no
-    /// integrity.
-    Stream,
-    /// Authenticated encryption, with keys that only somebody who is active on every path could know.
-    Sealed,
-}
-
-impl Mode {
-    /// The modes of the handshake option that this mode offers and accepts: forms of it, and no other mode, for an offer
-    /// that was cut short on the way would look like an offer of what is left.
-    pub(crate) fn offer(self) -> u8 {
-        match self {
-            Mode::Off => 0,
-            Mode::Xor64 => (PLAIT_MODE_XOR64_HMAC | PLAIT_MODE_XOR64_KEY) as u8,
-            // AES in software is slow, and its tables tell secrets to who measures: such a host offers the other alone.
-            Mode::Stream if Cipher::aes_is_fast() => {
-                (PLAIT_MODE_STREAM_AES256 | PLAIT_MODE_STREAM_CHACHA20) as u8
-            }
-            Mode::Stream => PLAIT_MODE_STREAM_CHACHA20 as u8,
-            Mode::Sealed if Cipher::aes_is_fast() => {
-                (PLAIT_MODE_SEALED_AESGCM | PLAIT_MODE_SEALED_CHACHAPOLY) as u8
-            }
-            Mode::Sealed => PLAIT_MODE_SEALED_CHACHAPOLY as u8,
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mode::Off => "off",
-            Mode::Xor64 => "xor64",
-            Mode::Stream => "stream",
-            Mode::Sealed => "sealed",
-        })
-    }
-}
-
-/// A mode's name was expected and something else found.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a mode (off, xor64, stream, sealed), found '{0}'")]
-pub struct UnknownMode(String);
-
-impl FromStr for Mode {
-    type Err = UnknownMode;
-
-    fn from_str(name: &str) -> Result<Mode, UnknownMode> {
-        match name {
-            "off" => Ok(Mode::Off),
-            "xor64" => Ok(Mode::Xor64),
-            "stream" => Ok(Mode::Stream),
-            "sealed" => Ok(Mode::Sealed),
-            _ => Err(UnknownMode(name.to_owned())),
-        }
-    }
-}
+use plait_proto::option::Mode;
+use plait_proto::sealed::RequiredPaths;
 
 /// What to do with a connection whose peer does not negotiate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,10 +65,10 @@ impl Policy {
     }
 
     /// What a handshake of mode `sealed` must reach.
-    pub(crate) fn demand(self) -> Demand {
+    pub(crate) fn demand(self) -> RequiredPaths {
         match self {
-            Policy::RequireAllPaths(_) => Demand::AllPaths,
-            Policy::Off | Policy::Prefer(_) | Policy::Require(_) => Demand::AnyLevel,
+            Policy::RequireAllPaths(_) => RequiredPaths::All,
+            Policy::Off | Policy::Prefer(_) | Policy::Require(_) => RequiredPaths::Any,
         }
     }
 }
@@ -151,14 +76,6 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_round_trip() {
-        for mode in [Mode::Off, Mode::Xor64, Mode::Stream, Mode::Sealed] {
-            assert_eq!(mode.to_string().parse(), Ok(mode));
-        }
-        assert!("XOR64".parse::<Mode>().is_err());
-    }
 
     #[test]
     fn off_cannot_be_required() {
@@ -173,13 +90,24 @@ mod tests {
             assert_eq!(refused, Err(NothingToRequire::Witnesses(mode)));
         }
         let policy = Policy::new(Mode::Sealed, Some(Requirement::AllPaths));
-        assert!(policy.is_ok_and(|policy| policy.requires() && policy.demand() == Demand::AllPaths));
+        assert!(policy.is_ok_and(|policy| policy.requires() && policy.demand() == RequiredPaths::All));
     }
 
+    /// `enum plait_mode` of `intf.h`, which the kernel's programs use, against the protocol's list.
     #[test]
-    fn an_offer_has_forms_of_one_mode_only() {
-        let offers = [Mode::Off, Mode::Xor64, Mode::Stream, Mode::Sealed].map(Mode::offer);
-        let together: u32 = offers.iter().map(|offer| offer.count_ones()).sum();
-        assert_eq!(offers.iter().fold(0, |all, offer| all | offer).count_ones(), together);
+    fn option_bits_are_those_of_the_kernel_programs() {
+        use plait_proto::option::Variant;
+
+        use crate::bindings as c;
+        for (variant, bit) in [
+            (Variant::Xor64Key, c::PLAIT_MODE_XOR64_KEY),
+            (Variant::Xor64Hmac, c::PLAIT_MODE_XOR64_HMAC),
+            (Variant::StreamChaCha20, c::PLAIT_MODE_STREAM_CHACHA20),
+            (Variant::StreamAes256, c::PLAIT_MODE_STREAM_AES256),
+            (Variant::SealedChaChaPoly, c::PLAIT_MODE_SEALED_CHACHAPOLY),
+            (Variant::SealedAesGcm, c::PLAIT_MODE_SEALED_AESGCM),
+        ] {
+            assert_eq!(u32::from(variant.bit()), bit);
+        }
     }
 }

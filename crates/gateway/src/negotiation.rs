@@ -209,7 +209,9 @@ fn protected(Verdict(verdict): &Verdict, socket: &impl AsFd) -> Result<Agreement
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::{Mode, Requirement};
+    use plait_proto::option::Mode;
+
+    use crate::mode::Requirement;
 
     #[test]
     fn prefer_carries_plain_and_require_refuses() {

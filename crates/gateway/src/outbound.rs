@@ -5,21 +5,21 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use plait_proto::sealed::{MAX_PATHS, Params};
 use tokio::net::TcpStream;
 use tracing::info;
 
 use crate::blackholes::Blackholes;
 use crate::dial::Dialer;
-use crate::establish::{End, EstablishError, Established, Reached, to_be_sealed};
+use crate::establish::{End, EstablishError, Established, Reached, sealed_params};
 use crate::gateway::{CarryError, Gateway, ProtectionError, StartError, has_mptcp, prepare};
-use crate::mode::Mode;
 use crate::negotiation::Refusal;
 use crate::relay::RelayError;
 use crate::roles::Roles;
-use crate::sealed::{Agreed, MAX_PATHS};
 use crate::subflows::{Subflows, first_flight as arrived, paths};
 use crate::trust::{PeerName, Stranger};
 use crate::witness::{Opening, Witnesses};
+use plait_proto::option::Mode;
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
@@ -125,11 +125,11 @@ impl Outbound {
                 Ok(far) => {
                     prepare(&far).map_err(OpenError::Connect)?;
                     let agreement = self.gateway.agreement(&far).await?;
-                    let established = match to_be_sealed(&agreement, End::Initiator) {
-                        Some(agreed) => {
+                    let established = match sealed_params(&agreement, End::Initiator) {
+                        Some(params) => {
                             let others = &destinations[number..];
-                            let witnesses = self.finish_witnesses(witnesses, &far, &agreed, others).await;
-                            self.gateway.seal(&agreed, expected.as_ref(), &far, witnesses).await?
+                            let witnesses = self.finish_witnesses(witnesses, &far, &params, others).await;
+                            self.gateway.seal(&params, expected.as_ref(), &far, witnesses).await?
                         }
                         None if expected.is_some() => {
                             self.gateway.refuse_stranger();
@@ -157,7 +157,7 @@ impl Outbound {
         &self,
         begun: Option<Opening>,
         far: &TcpStream,
-        agreed: &Agreed,
+        params: &Params,
         addresses: &[SocketAddr],
     ) -> Witnesses {
         let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
@@ -167,7 +167,7 @@ impl Outbound {
             self.gateway.said.too_many_paths(configured);
         }
         match opening {
-            Some(opening) => opening.finish(configured, main.as_deref(), agreed.chosen).await,
+            Some(opening) => opening.finish(configured, main.as_deref(), params.chosen).await,
             None => Witnesses { configured, streams: Vec::new() },
         }
     }

@@ -1,4 +1,4 @@
-//! The way of an application's bytes in mode `sealed`: as [records](plait_proto::sealed), which the other end opens.
+//! The way of an application's bytes in mode `sealed`: as [records](plait_proto::codec::records), which the other end opens.
 //!
 //! As in [`crate::relay`], nothing is read that cannot be written. A record is written on only when all of it has come and
 //! was found genuine; the end of a direction is a record too, so that no end of a TCP stream can pass for it.
@@ -6,7 +6,7 @@
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plait_proto::sealed::{LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
+use plait_proto::codec::records::{LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 

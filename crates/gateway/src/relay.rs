@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use plait_proto::sealed::MAX_RECORD;
+use plait_proto::codec::records::MAX_RECORD;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use socket2::SockRef;
@@ -75,7 +75,7 @@ pub(crate) enum RelayError {
     #[error("the network's side: {0}")]
     Far(io::Error),
     #[error("the network's side: {0}")]
-    Record(plait_proto::sealed::Error),
+    Record(plait_proto::codec::records::Error),
 }
 
 /// Makes a socket, or all that a listening one accepts, reset its connection when it is closed, by whomever: also by the
@@ -124,7 +124,7 @@ pub(crate) enum PumpFailure {
     Reading(io::Error),
     Writing(io::Error),
     /// What was read is not what the peer wrote.
-    Record(plait_proto::sealed::Error),
+    Record(plait_proto::codec::records::Error),
 }
 
 impl PumpFailure {

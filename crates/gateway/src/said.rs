@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use plait_proto::sealed::{Level, MAX_PATHS};
 use tokio::net::TcpStream;
 use tracing::{debug, info, warn};
 
 use crate::negotiation::Unprotected;
-use crate::sealed::{Level, MAX_PATHS};
 
 /// So much is remembered of each kind; what comes after that is not said.
 const MAX_REMEMBERED: usize = 1024;

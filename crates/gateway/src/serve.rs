@@ -13,12 +13,12 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::establish::{End, Established, FirstFlight, to_be_sealed};
+use crate::establish::{End, Established, FirstFlight, sealed_params};
 use crate::gateway::{CarryError, Gateway, StartError, prepare};
-use crate::mode::Mode;
 use crate::negotiation::Refusal;
 use crate::relay::reset_on_drop;
 use crate::stream::Stream;
+use plait_proto::option::Mode;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -66,7 +66,7 @@ impl Gateway {
 
     async fn serve_one(&self, far: TcpStream, service: &Service) -> Result<(), ServeError> {
         let agreement = self.agreement(&far).await.map_err(CarryError::from)?;
-        let (far, established) = match to_be_sealed(&agreement, End::Responder) {
+        let (far, established) = match sealed_params(&agreement, End::Responder) {
             Some(agreed) => match self.sealed(&agreed, far).await.map_err(CarryError::from)? {
                 Some(main) => main,
                 // It witnesses another connection.

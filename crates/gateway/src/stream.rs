@@ -17,10 +17,10 @@ use tracing::debug;
 
 use crate::establish::Reached;
 use crate::gateway::{Gateway, StartError, prepare};
-use crate::mode::Mode;
 use crate::outbound::{OpenError, Outbound};
 use crate::serve::Service;
 use crate::trust::PeerName;
+use plait_proto::option::Mode;
 
 /// Accepted connections that wait to be taken.
 const WAITING: usize = 128;

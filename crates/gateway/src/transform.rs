@@ -1,9 +1,9 @@
 //! What is done to the two directions of a connection's byte stream.
 
 use plait_linux::mptcp::Key;
-use plait_proto::sealed::{Opener, Sealer};
-use plait_proto::stream::Keystream;
-use plait_proto::xor64::{Decoder, Encoder, Seed};
+use plait_proto::codec::records::{Opener, Sealer};
+use plait_proto::codec::stream::Keystream;
+use plait_proto::codec::xor64::{Decoder, Encoder, Seed};
 use ring::hmac;
 
 /// What is done to the bytes of one direction on their way through the gateway. Lengths never change.

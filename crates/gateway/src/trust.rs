@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use plait_proto::RandomError;
+use plait_proto::identity::{KeyPair, PublicKey};
 use serde::Deserialize;
 use tracing::warn;
 
-use crate::identity::{IdentityError, KeyPair, PublicKey, private_directory};
-use crate::sealed::RandomError;
+use crate::identity::{self, IdentityError, private_directory};
 
 /// How keys of peers are judged that are not pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -141,10 +142,10 @@ impl Identities {
         pins: BTreeMap<PeerName, PublicKey>,
         clients: Option<Vec<PublicKey>>,
     ) -> Result<Identities, IdentityError> {
-        let default = KeyPair::default_file();
+        let default = identity::default_file();
         let own = match (file, &default) {
-            (Some(file), _) => Some(KeyPair::from_file(file)?),
-            (None, Ok(default)) if default.exists() => Some(KeyPair::from_file(default)?),
+            (Some(file), _) => Some(identity::load(file)?),
+            (None, Ok(default)) if default.exists() => Some(identity::load(default)?),
             (None, _) => None,
         };
         let file = file.map(Path::to_owned).or(default.ok());
@@ -187,7 +188,7 @@ impl Identities {
 
     /// The key pair to connect with: a fresh one without a lasting one.
     pub(crate) fn shown(&self) -> Result<Arc<KeyPair>, RandomError> {
-        self.own.as_ref().map_or_else(|| KeyPair::fresh().map(Arc::new), |own| Ok(Arc::clone(own)))
+        self.own.as_ref().map_or_else(|| KeyPair::generate().map(Arc::new), |own| Ok(Arc::clone(own)))
     }
 
     /// Judges a client by its key; `None` where anybody may connect.
@@ -343,7 +344,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("plait-trust-{test}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         let file = directory.join("identity.key");
-        KeyPair::of_file(&file).expect("a writable directory");
+        identity::load_or_create(&file).expect("a writable directory");
         let pins = pins.iter().map(|(peer, byte)| (name(peer), key(*byte))).collect();
         (Identities::new(Some(&file), trust, pins, None).expect("it was made"), directory)
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plait_linux::interfaces::Interface;
+use plait_proto::sealed::MAX_WITNESSES;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -17,7 +18,6 @@ use tokio::time::Instant;
 use crate::dial::Dialer;
 use crate::gateway::{Gateway, prepare};
 use crate::negotiation::Agreement;
-use crate::sealed::MAX_WITNESSES;
 use crate::subflows::{Subflows, source_by};
 
 /// How long a path may take to connect.

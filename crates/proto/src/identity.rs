@@ -28,7 +28,9 @@ pub struct PublicKey([u8; 32]);
 
 /// A text is not a public key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {PUBLIC_PREFIX} and {BASE64_LEN} characters of base64url, as `plait identity` shows it, got '{0}'")]
+#[error(
+    "expected {PUBLIC_PREFIX} and {BASE64_LEN} characters of base64url, as `plait identity` shows it, got '{0}'"
+)]
 pub struct ParsePublicKeyError(String);
 
 impl PublicKey {

@@ -154,8 +154,7 @@ mod tests {
         for mode in [Mode::Xor64, Mode::Stream, Mode::Sealed] {
             for variant in Variant::ALL {
                 let offered = mode.offer() & variant.bit() != 0;
-                let expected =
-                    variant.mode() == mode && (StreamCipher::aes_is_fast() || !variant.uses_aes());
+                let expected = variant.mode() == mode && (StreamCipher::aes_is_fast() || !variant.uses_aes());
                 assert_eq!(offered, expected, "{mode}: {variant:?}");
             }
         }

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plait_gateway::{
-    ConnectError, Gateway as Gate, Identities, Listener as Accepting, Mode, Outbound, PeerName, Policy,
-    PublicKey, Requirement, Roles, Settings, StartError, Stream, Trust,
+    ConnectError, Gateway as Gate, Identities, Listener as Accepting, Outbound, PeerName, Policy,
+    Requirement, Roles, Settings, StartError, Stream, Trust,
 };
+use plait_proto::identity::PublicKey;
+use plait_proto::option::Mode;
 use plait_wire::Role;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};

@@ -1,6 +1,6 @@
 use super::*;
-use plait_proto::stream::{Cipher, Direction, Secret};
-use plait_proto::xor64::{Encoder, Seed};
+use plait_proto::codec::stream::{Direction, StreamCipher, StreamSecret};
+use plait_proto::codec::xor64::{Encoder, Seed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -215,6 +215,8 @@ fn random(length: usize) -> Vec<u8> {
 
 fn aes_ctr(plain: &[u8]) -> Vec<u8> {
     let mut wire = plain.to_vec();
-    Secret::new(&[1; 8], &[2; 8], &[3; 32]).keystream(Cipher::Aes256Ctr, Direction::Forth).apply(&mut wire);
+    StreamSecret::new(&[1; 8], &[2; 8], &[3; 32])
+        .keystream(StreamCipher::Aes256Ctr, Direction::ToResponder)
+        .apply(&mut wire);
     wire
 }

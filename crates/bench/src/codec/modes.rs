@@ -3,24 +3,24 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plait_proto::sealed::{
-    self, KEY_LEN, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
+use plait_proto::codec::records::{
+    AeadCipher, KEY_LEN, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
 };
-use plait_proto::stream::{self, Keystream, RANDOM_LEN, Secret};
+use plait_proto::codec::stream::{self, Keystream, RANDOM_LEN, StreamCipher, StreamSecret};
 
 use super::transform::{Buffers, Direction, Transform, Wire};
 
 pub(super) fn all() -> impl Iterator<Item = Transform> {
-    let streams = stream::Cipher::ALL.into_iter().flat_map(stream);
-    streams.chain(sealed::Cipher::ALL.into_iter().flat_map(sealed))
+    let streams = StreamCipher::ALL.into_iter().flat_map(stream);
+    streams.chain(AeadCipher::ALL.into_iter().flat_map(sealed))
 }
 
 /// A keystream of mode `stream`.
-pub(super) fn keystream(cipher: stream::Cipher) -> Keystream {
-    Secret::new(&[1; 8], &[2; 8], &[3; RANDOM_LEN]).keystream(cipher, stream::Direction::Forth)
+pub(super) fn keystream(cipher: StreamCipher) -> Keystream {
+    StreamSecret::new(&[1; 8], &[2; 8], &[3; RANDOM_LEN]).keystream(cipher, stream::Direction::ToResponder)
 }
 
-fn stream(cipher: stream::Cipher) -> [Transform; 2] {
+fn stream(cipher: StreamCipher) -> [Transform; 2] {
     const WIRE: Wire =
         Wire { bytes: |size| size, one_path_of_two: "nothing; on the trusted path, all that it carries" };
     [Direction::Encode, Direction::Decode].map(|direction| {
@@ -29,7 +29,7 @@ fn stream(cipher: stream::Cipher) -> [Transform; 2] {
     })
 }
 
-fn sealed(cipher: sealed::Cipher) -> [Transform; 2] {
+fn sealed(cipher: AeadCipher) -> [Transform; 2] {
     const WIRE: Wire = Wire { bytes: wire_bytes, one_path_of_two: "nothing" };
     const KEY: [u8; KEY_LEN] = [7; KEY_LEN];
     let name = format!("sealed-{cipher}");

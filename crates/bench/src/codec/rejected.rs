@@ -6,7 +6,7 @@ use std::rc::Rc;
 use plait_proto::candidates::block_chaining::{BLOCK, Chain};
 use plait_proto::candidates::packet_pairs::{self, Code};
 use plait_proto::candidates::{shamir, xor_sharing};
-use plait_proto::stream::Cipher;
+use plait_proto::codec::stream::StreamCipher;
 
 use super::modes::keystream;
 use super::transform::{Buffers, Direction, Transform, Wire};
@@ -47,7 +47,8 @@ fn combine_two(shares: &[Vec<u8>], secret: &mut [u8]) {
 fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Transform; 2] {
     let share_count = (wire.bytes)(1);
     let random = || {
-        let cipher = if Cipher::aes_is_fast() { Cipher::Aes256Ctr } else { Cipher::ChaCha20 };
+        let cipher =
+            if StreamCipher::aes_is_fast() { StreamCipher::Aes256Ctr } else { StreamCipher::ChaCha20 };
         let mut keystream = keystream(cipher);
         move |bytes: &mut [u8]| {
             bytes.fill(0);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plait_proto::xor64::InstructionSet;
+use plait_proto::codec::xor64::InstructionSet;
 use serde_json::{Value, json};
 
 use super::measure::{Measurement, REFERENCE, ROUNDS, SIZES};

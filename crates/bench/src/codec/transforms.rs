@@ -1,6 +1,6 @@
 //! The list of all transforms that are measured.
 
-use plait_proto::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
+use plait_proto::codec::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
 use ring::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 
 use super::ciphers::{aead, block_modes};

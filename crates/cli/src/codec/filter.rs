@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use plait_proto::sealed::{LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
+use plait_proto::codec::records::{LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
 
 /// Bytes read at most before they are written: two pipes' worth, and more than a record.
 const BUFFER: usize = 128 * 1024;
@@ -100,7 +100,7 @@ fn write(output: &mut impl Write, bytes: &[u8]) -> anyhow::Result<ControlFlow<()
 mod tests {
     use std::io::{self, Cursor};
 
-    use plait_proto::sealed::{Cipher, Error};
+    use plait_proto::codec::records::{AeadCipher, Error};
 
     use super::*;
 
@@ -110,12 +110,12 @@ mod tests {
 
     fn sealed(plain: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
-        seal(Cursor::new(plain), &mut wire, Sealer::new(Cipher::ChaCha20Poly1305, &[1; 32])).unwrap();
+        seal(Cursor::new(plain), &mut wire, Sealer::new(AeadCipher::ChaCha20Poly1305, &[1; 32])).unwrap();
         wire
     }
 
     fn opener() -> Opener {
-        Opener::new(Cipher::ChaCha20Poly1305, &[1; 32])
+        Opener::new(AeadCipher::ChaCha20Poly1305, &[1; 32])
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn ends_quietly_when_nobody_reads_any_more() {
         in_place(io::repeat(1), Failing(ErrorKind::BrokenPipe), |_| ()).unwrap();
-        let sealer = Sealer::new(Cipher::Aes256Gcm, &[1; 32]);
+        let sealer = Sealer::new(AeadCipher::Aes256Gcm, &[1; 32]);
         seal(io::repeat(1), Failing(ErrorKind::BrokenPipe), sealer).unwrap();
         open(Cursor::new(sealed(b"text")), Failing(ErrorKind::BrokenPipe), opener()).unwrap();
     }

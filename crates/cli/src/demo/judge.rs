@@ -7,9 +7,9 @@ use std::fs::File;
 use std::ops::Range;
 
 use anyhow::{Context as _, ensure};
-use plait_gateway::Mode;
 use plait_lab::Rate;
 use plait_linux::signal::StopSignal;
+use plait_proto::option::Mode;
 use plait_trace::{
     ByteRanges, Capture, Connection, Connections, Direction, Exposure, Path, PathId, Payload, Protocol,
     ReadOptions, Stream, readable,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use plait_config::grouped;
-use plait_gateway::Mode;
+use plait_proto::option::Mode;
 use plait_wire::Role;
 
 use super::document::Document;

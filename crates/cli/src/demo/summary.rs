@@ -1,6 +1,6 @@
 //! What the demo found, for programs: summary.json.
 
-use plait_gateway::Mode;
+use plait_proto::option::Mode;
 use plait_wire::Role;
 use serde::Serialize;
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use plait_emulator::{Direction, Pace};
-use plait_gateway::Mode;
 use plait_lab::{Capture, Host, Lab, Link, LinkSpec, Process, Rate, Side, nginx_configuration};
 use plait_linux::signal::StopSignal;
+use plait_proto::option::Mode;
 use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
 

@@ -50,7 +50,8 @@ impl Gateways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plait_gateway::{Handshakes, Mode};
+    use plait_gateway::Handshakes;
+    use plait_proto::option::Mode;
 
     fn report(pid: u32, protected: u64) -> Report {
         Report {

@@ -8,8 +8,9 @@ use crate::bindings::{
     PLAIT_MAX_PORTS, PLAIT_MODE_STREAM_KEYS, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY, plait_ports,
     plait_selection,
 };
-use crate::mode::{Mode, Policy};
+use crate::mode::Policy;
 use crate::roles::Roles;
+use plait_proto::option::Mode;
 
 /// What an enabler is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

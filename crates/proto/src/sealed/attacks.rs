@@ -24,7 +24,8 @@ use crate::secret::Secret;
 const VERSIONS: [Version; 2] = [Version::Anonymous, Version::Identified];
 
 /// A responder without a static key that requires a witness on all paths.
-const ALL_PATHS: ResponderConfig<'static> = ResponderConfig { paths: RequiredPaths::All, static_key: None, require_identity: false };
+const ALL_PATHS: ResponderConfig<'static> =
+    ResponderConfig { paths: RequiredPaths::All, static_key: None, require_identity: false };
 
 fn path(number: u8) -> PathId {
     PathId::new(number).expect("a path number")
@@ -263,12 +264,14 @@ fn ends_that_know_each_other_authenticate() {
     let (initiator, opening) =
         Initiator::start(&params, paths(1), RequiredPaths::All, Some(&one)).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
-    let config = ResponderConfig { paths: RequiredPaths::All, static_key: Some(&other), require_identity: true };
+    let config =
+        ResponderConfig { paths: RequiredPaths::All, static_key: Some(&other), require_identity: true };
     let (awaiting, answer) =
         Responder::accept(&params, &hello, config).expect("accepted").reply(vec![]).expect("replied");
     assert!(awaiting.expects_identity());
     let reply = parse(&answer.reply).expect("REPLY");
-    let (at_initiator, closing) = initiator.finish(&reply, vec![], verify_peer(true, &other)).expect("completed");
+    let (at_initiator, closing) =
+        initiator.finish(&reply, vec![], verify_peer(true, &other)).expect("completed");
     let identity = parse(&closing.identity.expect("it was asked for")).expect("IDENTITY");
     let at_responder = awaiting.verify(Some(&identity), vec![], verify_peer(true, &one)).expect("completed");
     for end in [&at_initiator, &at_responder] {
@@ -354,7 +357,8 @@ fn initiator_detects_an_attacker_active_on_a_witness_path() {
 #[test]
 fn initiator_detects_hidden_witnesses() {
     let params = params(AeadCipher::ChaCha20Poly1305);
-    let (initiator, opening) = Initiator::start(&params, paths(2), RequiredPaths::All, None).expect("started");
+    let (initiator, opening) =
+        Initiator::start(&params, paths(2), RequiredPaths::All, None).expect("started");
     let genuine: Hello = parse(&opening.hello).expect("HELLO");
 
     // HELLO with other paths fails authentication.

@@ -78,7 +78,9 @@ pub enum HandshakeError {
     #[error("expected a witness on every configured path, got {0}")]
     Level(Level),
     /// HELLO failed authentication.
-    #[error("HELLO failed authentication: it was modified on the way, or the TCP options of the connection were")]
+    #[error(
+        "HELLO failed authentication: it was modified on the way, or the TCP options of the connection were"
+    )]
     Hello,
     /// REPLY failed authentication.
     #[error("REPLY failed authentication: it, HELLO or a share on another path was modified on the way")]
@@ -241,8 +243,7 @@ impl Initiator {
         first: impl FnOnce(Suite<'_>, &[u8]) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error>,
     ) -> Result<(Initiator, Opening), HandshakeError> {
         let suite = Suite { cipher: params.cipher, static_key };
-        let (noise, message) =
-            first(suite, &params.prologue(&preface)).map_err(HandshakeError::library)?;
+        let (noise, message) = first(suite, &params.prologue(&preface)).map_err(HandshakeError::library)?;
         let session = preface.session;
         let witness = |(path, share): (&PathId, &Secret)| {
             let share = Secret::copy_of(share.as_bytes());

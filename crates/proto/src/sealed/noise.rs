@@ -142,7 +142,10 @@ impl AwaitingIdentity {
     }
 
     /// Reads message 3 at the responder. Returns the initiator's static key, too.
-    pub(super) fn read_identity(mut self, message: &[u8; NOISE_IDENTITY_LEN]) -> Result<(Split, PublicKey), snow::Error> {
+    pub(super) fn read_identity(
+        mut self,
+        message: &[u8; NOISE_IDENTITY_LEN],
+    ) -> Result<(Split, PublicKey), snow::Error> {
         read(&mut self.state, message)?;
         let initiator = remote_static(&self.state);
         Ok((split(self.state), initiator))
@@ -305,7 +308,8 @@ mod tests {
             for split in [split(initiator), split(responder)] {
                 assert_eq!(hex::encode(split.hash), vector.handshake_hash);
                 for (index, Message { payload, ciphertext }) in transport.iter().enumerate() {
-                    let (sender, counter) = ([&split.to_responder, &split.to_initiator][index % 2], index as u64 / 2);
+                    let (sender, counter) =
+                        ([&split.to_responder, &split.to_initiator][index % 2], index as u64 / 2);
                     assert_eq!(hex::encode(encrypt(cipher, sender, counter, &bytes(payload))), *ciphertext);
                 }
             }
@@ -373,7 +377,8 @@ mod tests {
     #[test]
     fn one_pattern_does_not_accept_the_other() {
         let own = Secret::copy_of(&[3; 32]);
-        let [anonymous, identified] = [None, Some(&own)].map(|static_key| Suite { cipher: AeadCipher::Aes256Gcm, static_key });
+        let [anonymous, identified] =
+            [None, Some(&own)].map(|static_key| Suite { cipher: AeadCipher::Aes256Gcm, static_key });
         for (one, other) in [(anonymous, identified), (identified, anonymous)] {
             let (_, first) = Noise::initiator(one, b"prologue").expect("message 1");
             assert!(Noise::responder(other, b"prologue", &first).is_err());

@@ -137,8 +137,10 @@ fn handshakes_match_the_reference() {
                 with_ephemeral::responder(suite, prologue, message, &fixed(&vector.responder_ephemeral))
             });
         let received = witnesses.iter().map(|(_, message)| parse(message).expect("WITNESS")).collect();
-        let (awaiting, answer) =
-            responder.expect("accepted").reply_with(received, shares(&vector.responder_shares)).expect("replied");
+        let (awaiting, answer) = responder
+            .expect("accepted")
+            .reply_with(received, shares(&vector.responder_shares))
+            .expect("replied");
         assert_eq!(hex::encode(&*answer.reply), vector.reply);
         assert_eq!(written(&answer.shares), vector.share_messages);
         assert_eq!(hex::encode(awaiting.hash()), vector.handshake_hash);

@@ -17,7 +17,12 @@ fn secret() -> StreamSecret {
 }
 
 /// A keystream somewhere in the middle: nobody can wait for the end of an epoch.
-fn starting_at(position: u64, secret: &StreamSecret, cipher: StreamCipher, direction: Direction) -> Keystream {
+fn starting_at(
+    position: u64,
+    secret: &StreamSecret,
+    cipher: StreamCipher,
+    direction: Direction,
+) -> Keystream {
     let mut keystream = secret.keystream(cipher, direction);
     keystream.begin(position / EPOCH);
     match &mut keystream.generator {
@@ -260,7 +265,8 @@ fn nothing_shares_a_keystream() {
 
 #[test]
 fn shows_no_secret() {
-    let shown = format!("{:?} {:?}", secret(), secret().keystream(StreamCipher::ChaCha20, Direction::ToInitiator));
+    let shown =
+        format!("{:?} {:?}", secret(), secret().keystream(StreamCipher::ChaCha20, Direction::ToInitiator));
     assert_eq!(shown, "StreamSecret { .. } Keystream { .. }");
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-
 use super::{ALL_PATHS, keys, path, verify_peer};
 use crate::codec::records::AeadCipher;
 use crate::sealed::framing::Bytes;
@@ -148,7 +147,10 @@ fn initiator_detects_an_attacker_absent_from_one_path() {
         for cipher in AeadCipher::ALL {
             let attack = attack(cipher, others, Known::Neither);
             assert!(matches!(attack.initiator, Err(HandshakeError::Reply)), "{others:?}");
-            assert!(attack.responder.is_none() && attack.own_sessions.iter().all(Option::is_none), "{others:?}");
+            assert!(
+                attack.responder.is_none() && attack.own_sessions.iter().all(Option::is_none),
+                "{others:?}"
+            );
         }
     }
 }
@@ -179,7 +181,9 @@ fn initiator_detects_an_attacker_who_only_listens_on_one_path() {
 fn attackers_active_on_every_path_stay_undetected_without_identities() {
     for others in [&[][..], &[Presence::Active], &[Presence::Active, Presence::Active]] {
         let attack = attack(AeadCipher::ChaCha20Poly1305, others, Known::Neither);
-        let [Some(own_with_initiator), Some(own_with_responder)] = attack.own_sessions else { panic!("{others:?}") };
+        let [Some(own_with_initiator), Some(own_with_responder)] = attack.own_sessions else {
+            panic!("{others:?}")
+        };
         let initiator = attack.initiator.expect("deceived");
         let responder = attack.responder.expect("the initiator confirmed").expect("deceived");
         let swapped = |[sending, receiving]: [[u8; 32]; 2]| [receiving, sending];

@@ -89,8 +89,14 @@ fn rejects_replays_until_the_sessions_deadline() {
     assert_eq!(table.add_hello(now, HERE, session(1), paths(&[1]), "replay").expect_err("refused"), replayed);
     assert_eq!(table.add_witness(now, HERE, witness(1, 1), 1).expect_err("refused"), late);
     let past = now + TIMEOUT;
-    assert!(table.add_witness(past, HERE, witness(1, 1), 1).is_ok(), "forgotten: a new session that will expire");
-    assert_eq!(table.stats(), RendezvousStats { completed: 1, replayed: 2, late: 1, ..RendezvousStats::default() });
+    assert!(
+        table.add_witness(past, HERE, witness(1, 1), 1).is_ok(),
+        "forgotten: a new session that will expire"
+    );
+    assert_eq!(
+        table.stats(),
+        RendezvousStats { completed: 1, replayed: 2, late: 1, ..RendezvousStats::default() }
+    );
 }
 
 #[test]
@@ -106,7 +112,10 @@ fn rejects_repeated_and_unlisted_witnesses() {
     let gathered = table.add_witness(now, HERE, witness(1, 5), 50).expect("accepted");
     assert_eq!(described(gathered), Some(("main", vec![(3, 30), (5, 50)])), "the first one stats");
     assert!(is_empty(&table));
-    assert_eq!(table.stats(), RendezvousStats { completed: 1, repeated: 1, unlisted: 2, ..RendezvousStats::default() });
+    assert_eq!(
+        table.stats(),
+        RendezvousStats { completed: 1, repeated: 1, unlisted: 2, ..RendezvousStats::default() }
+    );
     assert_eq!((table.waiting(), table.stats().dropped(), table.stats().refused()), (0, 0, 3));
 }
 
@@ -129,7 +138,10 @@ fn expired_sessions_are_dropped_and_counted() {
     assert_eq!(Rc::strong_count(&connection), 1);
     assert!(is_empty(&table));
     assert_eq!(table.next_deadline, None);
-    assert_eq!(table.stats(), RendezvousStats { without_witness: 1, without_hello: 1, ..RendezvousStats::default() });
+    assert_eq!(
+        table.stats(),
+        RendezvousStats { without_witness: 1, without_hello: 1, ..RendezvousStats::default() }
+    );
     assert_eq!((table.waiting(), table.stats().dropped(), table.stats().refused()), (0, 2, 0));
 }
 
