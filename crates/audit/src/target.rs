@@ -1,6 +1,6 @@
 //! A connection before it is attacked: its mode, which of its secrets each path captured, and statistics of its payload.
 
-use plait_proto::codec::stream::{StreamCipher, Direction as StreamDirection, RANDOM_LEN, StreamSecret};
+use plait_proto::codec::stream::{Direction as StreamDirection, RANDOM_LEN, StreamCipher, StreamSecret};
 use plait_trace::{ByteRanges, Connection, Direction, PathId, Payload, Stream};
 use plait_wire::mptcp::Key;
 use ring::hmac;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 
 use plait_audit::{Audit, AuditError, Mode, ModeSource, Options, Source, audit, write_html};
-use plait_proto::codec::stream::{StreamCipher, Direction, StreamSecret};
+use plait_proto::codec::stream::{Direction, StreamCipher, StreamSecret};
 use plait_proto::codec::xor64::{Encoder, Seed};
 use plait_wire::capture::{PcapHeader, PcapWriter, Timestamp};
 use plait_wire::checksum::PseudoHeader;
