@@ -32,4 +32,4 @@ def ask(*words: str) -> str:
 
 
 def error(stderr: str) -> Error:
-    return Error(stderr.strip().removeprefix("plait: ") or "the command plait failed without a word")
+    return Error(stderr.strip().removeprefix("error: ") or "the command plait failed without a word")

@@ -65,7 +65,7 @@ fn together(args: &Args, directory: Option<&Path>, interval: Duration) -> anyhow
         true => ProgressBar::hidden(),
         false => bar(&plait_trace::inputs(&args.captures)?),
     };
-    let out = if directory.is_some() { Stdout::new() } else { Stdout::while_read() };
+    let out = if directory.is_some() { Stdout::new() } else { Stdout::until_closed() };
     let shown = Shown {
         kind: match args.json {
             true => Kind::Json(Json::new(out)),

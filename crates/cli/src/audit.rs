@@ -109,7 +109,7 @@ fn warn(audit: &Audit) {
 }
 
 fn print_json(audit: &Audit) -> io::Result<()> {
-    let mut out = Stdout::while_read();
+    let mut out = Stdout::until_closed();
     serde_json::to_writer_pretty(&mut out, audit)?;
     writeln!(out)?;
     out.flush()

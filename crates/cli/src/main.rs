@@ -1,6 +1,6 @@
-//! The command `plait`: arguments in, the crates called, text or JSON out.
+//! The command `plait`: parses arguments, calls the crates, and prints text or JSON.
 //!
-//! Exit status: 0 done, 1 failed, 2 wrong usage; `plait run` exits as its program did.
+//! Exit status: 0 success, 1 failure, 2 wrong usage; `plait run` and `plait capture` exit as their program did.
 
 mod analyze;
 mod audit;
@@ -9,7 +9,9 @@ mod cc;
 mod codec;
 mod demo;
 mod doctor;
+mod error;
 mod gateway;
+mod help;
 mod identity;
 mod kmod;
 mod lab;
@@ -25,105 +27,113 @@ mod top;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Multipath TCP on a stock Linux kernel: programmable, private, measurable.
+/// Multipath TCP on a stock Linux kernel: programmable, private, measurable
 #[derive(Parser)]
 #[command(name = "plait", version, max_term_width = 100)]
 struct Cli {
-    /// Say more on stderr (-vv: everything)
+    /// Log progress to stderr (-vv: debug messages)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
 
+/// `plait --help` lists the commands by group (help.rs).
 #[derive(Subcommand)]
 enum Command {
-    /// The eavesdropping experiment from end to end: table and summary.json
-    Demo(demo::Args),
-    /// Run an unmodified program with its connections protected
+    /// Run a program with its connections protected
     Run(gateway::RunArgs),
     /// Accept protected connections for a service
     Serve(gateway::ServeArgs),
-    /// SOCKS5 and HTTP CONNECT entry for programs that speak to a proxy
+    /// Offer a SOCKS5 and HTTP CONNECT proxy that protects connections
     Proxy(gateway::ProxyArgs),
-    /// Make this host's key pair, or show the key by which peers know it
+    /// Create or show the key pair by which peers recognize this host
     Identity(identity::Args),
-    /// This host's interfaces, addresses and roles
-    Paths(paths::Args),
-    /// Running gateways and their connections
-    Status(status::Args),
-    /// Live connections and subflows of this host
-    Top(top::Args),
-    /// Record packets, subflow samples and kernel counters of a measurement into one directory
-    Capture(capture::Args),
-    /// Serve connections, paths, kernel counters and gateways to Prometheus
-    Metrics(metrics::Args),
-    /// What this host has and lacks for plait, and how to get it
-    Doctor(doctor::Args),
-    /// The kernel module plait.ko: protection in the sockets of unmodified programs, without a gateway
+    /// Show and configure the kernel module, which protects without a gateway
     #[command(subcommand)]
     Kmod(kmod::Args),
-    /// What captures say about connections and their subflows: tables, JSON, CSV, Parquet, report
+    /// Show running gateways and their connections
+    Status(status::Args),
+    /// Show this host's interfaces, addresses and roles
+    Paths(paths::Args),
+    /// Watch the connections and subflows of this host
+    Top(top::Args),
+    /// Export connections, paths, kernel counters and gateways to Prometheus
+    Metrics(metrics::Args),
+    /// Check what this host has and lacks for plait, and how to get it
+    Doctor(doctor::Args),
+    /// Record packets, subflow samples and kernel counters into a directory
+    Capture(capture::Args),
+    /// Analyze captures: connections and subflows as tables, JSON, CSV, Parquet, plots
     Analyze(analyze::Args),
-    /// What captures say as one page for the browser, which needs no network
+    /// Write a report of captures as one HTML page
     Report(report::Args),
-    /// What an eavesdropper on each path learnt, by really trying
+    /// Attack captures, to show what an eavesdropper on each path learns
     Audit(audit::Args),
-    /// Links, topologies and experiments in network namespaces
-    #[command(subcommand)]
-    Lab(lab::Args),
-    /// Chains of selectors and actors in the packet path
+    /// Apply policies to packets: selectors and actors in the kernel
     #[command(subcommand)]
     Policy(policy::Args),
-    /// Coupled congestion control for MPTCP subflows
+    /// Use coupled congestion control for MPTCP subflows
     #[command(subcommand)]
     Cc(cc::Args),
-    /// The transforms as filters from stdin to stdout
+    /// Emulate links and topologies, and run experiments, in network namespaces
+    #[command(subcommand)]
+    Lab(lab::Args),
+    /// Reproduce the eavesdropping experiment: table, summary.json and captures
+    Demo(demo::Args),
+    /// Transform stdin to stdout by a mode's codec
     #[command(subcommand)]
     Codec(codec::Args),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = help::grouped(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose);
-    let done = match cli.command {
-        Command::Demo(args) => demo::run(args),
-        Command::Run(args) => return ended(gateway::run(args)),
-        Command::Serve(args) => gateway::serve(args),
-        Command::Proxy(args) => gateway::proxy(args),
-        Command::Identity(args) => identity::run(args),
-        Command::Paths(args) => paths::run(args),
-        Command::Status(args) => status::run(args),
-        Command::Top(args) => top::run(args),
-        Command::Capture(args) => return ended(capture::run(args)),
-        Command::Metrics(args) => metrics::run(args),
-        Command::Doctor(args) => doctor::run(args),
-        Command::Kmod(args) => kmod::run(args),
-        Command::Analyze(args) => analyze::run(args),
-        Command::Report(args) => report::run(args),
-        Command::Audit(args) => audit::run(args),
-        Command::Lab(args) => return ended(lab::run(args)),
-        Command::Policy(args) => return ended(policy::run(args)),
-        Command::Cc(args) => cc::run(args),
-        Command::Codec(args) => codec::run(args),
+    let result = match cli.command {
+        Command::Run(args) => gateway::run(args),
+        Command::Capture(args) => capture::run(args),
+        Command::Lab(args) => lab::run(args),
+        Command::Policy(args) => policy::run(args),
+        command => run(command).map(|()| ExitCode::SUCCESS),
     };
-    ended(done.map(|()| ExitCode::SUCCESS))
-}
-
-fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
-    done.unwrap_or_else(|error| {
-        eprintln!("plait: {error:#}");
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {}", error::message(&error));
         ExitCode::FAILURE
     })
 }
 
-/// Warnings always, progress with -v, everything of plait's own with -vv; RUST_LOG overrides.
+/// The commands that exit with 0 unless they fail.
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(args) => gateway::serve(args),
+        Command::Proxy(args) => gateway::proxy(args),
+        Command::Identity(args) => identity::run(args),
+        Command::Kmod(args) => kmod::run(args),
+        Command::Status(args) => status::run(args),
+        Command::Paths(args) => paths::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Metrics(args) => metrics::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Analyze(args) => analyze::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Audit(args) => audit::run(args),
+        Command::Cc(args) => cc::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Codec(args) => codec::run(args),
+        Command::Run(_) | Command::Capture(_) | Command::Lab(_) | Command::Policy(_) => {
+            unreachable!("handled by main, as they exit with a status of their own")
+        }
+    }
+}
+
+/// Logs warnings always, progress with -v, plait's debug messages with -vv; RUST_LOG overrides.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => "warn",
@@ -132,8 +142,8 @@ fn log_to_stderr(verbose: u8) {
             "info,plait_congestion=debug,plait_gateway=debug,plait_linux=debug,plait_lab=debug,plait_emulator=debug,plait_policy=debug"
         }
     };
-    let asked_for = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());
-    let levels: Targets = asked_for.unwrap_or_else(|| level.parse().expect("levels as this says them"));
+    let requested = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());
+    let levels: Targets = requested.unwrap_or_else(|| level.parse().expect("valid levels"));
     let colour =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt::layer()

@@ -1,24 +1,24 @@
-//! Stdout, which may be full, and whose reader may leave before the end, as `head` does.
+//! Buffered stdout, whose reader may close it early, as `head` does.
 
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 
-/// Buffered stdout, to be flushed at the end. Its errors say what they are of.
-pub(crate) struct Stdout(BufWriter<Reader>);
+/// Buffered stdout; flush it at the end.
+pub(crate) struct Stdout(BufWriter<Pipe>);
 
-struct Reader {
+struct Pipe {
     out: StdoutLock<'static>,
-    may_leave: bool,
+    ignore_closed: bool,
 }
 
 impl Stdout {
-    /// Where a reader that left is nothing to stop for: what is written then goes nowhere.
+    /// Discards output once the reader has closed the pipe. For commands that do more than print.
     pub(crate) fn new() -> Self {
-        Self(BufWriter::new(Reader { out: io::stdout().lock(), may_leave: true }))
+        Self(BufWriter::new(Pipe { out: io::stdout().lock(), ignore_closed: true }))
     }
 
-    /// Where there is nothing to do but to print, so that a reader that left is an error ([`ErrorKind::BrokenPipe`]).
-    pub(crate) fn while_read() -> Self {
-        Self(BufWriter::new(Reader { out: io::stdout().lock(), may_leave: false }))
+    /// Fails with [`ErrorKind::BrokenPipe`] once the reader has closed the pipe. For commands that only print.
+    pub(crate) fn until_closed() -> Self {
+        Self(BufWriter::new(Pipe { out: io::stdout().lock(), ignore_closed: false }))
     }
 }
 
@@ -32,24 +32,24 @@ impl Write for Stdout {
     }
 }
 
-impl Reader {
-    fn unless_gone<T>(&self, result: io::Result<T>, otherwise: T) -> io::Result<T> {
+impl Pipe {
+    fn unless_closed<T>(&self, result: io::Result<T>, otherwise: T) -> io::Result<T> {
         match result {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe && self.may_leave => Ok(otherwise),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && self.ignore_closed => Ok(otherwise),
             Err(error) => Err(io::Error::new(error.kind(), format!("cannot write to stdout: {error}"))),
             Ok(value) => Ok(value),
         }
     }
 }
 
-impl Write for Reader {
+impl Write for Pipe {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let written = self.out.write(buf);
-        self.unless_gone(written, buf.len())
+        self.unless_closed(written, buf.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let flushed = self.out.flush();
-        self.unless_gone(flushed, ())
+        self.unless_closed(flushed, ())
     }
 }

@@ -60,7 +60,7 @@ fn once(args: &Args) -> anyhow::Result<()> {
         true => serde_json::to_string_pretty(&view)? + "\n",
         false => table::text(&view),
     };
-    let mut out = Stdout::while_read();
+    let mut out = Stdout::until_closed();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }

@@ -77,7 +77,7 @@ fn start(args: &Args, interrupt: &StopSignal) -> anyhow::Result<Description> {
         let _ = keeper.wait();
         let said = log.text();
         interrupt.check()?;
-        let said = said.trim().strip_prefix("plait: ").unwrap_or(said.trim()).to_owned();
+        let said = said.trim().strip_prefix("error: ").unwrap_or(said.trim()).to_owned();
         bail!("{}", if said.is_empty() { "the keeper of the lab ended without a word".into() } else { said });
     }
     eprint!("{}", log.text());

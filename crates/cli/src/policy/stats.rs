@@ -87,7 +87,7 @@ fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Re
     }
     let document = Document { statistics, attachments: engine.attachments()? };
     // With --watch, who reads may leave.
-    let mut out = Stdout::while_read();
+    let mut out = Stdout::until_closed();
     if args.json {
         let text = match args.watch {
             Some(_) => serde_json::to_string(&document)?,

@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Some(mut events) = engine.trace()? else { bail!("{NOTHING_LOADED}") };
     eprintln!("plait: telling each packet that matches; Ctrl-C ends it");
     let mut teller = Teller { json: args.json, began: Clock::now(), names: BTreeMap::new() };
-    let mut out = Stdout::while_read();
+    let mut out = Stdout::until_closed();
     let mut ends = None;
     loop {
         if stop.is_requested() && ends.is_none() {
