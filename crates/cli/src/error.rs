@@ -21,7 +21,8 @@ mod tests {
     fn prints_each_cause_once() {
         let error = anyhow::Error::new(io::Error::other("no route to host"));
         assert_eq!(message(&error.context("cannot connect")), "cannot connect: no route to host");
-        let quoted = anyhow::Error::new(io::Error::other("no route to host")).context("cannot connect: no route to host");
+        let quoted = anyhow::Error::new(io::Error::other("no route to host"))
+            .context("cannot connect: no route to host");
         assert_eq!(message(&quoted.context("run")), "run: cannot connect: no route to host");
     }
 }

@@ -27,7 +27,9 @@ pub(crate) fn grouped(command: Command) -> Command {
         }
         list.push('\n');
     }
-    command.help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}{header}Options:{header:#}\n{{options}}"))
+    command.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}{header}Options:{header:#}\n{{options}}"
+    ))
 }
 
 #[cfg(test)]
