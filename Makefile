@@ -2,7 +2,7 @@
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
-BPF_C := $(wildcard crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
+BPF_C := $(wildcard bpf/include/*.h crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-long docs lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean

@@ -2,7 +2,8 @@
 //!
 //! Every `bpf/NAME.bpf.c` becomes `$OUT_DIR/NAME.bpf.o`, which the crate embeds with
 //! `include_bytes!(concat!(env!("OUT_DIR"), "/NAME.bpf.o"))`. The compiler is `clang-19` (or what `PLAIT_CLANG`
-//! names): older ones lack type tags for kernel pointers and the v4 instruction set.
+//! names): older ones lack type tags for kernel pointers and the v4 instruction set. The headers in the top-level
+//! `bpf/include/` are shared by all programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +13,7 @@ use std::{env, fs};
 pub fn compile() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("OUT_DIR is set by cargo"));
     println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed={INCLUDE}");
     println!("cargo:rerun-if-env-changed=PLAIT_CLANG");
     let entries = fs::read_dir("bpf").expect("a crate that compiles BPF has a directory bpf/");
     for entry in entries {
@@ -31,7 +33,7 @@ fn compile_one(source: &Path, object: &Path) {
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
         // Functions that are called alike take alike, whether they use all of it or not.
         .arg("-Wno-unused-parameter")
-        .args([multiarch.as_str(), "-c"])
+        .args([multiarch.as_str(), "-I", INCLUDE, "-c"])
         .arg(source)
         .arg("-o")
         .arg(object)
@@ -42,3 +44,6 @@ fn compile_one(source: &Path, object: &Path) {
         Err(error) => panic!("cannot run {clang} ({error}): run scripts/install-deps, or set PLAIT_CLANG"),
     }
 }
+
+/// Headers that the programs of several crates share.
+const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/include");

@@ -10,10 +10,10 @@
 #ifndef PLAIT_CONGESTION_CONNECTION_H
 #define PLAIT_CONGESTION_CONNECTION_H
 
-#include "kernel.h"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
+#include "kernel.h"
 #include "intf.h"
 #include "memory.h"
 
@@ -74,7 +74,7 @@ static __always_inline void see_sibling(struct connection *seen, struct tcp_sock
 	unsigned char state = AS(struct sock_common, tcp)->skc_state;
 	__u32 window = tcp->snd_cwnd, rtt = tcp->srtt_us;
 
-	if ((state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT) && rtt)
+	if ((state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT) && rtt)
 		see(seen, window, rtt, transmitted_by(tcp, algorithm));
 }
 

@@ -3,16 +3,14 @@
  * Writes a record for each socket of this network namespace that belongs to an MPTCP connection, or uses an
  * algorithm of these.
  */
-#include "kernel.h"
-#include "intf.h"
-#include "memory.h"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
-
-#define AF_INET6 10
-#define TCP_LISTEN 10
+#include "addresses.h"
+#include "kernel.h"
+#include "intf.h"
+#include "memory.h"
 
 static const char prefix[] = "plait_";
 
@@ -31,20 +29,6 @@ static __always_inline int is_olia(const __u8 *name)
 	       !name[10];
 }
 
-static __always_inline void write_addresses(struct sock_common *socket, struct plait_controlled *record)
-{
-	record->family = socket->skc_family;
-	record->local_port = socket->skc_num;
-	record->remote_port = bpf_ntohs(socket->skc_dport);
-	if (record->family == AF_INET6) {
-		BPF_CORE_READ_INTO(&record->local_address, socket, skc_v6_rcv_saddr);
-		BPF_CORE_READ_INTO(&record->remote_address, socket, skc_v6_daddr);
-	} else {
-		__builtin_memcpy(record->local_address, (__be32[]){socket->skc_rcv_saddr}, 4);
-		__builtin_memcpy(record->remote_address, (__be32[]){socket->skc_daddr}, 4);
-	}
-}
-
 SEC("iter/tcp")
 int controlled(struct bpf_iter__tcp *ctx)
 {
@@ -55,7 +39,7 @@ int controlled(struct bpf_iter__tcp *ctx)
 	if (!socket)
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(socket);
-	if (!tcp || socket->skc_state == TCP_LISTEN)
+	if (!tcp || socket->skc_state == BPF_TCP_LISTEN)
 		return 0;
 	if (tcp->is_mptcp) {
 		struct mptcp_subflow_context *subflow = tcp->inet_conn.icsk_ulp_data;
@@ -73,7 +57,10 @@ int controlled(struct bpf_iter__tcp *ctx)
 	record.threshold = tcp->snd_ssthresh;
 	record.rtt = tcp->srtt_us;
 	record.state = socket->skc_state;
-	write_addresses(socket, &record);
+	record.family = socket->skc_family;
+	record.local_port = socket->skc_num;
+	record.remote_port = bpf_ntohs(socket->skc_dport);
+	read_addresses(socket, record.local_address, record.remote_address);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }

@@ -6,7 +6,7 @@
 #ifndef PLAIT_CONGESTION_MEMORY_H
 #define PLAIT_CONGESTION_MEMORY_H
 
-#include "kernel.h"
+#include <linux/types.h>
 
 struct memory {
 	/* What the window is beyond whole segments, in 2^-32 segments. */

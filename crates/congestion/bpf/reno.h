@@ -12,6 +12,8 @@
 #include "step.h"
 #include <bpf/bpf_tracing.h>
 
+/* enum tcp_ca_state: from this one on, the sender responds to a loss or a congestion mark. */
+#define TCP_CA_CWR 2
 /* Any network namespace may select it, without a privilege. */
 #define TCP_CONG_NON_RESTRICTED 1
 

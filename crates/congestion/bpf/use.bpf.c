@@ -6,14 +6,10 @@
  * The kernel may give a subflow that has joined the algorithm of its connection's socket once more, after it
  * was established; so subflows are looked at with each measurement of a round-trip time.
  */
-#include "kernel.h"
-#include "intf.h"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-
-#define SOL_TCP 6
-#define TCP_CONGESTION 13
+#include "constants.h"
+#include "intf.h"
 
 const volatile char algorithm[PLAIT_ALGORITHM_NAME];
 

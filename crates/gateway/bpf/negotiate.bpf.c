@@ -17,22 +17,13 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
+#include "constants.h"
+#include "kernel.h"
 #include "intf.h"
 #include "selection.h"
 
-#define AF_INET 2
-#define TCPHDR_SYN 0x02
-#define TCPHDR_ACK 0x10
-#define TCPOPT_MPTCP 30
-#define SOL_TCP 6
-#define TCP_SAVE_SYN 27
-
 /* A SYN sent this often without an answer goes without the offer: something may drop unknown options. */
 #define OFFERED_SYNS 2
-
-struct tcp_sock {
-	__u64 bytes_received;
-} __attribute__((preserve_access_index));
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

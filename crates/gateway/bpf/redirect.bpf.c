@@ -10,18 +10,11 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
+#include "constants.h"
 #include "intf.h"
+#include "loopback.h"
 
-#define AF_INET 2
-#define AF_INET6 10
-#define SOCK_STREAM 1
-#define SOCK_DGRAM 2
-#define IPPROTO_TCP 6
-#define IPPROTO_MPTCP 262
 #define PORT_DNS 53
-#define MAPPED bpf_htonl(0xffff)
-
-enum verdict { REFUSE = 0, ALLOW = 1 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -53,23 +46,6 @@ static __always_inline struct plait_redirect_settings read_settings(void)
 
 	written = bpf_map_lookup_elem(&settings, &zero);
 	return written ? *written : none;
-}
-
-static __always_inline int is_loopback_v4(__u32 address)
-{
-	return (bpf_ntohl(address) >> 24) == 127 || !address;
-}
-
-static __always_inline int is_mapped(const __u32 address[4])
-{
-	return !address[0] && !address[1] && address[2] == MAPPED;
-}
-
-static __always_inline int is_loopback_v6(const __u32 address[4])
-{
-	if (is_mapped(address))
-		return is_loopback_v4(address[3]);
-	return !address[0] && !address[1] && !address[2] && (!address[3] || address[3] == bpf_htonl(1));
 }
 
 static __always_inline int is_stream(struct bpf_sock_addr *ctx)

@@ -6,28 +6,8 @@
 #ifndef PLAIT_GATEWAY_SELECTION_H
 #define PLAIT_GATEWAY_SELECTION_H
 
-struct module;
-
-struct proto {
-	struct module *owner;
-} __attribute__((preserve_access_index));
-
-struct sock_common {
-	struct proto *skc_prot;
-} __attribute__((preserve_access_index));
-
-struct sock {
-	struct sock_common __sk_common;
-	__u32 sk_mark;
-} __attribute__((preserve_access_index));
-
-struct mptcp_sock {
-	__u64 local_key;
-	__u64 remote_key;
-	__u64 bytes_received;
-	__u32 token;
-	struct sock *first;
-} __attribute__((preserve_access_index));
+#include "kernel.h"
+#include "intf.h"
 
 /* MPTCP's own functions belong to no module, those that plait.ko puts in their place to it. */
 static __always_inline int is_taken(struct mptcp_sock *msk)

@@ -12,16 +12,10 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
+#include "constants.h"
 #include "intf.h"
+#include "loopback.h"
 #include "selection.h"
-
-#define SOCK_STREAM 1
-#define SOL_SOCKET 1
-#define SO_BINDTODEVICE 25
-#define IPPROTO_TCP 6
-#define MAPPED bpf_htonl(0xffff)
-
-enum verdict { REFUSE = 0, ALLOW = 1 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -37,22 +31,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } strangers SEC(".maps");
-
-static __always_inline int is_loopback_v4(__u32 address)
-{
-	return (bpf_ntohl(address) >> 24) == 127 || !address;
-}
-
-static __always_inline int is_loopback_v6(struct bpf_sock_addr *ctx)
-{
-	__u32 last = ctx->user_ip6[3];
-
-	if (ctx->user_ip6[0] || ctx->user_ip6[1])
-		return 0;
-	if (ctx->user_ip6[2] == MAPPED)
-		return is_loopback_v4(last);
-	return !ctx->user_ip6[2] && (!last || last == bpf_htonl(1));
-}
 
 static __always_inline enum verdict pass_stranger(const struct plait_trusted_settings *written)
 {
@@ -97,7 +75,9 @@ int begin_connect4(struct bpf_sock_addr *ctx)
 SEC("cgroup/connect6")
 int begin_connect6(struct bpf_sock_addr *ctx)
 {
-	return is_loopback_v6(ctx) ? ALLOW : begin(ctx);
+	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
+
+	return is_loopback_v6(address) ? ALLOW : begin(ctx);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

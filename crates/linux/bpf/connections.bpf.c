@@ -3,13 +3,13 @@
  * Writes a record for each subflow of this network namespace. The keys of a connection can be had in no other
  * way: no socket option gives them.
  */
-#include "kernel.h"
-#include "intf.h"
+#include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
-
-#define AF_INET6 10
+#include "addresses.h"
+#include "kernel.h"
+#include "intf.h"
 
 SEC("iter/tcp")
 int connections(struct bpf_iter__tcp *ctx)
@@ -47,13 +47,7 @@ int connections(struct bpf_iter__tcp *ctx)
 	record.family = socket->skc_family;
 	record.local_port = socket->skc_num;
 	record.remote_port = bpf_ntohs(socket->skc_dport);
-	if (record.family == AF_INET6) {
-		BPF_CORE_READ_INTO(&record.local_address, socket, skc_v6_rcv_saddr);
-		BPF_CORE_READ_INTO(&record.remote_address, socket, skc_v6_daddr);
-	} else {
-		__builtin_memcpy(record.local_address, (__be32[]){socket->skc_rcv_saddr}, 4);
-		__builtin_memcpy(record.remote_address, (__be32[]){socket->skc_daddr}, 4);
-	}
+	read_addresses(socket, record.local_address, record.remote_address);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }

@@ -3,15 +3,13 @@
  * Queues the last figures of each subflow at the moment it is closed. Afterwards it is too late for some:
  * MPTCP empties the initial subflow of an accepted connection before the kernel tells that it is freed.
  */
-#include "kernel.h"
-#include "intf.h"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
-
-#define AF_INET6 10
-#define TCP_CLOSE 7
+#include "addresses.h"
+#include "kernel.h"
+#include "intf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
@@ -42,7 +40,7 @@ int closed(__u64 *arguments)
 	__u32 first = 0;
 	__u64 *count;
 
-	if (after != TCP_CLOSE)
+	if (after != BPF_TCP_CLOSE)
 		return 0;
 	if (BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum) != network)
 		return 0;
@@ -75,13 +73,7 @@ int closed(__u64 *arguments)
 	record.family = socket->__sk_common.skc_family;
 	record.local_port = socket->__sk_common.skc_num;
 	record.remote_port = bpf_ntohs(socket->__sk_common.skc_dport);
-	if (record.family == AF_INET6) {
-		BPF_CORE_READ_INTO(&record.local_address, socket, __sk_common.skc_v6_rcv_saddr);
-		BPF_CORE_READ_INTO(&record.remote_address, socket, __sk_common.skc_v6_daddr);
-	} else {
-		__builtin_memcpy(record.local_address, (__be32[]){socket->__sk_common.skc_rcv_saddr}, 4);
-		__builtin_memcpy(record.remote_address, (__be32[]){socket->__sk_common.skc_daddr}, 4);
-	}
+	read_addresses(&socket->__sk_common, record.local_address, record.remote_address);
 	if (bpf_map_push_elem(&ended, &record, 0)) {
 		count = bpf_map_lookup_elem(&lost, &first);
 		if (count)

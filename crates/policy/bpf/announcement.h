@@ -8,15 +8,10 @@
 #define PLAIT_ANNOUNCEMENT_H
 
 #include "options.h"
+#include "kernel.h"
 #include <bpf/bpf_core_read.h>
 
 #define ADD_ADDR_HMAC 8
-
-/* As the kernel has it: numbers whose most significant byte is the first on the wire. */
-struct mptcp_sock___keys {
-	__u64 local_key;
-	__u64 remote_key;
-} __attribute__((preserve_access_index));
 
 /* How the socket of a packet's subflow is named by what it receives; its length. */
 static __always_inline __u32 name_socket(const struct plait_packet *packet, struct bpf_sock_tuple *name)
@@ -44,7 +39,7 @@ static __always_inline __u32 name_socket(const struct plait_packet *packet, stru
 static __always_inline long find_keys(struct plait_context context, const struct plait_packet *packet,
 				      __u64 keys[2])
 {
-	struct mptcp_sock___keys *connection;
+	struct mptcp_sock *connection;
 	struct bpf_sock_tuple name = {};
 	struct bpf_sock *socket = NULL;
 	__u32 length;
@@ -58,7 +53,7 @@ static __always_inline long find_keys(struct plait_context context, const struct
 		socket = bpf_sk_lookup_tcp(context.xdp, &name, length, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
 		return -1;
-	connection = (struct mptcp_sock___keys *)bpf_skc_to_mptcp_sock(socket);
+	connection = (struct mptcp_sock *)bpf_skc_to_mptcp_sock(socket);
 	if (connection) {
 		keys[0] = connection->local_key;
 		keys[1] = connection->remote_key;

@@ -11,14 +11,10 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "constants.h"
+#include "kernel.h"
 #include "intf.h"
 
-#define AF_INET 2
-#define SOL_SOCKET 1
-#define SOL_TCP 6
-#define SO_MAX_PACING_RATE 47
-/* Since Linux 6.12. */
-#define TCP_BPF_SOCK_OPS_CB_FLAGS 1008
 #define NO_PACE 0xffffffffu
 /* So long, and a round trip, a pace holds after the last packet that asked for it. */
 #define PACE_HOLDS 1000000000ull
@@ -46,10 +42,6 @@ struct {
 	__type(key, int);
 	__type(value, struct paced);
 } paced SEC(".maps");
-
-struct mptcp_sock {
-	__u32 token;
-} __attribute__((preserve_access_index));
 
 /* A kernel that cannot tell (before 5.19) has all sockets of TCP looked at. */
 static __always_inline int is_subflow(struct bpf_sock *socket)
@@ -141,29 +133,6 @@ int pace(struct bpf_sock_ops *ctx)
 	}
 	return 1;
 }
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct sock_common {
-	unsigned short skc_family;
-};
-
-struct tcp_sock {
-	_Bool is_mptcp;
-};
-
-struct seq_file;
-
-struct bpf_iter_meta {
-	struct seq_file *seq;
-};
-
-struct bpf_iter__tcp {
-	struct bpf_iter_meta *meta;
-	struct sock_common *sk_common;
-};
-
-#pragma clang attribute pop
 
 /* Subflows that were there before are measured, too, from Linux 6.12 on. */
 SEC("iter/tcp")

@@ -49,6 +49,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
+#include "constants.h"
 #include "intf.h"
 
 /* The packet as the hook has it: one of the two is NULL, and known to be when the program is compiled. */
@@ -75,15 +76,6 @@ enum plait_outcome {
 #define PLAIT_MAX_TCP_OFFSET (14 + 8 + 60)
 /* In a place of plait_packet.option_at: the packet has no such option. */
 #define PLAIT_NO_OPTION 255
-
-enum plait_tcp_option {
-	TCPOPT_END = 0,
-	TCPOPT_NOP = 1,
-	TCPOPT_MSS = 2,
-	TCPOPT_WINDOW_SCALE = 3,
-	TCPOPT_TIMESTAMP = 8,
-	TCPOPT_MPTCP = 30,
-};
 
 /* RFC 8684 section 3. */
 enum plait_mptcp_subtype {

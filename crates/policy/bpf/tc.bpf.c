@@ -12,6 +12,7 @@
 #include "plait.bpf.h"
 #include <bpf/bpf_core_read.h>
 #include <linux/pkt_cls.h>
+#include "kernel.h"
 
 static __always_inline struct plait_context context_of(struct __sk_buff *ctx)
 {
@@ -32,10 +33,6 @@ static __always_inline int verdict_of(struct __sk_buff *ctx, const struct plait_
 }
 
 #include "chains.h"
-
-struct mptcp_sock {
-	__u32 token;
-} __attribute__((preserve_access_index));
 
 /* The token of the connection whose socket sends this; 0 if it is forwarded, or no subflow, or this kernel
  * cannot tell. */

@@ -233,6 +233,7 @@ fn listed(names: &[String]) -> String {
 /// What a source may include.
 const HEADERS: &[(&str, &[u8])] = &[
     ("plait.bpf.h", include_bytes!("../bpf/plait.bpf.h")),
+    ("constants.h", include_bytes!("../../../bpf/include/constants.h")),
     ("intf.h", include_bytes!("../bpf/intf.h")),
     ("options.h", include_bytes!("../bpf/options.h")),
     ("own.h", include_bytes!("../bpf/own.h")),

@@ -20,8 +20,6 @@
 #include "backup.h"
 
 #define ADD_ADDR_ECHO 0x01
-/* As linux/socket.h has it. */
-#define SOCKET_RAW 3
 
 /* Kind, length, subtype, id, the address of one of two families, a port or none, the HMAC. */
 static __always_inline int is_announcement(__u32 length)
@@ -44,7 +42,7 @@ static __always_inline int is_injected(struct plait_context context)
 	if (!sender)
 		return 0;
 	sender = bpf_sk_fullsock(sender);
-	return sender && sender->type == SOCKET_RAW;
+	return sender && sender->type == SOCK_RAW;
 }
 
 /* The ADD_ADDR of a packet, with NOPs behind it. */

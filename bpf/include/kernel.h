@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel structures that the programs read, with only the fields they read. The loader finds where a
- * field really is on the running kernel from its type information, so neither order nor size counts here.
+ * The kernel structures that plait's BPF programs access, with only the fields that they access. The loader
+ * relocates each access to the running kernel's layout by its type information (CO-RE), so neither the order
+ * nor the size of the fields matters here.
  */
 #ifndef PLAIT_KERNEL_H
 #define PLAIT_KERNEL_H
@@ -10,7 +11,8 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct in6_addr {
+/* The suffix is dropped by the loader; it tells this from the structure of <linux/in6.h>. */
+struct in6_addr___kernel {
 	union {
 		__u8 u6_addr8[16];
 	} in6_u;
@@ -28,6 +30,12 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+struct module;
+
+struct proto {
+	struct module *owner;
+};
+
 struct sock_common {
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
@@ -35,22 +43,34 @@ struct sock_common {
 	__be32 skc_rcv_saddr;
 	__be16 skc_dport;
 	__u16 skc_num;
-	struct in6_addr skc_v6_daddr;
-	struct in6_addr skc_v6_rcv_saddr;
+	struct proto *skc_prot;
 	possible_net_t skc_net;
+	struct in6_addr___kernel skc_v6_daddr;
+	struct in6_addr___kernel skc_v6_rcv_saddr;
 };
 
 struct sock {
 	struct sock_common __sk_common;
+	__u32 sk_mark;
 };
 
+struct list_head {
+	struct list_head *next;
+};
+
+struct tcp_congestion_ops;
+
 struct inet_connection_sock {
+	const struct tcp_congestion_ops *icsk_ca_ops;
 	void *icsk_ulp_data;
+	__u8 icsk_ca_state : 5;
+	__u64 icsk_ca_priv[13];
 };
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	_Bool is_mptcp;
+	__u8 is_cwnd_limited : 1;
 	__u64 bytes_sent;
 	__u64 bytes_acked;
 	__u64 bytes_received;
@@ -59,23 +79,33 @@ struct tcp_sock {
 	__u32 srtt_us;
 	__u32 mdev_us;
 	__u32 snd_cwnd;
+	__u32 snd_cwnd_clamp;
+	__u32 snd_ssthresh;
+	__u32 prior_cwnd;
+	__u32 prior_ssthresh;
+	__u32 max_packets_out;
 	__u32 mss_cache;
 	__u32 segs_out;
 	__u32 segs_in;
 };
 
 struct mptcp_subflow_context {
+	struct list_head node;
 	__u32 token;
 	__u32 request_join : 1, mp_join : 1;
+	struct sock *tcp_sock;
 	struct sock *conn;
 };
 
 struct mptcp_sock {
+	struct list_head conn_list;
+	/* Numbers whose most significant byte is the first on the wire. */
 	__u64 local_key;
 	__u64 remote_key;
 	__u64 bytes_sent;
 	__u64 bytes_received;
 	__u32 token;
+	struct sock *first;
 };
 
 struct seq_file;
@@ -90,5 +120,15 @@ struct bpf_iter__tcp {
 };
 
 #pragma clang attribute pop
+
+/* Not relocated: the loader matches the members of a struct_ops by name. */
+struct tcp_congestion_ops {
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	__u32 (*undo_cwnd)(struct sock *sk);
+	void (*set_state)(struct sock *sk, __u8 new_state);
+	__u32 flags;
+	char name[16];
+};
 
 #endif
