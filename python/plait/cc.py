@@ -1,4 +1,4 @@
-"""Coupled congestion control for the subflows of MPTCP connections: what `plait cc` does.
+"""Coupled congestion control for the subflows of MPTCP connections, like `plait cc`.
 
 >>> from plait import cc
 >>> cc.use("lia")
@@ -6,7 +6,7 @@
 ...     print(connection.token, [subflow.cwnd for subflow in connection.subflows])
 >>> cc.unload("lia")
 
-Connections, and namespaces that are not named, are those of the calling process. All of it takes root.
+Connections and unnamed namespaces are those of the calling process. Everything here needs root.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "Subflow",
     "algorithms",
     "connections",
-    "leave",
+    "disable",
     "load",
     "unload",
     "use",
@@ -40,15 +40,15 @@ Name = Literal["ewtcp", "coupled", "lia", "olia", "balia"]
 
 @dataclass(frozen=True)
 class ControlGroup:
-    """A control group that uses an algorithm."""
+    """A control group for which an algorithm is enabled."""
 
     path: str | None
-    """From the root of the hierarchy; None if the group is gone."""
+    """From the root of the hierarchy; None if the group no longer exists."""
 
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace that uses an algorithm."""
+    """A network namespace for which an algorithm is enabled."""
 
     name: str | None
     """As `ip netns` names it, if it has a name there."""
@@ -61,7 +61,7 @@ class Algorithm:
 
     name: str
     kernel_name: str
-    """What the kernel calls it, once it is loaded; programs select it by that (`TCP_CONGESTION`)."""
+    """Its name in the kernel once it is loaded; programs select it by this name (`TCP_CONGESTION`)."""
     description: str
     loaded: bool
     used_by: list[ControlGroup | Namespace]
@@ -69,12 +69,12 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Subflow:
-    """A subflow, and what congestion control makes of it."""
+    """A subflow and its congestion control state."""
 
     local: str
     remote: str
     congestion_control: str
-    """By the kernel's name."""
+    """The kernel's name."""
     cwnd: int
     """Segments."""
     ssthresh: int | None
@@ -82,7 +82,7 @@ class Subflow:
     rtt_ms: float | None
     """Smoothed; None before it was measured."""
     increase: float | None
-    """What the window gains in a round trip in congestion avoidance, where reno gains 1; None if the algorithm is another."""
+    """Segments per round trip in congestion avoidance, where reno has 1; None with another algorithm."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class Connection:
 
     token: str
     algorithms: list[str]
-    """By the kernel's names: one, or several if another was chosen while it was open."""
+    """The kernel's names: one, or several if another was enabled while the connection was open."""
     subflows: list[Subflow]
 
 
 def algorithms() -> list[Algorithm]:
-    """The algorithms that there are, loaded or not."""
+    """All algorithms, loaded or not."""
     return [
         Algorithm(**{**each, "used_by": [_user(**user) for user in each["used_by"]]})
         for each in _ask("list")["algorithms"]
@@ -104,22 +104,22 @@ def algorithms() -> list[Algorithm]:
 
 
 def load(name: Name) -> bool:
-    """Makes an algorithm known to the kernel, until it is unloaded. False: it was."""
+    """Register an algorithm with the kernel, until it is unloaded. False if it already was."""
     return _ask("load", name)["new"]
 
 
 def use(name: Name, *, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None) -> None:
-    """Lets new connections of a control group or a network namespace use an algorithm, and loads it if need be."""
+    """Enable an algorithm for new connections of a control group or a network namespace; loads it if needed."""
     _ask("use", name, *_place(cgroup, netns))
 
 
-def leave(*, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None) -> None:
-    """Ends what `use` began; connections that there are go on as they are."""
-    _ask("leave", *_place(cgroup, netns))
+def disable(*, cgroup: str | os.PathLike[str] | None = None, netns: str | None = None) -> None:
+    """Undo `use`; existing connections keep their algorithm."""
+    _ask("disable", *_place(cgroup, netns))
 
 
 def unload(name: Name) -> int:
-    """Takes an algorithm back from the kernel, and from who uses it: how many sockets go on with it until they are closed."""
+    """Disable an algorithm everywhere and unregister it; the number of sockets that keep using it until they are closed."""
     (unloaded,) = _ask("unload", name)["unloaded"]
     return unloaded["sockets"]
 
@@ -138,7 +138,7 @@ def _ask(*words: str) -> dict:
 
 def _place(cgroup: str | os.PathLike[str] | None, netns: str | None) -> list[str]:
     if cgroup is not None and netns is not None:
-        raise ValueError("expected a control group or a network namespace, found both")
+        raise ValueError("expected a control group or a network namespace, got both")
     if cgroup is not None:
         return ["--cgroup", os.fspath(cgroup)]
     return ["--netns", netns] if netns is not None else []

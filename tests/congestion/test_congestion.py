@@ -1,4 +1,4 @@
-"""`plait cc`: every subflow is controlled by the algorithm that was asked for, and nothing stays when it is taken back."""
+"""`plait cc`: every subflow uses the enabled algorithm, and nothing remains after it is unloaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECORDS = pathlib.Path("/run/plait/congestion")
 
 
 def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
-    """What `plait cc` says as JSON; all of its end, unless that is to be checked."""
+    """Run `plait cc`; its JSON output, or the completed process if `check` is False."""
     command = [PLAIT, "cc", *map(str, words)]
     if not check:
         return subprocess.run(host.command(*command) if host else command, capture_output=True, text=True)
@@ -52,12 +52,12 @@ def setting(host) -> str:
 
 @pytest.fixture
 def net(pair):
-    """A pair of hosts, when no other test has to do with the kernel's algorithms, and none of plait's is loaded."""
+    """A pair of hosts, while no other test uses the kernel's algorithms and none of plait's is loaded."""
     features = json.loads(subprocess.run([PLAIT, "doctor", "--json"], capture_output=True).stdout)["features"]
     feature = next(each for each in features if each["name"] == "congestion control by BPF (struct_ops)")
     if not feature["present"]:
         pytest.skip(feature["detail"])
-    # What they share serves as the lock, too: a file for that alone would be left behind.
+    # The shared file also serves as the lock: a separate lock file would remain afterwards.
     with AVAILABLE.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         cc("unload", "--all")
@@ -68,10 +68,10 @@ def net(pair):
 
 
 class Connected:
-    """An MPTCP connection with two subflows, by which the client has sent something."""
+    """An MPTCP connection with two subflows, on which the client has sent data."""
 
     def __init__(self, pair, port=9300):
-        # Further subflows arrive where it listens, too.
+        # Listens on all addresses, as further subflows arrive at another one.
         self.listener = listen(pair.server, port, "0.0.0.0", MPTCP)
         self.pair = pair
         self.near = pair.client.socket(protocol=MPTCP)
@@ -81,7 +81,7 @@ class Connected:
         wait_for("second subflow", lambda: len(self.subflows()) == 2)
 
     def send(self, size: int):
-        """Sends bytes by chance, which must arrive as they were sent."""
+        """Send random bytes and check that they arrive unchanged."""
         sent, got = random.randbytes(size), []
         reader = threading.Thread(target=lambda: got.append(receive_exactly(self.far, size)))
         reader.start()
@@ -114,7 +114,7 @@ def test_algorithms_are_loaded_listed_and_unloaded(net):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_namespace_uses_it_for_every_subflow_until_it_is_unloaded(net, name):
+def test_namespace_uses_algorithm_for_every_subflow_until_unloaded(net, name):
     before = setting(net.client)
     cc("use", name, "--netns", net.client.name)
     assert setting(net.client) == f"plait_{name}"
@@ -124,7 +124,7 @@ def test_a_namespace_uses_it_for_every_subflow_until_it_is_unloaded(net, name):
     assert connected.algorithms() == {f"plait_{name}"}
     assert all(subflow["increase"] is not None for subflow in connected.subflows())
     assert connected.algorithms(net.server) == {setting(net.server)}
-    # What was asked for comes to its end; what is new is as before.
+    # Existing connections keep it; new ones get the previous setting.
     unloaded = cc("unload", name)["unloaded"]
     assert unloaded == [{"name": name, "sockets": 2}]
     assert setting(net.client) == before and name not in available()
@@ -136,20 +136,20 @@ def test_a_namespace_uses_it_for_every_subflow_until_it_is_unloaded(net, name):
     again.close()
 
 
-def test_leaving_puts_back_what_a_namespace_had(net):
+def test_disable_restores_the_previous_setting_of_a_namespace(net):
     net.client.run("sysctl", "-qw", f"{SETTING}=reno")
     for name in ("lia", "olia"):
         cc("use", name, host=net.client)
     assert setting(net.client) == "plait_olia"
-    assert cc("leave", host=net.client)["left"] == "olia"
+    assert cc("disable", host=net.client)["disabled"] == "olia"
     assert setting(net.client) == "reno"
-    done = cc("leave", host=net.client, check=False)
+    done = cc("disable", host=net.client, check=False)
     assert done.returncode == 1 and "uses no algorithm" in done.stderr
 
 
 @contextlib.contextmanager
 def group(name: str):
-    """A control group of this test's."""
+    """Create a control group for this test."""
     lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
     root = pathlib.Path(next(line[1] for line in lines if line[2] == "cgroup2"))
     directory = root / f"plait-test-{os.getpid()}-{name}"
@@ -168,8 +168,8 @@ def enter(directory: pathlib.Path):
     (directory / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def test_a_control_group_uses_it_whoever_opens_the_connection(net):
-    """Those that are accepted there, and those that begin there, and the subflows that the kernel adds to both."""
+def test_control_group_uses_algorithm_for_outgoing_and_accepted_connections(net):
+    """Including the subflows that the kernel adds to both."""
     with group("cc") as directory:
         cc("use", "balia", "--cgroup", directory)
         outside = Connected(net)
@@ -180,20 +180,20 @@ def test_a_control_group_uses_it_whoever_opens_the_connection(net):
         inside.send(500_000)
         assert inside.algorithms() == inside.algorithms(net.server) == {"plait_balia"}
         inside.close()
-        # Another takes its place.
+        # Enabling another algorithm replaces the first.
         cc("use", "lia", "--cgroup", directory)
         paths = {each["name"]: each["used_by"] for each in cc("list")["algorithms"]}
         assert paths["balia"] == [] and paths["lia"][0]["path"].endswith(directory.name)
         second = Connected(net, 9302)
         assert second.algorithms() == {"plait_lia"}
         second.close()
-        cc("leave", "--cgroup", directory)
+        cc("disable", "--cgroup", directory)
         third = Connected(net, 9303)
         assert third.algorithms() == {setting(net.client)}
         third.close()
 
 
-def test_what_is_gone_is_cleaned_up_by_doctor(net):
+def test_doctor_cleans_up_after_removed_groups_and_namespaces(net):
     with group("gone") as directory:
         cc("use", "lia", "--cgroup", directory)
     (pin,) = PINS.glob("lia@*")
@@ -204,22 +204,22 @@ def test_what_is_gone_is_cleaned_up_by_doctor(net):
         (record,) = (each for each in RECORDS.iterdir())
     finally:
         tool("ip", "netns", "del", gone)
-    wait_for("the end of the namespace", lambda: record.exists())
-    assert "which is gone" in subprocess.run([PLAIT, "cc", "list"], capture_output=True, text=True).stdout
+    wait_for("removal of the namespace", lambda: record.exists())
+    assert "which no longer exists" in subprocess.run([PLAIT, "cc", "list"], capture_output=True, text=True).stdout
     removed = {entry["name"] for entry in json.loads(tool(PLAIT, "doctor", "--clean", "--json"))["removed"]}
     assert any(name.endswith(pin.name) for name in removed), removed
     assert any(name.endswith(f"congestion/{record.name}") for name in removed), removed
     assert not pin.exists() and not record.exists() and available() == {"lia"}
 
 
-def test_a_command_that_is_killed_leaves_all_or_nothing(net):
-    chance = random.Random(5)
+def test_killed_command_leaves_no_partial_state(net):
+    rng = random.Random(5)
     for _ in range(25):
         for words in (("load", "lia"), ("use", "lia", "--netns", net.client.name), ("unload", "lia")):
             command = subprocess.Popen(
                 [PLAIT, "cc", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            time.sleep(chance.uniform(0, 0.03))
+            time.sleep(rng.uniform(0, 0.03))
             command.send_signal(signal.SIGKILL)
             command.wait()
     before = setting(net.server)
@@ -229,32 +229,32 @@ def test_a_command_that_is_killed_leaves_all_or_nothing(net):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "says"),
+    ("arguments", "status", "message"),
     [
         (("load", "cubic"), 2, "expected ewtcp, coupled, lia, olia or balia"),
         (("unload", "lia"), 1, "not loaded"),
         (("use", "lia", "--netns", "no-such"), 1, "no-such"),
         (("use", "lia", "--cgroup", "/no/such"), 1, "/no/such"),
         (("use", "lia", "--cgroup", "/", "--netns", "x"), 2, "cannot be used with"),
-        (("leave", "--cgroup", "/"), 1, "uses no algorithm"),
+        (("disable", "--cgroup", "/"), 1, "uses no algorithm"),
     ],
 )
-def test_what_cannot_be_done_is_said(net, words, status, says):
-    done = cc(*words, check=False)
-    assert done.returncode == status and says in done.stderr, done.stderr
+def test_errors_name_the_cause(net, arguments, status, message):
+    done = cc(*arguments, check=False)
+    assert done.returncode == status and message in done.stderr, done.stderr
 
 
-def test_without_the_privilege_it_is_said_what_it_takes(net):
+def test_missing_privileges_are_reported_with_the_requirements(net):
     without = ("setpriv", "--bounding-set", "-bpf,-sys_admin,-perfmon,-net_admin")
     done = subprocess.run([*without, PLAIT, "cc", "load", "lia"], capture_output=True, text=True)
-    assert done.returncode == 1 and "it takes root" in done.stderr and "6.4" in done.stderr
+    assert done.returncode == 1 and "this needs root" in done.stderr and "6.4" in done.stderr
     found = subprocess.run([*without, PLAIT, "doctor", "--json"], capture_output=True)
     features = {each["name"]: each for each in json.loads(found.stdout)["features"]}
     feature = features["congestion control by BPF (struct_ops)"]
     assert not feature["present"] and "6.4" in feature["how_to_get"]
 
 
-def test_connections_live_on_while_algorithms_change_and_paths_are_cut(net):
+def test_connections_survive_algorithm_changes_and_path_cuts(net):
     """A small version of `tests/long/churn.py`."""
     from churn import Churn
 
@@ -263,7 +263,7 @@ def test_connections_live_on_while_algorithms_change_and_paths_are_cut(net):
     assert not report["kernel"], report
 
 
-def test_python_does_what_the_command_does(net, tmp_path):
+def test_python_module_matches_the_command(net, tmp_path):
     install(tmp_path)
     program = tmp_path / "program.py"
     program.write_text(f"""
@@ -286,14 +286,14 @@ else:
     environment = {**os.environ, "PLAIT": PLAIT}
     command = net.client.command(PYTHON, program)
     run = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    wait_for("its use", lambda: run.poll() is not None or setting(net.client) == "plait_olia")
+    wait_for("the algorithm to be enabled", lambda: run.poll() is not None or setting(net.client) == "plait_olia")
     connected = Connected(net)
     _, said = run.communicate("\n", timeout=30)
     assert run.returncode == 0, said
     connected.close()
 
 
-def test_the_example_of_the_documentation_works(net, tmp_path):
+def test_documentation_example_works(net, tmp_path):
     install(tmp_path)
     documentation = (REPOSITORY / "docs" / "guide" / "python.md").read_text()
     (example,) = re.findall(r"```python\n(from plait import cc\n.*?)```", documentation, re.DOTALL)
@@ -301,5 +301,5 @@ def test_the_example_of_the_documentation_works(net, tmp_path):
     environment = {**os.environ, "PLAIT": PLAIT}
     command = net.client.command(PYTHON, tmp_path / "example.py")
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
-    assert (done.stdout, done.stderr) == ("0 sockets go on with it until they are closed\n", "")
+    assert (done.stdout, done.stderr) == ("0 sockets keep using it until they are closed\n", "")
     assert setting(net.client) != "plait_lia"

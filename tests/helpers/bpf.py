@@ -1,7 +1,7 @@
-"""Which maps and programs of BPF there are in the kernel.
+"""The BPF maps and programs in the kernel.
 
-Asked by their numbers alone: some kernels never free a map of programs that is opened by number, as `bpftool map` does,
-in the moment in which its last pin goes.
+Listed by id without opening them: some kernels never free a program array that is opened by id, as `bpftool map` does,
+at the moment its last pin is removed.
 """
 
 import ctypes
@@ -14,10 +14,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def ids(kind: str) -> set[int]:
-    """The numbers of all maps (`map`) or programs (`prog`)."""
+    """The ids of all maps (`map`) or programs (`prog`)."""
     found, last = set(), 0
     while True:
-        # union bpf_attr: where to begin, the next one, flags.
+        # union bpf_attr: start_id, next_id, open_flags.
         attributes = (ctypes.c_uint32 * 3)(last, 0, 0)
         if _LIBC.syscall(_CALL, _NEXT_ID[kind], ctypes.byref(attributes), ctypes.sizeof(attributes)):
             if ctypes.get_errno() == errno.ENOENT:

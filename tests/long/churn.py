@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Connections that come and go while their congestion control is switched and unloaded and their paths are cut: every
-transfer must be right, the kernel must not complain, and nothing may stay registered. What happens is drawn from the seed.
-Needs root.
+"""Opens and closes connections while their congestion control is switched and unloaded and their paths are cut: every
+transfer must arrive unchanged, the kernel must log no warnings, and nothing may stay registered. The sequence is drawn
+from the seed. Needs root.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from streams import receive_exactly
 
 MPTCP, PORT = 262, 9400
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
-LARGEST = 1 << 20
-# Seconds within which an end must hear of the other: cut paths come back after less.
-PATIENCE = 60
-COMPLAINTS = re.compile(r"WARNING|BUG:|Oops|refcount|use-after-free|general protection|stall")
+MAX_TRANSFER = 1 << 20
+# Seconds; cut paths return in less.
+SOCKET_TIMEOUT = 60
+WARNINGS = re.compile(r"WARNING|BUG:|Oops|refcount|use-after-free|general protection|stall")
 
 
 class Churn:
@@ -44,7 +44,7 @@ class Churn:
         self.problems: list[str] = []
 
     def run(self) -> dict:
-        began, said_before = time.monotonic(), complaints()
+        start, warnings_before = time.monotonic(), kernel_warnings()
         with self.pair.server.inside():
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,14 +55,14 @@ class Churn:
         for number in range(self.connections):
             jobs.put(number)
         workers = [threading.Thread(target=self._work, args=(jobs,)) for _ in range(self.concurrency)]
-        disturbers = [threading.Thread(target=each) for each in (self._switch, self._cut)]
-        for thread in (*workers, *disturbers):
+        disruptors = [threading.Thread(target=each) for each in (self._switch, self._cut)]
+        for thread in (*workers, *disruptors):
             thread.start()
         for worker in workers:
             worker.join()
         self.done.set()
-        for disturber in disturbers:
-            disturber.join()
+        for disruptor in disruptors:
+            disruptor.join()
         listener.close()
         self._cc("unload", "--all")
         return {
@@ -71,10 +71,10 @@ class Churn:
             "outcomes": dict(self.outcomes),
             "switches": self.switches,
             "cuts": self.cuts,
-            "left": registered(),
-            "kernel": complaints()[len(said_before) :],
+            "still_registered": registered(),
+            "kernel": kernel_warnings()[len(warnings_before) :],
             "problems": self.problems,
-            "seconds": round(time.monotonic() - began, 1),
+            "seconds": round(time.monotonic() - start, 1),
         }
 
     def _accept(self, listener: socket.socket):
@@ -86,8 +86,8 @@ class Churn:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket):
-        """Gets so many bytes, and answers with their digest and as many others, whose digest comes first."""
-        connection.settimeout(PATIENCE)
+        """Receive the announced number of bytes; answer with their digest, and as many random bytes after their digest."""
+        connection.settimeout(SOCKET_TIMEOUT)
         with connection:
             size = int.from_bytes(receive_exactly(connection, 8), "big")
             got = receive_exactly(connection, size)
@@ -108,48 +108,48 @@ class Churn:
                 self.outcomes[type(error).__name__] += 1
                 self.problems.append(f"connection {number}: {error}")
 
-    def _transfer(self, chance: random.Random):
-        sent = chance.randbytes(int(LARGEST ** chance.uniform(0.3, 1)))
+    def _transfer(self, rng: random.Random):
+        sent = rng.randbytes(int(MAX_TRANSFER ** rng.uniform(0.3, 1)))
         with self.pair.client.socket(protocol=MPTCP) as connection:
-            connection.settimeout(PATIENCE)
+            connection.settimeout(SOCKET_TIMEOUT)
             connection.connect((self.pair.ETH, PORT))
             half = len(sent) // 2
             connection.sendall(len(sent).to_bytes(8, "big") + sent[:half])
-            # So that it lives to see something.
-            time.sleep(chance.uniform(0, 1))
+            # Long enough for switches and cuts to happen meanwhile.
+            time.sleep(rng.uniform(0, 1))
             connection.sendall(sent[half:])
             answer = receive_exactly(connection, 64 + len(sent))
         if (
             answer[:32] != hashlib.sha256(sent).digest()
             or answer[32:64] != hashlib.sha256(answer[64:]).digest()
         ):
-            raise ValueError("what was sent is not what arrived")
+            raise ValueError("received data differs from the sent data")
 
     def _switch(self):
-        chance = random.Random(f"{self.seed} switches")
-        while not self.done.wait(chance.uniform(0, 0.2)):
-            host = chance.choice((self.pair.client, self.pair.server))
-            name = chance.choice(ALGORITHMS)
+        rng = random.Random(f"{self.seed} switches")
+        while not self.done.wait(rng.uniform(0, 0.2)):
+            host = rng.choice((self.pair.client, self.pair.server))
+            name = rng.choice(ALGORITHMS)
             self._cc(
-                *chance.choice(
+                *rng.choice(
                     (("use", name, "--netns", host.name),) * 3 + (("unload", name), ("unload", "--all"))
                 )
             )
             self.switches += 1
 
     def _cut(self):
-        """One of the paths for some moments: taken down, or without its second address."""
-        chance = random.Random(f"{self.seed} cuts")
-        while not self.done.wait(chance.uniform(0.1, 0.6)):
-            link = chance.choice(("eth", "wlan"))
+        """Take one of the paths down for a moment."""
+        rng = random.Random(f"{self.seed} cuts")
+        while not self.done.wait(rng.uniform(0.1, 0.6)):
+            link = rng.choice(("eth", "wlan"))
             tool("ip", "-n", self.pair.server.name, "link", "set", link, "down")
-            time.sleep(chance.uniform(0.02, 0.3))
+            time.sleep(rng.uniform(0.02, 0.3))
             tool("ip", "-n", self.pair.server.name, "link", "set", link, "up")
             self.cuts += 1
 
     def _cc(self, *words: str):
         done = subprocess.run([PLAIT, "cc", *words], capture_output=True, text=True)
-        # What is not loaded cannot be unloaded.
+        # Unloading an algorithm that is not loaded is expected to fail.
         if done.returncode and "not loaded" not in done.stderr:
             self.problems.append(f"plait cc {' '.join(words)}: {done.stderr.strip()}")
 
@@ -159,10 +159,10 @@ def registered() -> list[str]:
     return [name for name in names if name.startswith("plait_")]
 
 
-def complaints() -> list[str]:
-    """What the kernel has said that it should not have had to."""
+def kernel_warnings() -> list[str]:
+    """Warnings in the kernel log."""
     log = subprocess.run(("dmesg",), capture_output=True, text=True, errors="replace").stdout
-    return [line for line in log.splitlines() if COMPLAINTS.search(line)]
+    return [line for line in log.splitlines() if WARNINGS.search(line)]
 
 
 def main():
@@ -178,7 +178,7 @@ def main():
         pair = Pair(f"churn-{os.getpid()}", pathlib.Path(directory), rate="200mbit")
         try:
             pair.build()
-            # What namespaces go back to. With bbr, Linux 6.18 itself delivers wrong bytes now and then after a cut.
+            # The setting that namespaces return to. With bbr, Linux 6.18 itself delivers wrong bytes now and then after a cut.
             for host in (pair.client, pair.server):
                 host.run("sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno", check=True)
             report = Churn(pair, arguments.connections, arguments.seed).run()
@@ -187,7 +187,7 @@ def main():
     print(json.dumps(report, indent=2))
     sys.exit(
         report["whole"] != report["connections"]
-        or bool(report["kernel"] or report["left"] or report["problems"])
+        or bool(report["kernel"] or report["still_registered"] or report["problems"])
     )
 
 

@@ -1,7 +1,5 @@
 //! `plait cc`: coupled congestion control for the subflows of MPTCP connections.
 
-mod simulate;
-
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -15,20 +13,18 @@ use crate::stdout::Stdout;
 /// Arguments of `plait cc`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Args {
-    /// The algorithms, which of them are loaded, and who uses them
+    /// List the algorithms, which are loaded, and what they are enabled for
     List(ListArgs),
-    /// Make an algorithm known to the kernel as plait_NAME, until it is unloaded
+    /// Register an algorithm with the kernel as plait_NAME, until it is unloaded
     Load(LoadArgs),
-    /// Let new connections of this network namespace use an algorithm, or those of another or of a control group
+    /// Enable an algorithm for new connections of a network namespace or a control group
     Use(UseArgs),
-    /// End what `use` began; connections that there are go on as they are
-    Leave(LeaveArgs),
-    /// Take an algorithm back from the kernel and from who uses it; connections that have it keep it until they end
+    /// Undo `use`; existing connections keep their algorithm
+    Disable(DisableArgs),
+    /// Disable an algorithm everywhere and unregister it; existing connections keep it until they are closed
     Unload(UnloadArgs),
-    /// Connections of this network namespace: algorithm, and windows, round-trip times and increases of subflows
+    /// Show the connections of this network namespace: algorithm, windows, round-trip times, window increases
     Show(ListArgs),
-    /// What theory expects of flows that share links: simulated packet by packet, without the kernel
-    Simulate(simulate::Args),
 }
 
 /// Arguments of `plait cc list` and `plait cc show`.
@@ -53,21 +49,21 @@ pub(crate) struct LoadArgs {
 /// Arguments of `plait cc use`.
 #[derive(clap::Args)]
 pub(crate) struct UseArgs {
-    /// ewtcp, coupled, lia, olia or balia; it is loaded if need be
+    /// ewtcp, coupled, lia, olia or balia; loaded if it is not yet
     #[arg(value_name = "NAME")]
     algorithm: Algorithm,
     #[command(flatten)]
-    place: Place,
+    target: Target,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Arguments of `plait cc leave`.
+/// Arguments of `plait cc disable`.
 #[derive(clap::Args)]
-pub(crate) struct LeaveArgs {
+pub(crate) struct DisableArgs {
     #[command(flatten)]
-    place: Place,
+    target: Target,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -79,7 +75,7 @@ pub(crate) struct UnloadArgs {
     /// ewtcp, coupled, lia, olia or balia
     #[arg(value_name = "NAME", required_unless_present = "all")]
     algorithm: Option<Algorithm>,
-    /// All of them
+    /// Unload all algorithms
     #[arg(long, conflicts_with = "algorithm")]
     all: bool,
     /// Print JSON
@@ -87,10 +83,10 @@ pub(crate) struct UnloadArgs {
     json: bool,
 }
 
-/// Whose connections are meant.
+/// What an algorithm is enabled for.
 #[derive(clap::Args)]
-struct Place {
-    /// Control group whose programs' connections are meant, such as /sys/fs/cgroup/downloads
+struct Target {
+    /// Control group, such as /sys/fs/cgroup/downloads
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
     /// Network namespace, as `ip netns` names it [default: this one]
@@ -98,7 +94,7 @@ struct Place {
     netns: Option<String>,
 }
 
-impl Place {
+impl Target {
     fn namespace(&self) -> anyhow::Result<NetNs> {
         Ok(match &self.netns {
             Some(name) => NetNs::named(name)?,
@@ -106,8 +102,8 @@ impl Place {
         })
     }
 
-    /// The network namespace in words.
-    fn of_namespace(&self) -> String {
+    /// The network namespace, for messages.
+    fn namespace_name(&self) -> String {
         self.netns
             .as_ref()
             .map_or("this network namespace".into(), |name| format!("network namespace {name}"))
@@ -118,11 +114,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List(args) => list(&args),
         Args::Load(args) => load(&args),
-        Args::Use(args) => use_it(&args),
-        Args::Leave(args) => leave(&args),
+        Args::Use(args) => enable(&args),
+        Args::Disable(args) => disable(&args),
         Args::Unload(args) => unload(&args),
         Args::Show(args) => show(&args),
-        Args::Simulate(args) => simulate::run(&args),
     }
 }
 
@@ -148,7 +143,7 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
         let state = if loaded.contains(&algorithm) { "loaded" } else { "-" };
         writeln!(out, "{algorithm:8} {state:7} {}", algorithm.description())?;
         for by in used_by(algorithm) {
-            writeln!(out, "  used by {}", words_of(by))?;
+            writeln!(out, "  enabled for {}", describe(by))?;
         }
     }
     Ok(out.flush()?)
@@ -162,48 +157,48 @@ fn load(args: &LoadArgs) -> anyhow::Result<()> {
             &json!({ "loaded": algorithm, "kernel_name": algorithm.kernel_name(), "new": is_new }),
         );
     }
-    let state = if is_new { "loaded" } else { "was loaded already" };
-    say(&format!("{algorithm}: {state}, as {}", algorithm.kernel_name()))
+    let state = if is_new { "loaded" } else { "already loaded" };
+    print_line(&format!("{algorithm}: {state}, as {}", algorithm.kernel_name()))
 }
 
-fn use_it(args: &UseArgs) -> anyhow::Result<()> {
+fn enable(args: &UseArgs) -> anyhow::Result<()> {
     let (registry, algorithm) = (Registry::find()?, args.algorithm);
-    let place = match &args.place.cgroup {
-        Some(group) => format!("control group {}", registry.use_in_group(algorithm, group)?.display()),
+    let target = match &args.target.cgroup {
+        Some(group) => format!("control group {}", registry.enable_for_cgroup(algorithm, group)?.display()),
         None => {
-            registry.use_in_namespace(algorithm, &args.place.namespace()?)?;
-            args.place.of_namespace()
+            registry.enable_for_namespace(algorithm, &args.target.namespace()?)?;
+            args.target.namespace_name()
         }
     };
     if args.json {
-        return print_json(&json!({ "used": algorithm, "by": place }));
+        return print_json(&json!({ "enabled": algorithm, "for": target }));
     }
-    say(&format!("{algorithm} is used by new connections of {place}"))
+    print_line(&format!("{algorithm} is enabled for new connections of {target}"))
 }
 
-fn leave(args: &LeaveArgs) -> anyhow::Result<()> {
+fn disable(args: &DisableArgs) -> anyhow::Result<()> {
     let registry = Registry::find()?;
-    let (place, algorithm) = match &args.place.cgroup {
+    let (target, algorithm) = match &args.target.cgroup {
         Some(group) => {
-            let (path, algorithm) = registry.leave_group(group)?;
+            let (path, algorithm) = registry.disable_for_cgroup(group)?;
             (format!("control group {}", path.display()), algorithm)
         }
         None => {
-            let algorithm = registry.leave_namespace(&args.place.namespace()?);
-            (args.place.of_namespace(), algorithm.with_context(|| args.place.of_namespace())?)
+            let algorithm = registry.disable_for_namespace(&args.target.namespace()?);
+            (args.target.namespace_name(), algorithm.with_context(|| args.target.namespace_name())?)
         }
     };
     if args.json {
-        return print_json(&json!({ "left": algorithm, "by": place }));
+        return print_json(&json!({ "disabled": algorithm, "for": target }));
     }
-    say(&format!("{algorithm} is no longer used by new connections of {place}"))
+    print_line(&format!("{algorithm} is disabled for new connections of {target}"))
 }
 
 fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
     let registry = Registry::find()?;
-    let asked = args.algorithm.map_or_else(|| registry.loaded(), |algorithm| Ok(vec![algorithm]))?;
+    let algorithms = args.algorithm.map_or_else(|| registry.loaded(), |algorithm| Ok(vec![algorithm]))?;
     let mut done = Vec::new();
-    for algorithm in asked {
+    for algorithm in algorithms {
         done.push((algorithm, registry.unload(algorithm)?));
     }
     if args.json {
@@ -212,12 +207,14 @@ fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
         return print_json(&json!({ "unloaded": unloaded.collect::<Vec<_>>() }));
     }
     if done.is_empty() {
-        return say("no algorithm was loaded");
+        return print_line("no algorithm is loaded");
     }
     done.iter().try_for_each(|(algorithm, Unloaded { sockets })| match sockets {
-        0 => say(&format!("unloaded: {algorithm}")),
-        1 => say(&format!("unloaded: {algorithm}; one socket goes on with it until it is closed")),
-        _ => say(&format!("unloaded: {algorithm}; {sockets} sockets go on with it until they are closed")),
+        0 => print_line(&format!("unloaded: {algorithm}")),
+        1 => print_line(&format!("unloaded: {algorithm}; one socket keeps using it until it is closed")),
+        _ => print_line(&format!(
+            "unloaded: {algorithm}; {sockets} sockets keep using it until they are closed"
+        )),
     })
 }
 
@@ -229,7 +226,7 @@ fn show(args: &ListArgs) -> anyhow::Result<()> {
     }
     let mut out = Stdout::new();
     if connections.is_empty() {
-        writeln!(out, "no MPTCP connection here")?;
+        writeln!(out, "no MPTCP connection in this network namespace")?;
     }
     connections.iter().try_for_each(|connection| print(connection, &mut out))?;
     Ok(out.flush()?)
@@ -246,7 +243,7 @@ fn print(connection: &Connection, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// By the kernel's names, each once: subflows that were there when another was chosen go on as they were.
+/// The kernel's names of the algorithms, each once. Subflows created before another one was enabled keep theirs.
 fn algorithms_of(connection: &Connection) -> Vec<&str> {
     let mut names: Vec<_> =
         connection.subflows.iter().map(|subflow| subflow.congestion_control.as_str()).collect();
@@ -282,11 +279,11 @@ fn use_as_json(by: &Use) -> Value {
     }
 }
 
-fn words_of(by: &Use) -> String {
+fn describe(by: &Use) -> String {
     match by {
         Use::ControlGroup { path: Some(path), .. } => format!("control group {}", path.display()),
         Use::ControlGroup { path: None, number } => {
-            format!("control group number {number}, which is gone (`plait doctor --clean`)")
+            format!("control group number {number}, which no longer exists (run `plait doctor --clean`)")
         }
         Use::Namespace { name: Some(name), .. } => format!("network namespace {name}"),
         Use::Namespace { name: None, inode } => format!("network namespace number {inode}"),
@@ -294,10 +291,10 @@ fn words_of(by: &Use) -> String {
 }
 
 fn print_json(document: &Value) -> anyhow::Result<()> {
-    say(&serde_json::to_string_pretty(document)?)
+    print_line(&serde_json::to_string_pretty(document)?)
 }
 
-fn say(text: &str) -> anyhow::Result<()> {
+fn print_line(text: &str) -> anyhow::Result<()> {
     let mut out = Stdout::new();
     writeln!(out, "{text}")?;
     Ok(out.flush()?)

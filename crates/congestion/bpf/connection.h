@@ -2,10 +2,9 @@
 /*
  * A subflow and its siblings, as an algorithm sees them.
  *
- * The siblings' values are read without their locks, as the kernel reads such values, too: each may be of
- * another moment, and a sibling that vanishes meanwhile may be read once more. No value is trusted: a
- * window or a round-trip time of 0 makes a sibling one that does not count, and numbers are limited so that
- * no calculation overflows.
+ * The siblings' values are read without their locks, as the kernel itself does: each may be from another
+ * moment, and a sibling that is being removed may be read once more. No value is trusted: a window of 0
+ * excludes a sibling, and numbers are limited so that no calculation overflows.
  */
 #ifndef PLAIT_CONGESTION_CONNECTION_H
 #define PLAIT_CONGESTION_CONNECTION_H
@@ -15,103 +14,103 @@
 #include <bpf/bpf_core_read.h>
 #include "kernel.h"
 #include "intf.h"
-#include "memory.h"
+#include "subflow_state.h"
 
-/* Segments; a window that is larger counts as one of these. */
+/* Segments; larger windows count as this. */
 #define MAX_WINDOW (1u << 23)
-/* In 1/8 us; a shorter round-trip time counts as 1 us. */
+/* In 1/8 us; shorter round-trip times count as 1 us. */
 #define MIN_RTT 8
 
 struct connection {
-	/* The first is that of the subflow itself. */
+	/* The first is the subflow itself. */
 	struct plait_path paths[PLAIT_MAX_SUBFLOWS];
-	__u32 number;
+	__u32 path_count;
 };
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
 
 #define AS(type, address) ((type *)bpf_rdonly_cast((const void *)(address), bpf_core_type_id_kernel(type)))
 
-static __always_inline struct memory *memory_of(struct sock *sk)
+static __always_inline struct subflow_state *state_of(struct sock *sk)
 {
-	return (struct memory *)((struct inet_connection_sock *)sk)->icsk_ca_priv;
+	return (struct subflow_state *)((struct inet_connection_sock *)sk)->icsk_ca_priv;
 }
 
-/* `tcp` may be a subflow that has vanished, or uses another algorithm, whose memory is not ours. */
+/* `tcp` may be a subflow that is gone or uses another algorithm, whose state is not ours to read. */
 static __always_inline __u64 transmitted_by(struct tcp_sock *tcp, const void *algorithm)
 {
-	struct inet_connection_sock *connection = &tcp->inet_conn;
+	struct inet_connection_sock *icsk = &tcp->inet_conn;
 
-	if ((const void *)connection->icsk_ca_ops != algorithm)
+	if ((const void *)icsk->icsk_ca_ops != algorithm)
 		return 0;
-	return transmitted(tcp->bytes_acked, connection->icsk_ca_priv[1], connection->icsk_ca_priv[2]);
+	return transmitted(tcp->bytes_acked, icsk->icsk_ca_priv[1], icsk->icsk_ca_priv[2]);
 }
 
-_Static_assert(__builtin_offsetof(struct memory, last_loss) == 8, "transmitted_by reads it by its place");
-_Static_assert(__builtin_offsetof(struct memory, loss_before) == 16, "transmitted_by reads it by its place");
+_Static_assert(__builtin_offsetof(struct subflow_state, last_loss) == 8, "transmitted_by reads word 1");
+_Static_assert(__builtin_offsetof(struct subflow_state, previous_loss) == 16, "transmitted_by reads word 2");
 
 /*
- * Adds a path, if it counts. As all functions here that are not inline, it is looked at by the verifier by
- * itself, once: inside of what calls it, all ways through each of its calls would be tried one after the
- * other.
+ * Appends a path, unless its window is 0. Like every function here that is not inlined, it is verified on its
+ * own, once; inlined, the verifier would follow each path through each call one after the other.
  */
-__noinline int see(struct connection *seen, __u32 window, __u32 rtt, __u64 bytes)
+__noinline int add_path(struct connection *connection, __u32 window, __u32 rtt, __u64 bytes)
 {
 	struct plait_path *path;
 
-	if (!seen || seen->number >= PLAIT_MAX_SUBFLOWS || !window)
+	if (!connection || connection->path_count >= PLAIT_MAX_SUBFLOWS || !window)
 		return 0;
-	path = &seen->paths[seen->number++];
+	path = &connection->paths[connection->path_count++];
 	path->window = window < MAX_WINDOW ? window : MAX_WINDOW;
 	path->rtt = rtt > MIN_RTT ? rtt : MIN_RTT;
 	path->transmitted = bytes;
 	return 1;
 }
 
-/* Siblings that may send data and have a round-trip time count. */
-static __always_inline void see_sibling(struct connection *seen, struct tcp_sock *tcp, const void *algorithm)
+/* A sibling counts if it may send data and has a round-trip time. */
+static __always_inline void add_sibling(struct connection *connection, struct tcp_sock *tcp,
+					const void *algorithm)
 {
 	unsigned char state = AS(struct sock_common, tcp)->skc_state;
 	__u32 window = tcp->snd_cwnd, rtt = tcp->srtt_us;
 
 	if ((state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT) && rtt)
-		see(seen, window, rtt, transmitted_by(tcp, algorithm));
+		add_path(connection, window, rtt, transmitted_by(tcp, algorithm));
 }
 
 /*
- * Looks at a subflow and its siblings. One path is all there is of a connection of TCP; of one of MPTCP
- * without another subflow; and as long as this one has no round-trip time.
+ * Collects a subflow and its siblings. There is a single path in a TCP connection, in an MPTCP connection
+ * without another subflow, and until this subflow has a round-trip time.
  */
-static __always_inline void look(struct sock *sk, struct connection *seen)
+static __always_inline void collect_paths(struct sock *sk, struct connection *connection)
 {
-	struct inet_connection_sock *own = (struct inet_connection_sock *)sk;
+	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	const void *algorithm = own->icsk_ca_ops;
+	const void *algorithm = icsk->icsk_ca_ops;
 	struct mptcp_subflow_context *subflow;
-	struct list_head *place;
-	void *first;
+	struct list_head *entry;
+	void *head;
 
-	seen->number = 0;
-	see(seen, tcp->snd_cwnd ?: 1, tcp->srtt_us,
-	    transmitted(tcp->bytes_acked, memory_of(sk)->last_loss, memory_of(sk)->loss_before));
-	if (!tcp->is_mptcp || !tcp->srtt_us || !own->icsk_ulp_data)
+	connection->path_count = 0;
+	add_path(connection, tcp->snd_cwnd ?: 1, tcp->srtt_us,
+		 transmitted(tcp->bytes_acked, state_of(sk)->last_loss, state_of(sk)->previous_loss));
+	if (!tcp->is_mptcp || !tcp->srtt_us || !icsk->icsk_ulp_data)
 		return;
-	subflow = AS(struct mptcp_subflow_context, own->icsk_ulp_data);
+	subflow = AS(struct mptcp_subflow_context, icsk->icsk_ulp_data);
 	if (!subflow->conn)
 		return;
-	first = (void *)subflow->conn + bpf_core_field_offset(struct mptcp_sock, conn_list);
-	place = AS(struct list_head, first)->next;
+	head = (void *)subflow->conn + bpf_core_field_offset(struct mptcp_sock, conn_list);
+	entry = AS(struct list_head, head)->next;
 	for (int i = 0; i < PLAIT_MAX_SUBFLOWS; i++) {
 		struct mptcp_subflow_context *sibling;
 		void *address;
 
-		if (!place || (void *)place == first)
+		if (!entry || (void *)entry == head)
 			break;
-		address = (void *)place - bpf_core_field_offset(struct mptcp_subflow_context, node);
+		address = (void *)entry - bpf_core_field_offset(struct mptcp_subflow_context, node);
 		sibling = AS(struct mptcp_subflow_context, address);
 		if (sibling->tcp_sock && (void *)sibling->tcp_sock != (void *)sk)
-			see_sibling(seen, AS(struct tcp_sock, sibling->tcp_sock), algorithm);
-		place = AS(struct list_head, place)->next;
+			add_sibling(connection, AS(struct tcp_sock, sibling->tcp_sock), algorithm);
+		entry = AS(struct list_head, entry)->next;
 	}
 }
 

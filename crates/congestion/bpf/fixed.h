@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Arithmetic without fractions, as the kernel has it. Increases of a window count in 2^-32 segments, shares
- * in 2^-31 of the whole.
+ * Fixed-point arithmetic. Increases of a window are in 2^-32 segments, shares in 2^-31 of the total.
  *
- * All of these algorithms can be said in shares: with the rate x = w / rtt of each path and f = x / (sum of
- * all x), (w / rtt^2) / (sum of all w / rtt)^2 = f^2 / w. A rate is exact to rtt / (w 2^40), with the
- * round-trip time in 1/8 us: for one segment in a second, 8e-6; and a share to 2^-30 beyond that.
+ * All of these algorithms can be written in terms of shares: with the rate x = w / rtt of each path and
+ * f = x / (sum of all x), (w / rtt^2) / (sum of all w / rtt)^2 = f^2 / w. A rate is exact to rtt / (w 2^40),
+ * with the round-trip time in 1/8 us: for one segment per second, 8e-6; a share to 2^-30 beyond that.
  */
 #ifndef PLAIT_CONGESTION_FIXED_H
 #define PLAIT_CONGESTION_FIXED_H
@@ -16,14 +15,14 @@
 #define SHARE_BITS 31
 #define RATE_BITS 40
 
-/* At most 2^60, as see() limits window and time: the sum of all fits into 64 bits. */
+/* At most 2^60, as add_path() limits window and round-trip time: the sum of all fits into 64 bits. */
 static __always_inline __u64 rate(const struct plait_path *path)
 {
 	return ((__u64)path->window << RATE_BITS) / path->rtt;
 }
 
-/* What rates are to be shifted by so that their sum fits into 32 bits. */
-__noinline __u32 excess(__u64 sum)
+/* How far rates must be shifted right for their sum to fit into 32 bits. */
+__noinline __u32 rate_shift(__u64 sum)
 {
 	__u32 shift = 0;
 
@@ -35,22 +34,22 @@ __noinline __u32 excess(__u64 sum)
 	return shift;
 }
 
-/* What a path is of the whole: of the sum of rates, shifted by its excess. At most 1. */
+/* A rate's share of the sum, with the sum's rate_shift(). At most 1. */
 __noinline __u64 share(__u64 rate, __u64 sum, __u32 shift)
 {
-	__u64 whole = sum >> shift;
+	__u64 total = sum >> shift;
 
-	return whole ? ((rate >> shift) << SHARE_BITS) / whole : 0;
+	return total ? ((rate >> shift) << SHARE_BITS) / total : 0;
 }
 
-__noinline __u64 sum_of_rates(const struct connection *seen)
+__noinline __u64 sum_of_rates(const struct connection *connection)
 {
 	__u64 sum = 0;
 
-	if (!seen)
+	if (!connection)
 		return 0;
-	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++)
-		sum += rate(&seen->paths[i]);
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < connection->path_count; i++)
+		sum += rate(&connection->paths[i]);
 	return sum;
 }
 

@@ -5,31 +5,31 @@
  *	w_r grows by min(alpha / w_total, 1 / w_r), where
  *	alpha = w_total * max(w_p / rtt_p^2) / (sum of w_p / rtt_p)^2;
  *
- * for each loss on path r, w_r shrinks by w_r / 2. Here w_total is cancelled.
+ * for each loss on path r, w_r shrinks by w_r / 2. Here w_total cancels out.
  */
 #include "reno.h"
 
-__noinline __s64 increase(const struct connection *seen)
+__noinline __s64 window_increase(const struct connection *connection)
 {
-	__u64 sum = sum_of_rates(seen), most = 0, alone;
-	__u32 shift = excess(sum);
+	__u64 sum = sum_of_rates(connection), linked = 0, reno;
+	__u32 shift = rate_shift(sum);
 
-	if (!seen)
+	if (!connection)
 		return 0;
-	alone = ONE / (seen->paths[0].window ?: 1);
-	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < seen->number; i++) {
-		const struct plait_path *path = &seen->paths[i];
-		__u64 linked = linked_increase(share(rate(path), sum, shift), path->window ?: 1);
+	reno = ONE / (connection->paths[0].window ?: 1);
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < connection->path_count; i++) {
+		const struct plait_path *path = &connection->paths[i];
+		__u64 candidate = linked_increase(share(rate(path), sum, shift), path->window ?: 1);
 
-		if (linked > most)
-			most = linked;
+		if (candidate > linked)
+			linked = candidate;
 	}
-	return most < alone ? most : alone;
+	return linked < reno ? linked : reno;
 }
 
-__noinline __u32 after_loss(const struct connection *seen)
+__noinline __u32 window_after_loss(const struct connection *connection)
 {
-	return seen ? half_of(seen->paths[0].window) : 2;
+	return connection ? reno_ssthresh(connection->paths[0].window) : 2;
 }
 
 PLAIT_ALGORITHM(lia);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel's reno, of which an algorithm replaces two steps: by how much the window grows in congestion
- * avoidance, and what is left of it after a loss. All else (slow start, recovery, ECN, pacing, undo, restart
- * after idleness) is the kernel's own; and where there is one path, so are these two.
+ * The kernel's reno with two steps replaced by an algorithm's: the increase of the window in congestion
+ * avoidance, and the window after a loss. Everything else (slow start, recovery, ECN, pacing, undo, restart
+ * after idle) is the kernel's own; and so are these two for a connection with a single path.
  */
 #ifndef PLAIT_CONGESTION_RENO_H
 #define PLAIT_CONGESTION_RENO_H
@@ -12,9 +12,9 @@
 #include "step.h"
 #include <bpf/bpf_tracing.h>
 
-/* enum tcp_ca_state: from this one on, the sender responds to a loss or a congestion mark. */
+/* enum tcp_ca_state: from this state on, the sender is responding to a loss or a congestion mark. */
 #define TCP_CA_CWR 2
-/* Any network namespace may select it, without a privilege. */
+/* Every network namespace may select it, without privileges. */
 #define TCP_CONG_NON_RESTRICTED 1
 
 extern __u32 tcp_slow_start(struct tcp_sock *tp, __u32 acked) __ksym;
@@ -22,20 +22,19 @@ extern void tcp_cong_avoid_ai(struct tcp_sock *tp, __u32 w, __u32 acked) __ksym;
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
-/* By how much the window of the first path grows for each segment that is acknowledged there, in 2^-32
- * segments. */
-__s64 increase(const struct connection *seen);
+/* How much the window of the first path grows for each segment acknowledged on it, in 2^-32 segments. */
+__s64 window_increase(const struct connection *connection);
 
-/* What is left of the window of the first path after a loss, in segments. */
-__u32 after_loss(const struct connection *seen);
+/* The window of the first path after a loss, in segments. */
+__u32 window_after_loss(const struct connection *connection);
 
-/* What reno leaves. */
-static __always_inline __u32 half_of(__u32 window)
+/* What tcp_reno_ssthresh() returns for this window. */
+static __always_inline __u32 reno_ssthresh(__u32 window)
 {
 	return window >= 4 ? window / 2 : 2;
 }
 
-/* tcp_is_cwnd_limited() of the kernel, which programs cannot call. */
+/* The kernel's tcp_is_cwnd_limited(), which programs cannot call. */
 static __always_inline int is_window_limited(struct tcp_sock *tcp)
 {
 	if (BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited))
@@ -43,70 +42,70 @@ static __always_inline int is_window_limited(struct tcp_sock *tcp)
 	return tcp->snd_cwnd < tcp->snd_ssthresh && tcp->snd_cwnd < 2 * tcp->max_packets_out;
 }
 
-static __always_inline void grow(struct sock *sk, const struct connection *seen, __u32 acked)
+static __always_inline void apply_increase(struct sock *sk, const struct connection *connection, __u32 acked)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	struct memory *memory = memory_of(sk);
-	__u32 counted = acked < MAX_WINDOW ? acked : MAX_WINDOW;
-	__s64 fraction = (__s64)memory->fraction + increase(seen) * counted;
+	struct subflow_state *state = state_of(sk);
+	__u32 segments = acked < MAX_WINDOW ? acked : MAX_WINDOW;
+	__s64 fraction = (__s64)state->fraction + window_increase(connection) * segments;
 	__s64 window = (__s64)tcp->snd_cwnd + (fraction >> PLAIT_FRACTION_BITS);
 
-	memory->fraction = fraction & (ONE - 1);
+	state->fraction = fraction & (ONE - 1);
 	if (window < 1)
 		window = 1;
 	tcp->snd_cwnd = window < tcp->snd_cwnd_clamp ? window : tcp->snd_cwnd_clamp;
 }
 
 /*
- * It has been seen that the kernel leaves out a program now and then, where connections of one host lose at
- * the same time, and takes for its result whatever stands in its place: a threshold, or a window, of a
- * billion segments. So it is known here what can be.
+ * The kernel has been observed to skip a program occasionally, when several connections of a host lose
+ * packets at the same moment, and to use whatever is in the place of its result: a threshold or a window of a
+ * billion segments. So implausible values are detected and repaired here.
  */
 
-/* The largest window that there can be: these programs alone let it grow; undoing a loss brings one back. */
-static __always_inline __u32 largest_possible(struct sock *sk)
+/* The largest plausible window: only these programs increase it, and undoing a loss restores an earlier one.
+ */
+static __always_inline __u32 max_plausible_window(struct sock *sk)
 {
-	struct memory *memory = memory_of(sk);
-	__u32 largest = memory->window > memory->window_at_loss ? memory->window : memory->window_at_loss;
+	struct subflow_state *state = state_of(sk);
 
-	return largest;
+	return state->window > state->window_at_loss ? state->window : state->window_at_loss;
 }
 
-static __always_inline void mend_window(struct sock *sk)
+static __always_inline void repair_window(struct sock *sk)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	__u32 largest = largest_possible(sk);
+	__u32 max = max_plausible_window(sk);
 
-	/* Twice: it is not for small numbers. */
-	if (largest && tcp->snd_cwnd / 2 > largest)
-		tcp->snd_cwnd = largest;
+	/* Twice as large: small deviations are legitimate. */
+	if (max && tcp->snd_cwnd / 2 > max)
+		tcp->snd_cwnd = max;
 }
 
-/* Before the threshold that a loss left is used, and after it was. */
-static __always_inline void mend(struct sock *sk, __u8 state)
+/* Called before the threshold set after a loss is used, and after it was. */
+static __always_inline void repair_threshold(struct sock *sk, __u8 state)
 {
-	struct inet_connection_sock *connection = (struct inet_connection_sock *)sk;
+	struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	__u32 before = tcp->prior_cwnd, largest = largest_possible(sk);
+	__u32 before = tcp->prior_cwnd, max = max_plausible_window(sk);
 
-	mend_window(sk);
-	if (state < TCP_CA_CWR && BPF_CORE_READ_BITFIELD(connection, icsk_ca_state) < TCP_CA_CWR)
+	repair_window(sk);
+	if (state < TCP_CA_CWR && BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < TCP_CA_CWR)
 		return;
-	if (largest && before / 2 > largest)
-		before = largest;
+	if (max && before / 2 > max)
+		before = max;
 	if (before < 2)
 		before = 2;
-	/* A loss that is undone has the threshold of before. */
+	/* Undoing a loss restores the earlier threshold. */
 	if (state < TCP_CA_CWR && tcp->snd_ssthresh == tcp->prior_ssthresh)
 		return;
 	if (!tcp->snd_ssthresh || tcp->snd_ssthresh > before)
-		tcp->snd_ssthresh = half_of(before);
+		tcp->snd_ssthresh = reno_ssthresh(before);
 }
 
-static __always_inline void raise_window(struct sock *sk, __u32 acked)
+static __always_inline void grow_window(struct sock *sk, __u32 acked)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	struct connection seen;
+	struct connection connection;
 
 	if (!is_window_limited(tcp))
 		return;
@@ -115,66 +114,66 @@ static __always_inline void raise_window(struct sock *sk, __u32 acked)
 		if (!acked)
 			return;
 	}
-	look(sk, &seen);
-	if (seen.number < 2) {
+	collect_paths(sk, &connection);
+	if (connection.path_count < 2) {
 		tcp_cong_avoid_ai(tcp, tcp->snd_cwnd, acked);
 		return;
 	}
-	grow(sk, &seen, acked);
-	tell(PLAIT_STEP_INCREASE, sk, &seen, acked, tcp->snd_cwnd);
+	apply_increase(sk, &connection, acked);
+	trace_step(PLAIT_STEP_INCREASE, sk, &connection, acked, tcp->snd_cwnd);
 }
 
-static __always_inline void avoid_congestion(struct sock *sk, __u32 acked)
+static __always_inline void on_acknowledgment(struct sock *sk, __u32 acked)
 {
-	mend_window(sk);
-	raise_window(sk, acked);
-	memory_of(sk)->window = ((struct tcp_sock *)sk)->snd_cwnd;
+	repair_window(sk);
+	grow_window(sk, acked);
+	state_of(sk)->window = ((struct tcp_sock *)sk)->snd_cwnd;
 }
 
-static __always_inline __u32 lose(struct sock *sk)
+static __always_inline __u32 on_loss(struct sock *sk)
 {
 	struct tcp_sock *tcp = (struct tcp_sock *)sk;
-	struct memory *memory = memory_of(sk);
-	struct connection seen;
-	__u32 left;
+	struct subflow_state *state = state_of(sk);
+	struct connection connection;
+	__u32 threshold;
 
-	mend_window(sk);
-	memory->window_at_loss = tcp->snd_cwnd;
-	look(sk, &seen);
-	left = seen.number < 2 ? tcp_reno_ssthresh(sk) : after_loss(&seen);
-	memory->fraction = 0;
-	memory->loss_before = memory->last_loss;
-	memory->last_loss = tcp->bytes_acked;
-	tell(PLAIT_STEP_LOSS, sk, &seen, 0, left);
-	return left;
+	repair_window(sk);
+	state->window_at_loss = tcp->snd_cwnd;
+	collect_paths(sk, &connection);
+	threshold = connection.path_count < 2 ? tcp_reno_ssthresh(sk) : window_after_loss(&connection);
+	state->fraction = 0;
+	state->previous_loss = state->last_loss;
+	state->last_loss = tcp->bytes_acked;
+	trace_step(PLAIT_STEP_LOSS, sk, &connection, 0, threshold);
+	return threshold;
 }
 
-/* Calculates an increase of paths that are given; it runs in tests alone. */
-static __always_inline void calculate_increase(struct plait_calculation *given)
+/* Calculates the increase for given paths; only tests run it. */
+static __always_inline void calculate_increase(struct plait_calculation *calculation)
 {
 	struct plait_calculation copy;
-	struct connection seen = {};
+	struct connection connection = {};
 
-	/* Of what a program is given, the verifier takes reads at places that it knows only. */
-	__builtin_memcpy(&copy, given, sizeof(copy));
-	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < copy.number; i++)
-		see(&seen, copy.paths[i].window, copy.paths[i].rtt, copy.paths[i].transmitted);
-	if (seen.number)
-		given->increase = increase(&seen);
+	/* The verifier allows reads of a program's argument only at constant offsets. */
+	__builtin_memcpy(&copy, calculation, sizeof(copy));
+	for (__u32 i = 0; i < PLAIT_MAX_SUBFLOWS && i < copy.path_count; i++)
+		add_path(&connection, copy.paths[i].window, copy.paths[i].rtt, copy.paths[i].transmitted);
+	if (connection.path_count)
+		calculation->increase = window_increase(&connection);
 }
 
-/* Registers an algorithm: the two functions above, and its name. */
-#define PLAIT_ALGORITHM(word)                                                                                \
+/* Defines the programs and the struct_ops of an algorithm, from its two functions and its name. */
+#define PLAIT_ALGORITHM(id)                                                                                  \
 	SEC("struct_ops")                                                                                    \
 	void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)                                   \
 	{                                                                                                    \
-		avoid_congestion(sk, acked);                                                                 \
+		on_acknowledgment(sk, acked);                                                                \
 	}                                                                                                    \
                                                                                                              \
 	SEC("struct_ops")                                                                                    \
 	__u32 BPF_PROG(ssthresh, struct sock *sk)                                                            \
 	{                                                                                                    \
-		return lose(sk);                                                                             \
+		return on_loss(sk);                                                                          \
 	}                                                                                                    \
                                                                                                              \
 	SEC("struct_ops")                                                                                    \
@@ -186,7 +185,7 @@ static __always_inline void calculate_increase(struct plait_calculation *given)
 	SEC("struct_ops")                                                                                    \
 	void BPF_PROG(set_state, struct sock *sk, __u8 new_state)                                            \
 	{                                                                                                    \
-		mend(sk, new_state);                                                                         \
+		repair_threshold(sk, new_state);                                                             \
 	}                                                                                                    \
                                                                                                              \
 	SEC(".struct_ops.link")                                                                              \
@@ -196,13 +195,13 @@ static __always_inline void calculate_increase(struct plait_calculation *given)
 	    .undo_cwnd = (void *)undo_cwnd,                                                                  \
 	    .set_state = (void *)set_state,                                                                  \
 	    .flags = TCP_CONG_NON_RESTRICTED,                                                                \
-	    .name = "plait_" #word,                                                                          \
+	    .name = "plait_" #id,                                                                            \
 	};                                                                                                   \
                                                                                                              \
 	SEC("syscall")                                                                                       \
-	int calculate(struct plait_calculation *given)                                                       \
+	int calculate(struct plait_calculation *calculation)                                                 \
 	{                                                                                                    \
-		calculate_increase(given);                                                                   \
+		calculate_increase(calculation);                                                             \
 		return 0;                                                                                    \
 	}                                                                                                    \
                                                                                                              \

@@ -25,12 +25,12 @@ impl Algorithm {
     pub const ALL: [Algorithm; 5] =
         [Algorithm::Ewtcp, Algorithm::Coupled, Algorithm::Lia, Algorithm::Olia, Algorithm::Balia];
 
-    /// What the command calls it, such as `lia`.
+    /// Its name on the command line, such as `lia`.
     pub fn name(self) -> &'static str {
         &self.kernel_name()[PREFIX.len()..]
     }
 
-    /// What the kernel calls it, such as `plait_lia`; of at most 15 bytes.
+    /// Its name in the kernel, such as `plait_lia`; at most 15 bytes.
     pub fn kernel_name(self) -> &'static str {
         match self {
             Algorithm::Ewtcp => "plait_ewtcp",
@@ -41,15 +41,15 @@ impl Algorithm {
         }
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub fn description(self) -> &'static str {
         match self {
             Algorithm::Ewtcp => "equally weighted TCP: each subflow grows by 1/sqrt(n) of reno",
             Algorithm::Coupled => {
-                "fully coupled: all subflows together are one reno, on the least congested paths"
+                "fully coupled: all subflows together act as one reno, on the least congested paths"
             }
             Algorithm::Lia => "linked increases (RFC 6356)",
-            Algorithm::Olia => "opportunistic linked increases: moves off congested paths more than lia",
+            Algorithm::Olia => "opportunistic linked increases: moves further off congested paths than lia",
             Algorithm::Balia => "balanced linked adaptation: between lia and olia",
         }
     }
@@ -61,9 +61,9 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// No algorithm has this name.
+/// The name is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected ewtcp, coupled, lia, olia or balia, found '{0}'")]
+#[error("expected ewtcp, coupled, lia, olia or balia, got '{0}'")]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -81,7 +81,7 @@ impl Serialize for Algorithm {
     }
 }
 
-/// With what the names begin that the kernel has.
+/// Prefix of the names in the kernel.
 pub(crate) const PREFIX: &str = "plait_";
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn parses_its_own_names_and_rejects_others() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.name().parse(), Ok(algorithm));
             assert_eq!(algorithm.kernel_name().parse(), Ok(algorithm));

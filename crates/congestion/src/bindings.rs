@@ -1,6 +1,6 @@
 pub const PLAIT_MAX_SUBFLOWS: u32 = 12;
 pub const PLAIT_FRACTION_BITS: u32 = 32;
-pub const PLAIT_ALGORITHM_NAME: u32 = 16;
+pub const PLAIT_ALGORITHM_NAME_LENGTH: u32 = 16;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
@@ -24,7 +24,7 @@ pub struct plait_step {
     pub window_after: __u32,
     pub acked: __u32,
     pub kind: __u32,
-    pub number: __u32,
+    pub path_count: __u32,
     pub paths: [plait_path; 12usize],
 }
 #[repr(C)]
@@ -32,12 +32,12 @@ pub struct plait_step {
 pub struct plait_calculation {
     pub paths: [plait_path; 12usize],
     pub increase: __s64,
-    pub number: __u32,
+    pub path_count: __u32,
     pub padding: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct plait_controlled {
+pub struct plait_cc_socket {
     pub transmitted: __u64,
     pub local_address: [__u8; 16usize],
     pub remote_address: [__u8; 16usize],

@@ -1,18 +1,21 @@
-//! What congestion control does with the connections of this network namespace.
+//! Congestion control state of the connections in this network namespace.
 //!
-//! `unsafe` here only asserts that the record the program writes is plain numbers.
+//! `unsafe` here only asserts that the program's record is plain numbers.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::Iter;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use plait_linux::mptcp::Token;
 
-use crate::bindings::plait_controlled;
-use crate::{Algorithm, Error, Path, object};
+use crate::bindings::plait_cc_socket;
+use crate::skeleton::sockets::SocketsSkelBuilder;
+use crate::{Algorithm, Error, Path};
 
 /// An MPTCP connection.
 #[derive(Clone, Debug)]
@@ -30,7 +33,7 @@ pub struct Subflow {
     pub local: SocketAddr,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// The kernel's name of its congestion control.
+    /// Its congestion control algorithm, by the kernel's name.
     pub congestion_control: String,
     /// The congestion window, in segments.
     pub window: u32,
@@ -38,19 +41,19 @@ pub struct Subflow {
     pub threshold: Option<u32>,
     /// The smoothed round-trip time; `None` before it was measured.
     pub rtt: Option<Duration>,
-    /// What the window gains in a round trip in congestion avoidance, in segments, where reno gains 1; `None` if the
-    /// algorithm is none of these, or the subflow does not count for its siblings (yet).
+    /// How much the window grows per round trip in congestion avoidance, in segments, where reno's grows by 1. `None` if
+    /// the algorithm is not one of plait's, or the subflow is not (yet) considered by the others.
     pub increase: Option<f64>,
 }
 
-/// The MPTCP connections of the calling thread's network namespace that there are now, by token.
+/// The current MPTCP connections of the calling thread's network namespace, sorted by token.
 ///
-/// Sockets are visited one after the other: a subflow that comes or goes meanwhile may or may not be there.
+/// Sockets are visited one after the other: a subflow that is created or closed meanwhile may or may not be included.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// [`Error::Kernel`]
 pub fn connections() -> Result<Vec<Connection>, Error> {
-    let mut found = BTreeMap::<u32, Vec<plait_controlled>>::new();
+    let mut found = BTreeMap::<u32, Vec<plait_cc_socket>>::new();
     for record in records()? {
         if record.token != 0 {
             found.entry(record.token).or_default().push(record);
@@ -58,48 +61,48 @@ pub fn connections() -> Result<Vec<Connection>, Error> {
     }
     let connection = |(token, records): (u32, Vec<_>)| Connection {
         token: Token(token),
-        subflows: (0..records.len()).map(|place| subflow(&records, place)).collect(),
+        subflows: (0..records.len()).map(|index| subflow(&records, index)).collect(),
     };
     Ok(found.into_iter().map(connection).collect())
 }
 
-/// How many sockets of the calling thread's network namespace use an algorithm.
+/// The number of sockets in the calling thread's network namespace that use an algorithm.
 pub(crate) fn sockets_of(algorithm: Algorithm) -> Result<usize, Error> {
-    let uses = |record: &&plait_controlled| name_of(record) == algorithm.kernel_name();
+    let uses = |record: &&plait_cc_socket| name_of(record) == algorithm.kernel_name();
     Ok(records()?.iter().filter(uses).count())
 }
 
-fn subflow(records: &[plait_controlled], place: usize) -> Subflow {
-    let record = &records[place];
+fn subflow(records: &[plait_cc_socket], index: usize) -> Subflow {
+    let record = &records[index];
     Subflow {
         local: address(record.family, record.local_address, record.local_port),
         remote: address(record.family, record.remote_address, record.remote_port),
         congestion_control: name_of(record),
         window: record.window,
-        threshold: Some(record.threshold).filter(|threshold| *threshold < INFINITE),
+        threshold: Some(record.threshold).filter(|threshold| *threshold < INFINITE_SSTHRESH),
         rtt: (record.rtt != 0).then(|| Duration::from_nanos(u64::from(record.rtt) * 125)),
-        increase: increase(records, place),
+        increase: increase(records, index),
     }
 }
 
-fn increase(records: &[plait_controlled], place: usize) -> Option<f64> {
-    let algorithm: Algorithm = name_of(&records[place]).parse().ok()?;
-    let counts = |record: &plait_controlled| {
+fn increase(records: &[plait_cc_socket], index: usize) -> Option<f64> {
+    let algorithm: Algorithm = name_of(&records[index]).parse().ok()?;
+    let counts = |record: &plait_cc_socket| {
         [ESTABLISHED, CLOSE_WAIT].contains(&record.state) && record.rtt != 0 && record.window != 0
     };
-    if !counts(&records[place]) {
+    if !counts(&records[index]) {
         return None;
     }
-    let before = records[..place].iter().filter(|record| counts(record)).count();
+    let before = records[..index].iter().filter(|record| counts(record)).count();
     let paths: Vec<_> = records.iter().filter(|record| counts(record)).map(path).collect();
     Some(algorithm.increase(&paths, before) * paths[before].window)
 }
 
-fn path(record: &plait_controlled) -> Path {
+fn path(record: &plait_cc_socket) -> Path {
     Path { window: record.window.into(), rtt: record.rtt.into(), transmitted: record.transmitted as f64 }
 }
 
-fn name_of(record: &plait_controlled) -> String {
+fn name_of(record: &plait_cc_socket) -> String {
     let name = record.algorithm.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
 }
@@ -111,13 +114,13 @@ fn address(family: u16, bytes: [u8; 16], port: u16) -> SocketAddr {
     SocketAddr::new(ip.to_canonical(), port)
 }
 
-/// A record of each socket that matters.
-fn records() -> Result<Vec<plait_controlled>, Error> {
+/// A record of each MPTCP subflow, and of each other socket that uses one of plait's algorithms.
+fn records() -> Result<Vec<plait_cc_socket>, Error> {
     let failed = Error::kernel("list connections");
     let read = || {
-        let object = object::open(PROGRAM).map_err(io::Error::other)?.load()?;
-        let program = object.progs_mut().next().ok_or_else(|| io::Error::from(ErrorKind::NotFound))?;
-        let link = program.attach()?;
+        let mut storage = MaybeUninit::uninit();
+        let program = SocketsSkelBuilder::default().open(&mut storage)?.load()?;
+        let link = program.progs.list_sockets.attach()?;
         let mut bytes = Vec::new();
         read_all(&mut Iter::new(&link)?, &mut bytes)?;
         Ok(bytes.as_chunks::<SIZE>().0.iter().map(|record| bytemuck::pod_read_unaligned(record)).collect())
@@ -139,14 +142,13 @@ fn read_all(iterator: &mut Iter, bytes: &mut Vec<u8>) -> io::Result<()> {
 }
 
 // SAFETY: integers only, and intf.h asserts that the size is the sum of the fields' sizes.
-unsafe impl Zeroable for plait_controlled {}
+unsafe impl Zeroable for plait_cc_socket {}
 // SAFETY: as above.
-unsafe impl Pod for plait_controlled {}
+unsafe impl Pod for plait_cc_socket {}
 
-const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controlled.bpf.o"));
-const SIZE: usize = size_of::<plait_controlled>();
-/// TCP_INFINITE_SSTHRESH of the kernel.
-const INFINITE: u32 = 0x7fff_ffff;
-/// Of the kernel's `tcp_states.h`.
+const SIZE: usize = size_of::<plait_cc_socket>();
+/// The kernel's TCP_INFINITE_SSTHRESH.
+const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
+/// From the kernel's `tcp_states.h`.
 const ESTABLISHED: u8 = 1;
 const CLOSE_WAIT: u8 = 8;

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,53 +7,53 @@ use plait_linux::{bpf_files, cgroup};
 
 use crate::Algorithm;
 
-/// Why an algorithm cannot be loaded, used or unloaded.
+/// Why an algorithm cannot be loaded, enabled or unloaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refuses the programs.
+    /// The kernel rejects the programs.
     #[error("cannot {operation}: {reason}; {NEEDED}")]
     Kernel {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// What the kernel said.
+        /// The kernel's reason.
         reason: libbpf_rs::Error,
     },
-    /// Somebody else has registered an algorithm of the same name.
-    #[error("the kernel has an algorithm {} already, which this plait did not load: end the program that did", .0.kernel_name())]
-    Taken(Algorithm),
-    /// It is not loaded.
-    #[error("{0} is not loaded: nothing to unload; loaded are: {list}", list = those(.1))]
+    /// Another program has registered an algorithm of the same name.
+    #[error("the kernel already has an algorithm named {}, which was not loaded by this plait: end the program that loaded it", .0.kernel_name())]
+    NameTaken(Algorithm),
+    /// The algorithm to be unloaded is not loaded.
+    #[error("{0} is not loaded: nothing to unload (loaded: {list})", list = names(.1))]
     NotLoaded(Algorithm, Vec<Algorithm>),
-    /// The kernel has it still.
-    #[error("the kernel still has {} two seconds after it was taken back", .0.kernel_name())]
-    Stays(Algorithm),
-    /// The control group or namespace uses none.
-    #[error("{0} uses no algorithm of plait's")]
-    NotUsed(String),
+    /// The kernel has not removed it in time.
+    #[error("the kernel still lists {} two seconds after it was unregistered", .0.kernel_name())]
+    StillRegistered(Algorithm),
+    /// The control group or namespace has no algorithm enabled.
+    #[error("{0} uses no algorithm of plait: nothing to disable")]
+    NotInUse(String),
     /// A file or directory cannot be used.
     #[error("cannot {operation} {}: {reason}", .path.display())]
     File {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: io::Error,
     },
-    /// The file system that keeps what outlives a command cannot be used.
+    /// The BPF file system for pins cannot be used.
     #[error("{0}")]
     Files(#[from] bpf_files::Error),
     /// The control group cannot be used.
     #[error("{0}")]
     ControlGroup(#[from] cgroup::Error),
-    /// The network namespace cannot be found out, or entered.
+    /// The network namespace cannot be determined or entered.
     #[error("cannot use the network namespace: {0}")]
     Namespace(io::Error),
 }
 
 const NEEDED: &str =
-    "it takes root, and a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler";
+    "this needs root and a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler";
 
 impl Error {
     pub(crate) fn kernel(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
@@ -66,7 +66,7 @@ impl Error {
     }
 }
 
-fn those(loaded: &[Algorithm]) -> String {
+fn names(loaded: &[Algorithm]) -> String {
     if loaded.is_empty() {
         return "none".into();
     }

@@ -1,21 +1,23 @@
-//! The algorithms as the papers have them, in numbers with fractions.
+//! The algorithms' equations from the papers, in floating point.
+//!
+//! Written independently of the BPF programs, which are compared with them.
 
 use crate::Algorithm;
 
-/// A path of a connection, with what its subflow knows of it.
+/// The state of a path that the equations use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
     /// w, in segments; more than 0.
     pub window: f64,
     /// The smoothed round-trip time, in any unit that is the same for all paths; more than 0.
     pub rtt: f64,
-    /// l of OLIA: bytes between the last two losses, or since the last, whichever are more.
+    /// OLIA's l: bytes between the last two losses or since the last loss, whichever is more.
     pub transmitted: f64,
 }
 
 impl Algorithm {
-    /// By how much the window of path `r` grows for each segment that is acknowledged there in congestion avoidance, in
-    /// segments; one path alone is reno. OLIA's can be negative.
+    /// How much the window of path `r` grows for each segment acknowledged on it in congestion avoidance, in segments.
+    /// A single path is reno's. OLIA's increase can be negative.
     pub fn increase(self, paths: &[Path], r: usize) -> f64 {
         let w = |p: usize| paths[p].window;
         let rtt = |p: usize| paths[p].rtt;
@@ -36,7 +38,7 @@ impl Algorithm {
                 (alpha / total).min(1.0 / w(r))
             }
             // CoNEXT 2012, equations 5 and 6.
-            Algorithm::Olia => w(r) / rtt(r).powi(2) / sum_of_rates.powi(2) + opportunism(paths, r) / w(r),
+            Algorithm::Olia => w(r) / rtt(r).powi(2) / sum_of_rates.powi(2) + olia_alpha(paths, r) / w(r),
             // SIGMETRICS 2013, table of algorithms.
             Algorithm::Balia => {
                 let x = |p: usize| w(p) / rtt(p);
@@ -46,10 +48,11 @@ impl Algorithm {
         }
     }
 
-    /// What is left of the window of path `r` after a loss there, in segments; one path alone is reno.
-    pub fn after_loss(self, paths: &[Path], r: usize) -> f64 {
+    /// The window of path `r` after a loss on it, in segments. A single path is reno's.
+    #[cfg(test)]
+    pub(crate) fn after_loss(self, paths: &[Path], r: usize) -> f64 {
         let w = paths[r].window;
-        // As the kernel's reno, not below two segments.
+        // Like the kernel's reno, at least two segments.
         let halved = (w / 2.0).max(2.0);
         match self {
             _ if paths.len() == 1 => halved,
@@ -67,14 +70,14 @@ impl Algorithm {
     }
 }
 
-/// alpha of OLIA.
-fn opportunism(paths: &[Path], r: usize) -> f64 {
+/// OLIA's alpha.
+fn olia_alpha(paths: &[Path], r: usize) -> f64 {
     let all: Vec<usize> = (0..paths.len()).collect();
     let quality = |p: &usize| paths[*p].transmitted / paths[*p].rtt.powi(2);
-    let most = |of: &dyn Fn(&usize) -> f64| all.iter().map(of).fold(0.0, f64::max);
-    let (largest, best) = (most(&|p| paths[*p].window), most(&quality));
+    let max = |of: &dyn Fn(&usize) -> f64| all.iter().map(of).fold(0.0, f64::max);
+    let (largest, best) = (max(&|p| paths[*p].window), max(&quality));
     let in_m = |p: &usize| paths[*p].window == largest;
-    // What is equal can differ in its last digits by how it was calculated.
+    // Equal values can differ in the last digits, depending on the order of operations.
     let in_b = |p: &usize| quality(p) >= best * (1.0 - 1e-12);
     let m = all.iter().filter(|p| in_m(p)).count() as f64;
     let b_without_m = all.iter().filter(|p| in_b(p) && !in_m(p)).count() as f64;
@@ -103,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn one_path_is_reno() {
+    fn single_path_behaves_like_reno() {
         for algorithm in Algorithm::ALL {
             close(algorithm.increase(&paths(&[(20.0, 0.1)]), 0), 0.05);
             close(algorithm.after_loss(&paths(&[(20.0, 0.1)]), 0), 10.0);
@@ -113,7 +116,7 @@ mod tests {
 
     /// RFC 6356, section 3: with equal round-trip times and windows alpha is 1/n.
     #[test]
-    fn equal_paths_have_increases_that_can_be_said() {
+    fn equal_paths_have_closed_form_increases() {
         let four = paths(&[(10.0, 0.05); 4]);
         close(Algorithm::Ewtcp.increase(&four, 2), 0.05);
         close(Algorithm::Coupled.increase(&four, 2), 1.0 / 40.0);
@@ -126,9 +129,9 @@ mod tests {
         }
     }
 
-    /// RFC 6356, section 3: never more aggressive on a path than TCP would be there.
+    /// RFC 6356, section 3: never more aggressive on a path than TCP.
     #[test]
-    fn lia_is_limited_to_what_reno_does() {
+    fn lia_never_exceeds_reno() {
         let unequal = paths(&[(2.0, 0.5), (100.0, 0.01)]);
         for r in 0..2 {
             assert!(Algorithm::Lia.increase(&unequal, r) <= 1.0 / unequal[r].window);
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn olia_moves_to_the_better_path_with_the_smaller_window() {
+    fn olia_moves_traffic_to_the_better_path_with_the_smaller_window() {
         let mut two = paths(&[(10.0, 0.1), (20.0, 0.1)]);
         two[0].transmitted = 4e6;
         // f^2 / w, and half of 1/w more or less.
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn balia_gives_up_at_most_three_quarters() {
+    fn balia_reduces_a_window_by_at_most_three_quarters() {
         let two = paths(&[(4.0, 0.1), (40.0, 0.1)]);
         close(Algorithm::Balia.after_loss(&two, 0), 1.0);
         close(Algorithm::Balia.after_loss(&two, 1), 20.0);

@@ -1,5 +1,5 @@
-//! Network namespaces whose sockets use an algorithm: by the kernel's setting for that, whose former value is kept in
-//! the run directory until it is put back.
+//! Enabling an algorithm for a network namespace, by its sysctl `net.ipv4.tcp_congestion_control`, whose previous value
+//! is saved in the run directory until it is restored.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,43 +10,43 @@ use plait_linux::netns::NetNs;
 use crate::algorithm::PREFIX;
 use crate::{Algorithm, Error};
 
-/// Lets sockets that are made in a namespace from now on use an algorithm.
-pub(crate) fn begin(records: &Path, namespace: &NetNs, algorithm: Algorithm) -> Result<(), Error> {
-    let record = record_of(records, namespace)?;
+/// Makes sockets created in a namespace from now on use an algorithm.
+pub(crate) fn enable(saved_settings: &Path, namespace: &NetNs, algorithm: Algorithm) -> Result<(), Error> {
+    let saved = saved_setting(saved_settings, namespace)?;
     inside(namespace, || {
         let before = setting()?;
         if !before.starts_with(PREFIX) {
-            fs::write(&record, &before).map_err(Error::file("write", &record))?;
+            fs::write(&saved, &before).map_err(Error::file("write", &saved))?;
         }
         set(algorithm.kernel_name())
     })
 }
 
-/// Puts back what a namespace had before; the algorithm that it used, if it did.
-pub(crate) fn end(records: &Path, namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
-    let record = record_of(records, namespace)?;
-    let ended = inside(namespace, || {
+/// Restores the previous setting of a namespace; the algorithm it had enabled, if any.
+pub(crate) fn disable(saved_settings: &Path, namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
+    let saved = saved_setting(saved_settings, namespace)?;
+    let disabled = inside(namespace, || {
         let Ok(used) = setting()?.parse::<Algorithm>() else { return Ok(None) };
-        // A namespace that was made while the host used an algorithm has got it without a record.
-        let before = fs::read_to_string(&record).unwrap_or_else(|_| EVERYWHERE.into());
+        // A namespace created while the host had an algorithm enabled inherited it, so nothing was saved.
+        let before = fs::read_to_string(&saved).unwrap_or_else(|_| FALLBACK.into());
         if set(before.trim()).is_err() {
-            // What it had is there no more; this always is.
-            set(EVERYWHERE)?;
+            // The previous algorithm is no longer available; this one always is.
+            set(FALLBACK)?;
         }
         Ok(Some(used))
     })?;
-    match fs::remove_file(&record) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", &record)(error)),
-        _ => Ok(ended),
+    match fs::remove_file(&saved) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", &saved)(error)),
+        _ => Ok(disabled),
     }
 }
 
-/// The algorithm that new sockets of a namespace use, if it is one of these.
-pub(crate) fn used(namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
+/// The algorithm enabled for new sockets of a namespace, if it is one of plait's.
+pub(crate) fn enabled(namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
     inside(namespace, || Ok(setting()?.parse().ok()))
 }
 
-/// What the kernel has, registered by whomever.
+/// Whether the kernel lists the algorithm as available, whoever registered it.
 pub(crate) fn is_available(algorithm: Algorithm) -> Result<bool, Error> {
     let names = fs::read_to_string(AVAILABLE).map_err(Error::file("read", AVAILABLE))?;
     Ok(names.split_whitespace().any(|name| name == algorithm.kernel_name()))
@@ -63,17 +63,17 @@ fn setting() -> Result<String, Error> {
 
 fn set(name: &str) -> Result<(), Error> {
     fs::write(SETTING, name).map_err(|error| {
-        let text = format!("cannot set it to {name}: {error}; it takes root and a writable /proc/sys");
+        let text = format!("cannot set it to {name}: {error}; this needs root and a writable /proc/sys");
         Error::file("write", SETTING)(io::Error::new(error.kind(), text))
     })
 }
 
-fn record_of(records: &Path, namespace: &NetNs) -> Result<PathBuf, Error> {
-    Ok(records.join(namespace.identity().map_err(Error::Namespace)?.inode.to_string()))
+fn saved_setting(saved_settings: &Path, namespace: &NetNs) -> Result<PathBuf, Error> {
+    Ok(saved_settings.join(namespace.identity().map_err(Error::Namespace)?.inode.to_string()))
 }
 
-/// Of the calling thread's network namespace.
+/// That of the calling thread's network namespace.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Every kernel has it, and lets every namespace use it.
-const EVERYWHERE: &str = "reno";
+/// Every kernel has it and allows it in every namespace.
+const FALLBACK: &str = "reno";

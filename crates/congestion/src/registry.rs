@@ -1,9 +1,9 @@
-//! Which algorithms the kernel has of plait's, and who uses them.
+//! The algorithms loaded into the kernel, and the namespaces and control groups that use them.
 //!
-//! Both outlive the command that asked for them, in the kernel: as pins in plait's BPF file system, `congestion/NAME` for
-//! an algorithm and `congestion/NAME@N` for the control group with the number N; and as the setting of a network
-//! namespace, whose former value is in `congestion/INODE` of the run directory. Nothing is half done by a command that is
-//! killed: what is not pinned ends with it, and a setting is recorded before it is changed.
+//! Both outlive the command, in the kernel: as pins in plait's BPF file system, `congestion/NAME` for an algorithm and
+//! `congestion/NAME@N` for the control group with the number N; and as a sysctl of a network namespace, whose previous
+//! value is saved in `congestion/INODE` of the run directory. A killed command leaves nothing half done: what is not
+//! pinned ends with the process, and a setting is saved before it is changed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -20,25 +20,25 @@ use plait_linux::netns::{self, NetNs};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::connections::sockets_of;
-use crate::{Algorithm, Error, control_groups, namespaces, object};
+use crate::{Algorithm, Error, cgroups, namespaces, object};
 
-/// A way to the algorithms of this kernel. Any number of processes may have one; changes happen one after the other.
+/// Manages the algorithms of this kernel. Any number of processes may have one; changes are serialized by a lock.
 #[derive(Debug)]
 pub struct Registry {
     files: BpfFiles,
 }
 
-/// Who uses an algorithm.
+/// What an algorithm is enabled for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// The sockets of a control group that connect or are accepted since it was asked for.
+    /// Sockets of a control group that connect or are accepted after it was enabled.
     ControlGroup {
-        /// From the root of the hierarchy; `None` if the group is gone.
+        /// From the root of the hierarchy; `None` if the group no longer exists.
         path: Option<PathBuf>,
         /// Its number.
         number: u64,
     },
-    /// The sockets that were made in a network namespace since it was asked for.
+    /// Sockets created in a network namespace after it was enabled.
     Namespace {
         /// The inode number of the namespace.
         inode: u64,
@@ -47,16 +47,16 @@ pub enum Use {
     },
 }
 
-/// What became of an algorithm that was unloaded.
+/// The result of unloading an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unloaded {
-    /// Sockets, of all network namespaces, that go on with it until they are closed; the kernel keeps the programs for
-    /// them, and offers them to no other.
+    /// Sockets, in all network namespaces, that keep using it until they are closed; the kernel keeps the programs for
+    /// them and offers the algorithm to no other socket.
     pub sockets: usize,
 }
 
 impl Registry {
-    /// Finds the run directory; nothing is made.
+    /// Finds the run directory; nothing is created in it.
     ///
     /// # Errors
     /// The run directory cannot be used.
@@ -64,7 +64,7 @@ impl Registry {
         Ok(Registry { files: BpfFiles::find()? })
     }
 
-    /// The algorithms that are loaded.
+    /// The loaded algorithms.
     ///
     /// # Errors
     /// The pins cannot be read.
@@ -74,122 +74,121 @@ impl Registry {
         Ok(loaded)
     }
 
-    /// Makes an algorithm known to the kernel; `false`: it was.
+    /// Registers an algorithm with the kernel; `false` if it already was.
     ///
     /// # Errors
-    /// The kernel's refusal, or somebody else has registered one of this name.
+    /// [`Error::Kernel`], or [`Error::NameTaken`].
     pub fn load(&self, algorithm: Algorithm) -> Result<bool, Error> {
         let _lock = self.lock()?;
         self.load_locked(algorithm)
     }
 
-    /// Takes an algorithm back from the kernel, and from whoever uses it: control groups get back what their namespaces
-    /// use, namespaces what they had.
+    /// Disables an algorithm everywhere and unregisters it: control groups return to the setting of their namespaces,
+    /// namespaces to their previous one.
     ///
     /// # Errors
-    /// [`Error::NotLoaded`], or the kernel's refusal.
+    /// [`Error::NotLoaded`], or [`Error::Kernel`].
     pub fn unload(&self, algorithm: Algorithm) -> Result<Unloaded, Error> {
         let _lock = self.lock()?;
         let loaded = self.loaded()?;
         if !loaded.contains(&algorithm) {
             return Err(Error::NotLoaded(algorithm, loaded));
         }
-        for number in self.groups_of(algorithm)? {
-            self.unpin(&group_pin(algorithm, number))?;
+        for number in self.cgroups_using(algorithm)? {
+            self.unpin(&cgroup_pin(algorithm, number))?;
         }
         let mut sockets = 0;
         for namespace in netns::all() {
-            if namespaces::used(&namespace)? == Some(algorithm) {
-                namespaces::end(&self.records(), &namespace)?;
+            if namespaces::enabled(&namespace)? == Some(algorithm) {
+                namespaces::disable(&self.saved_settings(), &namespace)?;
             }
             sockets += namespace.run(|| sockets_of(algorithm)).map_err(Error::Namespace)??;
         }
         self.unpin(algorithm.name())?;
-        await_absence(algorithm)?;
+        wait_until_removed(algorithm)?;
         Ok(Unloaded { sockets })
     }
 
-    /// Lets the sockets of a control group use an algorithm: those that connect or are accepted from now on, and the subflows
-    /// that the kernel makes for them, whatever the programs ask for. Loads it if need be. The group's path from the root
-    /// of the hierarchy.
+    /// Makes sockets of a control group that connect or are accepted from now on use an algorithm, with all their subflows,
+    /// whatever the programs request. Loads it if needed. Returns the group's path from the root of the hierarchy.
     ///
     /// # Errors
-    /// As [`load`](Registry::load); there is no such control group.
-    pub fn use_in_group(&self, algorithm: Algorithm, group: &Path) -> Result<PathBuf, Error> {
+    /// As [`load`](Registry::load); the control group does not exist.
+    pub fn enable_for_cgroup(&self, algorithm: Algorithm, group: &Path) -> Result<PathBuf, Error> {
         let (path, group) = cgroup::open(group)?;
-        let number = control_groups::number(&path, &group)?;
+        let number = cgroups::number(&path, &group)?;
         let _lock = self.lock()?;
         self.load_locked(algorithm)?;
-        let pin = group_pin(algorithm, number);
+        let pin = cgroup_pin(algorithm, number);
         if !self.pins()?.contains(&pin) {
-            let mut link = object::attach_to_group(algorithm, group.as_fd())?;
+            let mut link = object::attach_to_cgroup(algorithm, group.as_fd())?;
             link.pin(self.directory().join(&pin)).map_err(Error::kernel("pin the program"))?;
         }
-        // The others come after the new one, so that there is no moment without any.
+        // After the new one is attached, so that some algorithm is enabled at every moment.
         for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
-            self.unpin(&group_pin(other, number))?;
+            self.unpin(&cgroup_pin(other, number))?;
         }
         Ok(path)
     }
 
-    /// Lets the sockets that are made in a network namespace from now on use an algorithm, and the subflows that the kernel
-    /// makes for them. Loads it if need be.
+    /// Makes sockets created in a network namespace from now on use an algorithm, with all their subflows. Loads it if
+    /// needed.
     ///
     /// # Errors
     /// As [`load`](Registry::load); the setting cannot be changed.
-    pub fn use_in_namespace(&self, algorithm: Algorithm, namespace: &NetNs) -> Result<(), Error> {
+    pub fn enable_for_namespace(&self, algorithm: Algorithm, namespace: &NetNs) -> Result<(), Error> {
         let _lock = self.lock()?;
         self.load_locked(algorithm)?;
-        namespaces::begin(&self.records(), namespace, algorithm)
+        namespaces::enable(&self.saved_settings(), namespace, algorithm)
     }
 
-    /// Ends what [`use_in_group`](Registry::use_in_group) began: the group's path, and the algorithm.
+    /// Reverts [`enable_for_cgroup`](Registry::enable_for_cgroup); the group's path, and the algorithm that was enabled.
     ///
     /// # Errors
-    /// [`Error::NotUsed`]; there is no such control group.
-    pub fn leave_group(&self, group: &Path) -> Result<(PathBuf, Algorithm), Error> {
+    /// [`Error::NotInUse`]; the control group does not exist.
+    pub fn disable_for_cgroup(&self, group: &Path) -> Result<(PathBuf, Algorithm), Error> {
         let (path, group) = cgroup::open(group)?;
-        let number = control_groups::number(&path, &group)?;
+        let number = cgroups::number(&path, &group)?;
         let _lock = self.lock()?;
-        let mut ended = None;
+        let mut disabled = None;
         for algorithm in Algorithm::ALL {
-            if self.groups_of(algorithm)?.contains(&number) {
-                self.unpin(&group_pin(algorithm, number))?;
-                ended = Some(algorithm);
+            if self.cgroups_using(algorithm)?.contains(&number) {
+                self.unpin(&cgroup_pin(algorithm, number))?;
+                disabled = Some(algorithm);
             }
         }
         let name = path.display().to_string();
-        ended
+        disabled
             .map(|algorithm| (path, algorithm))
-            .ok_or_else(|| Error::NotUsed(format!("the control group {name}")))
+            .ok_or_else(|| Error::NotInUse(format!("the control group {name}")))
     }
 
-    /// Ends what [`use_in_namespace`](Registry::use_in_namespace) began.
+    /// Reverts [`enable_for_namespace`](Registry::enable_for_namespace); the algorithm that was enabled.
     ///
     /// # Errors
-    /// [`Error::NotUsed`]; the setting cannot be changed.
-    pub fn leave_namespace(&self, namespace: &NetNs) -> Result<Algorithm, Error> {
+    /// [`Error::NotInUse`]; the setting cannot be changed.
+    pub fn disable_for_namespace(&self, namespace: &NetNs) -> Result<Algorithm, Error> {
         let _lock = self.lock()?;
-        let ended = namespaces::end(&self.records(), namespace)?;
-        ended.ok_or_else(|| Error::NotUsed("the network namespace".into()))
+        let disabled = namespaces::disable(&self.saved_settings(), namespace)?;
+        disabled.ok_or_else(|| Error::NotInUse("the network namespace".into()))
     }
 
-    /// Who uses which algorithm.
+    /// What each algorithm is enabled for.
     ///
     /// # Errors
-    /// Namespaces cannot be entered, or pins not be read.
+    /// Namespaces cannot be entered, or pins cannot be read.
     pub fn uses(&self) -> Result<Vec<(Algorithm, Use)>, Error> {
         let mut uses = Vec::new();
-        let groups = self.groups()?;
+        let groups = self.pinned_cgroups()?;
         let numbers: Vec<_> = groups.iter().map(|(_, number)| *number).collect();
-        let paths = control_groups::paths(&numbers)?;
+        let paths = cgroups::paths(&numbers)?;
         for (algorithm, number) in groups {
             let path = paths.iter().find(|(other, _)| *other == number).map(|(_, path)| path.clone());
             uses.push((algorithm, Use::ControlGroup { path, number }));
         }
-        let names = names_of_namespaces();
+        let names = namespace_names();
         for namespace in netns::all() {
-            let Some(algorithm) = namespaces::used(&namespace)? else { continue };
+            let Some(algorithm) = namespaces::enabled(&namespace)? else { continue };
             let inode = namespace.identity().map_err(Error::Namespace)?.inode;
             let name = names.iter().find(|(other, _)| *other == inode).map(|(_, name)| name.clone());
             uses.push((algorithm, Use::Namespace { inode, name }));
@@ -197,27 +196,27 @@ impl Registry {
         Ok(uses)
     }
 
-    /// Removes what control groups and namespaces that are gone have left; what it was.
+    /// Removes what was left by control groups and namespaces that no longer exist; the removed paths.
     ///
     /// # Errors
     /// Something cannot be removed.
     pub fn clean_leftovers(&self) -> Result<Vec<PathBuf>, Error> {
         let mut removed = Vec::new();
-        if !self.directory().exists() && !self.records().exists() {
+        if !self.directory().exists() && !self.saved_settings().exists() {
             return Ok(removed);
         }
         let _lock = self.lock()?;
         for (algorithm, used) in self.uses()? {
             if let Use::ControlGroup { path: None, number } = used {
-                self.unpin(&group_pin(algorithm, number))?;
-                removed.push(self.directory().join(group_pin(algorithm, number)));
+                self.unpin(&cgroup_pin(algorithm, number))?;
+                removed.push(self.directory().join(cgroup_pin(algorithm, number)));
             }
         }
-        let living: Vec<_> =
+        let existing: Vec<_> =
             netns::all().iter().filter_map(|namespace| Some(namespace.identity().ok()?.inode)).collect();
-        for record in entries(&self.records())? {
-            if !record.parse().is_ok_and(|inode| living.contains(&inode)) {
-                let path = self.records().join(record);
+        for saved in entries(&self.saved_settings())? {
+            if !saved.parse().is_ok_and(|inode| existing.contains(&inode)) {
+                let path = self.saved_settings().join(saved);
                 fs::remove_file(&path).map_err(Error::file("remove", &path))?;
                 removed.push(path);
             }
@@ -235,25 +234,25 @@ impl Registry {
         Ok(true)
     }
 
-    /// Ends what a pin keeps, if there is one: at once, where the kernel can.
+    /// Removes a pin, if it exists, and detaches what it pins.
     fn unpin(&self, name: &str) -> Result<(), Error> {
         let path = self.directory().join(name);
         if fs::symlink_metadata(&path).is_err() {
             return Ok(());
         }
         if let Ok(link) = Link::open(&path) {
-            // A kernel that cannot detach does so when nobody has the link any more.
+            // On kernels that cannot detach, it ends with the last reference to the link.
             let _ = link.detach();
         }
         fs::remove_file(&path).map_err(Error::file("remove", &path))
     }
 
-    fn groups_of(&self, algorithm: Algorithm) -> Result<Vec<u64>, Error> {
-        let groups = self.groups()?.into_iter();
+    fn cgroups_using(&self, algorithm: Algorithm) -> Result<Vec<u64>, Error> {
+        let groups = self.pinned_cgroups()?.into_iter();
         Ok(groups.filter(|(other, _)| *other == algorithm).map(|(_, number)| number).collect())
     }
 
-    fn groups(&self) -> Result<Vec<(Algorithm, u64)>, Error> {
+    fn pinned_cgroups(&self) -> Result<Vec<(Algorithm, u64)>, Error> {
         let parse = |name: String| {
             let (algorithm, number) = name.split_once('@')?;
             Some((algorithm.parse().ok()?, number.parse().ok()?))
@@ -271,21 +270,21 @@ impl Registry {
         self.files.root().join("congestion")
     }
 
-    fn records(&self) -> PathBuf {
+    fn saved_settings(&self) -> PathBuf {
         self.files.run_directory().join("congestion")
     }
 
-    /// Waits until no other process changes anything; it can go on when the result is dropped.
+    /// Waits for the exclusive lock.
     fn lock(&self) -> Result<Lock<'_>, Error> {
-        let path = self.records();
+        let path = self.saved_settings();
         loop {
             match DirBuilder::new().mode(0o700).create(&path) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(Error::file("make", &path)(error));
+                    return Err(Error::file("create", &path)(error));
                 }
                 _ => {}
             }
-            // Who had the lock before may remove the directory at any moment.
+            // The previous holder of the lock may remove the directory at any moment.
             let Ok(directory) = File::open(&path) else { continue };
             rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))
                 .map_err(|error| Error::file("lock", &path)(error.into()))?;
@@ -296,11 +295,11 @@ impl Registry {
         }
     }
 
-    /// Removes directories in which nothing is any more.
-    fn tidy(&self) -> Result<(), Error> {
+    /// Removes empty directories.
+    fn remove_empty_directories(&self) -> Result<(), Error> {
         let directory = self.directory();
         let is_there = directory.exists();
-        for path in [&directory, &self.records()] {
+        for path in [&directory, &self.saved_settings()] {
             match fs::remove_dir(path) {
                 Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
                     return Err(Error::file("remove", path)(error));
@@ -312,7 +311,7 @@ impl Registry {
     }
 }
 
-/// Nobody else changes anything as long as this lives. Directories in which nothing is go with it.
+/// The exclusive lock. Dropping it removes empty directories.
 struct Lock<'a> {
     registry: &'a Registry,
     _directory: File,
@@ -320,34 +319,34 @@ struct Lock<'a> {
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.registry.tidy() {
+        if let Err(error) = self.registry.remove_empty_directories() {
             tracing::warn!("{error}");
         }
     }
 }
 
-fn group_pin(algorithm: Algorithm, number: u64) -> String {
+fn cgroup_pin(algorithm: Algorithm, number: u64) -> String {
     format!("{algorithm}@{number}")
 }
 
-/// The kernel takes an algorithm back some moments after the last has let it go.
-fn await_absence(algorithm: Algorithm) -> Result<(), Error> {
-    let begun = Instant::now();
+/// The kernel removes an algorithm shortly after the last reference to it is dropped.
+fn wait_until_removed(algorithm: Algorithm) -> Result<(), Error> {
+    let start = Instant::now();
     while namespaces::is_available(algorithm)? {
-        if begun.elapsed() > Duration::from_secs(2) {
-            return Err(Error::Stays(algorithm));
+        if start.elapsed() > Duration::from_secs(2) {
+            return Err(Error::StillRegistered(algorithm));
         }
         sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
-fn names_of_namespaces() -> Vec<(u64, String)> {
+fn namespace_names() -> Vec<(u64, String)> {
     let names = netns::list().unwrap_or_default().into_iter();
     names.filter_map(|name| Some((NetNs::named(&name).ok()?.identity().ok()?.inode, name))).collect()
 }
 
-/// The names in a directory; none if it is not there.
+/// The names in a directory; none if it does not exist.
 fn entries(directory: &Path) -> Result<Vec<String>, Error> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,6 +1,7 @@
-//! The programs against the model: their arithmetic, and their decisions on real connections.
+//! Compares the programs with the model: their arithmetic, and their decisions on real connections. Simulates the model.
 
 mod arithmetic;
+mod simulation;
 mod traces;
 
 use std::process::Command;
@@ -8,10 +9,10 @@ use std::process::Command;
 use crate::Path;
 use crate::bindings::plait_path;
 
-/// Says that a test is skipped without root or a kernel that takes the programs.
+/// Prints that a test is skipped without root or on a kernel that rejects the programs.
 fn can_run(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP {test}: congestion control by BPF takes root");
+        println!("SKIP {test}: congestion control by BPF needs root");
         return false;
     }
     match crate::probe() {
@@ -25,16 +26,16 @@ fn can_run(test: &str) -> bool {
 
 fn run(command: &str) {
     let mut words = command.split(' ');
-    let done = Command::new(words.next().expect("a command")).args(words).output().expect("it runs");
+    let done = Command::new(words.next().expect("a command")).args(words).output().expect("command starts");
     assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn path(seen: &plait_path) -> Path {
-    Path { window: seen.window.into(), rtt: seen.rtt.into(), transmitted: seen.transmitted as f64 }
+fn model_path(path: &plait_path) -> Path {
+    Path { window: path.window.into(), rtt: path.rtt.into(), transmitted: path.transmitted as f64 }
 }
 
-/// How far an increase for one segment may be from the model's, in segments: what docs/guide/congestion-control.md says.
-fn bound(paths: &[Path]) -> f64 {
+/// The maximum error of an increase for one segment, in segments, as stated in docs/guide/congestion-control.md.
+fn error_bound(paths: &[Path]) -> f64 {
     let inexact: f64 = paths.iter().map(|path| path.rtt / path.window).fold(0.0, f64::max);
     let w = paths.iter().map(|path| path.window).fold(f64::INFINITY, f64::min);
     (0.5f64.powi(28) + inexact * 0.5f64.powi(35)) / w + 0.5f64.powi(30)

@@ -1,50 +1,53 @@
-//! The increases that the programs calculate, for any paths, beside those of the model.
+//! Compares the increases that the programs calculate for arbitrary paths with those of the model.
 
 use libbpf_rs::{Object, ProgramInput};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{bound, can_run, path};
+use super::{can_run, error_bound, model_path};
 use crate::bindings::{plait_calculation, plait_path};
 use crate::{Algorithm, object};
 
-const MOST: usize = crate::bindings::PLAIT_MAX_SUBFLOWS as usize;
+const MAX_PATHS: usize = crate::bindings::PLAIT_MAX_SUBFLOWS as usize;
 const SIZE: usize = size_of::<plait_calculation>();
 
 fn load(algorithm: Algorithm) -> Object {
-    let mut object = object::open(object::program_of(algorithm)).expect("an object");
+    let mut object = object::open(object::program_of(algorithm)).expect("object opens");
     for mut program in object.progs_mut() {
         let wanted = program.name() == "calculate";
         program.set_autoload(wanted);
     }
     for mut map in object.maps_mut() {
         let wanted = map.name().to_string_lossy().ends_with(".rodata");
-        map.set_autocreate(wanted).expect("a choice");
+        map.set_autocreate(wanted).expect("map is configurable");
     }
-    object.load().expect("the kernel takes it")
+    object.load().expect("kernel accepts the program")
 }
 
-/// What the program makes of paths, in segments.
+/// Runs the program on paths; the increase in segments.
 fn calculate(object: &Object, paths: &[plait_path]) -> f64 {
-    let program = object.progs_mut().find(|program| program.name() == "calculate").expect("the program");
-    // The layout is that of intf.h: paths, increase, number.
+    let program =
+        object.progs_mut().find(|program| program.name() == "calculate").expect("program calculate exists");
+    // The layout is that of struct plait_calculation: paths, increase, path_count.
     let mut bytes = [0u8; SIZE];
-    for (place, path) in paths.iter().enumerate() {
-        let at = place * size_of::<plait_path>();
+    for (index, path) in paths.iter().enumerate() {
+        let at = index * size_of::<plait_path>();
         bytes[at..at + 8].copy_from_slice(&path.transmitted.to_ne_bytes());
         bytes[at + 8..at + 12].copy_from_slice(&path.window.to_ne_bytes());
         bytes[at + 12..at + 16].copy_from_slice(&path.rtt.to_ne_bytes());
     }
-    let after = MOST * size_of::<plait_path>();
+    let after = MAX_PATHS * size_of::<plait_path>();
     bytes[after + 8..after + 12].copy_from_slice(&(paths.len() as u32).to_ne_bytes());
-    program.test_run(ProgramInput { context_in: Some(&mut bytes), ..Default::default() }).expect("a run");
+    program
+        .test_run(ProgramInput { context_in: Some(&mut bytes), ..Default::default() })
+        .expect("program runs");
     let increase = i64::from_ne_bytes(bytes[after..after + 8].try_into().expect("8 bytes"));
     increase as f64 / 2f64.powi(32)
 }
 
 /// Windows of 1 to a million segments, round-trip times of a microsecond to two minutes.
 fn any_path() -> impl Strategy<Value = plait_path> {
-    let logarithmic = |most: f64| (0.0..most).prop_map(|exponent| exponent.exp2());
+    let logarithmic = |max: f64| (0.0..max).prop_map(|exponent| exponent.exp2());
     let transmitted = prop_oneof![Just(0.0), logarithmic(44.0)];
     (logarithmic(20.0), logarithmic(30.0), transmitted).prop_map(|(window, rtt, transmitted)| plait_path {
         window: window as u32,
@@ -53,11 +56,11 @@ fn any_path() -> impl Strategy<Value = plait_path> {
     })
 }
 
-/// Paths like those of one connection, often equal in something, which matters to OLIA.
+/// Paths like those of one connection, often equal in some value, which is a special case of OLIA.
 fn any_paths() -> impl Strategy<Value = Vec<plait_path>> {
-    let alike = (any_path(), 1..=MOST).prop_map(|(path, number)| vec![path; number]);
+    let equal = (any_path(), 1..=MAX_PATHS).prop_map(|(path, number)| vec![path; number]);
     let partly =
-        (prop::collection::vec(any_path(), 2..=MOST), any::<bool>()).prop_map(|(mut paths, which)| {
+        (prop::collection::vec(any_path(), 2..=MAX_PATHS), any::<bool>()).prop_map(|(mut paths, which)| {
             let first = paths[0];
             paths.iter_mut().skip(1).step_by(2).for_each(|path| match which {
                 true => path.window = first.window,
@@ -65,56 +68,56 @@ fn any_paths() -> impl Strategy<Value = Vec<plait_path>> {
             });
             paths
         });
-    prop_oneof![prop::collection::vec(any_path(), 1..=MOST), alike, partly]
+    prop_oneof![prop::collection::vec(any_path(), 1..=MAX_PATHS), equal, partly]
 }
 
-fn matches_the_model(algorithm: Algorithm) {
-    if !can_run(&format!("{algorithm}_calculates_as_its_model")) {
+fn assert_arithmetic_matches_model(algorithm: Algorithm) {
+    if !can_run(&format!("{algorithm}_arithmetic_matches_model")) {
         return;
     }
     let object = load(algorithm);
     let mut runner = TestRunner::new(Config { cases: 3000, failure_persistence: None, ..Config::default() });
-    let compared = runner.run(&any_paths(), |seen| {
-        let paths: Vec<_> = seen.iter().map(path).collect();
-        // One path is reno's, and does not get here.
+    let compared = runner.run(&any_paths(), |paths| {
+        let model_paths: Vec<_> = paths.iter().map(model_path).collect();
+        // A single path is left to reno and never gets here.
         prop_assume!(paths.len() > 1);
-        let (found, expected) = (calculate(&object, &seen), algorithm.increase(&paths, 0));
-        let allowed = bound(&paths);
-        prop_assert!((found - expected).abs() <= allowed, "{found}, expected {expected} to {allowed}");
+        let (actual, expected) = (calculate(&object, &paths), algorithm.increase(&model_paths, 0));
+        let bound = error_bound(&model_paths);
+        prop_assert!((actual - expected).abs() <= bound, "expected {expected} within {bound}, got {actual}");
         Ok(())
     });
     compared.expect("no difference");
 }
 
 #[test]
-fn ewtcp_calculates_as_its_model() {
-    matches_the_model(Algorithm::Ewtcp);
+fn ewtcp_arithmetic_matches_model() {
+    assert_arithmetic_matches_model(Algorithm::Ewtcp);
 }
 
 #[test]
-fn coupled_calculates_as_its_model() {
-    matches_the_model(Algorithm::Coupled);
+fn coupled_arithmetic_matches_model() {
+    assert_arithmetic_matches_model(Algorithm::Coupled);
 }
 
 #[test]
-fn lia_calculates_as_its_model() {
-    matches_the_model(Algorithm::Lia);
+fn lia_arithmetic_matches_model() {
+    assert_arithmetic_matches_model(Algorithm::Lia);
 }
 
 #[test]
-fn olia_calculates_as_its_model() {
-    matches_the_model(Algorithm::Olia);
+fn olia_arithmetic_matches_model() {
+    assert_arithmetic_matches_model(Algorithm::Olia);
 }
 
 #[test]
-fn balia_calculates_as_its_model() {
-    matches_the_model(Algorithm::Balia);
+fn balia_arithmetic_matches_model() {
+    assert_arithmetic_matches_model(Algorithm::Balia);
 }
 
-/// What no connection has, but a read beside a lock might give.
+/// Impossible values, which an unlocked read might return.
 #[test]
-fn windows_and_times_of_zero_and_without_bound_are_calculated_with() {
-    if !can_run("windows_and_times_of_zero_and_without_bound_are_calculated_with") {
+fn extreme_windows_and_round_trip_times_do_not_overflow() {
+    if !can_run("extreme_windows_and_round_trip_times_do_not_overflow") {
         return;
     }
     let extremes = [0, 1, 2, 7, 8, u32::MAX - 1, u32::MAX];
@@ -122,11 +125,15 @@ fn windows_and_times_of_zero_and_without_bound_are_calculated_with() {
         let object = load(algorithm);
         for window in extremes {
             for rtt in extremes {
-                let odd = plait_path { window, rtt, transmitted: u64::MAX };
-                let usual = plait_path { window: 10, rtt: 160_000, transmitted: 1 << 20 };
-                for paths in [vec![usual, odd], vec![usual; 8], [vec![usual], vec![odd; MOST - 1]].concat()] {
-                    let found = calculate(&object, &paths);
-                    assert!(found.abs() <= 1.0, "{algorithm}: {found} of {paths:?}");
+                let extreme = plait_path { window, rtt, transmitted: u64::MAX };
+                let ordinary = plait_path { window: 10, rtt: 160_000, transmitted: 1 << 20 };
+                for paths in [
+                    vec![ordinary, extreme],
+                    vec![ordinary; 8],
+                    [vec![ordinary], vec![extreme; MAX_PATHS - 1]].concat(),
+                ] {
+                    let increase = calculate(&object, &paths);
+                    assert!(increase.abs() <= 1.0, "{algorithm}: {increase} for {paths:?}");
                 }
             }
         }

@@ -1,16 +1,16 @@
-//! The sending end of a flow.
+//! The sender of a flow.
 
 use std::collections::VecDeque;
 
-use super::{Flow, Network, Outcome, Packet, What};
+use super::{EventKind, Flow, Network, Outcome, Packet};
 use crate::{Algorithm, Path};
 
 pub(super) struct Sender {
-    /// Its place among the flows.
+    /// The flow's index.
     flow: usize,
     algorithm: Option<Algorithm>,
     subflows: Vec<Subflow>,
-    /// When what counts for the outcome began.
+    /// When counting for the outcome started.
     since: f64,
 }
 
@@ -18,14 +18,14 @@ struct Subflow {
     window: f64,
     threshold: f64,
     rtt: Option<f64>,
-    /// Numbers of packets that were sent, and neither acknowledged nor given up.
-    flying: VecDeque<u64>,
+    /// Numbers of the packets in flight.
+    in_flight: VecDeque<u64>,
     next: u64,
-    /// Losses of packets before this one belong to one that was answered already.
-    answered: u64,
-    /// The number of the timer that counts.
+    /// Losses of packets before this one belong to the last window reduction.
+    recovery_point: u64,
+    /// The number of the current timer.
     timer: u64,
-    /// Packets, as OLIA counts them.
+    /// Packets acknowledged, as OLIA counts them.
     acknowledged: u64,
     acknowledged_at_loss: u64,
     between_losses: u64,
@@ -41,14 +41,14 @@ struct Counts {
 }
 
 impl Sender {
-    pub(super) fn new(place: usize, flow: &Flow) -> Sender {
+    pub(super) fn new(index: usize, flow: &Flow) -> Sender {
         let subflow = || Subflow {
-            window: FIRST_WINDOW,
+            window: INITIAL_WINDOW,
             threshold: f64::INFINITY,
             rtt: None,
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             next: 0,
-            answered: 0,
+            recovery_point: 0,
             timer: 0,
             acknowledged: 0,
             acknowledged_at_loss: 0,
@@ -56,61 +56,63 @@ impl Sender {
             counts: Counts::default(),
         };
         let subflows = flow.paths.iter().map(|_| subflow()).collect();
-        Sender { flow: place, algorithm: flow.algorithm, subflows, since: 0.0 }
+        Sender { flow: index, algorithm: flow.algorithm, subflows, since: 0.0 }
     }
 
-    /// Sends what the window of a path allows.
+    /// Sends as much as the window of a path allows.
     pub(super) fn send(&mut self, path: usize, now: f64, network: &mut Network) {
         let subflow = &mut self.subflows[path];
-        while (subflow.flying.len() as f64) < subflow.window.floor() {
+        while (subflow.in_flight.len() as f64) < subflow.window.floor() {
             let packet = Packet { flow: self.flow, path, number: subflow.next, sent: now };
-            subflow.flying.push_back(subflow.next);
+            subflow.in_flight.push_back(subflow.next);
             subflow.next += 1;
-            network.at(now, What::Arrive { packet, hop: 0 });
+            network.at(now, EventKind::Arrive { packet, hop: 0 });
         }
         subflow.timer += 1;
         let timeout = subflow.rtt.map_or(1.0, |rtt| (2.0 * rtt).max(MIN_TIMEOUT));
-        network.at(now + timeout, What::Timer { flow: self.flow, path, number: subflow.timer });
+        network.at(now + timeout, EventKind::Timer { flow: self.flow, path, number: subflow.timer });
     }
 
-    pub(super) fn acknowledged(&mut self, packet: Packet, now: f64, network: &mut Network) {
+    pub(super) fn on_acknowledgment(&mut self, packet: Packet, now: f64, network: &mut Network) {
         let subflow = &mut self.subflows[packet.path];
-        let Some(place) = subflow.flying.iter().position(|number| *number == packet.number) else { return };
+        let Some(index) = subflow.in_flight.iter().position(|number| *number == packet.number) else {
+            return;
+        };
         subflow.count_window(now);
-        subflow.flying.remove(place);
+        subflow.in_flight.remove(index);
         subflow.acknowledged += 1;
         subflow.counts.acknowledged += 1;
         let sample = now - packet.sent;
         subflow.rtt = Some(subflow.rtt.map_or(sample, |rtt| rtt + (sample - rtt) / 8.0));
-        let mut is_news = false;
-        while subflow.flying.front().is_some_and(|number| number + REORDERING <= packet.number) {
-            let lost = subflow.flying.pop_front();
+        let mut is_new_loss = false;
+        while subflow.in_flight.front().is_some_and(|number| number + REORDERING <= packet.number) {
+            let lost = subflow.in_flight.pop_front();
             subflow.counts.lost += 1;
-            is_news |= lost >= Some(subflow.answered);
+            is_new_loss |= lost >= Some(subflow.recovery_point);
         }
-        if is_news {
-            self.lose(packet.path);
-        } else if packet.number >= self.subflows[packet.path].answered {
+        if is_new_loss {
+            self.reduce(packet.path);
+        } else if packet.number >= self.subflows[packet.path].recovery_point {
             self.grow(packet.path);
         }
         self.send(packet.path, now, network);
     }
 
-    /// Nothing has come for too long.
-    pub(super) fn timer(&mut self, path: usize, number: u64, now: f64, network: &mut Network) {
+    /// The retransmission timer expired.
+    pub(super) fn on_timer(&mut self, path: usize, number: u64, now: f64, network: &mut Network) {
         let subflow = &mut self.subflows[path];
-        if subflow.timer != number || subflow.flying.is_empty() {
+        if subflow.timer != number || subflow.in_flight.is_empty() {
             return;
         }
         subflow.count_window(now);
-        subflow.counts.lost += subflow.flying.len() as u64;
-        subflow.flying.clear();
-        self.lose(path);
+        subflow.counts.lost += subflow.in_flight.len() as u64;
+        subflow.in_flight.clear();
+        self.reduce(path);
         self.subflows[path].window = 1.0;
         self.send(path, now, network);
     }
 
-    pub(super) fn forget_counts(&mut self, now: f64) {
+    pub(super) fn reset_counts(&mut self, now: f64) {
         self.since = now;
         for subflow in &mut self.subflows {
             subflow.counts = Counts { until: now, ..Counts::default() };
@@ -139,41 +141,41 @@ impl Sender {
         match self.algorithm {
             None => 1.0 / self.subflows[path].window,
             Some(algorithm) => {
-                let (paths, place) = self.paths(path);
-                algorithm.increase(&paths, place)
+                let (paths, index) = self.paths(path);
+                algorithm.increase(&paths, index)
             }
         }
     }
 
-    fn lose(&mut self, path: usize) {
-        let left = match self.algorithm {
+    fn reduce(&mut self, path: usize) {
+        let window = match self.algorithm {
             None => (self.subflows[path].window / 2.0).max(2.0),
             Some(algorithm) => {
-                let (paths, place) = self.paths(path);
-                algorithm.after_loss(&paths, place)
+                let (paths, index) = self.paths(path);
+                algorithm.after_loss(&paths, index)
             }
         };
         let subflow = &mut self.subflows[path];
-        subflow.window = left;
-        subflow.threshold = left;
-        subflow.answered = subflow.next;
+        subflow.window = window;
+        subflow.threshold = window;
+        subflow.recovery_point = subflow.next;
         subflow.between_losses = subflow.acknowledged - subflow.acknowledged_at_loss;
         subflow.acknowledged_at_loss = subflow.acknowledged;
     }
 
-    /// The paths that have a round-trip time, and where among them one is; it alone, if it has none.
+    /// The paths that have a round-trip time, and the index of `path` among them; only `path` itself if it has none.
     fn paths(&self, path: usize) -> (Vec<Path>, usize) {
         if self.subflows[path].rtt.is_none() {
-            return (vec![self.subflows[path].seen(1.0)], 0);
+            return (vec![self.subflows[path].model_path(1.0)], 0);
         }
-        let seen = |subflow: &Subflow| subflow.rtt.map(|rtt| subflow.seen(rtt));
-        let place = self.subflows[..path].iter().filter_map(seen).count();
-        (self.subflows.iter().filter_map(seen).collect(), place)
+        let model_path = |subflow: &Subflow| subflow.rtt.map(|rtt| subflow.model_path(rtt));
+        let index = self.subflows[..path].iter().filter_map(model_path).count();
+        (self.subflows.iter().filter_map(model_path).collect(), index)
     }
 }
 
 impl Subflow {
-    fn seen(&self, rtt: f64) -> Path {
+    fn model_path(&self, rtt: f64) -> Path {
         let since = self.acknowledged - self.acknowledged_at_loss;
         Path { window: self.window, rtt, transmitted: since.max(self.between_losses) as f64 }
     }
@@ -184,9 +186,9 @@ impl Subflow {
     }
 }
 
-/// As many later packets as duplicate acknowledgments that make TCP believe in a loss.
+/// Later packets acknowledged before a packet counts as lost, like TCP's duplicate acknowledgments.
 const REORDERING: u64 = 3;
 /// In packets (RFC 6928).
-const FIRST_WINDOW: f64 = 10.0;
-/// The shortest time in which nothing comes that means a loss, in seconds: that of the kernel.
+const INITIAL_WINDOW: f64 = 10.0;
+/// The kernel's minimum retransmission timeout, in seconds.
 const MIN_TIMEOUT: f64 = 0.2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Writes a record for each socket of this network namespace that belongs to an MPTCP connection, or uses an
- * algorithm of these.
+ * Writes a record for each socket of this network namespace that belongs to an MPTCP connection or uses one
+ * of plait's algorithms.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -10,11 +10,11 @@
 #include "addresses.h"
 #include "kernel.h"
 #include "intf.h"
-#include "memory.h"
+#include "subflow_state.h"
 
 static const char prefix[] = "plait_";
 
-static __always_inline int is_ours(const __u8 *name)
+static __always_inline int is_plait(const __u8 *name)
 {
 	for (int i = 0; i < (int)sizeof(prefix) - 1; i++)
 		if (name[i] != (__u8)prefix[i])
@@ -22,18 +22,18 @@ static __always_inline int is_ours(const __u8 *name)
 	return 1;
 }
 
-/* Of the algorithm whose memory it is. */
+/* Only OLIA keeps the bytes at losses. */
 static __always_inline int is_olia(const __u8 *name)
 {
-	return is_ours(name) && name[6] == 'o' && name[7] == 'l' && name[8] == 'i' && name[9] == 'a' &&
+	return is_plait(name) && name[6] == 'o' && name[7] == 'l' && name[8] == 'i' && name[9] == 'a' &&
 	       !name[10];
 }
 
 SEC("iter/tcp")
-int controlled(struct bpf_iter__tcp *ctx)
+int list_sockets(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *socket = ctx->sk_common;
-	struct plait_controlled record = {};
+	struct plait_cc_socket record = {};
 	struct tcp_sock *tcp;
 
 	if (!socket)
@@ -48,7 +48,7 @@ int controlled(struct bpf_iter__tcp *ctx)
 		record.token = BPF_CORE_READ(connection, token);
 	}
 	BPF_CORE_READ_STR_INTO(&record.algorithm, tcp, inet_conn.icsk_ca_ops, name);
-	if (!record.token && !is_ours(record.algorithm))
+	if (!record.token && !is_plait(record.algorithm))
 		return 0;
 	if (is_olia(record.algorithm))
 		record.transmitted = transmitted(tcp->bytes_acked, tcp->inet_conn.icsk_ca_priv[1],

@@ -1,4 +1,4 @@
-//! What is known of these algorithms must come out.
+//! Known properties of the algorithms hold in the simulation.
 
 use super::*;
 
@@ -8,10 +8,10 @@ fn link(rate: f64, queue: usize) -> Link {
     Link { rate, delay: RTT / 2.0, queue, discipline: Discipline::DropTail }
 }
 
-/// With RED by a queue of a bandwidth-delay product, so that losses come to all by chance.
-fn fair_link(rate: f64) -> Link {
+/// With RED and a queue of a bandwidth-delay product, so that losses are random.
+fn red_link(rate: f64) -> Link {
     let product = rate * RTT;
-    let discipline = Discipline::Red { least: product / 4.0, most: product, most_probability: 0.1 };
+    let discipline = Discipline::Red { min: product / 4.0, max: product, max_probability: 0.1 };
     Link { rate, delay: RTT / 2.0, queue: (product * 3.0) as usize, discipline }
 }
 
@@ -36,32 +36,32 @@ fn total(rates: &[f64]) -> f64 {
 }
 
 #[test]
-fn one_flow_fills_a_link_with_a_queue_of_its_product() {
+fn single_flow_fills_a_link_with_a_queue_of_one_bandwidth_delay_product() {
     let outcome = &run(&[link(1000.0, 40)], &[flow(None, &[0])], 60.0, 10.0, 1)[0];
     assert!(outcome.rate() > 950.0 && outcome.rate() <= 1001.0, "{outcome:?}");
 }
 
-/// The square root formula: w = sqrt(2/p) segments (a constant of 1.2 to 1.4 for what is not modelled there).
+/// The square root formula: w = sqrt(2/p) segments (with a constant of 1.2 to 1.4 for effects that it neglects).
 #[test]
-fn the_window_follows_from_the_losses() {
-    let outcome = &run(&[fair_link(1000.0)], &[flow(None, &[0])], 300.0, 50.0, 1)[0];
+fn window_matches_the_square_root_formula() {
+    let outcome = &run(&[red_link(1000.0)], &[flow(None, &[0])], 300.0, 50.0, 1)[0];
     let formula = (1.5 / outcome.losses[0]).sqrt();
     let ratio = outcome.windows[0] / formula;
     assert!((0.7..1.4).contains(&ratio), "{outcome:?}, formula {formula}");
 }
 
 #[test]
-fn two_renos_share_alike() {
-    let rates = mean(&[fair_link(1000.0)], &[flow(None, &[0]), flow(None, &[0])], 120.0);
+fn two_reno_flows_share_equally() {
+    let rates = mean(&[red_link(1000.0)], &[flow(None, &[0]), flow(None, &[0])], 120.0);
     let ratio = total(&rates[0]) / total(&rates[1]);
     assert!((0.85..1.18).contains(&ratio), "{rates:?}");
 }
 
 /// RFC 6356, goal 2: uncoupled, n subflows take n shares; LIA takes about one.
 #[test]
-fn coupled_subflows_do_no_harm_where_uncoupled_do() {
+fn coupled_subflows_take_one_share_of_a_bottleneck() {
     let share = |algorithm, subflows: &[usize]| {
-        let rates = mean(&[fair_link(1000.0)], &[flow(algorithm, subflows), flow(None, &[0])], 120.0);
+        let rates = mean(&[red_link(1000.0)], &[flow(algorithm, subflows), flow(None, &[0])], 120.0);
         total(&rates[0]) / total(&rates[1])
     };
     let uncoupled = share(None, &[0, 0]);
@@ -72,10 +72,11 @@ fn coupled_subflows_do_no_harm_where_uncoupled_do() {
     assert!(coupled < 1.25, "coupled: {coupled}");
 }
 
-/// RFC 6356, goals 1 and 3: at least as much as by the better path, with less by the congested one than uncoupled.
+/// RFC 6356, goals 1 and 3: at least the rate of the better path alone, with less traffic on the congested path than
+/// uncoupled.
 #[test]
-fn traffic_moves_off_the_congested_path_and_nothing_is_lost() {
-    let links = [fair_link(1000.0), fair_link(1000.0)];
+fn traffic_moves_off_the_congested_path_without_losing_throughput() {
+    let links = [red_link(1000.0), red_link(1000.0)];
     let crowded = |algorithm| {
         let mut flows = vec![flow(algorithm, &[0, 1])];
         flows.extend((0..4).map(|_| flow(None, &[0])));
@@ -86,14 +87,14 @@ fn traffic_moves_off_the_congested_path_and_nothing_is_lost() {
     let (_, uncoupled) = crowded(None);
     for algorithm in [Algorithm::Lia, Algorithm::Olia, Algorithm::Balia] {
         let (rate, congested) = crowded(Some(algorithm));
-        assert!(rate > 0.95 * alone, "{algorithm}: {rate}, by the free path alone {alone}");
+        assert!(rate > 0.95 * alone, "{algorithm}: {rate}, on the free path alone {alone}");
         assert!(congested < uncoupled, "{algorithm}: {congested}, uncoupled {uncoupled}");
     }
 }
 
 #[test]
-fn a_run_is_the_same_each_time() {
-    let links = [fair_link(500.0), link(300.0, 20)];
+fn runs_are_reproducible() {
+    let links = [red_link(500.0), link(300.0, 20)];
     let flows = [flow(Some(Algorithm::Olia), &[0, 1]), flow(None, &[1])];
     let rates = || run(&links, &flows, 20.0, 2.0, 7).iter().map(Outcome::rate).collect::<Vec<_>>();
     assert_eq!(rates(), rates());

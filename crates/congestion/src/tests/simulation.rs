@@ -1,0 +1,224 @@
+//! Simulates flows over shared links, packet by packet: what theory expects of the algorithms.
+//!
+//! A flow always has data to send, over one or more paths, each a sequence of links. Senders behave like TCP with
+//! selective acknowledgments: slow start; congestion avoidance by an [`Algorithm`]; one decrease for all losses in a
+//! window, detected when a later packet is acknowledged; a timeout when acknowledgments stop. Lost packets are not
+//! retransmitted: the result is the number that arrive. Time and randomness are simulated, so runs are reproducible.
+
+mod sender;
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::Algorithm;
+use sender::Sender;
+
+/// A link, for one direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    /// Packets per second.
+    pub(super) rate: f64,
+    /// Propagation delay in seconds.
+    pub(super) delay: f64,
+    /// Capacity of the queue in packets.
+    pub(super) queue: usize,
+    /// How packets are dropped.
+    pub(super) discipline: Discipline,
+}
+
+/// When a queue drops packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Discipline {
+    /// When it is full.
+    DropTail,
+    /// Random early detection (Floyd and Jacobson, 1993), "gentle": by the mean length of the queue (weight 0.002), with a
+    /// probability that grows from 0 at `min` to `max_probability` at `max` packets, and to 1 at twice that.
+    Red {
+        /// Packets.
+        min: f64,
+        /// Packets.
+        max: f64,
+        /// The probability at `max`.
+        max_probability: f64,
+    },
+}
+
+/// A flow.
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    /// The algorithm; `None`: reno on each path separately.
+    pub(super) algorithm: Option<Algorithm>,
+    /// For each path, the indices of its links.
+    pub(super) paths: Vec<Vec<usize>>,
+}
+
+/// The result of a flow.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    /// For each path, packets per second that arrived.
+    pub(super) rates: Vec<f64>,
+    /// For each path, the mean window in packets.
+    pub(super) windows: Vec<f64>,
+    /// For each path, the share of packets that were lost.
+    pub(super) losses: Vec<f64>,
+}
+
+impl Outcome {
+    /// Packets per second of all paths.
+    pub(super) fn rate(&self) -> f64 {
+        self.rates.iter().sum()
+    }
+}
+
+/// Runs flows over links for `seconds`, of which those before `from` do not count. Flows start at random times within the
+/// first second.
+pub(super) fn run(links: &[Link], flows: &[Flow], seconds: f64, from: f64, seed: u64) -> Vec<Outcome> {
+    let mut network = Network {
+        random: SmallRng::seed_from_u64(seed),
+        queues: links.iter().map(|link| Queue { link: *link, free_at: 0.0, mean: 0.0 }).collect(),
+        events: BinaryHeap::new(),
+        number: 0,
+    };
+    let mut senders: Vec<_> =
+        flows.iter().enumerate().map(|(index, flow)| Sender::new(index, flow)).collect();
+    for (flow, Flow { paths, .. }) in flows.iter().enumerate() {
+        for path in 0..paths.len() {
+            let at = network.random.random::<f64>();
+            network.at(at, EventKind::Start { flow, path });
+        }
+    }
+    let mut counted = false;
+    while let Some(Event { time, kind, .. }) = network.events.pop() {
+        if time > seconds {
+            break;
+        }
+        if !counted && time >= from {
+            senders.iter_mut().for_each(|sender| sender.reset_counts(time));
+            counted = true;
+        }
+        match kind {
+            EventKind::Start { flow, path } => senders[flow].send(path, time, &mut network),
+            EventKind::Arrive { packet, hop } => network.forward(packet, hop, time, &flows[packet.flow]),
+            EventKind::Acknowledge(packet) => {
+                senders[packet.flow].on_acknowledgment(packet, time, &mut network)
+            }
+            EventKind::Timer { flow, path, number } => {
+                senders[flow].on_timer(path, number, time, &mut network)
+            }
+        }
+    }
+    senders.into_iter().map(|sender| sender.outcome(seconds)).collect()
+}
+
+/// The links between senders and receivers.
+struct Network {
+    random: SmallRng,
+    queues: Vec<Queue>,
+    events: BinaryHeap<Event>,
+    /// Events at the same time are processed in the order of their creation.
+    number: u64,
+}
+
+struct Queue {
+    link: Link,
+    /// When the last queued packet will have left.
+    free_at: f64,
+    /// The mean length, for RED.
+    mean: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    flow: usize,
+    path: usize,
+    number: u64,
+    sent: f64,
+}
+
+enum EventKind {
+    Start { flow: usize, path: usize },
+    Arrive { packet: Packet, hop: usize },
+    Acknowledge(Packet),
+    Timer { flow: usize, path: usize, number: u64 },
+}
+
+struct Event {
+    time: f64,
+    number: u64,
+    kind: EventKind,
+}
+
+impl Network {
+    fn at(&mut self, time: f64, kind: EventKind) {
+        self.number += 1;
+        self.events.push(Event { time, number: self.number, kind });
+    }
+
+    /// Sends a packet over the next link of its path, or its acknowledgment back.
+    fn forward(&mut self, packet: Packet, hop: usize, now: f64, flow: &Flow) {
+        let path = &flow.paths[packet.path];
+        let Some(link) = path.get(hop) else {
+            // Acknowledgments are not queued.
+            let back: f64 = path.iter().map(|link| self.queues[*link].link.delay).sum();
+            return self.at(now + back, EventKind::Acknowledge(packet));
+        };
+        let chance = self.random.random::<f64>();
+        if let Some(leaves) = self.queues[*link].enqueue(now, chance) {
+            self.at(leaves, EventKind::Arrive { packet, hop: hop + 1 });
+        }
+    }
+}
+
+impl Queue {
+    /// When a packet enqueued now reaches the other end; `None` if it is dropped.
+    fn enqueue(&mut self, now: f64, chance: f64) -> Option<f64> {
+        let waiting = (self.free_at - now).max(0.0) * self.link.rate;
+        self.mean += (waiting - self.mean) * 0.002;
+        let dropped = match self.link.discipline {
+            Discipline::DropTail => false,
+            Discipline::Red { min, max, max_probability } => {
+                chance < early_drop_probability(self.mean, min, max, max_probability)
+            }
+        };
+        if dropped || waiting + 1.0 > self.link.queue as f64 {
+            return None;
+        }
+        self.free_at = self.free_at.max(now) + 1.0 / self.link.rate;
+        Some(self.free_at + self.link.delay)
+    }
+}
+
+fn early_drop_probability(mean: f64, min: f64, max: f64, max_probability: f64) -> f64 {
+    if mean < min {
+        0.0
+    } else if mean < max {
+        max_probability * (mean - min) / (max - min)
+    } else {
+        max_probability + (1.0 - max_probability) * (mean - max) / max
+    }
+}
+
+impl Ord for Event {
+    /// Reversed: a heap returns its greatest element first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.time.total_cmp(&self.time).then(other.number.cmp(&self.number))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Event {}
