@@ -1,11 +1,11 @@
-//! From chains to what the kernel runs: the selectors of all chains of a hook become one program of BPF instructions that
-//! finds the chains of a packet, and their actors become the parameters that the programs in bpf/ read.
+//! From chains to BPF: the selectors of all chains of a hook become one program that finds the chains of a packet,
+//! and their actors become the parameters that the programs in bpf/ read.
 //!
-//! A selector is a formula of [tests](test::Test) of the packet's record (`struct plait_packet`), with what the host
-//! knows filled in: indexes of interfaces, control groups. The formulas of the chains, in the order of their
-//! priorities, become [steps](steps::Step): each asks one test and goes on by its answer, only ever forward. A question
-//! whose answer is known by the way that leads to it is left out. Steps become [instructions](emit). The program asks
-//! nothing of the packet itself; what it finds it writes into the record.
+//! A selector becomes a formula of [tests](test::Test) on the packet record (`struct plait_packet`), with host
+//! properties such as interface indexes and control group IDs filled in. The formulas of the chains, in order of
+//! priority, become [steps](steps::Step): each evaluates one test and continues at one of two later steps. Tests
+//! whose result is already known on a path are skipped. Steps become [instructions](emit). The program reads only the
+//! record, not the packet, and writes its result there.
 
 mod actors;
 mod assembler;
@@ -26,21 +26,21 @@ use libbpf_rs::libbpf_sys::bpf_insn;
 use plait_wire::Role;
 
 use crate::bindings::{self, PLAIT_MAX_CHAINS};
-use crate::specification::Hook;
+use crate::model::Hook;
 use formula::Formula;
 pub(crate) use resolve::resolve;
 
-/// What chains are resolved against.
+/// The host properties that chains are resolved against.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Host {
     pub(crate) interfaces: Vec<HostInterface>,
-    /// By the interface's name.
+    /// By interface name.
     pub(crate) roles: BTreeMap<String, Role>,
-    /// The ids of control groups (version 2) by their paths from the root on; those that chains name are enough.
+    /// Control group (version 2) IDs by absolute path; those that chains refer to are enough.
     pub(crate) cgroups: BTreeMap<String, u64>,
-    /// The user's own selectors and actors of this policy by name: n of `PLAIT_OWN_SELECTORS + n` or
-    /// `PLAIT_OWN_ACTORS + n`.
-    pub(crate) own: BTreeMap<String, u32>,
+    /// The custom selectors and actors of this policy: name to slot, relative to `PLAIT_OWN_SELECTORS` and
+    /// `PLAIT_OWN_ACTORS`.
+    pub(crate) custom: BTreeMap<String, u32>,
 }
 
 /// An interface of the host.
@@ -51,18 +51,18 @@ pub(crate) struct HostInterface {
     pub(crate) loopback: bool,
 }
 
-/// A chain with everything in it that the host knows.
+/// A chain with all host properties filled in.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolved {
     pub(crate) hook: Hook,
     pub(crate) priority: i32,
-    /// The indexes of the interfaces that are there.
+    /// The indexes of existing interfaces.
     pub(crate) interfaces: Vec<u32>,
-    /// Interfaces and control groups that the chain names and that are not there. What asks for one does not hold.
+    /// Interfaces and control groups that the chain refers to and that do not exist; tests of them are false.
     pub(crate) absent: Vec<String>,
     /// Their counters are 0.
     pub(crate) actors: Vec<bindings::plait_actor>,
-    /// The chain's entry in the map of chains: 0 until somebody says.
+    /// The entry in the map of chains, assigned later.
     pub(crate) slot: u16,
     formula: Formula,
     needs: u32,
@@ -70,14 +70,14 @@ pub(crate) struct Resolved {
 }
 
 impl Resolved {
-    /// It asks for what is remembered of subflows, which takes both directions: a window is scaled only if both SYNs
-    /// say so (RFC 7323, section 2.2), and a round trip goes out and comes in.
+    /// Whether it needs subflow records, which require both directions: window scaling needs both SYNs (RFC 7323,
+    /// section 2.2), and a round trip has two.
     pub(crate) fn needs_both_directions(&self) -> bool {
         self.needs & bindings::PLAIT_NEEDS_FLOW != 0
     }
 }
 
-/// The hooks of the kernel, of which each has its kind of program.
+/// The kind of a BPF program, by kernel hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramKind {
     Xdp,
@@ -89,36 +89,35 @@ pub(crate) enum ProgramKind {
 pub(crate) struct MatchProgram {
     pub(crate) kind: ProgramKind,
     pub(crate) instructions: Vec<bpf_insn>,
-    /// Bits of `enum plait_need`: what the chains need to be known of the packets' past.
+    /// Bits of `enum plait_need`: what the chains need to know about earlier packets.
     pub(crate) needs: u32,
-    /// The user's own selectors that chains ask for: bit n is `PLAIT_OWN_SELECTORS + n`.
+    /// The custom selectors in use: bit n is slot n.
     pub(crate) own_selectors: u32,
 }
 
-/// Chains that cannot become a program.
+/// Why chains cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CompileError {
-    #[error("expected at most {PLAIT_MAX_CHAINS} chains of all policies at {hook}, found {found}")]
+    #[error("expected at most {PLAIT_MAX_CHAINS} chains in all policies at {hook}, found {found}")]
     TooManyChains { hook: Hook, found: usize },
-    #[error("expected at most {most} tests in the selectors of all chains of a hook, found more")]
-    TooManyTests { most: usize },
-    #[error("expected selectors that make a program of at most {most} instructions, found more")]
-    TooLong { most: usize },
-    #[error("expected the name of one of the user's own selectors or actors, found {0:?}")]
-    UnknownOwn(String),
+    #[error("expected at most {max} tests in the selectors of all chains of a hook, found more")]
+    TooManyTests { max: usize },
+    #[error("expected selectors that compile to at most {max} instructions, found more")]
+    TooLong { max: usize },
+    #[error("expected the name of one of the user's custom selectors or actors, found {0:?}")]
+    UnknownCustom(String),
     #[error("expected hook = \"egress\" for {0}, found \"ingress\"")]
     OnlyEgress(&'static str),
-    #[error("expected control groups on at most {most} levels, found more")]
-    TooManyLevels { most: usize },
-    #[error("expected a selector with at most {most} parentheses and `not`s inside each other, found more")]
-    TooDeep { most: usize },
+    #[error("expected control groups at at most {max} levels, found more")]
+    TooManyLevels { max: usize },
+    #[error("expected a selector with at most {max} nested parentheses and `not`s, found more")]
+    TooDeep { max: usize },
 }
 
-/// The program that matches the chains of a hook. It reads the packet's record from the map `packets`, and writes them
-/// down there.
+/// Compiles the match program of a hook. It reads and writes the packet record in the map `packets`.
 ///
 /// # Errors
-/// The chains are too many, or their selectors too large.
+/// There are too many chains, or their selectors are too large.
 pub(crate) fn match_program(
     kind: ProgramKind,
     hook: Hook,
@@ -135,6 +134,6 @@ pub(crate) fn match_program(
         kind,
         instructions: emit::program(kind, &found, packets)?,
         needs: chains.iter().fold(0, |needs, chain| needs | chain.needs),
-        own_selectors: chains.iter().fold(0, |own, chain| own | chain.own_selectors),
+        own_selectors: chains.iter().fold(0, |custom, chain| custom | chain.own_selectors),
     })
 }

@@ -1,11 +1,11 @@
-//! The engine of a network namespace: loads policies into the packet path, replaces and removes them while packets
-//! pass, and reads what they have counted.
+//! The engine of a network namespace: loads policies into the packet path, replaces and unloads them without losing a
+//! packet, and reads their statistics and events.
 //!
-//! What is loaded lives in the kernel and in the run directory, not in a process: an [`Engine`] is only a way to it. Any
-//! number of processes may have one; changes happen one after the other. A packet meets all chains of before a change
-//! or all of after; a change that fails leaves everything as it was; and what a process that is killed in the middle
-//! leaves is mended by the next one that looks. When the last policy is unloaded, nothing stays: no program, map, pin,
-//! filter, file or mount.
+//! The state lives in the kernel and in the run directory, not in a process: an [`Engine`] is only a handle. Any
+//! number of processes may have one; changes are serialized by a lock. Every packet passes either all chains from
+//! before a change or all chains from after it; a change that fails leaves the previous state in force; what a killed
+//! process leaves half done is recovered by the next one. Unloading the last policy removes every program, map, pin,
+//! filter, file and mount.
 //!
 //! ```no_run
 //! use plait_policy::{Engine, Policy};
@@ -20,19 +20,21 @@
 //! ```
 
 mod attach;
+mod custom;
+mod custom_file;
+mod dry_run;
 mod error;
 mod events;
 mod flows;
+mod namespace;
 mod objects;
-mod own;
-mod place;
+mod pace;
 mod plan;
 mod request;
 mod state;
 mod statistics;
 mod swap;
 mod sys;
-mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,217 +43,213 @@ use std::time::Duration;
 
 use plait_linux::bpf_files::BpfFiles;
 use plait_linux::interfaces;
-use plait_linux::mptcp::Token;
 use plait_wire::Role;
 use serde::Serialize;
 
-pub use attach::{Mode, Tried};
-pub use error::Error;
-pub use events::{Event, Events, Keys, Matched, Verdict, What};
-pub use flows::{Ends, Flow, Half, Rtt};
+pub use attach::{AttachFailures, AttachMode};
+pub use dry_run::{DryRun, TestPacket, TestRun};
+pub use error::EngineError;
+pub use events::{ChainMatch, Event, EventKind, Events, Keys, Verdict};
+pub use flows::{Flow, FlowDirection, FourTuple, Rtt};
 pub use request::Timing;
-pub use statistics::{ActorStatistics, ChainStatistics, Count, LeftAlone, PolicyStatistics, Statistics};
-pub use trial::{Frame, Ran, Trial};
+pub use statistics::{
+    ActorStatistics, ChainStatistics, Counters, PolicyStatistics, SkipCounters, Statistics,
+};
 
 use crate::bindings::plait_flow;
 use crate::{Hook, Interface, Policy};
-use place::{Home, Place};
-use request::{Request, Wanted};
+use namespace::{Directories, Namespace};
+use request::{Feature, FeatureRequest};
 use state::State;
 use swap::{Leased, Live, Swap, policies};
 
-/// A way to what is loaded in a network namespace.
+/// A handle to the policies of a network namespace.
 #[derive(Debug)]
 pub struct Engine {
-    place: Arc<Place>,
-    avoided: Vec<Mode>,
-    by_xdp: bool,
+    namespace: Arc<Namespace>,
+    avoided_modes: Vec<AttachMode>,
+    prefer_xdp: bool,
     roles: Option<BTreeMap<String, Role>>,
 }
 
 /// A loaded policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedPolicy {
     /// The policy.
     pub policy: Policy,
-    /// For how long it will still act, if it was loaded for a time; zero: it acts no more, and the next change of what
-    /// is loaded removes it.
+    /// The time until it expires, if it was loaded with an expiry; zero: it has no effect any more, and the next
+    /// change removes it.
     pub remaining: Option<Duration>,
-    /// Interfaces and control groups that it names and that are not there: what asks for one does not hold.
-    /// [`refresh`](Engine::refresh) finds those that have appeared.
+    /// Interfaces and control groups that it refers to and that do not exist; terms and actors that need one do not
+    /// match. Replacing a policy looks for them again.
     pub absent: Vec<String>,
 }
 
-/// Where packets meet the policies, or should.
+/// A hook of an interface at which packets pass the policies, or should.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attachment {
-    /// The interface's name.
+    /// The interface.
     pub interface: String,
-    /// Its index; `None` if there is no such interface.
+    /// Its index; `None` if the interface does not exist.
     pub index: Option<u32>,
     /// The hook.
     pub hook: Hook,
-    /// How programs are attached; `None` if they are not: the interface is gone, or somebody removed them.
-    /// [`refresh`](Engine::refresh) attaches where there is an interface.
-    pub mode: Option<Mode>,
+    /// How the programs are attached; `None` if they are not: the interface does not exist, or another process
+    /// detached them. Replacing a policy attaches them again.
+    pub mode: Option<AttachMode>,
 }
 
 impl Engine {
-    /// The engine of the calling thread's network namespace; it can be used by threads in others. Nothing is made
-    /// before a policy is loaded.
+    /// The engine of the calling thread's network namespace; other threads may use it. Creates nothing until a policy
+    /// is loaded.
     ///
     /// # Errors
-    /// The run directory cannot be used, or `/proc` is not there.
-    pub fn current() -> Result<Engine, Error> {
-        Ok(Engine { place: Arc::new(Place::current()?), avoided: Vec::new(), by_xdp: false, roles: None })
+    /// The run directory cannot be used, or `/proc` is not mounted.
+    pub fn current() -> Result<Engine, EngineError> {
+        Ok(Engine {
+            namespace: Arc::new(Namespace::current()?),
+            avoided_modes: Vec::new(),
+            prefer_xdp: false,
+            roles: None,
+        })
     }
 
-    /// Does without these ways of attaching, where another works: for a driver that resets its interface when XDP is
-    /// attached, say.
-    pub fn avoiding(self, modes: &[Mode]) -> Engine {
-        Engine { avoided: modes.to_vec(), ..self }
+    /// Avoids these modes where another one works, for example for a driver that resets its interface when an XDP
+    /// program is attached.
+    pub fn avoid_modes(self, modes: &[AttachMode]) -> Engine {
+        Engine { avoided_modes: modes.to_vec(), ..self }
     }
 
-    /// Attaches by XDP, where it works, also to interfaces that are made by software: packets are then met one by one, and
-    /// as they are on a wire. Connections over such an interface are much slower for it.
-    pub fn by_xdp(self) -> Engine {
-        Engine { by_xdp: true, ..self }
+    /// Uses XDP on software interfaces as well, where packets are then processed one by one, as on a wire. This makes
+    /// connections over them much slower.
+    pub fn prefer_xdp(self) -> Engine {
+        Engine { prefer_xdp: true, ..self }
     }
 
-    /// From the next change on, interfaces have these roles, by name; they are kept with what is loaded.
+    /// Assigns roles to interfaces, by name, from the next change on. They are stored with the policies.
     pub fn with_roles(self, roles: BTreeMap<String, Role>) -> Engine {
         Engine { roles: Some(roles), ..self }
     }
 
-    /// Loads a policy beside those that are loaded.
+    /// Loads a policy in addition to those that are loaded.
     ///
-    /// Interfaces that it names and that are not there are no error: see [`attachments`](Engine::attachments).
+    /// Interfaces that do not exist are not an error: see [`attachments`](Engine::attachments).
     ///
     /// # Errors
-    /// [`Error::Exists`], and whatever keeps it from being loaded; then nothing has changed.
-    pub fn load(&self, policy: &Policy) -> Result<(), Error> {
+    /// [`EngineError::Exists`], or any reason why the policy cannot be loaded; nothing has changed then.
+    pub fn load(&self, policy: &Policy) -> Result<(), EngineError> {
         self.change(|change| {
             if change.loaded.iter().any(|(other, _)| other.name == policy.name) {
-                return Err(Error::Exists(policy.name.clone()));
+                return Err(EngineError::Exists(policy.name.clone()));
             }
-            change.put(policy, 0)
+            change.add(policy, 0)
         })
     }
 
-    /// Loads policies, all at once, each in place of the one of the same name if there is one. Chains and actors that
-    /// stay where they were go on counting.
+    /// Atomically loads policies, each replacing the loaded policy with the same name if there is one. Counters of
+    /// unchanged chains and actors continue.
     ///
     /// # Errors
-    /// Whatever keeps them from being loaded; then nothing has changed.
-    pub fn replace(&self, policies: &[Policy]) -> Result<(), Error> {
-        self.change(|change| policies.iter().try_for_each(|policy| change.put(policy, 0)))
+    /// Any reason why they cannot be loaded; nothing has changed then.
+    pub fn replace(&self, policies: &[Policy]) -> Result<(), EngineError> {
+        self.change(|change| policies.iter().try_for_each(|policy| change.add(policy, 0)))
     }
 
-    /// As [`replace`](Engine::replace), but the policy acts for this time only, unless it is
-    /// [renewed](Engine::renew): for who might die.
+    /// As [`replace`](Engine::replace), but the policy expires after this time unless it is [renewed](Engine::renew).
+    /// For processes that may be killed.
     ///
     /// # Errors
-    /// As [`replace`](Engine::replace); or too many policies are loaded for a time.
-    pub fn load_for(&self, policy: &Policy, time: Duration) -> Result<(), Error> {
+    /// As [`replace`](Engine::replace); or too many policies with an expiry are loaded.
+    pub fn load_leased(&self, policy: &Policy, time: Duration) -> Result<(), EngineError> {
         self.change(|change| {
             let lease = match change.before.lease(&policy.name) {
                 0 => change.before.free_lease()?,
                 kept => kept,
             };
             change.lease = Some((lease, time));
-            change.put(policy, lease)
+            change.add(policy, lease)
         })
     }
 
-    /// Lets a policy that was loaded for a time act for this time from now on. `false`: there is none, or it was not
-    /// loaded for a time.
+    /// Restarts the expiry of a policy. `false`: it is not loaded, or has no expiry.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn renew(&self, name: &str, time: Duration) -> Result<bool, Error> {
+    /// The kernel rejected a request.
+    pub fn renew(&self, name: &str, time: Duration) -> Result<bool, EngineError> {
         let Some(live) = self.live()? else { return Ok(false) };
         let lease = live.state.lease(name);
         if lease != 0 {
-            swap::lease(&live.objects, lease, time)?;
+            swap::renew_lease(&live.objects, lease, time)?;
         }
         Ok(lease != 0)
     }
 
-    /// Unloads a policy. `false`: its time was over, and it did nothing any more.
+    /// Unloads a policy. `false`: it had expired.
     ///
     /// # Errors
-    /// [`Error::Unknown`], or something cannot be removed.
-    pub fn unload(&self, name: &str) -> Result<bool, Error> {
-        let mut acted = false;
+    /// [`EngineError::Unknown`], or something cannot be removed.
+    pub fn unload(&self, name: &str) -> Result<bool, EngineError> {
+        let mut was_active = false;
         self.change(|change| {
             let number = change.loaded.len();
             change.loaded.retain(|(policy, _)| policy.name != name);
-            acted = change.loaded.len() < number;
-            if acted || change.lapsed.iter().any(|lapsed| lapsed == name) {
+            was_active = change.loaded.len() < number;
+            if was_active || change.lapsed.iter().any(|lapsed| lapsed == name) {
                 return Ok(());
             }
             let loaded = change.loaded.iter().map(|(policy, _)| policy.name.clone()).collect();
-            Err(Error::Unknown { name: name.into(), loaded })
+            Err(EngineError::Unknown { name: name.into(), loaded })
         })?;
-        Ok(acted)
+        Ok(was_active)
     }
 
-    /// Unloads all policies; whether there were any.
+    /// Unloads all policies; returns whether any was loaded.
     ///
     /// # Errors
     /// Something cannot be removed.
-    pub fn unload_all(&self) -> Result<bool, Error> {
-        self.place.inside(|| {
-            let _lock = self.place.lock()?;
+    pub fn unload_all(&self) -> Result<bool, EngineError> {
+        self.namespace.enter(|| {
+            let _lock = self.namespace.lock()?;
             self.swap().remove_all()
         })
     }
 
-    /// Brings what is loaded up to date with the interfaces, roles and control groups that there are: attaches to
-    /// interfaces that have appeared, and forgets those that are gone.
+    /// The loaded policy with this name.
     ///
     /// # Errors
-    /// As [`replace`](Engine::replace).
-    pub fn refresh(&self) -> Result<(), Error> {
-        self.change(|_| Ok(()))
-    }
-
-    /// The loaded policy of this name, if there is one.
-    ///
-    /// # Errors
-    /// As those of [`policies`](Engine::policies).
-    pub fn policy(&self, name: &str) -> Result<Option<Loaded>, Error> {
+    /// As for [`policies`](Engine::policies).
+    pub fn policy(&self, name: &str) -> Result<Option<LoadedPolicy>, EngineError> {
         Ok(self.policies()?.into_iter().find(|loaded| loaded.policy.name == name))
     }
 
     /// The loaded policies, in the order in which they were first loaded.
     ///
     /// # Errors
-    /// What is loaded cannot be read.
-    pub fn policies(&self) -> Result<Vec<Loaded>, Error> {
+    /// The state cannot be read.
+    pub fn policies(&self) -> Result<Vec<LoadedPolicy>, EngineError> {
         let Some(live) = self.live()? else { return Ok(Vec::new()) };
-        self.place.inside(|| {
-            let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
+        self.namespace.enter(|| {
+            let interfaces = interfaces::interfaces().map_err(EngineError::Interfaces)?;
             let leased = policies(&live.state)?;
             let policies: Vec<_> = leased.iter().map(|(policy, _)| policy.clone()).collect();
             let host = swap::host(&policies, &interfaces, &live.state.roles)?;
             let loaded = |(policy, lease)| {
                 let absent = plan::absent(&policy, &host, &live.state)?;
-                Ok(Loaded { remaining: swap::remaining(&live.objects, lease)?, absent, policy })
+                Ok(LoadedPolicy { remaining: swap::remaining(&live.objects, lease)?, absent, policy })
             };
             leased.into_iter().map(loaded).collect()
         })
     }
 
-    /// Where packets meet the policies, and where they should: interfaces that policies name, and that are gone or not
-    /// there yet, are without index and mode.
+    /// Where packets pass the policies, and where they should: interfaces that policies refer to and that do not
+    /// exist have neither index nor mode.
     ///
     /// # Errors
-    /// What is loaded, or the interfaces, cannot be read.
-    pub fn attachments(&self) -> Result<Vec<Attachment>, Error> {
+    /// The state or the interfaces cannot be read.
+    pub fn attachments(&self) -> Result<Vec<Attachment>, EngineError> {
         let Some(live) = self.live()? else { return Ok(Vec::new()) };
-        self.place.inside(|| {
-            let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
+        self.namespace.enter(|| {
+            let interfaces = interfaces::interfaces().map_err(EngineError::Interfaces)?;
             let swap = self.swap();
             let attacher = swap.attacher(&live.objects);
             let mut found: Vec<_> = live
@@ -288,115 +286,96 @@ impl Engine {
         })
     }
 
-    /// What the loaded policies have counted.
+    /// The counters of the loaded policies.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn statistics(&self) -> Result<Statistics, Error> {
+    /// The kernel rejected a request.
+    pub fn statistics(&self) -> Result<Statistics, EngineError> {
         let Some(live) = self.live()? else { return Ok(Statistics::default()) };
         let policies: Vec<_> = policies(&live.state)?.into_iter().map(|(policy, _)| policy).collect();
         Statistics::read(&live.objects, &live.state, &policies)
     }
 
-    /// The subflows that are remembered, in no order: those of which packets passed since a policy was loaded that
-    /// asks for what is remembered, such as by the actor `record`.
+    /// The tracked subflows, in no order: those with packets since a policy was loaded that needs tracking, for
+    /// example with the actor `record`.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn flows(&self) -> Result<Vec<Flow>, Error> {
+    /// The kernel rejected a request.
+    pub fn flows(&self) -> Result<Vec<Flow>, EngineError> {
         self.live()?.map_or(Ok(Vec::new()), |live| flows::read(live.objects.map("flows")?))
     }
 
-    /// Says of which connection a subflow is, where programs could not learn it. `false`: the subflow is not
-    /// remembered. What a packet adds to its counts in the same moment is lost.
+    /// The events of the chains: connections, subflows, blocked announcements. `None` if nothing is loaded.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn set_token(&self, ends: Ends, token: Token) -> Result<bool, Error> {
-        self.change_flow(ends, |flow| flow.token = token.0)
+    /// [`EngineError::EventsTaken`], or the kernel rejected a request.
+    pub fn events(&self) -> Result<Option<Events>, EngineError> {
+        self.live()?.map(|live| Events::open(&self.namespace, live.objects, false)).transpose()
     }
 
-    /// Adds an option of MPTCP, such as ADD_ADDR, to the next pure acknowledgment of a subflow in this direction.
-    /// `false`: the subflow is not remembered, or the option is longer than 32 bytes. What a packet adds to its counts
-    /// in the same moment is lost.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn announce(&self, ends: Ends, hook: Hook, option: &[u8]) -> Result<bool, Error> {
-        let direction = hook as usize;
-        let Some(length) = u8::try_from(option.len()).ok().filter(|length| *length <= 32) else {
-            return Ok(false);
-        };
-        self.change_flow(ends, |flow| {
-            flow.pending[direction][..option.len()].copy_from_slice(option);
-            flow.pending_length[direction] = length;
-            flow.announced[direction] = 0;
-        })
-    }
-
-    /// What chains tell: connections, subflows, announcements that were withheld. `None` if nothing is loaded.
-    ///
-    /// # Errors
-    /// [`Error::EventsTaken`], or what the kernel says.
-    pub fn events(&self) -> Result<Option<Events>, Error> {
-        self.live()?.map(|live| Events::open(&self.place, live.objects, false)).transpose()
-    }
-
-    /// As [`events`](Engine::events), and as long as the result lives every packet that a chain matches is told, too.
+    /// As [`events`](Engine::events), with an additional event for every packet that a chain matches.
     ///
     /// # Errors
     /// As [`events`](Engine::events).
-    pub fn trace(&self) -> Result<Option<Events>, Error> {
-        self.live()?.map(|live| Events::open(&self.place, live.objects, true)).transpose()
+    pub fn trace(&self) -> Result<Option<Events>, EngineError> {
+        self.live()?.map(|live| Events::open(&self.namespace, live.objects, true)).transpose()
     }
 
-    /// Measures the time that chains and actors take, as long as the result lives; it is part of the
+    /// Measures the time that chains and actors take, until the result is dropped; it is part of the
     /// [statistics](Engine::statistics). `None` if nothing is loaded.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn time(&self) -> Result<Option<Timing>, Error> {
+    /// The kernel rejected a request.
+    pub fn measure_time(&self) -> Result<Option<Timing>, EngineError> {
         let Some(live) = self.live()? else { return Ok(None) };
-        let request = Request::start(Wanted::Timing, Arc::clone(&self.place), live.objects)?;
+        let request = FeatureRequest::start(Feature::Timing, Arc::clone(&self.namespace), live.objects)?;
         Ok(Some(Timing(request)))
     }
 
-    /// What is remembered of a subflow.
-    pub(crate) fn flow(&self, ends: Ends) -> Result<Option<plait_flow>, Error> {
-        self.live()?.map_or(Ok(None), |live| flows::look_up(live.objects.map("flows")?, ends))
+    /// The record of a tracked subflow.
+    pub(crate) fn flow(&self, tuple: FourTuple) -> Result<Option<plait_flow>, EngineError> {
+        self.live()?.map_or(Ok(None), |live| flows::look_up(live.objects.map("flows")?, tuple))
     }
 
     /// Calls `work` in the engine's network namespace.
-    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        self.place.inside(|| Ok(work()))
+    pub(crate) fn run_in_namespace<T: Send>(
+        &self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, EngineError> {
+        self.namespace.enter(|| Ok(work()))
     }
 
-    /// What is loaded, mended if need be.
-    fn live(&self) -> Result<Option<Live>, Error> {
-        if let Some(live) = Live::open(&self.place)? {
-            request::end_abandoned(&self.place, &live.objects)?;
+    /// What is loaded, after recovery if a command was interrupted.
+    fn live(&self) -> Result<Option<Live>, EngineError> {
+        if let Some(live) = Live::open(&self.namespace)? {
+            request::disable_abandoned(&self.namespace, &live.objects)?;
             return Ok(Some(live));
         }
-        if !self.place.exists() {
+        if !self.namespace.exists() {
             return Ok(None);
         }
-        self.place.inside(|| {
-            let _lock = self.place.lock()?;
-            self.swap().mend()
+        self.namespace.enter(|| {
+            let _lock = self.namespace.lock()?;
+            self.swap().recover()
         })
     }
 
     /// Changes which policies are loaded.
-    fn change(&self, change: impl FnOnce(&mut Change) -> Result<(), Error> + Send) -> Result<(), Error> {
-        if !self.place.exists()
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Change) -> Result<(), EngineError> + Send,
+    ) -> Result<(), EngineError> {
+        if !self.namespace.exists()
             && let Err(error) = clean_leftovers()
         {
-            tracing::warn!("{error}: something of a namespace that is gone is left; `plait doctor --clean`");
+            tracing::warn!(
+                "{error}: cannot clean up after a deleted network namespace; run `plait doctor --clean`"
+            );
         }
-        self.place.inside(|| {
-            let _lock = self.place.lock()?;
+        self.namespace.enter(|| {
+            let _lock = self.namespace.lock()?;
             let mut swap = self.swap();
-            let live = swap.mend()?;
+            let live = swap.recover()?;
             let state = live.as_ref().map(|live| live.state.clone()).unwrap_or_default();
             let (mut loaded, mut lapsed) = (Vec::new(), Vec::new());
             if let Some(live) = &live {
@@ -422,35 +401,39 @@ impl Engine {
         })
     }
 
-    /// Changes what is remembered of a subflow; `false` if it is not. What a packet adds to its counts in the same moment
-    /// is lost.
+    /// Changes the record of a subflow; `false`: it is not tracked. A concurrent update by a packet is lost.
     pub(crate) fn change_flow(
         &self,
-        ends: Ends,
+        tuple: FourTuple,
         change: impl FnOnce(&mut plait_flow),
-    ) -> Result<bool, Error> {
-        self.live()?.map_or(Ok(false), |live| flows::change(live.objects.map("flows")?, ends, change))
+    ) -> Result<bool, EngineError> {
+        self.live()?.map_or(Ok(false), |live| flows::change(live.objects.map("flows")?, tuple, change))
     }
 
     fn swap(&self) -> Swap<'_> {
-        Swap { place: &self.place, avoided: &self.avoided, by_xdp: self.by_xdp, lease: None }
+        Swap {
+            namespace: &self.namespace,
+            avoided_modes: &self.avoided_modes,
+            prefer_xdp: self.prefer_xdp,
+            lease: None,
+        }
     }
 }
 
-/// What is asked to be loaded from now on.
+/// A change of the set of loaded policies.
 struct Change<'a> {
-    /// What is loaded.
+    /// The current state.
     before: &'a State,
-    /// What shall be: at first, all that is loaded and has not lapsed.
+    /// The policies to load: initially all that are loaded and have not expired.
     loaded: Vec<Leased>,
-    /// Those that have lapsed, and are removed.
+    /// Expired policies, which the change removes.
     lapsed: Vec<String>,
-    /// A lease that is given anew.
+    /// The lease to renew.
     lease: Option<(u32, Duration)>,
 }
 
 impl Change<'_> {
-    fn put(&mut self, policy: &Policy, lease: u32) -> Result<(), Error> {
+    fn add(&mut self, policy: &Policy, lease: u32) -> Result<(), EngineError> {
         policy.check()?;
         let leased = (policy.clone(), lease);
         match self.loaded.iter_mut().find(|(other, _)| other.name == policy.name) {
@@ -461,25 +444,25 @@ impl Change<'_> {
     }
 }
 
-/// Removes what policies of network namespaces that are gone have left; the directories that were removed.
+/// Removes what policies of deleted network namespaces have left; returns the removed directories.
 ///
 /// # Errors
 /// Something cannot be removed.
-pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
+pub fn clean_leftovers() -> Result<Vec<PathBuf>, EngineError> {
     let files = Arc::new(BpfFiles::find()?);
     let mut removed = Vec::new();
-    for inode in place::namespaces(&files)? {
-        let home = Home { files: Arc::clone(&files), inode };
-        let _lock = home.lock()?;
-        // What cannot be read was left by another version of this program.
-        let states = [State::loaded(&home.state()), State::next(&home.state())];
+    for inode in namespace::namespaces(&files)? {
+        let directories = Directories { files: Arc::clone(&files), inode };
+        let _lock = directories.lock()?;
+        // A state that cannot be read was left by another version of this program.
+        let states = [State::loaded(&directories.state()), State::next(&directories.state())];
         let known = states.into_iter().flatten().flatten().map(|state| state.namespace).next();
-        let living = place::living(inode);
-        // A namespace without a name or a process lives as long as somebody has it open.
-        let unseen = living.is_none() && attach::any_attached(&home.links());
+        let living = namespace::living(inode);
+        // A namespace without a name and a process may still be kept alive by an open descriptor.
+        let held_open = living.is_none() && attach::any_attached(&directories.links());
         let is_gone = living.is_none() || (known.is_some() && known != living);
-        if is_gone && !unseen {
-            removed.extend(home.remove()?);
+        if is_gone && !held_open {
+            removed.extend(directories.remove()?);
         }
     }
     Ok(removed)

@@ -12,7 +12,7 @@ const ACTORS: &str = r#"
 name = "all"
 interfaces = ["wlan0", "trusted"]
 
-[own.mine]
+[custom.mine]
 file = "mine.bpf.c"
 
 [[chains]]
@@ -49,7 +49,7 @@ const SELECTORS: &[(&str, &str)] = &[
     ("any", "any"),
     ("kinds", "packet(syn, mp_capable) or packet(data_fin, add_addr_echo, ipv6, mptcp)"),
     ("subflow", "subflow(src = 10.0.0.0/8, dst = fd00::/16, sport = 1-9, dport = 443)"),
-    ("ends", "src(10.0.0.1, 80) and dst(fd00::1) or ip_pair(10.0.0.0/8, 192.0.2.1)"),
+    ("tuple", "src(10.0.0.1, 80) and dst(fd00::1) or ip_pair(10.0.0.0/8, 192.0.2.1)"),
     ("nested", "not (any and not (packet(ack) or (any)))"),
     ("path", "path(wlan0) or path(trusted) or path(*)"),
     ("connection", "connection(0x1a2b3c4d)"),
@@ -67,7 +67,7 @@ fn policy_seeds() {
         let chain = format!(
             "name = \"c\"\nhook = \"egress\"\ninterfaces = [\"*\"]\nselect = \"{text}\"\nactors = []\n"
         );
-        seeds::seed("policy", name, format!("[own.mine]\nfile = \"m.o\"\n[[chains]]\n{chain}").as_bytes());
+        seeds::seed("policy", name, format!("[custom.mine]\nfile = \"m.o\"\n[[chains]]\n{chain}").as_bytes());
     }
     seeds::replay("policy", policy::check);
 }
@@ -82,7 +82,7 @@ fn selector_seeds() {
 
 /// A seed that is refused shows nothing.
 #[test]
-fn seeds_are_what_their_targets_check() {
+fn corpus_seeds_parse() {
     assert_eq!(plait_policy::Policy::parse(ACTORS, "all.toml").expect("a policy").chains.len(), 4);
     for (name, text) in SELECTORS {
         text.parse::<plait_policy::Selector>().unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -1,4 +1,4 @@
-//! From an actor to the parameters that its program in bpf/actors reads, and to what it needs to be known.
+//! From an actor to the parameters that its program in bpf/actors reads, and what it needs to know about the packet.
 
 use std::net::IpAddr;
 
@@ -11,9 +11,9 @@ use crate::bindings::{
     PLAIT_ACTOR_RECORD, PLAIT_ACTOR_REDIRECT, PLAIT_ACTOR_SET_BACKUP, PLAIT_NEEDS_FLOW, PLAIT_NEEDS_RECORD,
     PLAIT_NEEDS_TOKEN, plait_actor,
 };
-use crate::specification::{Actor, Announcement, Limit, Refusal};
+use crate::model::{Actor, Announcement, JoinRefusal, Limit};
 
-/// What the kernel is told of an actor.
+/// Compiles an actor.
 pub(super) fn actor(actor: &Actor, translation: &mut Translation<'_>) -> Result<plait_actor, CompileError> {
     const FLOW: u32 = PLAIT_NEEDS_FLOW;
     const TOKEN: u32 = PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN;
@@ -22,10 +22,12 @@ pub(super) fn actor(actor: &Actor, translation: &mut Translation<'_>) -> Result<
         Actor::Drop => (PLAIT_ACTOR_DROP, [0; 4], 0),
         Actor::Mark(mark) => {
             translation.only_egress("the actor mark")?;
-            // Whoever routes by it does so with the whole subflow, and not only with packets that carry an option.
+            // Routing by mark must apply to all packets of a subflow, not only to those with an MPTCP option.
             (PLAIT_ACTOR_MARK, [mark.value.into(), mark.mask.into(), 0, 0], FLOW)
         }
-        Actor::Redirect(name) => (PLAIT_ACTOR_REDIRECT, [index(name, translation).into(), 0, 0, 0], FLOW),
+        Actor::Redirect(name) => {
+            (PLAIT_ACTOR_REDIRECT, [interface_index(name, translation).into(), 0, 0, 0], FLOW)
+        }
         Actor::RateLimit(Limit::Rate(rate)) => {
             (PLAIT_ACTOR_RATE_LIMIT, [0, rate.bytes_per_second(), 0, 0], FLOW)
         }
@@ -34,25 +36,25 @@ pub(super) fn actor(actor: &Actor, translation: &mut Translation<'_>) -> Result<
             translation.only_egress("the actor pace")?;
             (PLAIT_ACTOR_PACE, [rate.bytes_per_second(), 0, 0, 0], FLOW)
         }
-        // Acknowledgments of idle subflows are made of what is recorded.
-        Actor::SetBackup { address_id } => (PLAIT_ACTOR_SET_BACKUP, form(*address_id), RECORD),
-        Actor::ClearBackup { address_id } => (PLAIT_ACTOR_CLEAR_BACKUP, form(*address_id), RECORD),
+        // Injected acknowledgments are built from the record.
+        Actor::SetBackup { address_id } => (PLAIT_ACTOR_SET_BACKUP, priority_format(*address_id), RECORD),
+        Actor::ClearBackup { address_id } => (PLAIT_ACTOR_CLEAR_BACKUP, priority_format(*address_id), RECORD),
         Actor::BlockSubflow { echo } => (PLAIT_ACTOR_BLOCK_SUBFLOW, [u64::from(*echo), 0, 0, 0], RECORD),
         Actor::AddSubflow(announcement) => {
-            (PLAIT_ACTOR_ADD_SUBFLOW, announced(announcement.as_ref()), TOKEN | RECORD)
+            (PLAIT_ACTOR_ADD_SUBFLOW, announcement_words(announcement.as_ref()), TOKEN | RECORD)
         }
         Actor::DenyJoin(refusal) => {
-            (PLAIT_ACTOR_DENY_JOIN, [u64::from(*refusal == Refusal::Reset), 0, 0, 0], 0)
+            (PLAIT_ACTOR_DENY_JOIN, [u64::from(*refusal == JoinRefusal::Reset), 0, 0, 0], 0)
         }
         Actor::FallBack => (PLAIT_ACTOR_FALL_BACK, [0; 4], 0),
         Actor::CapableFlag => (PLAIT_ACTOR_CAPABLE_FLAG, [0; 4], FLOW),
         Actor::GetConnection { keys } => (PLAIT_ACTOR_GET_CONNECTION, [u64::from(*keys), 0, 0, 0], TOKEN),
         Actor::GetSubflow => (PLAIT_ACTOR_GET_SUBFLOW, [0; 4], TOKEN),
         Actor::Record => (PLAIT_ACTOR_RECORD, [0; 4], TOKEN | RECORD),
-        // What the user's own asks for cannot be seen from here.
-        Actor::Own(name) => {
-            let number = translation.host.own.get(name);
-            let number = number.ok_or_else(|| CompileError::UnknownOwn(name.clone()))?;
+        // What a custom actor needs is unknown, so provide everything.
+        Actor::Custom(name) => {
+            let number = translation.host.custom.get(name);
+            let number = number.ok_or_else(|| CompileError::UnknownCustom(name.clone()))?;
             (PLAIT_ACTOR_OWN, [u64::from(*number), 0, 0, 0], TOKEN)
         }
     };
@@ -60,8 +62,8 @@ pub(super) fn actor(actor: &Actor, translation: &mut Translation<'_>) -> Result<
     Ok(plait_actor { kind, counter: 0, parameters })
 }
 
-/// Of the interface of this name; 0 if it is not there.
-fn index(name: &str, translation: &mut Translation<'_>) -> u32 {
+/// The index of an interface; 0 if it does not exist.
+fn interface_index(name: &str, translation: &mut Translation<'_>) -> u32 {
     let there = translation.host.interfaces.iter().find(|interface| interface.name == *name);
     match there.map(|interface| interface.index) {
         Some(index) => index,
@@ -72,13 +74,13 @@ fn index(name: &str, translation: &mut Translation<'_>) -> u32 {
     }
 }
 
-/// Of MP_PRIO: that of version 0 with an address id, else that of version 1 (bpf/actors/backup.h).
-fn form(address_id: Option<u8>) -> [u64; 4] {
+/// The format of MP_PRIO: version 0 with an address identifier, else version 1 (bpf/actors/backup.h).
+fn priority_format(address_id: Option<u8>) -> [u64; 4] {
     [address_id.map_or(0, |id| 0x100 | u64::from(id)), 0, 0, 0]
 }
 
-/// The address, mapped if it is one of IPv4, most significant half first; the port, 0 if none is given; the address id.
-fn announced(announcement: Option<&Announcement>) -> [u64; 4] {
+/// The address (IPv4-mapped for IPv4) as two words, most significant first; the port or 0; the address identifier.
+fn announcement_words(announcement: Option<&Announcement>) -> [u64; 4] {
     let Some(Announcement { address, port, id }) = announcement else { return [0; 4] };
     let bits = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -1,6 +1,6 @@
-//! BPF instructions (RFC 9669) one after the other, with jumps to places that come later.
+//! Emits BPF instructions (RFC 9669), with forward jumps to labels.
 //!
-//! All are of version 3, which Linux 5.1 and later know.
+//! All instructions are of version 3 (Linux 5.1).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -12,14 +12,14 @@ use libbpf_rs::libbpf_sys::{
 
 use super::CompileError;
 
-/// A register: 0 for results, 1 to 5 for arguments, 6 to 9 outlive calls, 10 is the end of the stack.
+/// A register: 0 holds results, 1 to 5 arguments, 6 to 9 are callee-saved, 10 is the frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Register(pub(super) u8);
 
-/// Bits that an operation works on.
+/// The operand size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
-    /// The upper half of the result is zero.
+    /// 32 bits; the upper half of the result is zero.
     Narrow,
     Wide,
 }
@@ -38,19 +38,19 @@ pub(super) enum Operation {
 pub(super) enum Condition {
     Equal,
     NotEqual,
-    /// Both without sign.
+    /// Unsigned.
     Greater,
-    /// Both without sign.
+    /// Unsigned.
     NotGreater,
     SomeBitSet,
 }
 
-/// A place that jumps lead to.
+/// A jump target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
-/// Jumps count at most that many instructions.
-const LONGEST: usize = i16::MAX as usize;
+/// The range of a jump.
+const MAX_INSTRUCTIONS: usize = i16::MAX as usize;
 
 #[derive(Default)]
 pub(super) struct Assembler {
@@ -60,18 +60,18 @@ pub(super) struct Assembler {
 }
 
 impl Assembler {
-    /// A place that is still to come.
+    /// Creates a label, to be bound later.
     pub(super) fn label(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
     }
 
-    /// The place is here.
+    /// Binds a label to the current position.
     pub(super) fn bind(&mut self, label: Label) {
         self.places[label.0] = Some(self.instructions.len());
     }
 
-    /// Loads a number of 8, 16, 32 or 64 bits from memory.
+    /// Loads 8, 16, 32 or 64 bits from memory.
     pub(super) fn load(&mut self, to: Register, from: Register, offset: i16, bits: u32) {
         self.push(BPF_LDX | BPF_MEM | size(bits), to, from, offset, 0);
     }
@@ -88,7 +88,7 @@ impl Assembler {
         self.push(width.arithmetic() | operation.code() | BPF_X, to, by, 0, 0);
     }
 
-    /// For wide operations, the constant's sign is extended.
+    /// For 64-bit operations, the constant is sign-extended.
     pub(super) fn compute_constant(&mut self, width: Width, operation: Operation, to: Register, by: i32) {
         self.push(width.arithmetic() | operation.code() | BPF_K, to, Register(0), 0, by);
     }
@@ -108,7 +108,7 @@ impl Assembler {
         self.branch(width.jump() | is.code() | BPF_X, left, right, 0, to);
     }
 
-    /// For wide comparisons, the constant's sign is extended.
+    /// For 64-bit comparisons, the constant is sign-extended.
     pub(super) fn jump_if_constant(
         &mut self,
         width: Width,
@@ -128,7 +128,7 @@ impl Assembler {
         self.push_long(to, BPF_PSEUDO_MAP_FD as u8, map.as_raw_fd() as u64);
     }
 
-    /// Calls a helper of the kernel: arguments in registers 1 to 5, which it destroys, the result in 0.
+    /// Calls a kernel helper: arguments in registers 1 to 5, which are clobbered; result in 0.
     pub(super) fn call(&mut self, helper: u32) {
         self.push(BPF_JMP | BPF_CALL, Register(0), Register(0), 0, helper as i32);
     }
@@ -137,13 +137,13 @@ impl Assembler {
         self.push(BPF_JMP | BPF_EXIT, Register(0), Register(0), 0, 0);
     }
 
-    /// The program, with all jumps led to where their labels were bound.
+    /// Resolves all jumps and returns the program.
     ///
     /// # Errors
-    /// It is too long for jumps.
+    /// It is too long for the range of jumps.
     pub(super) fn finish(mut self) -> Result<Vec<bpf_insn>, CompileError> {
-        if self.instructions.len() > LONGEST {
-            return Err(CompileError::TooLong { most: LONGEST });
+        if self.instructions.len() > MAX_INSTRUCTIONS {
+            return Err(CompileError::TooLong { max: MAX_INSTRUCTIONS });
         }
         for (at, label) in self.jumps {
             let to = self.places[label.0].expect("every label that is jumped to is bound");

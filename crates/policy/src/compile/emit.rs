@@ -1,7 +1,7 @@
-//! From steps to the instructions of a program.
+//! From steps to instructions.
 //!
-//! Every test loads its number anew: a number that stayed in a register would make the kernel's verifier tell apart the
-//! ways that lead to a step by what they know of it, and their number is exponential.
+//! Every test loads its operand again: keeping it in a register would make the verifier distinguish paths by what
+//! they know about it, and their number is exponential.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -15,26 +15,26 @@ use super::test::{Compare, Field, Test};
 use super::{CompileError, ProgramKind};
 use crate::bindings::{PLAIT_MAX_CHAINS, plait_packet};
 
-/// The packet's record, and results of helpers; no helper is called between the record's lookup and its last use.
+/// The packet record, and helper results; no helper is called between the lookup of the record and its last use.
 const RECORD: Register = Register(0);
-/// What the test looks at, and first arguments.
+/// The operand of a test, and first arguments.
 const NUMBER: Register = Register(1);
 /// What it is compared with, and second arguments.
 const OTHER: Register = Register(2);
-/// The program's own argument.
+/// The argument of the program.
 const CONTEXT: Register = Register(6);
 const STACK: Register = Register(10);
 
-/// The map's key on the stack.
+/// The offset of the map key on the stack.
 const KEY_AT: i16 = -4;
-/// The first of the ids of control groups on the stack, and how many there is room for.
+/// The offset of the first control group ID on the stack, and the maximum number of them.
 const ANCESTORS_AT: i16 = -16;
 const MAX_LEVELS: usize = 62;
 
-/// `TC_ACT_UNSPEC`, and `TCX_NEXT`: other programs and filters go on.
-const TC_GO_ON: i32 = -1;
+/// `TC_ACT_UNSPEC` and `TCX_NEXT`: continue with other programs and filters.
+const TC_CONTINUE: i32 = -1;
 
-/// The whole program: finds the record, and asks what is to be asked.
+/// Emits the program: finds the record and executes the steps.
 pub(super) fn program(
     kind: ProgramKind,
     steps: &[Step],
@@ -50,14 +50,14 @@ pub(super) fn program(
     emitter.code.bind(end);
     let pass = match kind {
         ProgramKind::Xdp => XDP_PASS as i32,
-        ProgramKind::Tc => TC_GO_ON,
+        ProgramKind::Tc => TC_CONTINUE,
     };
     emitter.code.compute_constant(Width::Wide, Operation::Move, Register(0), pass);
     emitter.code.exit();
     emitter.code.finish()
 }
 
-/// The levels of control groups that tests look at.
+/// The control group levels that tests refer to.
 fn levels(steps: &[Step]) -> Result<Vec<u32>, CompileError> {
     let level = |step: &Step| match step {
         Step::Ask { test: Test { field: Field::Ancestor { level }, .. }, .. } => Some(*level),
@@ -65,7 +65,7 @@ fn levels(steps: &[Step]) -> Result<Vec<u32>, CompileError> {
     };
     let levels: BTreeSet<_> = steps.iter().filter_map(level).collect();
     if levels.len() > MAX_LEVELS {
-        return Err(CompileError::TooManyLevels { most: MAX_LEVELS });
+        return Err(CompileError::TooManyLevels { max: MAX_LEVELS });
     }
     Ok(levels.into_iter().collect())
 }
@@ -76,7 +76,7 @@ struct Emitter {
 }
 
 impl Emitter {
-    /// Asks for the control groups above the socket, once for each level.
+    /// Stores the IDs of the control groups above the socket, once per level.
     fn find_ancestors(&mut self) {
         self.code.compute(Width::Wide, Operation::Move, CONTEXT, NUMBER);
         for level in self.levels.clone() {
@@ -109,27 +109,27 @@ impl Emitter {
             self.code.bind(labels[index]);
             let next = index + 1;
             match *step {
-                Step::Ask { yes, no, .. } if yes == no => self.go_on(yes, next, &labels),
+                Step::Ask { yes, no, .. } if yes == no => self.continue_at(yes, next, &labels),
                 Step::Ask { test, yes, no } if yes == next => self.jump_by(&test, false, labels[no]),
                 Step::Ask { test, yes, no } => {
                     self.jump_by(&test, true, labels[yes]);
-                    self.go_on(no, next, &labels);
+                    self.continue_at(no, next, &labels);
                 }
                 Step::Append { slot, next: to } => {
                     self.append(slot, end);
-                    self.go_on(to, next, &labels);
+                    self.continue_at(to, next, &labels);
                 }
             }
         }
     }
 
-    fn go_on(&mut self, to: usize, next: usize, labels: &[Label]) {
+    fn continue_at(&mut self, to: usize, next: usize, labels: &[Label]) {
         if to != next {
             self.code.jump(labels[to]);
         }
     }
 
-    /// Jumps if the test's answer is this one.
+    /// Jumps if the test has this result.
     fn jump_by(&mut self, test: &Test, answer: bool, to: Label) {
         let (from, offset) = match test.field {
             Field::Record { offset, .. } => (RECORD, offset as i16),
@@ -147,9 +147,9 @@ impl Emitter {
             Compare::Masked { mask, value } => {
                 let is = if answer { Condition::Equal } else { Condition::NotEqual };
                 let behind = mask.trailing_zeros();
-                if mask == test.field.most() {
+                if mask == test.field.max() {
                     self.jump_if(width, is, value, to);
-                } else if mask == test.field.most() >> behind << behind {
+                } else if mask == test.field.max() >> behind << behind {
                     self.compute(width, Operation::ShiftRight, behind.into());
                     self.jump_if(width, is, value >> behind, to);
                 } else {
@@ -187,7 +187,7 @@ impl Emitter {
         }
     }
 
-    /// `packet->chains[packet->chain_count++] = slot`. There is room for all chains, but the verifier does not know.
+    /// `packet->chains[packet->chain_count++] = slot`. The bounds check never fails; the verifier needs it.
     fn append(&mut self, slot: u16, end: Label) {
         let count_at = offset_of!(plait_packet, chain_count) as i16;
         let chains_at = offset_of!(plait_packet, chains) as i16;
@@ -202,7 +202,7 @@ impl Emitter {
     }
 }
 
-/// The number as it can stand in an instruction, if it can.
+/// The number as an immediate operand, if it fits.
 fn immediate(width: Width, number: u64) -> Option<i32> {
     match width {
         Width::Narrow => u32::try_from(number).ok().map(|number| number as i32),

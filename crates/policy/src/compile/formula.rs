@@ -1,17 +1,17 @@
-//! Tests put together by and, or and not, with all that is constant folded away.
+//! Boolean formulas of tests, with constants folded.
 
 use super::test::{Compare, Field, Test};
 
-/// An expression over tests.
+/// A formula.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Formula {
-    /// It holds for every packet, or for none.
+    /// True or false for all packets.
     Constant(bool),
     /// It depends on the packet.
     Varying(Question),
 }
 
-/// An expression whose value depends on the packet; no part of it is constant.
+/// A formula that depends on the packet and has no constant part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Question {
     Test(Test),
@@ -29,7 +29,7 @@ impl Formula {
         Self::join(parts, false, Question::Any)
     }
 
-    /// `neutral` is the constant that changes nothing; the other one decides.
+    /// `neutral` is the identity element; the other constant absorbs.
     fn join(
         parts: impl IntoIterator<Item = Formula>,
         neutral: bool,
@@ -58,33 +58,33 @@ impl Formula {
         }
     }
 
-    /// Some of these bits are set.
+    /// At least one of these bits is set.
     pub(super) fn any_of(field: Field, mask: u64) -> Self {
-        match mask & field.most() {
+        match mask & field.max() {
             0 => Self::Constant(false),
             mask => Self::test(field, Compare::AnyOf(mask)),
         }
     }
 
-    /// The bits of the mask are those of the value.
+    /// The bits under the mask equal the value.
     pub(super) fn masked(field: Field, mask: u64, value: u64) -> Self {
         if value & !mask != 0 {
             return Self::Constant(false);
         }
-        match mask & field.most() {
+        match mask & field.max() {
             0 => Self::Constant(true),
             mask => Self::test(field, Compare::Masked { mask, value }),
         }
     }
 
     pub(super) fn equal(field: Field, value: u64) -> Self {
-        Self::masked(field, field.most(), value)
+        Self::masked(field, field.max(), value)
     }
 
-    /// The number is one of first, first + 1, ... last, the highest being followed by 0.
+    /// The number is in the inclusive range, which may wrap around.
     pub(super) fn within(field: Field, first: u64, last: u64) -> Self {
-        let span = last.wrapping_sub(first) & field.most();
-        if span == field.most() {
+        let span = last.wrapping_sub(first) & field.max();
+        if span == field.max() {
             Self::Constant(true)
         } else if span == 0 {
             Self::equal(field, first)

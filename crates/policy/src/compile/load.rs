@@ -1,6 +1,6 @@
-//! Hands a match program to the kernel.
+//! Loads a match program into the kernel.
 //!
-//! `unsafe` here calls the one function of libbpf that loads instructions, for which its Rust binding has no other form.
+//! `unsafe` here calls `bpf_prog_load`, which libbpf-rs does not wrap.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,7 +13,7 @@ use libbpf_rs::libbpf_sys::{
 
 use super::{MatchProgram, ProgramKind};
 
-/// The kernel refused a program.
+/// The kernel rejected a program.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot load a program of {instructions} instructions for the policy's selectors: {reason}{verifier}"
@@ -21,37 +21,35 @@ use super::{MatchProgram, ProgramKind};
 pub(crate) struct LoadError {
     pub(crate) instructions: usize,
     pub(crate) reason: io::Error,
-    /// The last lines of what the verifier says, if it refused it.
+    /// The end of the verifier log, if the verifier rejected it.
     pub(crate) verifier: String,
 }
 
 const LICENSE: &CStr = c"Dual MIT/GPL";
-/// Enough for the last words of the verifier, which end its log.
-const LOG: usize = 1 << 20;
-const LAST_WORDS: usize = 4;
+/// Large enough to reach the end of the verifier log.
+const LOG_BYTES: usize = 1 << 20;
+const LOG_LINES: usize = 4;
 
 impl MatchProgram {
-    /// Has the kernel verify and load it; it lives as long as the descriptor, or a map of programs holds it. `frags`:
-    /// the programs of XDP beside it in that map take packets of several fragments, so it must as well.
+    /// Loads it; it stays loaded as long as the descriptor or a program array references it. `frags`: the XDP
+    /// programs in the same array accept multi-buffer packets, so this one must as well.
     ///
     /// # Errors
-    /// Missing privileges or memory, or a fault of ours that the verifier found.
+    /// Missing privileges or memory, or the verifier rejected it, which is a bug.
     pub(crate) fn load(&self, name: &CStr, frags: bool) -> Result<OwnedFd, LoadError> {
-        self.ask(name, frags, &mut []).or_else(|reason| {
-            // The verifier's words take time, which only a refused program is worth.
-            let mut log = vec![0; LOG];
-            match self.ask(name, frags, &mut log) {
+        self.try_load(name, frags, &mut []).or_else(|reason| {
+            // Logging slows the verifier down, so request the log only after a failure.
+            let mut log = vec![0; LOG_BYTES];
+            match self.try_load(name, frags, &mut log) {
                 Ok(program) => Ok(program),
-                Err(_) => Err(LoadError {
-                    instructions: self.instructions.len(),
-                    reason,
-                    verifier: last_words(&log),
-                }),
+                Err(_) => {
+                    Err(LoadError { instructions: self.instructions.len(), reason, verifier: log_tail(&log) })
+                }
             }
         })
     }
 
-    fn ask(&self, name: &CStr, frags: bool, log: &mut [u8]) -> io::Result<OwnedFd> {
+    fn try_load(&self, name: &CStr, frags: bool, log: &mut [u8]) -> io::Result<OwnedFd> {
         let mut options = bpf_prog_load_opts {
             sz: size_of::<bpf_prog_load_opts>() as size_t,
             attempts: 1,
@@ -71,22 +69,22 @@ impl MatchProgram {
             options.log_buf = log.as_mut_ptr().cast();
         }
         let (instructions, length) = (self.instructions.as_ptr(), self.instructions.len() as size_t);
-        // SAFETY: the names end with zero; the instructions, the options and the log are as long as is said and live as
-        // long as the call.
+        // SAFETY: the strings are NUL-terminated; instructions, options and log have the given lengths and outlive
+        // the call.
         let result = unsafe {
             bpf_prog_load(kind, name.as_ptr(), LICENSE.as_ptr(), instructions, length, &mut options)
         };
         match result {
-            // SAFETY: a descriptor that was opened for us just now.
+            // SAFETY: the call returned this new descriptor.
             0.. => Ok(unsafe { OwnedFd::from_raw_fd(result) }),
             _ => Err(io::Error::from_raw_os_error(-result)),
         }
     }
 }
 
-fn last_words(log: &[u8]) -> String {
+fn log_tail(log: &[u8]) -> String {
     let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
     let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(LAST_WORDS)..].iter().map(|line| format!("\n  {line}")).collect()
+    lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| format!("\n  {line}")).collect()
 }

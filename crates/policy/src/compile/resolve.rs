@@ -1,14 +1,14 @@
-//! Fills into a chain what the host knows.
+//! Resolves a chain against the host.
 
 use super::formula::Formula;
 use super::selectors::Translation;
 use super::{CompileError, Host, Resolved, actors};
-use crate::specification::{Chain, Interface};
+use crate::model::{Chain, Interface};
 
-/// A chain for this host. What is not there on the host is no error: it is listed, and does not match.
+/// Resolves a chain. Missing interfaces and control groups are not an error: they are listed, and do not match.
 ///
 /// # Errors
-/// It asks for the user's own without its number, or for what its hook does not have.
+/// It refers to an unknown custom program, or uses something that its hook does not support.
 pub(crate) fn resolve(chain: &Chain, host: &Host) -> Result<Resolved, CompileError> {
     let mut translation =
         Translation { host, hook: chain.hook, needs: 0, own_selectors: 0, absent: Vec::new() };
@@ -31,7 +31,7 @@ pub(crate) fn resolve(chain: &Chain, host: &Host) -> Result<Resolved, CompileErr
     })
 }
 
-/// Those on which the chain can match, by index.
+/// The indexes of the interfaces on which the chain can match.
 fn interfaces(chain: &Chain, host: &Host) -> Vec<u32> {
     let meant = |name: &str, loopback: bool| {
         chain.interfaces.iter().any(|interface| match interface {

@@ -12,10 +12,10 @@ use crate::bindings::{
     PLAIT_HAS_MAPPING, PLAIT_IS_IPV6, PLAIT_IS_MPTCP, PLAIT_NEEDS_CONNECTION, PLAIT_NEEDS_FLOW,
     PLAIT_NEEDS_RECORD, PLAIT_NEEDS_TOKEN,
 };
-use crate::selector::{DEEPEST, Kind, Ports, Prefix, Selector};
-use crate::specification::{Hook, Interface};
+use crate::model::{Hook, Interface};
+use crate::model::{MAX_SELECTOR_DEPTH, PacketKind, Ports, Prefix, Selector};
 
-/// What of a chain's selector and interfaces is found out on the way.
+/// What translating a chain needs and finds out.
 pub(super) struct Translation<'h> {
     pub(super) host: &'h Host,
     pub(super) hook: Hook,
@@ -24,13 +24,13 @@ pub(super) struct Translation<'h> {
     pub(super) absent: Vec<String>,
 }
 
-/// The address of IPv4's in the record's: ::ffff:0:0/96.
+/// IPv4 addresses in the record are mapped: ::ffff:0:0/96.
 const MAPPED: u128 = 0xffff << 32;
 
 impl Translation<'_> {
     pub(super) fn selector(&mut self, selector: &Selector, depth: usize) -> Result<Formula, CompileError> {
-        if depth > DEEPEST {
-            return Err(CompileError::TooDeep { most: DEEPEST });
+        if depth > MAX_SELECTOR_DEPTH {
+            return Err(CompileError::TooDeep { max: MAX_SELECTOR_DEPTH });
         }
         Ok(match selector {
             Selector::Any => Formula::Constant(true),
@@ -81,7 +81,7 @@ impl Translation<'_> {
                 Formula::masked(MARK, mark.mask.into(), mark.value.into())
             }
             Selector::Cgroup(path) => self.cgroup(path)?,
-            Selector::Own(name) => self.own(name)?,
+            Selector::Custom(name) => self.custom(name)?,
         })
     }
 
@@ -94,14 +94,14 @@ impl Translation<'_> {
         parts.iter().map(|part| self.part(of, part, depth)).collect()
     }
 
-    /// What is deep is what is deep as text.
+    /// Depth counts parentheses in the text.
     fn part(&mut self, of: &Selector, part: &Selector, depth: usize) -> Result<Formula, CompileError> {
-        self.selector(part, depth + usize::from(part.stands_apart_in(of)))
+        self.selector(part, depth + usize::from(part.needs_parentheses_in(of)))
     }
 
-    fn packet(&mut self, kinds: &[Kind]) -> Formula {
+    fn packet(&mut self, kinds: &[PacketKind]) -> Formula {
         let bits = kinds.iter().fold(0, |bits, kind| bits | kind.bit());
-        // A packet without options is MPTCP's if its subflow is.
+        // A packet without MPTCP options may belong to a known subflow.
         if bits & PLAIT_IS_MPTCP != 0 {
             self.needs |= PLAIT_NEEDS_FLOW;
         }
@@ -113,7 +113,7 @@ impl Translation<'_> {
         let is = |index: u32| Formula::equal(INTERFACE, index.into());
         let interfaces = || self.host.interfaces.iter();
         match interface {
-            // What is not there yet is meant as well.
+            // Includes interfaces that do not exist yet.
             Interface::All => Formula::any(
                 interfaces().filter(|interface| interface.loopback).map(|interface| is(interface.index)),
             )
@@ -139,11 +139,11 @@ impl Translation<'_> {
         })
     }
 
-    fn own(&mut self, name: &str) -> Result<Formula, CompileError> {
-        let bit = self.host.own.get(name).and_then(|number| 1u32.checked_shl(*number));
-        let bit = bit.ok_or_else(|| CompileError::UnknownOwn(name.into()))?;
+    fn custom(&mut self, name: &str) -> Result<Formula, CompileError> {
+        let bit = self.host.custom.get(name).and_then(|number| 1u32.checked_shl(*number));
+        let bit = bit.ok_or_else(|| CompileError::UnknownCustom(name.into()))?;
         self.own_selectors |= bit;
-        // What it asks for cannot be seen from here.
+        // What a custom selector needs is unknown, so provide everything.
         self.needs |= PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN;
         Ok(Formula::any_of(OWN_MATCHED, bit.into()))
     }
@@ -172,7 +172,7 @@ fn within_prefix(address: Address, prefix: Prefix) -> Formula {
         IpAddr::V6(v6) => {
             let bits = v6.to_bits();
             let shared = length.min(96);
-            // Addresses of IPv4 begin otherwise than most prefixes of IPv6: then there is nothing to ask.
+            // Most IPv6 prefixes cannot contain a mapped address: then no test is needed.
             let may_be_v4 = (bits ^ MAPPED).checked_shr(128 - shared).unwrap_or(0) == 0;
             Formula::all([
                 if may_be_v4 { is_ipv6 } else { Formula::Constant(true) },

@@ -1,25 +1,25 @@
-//! From the chains' formulas to steps that follow each other, each test asked only where its answer is not known.
+//! From formulas to steps, with tests skipped where their result is known.
 
 use super::CompileError;
 use super::formula::{Formula, Question};
 use super::test::Test;
 
-/// A step of a program, which goes on with another that stands behind it; the number of steps is the end.
+/// A step of the program. It continues at a later step; the number of steps is the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Goes on by the answer.
+    /// Evaluates a test and continues at one of two steps.
     Ask { test: Test, yes: usize, no: usize },
-    /// Notes that this chain matches.
+    /// Records that a chain matches.
     Append { slot: u16, next: usize },
 }
 
-/// More would not fit into the kernel's verifier, which follows at most 8,192 jumps in a row.
+/// The verifier follows at most 8,192 jumps in a row.
 const MAX_TESTS: usize = 8_000;
 
-/// How many answers are remembered on the way: more than a chain has tests that another may ask again.
+/// How many results are tracked per path: more than the tests of a chain that another may repeat.
 const MAX_FACTS: usize = 16;
 
-/// The steps that find the chains whose formulas hold, in this order. None is one that no way leads to.
+/// Compiles formulas, in this order. Every step is reachable.
 pub(super) fn of<'f>(
     chains: impl IntoIterator<Item = (&'f Formula, u16)>,
 ) -> Result<Vec<Step>, CompileError> {
@@ -32,13 +32,13 @@ pub(super) fn of<'f>(
     Ok(without(steps, &reached))
 }
 
-/// A place among the steps that is not known yet when it is first named.
+/// A jump target, by index in `places`.
 #[derive(Clone, Copy)]
 struct Label(usize);
 
 #[derive(Default)]
 struct Builder {
-    /// Where they go on is the number of a label.
+    /// Targets are numbers of labels.
     steps: Vec<Step>,
     places: Vec<usize>,
 }
@@ -57,11 +57,11 @@ impl Builder {
         Ok(())
     }
 
-    /// Goes on at one of two labels by the answer.
+    /// Continues at one of two labels, by the result.
     fn ask(&mut self, question: &Question, yes: Label, no: Label) -> Result<(), CompileError> {
         match question {
             Question::Test(_) if self.steps.len() >= MAX_TESTS => {
-                return Err(CompileError::TooManyTests { most: MAX_TESTS });
+                return Err(CompileError::TooManyTests { max: MAX_TESTS });
             }
             Question::Test(test) => self.steps.push(Step::Ask { test: *test, yes: yes.0, no: no.0 }),
             Question::Not(inner) => self.ask(inner, no, yes)?,
@@ -75,7 +75,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Asks one part after the other; what comes after the last is `end`.
+    /// Evaluates the parts in order; after the last comes `end`.
     fn each(
         &mut self,
         parts: &[Question],
@@ -110,11 +110,11 @@ impl Builder {
     }
 }
 
-/// Answers that are known, the latest last.
+/// Known results, the latest last.
 type Facts = Vec<(Test, bool)>;
 
-/// Lets every way go past the tests whose answers it already knows; which steps some way still leads to. Every step's
-/// ways are known when its turn comes, as they only lead forward.
+/// Skips tests whose results are known on a path; returns which steps are reachable. Steps only lead forward, so all
+/// paths to a step are known when it is visited.
 fn shorten(steps: &mut [Step]) -> Vec<bool> {
     let mut known: Vec<Option<Facts>> = vec![None; steps.len() + 1];
     known[0] = Some(Facts::new());
@@ -149,17 +149,17 @@ fn with(facts: &Facts, test: Test, answer: bool) -> Facts {
     facts[forgotten..].iter().copied().chain([(test, answer)]).collect()
 }
 
-/// Where a way to this step leads, if what is known answers its test.
+/// The step at which a path continues, given known results.
 fn past_known(steps: &[Step], mut to: usize, facts: &Facts) -> usize {
     while let Some(Step::Ask { test, yes, no }) = steps.get(to)
-        && let Some(answer) = facts.iter().find_map(|(other, answer)| test.known_by(other, *answer))
+        && let Some(answer) = facts.iter().find_map(|(other, answer)| test.implied_by(other, *answer))
     {
         to = if answer { *yes } else { *no };
     }
     to
 }
 
-/// Leaves out the steps that are not reached.
+/// Removes unreachable steps.
 fn without(steps: Vec<Step>, reached: &[bool]) -> Vec<Step> {
     let mut places = Vec::with_capacity(steps.len() + 1);
     let mut kept = 0;

@@ -1,30 +1,30 @@
-//! One question about a packet's record.
+//! A single test of the packet record.
 
 use std::mem::offset_of;
 
 use crate::bindings::plait_packet;
 
-/// Where a test finds the number it looks at.
+/// The operand of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
-    /// In the packet's record.
+    /// A field of the packet record.
     Record { offset: usize, bits: u32 },
-    /// The id of the control group at this level above the packet's socket; 0 if there is none.
+    /// The ID of the control group at this level above the socket; 0 if there is none.
     Ancestor { level: u32 },
 }
 
-/// What a test compares its number with.
+/// The comparison of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compare {
-    /// Some of these bits are set.
+    /// At least one of these bits is set.
     AnyOf(u64),
-    /// The bits of the mask are those of the value.
+    /// The bits under the mask equal the value.
     Masked { mask: u64, value: u64 },
-    /// It is the first number or one of so many that follow, the highest being followed by 0.
+    /// It is in a range of `span` + 1 numbers from `first` on, wrapping around.
     Within { first: u64, span: u64 },
 }
 
-/// A question about a packet's record that has one answer, yes or no.
+/// A test with a boolean result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Test {
     pub(super) field: Field,
@@ -49,11 +49,11 @@ fields! {
     DESTINATION_PORT = destination_port: 16,
 }
 
-/// No kind, and no selector of the user's own, has a bit above the 32nd; and fewer bits make shorter instructions.
+/// Only the lower 32 bits are used, and 32-bit operands make shorter instructions.
 pub(super) const KINDS: Field = low_half(offset_of!(plait_packet, kinds));
 pub(super) const OWN_MATCHED: Field = low_half(offset_of!(plait_packet, own_matched));
 
-/// Where an address stands in the record, in two halves of 64 bits.
+/// The offset of an address in the record: two 64-bit halves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Address {
     offset: usize,
@@ -77,7 +77,7 @@ impl Address {
     }
 }
 
-/// The lower 32 bits of a number of 64.
+/// The lower half of a 64-bit field.
 const fn low_half(offset: usize) -> Field {
     Field::Record { offset: if cfg!(target_endian = "big") { offset + 4 } else { offset }, bits: 32 }
 }
@@ -90,24 +90,24 @@ impl Field {
         }
     }
 
-    /// The largest number it can hold.
-    pub(super) fn most(self) -> u64 {
+    /// The maximum value.
+    pub(super) fn max(self) -> u64 {
         u64::MAX >> (64 - self.bits())
     }
 }
 
 impl Test {
-    /// The answer for a number.
+    /// The result for a number.
     pub(super) fn holds(&self, number: u64) -> bool {
         match self.compare {
             Compare::AnyOf(mask) => number & mask != 0,
             Compare::Masked { mask, value } => number & mask == value,
-            Compare::Within { first, span } => number.wrapping_sub(first) & self.field.most() <= span,
+            Compare::Within { first, span } => number.wrapping_sub(first) & self.field.max() <= span,
         }
     }
 
-    /// What the answer to another test says about this one: its answer, or nothing.
-    pub(super) fn known_by(&self, other: &Test, answer: bool) -> Option<bool> {
+    /// The result, if the result of another test implies it.
+    pub(super) fn implied_by(&self, other: &Test, answer: bool) -> Option<bool> {
         use Compare::{AnyOf, Masked};
         if self.field != other.field {
             return None;
@@ -116,7 +116,7 @@ impl Test {
             return Some(answer);
         }
         match (other.compare, answer, self.compare) {
-            (Masked { mask, value }, true, _) if mask == self.field.most() => Some(self.holds(value)),
+            (Masked { mask, value }, true, _) if mask == self.field.max() => Some(self.holds(value)),
             (Masked { mask: m, value: v }, true, Masked { mask, value }) if (v ^ value) & m & mask != 0 => {
                 Some(false)
             }

@@ -18,9 +18,9 @@ use super::steps::{Step, of};
 use super::test::Field;
 use super::*;
 use crate::bindings::{PLAIT_NEEDS_CONNECTION, PLAIT_NEEDS_FLOW, PLAIT_NEEDS_RECORD, PLAIT_NEEDS_TOKEN};
-use crate::selector::strategies::ingress_selectors;
-use crate::selector::{Kind, Selector};
-use crate::specification::{Actor, Chain, Interface, Limit};
+use crate::model::strategies::ingress_selectors;
+use crate::model::{Actor, Chain, Interface, Limit};
+use crate::model::{PacketKind, Selector};
 
 fn host() -> Host {
     let interface =
@@ -34,7 +34,7 @@ fn host() -> Host {
         ],
         roles: BTreeMap::from([("wlan0".into(), Role::Trusted), ("wwan0".into(), Role::Untrusted)]),
         cgroups: BTreeMap::new(),
-        own: BTreeMap::from([("urgent".into(), 0), ("mine_2".into(), 23)]),
+        custom: BTreeMap::from([("urgent".into(), 0), ("mine_2".into(), 23)]),
     }
 }
 
@@ -120,7 +120,7 @@ fn walk(steps: &[Step], record: &[u8]) -> Vec<u16> {
 
 proptest! {
     #[test]
-    fn steps_find_the_chains(chains in chains(), packets in prop::collection::vec(packets(), 16)) {
+    fn steps_match_the_reference_evaluator(chains in chains(), packets in prop::collection::vec(packets(), 16)) {
         let steps = steps_of(&chains);
         for packet in &packets {
             prop_assert_eq!(walk(&steps, &packet.record()), expected(&chains, packet), "{:?}", packet);
@@ -129,8 +129,8 @@ proptest! {
 }
 
 #[test]
-fn programs_find_the_chains() {
-    let Some(kernel) = Kernel::or_skip("programs_find_the_chains") else { return };
+fn programs_match_the_reference_evaluator() {
+    let Some(kernel) = Kernel::or_skip("programs_match_the_reference_evaluator") else { return };
     let mut runner = TestRunner::new(Config::with_cases(512));
     let cases = (chains(), prop::collection::vec(packets(), 24));
     let result = runner.run(&cases, |(chains, packets)| {
@@ -146,8 +146,8 @@ fn programs_find_the_chains() {
 }
 
 #[test]
-fn prefixes_of_every_length_end_where_they_end() {
-    let Some(kernel) = Kernel::or_skip("prefixes_of_every_length_end_where_they_end") else { return };
+fn prefixes_of_every_length_match_exactly() {
+    let Some(kernel) = Kernel::or_skip("prefixes_of_every_length_match_exactly") else { return };
     let (source, destination) = ("fd00::5555:aaaa:1", "fd00::1");
     let mut packet = packet(source, destination);
     let v6: Ipv6Addr = source.parse().expect("an address");
@@ -173,8 +173,8 @@ fn prefixes_of_every_length_end_where_they_end() {
 }
 
 #[test]
-fn families_are_apart() {
-    let Some(kernel) = Kernel::or_skip("families_are_apart") else { return };
+fn ipv4_prefixes_do_not_match_ipv6() {
+    let Some(kernel) = Kernel::or_skip("ipv4_prefixes_do_not_match_ipv6") else { return };
     let v4 = packet("10.0.0.1", "10.0.0.2").record();
     let v6 = packet("fd00::1", "fd00::2").record();
     let mapped = packet("::ffff:10.0.0.1", "::ffff:10.0.0.2").record();
@@ -192,21 +192,21 @@ fn families_are_apart() {
 }
 
 #[test]
-fn ranges_include_their_ends_and_may_wrap() {
-    let Some(kernel) = Kernel::or_skip("ranges_include_their_ends_and_may_wrap") else { return };
+fn ranges_are_inclusive_and_wrap() {
+    let Some(kernel) = Kernel::or_skip("ranges_are_inclusive_and_wrap") else { return };
     let base = packet("10.0.0.1", "10.0.0.2");
-    let mapping = Packet { kinds: vec![Kind::Mapping], ..base.clone() };
-    let most = u64::MAX;
+    let mapping = Packet { kinds: vec![PacketKind::Mapping], ..base.clone() };
+    let max = u64::MAX;
     for (selector, inside, outside) in [
-        ("sequence(data = 18446744073709551615-1)", vec![most, 0, 1], vec![most - 1, 2, 1 << 32]),
+        ("sequence(data = 18446744073709551615-1)", vec![max, 0, 1], vec![max - 1, 2, 1 << 32]),
         (
             "sequence(data = 4294967295-4294967297)",
             vec![0xffff_ffff, 1 << 32, (1 << 32) + 1],
             vec![0, 1, (1 << 32) + 2],
         ),
         ("sequence(data = 5)", vec![5], vec![4, 6, 5 + (1 << 32)]),
-        ("sequence(data = 0-18446744073709551615)", vec![0, most], vec![]),
-        ("sequence(data = 1-0)", vec![0, 1, most], vec![]),
+        ("sequence(data = 0-18446744073709551615)", vec![0, max], vec![]),
+        ("sequence(data = 1-0)", vec![0, 1, max], vec![]),
     ] {
         let program = kernel.load_selector(selector);
         let run = |number| program.run(&Packet { data_sequence: number, ..mapping.clone() }.record()).0;
@@ -243,9 +243,9 @@ fn ranges_include_their_ends_and_may_wrap() {
 }
 
 #[test]
-fn each_hook_finds_its_chains_and_lets_packets_go_on() {
-    let Some(kernel) = Kernel::or_skip("each_hook_finds_its_chains_and_lets_packets_go_on") else { return };
-    let record = Packet { kinds: vec![Kind::Data], ..packet("10.0.0.1", "10.0.0.2") }.record();
+fn each_hook_finds_its_chains_and_passes_packets() {
+    let Some(kernel) = Kernel::or_skip("each_hook_finds_its_chains_and_passes_packets") else { return };
+    let record = Packet { kinds: vec![PacketKind::Data], ..packet("10.0.0.1", "10.0.0.2") }.record();
     for (kind, hook, go_on) in [(ProgramKind::Xdp, Hook::Ingress, 2), (ProgramKind::Tc, Hook::Egress, -1)] {
         let load = |text: &str| kernel.load(kind, hook, &resolved(&[Chain { hook, ..selecting(text) }]));
         assert_eq!(load("packet(data)").run(&record), (vec![100], go_on));
@@ -255,8 +255,8 @@ fn each_hook_finds_its_chains_and_lets_packets_go_on() {
 }
 
 #[test]
-fn marks_and_control_groups_are_selected_at_egress() {
-    let test = "marks_and_control_groups_are_selected_at_egress";
+fn mark_and_cgroup_match_at_egress() {
+    let test = "mark_and_cgroup_match_at_egress";
     let Some(kernel) = Kernel::or_skip(test) else { return };
     let Some(inside) = Inside::enter() else {
         println!("SKIP {test}: no control groups of version 2 are mounted");
@@ -292,8 +292,8 @@ fn marks_and_control_groups_are_selected_at_egress() {
 }
 
 #[test]
-fn as_many_chains_as_there_may_be_are_verified_in_one_pass() {
-    let test = "as_many_chains_as_there_may_be_are_verified_in_one_pass";
+fn the_verifier_accepts_the_maximum_of_chains() {
+    let test = "the_verifier_accepts_the_maximum_of_chains";
     let select = |n: u16| {
         format!(
             "packet(data) and not packet(syn, rst) and src(10.{n}.0.0/16, 1024-65535) and dst(fd00:{n:x}::/48) or \
@@ -314,34 +314,31 @@ fn as_many_chains_as_there_may_be_are_verified_in_one_pass() {
     // Every instruction some few times, and not once for each way that leads to it.
     let (instructions, verified) = program.verified();
     assert!(verified < 4 * instructions, "{verified} instructions were verified of {instructions}");
-    let all = Packet { interface: WWAN0, own: vec!["urgent"], ..packet("10.0.0.1", "10.0.0.2") };
+    let all = Packet { interface: WWAN0, custom: vec!["urgent"], ..packet("10.0.0.1", "10.0.0.2") };
     assert_eq!(program.run(&all.record()).0, (100..164).collect::<Vec<_>>());
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn rejects_oversized_selectors() {
     let map = std::fs::File::open("/dev/null").expect("a descriptor");
     let program = |select| {
         let chains = resolved(&[chain(select)]);
         match_program(ProgramKind::Xdp, Hook::Ingress, &chains, map.as_fd())
     };
-    // Each is one test of the most instructions.
+    // Each is one test of the max instructions.
     let sizes = |count| {
         let size = |n: u64| Selector::Size { from: n << 33, to: Some(n << 35) };
         Selector::Or((1..=count).map(size).collect())
     };
-    assert_eq!(
-        program(sizes(8_001)).expect_err("too many tests"),
-        CompileError::TooManyTests { most: 8_000 }
-    );
-    assert_eq!(program(sizes(5_000)).expect_err("too long"), CompileError::TooLong { most: 32_767 });
+    assert_eq!(program(sizes(8_001)).expect_err("too many tests"), CompileError::TooManyTests { max: 8_000 });
+    assert_eq!(program(sizes(5_000)).expect_err("too long"), CompileError::TooLong { max: 32_767 });
     assert!(program(sizes(4_000)).is_ok());
     let deep = (0..200).fold(Selector::Any, |inner, _| Selector::Not(Box::new(inner)));
-    assert_eq!(resolve(&chain(deep), &host()).expect_err("too deep"), CompileError::TooDeep { most: 128 });
+    assert_eq!(resolve(&chain(deep), &host()).expect_err("too deep"), CompileError::TooDeep { max: 128 });
 }
 
 #[test]
-fn what_is_known_is_not_asked_again() {
+fn skips_tests_with_known_results() {
     let asked = |texts: &[&str]| {
         let chains: Vec<_> = texts.iter().map(|text| selecting(text)).collect();
         let steps = steps_of(&chains);
@@ -358,7 +355,7 @@ fn what_is_known_is_not_asked_again() {
 }
 
 #[test]
-fn what_chains_need_is_told() {
+fn reports_what_chains_need() {
     let needs = |text: &str, actors: Vec<Actor>| {
         let chain = Chain { actors, ..selecting(text) };
         resolve(&chain, &host()).expect("a chain").needs
@@ -382,7 +379,7 @@ fn what_chains_need_is_told() {
 }
 
 #[test]
-fn what_the_host_lacks_is_listed_and_does_not_match() {
+fn missing_interfaces_are_listed_and_do_not_match() {
     let interfaces = ["wlan0", "gone"].map(|name| Interface::Named(name.into())).to_vec();
     let actors = vec![Actor::Redirect("eth9".into()), Actor::Redirect("wwan0".into())];
     let chain = Chain { interfaces, actors, ..selecting("path(gone) or path(away)") };
@@ -399,9 +396,9 @@ fn what_the_host_lacks_is_listed_and_does_not_match() {
 }
 
 #[test]
-fn what_a_hook_or_a_policy_does_not_have_is_refused() {
+fn rejects_egress_only_selectors_and_unknown_custom_names() {
     let wrong = |text: &str| resolve(&selecting(text), &host()).expect_err(text);
     assert_eq!(wrong("mark(1)"), CompileError::OnlyEgress("the selector mark"));
     assert_eq!(wrong("cgroup(/)"), CompileError::OnlyEgress("the selector cgroup"));
-    assert_eq!(wrong("other"), CompileError::UnknownOwn("other".into()));
+    assert_eq!(wrong("other"), CompileError::UnknownCustom("other".into()));
 }

@@ -1,4 +1,4 @@
-//! What a controller sees: the connections of this host, and what they carried since the view before.
+//! What a controller observes: the connections of this host and their rates.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -9,32 +9,33 @@ use plait_linux::interfaces::{self, Interface};
 use plait_linux::mptcp::Token;
 use serde::Serialize;
 
-use super::Error;
-use crate::engine::Flow;
+use super::error::ControllerError;
+use crate::engine::{Flow, FourTuple};
 
-/// This host's MPTCP connections at one moment. Rates are bytes per second since the view before, 0 in the first.
+/// This host's MPTCP connections at one point in time. Rates are bytes per second since the previous view, 0 in the
+/// first.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
-    /// When, seconds since 1970.
+    /// Unix time in seconds.
     pub time: f64,
-    /// Seconds since the view before, 0 in the first.
+    /// Seconds since the previous view, 0 in the first.
     pub elapsed: f64,
-    /// The interfaces other than loopback, by name.
-    pub paths: BTreeMap<String, Path>,
+    /// The interfaces except loopback, by name.
+    pub paths: BTreeMap<String, PathView>,
     /// The connections, by token.
-    pub connections: Vec<Connection>,
-    /// The subflows that the packet path remembers, those that this host forwards included; none, unless a loaded policy
-    /// asks for it, as by the actor `record`.
+    pub connections: Vec<ConnectionView>,
+    /// The subflows that the packet path tracks, including forwarded ones; empty unless a loaded policy needs tracking,
+    /// for example with the actor `record`.
     pub flows: Vec<Flow>,
 }
 
-/// An interface, and what the subflows over it carried. Bytes count from the controller's first view, those of subflows
-/// that have ended included.
+/// An interface and the traffic of its subflows. Byte counts start with the controller's first view and include closed
+/// subflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Path {
+pub struct PathView {
     /// The interface's index.
     pub index: u32,
-    /// It is switched on and has a carrier.
+    /// It is up and has a carrier.
     pub running: bool,
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
@@ -46,20 +47,20 @@ pub struct Path {
     pub receive_rate: f64,
 }
 
-/// A connection, with the figures of its data level.
+/// A connection with its statistics.
 #[derive(Clone, Debug, Serialize)]
-pub struct Connection {
-    /// Which.
+pub struct ConnectionView {
+    /// The token at this host.
     pub token: Token,
     #[serde(flatten)]
     figures: diag::Connection,
     /// Its subflows.
-    pub subflows: Vec<Subflow>,
+    pub subflows: Vec<SubflowView>,
 }
 
-/// A subflow, with the figures that TCP has of it.
+/// A subflow with its TCP statistics.
 #[derive(Clone, Debug, Serialize)]
-pub struct Subflow {
+pub struct SubflowView {
     #[serde(flatten)]
     figures: diag::Subflow,
     /// Bytes per second sent, retransmissions included.
@@ -70,12 +71,12 @@ pub struct Subflow {
 
 impl View {
     /// The subflows of all connections.
-    pub fn subflows(&self) -> impl Iterator<Item = &Subflow> {
+    pub fn subflows(&self) -> impl Iterator<Item = &SubflowView> {
         self.connections.iter().flat_map(|connection| &connection.subflows)
     }
 }
 
-impl Deref for Connection {
+impl Deref for ConnectionView {
     type Target = diag::Connection;
 
     fn deref(&self) -> &diag::Connection {
@@ -83,7 +84,7 @@ impl Deref for Connection {
     }
 }
 
-impl Deref for Subflow {
+impl Deref for SubflowView {
     type Target = diag::Subflow;
 
     fn deref(&self) -> &diag::Subflow {
@@ -91,38 +92,44 @@ impl Deref for Subflow {
     }
 }
 
-/// Takes views, one after the other.
+impl From<&SubflowView> for FourTuple {
+    fn from(subflow: &SubflowView) -> FourTuple {
+        FourTuple { local: subflow.local, remote: subflow.remote }
+    }
+}
+
+/// Takes consecutive views.
 #[derive(Debug)]
-pub(super) struct Viewer {
+pub(super) struct Sampler {
     watch: Watch,
     growth: Growth,
     last: Option<Instant>,
     carried: BTreeMap<String, Carried>,
 }
 
-impl Viewer {
-    pub(super) fn open() -> Result<Viewer, Error> {
-        Ok(Viewer { watch: Watch::open()?, growth: Growth::default(), last: None, carried: BTreeMap::new() })
+impl Sampler {
+    pub(super) fn open() -> Result<Sampler, ControllerError> {
+        Ok(Sampler { watch: Watch::open()?, growth: Growth::default(), last: None, carried: BTreeMap::new() })
     }
 
-    pub(super) fn view(&mut self, flows: Vec<Flow>) -> Result<View, Error> {
+    pub(super) fn view(&mut self, flows: Vec<Flow>) -> Result<View, ControllerError> {
         let samples = self.watch.sample()?;
         let now = Instant::now();
         let elapsed = self.last.replace(now).map_or(0.0, |last| (now - last).as_secs_f64());
         let grown = self.growth.since_last(&samples).unwrap_or_default();
         let time = samples.first().map_or_else(unix_time, |sample| sample.time);
-        let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
+        let interfaces = interfaces::interfaces().map_err(ControllerError::Interfaces)?;
         let paths = self.paths(&interfaces, &samples, &grown, elapsed);
         let rate = |bytes| rate(bytes, elapsed);
         let subflow = |figures: diag::Subflow| {
             let grown = grown.subflows.get(&figures.id).copied().unwrap_or_default();
             let (send_rate, receive_rate) = (rate(grown.bytes_sent), rate(grown.bytes_received));
-            Subflow { figures, send_rate, receive_rate }
+            SubflowView { figures, send_rate, receive_rate }
         };
         let connections = samples.into_iter().filter_map(|sample| {
             let open = sample.subflows.into_iter().filter(|subflow| subflow.closed.is_none());
             let subflows = open.map(subflow).collect();
-            Some(Connection { token: sample.token, figures: sample.connection?, subflows })
+            Some(ConnectionView { token: sample.token, figures: sample.connection?, subflows })
         });
         Ok(View { time, elapsed, paths, connections: connections.collect(), flows })
     }
@@ -133,7 +140,7 @@ impl Viewer {
         samples: &[diag::Sample],
         grown: &Grown,
         elapsed: f64,
-    ) -> BTreeMap<String, Path> {
+    ) -> BTreeMap<String, PathView> {
         let mut now: BTreeMap<&str, Carried> = BTreeMap::new();
         for subflow in samples.iter().flat_map(|sample| &sample.subflows) {
             let (Some(interface), Some(grown)) = (&subflow.interface, grown.subflows.get(&subflow.id)) else {
@@ -148,7 +155,7 @@ impl Viewer {
         let path = |interface: &Interface| {
             let carried = self.carried.get(&interface.name).copied().unwrap_or_default();
             let now = now.get(interface.name.as_str()).copied().unwrap_or_default();
-            Path {
+            PathView {
                 index: interface.index,
                 running: interface.running,
                 bytes_sent: carried.bytes_sent,

@@ -1,15 +1,14 @@
-//! Attaching the programs to interfaces, and detaching them.
+//! Attaches the programs to interfaces and detaches them.
 //!
-//! What comes in is met as early as the interface allows: by XDP in its driver, else by XDP after the driver, else by
-//! TC. Interfaces that are made by software are met by TC at once, unless XDP is asked for: what comes by them has been
-//! in the kernel already, often as many segments in one, and XDP has these cut or copied (on a veth pair, a connection
-//! is then a third as fast). What goes out is met by TC. TC hosts programs by TCX (Linux 6.6), else as a filter in the queueing discipline
-//! `clsact`, beside the filters of others. What works is found out by trying.
+//! Ingress packets are processed as early as the interface allows: by XDP in its driver, else by generic XDP, else by
+//! TC. Software interfaces use TC unless XDP is requested: their packets have already passed the kernel, often as one
+//! large segment, which XDP would have split or copied (on a veth pair, throughput of a connection drops to a third).
+//! Egress packets are processed by TC. TC programs are attached by TCX (Linux 6.6), else as a filter of the `clsact`
+//! queueing discipline, beside the filters of others. Modes are tried until one works.
 //!
-//! XDP has room for one program on an interface. Where somebody else's is, packets are met after it, by TC: what it
-//! lets pass goes through the policies. XDP needs an Ethernet header, so packets of TUN devices and modems that have
-//! none are met by TC. So are those of interfaces from which a chain redirects what comes in, as TC alone finds the next
-//! hop.
+//! An interface has room for one XDP program. If it is taken, packets are processed afterwards, by TC: policies see
+//! what the other program passes. XDP also needs an Ethernet header, so TUN devices and modems without one use TC. So
+//! do interfaces from which a chain redirects ingress packets, as only TC finds the next hop.
 
 use std::fmt;
 use std::io;
@@ -23,136 +22,145 @@ use plait_linux::netns::NetNs;
 use plait_linux::traffic_control::{clsact_filters, has_clsact};
 use serde::{Deserialize, Serialize};
 
+use super::error::EngineError;
 use super::objects::Objects;
-use super::{Error, sys as raw};
+use super::sys as raw;
 use crate::Hook;
 
 /// How a program is attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// By XDP in the interface's driver, before the kernel has made anything of a packet.
+pub enum AttachMode {
+    /// XDP in the driver, before the kernel allocates anything for a packet.
     Native,
-    /// By XDP right after the driver: works with all drivers, and costs more.
+    /// XDP after the driver: works with all drivers, but is slower.
     Generic,
-    /// By TC with a link of its own (TCX).
+    /// A TC program attached by a BPF link (TCX).
     Tcx,
-    /// By TC as a filter of the queueing discipline `clsact`.
+    /// A filter of the `clsact` queueing discipline.
     Clsact,
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for AttachMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Mode::Native => "native",
-            Mode::Generic => "generic",
-            Mode::Tcx => "tcx",
-            Mode::Clsact => "clsact",
+            AttachMode::Native => "native",
+            AttachMode::Generic => "generic",
+            AttachMode::Tcx => "tcx",
+            AttachMode::Clsact => "clsact",
         })
     }
 }
 
-/// Where a program is attached, or about to be.
+/// A program on an interface, attached or about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Attached {
+pub(super) struct AttachPoint {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) hook: Hook,
     pub(super) ethernet: bool,
     pub(super) software: bool,
-    /// `None` while it is tried.
-    pub(super) mode: Option<Mode>,
-    /// The interface had a `clsact` that plait did not make.
+    /// `None` until a mode has worked.
+    pub(super) mode: Option<AttachMode>,
+    /// The interface had a `clsact` that was not created by plait.
     pub(super) found_clsact: bool,
 }
 
-impl Attached {
-    /// It is attached at XDP.
-    pub(super) fn by_xdp(&self) -> bool {
-        matches!(self.mode, Some(Mode::Native | Mode::Generic))
+impl AttachPoint {
+    /// Whether it is attached by XDP.
+    pub(super) fn uses_xdp(&self) -> bool {
+        matches!(self.mode, Some(AttachMode::Native | AttachMode::Generic))
     }
 
-    /// What may be attached to an interface, where nobody knows.
-    pub(super) fn anywhere(interface: &Interface) -> [Attached; 2] {
+    /// What may be attached to an interface if the state is unknown.
+    pub(super) fn anywhere(interface: &Interface) -> [AttachPoint; 2] {
         [Hook::Ingress, Hook::Egress].map(|hook| {
             let Interface { index, name, ethernet, software, .. } = interface.clone();
-            Attached { index, name, hook, ethernet, software, mode: None, found_clsact: true }
+            AttachPoint { index, name, hook, ethernet, software, mode: None, found_clsact: true }
         })
     }
 }
 
-/// What attaching takes.
+/// Attaches programs.
 pub(super) struct Attacher<'a> {
     pub(super) objects: &'a Objects,
-    /// The directory for pins of links.
+    /// The directory of pinned links.
     pub(super) links: PathBuf,
-    /// Ways that are not to be tried.
-    pub(super) avoided: &'a [Mode],
-    /// Interfaces that are made by software are met by XDP too.
-    pub(super) by_xdp: bool,
+    /// Modes not to try.
+    pub(super) avoided_modes: &'a [AttachMode],
+    /// Use XDP on software interfaces, too.
+    pub(super) prefer_xdp: bool,
 }
 
 impl Attacher<'_> {
-    /// What is to be known before attaching to an interface, to be able to undo it.
-    pub(super) fn plan(interface: &Interface, hook: Hook, attached: &[Attached]) -> Result<Attached, Error> {
+    /// Collects what is needed to undo attaching to an interface.
+    pub(super) fn plan(
+        interface: &Interface,
+        hook: Hook,
+        attached: &[AttachPoint],
+    ) -> Result<AttachPoint, EngineError> {
         let made_before = attached.iter().any(|other| {
-            other.index == interface.index && other.mode == Some(Mode::Clsact) && !other.found_clsact
+            other.index == interface.index && other.mode == Some(AttachMode::Clsact) && !other.found_clsact
         });
-        let found_clsact = !made_before && has_clsact(interface.index).map_err(Error::Interfaces)?;
+        let found_clsact = !made_before && has_clsact(interface.index).map_err(EngineError::Interfaces)?;
         let Interface { index, name, ethernet, software, .. } = interface.clone();
-        Ok(Attached { index, name, hook, ethernet, software, mode: None, found_clsact })
+        Ok(AttachPoint { index, name, hook, ethernet, software, mode: None, found_clsact })
     }
 
-    /// Attaches what was planned, in the best way that works; `by_tc`: by TC alone.
-    pub(super) fn attach(&self, planned: &mut Attached, by_tc: bool) -> Result<(), Error> {
-        let ways: &[Mode] = match planned.hook {
-            _ if by_tc => &[Mode::Tcx, Mode::Clsact],
-            Hook::Ingress if planned.ethernet && (self.by_xdp || !planned.software) => {
-                &[Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact]
+    /// Attaches in the first mode that works; `only_tc`: by TC only.
+    pub(super) fn attach(&self, planned: &mut AttachPoint, only_tc: bool) -> Result<(), EngineError> {
+        let modes: &[AttachMode] = match planned.hook {
+            _ if only_tc => &[AttachMode::Tcx, AttachMode::Clsact],
+            Hook::Ingress if planned.ethernet && (self.prefer_xdp || !planned.software) => {
+                &[AttachMode::Native, AttachMode::Generic, AttachMode::Tcx, AttachMode::Clsact]
             }
-            Hook::Ingress if planned.ethernet => &[Mode::Tcx, Mode::Clsact, Mode::Generic],
-            _ => &[Mode::Tcx, Mode::Clsact],
+            Hook::Ingress if planned.ethernet => &[AttachMode::Tcx, AttachMode::Clsact, AttachMode::Generic],
+            _ => &[AttachMode::Tcx, AttachMode::Clsact],
         };
-        let mut tried = Vec::new();
-        for mode in ways.iter().copied().filter(|mode| !self.avoided.contains(mode)) {
+        let mut failures = Vec::new();
+        for mode in modes.iter().copied().filter(|mode| !self.avoided_modes.contains(mode)) {
             match self.attach_by(mode, planned) {
                 Ok(()) => {
                     planned.mode = Some(mode);
                     return Ok(());
                 }
-                Err(error) => tried.push((mode, error)),
+                Err(error) => failures.push((mode, error)),
             }
         }
-        Err(Error::Attach { interface: planned.name.clone(), hook: planned.hook, tried: Tried(tried) })
+        Err(EngineError::Attach {
+            interface: planned.name.clone(),
+            hook: planned.hook,
+            failures: AttachFailures(failures),
+        })
     }
 
-    /// Whether it is attached still, and to an interface that is there.
-    pub(super) fn is_alive(&self, attached: &Attached, interfaces: &[Interface]) -> bool {
+    /// Whether it is still attached to an existing interface.
+    pub(super) fn is_alive(&self, attached: &AttachPoint, interfaces: &[Interface]) -> bool {
         if !interfaces.iter().any(|interface| interface.index == attached.index) {
             return false;
         }
         match attached.mode {
             None => false,
-            Some(Mode::Clsact) => {
-                self.objects.loaded(program(Mode::Clsact, attached)).is_some_and(|program| {
+            Some(AttachMode::Clsact) => {
+                self.objects.loaded(program(AttachMode::Clsact, attached)).is_some_and(|program| {
                     filter(program.as_fd(), attached).query().is_ok_and(|id| id == program.id())
                 })
             }
             Some(_) => Link::open(pin(&self.links, attached))
-                .is_ok_and(|link| place_of(&link) == Some(attached.index)),
+                .is_ok_and(|link| interface_of(&link) == Some(attached.index)),
         }
     }
 
-    fn attach_by(&self, mode: Mode, planned: &Attached) -> io::Result<()> {
+    fn attach_by(&self, mode: AttachMode, planned: &AttachPoint) -> io::Result<()> {
         let program = self.objects.program(program(mode, planned)).map_err(io::Error::other)?;
         let (place, flags) = match (mode, planned.hook) {
-            (Mode::Native, _) => (sys::BPF_XDP, sys::XDP_FLAGS_DRV_MODE),
-            (Mode::Generic, _) => (sys::BPF_XDP, sys::XDP_FLAGS_SKB_MODE),
-            (Mode::Tcx, Hook::Ingress) => (sys::BPF_TCX_INGRESS, 0),
-            (Mode::Tcx, Hook::Egress) => (sys::BPF_TCX_EGRESS, 0),
-            (Mode::Clsact, _) => {
+            (AttachMode::Native, _) => (sys::BPF_XDP, sys::XDP_FLAGS_DRV_MODE),
+            (AttachMode::Generic, _) => (sys::BPF_XDP, sys::XDP_FLAGS_SKB_MODE),
+            (AttachMode::Tcx, Hook::Ingress) => (sys::BPF_TCX_INGRESS, 0),
+            (AttachMode::Tcx, Hook::Egress) => (sys::BPF_TCX_EGRESS, 0),
+            (AttachMode::Clsact, _) => {
                 let mut filter = filter(program.as_fd(), planned);
-                // One that was left when its pins were lost.
+                // A filter of ours may be left from when pins were lost.
                 let left = filter.query().and_then(ProgramHandle::from_prog_id);
                 filter.replace(left.is_ok_and(|left| left.name() == program.name()));
                 let attached = filter.create().and_then(|mut filter| filter.attach());
@@ -163,28 +171,34 @@ impl Attacher<'_> {
         raw::pin(link.as_fd(), &pin(&self.links, planned))
     }
 
-    /// Removes the `clsact` that was made for a filter that then could not be.
-    fn clsact_failed(&self, planned: &Attached, error: libbpf_rs::Error) -> io::Error {
-        // What could not be made may not be there to be removed.
+    /// Removes the `clsact` that was created for a filter that then failed.
+    fn clsact_failed(&self, planned: &AttachPoint, error: libbpf_rs::Error) -> io::Error {
+        // Nothing may have been created.
         let _ = detach(&self.links, planned, &[]);
         io::Error::other(error)
     }
 }
 
-/// Detaches what was attached, and leaves nothing on the interface that was not there before. `others` are attached,
-/// too.
-pub(super) fn detach(links: &Path, attached: &Attached, others: &[Attached]) -> Result<(), Error> {
-    let failed = |reason| Error::Detach { interface: attached.name.clone(), hook: attached.hook, reason };
+/// Detaches, and leaves nothing on the interface that was not there before. `others` are the remaining attach points.
+pub(super) fn detach(
+    links: &Path,
+    attached: &AttachPoint,
+    others: &[AttachPoint],
+) -> Result<(), EngineError> {
+    let failed =
+        |reason| EngineError::Detach { interface: attached.name.clone(), hook: attached.hook, reason };
     unlink(&pin(links, attached)).map_err(failed)?;
-    let by_link = !matches!(attached.mode, Some(Mode::Clsact) | None);
+    let by_link = !matches!(attached.mode, Some(AttachMode::Clsact) | None);
     if by_link || !has_clsact(attached.index).unwrap_or(false) {
         return Ok(());
     }
     let namespace = NetNs::current().map_err(failed)?;
-    // To ask for it and to remove it takes no program, but the library wants some descriptor.
+    // Querying and removing needs no program, but libbpf requires a descriptor.
     let mut filter = filter(namespace.as_fd(), attached);
     let found = filter.query().and_then(ProgramHandle::from_prog_id);
-    if found.is_ok_and(|found| found.name() == program(Mode::Clsact, attached).trim_start_matches("tc_")) {
+    if found
+        .is_ok_and(|found| found.name() == program(AttachMode::Clsact, attached).trim_start_matches("tc_"))
+    {
         filter.detach().map_err(|error| failed(io::Error::other(error)))?;
     }
     let needed = others.iter().any(|other| other.index == attached.index && other.hook != attached.hook);
@@ -196,13 +210,13 @@ pub(super) fn detach(links: &Path, attached: &Attached, others: &[Attached]) -> 
     Ok(())
 }
 
-/// Whether some link that is pinned in a directory is attached to an interface.
+/// Whether any link pinned in a directory is attached to an interface.
 pub(super) fn any_attached(links: &Path) -> bool {
     let pins = std::fs::read_dir(links).into_iter().flatten().flatten();
-    pins.filter_map(|pin| Link::open(pin.path()).ok()).any(|link| place_of(&link).is_some())
+    pins.filter_map(|pin| Link::open(pin.path()).ok()).any(|link| interface_of(&link).is_some())
 }
 
-/// Detaches and unpins whatever links are pinned in a directory.
+/// Detaches and unpins all links pinned in a directory.
 pub(super) fn unlink_all(links: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(links) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -214,11 +228,11 @@ pub(super) fn unlink_all(links: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The ways that were tried, and why each did not work.
+/// The modes that were tried, and why each failed.
 #[derive(Debug)]
-pub struct Tried(Vec<(Mode, io::Error)>);
+pub struct AttachFailures(Vec<(AttachMode, io::Error)>);
 
-impl fmt::Display for Tried {
+impl fmt::Display for AttachFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (mode, error)) in self.0.iter().enumerate() {
             let separator = if number == 0 { "" } else { "; " };
@@ -228,21 +242,21 @@ impl fmt::Display for Tried {
     }
 }
 
-/// Detached at once, and not only when the kernel has cleaned up behind the pin.
+/// Detaches at once, instead of when the kernel drops the last reference.
 fn unlink(pin: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(pin) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
-    // That of an interface that is gone is detached already.
+    // The link of a deleted interface is already detached.
     if let Ok(link) = Link::open(pin) {
         let _ = link.detach();
     }
     std::fs::remove_file(pin)
 }
 
-/// The interface that a link attaches to; `None` when that is gone.
-fn place_of(link: &Link) -> Option<u32> {
+/// The interface that a link is attached to; `None` if it was deleted.
+fn interface_of(link: &Link) -> Option<u32> {
     let index = match link.info().ok()?.info {
         LinkTypeInfo::Xdp(xdp) => xdp.ifindex,
         LinkTypeInfo::Tcx(tcx) => tcx.ifindex,
@@ -251,10 +265,10 @@ fn place_of(link: &Link) -> Option<u32> {
     (index != 0).then_some(index)
 }
 
-/// The program for an interface, as objects.rs names it.
-fn program(mode: Mode, attached: &Attached) -> &'static str {
+/// The program for an interface, by its name in objects.rs.
+fn program(mode: AttachMode, attached: &AttachPoint) -> &'static str {
     match (mode, attached.hook, attached.ethernet) {
-        (Mode::Native | Mode::Generic, ..) => "xdp_ingress",
+        (AttachMode::Native | AttachMode::Generic, ..) => "xdp_ingress",
         (_, Hook::Ingress, true) => "tc_ingress",
         (_, Hook::Ingress, false) => "tc_ingress_ip",
         (_, Hook::Egress, true) => "tc_egress",
@@ -262,12 +276,12 @@ fn program(mode: Mode, attached: &Attached) -> &'static str {
     }
 }
 
-fn pin(links: &Path, attached: &Attached) -> PathBuf {
+fn pin(links: &Path, attached: &AttachPoint) -> PathBuf {
     links.join(format!("{}-{}", attached.index, attached.hook))
 }
 
-/// Of a priority and handle of its own, by which it is known again.
-fn filter(program: BorrowedFd, attached: &Attached) -> TcHook {
+/// Identified by a fixed priority and handle.
+fn filter(program: BorrowedFd, attached: &AttachPoint) -> TcHook {
     let point = if attached.hook == Hook::Ingress { TC_INGRESS } else { TC_EGRESS };
     TcHookBuilder::new(program)
         .ifindex(attached.index as i32)

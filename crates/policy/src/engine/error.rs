@@ -1,35 +1,40 @@
-//! What can go wrong with an engine.
+//! Errors of the engine.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use plait_linux::{bpf_files, cgroup, netlink};
 
-use super::attach::Tried;
+use super::attach::AttachFailures;
+use super::custom_file::CustomFileError;
+use super::pace::PaceError;
 use crate::Hook;
 use crate::compile::CompileError;
-use crate::specification::SpecificationError;
-use crate::{own, pace};
+use crate::model::InvalidPolicy;
+use crate::parse::PolicyError;
 
-/// Why the engine could not do what it was asked; what was loaded before is loaded still.
+/// Why an operation of the engine failed; the policies that were loaded before are still loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// A policy is none.
-    #[error("{0}")]
-    Specification(SpecificationError),
-    /// A policy with this name is loaded already.
-    #[error("a policy named '{0}' is loaded already: unload or replace it, or give the new one another name")]
+pub enum EngineError {
+    /// A stored policy could not be parsed.
+    #[error(transparent)]
+    StoredPolicy(PolicyError),
+    /// A policy violates a constraint.
+    #[error(transparent)]
+    InvalidPolicy(#[from] InvalidPolicy),
+    /// A policy with this name is already loaded.
+    #[error("a policy named '{0}' is already loaded: unload or replace it, or rename the new one")]
     Exists(String),
     /// No policy with this name is loaded.
-    #[error("no policy named '{name}' is loaded; {}", those_loaded(.loaded))]
+    #[error("no policy named '{name}' is loaded; {}", loaded_names(.loaded))]
     Unknown {
         /// The name.
         name: String,
-        /// Those that are.
+        /// The loaded policies.
         loaded: Vec<String>,
     },
-    /// A chain cannot be carried out on this host.
+    /// A chain cannot be compiled on this host.
     #[error("policy '{policy}', chain '{chain}': {reason}")]
     Chain {
         /// The policy.
@@ -39,7 +44,7 @@ pub enum Error {
         /// What was expected and found.
         reason: String,
     },
-    /// The chains of a hook cannot be put together, or the kernel does not take the program made of them.
+    /// The chains of a hook cannot be compiled together, or the kernel rejects their program.
     #[error("the chains of {hook} of all policies together: {reason}")]
     Chains {
         /// The hook.
@@ -47,27 +52,27 @@ pub enum Error {
         /// What was expected and found.
         reason: String,
     },
-    /// There is more of something than there is room for.
-    #[error("expected at most {most} {what} of all loaded policies, found {found}")]
+    /// A limit over all loaded policies was exceeded.
+    #[error("expected at most {max} {what} in all loaded policies, found {found}")]
     TooMany {
-        /// Of what.
+        /// What is limited.
         what: &'static str,
-        /// How many there would be.
+        /// The required number.
         found: usize,
-        /// How many there can be.
-        most: u32,
+        /// The maximum.
+        max: u32,
     },
-    /// No way of attaching to an interface works.
-    #[error("cannot attach to {hook} of the interface {interface}: {tried}; {NEEDED}")]
+    /// No attach mode works on an interface.
+    #[error("cannot attach to {hook} of the interface {interface}: {failures}; {REQUIREMENTS}")]
     Attach {
         /// The interface.
         interface: String,
         /// Of which hook.
         hook: Hook,
-        /// What was tried, and why it did not work.
-        tried: Tried,
+        /// The modes that were tried, and why they failed.
+        failures: AttachFailures,
     },
-    /// Something stays attached.
+    /// A program could not be detached.
     #[error("cannot detach from {hook} of the interface {interface}: {reason}")]
     Detach {
         /// The interface.
@@ -77,8 +82,8 @@ pub enum Error {
         /// Why.
         reason: io::Error,
     },
-    /// The kernel refuses something that policies are made of.
-    #[error("cannot {operation}: {reason}; {NEEDED}")]
+    /// The kernel rejected a BPF operation.
+    #[error("cannot {operation}: {reason}; {REQUIREMENTS}")]
     Kernel {
         /// What was tried.
         operation: &'static str,
@@ -86,7 +91,7 @@ pub enum Error {
         reason: libbpf_rs::Error,
     },
     /// A file or directory cannot be used.
-    #[error("cannot {operation} {}: {reason}{}", .path.display(), if_denied(.reason))]
+    #[error("cannot {operation} {}: {reason}{}", .path.display(), root_hint(.reason))]
     Directory {
         /// What was tried.
         operation: &'static str,
@@ -95,79 +100,79 @@ pub enum Error {
         /// Why not.
         reason: io::Error,
     },
-    /// What is loaded is written down in a way that this version does not know.
-    #[error("cannot read what is loaded from {}: {reason}; unload all policies, and load them again", .path.display())]
+    /// The stored state has a format that this version does not know.
+    #[error("cannot read the state in {}: {reason}; run `plait policy unload --all` and load the policies again", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: serde_json::Error,
     },
-    /// The file system that keeps programs cannot be used.
-    #[error("{0}")]
+    /// The BPF file system cannot be used.
+    #[error(transparent)]
     Files(bpf_files::Error),
-    /// The network namespace cannot be found out, or entered.
+    /// The network namespace cannot be identified or entered.
     #[error("cannot use this network namespace: {0}")]
     Namespace(io::Error),
     /// The interfaces cannot be listed.
     #[error("cannot list the interfaces: {0}")]
     Interfaces(netlink::Error),
-    /// Control groups cannot be found out.
+    /// A control group cannot be looked up.
     #[error("cannot look up control groups: {0}")]
     Cgroups(cgroup::Error),
-    /// A selector or an actor of the user's own cannot be loaded.
-    #[error("{0}")]
-    Own(own::Error),
-    /// Subflows cannot be paced, or not be let go.
-    #[error("{0}")]
-    Pace(pace::Error),
+    /// A custom selector or actor cannot be loaded.
+    #[error(transparent)]
+    Custom(CustomFileError),
+    /// The pacing program cannot be attached or detached.
+    #[error(transparent)]
+    Pace(PaceError),
     /// Another process reads the events.
-    #[error("another process reads the events of the policies here: there can be one at a time")]
+    #[error("another process already reads the events of this network namespace; only one can at a time")]
     EventsTaken,
 }
 
-const NEEDED: &str = "it takes root, and a kernel of version 5.15 or later with BPF and its JIT compiler";
+const REQUIREMENTS: &str = "this requires root and Linux 5.15 or later with BPF and its JIT compiler";
 
-impl Error {
+impl EngineError {
     pub(super) fn directory(
         operation: &'static str,
         path: impl AsRef<Path>,
-    ) -> impl FnOnce(io::Error) -> Error {
+    ) -> impl FnOnce(io::Error) -> EngineError {
         let path = path.as_ref().to_owned();
-        move |reason| Error::Directory { operation, path, reason }
+        move |reason| EngineError::Directory { operation, path, reason }
     }
 
-    pub(super) fn kernel(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
-        move |reason| Error::Kernel { operation, reason }
+    pub(super) fn kernel(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> EngineError {
+        move |reason| EngineError::Kernel { operation, reason }
     }
 
-    /// The objects that this crate was built with lack something, or what is pinned is not what it was.
-    pub(super) fn missing(kind: &'static str, name: &str) -> Error {
-        let text = format!("there is no {kind} '{name}'");
-        Error::Kernel { operation: "find what programs are made of", reason: io::Error::other(text).into() }
+    /// The compiled objects lack a program or map, or a pin has other contents than expected.
+    pub(super) fn missing(kind: &'static str, name: &str) -> EngineError {
+        let text = format!("{kind} '{name}' not found");
+        EngineError::Kernel { operation: "find a program or map", reason: io::Error::other(text).into() }
     }
 
-    pub(super) fn chain(policy: &str, chain: &str, reason: &CompileError) -> Error {
-        Error::Chain { policy: policy.into(), chain: chain.into(), reason: reason.to_string() }
-    }
-}
-
-impl From<SpecificationError> for Error {
-    fn from(error: SpecificationError) -> Error {
-        Error::Specification(error)
+    pub(super) fn chain(policy: &str, chain: &str, reason: &CompileError) -> EngineError {
+        EngineError::Chain { policy: policy.into(), chain: chain.into(), reason: reason.to_string() }
     }
 }
 
-impl From<bpf_files::Error> for Error {
-    fn from(error: bpf_files::Error) -> Error {
-        Error::Files(error)
+impl From<PolicyError> for EngineError {
+    fn from(error: PolicyError) -> EngineError {
+        EngineError::StoredPolicy(error)
     }
 }
 
-fn those_loaded(names: &[String]) -> String {
-    if names.is_empty() { "none is".into() } else { format!("loaded are: {}", names.join(", ")) }
+impl From<bpf_files::Error> for EngineError {
+    fn from(error: bpf_files::Error) -> EngineError {
+        EngineError::Files(error)
+    }
 }
 
-fn if_denied(reason: &io::Error) -> &'static str {
-    if reason.kind() == io::ErrorKind::PermissionDenied { "; it takes root" } else { "" }
+fn loaded_names(names: &[String]) -> String {
+    if names.is_empty() { "nothing is loaded".into() } else { format!("loaded: {}", names.join(", ")) }
+}
+
+fn root_hint(reason: &io::Error) -> &'static str {
+    if reason.kind() == io::ErrorKind::PermissionDenied { "; this requires root" } else { "" }
 }

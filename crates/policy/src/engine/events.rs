@@ -1,4 +1,4 @@
-//! What programs tell while packets pass: which packets matched, which connections and subflows begin.
+//! Events that the programs emit: matched packets, new connections and subflows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,86 +14,86 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use zeroize::Zeroize;
 
-use super::Error;
-use super::flows::Ends;
+use super::error::EngineError;
+use super::flows::FourTuple;
+use super::namespace::Namespace;
 use super::objects::Objects;
-use super::place::Place;
-use super::request::{Request, Wanted};
-use super::state::{Counted, State};
+use super::request::{Feature, FeatureRequest};
+use super::state::{CounterOwner, State};
 use crate::bindings::{
     PLAIT_ANSWER, PLAIT_DROP, PLAIT_EGRESS, PLAIT_EVENT_CONNECTION, PLAIT_EVENT_OWN, PLAIT_EVENT_PACKET,
     PLAIT_EVENT_SUBFLOW, PLAIT_EVENT_WITHHELD, PLAIT_REDIRECT, plait_event,
 };
-use crate::{Hook, Kind};
+use crate::{Hook, PacketKind};
 
-/// Something that happened to a packet.
+/// An event, with the packet that caused it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
-    /// When, by CLOCK_MONOTONIC.
+    /// The time by CLOCK_MONOTONIC.
     pub time: Duration,
-    /// Where.
+    /// The hook.
     pub hook: Hook,
-    /// Index of the interface.
+    /// The index of the interface.
     pub interface: u32,
     /// The subflow of the packet.
     #[serde(flatten)]
-    pub ends: Ends,
-    /// Of its connection at this host, if it is known.
+    pub tuple: FourTuple,
+    /// The token of its connection at this host, if it is known.
     pub token: Option<Token>,
-    /// What the packet is and carries.
+    /// The kinds of the packet.
     #[serde(serialize_with = "names")]
-    pub kinds: Vec<Kind>,
-    /// TCP's sequence number.
+    pub kinds: Vec<PacketKind>,
+    /// The TCP sequence number.
     pub sequence: u32,
-    /// TCP's acknowledgment number.
+    /// The TCP acknowledgment number.
     pub acknowledgment: u32,
-    /// Payload, bytes.
+    /// Payload in bytes.
     pub payload: u32,
     /// The data sequence number of its DSS mapping, if it has one (RFC 8684, section 3.3.1).
     pub data_sequence: Option<u64>,
     /// What happened.
     #[serde(flatten)]
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// What happened to a packet.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum What {
-    /// Chains matched it; told while [tracing](super::Engine::trace).
+pub enum EventKind {
+    /// Chains matched it; emitted only while [tracing](super::Engine::trace).
     Matched {
-        /// The chains, the first 16 of them.
-        chains: Vec<Matched>,
-        /// What became of the packet.
+        /// The chains, at most the first 16.
+        chains: Vec<ChainMatch>,
+        /// What was done with the packet.
         verdict: Verdict,
-        /// Something in its header was changed.
+        /// A header was modified.
         changed: bool,
     },
-    /// It carries MP_CAPABLE, and the actor `get_connection` was asked.
+    /// It carries MP_CAPABLE (actor `get_connection`).
     Connection {
-        /// The keys, if the actor was asked for them. Never serialised.
+        /// The keys, if the actor includes them. Never serialized.
         #[serde(skip)]
         keys: Option<Keys>,
     },
-    /// It carries MP_JOIN, and the actor `get_subflow` was asked.
+    /// It carries MP_JOIN (actor `get_subflow`).
     Subflow {
-        /// The address id of MP_JOIN.
+        /// The address identifier of MP_JOIN.
         address_id: u8,
-        /// Its flag B: who sends it asks not to be sent to on this subflow but as a backup.
+        /// Its flag B: the sender requests that this subflow be used as a backup.
         backup: bool,
     },
-    /// ADD_ADDR was withheld.
+    /// ADD_ADDR was removed (actor `block_subflow`).
     Withheld {
-        /// The option as it stood in the packet.
+        /// The option as it was in the packet.
         option: Vec<u8>,
     },
-    /// What a program of the user's own told.
-    Own {
-        /// Its numbers.
+    /// Emitted by a custom program.
+    Custom {
+        /// The values it passed.
         values: [u64; 2],
     },
-    /// Something that this version does not know.
+    /// An event that this version does not know.
     Other {
         /// Its number.
         kind: u32,
@@ -102,88 +102,96 @@ pub enum What {
 
 /// A chain that matched a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Matched {
+pub struct ChainMatch {
     /// The policy.
     pub policy: String,
     /// The chain.
     pub chain: String,
-    /// One of its actors did what it is for.
+    /// At least one of its actors took effect.
     pub hit: bool,
 }
 
-/// What becomes of a packet.
+/// What is done with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It goes on.
+    /// Passed on.
     Pass,
-    /// It ends here.
+    /// Dropped.
     Drop,
-    /// It leaves by another interface.
+    /// Sent out of another interface.
     Redirect,
-    /// It goes back to where it came from, as an answer.
+    /// Sent back to its source, as an answer.
     Answer,
 }
 
-/// The keys of a connection (RFC 8684, section 3.1), as far as its handshake has told them.
+/// The keys of a connection (RFC 8684, section 3.1), as far as its handshake revealed them.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// Of who began it.
+    /// The initiator's key.
     pub initiator: Key,
-    /// Of the other end.
+    /// The responder's key.
     pub responder: Option<Key>,
 }
 
-/// The reader of events: one at a time, of all processes.
+/// Reads the events; there can be one reader at a time across all processes.
 #[derive(Debug)]
 pub struct Events {
     ring: RingBuffer<'static>,
-    arrived: Arc<Mutex<Arrived>>,
-    place: Arc<Place>,
-    chains: BTreeMap<u32, Counted>,
-    /// What says to other processes that there is a reader.
+    pending: Arc<Mutex<PendingEvents>>,
+    namespace: Arc<Namespace>,
+    chains: BTreeMap<u32, CounterOwner>,
+    /// Holds the lock that other readers check.
     _reading: OwnedFd,
-    tracing: Option<Request>,
+    tracing: Option<FeatureRequest>,
 }
 
 impl Events {
-    /// With `traced`, programs tell of packets that match as long as this lives.
-    pub(super) fn open(place: &Arc<Place>, objects: Objects, traced: bool) -> Result<Events, Error> {
-        let directory = place.state();
-        let reading = reserve(&directory)?.ok_or(Error::EventsTaken)?;
-        let arrived = Arc::new(Mutex::new(Arrived(VecDeque::new())));
-        let map = MapHandle::try_from(objects.map("events")?).map_err(Error::kernel("open the events"))?;
-        let ring = ring(&map, Arc::clone(&arrived)).map_err(Error::kernel("open the events"))?;
-        let tracing =
-            if traced { Some(Request::start(Wanted::Tracing, Arc::clone(place), objects)?) } else { None };
-        let place = Arc::clone(place);
-        Ok(Events { ring, arrived, place, chains: BTreeMap::new(), _reading: reading, tracing })
+    /// With `traced`, programs emit an event for every match until this is dropped.
+    pub(super) fn open(
+        namespace: &Arc<Namespace>,
+        objects: Objects,
+        traced: bool,
+    ) -> Result<Events, EngineError> {
+        let directory = namespace.state();
+        let reading = lock_reader(&directory)?.ok_or(EngineError::EventsTaken)?;
+        let pending = Arc::new(Mutex::new(PendingEvents(VecDeque::new())));
+        let map =
+            MapHandle::try_from(objects.map("events")?).map_err(EngineError::kernel("open the events"))?;
+        let ring = ring(&map, Arc::clone(&pending)).map_err(EngineError::kernel("open the events"))?;
+        let tracing = if traced {
+            Some(FeatureRequest::start(Feature::Tracing, Arc::clone(namespace), objects)?)
+        } else {
+            None
+        };
+        let namespace = Arc::clone(namespace);
+        Ok(Events { ring, pending, namespace, chains: BTreeMap::new(), _reading: reading, tracing })
     }
 
-    /// The next event, if one happens before the time is over.
+    /// The next event, waiting for at most `timeout`.
     ///
-    /// There are none any more once all policies are unloaded.
+    /// There are none after all policies were unloaded.
     ///
     /// # Errors
-    /// The kernel does not give them.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Event>, Error> {
+    /// The events cannot be read.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Event>, EngineError> {
         let until = Instant::now() + timeout;
         loop {
-            let arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner).0.pop_front();
-            if let Some(event) = arrived {
+            let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).0.pop_front();
+            if let Some(event) = pending {
                 return Ok(Some(Event::new(event, &self.chains)));
             }
             let left = until.saturating_duration_since(Instant::now());
-            let polled = self.ring.poll(left.min(LONGEST_WAIT));
+            let polled = self.ring.poll(left.min(MAX_WAIT));
             match polled {
                 Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
-                    return Err(Error::kernel("read the events")(error));
+                    return Err(EngineError::kernel("read the events")(error));
                 }
                 _ => {}
             }
-            if !self.arrived.lock().unwrap_or_else(PoisonError::into_inner).0.is_empty() {
-                // Which policies are loaded may have changed since.
-                self.chains = State::loaded(&self.place.state())?.unwrap_or_default().counters;
+            if !self.pending.lock().unwrap_or_else(PoisonError::into_inner).0.is_empty() {
+                // The loaded policies may have changed.
+                self.chains = State::loaded(&self.namespace.state())?.unwrap_or_default().counters;
             } else if left.is_zero() {
                 return Ok(None);
             }
@@ -193,41 +201,41 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        // Before another process may read, so that its own request stands.
+        // Before the lock is released, so that this does not cancel the request of the next reader.
         drop(self.tracing.take());
     }
 }
 
-/// Events that have not been asked for yet: they may hold keys, which nothing prints.
-struct Arrived(VecDeque<plait_event>);
+/// Events that were received but not yet returned. They may contain keys, so Debug prints only their number.
+struct PendingEvents(VecDeque<plait_event>);
 
-impl fmt::Debug for Arrived {
+impl fmt::Debug for PendingEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} events", self.0.len())
     }
 }
 
-impl Drop for Arrived {
+impl Drop for PendingEvents {
     fn drop(&mut self) {
         self.0.iter_mut().for_each(|event| event.keys.zeroize());
     }
 }
 
-/// Says that this process reads events, as long as the result lives; `None` if another does.
-fn reserve(directory: &Path) -> Result<Option<OwnedFd>, Error> {
-    let file = File::open(directory).map_err(Error::directory("open", directory))?;
+/// Reserves the events for this process until the result is dropped; `None`: another process reads them.
+fn lock_reader(directory: &Path) -> Result<Option<OwnedFd>, EngineError> {
+    let file = File::open(directory).map_err(EngineError::directory("open", directory))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file.into())),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(Error::directory("lock", directory)(error.into())),
+        Err(error) => Err(EngineError::directory("lock", directory)(error.into())),
     }
 }
 
-fn ring(map: &MapHandle, arrived: Arc<Mutex<Arrived>>) -> libbpf_rs::Result<RingBuffer<'static>> {
+fn ring(map: &MapHandle, pending: Arc<Mutex<PendingEvents>>) -> libbpf_rs::Result<RingBuffer<'static>> {
     let mut builder = RingBufferBuilder::new();
     builder.add(map, move |bytes: &[u8]| {
         if let Ok(event) = bytemuck::try_pod_read_unaligned(bytes) {
-            arrived.lock().unwrap_or_else(PoisonError::into_inner).0.push_back(event);
+            pending.lock().unwrap_or_else(PoisonError::into_inner).0.push_back(event);
         }
         0
     })?;
@@ -235,44 +243,46 @@ fn ring(map: &MapHandle, arrived: Arc<Mutex<Arrived>>) -> libbpf_rs::Result<Ring
 }
 
 impl Event {
-    fn new(mut event: plait_event, chains: &BTreeMap<u32, Counted>) -> Event {
-        let made = Event {
+    fn new(mut event: plait_event, chains: &BTreeMap<u32, CounterOwner>) -> Event {
+        let decoded = Event {
             time: Duration::from_nanos(event.nanoseconds),
             hook: if u32::from(event.hook) == PLAIT_EGRESS { Hook::Egress } else { Hook::Ingress },
             interface: event.interface,
-            ends: Ends::new(&event.flow),
+            tuple: FourTuple::new(&event.flow),
             token: (event.token != 0).then_some(Token(event.token)),
             kinds: kinds(event.kinds),
             sequence: event.sequence,
             acknowledgment: event.acknowledgment,
             payload: event.payload,
-            data_sequence: kinds(event.kinds).contains(&Kind::Mapping).then_some(event.data_sequence),
-            what: What::new(&event, chains),
+            data_sequence: kinds(event.kinds).contains(&PacketKind::Mapping).then_some(event.data_sequence),
+            kind: EventKind::new(&event, chains),
         };
         event.keys.zeroize();
-        made
+        decoded
     }
 }
 
-impl What {
-    fn new(event: &plait_event, chains: &BTreeMap<u32, Counted>) -> What {
+impl EventKind {
+    fn new(event: &plait_event, chains: &BTreeMap<u32, CounterOwner>) -> EventKind {
         match event.kind {
-            PLAIT_EVENT_PACKET => What::Matched {
+            PLAIT_EVENT_PACKET => EventKind::Matched {
                 chains: matched(event, chains),
                 verdict: Verdict::new(event.verdict.into()),
                 changed: event.changed != 0,
             },
-            PLAIT_EVENT_CONNECTION => What::Connection { keys: Keys::new(event.keys) },
-            PLAIT_EVENT_SUBFLOW => What::Subflow { address_id: event.address_id, backup: event.backup != 0 },
-            PLAIT_EVENT_WITHHELD => What::Withheld { option: option(&event.option) },
-            PLAIT_EVENT_OWN => What::Own { values: event.values },
-            kind => What::Other { kind },
+            PLAIT_EVENT_CONNECTION => EventKind::Connection { keys: Keys::new(event.keys) },
+            PLAIT_EVENT_SUBFLOW => {
+                EventKind::Subflow { address_id: event.address_id, backup: event.backup != 0 }
+            }
+            PLAIT_EVENT_WITHHELD => EventKind::Withheld { option: option(&event.option) },
+            PLAIT_EVENT_OWN => EventKind::Custom { values: event.values },
+            kind => EventKind::Other { kind },
         }
     }
 }
 
 impl Verdict {
-    /// Of `enum plait_verdict`.
+    /// From `enum plait_verdict`.
     pub(super) fn new(number: u32) -> Verdict {
         match number {
             PLAIT_DROP => Verdict::Drop,
@@ -285,35 +295,35 @@ impl Verdict {
 
 impl Keys {
     fn new([initiator, responder]: [u64; 2]) -> Option<Keys> {
-        // The kernel's number is what the bytes on the wire say, most significant first.
+        // The kernel stores the bytes from the wire as a big-endian number.
         let key = |number: u64| (number != 0).then(|| Key::new(number.to_be_bytes()));
         Some(Keys { initiator: key(initiator)?, responder: key(responder) })
     }
 }
 
-/// The names of bits of `enum plait_kind`.
-pub(super) fn kinds(bits: u64) -> Vec<Kind> {
-    Kind::ALL.iter().copied().filter(|kind| bits & u64::from(kind.bit()) != 0).collect()
+/// The kinds in a bit set of `enum plait_kind`.
+pub(super) fn kinds(bits: u64) -> Vec<PacketKind> {
+    PacketKind::ALL.iter().copied().filter(|kind| bits & u64::from(kind.bit()) != 0).collect()
 }
 
-fn matched(event: &plait_event, chains: &BTreeMap<u32, Counted>) -> Vec<Matched> {
+fn matched(event: &plait_event, chains: &BTreeMap<u32, CounterOwner>) -> Vec<ChainMatch> {
     let counters = event.chains.iter().take(event.chain_count.into()).enumerate();
-    let matched = counters.filter_map(|(place, counter)| {
+    let matched = counters.filter_map(|(index, counter)| {
         let counted = chains.get(&u32::from(*counter))?;
-        let hit = event.chains_hit >> place & 1 != 0;
-        Some(Matched { policy: counted.policy.clone(), chain: counted.chain.clone(), hit })
+        let hit = event.chains_hit >> index & 1 != 0;
+        Some(ChainMatch { policy: counted.policy.clone(), chain: counted.chain.clone(), hit })
     });
     matched.collect()
 }
 
-/// An MPTCP option, whose second byte is its length.
+/// An MPTCP option; its second byte is its length.
 fn option(bytes: &[u8; 32]) -> Vec<u8> {
     bytes[..usize::from(bytes[1]).min(bytes.len())].to_vec()
 }
 
-fn names<S: serde::Serializer>(kinds: &[Kind], serializer: S) -> Result<S::Ok, S::Error> {
+fn names<S: serde::Serializer>(kinds: &[PacketKind], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(kinds.iter().map(|kind| kind.name()))
 }
 
-/// A reader that waits for long asks again in between, as a signal may have come.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// A waiting reader wakes up this often, to notice signals.
+const MAX_WAIT: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! What is remembered of subflows, while some chain asks for it.
+//! The records of tracked subflows.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -8,125 +8,126 @@ use libbpf_rs::{BatchedMapIter, MapCore, MapFlags, MapHandle};
 use plait_linux::mptcp::Token;
 use serde::Serialize;
 
-use super::Error;
+use super::error::EngineError;
 use crate::Hook;
 use crate::bindings::{
     PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_BACKUP_OUT, PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, PLAIT_FLOW_JOINED,
     PLAIT_FLOWS, plait_flow, plait_flow_key, plait_half,
 };
 
-/// The two ends of a subflow, which name it.
+/// The addresses and ports of a subflow, which identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Ends {
-    /// Address and port of this host, or of the side of a forwarded subflow from which packets go out here.
+pub struct FourTuple {
+    /// Address and port of this host; of a forwarded subflow, of the side whose packets are egress here.
     pub local: SocketAddr,
-    /// Those of the peer.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
 }
 
-/// A subflow, as the hooks of this host saw it.
+/// A subflow, as the hooks of this host observed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Flow {
-    /// Its ends.
+    /// Its addresses and ports.
     #[serde(flatten)]
-    pub ends: Ends,
-    /// Of its connection at this host, if it is known.
+    pub tuple: FourTuple,
+    /// The token of its connection at this host, if it is known.
     pub token: Option<Token>,
-    /// Index of the interface by which its last packet came or left.
+    /// The index of the interface of its last packet.
     pub interface: u32,
-    /// It joined a connection by MP_JOIN, and did not begin one.
+    /// Whether it joined its connection with MP_JOIN.
     pub joined: bool,
     /// Its round-trip time, if it is recorded and was measured.
     pub rtt: Option<Rtt>,
-    /// What came in.
-    pub received: Half,
-    /// What went out.
-    pub sent: Half,
-    /// The rate that the actor `pace` holds it to, in bytes per second.
+    /// Ingress.
+    pub received: FlowDirection,
+    /// Egress.
+    pub sent: FlowDirection,
+    /// The rate limit of the actor `pace`, bytes per second.
     pub pace: Option<u64>,
 }
 
-/// Of packets sent by this host and acknowledged by the peer, smoothed as in RFC 6298; microseconds.
+/// The round-trip time between a packet sent by this host and its acknowledgment, smoothed as in RFC 6298;
+/// microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rtt {
     /// The smoothed round-trip time.
     pub smoothed: u32,
     /// Its variation.
     pub variance: u32,
-    /// The least that was measured.
-    pub least: u32,
+    /// The minimum.
+    pub min: u32,
 }
 
 /// One direction of a subflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Half {
-    /// Packets; segments that are sent as one are one.
+pub struct FlowDirection {
+    /// Packets; segments that are sent as one count once.
     pub packets: u64,
-    /// Payload, retransmissions included.
+    /// Payload, including retransmissions.
     pub bytes: u64,
-    /// Packets with payload of which an earlier one had all or a part.
+    /// Packets whose payload overlaps an earlier one.
     pub retransmitted_packets: u64,
-    /// That payload.
+    /// The overlapping payload.
     pub retransmitted_bytes: u64,
-    /// Payload new to this subflow: of what goes out, that which another subflow of the connection had carried before
-    /// (RFC 8684, section 3.3.6); of what comes in, that which this host had already acknowledged to the connection.
+    /// Payload that is new to this subflow but not to its connection: at egress, another subflow carried it before
+    /// (RFC 8684, section 3.3.6); at ingress, this host had already acknowledged it.
     pub reinjected_bytes: u64,
-    /// The last window that was offered, bytes; `None` while its scale is not known.
+    /// The last advertised window in bytes; `None` while its scale is unknown.
     pub window: Option<u32>,
-    /// When the last packet was seen, by CLOCK_MONOTONIC; `None` if it is not recorded.
+    /// The time of the last packet by CLOCK_MONOTONIC; `None` if it is not recorded.
     pub last: Option<Duration>,
-    /// Whose packets these are asked that the other side send nothing here but as a backup.
+    /// The sender of this direction requested that the subflow be used as a backup.
     pub backup: bool,
-    /// It was ended by FIN or RST.
+    /// FIN or RST was seen.
     pub ended: bool,
-    /// Length of an ADD_ADDR that was withheld in this direction, bytes; 0: none was.
+    /// The length of the ADD_ADDR that was removed from this direction, in bytes; 0: none was.
     pub withheld: u8,
 }
 
-/// The subflows of a map of them.
-pub(super) fn read(map: &MapHandle) -> Result<Vec<Flow>, Error> {
+/// All subflows in the map.
+pub(super) fn read(map: &MapHandle) -> Result<Vec<Flow>, EngineError> {
     let flow = |(key, value): (Vec<u8>, Vec<u8>)| {
         let key: plait_flow_key = bytemuck::try_pod_read_unaligned(&key).ok()?;
         let value: plait_flow = bytemuck::try_pod_read_unaligned(&value).ok()?;
-        Some(Flow::new(Ends::new(&key), &value))
+        Some(Flow::new(FourTuple::new(&key), &value))
     };
     Ok(entries(map)?.filter_map(flow).collect())
 }
 
-/// How many there are.
-pub(super) fn count(map: &MapHandle) -> Result<u64, Error> {
+/// The number of subflows in the map.
+pub(super) fn count(map: &MapHandle) -> Result<u64, EngineError> {
     Ok(entries(map)?.count() as u64)
 }
 
-/// Many at a time: going from key to key, one that is forgotten meanwhile would mean to begin again.
-fn entries(map: &MapHandle) -> Result<BatchedMapIter<'_>, Error> {
-    map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(Error::kernel("read the subflows"))
+/// In batches: iterating key by key would start over when a key is deleted meanwhile.
+fn entries(map: &MapHandle) -> Result<BatchedMapIter<'_>, EngineError> {
+    map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(EngineError::kernel("read the subflows"))
 }
 
-/// What is remembered of a subflow.
-pub(super) fn look_up(map: &MapHandle, ends: Ends) -> Result<Option<plait_flow>, Error> {
-    let value = map.lookup(bytemuck::bytes_of(&ends.key()), MapFlags::ANY);
-    let value = value.map_err(Error::kernel("look up a subflow"))?;
+/// The record of a subflow.
+pub(super) fn look_up(map: &MapHandle, tuple: FourTuple) -> Result<Option<plait_flow>, EngineError> {
+    let value = map.lookup(bytemuck::bytes_of(&tuple.key()), MapFlags::ANY);
+    let value = value.map_err(EngineError::kernel("look up a subflow"))?;
     Ok(value.and_then(|value| bytemuck::try_pod_read_unaligned(&value).ok()))
 }
 
-/// Changes what is remembered of a subflow; `false` if it is not known.
+/// Changes the record of a subflow; `false`: it is not tracked.
 pub(super) fn change(
     map: &MapHandle,
-    ends: Ends,
+    tuple: FourTuple,
     change: impl FnOnce(&mut plait_flow),
-) -> Result<bool, Error> {
-    let Some(mut flow) = look_up(map, ends)? else { return Ok(false) };
+) -> Result<bool, EngineError> {
+    let Some(mut flow) = look_up(map, tuple)? else { return Ok(false) };
     change(&mut flow);
-    let (key, value) = (ends.key(), bytemuck::bytes_of(&flow));
+    let (key, value) = (tuple.key(), bytemuck::bytes_of(&flow));
     map.update(bytemuck::bytes_of(&key), value, MapFlags::EXIST)
-        .map_err(Error::kernel("change a subflow"))?;
+        .map_err(EngineError::kernel("change a subflow"))?;
     Ok(true)
 }
 
-impl Ends {
-    pub(super) fn new(key: &plait_flow_key) -> Ends {
-        Ends {
+impl FourTuple {
+    pub(super) fn new(key: &plait_flow_key) -> FourTuple {
+        FourTuple {
             local: SocketAddr::new(address(key.local), key.local_port),
             remote: SocketAddr::new(address(key.remote), key.remote_port),
         }
@@ -134,8 +135,8 @@ impl Ends {
 
     fn key(&self) -> plait_flow_key {
         plait_flow_key {
-            local: halves(self.local.ip()),
-            remote: halves(self.remote.ip()),
+            local: address_words(self.local.ip()),
+            remote: address_words(self.remote.ip()),
             local_port: self.local.port(),
             remote_port: self.remote.port(),
             ..Zeroable::zeroed()
@@ -144,21 +145,26 @@ impl Ends {
 }
 
 impl Flow {
-    fn new(ends: Ends, flow: &plait_flow) -> Flow {
+    fn new(tuple: FourTuple, flow: &plait_flow) -> Flow {
         let half = |hook: Hook, backup, ended| {
             let direction = hook as usize;
             let set = |flag| flow.flags & flag != 0;
-            Half::new(&flow.half[direction], set(backup), set(ended), flow.withheld_length[direction])
+            FlowDirection::new(
+                &flow.half[direction],
+                set(backup),
+                set(ended),
+                flow.withheld_length[direction],
+            )
         };
         Flow {
-            ends,
+            tuple,
             token: (flow.token != 0).then_some(Token(flow.token)),
             interface: flow.interface,
             joined: flow.flags & PLAIT_FLOW_JOINED != 0,
             rtt: (flow.rtt != 0).then_some(Rtt {
                 smoothed: flow.rtt,
                 variance: flow.rtt_variance,
-                least: flow.rtt_least,
+                min: flow.rtt_least,
             }),
             received: half(Hook::Ingress, PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_FIN_IN),
             sent: half(Hook::Egress, PLAIT_FLOW_BACKUP_OUT, PLAIT_FLOW_FIN_OUT),
@@ -167,9 +173,9 @@ impl Flow {
     }
 }
 
-impl Half {
-    fn new(half: &plait_half, backup: bool, ended: bool, withheld: u8) -> Half {
-        Half {
+impl FlowDirection {
+    fn new(half: &plait_half, backup: bool, ended: bool, withheld: u8) -> FlowDirection {
+        FlowDirection {
             packets: half.packets,
             bytes: half.bytes,
             retransmitted_packets: half.retransmitted_packets,
@@ -184,14 +190,14 @@ impl Half {
     }
 }
 
-/// As many as there can be: a batch that is not filled would be taken for the last.
+/// The capacity of the map: a batch that is not full is taken for the last.
 const BATCH: u32 = PLAIT_FLOWS;
 
 fn address([upper, lower]: [u64; 2]) -> IpAddr {
     Ipv6Addr::from(u128::from(upper) << 64 | u128::from(lower)).to_canonical()
 }
 
-fn halves(address: IpAddr) -> [u64; 2] {
+fn address_words(address: IpAddr) -> [u64; 2] {
     let bits = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
         IpAddr::V6(v6) => v6.to_bits(),
@@ -204,12 +210,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_both_families_read_back_from_their_key() {
+    fn four_tuples_of_both_families_round_trip() {
         for (local, remote) in
             [("192.0.2.1:80", "198.51.100.7:4000"), ("[2001:db8::1]:80", "[2001:db8:1::ffff]:65535")]
         {
-            let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
-            assert_eq!(Ends::new(&ends.key()), ends);
+            let tuple = FourTuple { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+            assert_eq!(FourTuple::new(&tuple.key()), tuple);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The programs and maps of a namespace's engine, which live in the kernel as long as they are pinned.
 //!
-//! They are opened by their pins whenever they are needed: what another command has changed meanwhile is seen. For a
-//! trial a program is loaded when it is needed, as it takes the kernel a while to verify one.
+//! They are opened by their pins for each operation, so that changes of other processes are seen. A dry run loads
+//! programs on demand, as the verifier takes a while for each.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,11 +14,12 @@ use libbpf_rs::{
     MapCore, MapFlags, MapHandle, ObjectBuilder, OpenObject, PrintLevel, ProgramHandle, libbpf_sys as sys,
 };
 
-use super::{Error, sys as raw};
+use super::error::EngineError;
+use super::sys as raw;
 use crate::bindings::plait_settings;
 use crate::compile::ProgramKind as Kind;
 
-/// The map of programs that are called for a packet: those of XDP and of TC cannot be mixed.
+/// The program array for tail calls; XDP and TC programs need separate ones.
 pub(super) fn steps(kind: Kind) -> &'static str {
     match kind {
         Kind::Xdp => "xdp_steps",
@@ -26,36 +27,37 @@ pub(super) fn steps(kind: Kind) -> &'static str {
     }
 }
 
-/// The programs and maps of an engine, by their names below.
+/// The programs and maps of an engine, by the names below.
 #[derive(Debug)]
 pub(super) struct Objects {
     maps: BTreeMap<&'static str, MapHandle>,
     programs: [OnceLock<ProgramHandle>; PROGRAMS.len()],
-    /// Where they are pinned, if they are.
+    /// The directory of their pins, if they are pinned.
     pins: Option<PathBuf>,
-    /// XDP gets packets in several buffers, too.
+    /// Whether XDP programs accept multi-buffer packets.
     pub(super) frags: bool,
 }
 
 impl Objects {
-    /// New ones, that live as long as this unless they are pinned or attached.
-    pub(super) fn new() -> Result<Objects, Error> {
-        quiet();
+    /// Creates new ones, which live as long as this value unless they are pinned or attached.
+    pub(super) fn new() -> Result<Objects, EngineError> {
+        log_libbpf();
         let mut maps = BTreeMap::new();
         for bytes in [TC, XDP] {
-            let object = without_programs(bytes, &maps)?.load().map_err(Error::kernel("make the maps"))?;
+            let object =
+                without_programs(bytes, &maps)?.load().map_err(EngineError::kernel("make the maps"))?;
             for map in object.maps() {
                 let Some(name) = MAPS.iter().find(|name| map.name() == **name) else { continue };
-                let handle = MapHandle::try_from(&map).map_err(Error::kernel("keep a map"))?;
+                let handle = MapHandle::try_from(&map).map_err(EngineError::kernel("keep a map"))?;
                 maps.insert(*name, handle);
             }
         }
-        Ok(Objects { maps, programs: Default::default(), pins: None, frags: takes_frags() })
+        Ok(Objects { maps, programs: Default::default(), pins: None, frags: supports_frags() })
     }
 
-    /// Those that are pinned in a directory; `None` if a map is not.
+    /// Opens those that are pinned in a directory; `None` if a map is missing.
     pub(super) fn open(directory: &Path, frags: bool) -> Option<Objects> {
-        quiet();
+        log_libbpf();
         let mut maps = BTreeMap::new();
         for name in MAPS {
             maps.insert(*name, MapHandle::from_pinned_path(directory.join("maps").join(name)).ok()?);
@@ -67,11 +69,11 @@ impl Objects {
         Some(Objects { maps, programs, pins: Some(directory.to_owned()), frags })
     }
 
-    /// Pins them all in a directory, also programs that are loaded later.
-    pub(super) fn pin(&mut self, directory: &Path) -> Result<(), Error> {
+    /// Pins all in a directory, including programs that are loaded later.
+    pub(super) fn pin(&mut self, directory: &Path) -> Result<(), EngineError> {
         for (name, map) in &self.maps {
             let path = directory.join("maps").join(name);
-            raw::pin(map.as_fd(), &path).map_err(Error::directory("pin", &path))?;
+            raw::pin(map.as_fd(), &path).map_err(EngineError::directory("pin", &path))?;
         }
         for ((_, _, name), program) in PROGRAMS.iter().zip(&self.programs) {
             program.get().map_or(Ok(()), |program| pin_program(program, directory, name))?;
@@ -80,122 +82,128 @@ impl Objects {
         Ok(())
     }
 
-    /// A map: one of [`MAPS`].
-    pub(super) fn map(&self, name: &'static str) -> Result<&MapHandle, Error> {
-        self.maps.get(name).ok_or_else(|| Error::missing("map", name))
+    /// The map with one of the names in [`MAPS`].
+    pub(super) fn map(&self, name: &'static str) -> Result<&MapHandle, EngineError> {
+        self.maps.get(name).ok_or_else(|| EngineError::missing("map", name))
     }
 
-    /// A map that programs of the user's own may share, by name.
+    /// A map that custom programs may share, by name.
     pub(super) fn shared(&self, name: &str) -> Option<BorrowedFd<'_>> {
         self.maps.get(name).map(AsFd::as_fd)
     }
 
-    /// A program: one of [`PROGRAMS`]. Loads it if that was not done before.
-    pub(super) fn program(&self, name: &'static str) -> Result<&ProgramHandle, Error> {
-        let place = PROGRAMS.iter().position(|(_, _, other)| *other == name);
-        let place = place.ok_or_else(|| Error::missing("program", name))?;
-        if let Some(program) = self.programs[place].get() {
+    /// The program with one of the names in [`PROGRAMS`], loaded if it was not yet.
+    pub(super) fn program(&self, name: &'static str) -> Result<&ProgramHandle, EngineError> {
+        let index = PROGRAMS.iter().position(|(_, _, other)| *other == name);
+        let index = index.ok_or_else(|| EngineError::missing("program", name))?;
+        if let Some(program) = self.programs[index].get() {
             return Ok(program);
         }
-        let program = self.load(&PROGRAMS[place])?;
-        Ok(self.programs[place].get_or_init(|| program))
+        let program = self.load(&PROGRAMS[index])?;
+        Ok(self.programs[index].get_or_init(|| program))
     }
 
-    /// Loads what was not needed yet.
-    pub(super) fn load_all(&self) -> Result<(), Error> {
+    /// Loads all programs that are not loaded yet.
+    pub(super) fn load_all(&self) -> Result<(), EngineError> {
         PROGRAMS.iter().try_for_each(|(_, _, name)| self.program(name).map(|_| ()))
     }
 
     /// A program, if it is loaded.
     pub(super) fn loaded(&self, name: &'static str) -> Option<&ProgramHandle> {
-        let place = PROGRAMS.iter().position(|(_, _, other)| *other == name)?;
-        self.programs[place].get()
+        let index = PROGRAMS.iter().position(|(_, _, other)| *other == name)?;
+        self.programs[index].get()
     }
 
-    fn load(&self, (kind, name, whole_name): &(Kind, &str, &'static str)) -> Result<ProgramHandle, Error> {
+    fn load(
+        &self,
+        (kind, name, pin_name): &(Kind, &str, &'static str),
+    ) -> Result<ProgramHandle, EngineError> {
         let bytes = if *kind == Kind::Xdp { XDP } else { TC };
         let mut object = without_programs(bytes, &self.maps)?;
-        let wanted = object.progs_mut().find(|program| program.name() == *name);
-        let mut wanted = wanted.ok_or_else(|| Error::missing("program", whole_name))?;
-        wanted.set_autoload(true);
+        let feature = object.progs_mut().find(|program| program.name() == *name);
+        let mut feature = feature.ok_or_else(|| EngineError::missing("program", pin_name))?;
+        feature.set_autoload(true);
         if *kind == Kind::Xdp && self.frags {
-            wanted.set_flags(sys::BPF_F_XDP_HAS_FRAGS);
+            feature.set_flags(sys::BPF_F_XDP_HAS_FRAGS);
         }
-        let object = object.load().map_err(Error::kernel("load a program"))?;
+        let object = object.load().map_err(EngineError::kernel("load a program"))?;
         let found = object.progs_mut().find(|program| program.name() == *name);
-        let found = found.ok_or_else(|| Error::missing("program", whole_name))?;
-        let program = ProgramHandle::try_from(&found).map_err(Error::kernel("keep a program"))?;
-        self.pins.as_ref().map_or(Ok(()), |directory| pin_program(&program, directory, whole_name))?;
+        let found = found.ok_or_else(|| EngineError::missing("program", pin_name))?;
+        let program = ProgramHandle::try_from(&found).map_err(EngineError::kernel("keep a program"))?;
+        self.pins.as_ref().map_or(Ok(()), |directory| pin_program(&program, directory, pin_name))?;
         Ok(program)
     }
 
-    /// Makes a program one of those that are called.
-    pub(super) fn set_step(&self, kind: Kind, step: u32, program: BorrowedFd) -> Result<(), Error> {
+    /// Sets an entry of the program array.
+    pub(super) fn set_step(&self, kind: Kind, step: u32, program: BorrowedFd) -> Result<(), EngineError> {
         let value = program.as_raw_fd().to_ne_bytes();
         let map = self.map(steps(kind))?;
         map.update(&step.to_ne_bytes(), &value, MapFlags::ANY)
-            .map_err(Error::kernel("change a program of the chain"))
+            .map_err(EngineError::kernel("change a program of the chain"))
     }
 
-    /// Takes a program, if there is one, from those that are called.
-    pub(super) fn clear_step(&self, kind: Kind, step: u32) -> Result<(), Error> {
+    /// Removes an entry of the program array, if it is set.
+    pub(super) fn clear_step(&self, kind: Kind, step: u32) -> Result<(), EngineError> {
         match self.map(steps(kind))?.delete(&step.to_ne_bytes()) {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
-                Err(Error::kernel("remove a program of the chain")(error))
+                Err(EngineError::kernel("remove a program of the chain")(error))
             }
             _ => Ok(()),
         }
     }
 
-    /// The program of a step, if there is one.
-    pub(super) fn step(&self, kind: Kind, step: u32) -> Result<Option<OwnedFd>, Error> {
-        let failed = Error::kernel("look up a program of the chain");
+    /// An entry of the program array, if it is set.
+    pub(super) fn step(&self, kind: Kind, step: u32) -> Result<Option<OwnedFd>, EngineError> {
+        let failed = EngineError::kernel("look up a program of the chain");
         let Some(id) = self.read::<u32>(steps(kind), step)? else { return Ok(None) };
         libbpf_rs::Program::fd_from_id(id).map(Some).map_err(failed)
     }
 
-    /// An entry of a map of numbers and structures of them.
-    pub(super) fn read<T: Pod>(&self, map: &'static str, key: u32) -> Result<Option<T>, Error> {
+    /// Reads an entry of an array map.
+    pub(super) fn read<T: Pod>(&self, map: &'static str, key: u32) -> Result<Option<T>, EngineError> {
         let value = match self.map(map)?.lookup(&key.to_ne_bytes(), MapFlags::ANY) {
             Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(Error::kernel("read a map"))?,
+            other => other.map_err(EngineError::kernel("read a map"))?,
         };
         Ok(value.and_then(|bytes| bytemuck::try_pod_read_unaligned(&bytes).ok()))
     }
 
-    /// Writes an entry of a map.
-    pub(super) fn write<T: Pod>(&self, map: &'static str, key: u32, value: &T) -> Result<(), Error> {
+    /// Writes an entry of an array map.
+    pub(super) fn write<T: Pod>(&self, map: &'static str, key: u32, value: &T) -> Result<(), EngineError> {
         let map = self.map(map)?;
         map.update(&key.to_ne_bytes(), bytemuck::bytes_of(value), MapFlags::ANY)
-            .map_err(Error::kernel("write a map"))
+            .map_err(EngineError::kernel("write a map"))
     }
 
-    /// What the programs are asked to do.
-    pub(super) fn settings(&self) -> Result<plait_settings, Error> {
-        self.read("settings", 0)?.ok_or_else(|| Error::missing("map", "settings"))
+    /// The settings of the programs.
+    pub(super) fn settings(&self) -> Result<plait_settings, EngineError> {
+        self.read("settings", 0)?.ok_or_else(|| EngineError::missing("map", "settings"))
     }
 
-    pub(super) fn set_settings(&self, settings: &plait_settings) -> Result<(), Error> {
+    pub(super) fn set_settings(&self, settings: &plait_settings) -> Result<(), EngineError> {
         self.write("settings", 0, settings)
     }
 }
 
-/// What libbpf says, to who looks for it: a program that the kernel refuses comes with a long text.
-fn quiet() {
+/// Logs messages of libbpf at debug level: a rejected program comes with a long verifier log.
+fn log_libbpf() {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 
-fn open(object: &[u8]) -> Result<OpenObject, Error> {
-    ObjectBuilder::default().open_memory(object).map_err(Error::kernel("read the programs"))
+fn open(object: &[u8]) -> Result<OpenObject, EngineError> {
+    ObjectBuilder::default().open_memory(object).map_err(EngineError::kernel("read the programs"))
 }
 
-/// An object of which no program is to be loaded, and that shares the maps that there are.
-fn without_programs(bytes: &[u8], maps: &BTreeMap<&'static str, MapHandle>) -> Result<OpenObject, Error> {
+/// Opens an object with no program to load yet, sharing existing maps.
+fn without_programs(
+    bytes: &[u8],
+    maps: &BTreeMap<&'static str, MapHandle>,
+) -> Result<OpenObject, EngineError> {
     let mut object = open(bytes)?;
     for mut map in object.maps_mut() {
         let shared = maps.iter().find(|(name, _)| map.name() == **name);
         if let Some((_, shared)) = shared {
-            map.reuse_fd(shared.as_fd()).map_err(Error::kernel("share a map"))?;
+            map.reuse_fd(shared.as_fd()).map_err(EngineError::kernel("share a map"))?;
         }
     }
     for mut program in object.progs_mut() {
@@ -204,13 +212,13 @@ fn without_programs(bytes: &[u8], maps: &BTreeMap<&'static str, MapHandle>) -> R
     Ok(object)
 }
 
-fn pin_program(program: &ProgramHandle, directory: &Path, name: &str) -> Result<(), Error> {
+fn pin_program(program: &ProgramHandle, directory: &Path, name: &str) -> Result<(), EngineError> {
     let path = directory.join("programs").join(name);
-    raw::pin(program.as_fd(), &path).map_err(Error::directory("pin", &path))
+    raw::pin(program.as_fd(), &path).map_err(EngineError::directory("pin", &path))
 }
 
-/// Whether programs for XDP may get packets in several buffers (kernel 5.18).
-fn takes_frags() -> bool {
+/// Whether XDP programs may accept multi-buffer packets (Linux 5.18).
+fn supports_frags() -> bool {
     let Ok(mut idle) = open(IDLE) else { return false };
     for mut program in idle.progs_mut() {
         program.set_flags(sys::BPF_F_XDP_HAS_FRAGS);
@@ -218,13 +226,13 @@ fn takes_frags() -> bool {
     idle.load().is_ok()
 }
 
-/// Lets every packet pass.
+/// A program that passes every packet.
 pub(super) const IDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
 const TC: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"));
 const XDP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"));
 
-/// A number for what the programs and Rust exchange: another version of this program, which loaded programs that are
-/// still there, may have another.
+/// Identifies the interface between the programs and this crate: programs that another version of plait loaded may
+/// use another one.
 pub(super) static CONTRACT: LazyLock<u64> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     include_str!("../bindings.rs").hash(&mut hasher);
@@ -247,7 +255,7 @@ const MAPS: &[&str] = &[
     "tc_steps",
 ];
 
-/// The programs, their names in their objects, and those of their pins.
+/// The programs: kind, name in its object, and name of its pin.
 const PROGRAMS: [(Kind, &str, &str); 5] = [
     (Kind::Xdp, "ingress", "xdp_ingress"),
     (Kind::Tc, "ingress", "tc_ingress"),

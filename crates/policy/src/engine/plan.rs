@@ -1,4 +1,4 @@
-//! What the loaded policies come to on this host: entries of maps, and where programs are to be attached.
+//! What the loaded policies require on this host: map entries, and attach points.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use bytemuck::Zeroable;
 use libbpf_rs::{MapCore, MapFlags, num_possible_cpus};
 
-use super::Error;
-use super::attach::{Attached, Attacher};
+use super::attach::{AttachPoint, Attacher};
+use super::custom::{CustomSlots, NewPrograms, slots_of};
+use super::error::EngineError;
 use super::objects::Objects;
-use super::own::{Numbers, Programs, numbers_of};
-use super::state::{Counted, State};
+use super::state::{CounterOwner, State};
 use crate::bindings::{
     PLAIT_ACTOR_PACE, PLAIT_ACTOR_REDIRECT, PLAIT_MATCH_EGRESS, PLAIT_MATCH_INGRESS, plait_actor,
     plait_chain, plait_counter,
@@ -19,58 +19,59 @@ use crate::compile::{self, Host, ProgramKind, Resolved};
 use crate::{Hook, Policy};
 use plait_linux::interfaces::Interface;
 
-/// What a policy names that is not there: interfaces and control groups.
-pub(super) fn absent(policy: &Policy, host: &Host, state: &State) -> Result<Vec<String>, Error> {
-    let host = Host { own: numbers_of(&state.own, &policy.name), ..host.clone() };
+/// The interfaces and control groups that a policy refers to and that do not exist.
+pub(super) fn absent(policy: &Policy, host: &Host, state: &State) -> Result<Vec<String>, EngineError> {
+    let host = Host { custom: slots_of(&state.custom, &policy.name), ..host.clone() };
     let mut absent = BTreeSet::new();
     for chain in &policy.chains {
         let found = compile::resolve(chain, &host);
-        absent.extend(found.map_err(|reason| Error::chain(&policy.name, &chain.name, &reason))?.absent);
+        absent.extend(found.map_err(|reason| EngineError::chain(&policy.name, &chain.name, &reason))?.absent);
     }
     Ok(absent.into_iter().collect())
 }
 
-/// What the loaded policies come to.
+/// What the loaded policies require.
 pub(super) struct Plan {
     chains: Vec<Resolved>,
-    /// What is written to the map of chains, in the same order.
+    /// The entries of the map of chains, in the same order.
     records: Vec<plait_chain>,
     new_counters: Vec<u32>,
-    /// Indexes of interfaces, and hooks.
-    places: BTreeSet<(u32, Hook)>,
-    own: Numbers,
+    /// Interface indexes and hooks.
+    attach_points: BTreeSet<(u32, Hook)>,
+    custom: CustomSlots,
     policies: Vec<Policy>,
 }
 
 impl Plan {
-    /// Resolves the chains, and gives them and their actors entries of maps.
-    pub(super) fn make(policies: &[Policy], host: &Host, state: &mut State) -> Result<Plan, Error> {
-        let own = Numbers::give(policies, &state.own)?;
-        state.own = own.taken.clone();
+    /// Resolves the chains, and assigns map entries to them and their actors.
+    pub(super) fn make(policies: &[Policy], host: &Host, state: &mut State) -> Result<Plan, EngineError> {
+        let custom = CustomSlots::assign(policies, &state.custom)?;
+        state.custom = custom.taken.clone();
         let mut resolved = Vec::new();
         for policy in policies {
-            let host = &Host { own: numbers_of(&own.taken, &policy.name), ..host.clone() };
+            let host = &Host { custom: slots_of(&custom.taken, &policy.name), ..host.clone() };
             for chain in &policy.chains {
                 let found = compile::resolve(chain, host);
-                let found = found.map_err(|reason| Error::chain(&policy.name, &chain.name, &reason))?;
+                let found = found.map_err(|reason| EngineError::chain(&policy.name, &chain.name, &reason))?;
                 resolved.push((policy, chain, found));
             }
         }
-        let mut counted = Vec::new();
+        let mut owners = Vec::new();
         for (policy, chain, found) in &resolved {
-            let of = |actor| Counted { policy: policy.name.clone(), chain: chain.name.clone(), actor };
-            counted.push(of(None));
+            let owner =
+                |actor| CounterOwner { policy: policy.name.clone(), chain: chain.name.clone(), actor };
+            owners.push(owner(None));
             let actors = found.actors.iter().enumerate();
-            counted.extend(actors.map(|(place, actor)| of(Some((place, actor.kind)))));
+            owners.extend(actors.map(|(index, actor)| owner(Some((index, actor.kind)))));
         }
-        let new_counters = state.count(counted)?;
+        let new_counters = state.assign_counters(owners)?;
         let entries = state.chain_entries(resolved.len())?;
         let mut plan = Plan {
             chains: Vec::new(),
             records: Vec::new(),
             new_counters,
-            places: BTreeSet::new(),
-            own,
+            attach_points: BTreeSet::new(),
+            custom,
             policies: policies.to_vec(),
         };
         for ((policy, chain, mut found), entry) in resolved.into_iter().zip(entries) {
@@ -90,7 +91,7 @@ impl Plan {
             }
             for hook in [Hook::Ingress, Hook::Egress] {
                 if hook == found.hook || found.needs_both_directions() {
-                    plan.places.extend(found.interfaces.iter().map(|index| (*index, hook)));
+                    plan.attach_points.extend(found.interfaces.iter().map(|index| (*index, hook)));
                 }
             }
             plan.chains.push(found);
@@ -99,18 +100,18 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether programs are to be attached there.
-    pub(super) fn needs(&self, attached: &Attached) -> bool {
-        self.places.contains(&(attached.index, attached.hook))
+    /// Whether programs must be attached there.
+    pub(super) fn needs(&self, attached: &AttachPoint) -> bool {
+        self.attach_points.contains(&(attached.index, attached.hook))
     }
 
-    /// Adds what is to be attached and is not yet on record.
-    pub(super) fn record_places(
+    /// Adds attach points that are not recorded yet.
+    pub(super) fn add_attach_points(
         &self,
         interfaces: &[Interface],
-        attached: &mut Vec<Attached>,
-    ) -> Result<(), Error> {
-        for (index, hook) in &self.places {
+        attached: &mut Vec<AttachPoint>,
+    ) -> Result<(), EngineError> {
+        for (index, hook) in &self.attach_points {
             let known = attached.iter().any(|other| other.index == *index && other.hook == *hook);
             let interface = interfaces.iter().find(|interface| interface.index == *index);
             if let Some(interface) = interface.filter(|_| !known) {
@@ -120,8 +121,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Some chain lets what comes in there leave elsewhere. TC alone knows of the next hop.
-    pub(super) fn redirects(&self, attached: &Attached) -> bool {
+    /// Whether a chain redirects ingress packets there. Only TC finds the next hop.
+    pub(super) fn redirects(&self, attached: &AttachPoint) -> bool {
         let redirects =
             |chain: &Resolved| chain.actors.iter().any(|actor| actor.kind == PLAIT_ACTOR_REDIRECT);
         let comes_in = self.chains.iter().filter(|chain| chain.hook == Hook::Ingress);
@@ -131,36 +132,36 @@ impl Plan {
                 .any(|chain| chain.interfaces.contains(&attached.index))
     }
 
-    /// Some chain paces subflows.
+    /// Whether a chain paces subflows.
     pub(super) fn paces(&self) -> bool {
         self.chains.iter().flat_map(|chain| &chain.actors).any(|actor| actor.kind == PLAIT_ACTOR_PACE)
     }
 
-    /// Writes the chains, to entries that nothing uses yet, and clears the counters that are new.
-    pub(super) fn write(&self, objects: &Objects) -> Result<(), Error> {
+    /// Writes the chains to unused entries, and clears the new counters.
+    pub(super) fn write(&self, objects: &Objects) -> Result<(), EngineError> {
         for (chain, record) in self.chains.iter().zip(&self.records) {
             objects.write("chains", chain.slot.into(), record)?;
         }
         let counters = objects.map("counters")?;
-        let processors = num_possible_cpus().map_err(Error::kernel("count the processors"))?;
-        let zero = vec![bytemuck::bytes_of(&plait_counter::zeroed()).to_vec(); processors];
+        let cpus = num_possible_cpus().map_err(EngineError::kernel("count the CPUs"))?;
+        let zero = vec![bytemuck::bytes_of(&plait_counter::zeroed()).to_vec(); cpus];
         for counter in &self.new_counters {
             let cleared = counters.update_percpu(&counter.to_ne_bytes(), &zero, MapFlags::ANY);
-            cleared.map_err(Error::kernel("clear a counter"))?;
+            cleared.map_err(EngineError::kernel("clear a counter"))?;
         }
         Ok(())
     }
 
-    /// Takes away what only earlier policies used.
-    pub(super) fn remove_unused(&self, objects: &Objects) -> Result<(), Error> {
-        self.own.remove_unused(objects)
+    /// Removes what only earlier policies used.
+    pub(super) fn remove_unused(&self, objects: &Objects) -> Result<(), EngineError> {
+        self.custom.remove_unused(objects)
     }
 
-    /// Makes and loads the programs that find the chains of a packet; they do nothing yet.
-    pub(super) fn load(&self, objects: &Objects) -> Result<Matches, Error> {
-        let own = Some(self.own.load(&self.policies, objects)?);
-        let mut matches = Matches { programs: Vec::new(), own, needs: 0, own_selectors: [0; 2] };
-        for (kind, hook) in PLACES {
+    /// Compiles and loads the match programs, without installing them.
+    pub(super) fn load(&self, objects: &Objects) -> Result<MatchPrograms, EngineError> {
+        let custom = Some(self.custom.load(&self.policies, objects)?);
+        let mut matches = MatchPrograms { programs: Vec::new(), custom, needs: 0, own_selectors: [0; 2] };
+        for (kind, hook) in MATCH_POINTS {
             let chains: Vec<Resolved> =
                 self.chains.iter().filter(|chain| chain.hook == hook).cloned().collect();
             let program =
@@ -171,33 +172,38 @@ impl Plan {
     }
 }
 
-/// The programs that find the chains of a packet, and what they need to know of it.
-pub(super) struct Matches {
-    /// `None` where there is nothing to find.
+/// The programs that find the chains of a packet, and what they need to know about it.
+pub(super) struct MatchPrograms {
+    /// `None` where there are no chains.
     programs: Vec<(ProgramKind, u32, Option<OwnedFd>)>,
-    /// Of the user's own, that are new.
-    own: Option<Programs>,
+    /// New custom programs.
+    custom: Option<NewPrograms>,
     /// Bits of `enum plait_need`.
     pub(super) needs: u32,
     /// As in `struct plait_settings`.
     pub(super) own_selectors: [u32; 2],
 }
 
-impl Matches {
-    /// Those that work now.
-    pub(super) fn current(objects: &Objects) -> Result<Matches, Error> {
+impl MatchPrograms {
+    /// The programs that are installed now.
+    pub(super) fn current(objects: &Objects) -> Result<MatchPrograms, EngineError> {
         let settings = objects.settings()?;
         let mut programs = Vec::new();
-        for (kind, hook) in PLACES {
+        for (kind, hook) in MATCH_POINTS {
             programs.push((kind, step(hook), objects.step(kind, step(hook))?));
         }
-        Ok(Matches { programs, own: None, needs: settings.needs, own_selectors: settings.own_selectors })
+        Ok(MatchPrograms {
+            programs,
+            custom: None,
+            needs: settings.needs,
+            own_selectors: settings.own_selectors,
+        })
     }
 
-    /// From now on, these find the chains of every packet that comes.
-    pub(super) fn install(&self, objects: &Objects) -> Result<(), Error> {
-        if let Some(own) = &self.own {
-            own.install(objects)?;
+    /// Installs the programs: they apply to every packet from now on.
+    pub(super) fn install(&self, objects: &Objects) -> Result<(), EngineError> {
+        if let Some(custom) = &self.custom {
+            custom.install(objects)?;
         }
         for (kind, step, program) in &self.programs {
             match program {
@@ -214,18 +220,19 @@ impl Matches {
         kind: ProgramKind,
         hook: Hook,
         chains: &[Resolved],
-    ) -> Result<OwnedFd, Error> {
+    ) -> Result<OwnedFd, EngineError> {
         let made = compile::match_program(kind, hook, chains, objects.map("packets")?.as_fd())
-            .map_err(|reason| Error::Chains { hook, reason: reason.to_string() })?;
+            .map_err(|reason| EngineError::Chains { hook, reason: reason.to_string() })?;
         self.needs |= made.needs;
         self.own_selectors[hook as usize] |= made.own_selectors;
         let name = if hook == Hook::Ingress { c"match_ingress" } else { c"match_egress" };
-        made.load(name, objects.frags).map_err(|reason| Error::Chains { hook, reason: reason.to_string() })
+        made.load(name, objects.frags)
+            .map_err(|reason| EngineError::Chains { hook, reason: reason.to_string() })
     }
 }
 
-/// Where chains are looked for: what comes in is met by XDP or by TC.
-const PLACES: [(ProgramKind, Hook); 3] =
+/// Ingress packets are processed by XDP or by TC.
+const MATCH_POINTS: [(ProgramKind, Hook); 3] =
     [(ProgramKind::Xdp, Hook::Ingress), (ProgramKind::Tc, Hook::Ingress), (ProgramKind::Tc, Hook::Egress)];
 
 fn step(hook: Hook) -> u32 {

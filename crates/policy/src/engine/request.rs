@@ -1,81 +1,86 @@
-//! What programs do only as long as somebody asks for it, as it takes time: telling of every packet, and timing.
+//! Features of the programs that are enabled only while a process requests them, as they cost time: tracing and
+//! timing.
 //!
-//! Who asks is on record by its process number, so that the next command switches off what a killed one asked for.
+//! A request is stored with its process ID, so that the next command disables a feature whose process was killed.
 
 use std::sync::Arc;
 
 use rustix::process::Pid;
 
-use super::Error;
+use super::error::EngineError;
+use super::namespace::Namespace;
 use super::objects::Objects;
-use super::place::Place;
 use crate::bindings::plait_settings;
 
-/// What can be asked for.
+/// A feature.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
+pub(super) enum Feature {
     Tracing,
     Timing,
 }
 
-/// As long as this lives, programs do it.
+/// Enables a feature until it is dropped.
 #[derive(Debug)]
-pub(super) struct Request {
-    wanted: Wanted,
-    place: Arc<Place>,
+pub(super) struct FeatureRequest {
+    feature: Feature,
+    namespace: Arc<Namespace>,
     objects: Objects,
 }
 
-/// As long as this lives, the time that chains and actors take is measured, which takes time itself.
+/// Measures the time that chains and actors take until it is dropped. Measuring takes time itself.
 #[derive(Debug)]
-#[must_use = "when it is dropped, nothing is measured any more"]
-pub struct Timing(#[expect(dead_code, reason = "kept to be dropped")] pub(super) Request);
+#[must_use = "dropping it ends the measurement"]
+pub struct Timing(#[expect(dead_code, reason = "kept to be dropped")] pub(super) FeatureRequest);
 
-impl Request {
-    pub(super) fn start(wanted: Wanted, place: Arc<Place>, objects: Objects) -> Result<Request, Error> {
-        place.lock().and_then(|_lock| set(&objects, wanted, std::process::id()))?;
-        Ok(Request { wanted, place, objects })
+impl FeatureRequest {
+    pub(super) fn start(
+        feature: Feature,
+        namespace: Arc<Namespace>,
+        objects: Objects,
+    ) -> Result<FeatureRequest, EngineError> {
+        namespace.lock().and_then(|_lock| set(&objects, feature, std::process::id()))?;
+        Ok(FeatureRequest { feature, namespace, objects })
     }
 }
 
-impl Drop for Request {
+impl Drop for FeatureRequest {
     fn drop(&mut self) {
-        let end = || {
-            let _lock = self.place.lock()?;
-            let mine = self.wanted.of(&mut self.objects.settings()?) == &std::process::id();
-            if mine { set(&self.objects, self.wanted, 0) } else { Ok(()) }
+        let disable = || {
+            let _lock = self.namespace.lock()?;
+            let mine = self.feature.of(&mut self.objects.settings()?) == &std::process::id();
+            if mine { set(&self.objects, self.feature, 0) } else { Ok(()) }
         };
-        // Where it cannot be switched off there is nothing any more, or the next command will do it.
-        let _: Result<(), Error> = end();
+        // If it cannot be disabled, everything was unloaded, or the next command disables it.
+        let _: Result<(), EngineError> = disable();
     }
 }
 
-/// Switches off what processes have asked for that are dead.
-pub(super) fn end_abandoned(place: &Place, objects: &Objects) -> Result<(), Error> {
-    for wanted in [Wanted::Tracing, Wanted::Timing] {
-        let is_abandoned = || Ok::<_, Error>(is_dead(*wanted.of(&mut objects.settings()?)));
+/// Disables features whose process has ended.
+pub(super) fn disable_abandoned(namespace: &Namespace, objects: &Objects) -> Result<(), EngineError> {
+    for feature in [Feature::Tracing, Feature::Timing] {
+        let is_abandoned = || Ok::<_, EngineError>(is_dead(*feature.of(&mut objects.settings()?)));
         if is_abandoned()? {
-            let _lock = place.lock()?;
+            let _lock = namespace.lock()?;
             if is_abandoned()? {
-                set(objects, wanted, 0)?;
+                set(objects, feature, 0)?;
             }
         }
     }
     Ok(())
 }
 
-impl Wanted {
+impl Feature {
     fn of(self, settings: &mut plait_settings) -> &mut u32 {
         match self {
-            Wanted::Tracing => &mut settings.tracing,
-            Wanted::Timing => &mut settings.timing,
+            Feature::Tracing => &mut settings.tracing,
+            Feature::Timing => &mut settings.timing,
         }
     }
 }
 
-fn set(objects: &Objects, wanted: Wanted, pid: u32) -> Result<(), Error> {
+fn set(objects: &Objects, feature: Feature, pid: u32) -> Result<(), EngineError> {
     let mut settings = objects.settings()?;
-    *wanted.of(&mut settings) = pid;
+    *feature.of(&mut settings) = pid;
     objects.set_settings(&settings)
 }
 

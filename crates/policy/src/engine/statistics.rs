@@ -1,12 +1,13 @@
-//! What the loaded policies have counted.
+//! The counters of the loaded policies.
 
 use bytemuck::Pod;
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
+use super::error::EngineError;
+use super::flows;
 use super::objects::Objects;
 use super::state::State;
-use super::{Error, flows};
 use crate::bindings::{
     PLAIT_CONNECTIONS_SEEN, PLAIT_FLOWS_SEEN, PLAIT_LEFT_BAD_OPTIONS, PLAIT_LEFT_EVENT, PLAIT_LEFT_EXTENSION,
     PLAIT_LEFT_FRAGMENT, PLAIT_LEFT_MALFORMED, PLAIT_LEFT_NO_MEMORY, PLAIT_LEFT_WRONG_CHECKSUM,
@@ -14,94 +15,97 @@ use crate::bindings::{
 };
 use crate::{Hook, Policy};
 
-/// What was counted since each policy, chain and actor was loaded; replacing a policy keeps the counts of what it has
-/// in common with the one before.
+/// Counters since each policy, chain and actor was loaded; replacing a policy keeps the counters of unchanged parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
-    /// By policy, in the order in which they were loaded.
+    /// The policies in the order in which they were loaded.
     pub policies: Vec<PolicyStatistics>,
-    /// Packets that were left alone.
-    pub left_alone: LeftAlone,
-    /// Subflows that are remembered.
+    /// Packets that were skipped.
+    pub skipped: SkipCounters,
+    /// Subflows that are tracked now.
     pub flows: u64,
-    /// Subflows that became known.
+    /// Subflows that were ever tracked.
     pub flows_seen: u64,
-    /// Connections that became known.
+    /// Connections that were ever tracked.
     pub connections_seen: u64,
 }
 
-/// What the chains of a policy have counted.
+/// The counters of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyStatistics {
-    /// The policy's name.
+    /// The name of the policy.
     pub name: String,
-    /// In the order of its file.
+    /// The chains in file order.
     pub chains: Vec<ChainStatistics>,
 }
 
-/// What a chain and its actors have counted.
+/// The counters of a chain and its actors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainStatistics {
-    /// The chain's name.
+    /// The name of the chain.
     pub name: String,
     /// Its hook.
     pub hook: Hook,
-    /// Packets that its selector chose.
+    /// Packets that its selector matched.
     #[serde(flatten)]
-    pub count: Count,
-    /// In the order in which they act.
+    pub count: Counters,
+    /// The actors in order.
     pub actors: Vec<ActorStatistics>,
 }
 
-/// What an actor has counted.
+/// The counters of an actor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActorStatistics {
     /// Its name in the policy.
     pub name: String,
-    /// Packets that it was asked to act on.
+    /// Packets it was applied to.
     #[serde(flatten)]
-    pub count: Count,
+    pub count: Counters,
 }
 
-/// Of packets.
+/// Packet counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Count {
-    /// How many.
+pub struct Counters {
+    /// Packets.
     pub packets: u64,
-    /// Their bytes, from the IP header on; of segments that are sent as one, all.
+    /// Bytes from the IP header on; of merged segments, all.
     pub bytes: u64,
-    /// Those with which an actor did what it is for.
+    /// Packets on which an actor took effect.
     pub hits: u64,
-    /// Those with which an actor could not do what it should.
+    /// Packets on which an actor failed.
     pub errors: u64,
-    /// Time that was spent on them, as far as timing was on.
+    /// Processing time, while it was measured.
     pub nanoseconds: u64,
 }
 
-/// Packets that no policy was asked about, by the reason.
+/// Packets that were passed without evaluating chains, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LeftAlone {
+pub struct SkipCounters {
     /// IP fragments.
     pub fragments: u64,
-    /// Packets of IPv6 with extension headers.
+    /// IPv6 packets with extension headers.
     pub extension_headers: u64,
-    /// Packets whose headers end too early or contradict each other.
+    /// Packets with truncated or inconsistent headers.
     pub malformed: u64,
-    /// Packets with TCP options that end too early, are too short, or reach beyond the header.
+    /// Packets with malformed TCP options.
     pub bad_options: u64,
-    /// Packets that an actor would have changed, but whose checksum is wrong.
+    /// Packets that an actor would have modified but whose checksum was wrong.
     pub wrong_checksum: u64,
-    /// Subflows for which the map of subflows had no room.
+    /// Subflows that did not fit into the map of subflows.
     pub no_memory: u64,
-    /// Events that nobody read in time.
+    /// Events that were lost because they were not read in time.
     pub lost_events: u64,
 }
 
 impl Statistics {
-    pub(super) fn read(objects: &Objects, state: &State, policies: &[Policy]) -> Result<Statistics, Error> {
+    pub(super) fn read(
+        objects: &Objects,
+        state: &State,
+        policies: &[Policy],
+    ) -> Result<Statistics, EngineError> {
         let count = |policy: &Policy, chain: &str, actor| match state.counter(&policy.name, chain, actor) {
-            Some(entry) => Count::read(objects, entry),
-            None => Ok(Count::default()),
+            Some(entry) => Counters::read(objects, entry),
+            None => Ok(Counters::default()),
         };
         let mut statistics = Statistics::default();
         for policy in policies {
@@ -117,27 +121,28 @@ impl Statistics {
             }
             statistics.policies.push(PolicyStatistics { name: policy.name.clone(), chains });
         }
-        let left = |reason| Ok::<_, Error>(per_processor::<u64>(objects, "left_alone", reason)?.iter().sum());
-        statistics.left_alone = LeftAlone {
-            fragments: left(PLAIT_LEFT_FRAGMENT)?,
-            extension_headers: left(PLAIT_LEFT_EXTENSION)?,
-            malformed: left(PLAIT_LEFT_MALFORMED)?,
-            bad_options: left(PLAIT_LEFT_BAD_OPTIONS)?,
-            wrong_checksum: left(PLAIT_LEFT_WRONG_CHECKSUM)?,
-            no_memory: left(PLAIT_LEFT_NO_MEMORY)?,
-            lost_events: left(PLAIT_LEFT_EVENT)?,
+        let skipped =
+            |reason| Ok::<_, EngineError>(per_cpu::<u64>(objects, "left_alone", reason)?.iter().sum());
+        statistics.skipped = SkipCounters {
+            fragments: skipped(PLAIT_LEFT_FRAGMENT)?,
+            extension_headers: skipped(PLAIT_LEFT_EXTENSION)?,
+            malformed: skipped(PLAIT_LEFT_MALFORMED)?,
+            bad_options: skipped(PLAIT_LEFT_BAD_OPTIONS)?,
+            wrong_checksum: skipped(PLAIT_LEFT_WRONG_CHECKSUM)?,
+            no_memory: skipped(PLAIT_LEFT_NO_MEMORY)?,
+            lost_events: skipped(PLAIT_LEFT_EVENT)?,
         };
         statistics.flows = flows::count(objects.map("flows")?)?;
-        statistics.flows_seen = left(PLAIT_FLOWS_SEEN)?;
-        statistics.connections_seen = left(PLAIT_CONNECTIONS_SEEN)?;
+        statistics.flows_seen = skipped(PLAIT_FLOWS_SEEN)?;
+        statistics.connections_seen = skipped(PLAIT_CONNECTIONS_SEEN)?;
         Ok(statistics)
     }
 }
 
-impl Count {
-    fn read(objects: &Objects, entry: u32) -> Result<Count, Error> {
-        let mut count = Count::default();
-        for counter in per_processor::<plait_counter>(objects, "counters", entry)? {
+impl Counters {
+    fn read(objects: &Objects, entry: u32) -> Result<Counters, EngineError> {
+        let mut count = Counters::default();
+        for counter in per_cpu::<plait_counter>(objects, "counters", entry)? {
             count.packets += counter.packets;
             count.bytes += counter.bytes;
             count.hits += counter.hits;
@@ -148,9 +153,9 @@ impl Count {
     }
 }
 
-/// The values that an entry has on each processor.
-fn per_processor<T: Pod>(objects: &Objects, map: &'static str, entry: u32) -> Result<Vec<T>, Error> {
+/// The value of an entry on each CPU.
+fn per_cpu<T: Pod>(objects: &Objects, map: &'static str, entry: u32) -> Result<Vec<T>, EngineError> {
     let values = objects.map(map)?.lookup_percpu(&entry.to_ne_bytes(), MapFlags::ANY);
-    let values = values.map_err(Error::kernel("read counters"))?.unwrap_or_default();
+    let values = values.map_err(EngineError::kernel("read counters"))?.unwrap_or_default();
     Ok(values.iter().filter_map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok()).collect())
 }

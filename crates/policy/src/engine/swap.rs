@@ -1,9 +1,9 @@
-//! From the policies that are loaded to those that shall be, while packets pass.
+//! Replaces the loaded policies while packets pass.
 //!
-//! The order makes two promises hold. A packet meets the chains of before or those of after: new chains are written to
-//! entries that nothing uses, and then one program of each hook, which says which chains apply, takes the place of
-//! another. And whoever is killed here, at whatever moment, leaves one or the other: what is about to be done is on
-//! record (state.rs) before it is done, and what is no longer needed goes last.
+//! The order of steps keeps two guarantees. A packet passes either all old chains or all new ones: new chains are
+//! written to unused entries first, and then one program per hook, which decides which chains apply, is replaced. And
+//! a process killed at any moment leaves one or the other: each step is recorded (state.rs) before it is taken, and
+//! what is no longer needed is removed last.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -13,33 +13,34 @@ use plait_linux::cgroup;
 use plait_linux::interfaces::{self, Interface};
 use plait_wire::Role;
 
-use super::attach::{Attached, Attacher, Mode, detach, unlink_all};
+use super::attach::{AttachMode, AttachPoint, Attacher, detach, unlink_all};
+use super::error::EngineError;
+use super::namespace::Namespace;
 use super::objects::{CONTRACT, Objects};
-use super::place::Place;
-use super::plan::{Matches, Plan};
-use super::state::{State, Stored};
-use super::{Error, sys};
+use super::pace;
+use super::plan::{MatchPrograms, Plan};
+use super::state::{State, StoredPolicy};
+use super::sys;
+use crate::Policy;
 use crate::bindings::plait_settings;
 use crate::compile::{Host, HostInterface};
-use crate::{Policy, pace};
 
-/// What is loaded.
+/// The current state and its objects in the kernel.
 pub(super) struct Live {
     pub(super) state: State,
     pub(super) objects: Objects,
 }
 
 impl Live {
-    /// What is loaded in a place, unless a killed command or another version left something to mend, or another command
-    /// is at work.
-    pub(super) fn open(place: &Place) -> Result<Option<Live>, Error> {
-        let directory = place.state();
+    /// Opens what is loaded, unless recovery is needed or another command is at work.
+    pub(super) fn open(namespace: &Namespace) -> Result<Option<Live>, EngineError> {
+        let directory = namespace.state();
         let Some(state) = State::loaded(&directory)? else { return Ok(None) };
-        let is_ours = state.namespace == place.mark && state.contract == *CONTRACT;
+        let is_ours = state.namespace == namespace.id && state.contract == *CONTRACT;
         if !is_ours || !state.settled || State::next(&directory)?.is_some() {
             return Ok(None);
         }
-        Ok(Objects::open(&place.pins(), state.frags).map(|objects| Live { state, objects }))
+        Ok(Objects::open(&namespace.pins(), state.frags).map(|objects| Live { state, objects }))
     }
 }
 
@@ -47,17 +48,17 @@ impl Live {
 pub(super) type Leased = (Policy, u32);
 
 /// The policies of a state.
-pub(super) fn policies(state: &State) -> Result<Vec<Leased>, Error> {
-    let parse = |stored: &Stored| Ok((Policy::parse(&stored.text, &stored.name)?, stored.lease));
+pub(super) fn policies(state: &State) -> Result<Vec<Leased>, EngineError> {
+    let parse = |stored: &StoredPolicy| Ok((Policy::parse(&stored.text, &stored.name)?, stored.lease));
     state.policies.iter().map(parse).collect()
 }
 
-/// This host as these policies see it.
+/// The properties of this host that these policies depend on.
 pub(super) fn host(
     policies: &[Policy],
     interfaces: &[Interface],
     roles: &BTreeMap<String, Role>,
-) -> Result<Host, Error> {
+) -> Result<Host, EngineError> {
     let interfaces = interfaces.iter().map(|interface| HostInterface {
         index: interface.index,
         name: interface.name.clone(),
@@ -67,38 +68,38 @@ pub(super) fn host(
         interfaces: interfaces.collect(),
         roles: roles.clone(),
         cgroups: cgroups(policies)?,
-        own: BTreeMap::new(),
+        custom: BTreeMap::new(),
     })
 }
 
-/// The numbers of the control groups that policies name.
-pub(super) fn cgroups(policies: &[Policy]) -> Result<BTreeMap<String, u64>, Error> {
+/// The IDs of the control groups that policies refer to.
+pub(super) fn cgroups(policies: &[Policy]) -> Result<BTreeMap<String, u64>, EngineError> {
     let mut found = BTreeMap::new();
     for path in policies.iter().flat_map(|policy| &policy.chains).flat_map(|chain| chain.select.cgroups()) {
-        if let Some(id) = cgroup::id(path).map_err(Error::Cgroups)? {
+        if let Some(id) = cgroup::id(path).map_err(EngineError::Cgroups)? {
             found.insert(path.to_owned(), id);
         }
     }
     Ok(found)
 }
 
-/// Changes what is loaded; used under the lock.
+/// Changes what is loaded; requires the lock.
 pub(super) struct Swap<'a> {
-    pub(super) place: &'a Place,
-    pub(super) avoided: &'a [Mode],
-    pub(super) by_xdp: bool,
-    /// A lease that the new policies get.
+    pub(super) namespace: &'a Namespace,
+    pub(super) avoided_modes: &'a [AttachMode],
+    pub(super) prefer_xdp: bool,
+    /// The lease of the new policies.
     pub(super) lease: Option<(u32, Duration)>,
 }
 
 impl Swap<'_> {
-    /// What is loaded, after what a killed command or another version of this program left is mended.
-    pub(super) fn mend(&self) -> Result<Option<Live>, Error> {
-        let directory = self.place.state();
+    /// What is loaded, after recovering from a killed command or another version of this program.
+    pub(super) fn recover(&self) -> Result<Option<Live>, EngineError> {
+        let directory = self.namespace.state();
         let (loaded, next) = (State::loaded(&directory)?, State::next(&directory)?);
-        if [&loaded, &next].into_iter().flatten().any(|state| state.namespace != self.place.mark) {
-            // Of a namespace that is gone, and whose inode number this one got.
-            self.place.remove()?;
+        if [&loaded, &next].into_iter().flatten().any(|state| state.namespace != self.namespace.id) {
+            // The state is of a deleted namespace with the same inode number.
+            self.namespace.remove()?;
             return Ok(None);
         }
         let removing = next.as_ref().is_some_and(|next| next.policies.is_empty());
@@ -109,8 +110,8 @@ impl Swap<'_> {
         let interrupted = next.is_some() || !state.settled;
         if let Some(next) = next {
             state.next_chain = next.next_chain;
-            let is_new = |planned: &Attached| {
-                let same = |other: &Attached| other.index == planned.index && other.hook == planned.hook;
+            let is_new = |planned: &AttachPoint| {
+                let same = |other: &AttachPoint| other.index == planned.index && other.hook == planned.hook;
                 !state.attached.iter().any(same)
             };
             let new: Vec<_> = next.attached.into_iter().filter(is_new).collect();
@@ -118,11 +119,10 @@ impl Swap<'_> {
         }
         let (policies, roles) = (policies(&state)?, state.roles.clone());
         let is_ours = state.contract == *CONTRACT;
-        match Objects::open(&self.place.pins(), state.frags).filter(|_| is_ours) {
+        match Objects::open(&self.namespace.pins(), state.frags).filter(|_| is_ours) {
             Some(objects) if !interrupted => Ok(Some(Live { state, objects })),
             Some(objects) => self.apply(Some(Live { state, objects }), policies, roles).map(Some),
-            // Somebody removed the pins, and with them all that they kept; or a version of this program loaded them
-            // that is not understood.
+            // The pins were removed, and with them all objects; or another version of this program loaded them.
             None => {
                 self.remove(Some(&state.attached))?;
                 self.apply(None, policies, roles).map(Some)
@@ -130,18 +130,18 @@ impl Swap<'_> {
         }
     }
 
-    /// Loads these policies in place of those before. On failure those before stay as they were.
+    /// Replaces the loaded policies by these. If that fails, the previous ones stay in force.
     pub(super) fn apply(
         &self,
         before: Option<Live>,
         policies: Vec<Leased>,
         roles: BTreeMap<String, Role>,
-    ) -> Result<Live, Error> {
-        let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
+    ) -> Result<Live, EngineError> {
+        let interfaces = interfaces::interfaces().map_err(EngineError::Interfaces)?;
         let mut next = before.as_ref().map(|live| live.state.clone()).unwrap_or_default();
-        next.namespace = self.place.mark.clone();
+        next.namespace = self.namespace.id.clone();
         next.settled = false;
-        let store = |(policy, lease): &Leased| Stored {
+        let store = |(policy, lease): &Leased| StoredPolicy {
             name: policy.name.clone(),
             text: policy.to_string(),
             lease: *lease,
@@ -150,41 +150,41 @@ impl Swap<'_> {
         let policies: Vec<_> = policies.into_iter().map(|(policy, _)| policy).collect();
         let plan = Plan::make(&policies, &host(&policies, &interfaces, &roles)?, &mut next)?;
         next.roles = roles;
-        plan.record_places(&interfaces, &mut next.attached)?;
+        plan.add_attach_points(&interfaces, &mut next.attached)?;
         let Some(Live { state, objects }) = before else {
-            return self.begin(next, &plan, &interfaces).inspect_err(|_| self.give_up());
+            return self.first_load(next, &plan, &interfaces).inspect_err(|_| self.abort_first_load());
         };
-        let (matches, settings) = (Matches::current(&objects)?, objects.settings()?);
-        let paced = pace::is_attached(&self.place.pins());
-        next.announce(&self.place.state())?;
+        let (old_matches, settings) = (MatchPrograms::current(&objects)?, objects.settings()?);
+        let was_paced = pace::is_attached(&self.namespace.pins());
+        next.write_next(&self.namespace.state())?;
         match self.switch(&objects, &mut next, &plan, &interfaces) {
-            Ok(needs) => Ok(Live { state: self.tidy(&objects, next, &plan, &needs), objects }),
+            Ok(matches) => Ok(Live { state: self.clean_up(&objects, next, &plan, &matches), objects }),
             Err(error) => {
                 let undo = || {
-                    matches.install(&objects)?;
+                    old_matches.install(&objects)?;
                     objects.set_settings(&settings)?;
-                    if !paced {
-                        pace::detach(&self.place.pins()).map_err(Error::Pace)?;
+                    if !was_paced {
+                        pace::detach(&self.namespace.pins()).map_err(EngineError::Pace)?;
                     }
                     for attached in next.attached.iter().filter(|attached| !state.attached.contains(attached))
                     {
-                        detach(&self.place.links(), attached, &state.attached)?;
+                        detach(&self.namespace.links(), attached, &state.attached)?;
                     }
-                    self.attach_again(&objects, &state.attached, &interfaces)?;
-                    State::withdraw(&self.place.state())
+                    self.reattach(&objects, &state.attached, &interfaces)?;
+                    State::remove_next(&self.namespace.state())
                 };
                 if let Err(undoing) = undo() {
-                    tracing::warn!("{undoing}: the next command will mend that");
+                    tracing::warn!("{undoing}: the next command recovers");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Removes everything, whatever state it is in; whether any policy was loaded.
-    pub(super) fn remove_all(&self) -> Result<bool, Error> {
-        let directory = self.place.state();
-        if !self.place.exists() {
+    /// Removes everything, in whatever state it is; returns whether any policy was loaded.
+    pub(super) fn remove_all(&self) -> Result<bool, EngineError> {
+        let directory = self.namespace.state();
+        if !self.namespace.exists() {
             return Ok(false);
         }
         let mut known = Vec::new();
@@ -194,15 +194,15 @@ impl Swap<'_> {
                 Ok(None) => {}
                 Ok(Some(state)) => {
                     loaded |= !state.policies.is_empty();
-                    if state.namespace == self.place.mark {
+                    if state.namespace == self.namespace.id {
                         known.extend(state.attached);
                     }
                 }
-                // Links are known by their pins; filters are looked for everywhere.
+                // Links are found by their pins; filters must be looked for on all interfaces.
                 Err(_) => {
                     loaded = true;
-                    let interfaces = interfaces::interfaces().map_err(Error::Interfaces)?;
-                    known.extend(interfaces.iter().flat_map(Attached::anywhere));
+                    let interfaces = interfaces::interfaces().map_err(EngineError::Interfaces)?;
+                    known.extend(interfaces.iter().flat_map(AttachPoint::anywhere));
                 }
             }
         }
@@ -210,74 +210,79 @@ impl Swap<'_> {
         Ok(loaded)
     }
 
-    /// Removes everything from the kernel and the file system. What is attached is `None` if nobody knows.
-    pub(super) fn remove(&self, attached: Option<&[Attached]>) -> Result<(), Error> {
+    /// Removes everything from the kernel and the file system. `attached` is `None` if nothing is recorded.
+    pub(super) fn remove(&self, attached: Option<&[AttachPoint]>) -> Result<(), EngineError> {
         if let Some(mut left) = attached {
-            let namespace = self.place.mark.clone();
+            let namespace = self.namespace.id.clone();
             let state = State { namespace, attached: left.to_vec(), ..State::default() };
-            self.place.make_state()?;
-            state.announce(&self.place.state())?;
+            self.namespace.create_state()?;
+            state.write_next(&self.namespace.state())?;
             while let Some((first, others)) = left.split_first() {
-                detach(&self.place.links(), first, others)?;
+                detach(&self.namespace.links(), first, others)?;
                 left = others;
             }
         }
-        pace::detach(&self.place.pins()).map_err(Error::Pace)?;
-        let links = self.place.links();
-        unlink_all(&links).map_err(Error::directory("remove the links in", &links))?;
-        self.place.remove()?;
+        pace::detach(&self.namespace.pins()).map_err(EngineError::Pace)?;
+        let links = self.namespace.links();
+        unlink_all(&links).map_err(EngineError::directory("remove the links in", &links))?;
+        self.namespace.remove()?;
         Ok(())
     }
 
-    /// Loads the first policies.
-    fn begin(&self, mut next: State, plan: &Plan, interfaces: &[Interface]) -> Result<Live, Error> {
+    /// Loads the first policies of the namespace.
+    fn first_load(
+        &self,
+        mut next: State,
+        plan: &Plan,
+        interfaces: &[Interface],
+    ) -> Result<Live, EngineError> {
         let mut objects = Objects::new()?;
-        // What the kernel refuses is told now, and not when an interface appears that needs it.
+        // Load all programs now, so that errors do not appear only when an interface needs another one.
         objects.load_all()?;
         (next.frags, next.contract) = (objects.frags, *CONTRACT);
-        self.place.make_state()?;
-        next.announce(&self.place.state())?;
-        self.place.make()?;
-        objects.pin(&self.place.pins())?;
-        let needs = self.switch(&objects, &mut next, plan, interfaces)?;
-        Ok(Live { state: self.tidy(&objects, next, plan, &needs), objects })
+        self.namespace.create_state()?;
+        next.write_next(&self.namespace.state())?;
+        self.namespace.create()?;
+        objects.pin(&self.namespace.pins())?;
+        let matches = self.switch(&objects, &mut next, plan, interfaces)?;
+        Ok(Live { state: self.clean_up(&objects, next, plan, &matches), objects })
     }
 
-    /// Removes what was begun.
-    fn give_up(&self) {
-        let attached = State::next(&self.place.state()).ok().flatten().map(|next| next.attached);
+    /// Reverts a failed first load.
+    fn abort_first_load(&self) {
+        let attached = State::next(&self.namespace.state()).ok().flatten().map(|next| next.attached);
         if let Err(error) = self.remove(attached.as_deref()) {
-            tracing::warn!("{error}: the next command will mend that");
+            tracing::warn!("{error}: the next command recovers");
         }
     }
 
-    /// Everything up to the moment from which the new policies are loaded. What they need to know of packets.
+    /// All steps until the new policies are in force. Returns their match programs.
     fn switch(
         &self,
         objects: &Objects,
         next: &mut State,
         plan: &Plan,
         interfaces: &[Interface],
-    ) -> Result<Matches, Error> {
+    ) -> Result<MatchPrograms, EngineError> {
         let matches = plan.load(objects)?;
         let attacher = self.attacher(objects);
-        for place in 0..next.attached.len() {
-            let mut attached = next.attached[place].clone();
+        for index in 0..next.attached.len() {
+            let mut attached = next.attached[index].clone();
             let interface = interfaces.iter().find(|interface| interface.index == attached.index);
             let Some(interface) = interface.filter(|_| plan.needs(&attached)) else { continue };
-            let by_tc = plan.redirects(&attached);
-            if attacher.is_alive(&attached, interfaces) && !(by_tc && attached.by_xdp()) {
+            let only_tc = plan.redirects(&attached);
+            if attacher.is_alive(&attached, interfaces) && !(only_tc && attached.uses_xdp()) {
                 continue;
             }
-            // Another may have got the index of one that is gone.
+            // The index may now belong to another interface.
             (attached.name, attached.ethernet) = (interface.name.clone(), interface.ethernet);
-            detach(&self.place.links(), &attached, &next.attached)?;
-            attacher.attach(&mut attached, by_tc)?;
-            next.attached[place] = attached;
+            detach(&self.namespace.links(), &attached, &next.attached)?;
+            attacher.attach(&mut attached, only_tc)?;
+            next.attached[index] = attached;
         }
         plan.write(objects)?;
         if let Some((entry, time)) = self.lease {
-            lease(objects, entry, time)?;
+            renew_lease(objects, entry, time)?;
         }
         let settings = objects.settings()?;
         let [ingress, egress] = settings.own_selectors;
@@ -286,38 +291,38 @@ impl Swap<'_> {
             own_selectors: [ingress | matches.own_selectors[0], egress | matches.own_selectors[1]],
             ..settings
         })?;
-        if plan.paces() && !pace::is_attached(&self.place.pins()) {
+        if plan.paces() && !pace::is_attached(&self.namespace.pins()) {
             let flows = objects.map("flows")?.as_fd();
-            pace::attach(flows, self.place.cookie, &self.place.pins()).map_err(Error::Pace)?;
+            pace::attach(flows, self.namespace.cookie, &self.namespace.pins()).map_err(EngineError::Pace)?;
         }
         matches.install(objects)?;
-        next.commit(&self.place.state())?;
+        next.commit(&self.namespace.state())?;
         Ok(matches)
     }
 
-    /// Attaches what was before it was to be attached in another way.
-    fn attach_again(
+    /// Attaches again what the failed change had detached.
+    fn reattach(
         &self,
         objects: &Objects,
-        attached: &[Attached],
+        attached: &[AttachPoint],
         interfaces: &[Interface],
-    ) -> Result<(), Error> {
+    ) -> Result<(), EngineError> {
         let attacher = self.attacher(objects);
-        let is_there = |attached: &&Attached| interfaces.iter().any(|there| there.index == attached.index);
+        let is_there = |attached: &&AttachPoint| interfaces.iter().any(|there| there.index == attached.index);
         let gone = attached.iter().filter(is_there).filter(|other| !attacher.is_alive(other, interfaces));
         gone.cloned().try_for_each(|mut attached| {
-            let by_tc = !attached.by_xdp();
-            attacher.attach(&mut attached, by_tc)
+            let only_tc = !attached.uses_xdp();
+            attacher.attach(&mut attached, only_tc)
         })
     }
 
-    /// Removes what only the policies before needed. What fails is left to the next command.
-    fn tidy(&self, objects: &Objects, mut state: State, plan: &Plan, matches: &Matches) -> State {
-        let mut tidy = || {
+    /// Removes what only the old policies needed. A failure is left to the next command.
+    fn clean_up(&self, objects: &Objects, mut state: State, plan: &Plan, matches: &MatchPrograms) -> State {
+        let mut clean_up = || {
             let (kept, gone): (Vec<_>, Vec<_>) =
                 state.attached.clone().into_iter().partition(|attached| plan.needs(attached));
             for attached in &gone {
-                detach(&self.place.links(), attached, &kept)?;
+                detach(&self.namespace.links(), attached, &kept)?;
             }
             state.attached = kept;
             let settings = objects.settings()?;
@@ -329,31 +334,36 @@ impl Swap<'_> {
             })?;
             plan.remove_unused(objects)?;
             if !plan.paces() {
-                pace::detach(&self.place.pins()).map_err(Error::Pace)?;
+                pace::detach(&self.namespace.pins()).map_err(EngineError::Pace)?;
             }
             state.settled = true;
-            state.commit(&self.place.state())
+            state.commit(&self.namespace.state())
         };
-        if let Err(error) = tidy() {
-            tracing::warn!("{error}: the policies are loaded, and the next command will mend that");
+        if let Err(error) = clean_up() {
+            tracing::warn!("{error}: the policies are loaded, and the next command recovers");
             state.settled = false;
         }
         state
     }
 
     pub(super) fn attacher<'a>(&'a self, objects: &'a Objects) -> Attacher<'a> {
-        Attacher { objects, links: self.place.links(), avoided: self.avoided, by_xdp: self.by_xdp }
+        Attacher {
+            objects,
+            links: self.namespace.links(),
+            avoided_modes: self.avoided_modes,
+            prefer_xdp: self.prefer_xdp,
+        }
     }
 }
 
-/// From now on, chains of this lease act for this time.
-pub(super) fn lease(objects: &Objects, lease: u32, time: Duration) -> Result<(), Error> {
+/// Sets the expiry of a lease.
+pub(super) fn renew_lease(objects: &Objects, lease: u32, time: Duration) -> Result<(), EngineError> {
     let until = sys::now().saturating_add(time).as_nanos();
     objects.write("leases", lease, &u64::try_from(until).unwrap_or(u64::MAX))
 }
 
-/// For how long chains of this lease will still act; `None`: as long as they are loaded.
-pub(super) fn remaining(objects: &Objects, lease: u32) -> Result<Option<Duration>, Error> {
+/// The time until a lease expires; `None`: never.
+pub(super) fn remaining(objects: &Objects, lease: u32) -> Result<Option<Duration>, EngineError> {
     if lease == 0 {
         return Ok(None);
     }

@@ -1,6 +1,6 @@
-//! The calls of the kernel's BPF interface that libbpf-rs does not offer, and one socket option.
+//! System calls that libbpf-rs does not wrap, and one socket option.
 //!
-//! `unsafe` is only here: every call gets pointers to values that outlive it, and lengths that are theirs.
+//! The `unsafe` code here passes pointers to values that outlive the call, with their lengths.
 
 use std::ffi::CString;
 use std::io;
@@ -18,8 +18,8 @@ use crate::bindings::{
     plait_half, plait_packet, plait_settings,
 };
 
-/// Attaches a program to an interface of the calling thread's network namespace by a link; it is detached with the
-/// link's last descriptor or pin.
+/// Attaches a program to an interface of the current network namespace by a link, which detaches it when its last
+/// descriptor or pin goes.
 pub(super) fn link(program: BorrowedFd, if_index: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
     let target = i32::try_from(if_index).map_err(io::Error::other)?;
     let options = sys::bpf_link_create_opts {
@@ -31,7 +31,7 @@ pub(super) fn link(program: BorrowedFd, if_index: u32, place: u32, flags: u32) -
     descriptor(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, place, &options) })
 }
 
-/// Gives a map, program or link a name in a BPF file system, where it outlives this process.
+/// Pins a map, program or link in a BPF file system.
 pub(super) fn pin(object: BorrowedFd, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the path lives until the call returns.
@@ -39,17 +39,22 @@ pub(super) fn pin(object: BorrowedFd, path: &Path) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
 
-/// What a program made of a packet in a test run.
-pub(super) struct Ran {
+/// The result of a test run.
+pub(super) struct ProgramRun {
     pub(super) packet: Vec<u8>,
-    /// On average of the repetitions.
+    /// Average of the repetitions.
     pub(super) nanoseconds: u32,
 }
 
-/// Runs a program on a packet, `repeat` times in a row, that is nowhere received or sent. `context` is the beginning
-/// of `struct xdp_md` or `struct __sk_buff`.
-pub(super) fn run(program: BorrowedFd, packet: &[u8], context: &[u32], repeat: u32) -> io::Result<Ran> {
-    // Actors may make it longer.
+/// Runs a program `repeat` times on a packet that is neither received nor sent. `context` is the beginning of `struct
+/// xdp_md` or `struct __sk_buff`.
+pub(super) fn run(
+    program: BorrowedFd,
+    packet: &[u8],
+    context: &[u32],
+    repeat: u32,
+) -> io::Result<ProgramRun> {
+    // Actors may lengthen the packet.
     let mut out = vec![0; packet.len() + 256];
     let mut options = sys::bpf_test_run_opts {
         sz: size_of::<sys::bpf_test_run_opts>() as _,
@@ -57,7 +62,7 @@ pub(super) fn run(program: BorrowedFd, packet: &[u8], context: &[u32], repeat: u
         data_size_in: packet.len() as u32,
         data_out: out.as_mut_ptr().cast(),
         data_size_out: out.len() as u32,
-        // A context of no bytes would be one that says that the packet has none.
+        // An empty context would say that the packet is empty.
         ctx_in: if context.is_empty() { std::ptr::null() } else { context.as_ptr().cast() },
         ctx_size_in: size_of_val(context) as u32,
         repeat: i32::try_from(repeat).map_err(io::Error::other)?,
@@ -69,11 +74,10 @@ pub(super) fn run(program: BorrowedFd, packet: &[u8], context: &[u32], repeat: u
         return Err(io::Error::from_raw_os_error(-result));
     }
     out.truncate(options.data_size_out as usize);
-    Ok(Ran { packet: out, nanoseconds: options.duration })
+    Ok(ProgramRun { packet: out, nanoseconds: options.duration })
 }
 
-/// What the kernel numbers network namespaces with, never the same twice (`SO_NETNS_COOKIE`, Linux 5.14): that of the
-/// calling thread's.
+/// The unique cookie of the current network namespace (`SO_NETNS_COOKIE`, Linux 5.14).
 pub(super) fn namespace_cookie() -> io::Result<u64> {
     let socket = UnixDatagram::unbound()?;
     let mut cookie = 0u64;
@@ -91,7 +95,7 @@ pub(super) fn namespace_cookie() -> io::Result<u64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
-/// `CLOCK_MONOTONIC`, by which programs know the time.
+/// `CLOCK_MONOTONIC`, the clock of the programs.
 pub(super) fn now() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to `now` alone.
@@ -109,7 +113,7 @@ fn descriptor(result: i32) -> io::Result<OwnedFd> {
 
 const SO_NETNS_COOKIE: i32 = 71;
 
-/// Structures that are numbers only, without hidden padding: intf.h asserts their sizes.
+/// Structures of integers without hidden padding, as intf.h asserts.
 macro_rules! plain {
     ($($name:ty),*) => {$(
         // SAFETY: integers only, and intf.h asserts that the size is the sum of the fields' sizes.

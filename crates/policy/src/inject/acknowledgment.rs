@@ -10,39 +10,39 @@ use plait_wire::{BuildError, ipv4, ipv6, protocol};
 use super::InjectError;
 use crate::Hook;
 use crate::bindings::{PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, plait_flow, plait_half};
-use crate::engine::Ends;
+use crate::engine::FourTuple;
 
-/// The packet, from IP's header on.
+/// Builds the packet, from the IP header on.
 ///
-/// It has timestamps if the subflow's packets have (RFC 7323, section 3.2), unless the option leaves no room for them:
-/// then it goes without, as Linux does.
-pub(super) fn craft(
-    ends: Ends,
+/// It has timestamps if the subflow uses them (RFC 7323, section 3.2), unless the option leaves no room for them, as
+/// Linux does.
+pub(super) fn build(
+    tuple: FourTuple,
     flow: &plait_flow,
     hook: Hook,
     option: &MptcpOption<'_>,
 ) -> Result<Vec<u8>, InjectError> {
     if flow.flags & (PLAIT_FLOW_FIN_IN | PLAIT_FLOW_FIN_OUT) != 0 {
-        return Err(InjectError::Ended(ends));
+        return Err(InjectError::Ended(tuple));
     }
     let [received, sent] = &flow.half;
-    let (source, destination, own, other) = match hook {
-        Hook::Egress => (ends.local, ends.remote, sent, received),
-        Hook::Ingress => (ends.remote, ends.local, received, sent),
+    let (source, destination, local, other) = match hook {
+        Hook::Egress => (tuple.local, tuple.remote, sent, received),
+        Hook::Ingress => (tuple.remote, tuple.local, received, sent),
     };
-    if !is_established(own, other) {
-        return Err(InjectError::TooEarly(ends));
+    if !is_established(local, other) {
+        return Err(InjectError::TooEarly(tuple));
     }
-    let pseudo = PseudoHeader::new(source.ip(), destination.ip()).ok_or(InjectError::Unknown(ends))?;
+    let pseudo = PseudoHeader::new(source.ip(), destination.ip()).ok_or(InjectError::Unknown(tuple))?;
     let mut header = Repr {
         source_port: source.port(),
         destination_port: destination.port(),
-        seq: next_sequence(own, other),
-        ack: Seq(own.acknowledgment),
+        seq: next_sequence(local, other),
+        ack: Seq(local.acknowledgment),
         flags: Flags::ACK,
-        window: own.offered_window,
+        window: local.offered_window,
         urgent: 0,
-        options: timestamps(own, other),
+        options: timestamps(local, other),
     };
     header.options.push(TcpOption::Mptcp(option.clone()));
     let mut segment = Vec::new();
@@ -53,23 +53,23 @@ pub(super) fn craft(
     packet(source.ip(), destination.ip(), &segment).map_err(InjectError::Option)
 }
 
-/// Whether both sides have sent something behind their SYNs: an acknowledgment without a DATA_ACK is no longer taken
-/// for the end of the handshake then, which it would spoil.
-fn is_established(own: &plait_half, other: &plait_half) -> bool {
+/// Whether both sides have sent something after their SYNs: from then on an acknowledgment without a DATA_ACK is no
+/// longer taken for the last packet of the handshake.
+fn is_established(local: &plait_half, other: &plait_half) -> bool {
     let recorded = |half: &plait_half| half.last_nanoseconds != 0;
-    own.packets > 1 && other.packets > 1 && recorded(own) && recorded(other)
+    local.packets > 1 && other.packets > 1 && recorded(local) && recorded(other)
 }
 
-/// What follows all that was seen sent, or what the other side waits for, if some of it took another way.
-fn next_sequence(own: &plait_half, other: &plait_half) -> Seq {
-    let (seen, awaited) = (Seq(own.next_sequence), Seq(other.acknowledgment));
+/// The number after everything seen sent, or the one the other side expects if some packets took another path.
+fn next_sequence(local: &plait_half, other: &plait_half) -> Seq {
+    let (seen, awaited) = (Seq(local.next_sequence), Seq(other.acknowledgment));
     let is_later = awaited.since(seen) < 1 << 31;
     if is_later { awaited } else { seen }
 }
 
-/// At even words, as hosts place them (RFC 7323, appendix A). None if the subflow has none.
-fn timestamps<'a>(own: &plait_half, other: &plait_half) -> Vec<TcpOption<'a>> {
-    let [value, echo] = own.timestamps.map(u32::from_be);
+/// Timestamps, aligned as recommended (RFC 7323, appendix A); empty if the subflow does not use them.
+fn timestamps<'a>(local: &plait_half, other: &plait_half) -> Vec<TcpOption<'a>> {
+    let [value, echo] = local.timestamps.map(u32::from_be);
     if (value, echo) == (0, 0) {
         return Vec::new();
     }
@@ -89,7 +89,7 @@ fn packet(source: IpAddr, destination: IpAddr, segment: &[u8]) -> Result<Vec<u8>
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             ipv6::Repr::new(source, destination, protocol::TCP).emit(segment.len(), &mut packet)?;
         }
-        // Whoever has a pseudo header has addresses of one family.
+        // The pseudo header exists only for two addresses of one family.
         _ => {}
     }
     packet.extend_from_slice(segment);
@@ -120,19 +120,19 @@ mod tests {
         }
     }
 
-    fn ends(local: &str, remote: &str) -> Ends {
-        Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
+    fn tuple(local: &str, remote: &str) -> FourTuple {
+        FourTuple { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
     }
 
-    fn v4() -> Ends {
-        ends("192.0.2.1:4000", "198.51.100.2:80")
+    fn v4() -> FourTuple {
+        tuple("192.0.2.1:4000", "198.51.100.2:80")
     }
 
-    fn v6() -> Ends {
-        ends("[2001:db8::1]:4000", "[2001:db8:1::2]:80")
+    fn v6() -> FourTuple {
+        tuple("[2001:db8::1]:4000", "[2001:db8:1::2]:80")
     }
 
-    /// The peer has sent up to 900, of which 890 are acknowledged; this host has sent up to 5000.
+    /// The peer has sent up to 900, of which 890 is acknowledged; this host has sent up to 5000.
     fn flow() -> plait_flow {
         plait_flow { half: [half(900, 5000, [70, 60]), half(5000, 890, [61, 70])], ..Zeroable::zeroed() }
     }
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn each_side_repeats_what_it_said_last() {
-        for ends in [v4(), v6()] {
+    fn packets_repeat_the_last_state_of_their_sender() {
+        for tuple in [v4(), v6()] {
             for (hook, source, destination, seq, ack, times) in [
-                (Hook::Egress, ends.local, ends.remote, 5000, 890, (61, 70)),
-                (Hook::Ingress, ends.remote, ends.local, 900, 5000, (70, 61)),
+                (Hook::Egress, tuple.local, tuple.remote, 5000, 890, (61, 70)),
+                (Hook::Ingress, tuple.remote, tuple.local, 900, 5000, (70, 61)),
             ] {
-                let packet = craft(ends, &flow(), hook, &PRIORITY).unwrap();
+                let packet = build(tuple, &flow(), hook, &PRIORITY).unwrap();
                 let segment = parse(&packet);
                 assert_eq!((segment.source, segment.destination), (source, destination));
                 let tcp = segment.tcp;
@@ -178,19 +178,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_sent_is_what_the_other_side_waits_for() {
+    fn uses_the_expected_sequence_number_if_packets_took_another_path() {
         let mut flow = flow();
         flow.half[0].acknowledgment = 5001;
-        let packet = craft(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
+        let packet = build(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
         assert_eq!(parse(&packet).tcp.seq(), Seq(5001), "some of it took another way");
         flow.half[1] = half(3, 890, [0; 2]);
         flow.half[0].acknowledgment = u32::MAX - 3;
-        let packet = craft(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
+        let packet = build(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
         assert_eq!(parse(&packet).tcp.seq(), Seq(3), "sequence numbers wrap");
     }
 
     #[test]
-    fn timestamps_give_way_to_the_longest_announcement_only() {
+    fn timestamps_are_omitted_only_for_the_longest_announcement() {
         for (address, port, expected) in [
             ("192.0.2.9", None, 4),
             ("192.0.2.9", Some(81), 4),
@@ -198,7 +198,7 @@ mod tests {
             ("2001:db8::9", Some(81), 1),
         ] {
             let option = announcement(address, port);
-            let packet = craft(v6(), &flow(), Hook::Egress, &option).unwrap();
+            let packet = build(v6(), &flow(), Hook::Egress, &option).unwrap();
             let options: Vec<_> = parse(&packet).tcp.options().map(Result::unwrap).collect();
             assert_eq!(options.len(), expected, "{option:?}");
             assert_eq!(options.last(), Some(&TcpOption::Mptcp(option)));
@@ -206,20 +206,20 @@ mod tests {
     }
 
     #[test]
-    fn only_subflows_that_live_and_are_known_get_packets() {
+    fn rejects_subflows_that_are_unestablished_closed_or_inconsistent() {
         let early = plait_flow { half: [half(1, 1, [0; 2]), plait_half::zeroed()], ..Zeroable::zeroed() };
         let ended = plait_flow { flags: PLAIT_FLOW_FIN_IN, ..flow() };
         for hook in [Hook::Ingress, Hook::Egress] {
-            assert!(matches!(craft(v4(), &early, hook, &PRIORITY), Err(InjectError::TooEarly(_))));
-            assert!(matches!(craft(v4(), &ended, hook, &PRIORITY), Err(InjectError::Ended(_))));
-            let mixed = Ends { local: v4().local, remote: v6().remote };
-            assert!(matches!(craft(mixed, &flow(), hook, &PRIORITY), Err(InjectError::Unknown(_))));
+            assert!(matches!(build(v4(), &early, hook, &PRIORITY), Err(InjectError::TooEarly(_))));
+            assert!(matches!(build(v4(), &ended, hook, &PRIORITY), Err(InjectError::Ended(_))));
+            let mixed = FourTuple { local: v4().local, remote: v6().remote };
+            assert!(matches!(build(mixed, &flow(), hook, &PRIORITY), Err(InjectError::Unknown(_))));
         }
     }
 
     proptest! {
         #[test]
-        fn whatever_is_remembered_makes_a_right_packet_or_none(
+        fn any_record_yields_a_valid_packet_or_an_error(
             numbers: [u32; 6],
             times: [u32; 4],
             packets: [u8; 2],
@@ -234,9 +234,9 @@ mod tests {
             flow.half[0].packets = packets[0].into();
             flow.half[1].packets = packets[1].into();
             let option = announcement(if v6_address { "2001:db8::9" } else { "192.0.2.9" }, port);
-            let ends = if v6_ends { v6() } else { v4() };
+            let tuple = if v6_ends { v6() } else { v4() };
             for hook in [Hook::Ingress, Hook::Egress] {
-                let Ok(packet) = craft(ends, &flow, hook, &option) else { continue };
+                let Ok(packet) = build(tuple, &flow, hook, &option) else { continue };
                 let segment = parse(&packet);
                 let ip = |end: SocketAddr| end.ip();
                 let pseudo = PseudoHeader::new(ip(segment.source), ip(segment.destination)).unwrap();

@@ -1,6 +1,6 @@
-//! A packet that this host gets as though an interface had received it.
+//! Delivers a packet to this host as if an interface had received it.
 //!
-//! `unsafe` is here for one request to the kernel: the link-layer address of an interface.
+//! `unsafe` is used for one ioctl: the link-layer address of an interface.
 
 use std::ffi::c_char;
 use std::io;
@@ -11,12 +11,12 @@ use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 use plait_wire::ethernet::{self, MacAddr, ether_type};
 use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name};
 
-/// Hands packets to this host; what that takes is loaded with the first.
+/// Delivers packets; the program it needs is loaded with the first one.
 #[derive(Debug, Default)]
 pub(super) struct Receiver(Mutex<Option<Object>>);
 
 impl Receiver {
-    /// Hands over a packet, from IP's header on, as from the interface with this index.
+    /// Delivers a packet, from the IP header on, as received by the interface with this index.
     pub(super) fn receive(&self, packet: &[u8], if_index: u32) -> Result<(), libbpf_rs::Error> {
         let mut frame = Vec::new();
         let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
@@ -47,7 +47,7 @@ impl Receiver {
     }
 }
 
-/// Zero for an interface that has none: so does the kernel compare it.
+/// Zero for an interface without one, as the kernel compares it.
 fn link_layer_address(if_index: u32) -> io::Result<MacAddr> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let name = index_to_name(&socket, if_index)?;
@@ -56,11 +56,11 @@ fn link_layer_address(if_index: u32) -> io::Result<MacAddr> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as c_char;
     }
-    // SAFETY: the request lives for the length of the call, which reads its name and writes an address.
+    // SAFETY: the request outlives the call, which reads the name and writes an address.
     if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCGIFHWADDR, &mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has written this member of the union; any bytes are integers.
+    // SAFETY: the call has written this member of the union; all bit patterns are valid.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     if !matches!(address.sa_family, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) {
         return Ok(MacAddr([0; 6]));

@@ -8,9 +8,9 @@ use plait_wire::mptcp::{
 use plait_wire::tcp::{Flags, TcpOption};
 
 use super::packet::{
-    ACK, Packet, SYN, by_tc, capable, ends, frame, key, mptcp, options, parsed, syn_options, timestamps,
+    ACK, Packet, SYN, capable, frame, key, mptcp, options, parsed, syn_options, timestamps, tuple, via_tc,
 };
-use super::{outcomes, trial};
+use super::{dry_run, outcomes};
 
 fn join_syn(hook: plait_policy::Hook) -> Packet {
     let join =
@@ -33,34 +33,34 @@ fn both_families(packet: Packet) -> [Packet; 2] {
 }
 
 #[test]
-fn joins_are_dropped_whole_and_nothing_else_is() {
-    let Some(trial) = trial("joins_are_dropped_whole_and_nothing_else_is", "'deny_join'") else { return };
+fn deny_join_drops_all_packets_of_a_join_only() {
+    let Some(dry_run) = dry_run("deny_join_drops_all_packets_of_a_join_only", "'deny_join'") else { return };
     for hook in [Ingress, Egress] {
         for packet in [join_syn(hook), join_syn_ack(hook), join_ack(hook)].into_iter().flat_map(both_families)
         {
-            let ran = trial.run(&frame(hook, &packet.bytes()), 1).expect("a run");
+            let ran = dry_run.run(&frame(hook, &packet.bytes()), 1).expect("a run");
             assert_eq!(ran.verdict, Verdict::Drop, "{packet:?}");
         }
         for packet in both_families(Packet::new(hook, ACK)) {
             let bytes = packet.bytes();
-            let ran = trial.run(&frame(hook, &bytes), 1).expect("a run");
+            let ran = dry_run.run(&frame(hook, &bytes), 1).expect("a run");
             assert_eq!((ran.verdict, ran.bytes), (Verdict::Pass, bytes));
         }
     }
-    assert_eq!(outcomes(&trial), (12, 0));
+    assert_eq!(outcomes(&dry_run), (12, 0));
 }
 
 #[test]
-fn the_syn_of_a_join_that_comes_in_names_no_connection_any_more() {
-    let Some(trial) = trial("the_syn_of_a_join_that_comes_in", "{ deny_join = 'reset' }") else { return };
+fn an_ingress_join_syn_loses_its_token() {
+    let Some(dry_run) = dry_run("an_ingress_join_syn", "{ deny_join = 'reset' }") else { return };
     for packet in both_families(join_syn(Ingress)) {
         for partial in [false, true] {
             let packet = Packet { partial, ..packet.clone() };
             let bytes = packet.bytes();
             // TC knows of a checksum that is to be completed by other means than a try has.
-            let frames = [frame(Ingress, &bytes), by_tc(Ingress, &bytes)];
-            for frame in frames.into_iter().filter(|frame| !(partial && frame.by_tc)) {
-                let ran = trial.run(&frame, 1).expect("a run");
+            let frames = [frame(Ingress, &bytes), via_tc(Ingress, &bytes)];
+            for frame in frames.into_iter().filter(|frame| !(partial && frame.via_tc)) {
+                let ran = dry_run.run(&frame, 1).expect("a run");
                 assert_eq!(ran.verdict, Verdict::Pass);
                 let (before, after) = (parsed(&bytes, partial), parsed(&ran.bytes, partial));
                 let [MptcpOption::Join(Join::Syn { token, nonce, address_id, .. })] = mptcp(&after)[..]
@@ -76,38 +76,38 @@ fn the_syn_of_a_join_that_comes_in_names_no_connection_any_more() {
 }
 
 #[test]
-fn what_a_joining_host_gets_from_its_peer_becomes_a_reset() {
-    let Some(trial) = trial("what_a_joining_host_gets", "{ deny_join = 'reset' }") else { return };
+fn ingress_answers_to_a_join_become_resets() {
+    let Some(dry_run) = dry_run("ingress_answers_to_a_join", "{ deny_join = 'reset' }") else { return };
     for packet in [join_syn_ack(Ingress), join_ack(Ingress)].into_iter().flat_map(both_families) {
         let bytes = packet.bytes();
-        for frame in [frame(Ingress, &bytes), by_tc(Ingress, &bytes)] {
-            let ran = trial.run(&frame, 1).expect("a run");
+        for frame in [frame(Ingress, &bytes), via_tc(Ingress, &bytes)] {
+            let ran = dry_run.run(&frame, 1).expect("a run");
             let after = parsed(&ran.bytes, false);
             assert_eq!((ran.verdict, ran.bytes.len()), (Verdict::Pass, bytes.len()));
             assert_eq!(after.tcp.flags(), Flags::RST | ACK);
             assert_eq!((after.tcp.seq().0, after.tcp.ack().0), (packet.sequence, packet.acknowledgment));
-            assert_eq!((after.source, after.destination), (ends(packet.ipv6).1, ends(packet.ipv6).0));
+            assert_eq!((after.source, after.destination), (tuple(packet.ipv6).1, tuple(packet.ipv6).0));
             assert_eq!(mptcp(&after), [refused()]);
         }
     }
 }
 
 #[test]
-fn a_join_that_would_go_out_is_answered_with_a_reset_here() {
-    let Some(trial) = trial("a_join_that_would_go_out", "{ deny_join = 'reset' }") else { return };
+fn egress_joins_are_answered_with_a_reset() {
+    let Some(dry_run) = dry_run("egress_joins", "{ deny_join = 'reset' }") else { return };
     let all = [join_syn(Egress), join_syn_ack(Egress), join_ack(Egress)];
     for packet in all.into_iter().flat_map(both_families) {
         for partial in [false, true] {
             let packet = Packet { partial, ..packet.clone() };
             let bytes = packet.bytes();
-            let ran = trial.run(&frame(Egress, &bytes), 1).expect("a run");
+            let ran = dry_run.run(&frame(Egress, &bytes), 1).expect("a run");
             let after = parsed(&ran.bytes, partial);
             assert_eq!(ran.verdict, Verdict::Answer);
             assert_eq!(after.tcp.flags(), Flags::RST | ACK);
             let follows = packet.sequence + u32::from(packet.flags.contains(SYN));
             // RFC 9293, section 3.10.7.1.
             assert_eq!((after.tcp.seq().0, after.tcp.ack().0), (packet.acknowledgment, follows));
-            assert_eq!((after.source, after.destination), (ends(packet.ipv6).1, ends(packet.ipv6).0));
+            assert_eq!((after.source, after.destination), (tuple(packet.ipv6).1, tuple(packet.ipv6).0));
             assert_eq!(mptcp(&after), [refused()]);
             assert_eq!((&ran.bytes[..6], &ran.bytes[6..12]), (&bytes[6..12], &bytes[..6]));
         }
@@ -115,21 +115,21 @@ fn a_join_that_would_go_out_is_answered_with_a_reset_here() {
 }
 
 #[test]
-fn a_join_whose_checksum_is_wrong_is_left_as_it_is() {
-    let Some(trial) = trial("a_join_whose_checksum_is_wrong", "{ deny_join = 'reset' }") else { return };
+fn joins_with_a_wrong_checksum_are_not_modified() {
+    let Some(dry_run) = dry_run("joins_with_a_wrong_checksum", "{ deny_join = 'reset' }") else { return };
     for packet in [join_syn(Ingress), join_syn_ack(Ingress)] {
         let mut bytes = packet.bytes();
         bytes[14 + 20 + 17] ^= 0x40;
-        let ran = trial.run(&frame(Ingress, &bytes), 1).expect("a run");
+        let ran = dry_run.run(&frame(Ingress, &bytes), 1).expect("a run");
         assert_eq!((ran.verdict, ran.bytes), (Verdict::Pass, bytes));
     }
-    assert_eq!(outcomes(&trial), (0, 2));
-    assert_eq!(trial.statistics().expect("statistics").left_alone.wrong_checksum, 2);
+    assert_eq!(outcomes(&dry_run), (0, 2));
+    assert_eq!(dry_run.statistics().expect("statistics").skipped.wrong_checksum, 2);
 }
 
 #[test]
-fn a_handshake_without_mp_capable_is_one_of_plain_tcp() {
-    let Some(trial) = trial("a_handshake_without_mp_capable", "'fall_back'") else { return };
+fn fall_back_removes_mp_capable_from_the_handshake() {
+    let Some(dry_run) = dry_run("fall_back_removes_mp_capable", "'fall_back'") else { return };
     let version_0 = MptcpOption::Capable(plait_wire::mptcp::Capable {
         version: Version::V0,
         flags: plait_wire::mptcp::CapableFlags::HMAC,
@@ -146,7 +146,7 @@ fn a_handshake_without_mp_capable_is_one_of_plain_tcp() {
                 for packet in both_families(Packet::new(hook, flags).with(syn_options(scale, option.clone())))
                 {
                     let bytes = packet.bytes();
-                    let ran = trial.run(&frame(hook, &bytes), 1).expect("a run");
+                    let ran = dry_run.run(&frame(hook, &bytes), 1).expect("a run");
                     let (before, after) = (parsed(&bytes, false), parsed(&ran.bytes, false));
                     let is_other =
                         |option: &TcpOption| !matches!(option, TcpOption::Mptcp(_) | TcpOption::NoOperation);
@@ -162,8 +162,8 @@ fn a_handshake_without_mp_capable_is_one_of_plain_tcp() {
     let keys = CapableKeys::Both { sender: key(1), receiver: key(2), data: None };
     let third = Packet::new(Egress, ACK).with(vec![timestamps(), TcpOption::Mptcp(capable(keys))]);
     let bytes = third.bytes();
-    assert_eq!(trial.run(&frame(Egress, &bytes), 1).expect("a run").bytes, bytes);
-    assert_eq!(outcomes(&trial), (24, 0));
+    assert_eq!(dry_run.run(&frame(Egress, &bytes), 1).expect("a run").bytes, bytes);
+    assert_eq!(outcomes(&dry_run), (24, 0));
 }
 
 fn refused() -> MptcpOption<'static> {

@@ -1,33 +1,33 @@
 //! Actors, on packets that nobody sends: what they make of them, byte by byte.
 
+mod custom;
 mod flags;
 mod joins;
 mod limits;
-mod own;
 mod packet;
 
 use plait_policy::Policy;
-use plait_policy::engine::Trial;
+use plait_policy::engine::DryRun;
 
 /// A policy of one chain for each hook, all packets of which meet these actors. `None`, said on the standard output,
 /// without root.
-fn trial(test: &str, actors: &str) -> Option<Trial> {
+fn dry_run(test: &str, actors: &str) -> Option<DryRun> {
     let chain = |hook| format!("[[chains]]\nname = \"{hook}\"\nhook = \"{hook}\"\nactors = [{actors}]\n");
-    trial_of(test, &format!("interfaces = [\"*\"]\n{}{}", chain("ingress"), chain("egress")))
+    dry_run_of(test, &format!("interfaces = [\"*\"]\n{}{}", chain("ingress"), chain("egress")))
 }
 
-fn trial_of(test: &str, text: &str) -> Option<Trial> {
+fn dry_run_of(test: &str, text: &str) -> Option<DryRun> {
     if !rustix::process::geteuid().is_root() {
         println!("SKIP {test}: running programs in the kernel takes root");
         return None;
     }
     let policy = Policy::parse(text, "test").expect("a policy");
-    Some(Trial::new(&[policy], None).expect("a trial"))
+    Some(DryRun::new(&[policy], None).expect("a dry_run"))
 }
 
 /// How often the first actors of the chains of both hooks did what they are for, and could not.
-fn outcomes(trial: &Trial) -> (u64, u64) {
-    let statistics = trial.statistics().expect("statistics");
+fn outcomes(dry_run: &DryRun) -> (u64, u64) {
+    let statistics = dry_run.statistics().expect("statistics");
     let chains = statistics.policies.iter().flat_map(|policy| &policy.chains);
     let counts = chains.filter_map(|chain| chain.actors.first()).map(|actor| actor.count);
     counts.fold((0, 0), |(hits, errors), count| (hits + count.hits, errors + count.errors))

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use plait_policy::Hook;
-use plait_policy::engine::Frame;
+use plait_policy::engine::TestPacket;
 use plait_wire::checksum::PseudoHeader;
 use plait_wire::ethernet::{self, MacAddr, ether_type};
 use plait_wire::mptcp::{Capable, CapableFlags, CapableKeys, Key, MptcpOption, Version};
@@ -54,7 +54,7 @@ impl Packet {
 
     /// The bytes, from Ethernet on.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let (here, there) = ends(self.ipv6);
+        let (here, there) = tuple(self.ipv6);
         let (source, destination) = if self.hook == Hook::Egress { (here, there) } else { (there, here) };
         let tcp = tcp::Repr {
             source_port: source.port(),
@@ -89,7 +89,7 @@ impl Packet {
                     .emit(segment.len(), &mut bytes)
                     .expect("short")
             }
-            _ => unreachable!("both ends have one family"),
+            _ => unreachable!("both tuple have one family"),
         }
         bytes.extend_from_slice(&segment);
         bytes
@@ -97,17 +97,17 @@ impl Packet {
 }
 
 /// What comes in by XDP.
-pub(crate) fn frame(hook: Hook, bytes: &[u8]) -> Frame<'_> {
-    Frame { hook, by_tc: false, bytes, mark: 0 }
+pub(crate) fn frame(hook: Hook, bytes: &[u8]) -> TestPacket<'_> {
+    TestPacket { hook, via_tc: false, bytes, mark: 0 }
 }
 
 /// What comes in by TC.
-pub(crate) fn by_tc(hook: Hook, bytes: &[u8]) -> Frame<'_> {
-    Frame { by_tc: true, ..frame(hook, bytes) }
+pub(crate) fn via_tc(hook: Hook, bytes: &[u8]) -> TestPacket<'_> {
+    TestPacket { via_tc: true, ..frame(hook, bytes) }
 }
 
 /// Of this host, and of its peer.
-pub(crate) fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
+pub(crate) fn tuple(ipv6: bool) -> (SocketAddr, SocketAddr) {
     let (here, there) =
         if ipv6 { ("[fd00::1]:40000", "[fd00::2]:443") } else { ("192.0.2.1:40000", "198.51.100.1:443") };
     (here.parse().expect("an address"), there.parse().expect("an address"))

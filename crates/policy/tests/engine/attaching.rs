@@ -2,7 +2,7 @@
 
 use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
 use plait_policy::Hook;
-use plait_policy::engine::{Attachment, Engine, Error, Mode};
+use plait_policy::engine::{AttachMode, Attachment, Engine, EngineError};
 use std::os::fd::AsFd;
 
 use crate::host::{Host, policy};
@@ -22,26 +22,26 @@ const BOTH_WAYS: &str = r#"
     actors = []
 "#;
 
-fn modes(engine: &Engine) -> Vec<(Hook, Option<Mode>)> {
+fn modes(engine: &Engine) -> Vec<(Hook, Option<AttachMode>)> {
     let attachments = engine.attachments().expect("attachments");
     attachments.iter().map(|Attachment { hook, mode, .. }| (*hook, *mode)).collect()
 }
 
 /// TCX came with Linux 6.6.
-fn by_tc() -> Mode {
+fn via_tc() -> AttachMode {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     let version = (numbers.next(), numbers.next());
-    if version >= (Some(6), Some(6)) { Mode::Tcx } else { Mode::Clsact }
+    if version >= (Some(6), Some(6)) { AttachMode::Tcx } else { AttachMode::Clsact }
 }
 
 #[test]
-fn packets_are_met_and_afterwards_nothing_is_left() {
-    let name = "packets_are_met_and_afterwards_nothing_is_left";
+fn load_processes_packets_and_unload_leaves_nothing() {
+    let name = "load_processes_packets_and_unload_leaves_nothing";
     let Some(host) = Host::new(name) else { return };
     let objects = host.with_engine(|engine| {
         engine.load(&policy(BOTH_WAYS)).expect("loaded");
-        assert_eq!(modes(engine), [(Hook::Ingress, Some(by_tc())), (Hook::Egress, Some(by_tc()))]);
+        assert_eq!(modes(engine), [(Hook::Ingress, Some(via_tc())), (Hook::Egress, Some(via_tc()))]);
         host.receive(200_000);
         let statistics = engine.statistics().expect("statistics");
         let [chain_in, chain_out] = &statistics.policies[0].chains[..] else { panic!("two chains") };
@@ -52,7 +52,7 @@ fn packets_are_met_and_afterwards_nothing_is_left() {
         let flows = engine.flows().expect("flows");
         let [flow] = &flows[..] else { panic!("one subflow, found {flows:?}") };
         assert_eq!(flow.received.bytes, 200_000);
-        assert_eq!(flow.ends.remote.ip().to_string(), "10.0.0.2");
+        assert_eq!(flow.tuple.remote.ip().to_string(), "10.0.0.2");
         assert_eq!((statistics.flows, statistics.flows_seen), (1, 1));
         host.objects()
     });
@@ -66,19 +66,20 @@ fn packets_are_met_and_afterwards_nothing_is_left() {
 }
 
 #[test]
-fn ways_that_are_avoided_are_not_taken() {
-    let Some(host) = Host::new("ways_that_are_avoided_are_not_taken") else { return };
-    let avoiding = |modes: &[Mode]| Engine::current().expect("an engine").by_xdp().avoiding(modes);
+fn avoided_modes_are_not_used() {
+    let Some(host) = Host::new("avoided_modes_are_not_used") else { return };
+    let avoiding =
+        |modes: &[AttachMode]| Engine::current().expect("an engine").prefer_xdp().avoid_modes(modes);
     host.with_engine(|_| {
         for (avoided, ingress) in [
-            (vec![], Mode::Native),
-            (vec![Mode::Native], Mode::Generic),
-            (vec![Mode::Native, Mode::Generic], by_tc()),
-            (vec![Mode::Native, Mode::Generic, Mode::Tcx], Mode::Clsact),
+            (vec![], AttachMode::Native),
+            (vec![AttachMode::Native], AttachMode::Generic),
+            (vec![AttachMode::Native, AttachMode::Generic], via_tc()),
+            (vec![AttachMode::Native, AttachMode::Generic, AttachMode::Tcx], AttachMode::Clsact),
         ] {
             let engine = avoiding(&avoided);
             engine.load(&policy(BOTH_WAYS)).expect("loaded");
-            let egress = if avoided.contains(&Mode::Tcx) { Mode::Clsact } else { by_tc() };
+            let egress = if avoided.contains(&AttachMode::Tcx) { AttachMode::Clsact } else { via_tc() };
             assert_eq!(modes(&engine), [(Hook::Ingress, Some(ingress)), (Hook::Egress, Some(egress))]);
             host.receive(100_000);
             let statistics = engine.statistics().expect("statistics");
@@ -91,35 +92,35 @@ fn ways_that_are_avoided_are_not_taken() {
             host.assert_nothing_left(&objects);
             assert!(!host.tc("qdisc show dev a0").contains("clsact"));
         }
-        let error = avoiding(&[Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact])
+        let error = avoiding(&[AttachMode::Native, AttachMode::Generic, AttachMode::Tcx, AttachMode::Clsact])
             .load(&policy(BOTH_WAYS))
             .expect_err("no way is left");
-        assert!(matches!(&error, Error::Attach { interface, .. } if interface == "a0"), "{error}");
+        assert!(matches!(&error, EngineError::Attach { interface, .. } if interface == "a0"), "{error}");
         let [state, pins] = host.directories();
         assert!(!state.exists() && !pins.exists());
     });
 }
 
 #[test]
-fn interfaces_without_ethernet_are_met_by_tc() {
-    let Some(host) = Host::new("interfaces_without_ethernet_are_met_by_tc") else { return };
+fn interfaces_without_ethernet_use_tc() {
+    let Some(host) = Host::new("interfaces_without_ethernet_use_tc") else { return };
     host.ip("tuntap add dev t0 mode tun");
     host.ip("link set t0 up");
     host.with_engine(|engine| {
         engine.load(&policy(&BOTH_WAYS.replace("a0", "t0"))).expect("loaded");
-        assert_eq!(modes(engine), [(Hook::Ingress, Some(by_tc())), (Hook::Egress, Some(by_tc()))]);
+        assert_eq!(modes(engine), [(Hook::Ingress, Some(via_tc())), (Hook::Egress, Some(via_tc()))]);
         engine.unload("both").expect("unloaded");
     });
 }
 
 #[test]
-fn filters_of_others_stay() {
-    let Some(host) = Host::new("filters_of_others_stay") else { return };
+fn foreign_tc_filters_are_kept() {
+    let Some(host) = Host::new("foreign_tc_filters_are_kept") else { return };
     host.tc("qdisc add dev a0 clsact");
     host.tc("filter add dev a0 egress prio 5 protocol ip u32 match ip dst 10.9.9.9/32 flowid 1:1");
     let before = host.tc("filter show dev a0 egress");
     host.with_engine(|_| {
-        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
         engine.load(&policy(BOTH_WAYS)).expect("loaded");
         assert!(host.tc("filter show dev a0 egress").contains("egress"));
         host.receive(50_000);
@@ -130,7 +131,7 @@ fn filters_of_others_stay() {
     // A discipline that plait made stays as long as others have filters in it.
     host.tc("qdisc del dev a0 clsact");
     host.with_engine(|_| {
-        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
         engine.load(&policy(BOTH_WAYS)).expect("loaded");
         host.tc("filter add dev a0 egress prio 5 protocol ip u32 match ip dst 10.9.9.9/32 flowid 1:1");
         engine.unload("both").expect("unloaded");
@@ -139,8 +140,8 @@ fn filters_of_others_stay() {
 }
 
 #[test]
-fn the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it() {
-    let name = "the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it";
+fn a_foreign_xdp_program_is_kept_and_tc_is_used() {
+    let name = "a_foreign_xdp_program_is_kept_and_tc_is_used";
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|engine| {
         let object = concat!(env!("OUT_DIR"), "/xdp.bpf.o");
@@ -153,9 +154,9 @@ fn the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it() {
         other.attach(index, XdpFlags::DRV_MODE).expect("attached");
         let id = other.query_id(index, XdpFlags::NONE).expect("a program");
 
-        let asking = Engine::current().expect("an engine").by_xdp();
+        let asking = Engine::current().expect("an engine").prefer_xdp();
         asking.load(&policy(BOTH_WAYS)).expect("loaded");
-        assert_eq!(modes(engine)[0], (Hook::Ingress, Some(by_tc())));
+        assert_eq!(modes(engine)[0], (Hook::Ingress, Some(via_tc())));
         host.receive(50_000);
         assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
         engine.unload("both").expect("unloaded");
@@ -164,8 +165,8 @@ fn the_xdp_program_of_somebody_else_stays_and_packets_are_met_after_it() {
 }
 
 #[test]
-fn long_packets_pass_and_are_seen() {
-    let Some(host) = Host::new("long_packets_pass_and_are_seen") else { return };
+fn jumbo_frames_are_processed() {
+    let Some(host) = Host::new("jumbo_frames_are_processed") else { return };
     host.set_mtu(9000);
     host.with_engine(|engine| {
         engine.load(&policy(BOTH_WAYS)).expect("loaded");

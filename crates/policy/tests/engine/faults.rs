@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plait_linux::netns::NetNs;
 use plait_policy::Policy;
-use plait_policy::engine::{Engine, Error, Mode, clean_leftovers};
+use plait_policy::engine::{AttachMode, Engine, EngineError, clean_leftovers};
 
 use crate::host::{Host, policy};
 
@@ -18,17 +18,17 @@ fn named(name: &str, interface: &str) -> Policy {
 }
 
 #[test]
-fn a_change_that_fails_leaves_everything_as_it_was() {
-    let Some(host) = Host::new("a_change_that_fails_leaves_everything_as_it_was") else { return };
+fn a_failed_change_leaves_the_previous_state() {
+    let Some(host) = Host::new("a_failed_change_leaves_the_previous_state") else { return };
     host.with_engine(|engine| {
         engine.load(&named("first", "a0")).expect("loaded");
         let (policies, attachments) =
             (engine.policies().expect("policies"), engine.attachments().expect("them"));
         let objects = host.objects();
-        let all = [Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact];
-        let unable = Engine::current().expect("an engine").avoiding(&all);
+        let all = [AttachMode::Native, AttachMode::Generic, AttachMode::Tcx, AttachMode::Clsact];
+        let unable = Engine::current().expect("an engine").avoid_modes(&all);
         let error = unable.replace(&[named("first", "a0"), named("second", "lo")]).expect_err("no way");
-        assert!(matches!(error, Error::Attach { .. }), "{error}");
+        assert!(matches!(error, EngineError::Attach { .. }), "{error}");
         assert_eq!(engine.policies().expect("policies"), policies);
         assert_eq!(engine.attachments().expect("attachments"), attachments);
         assert_eq!(host.settled(objects.programs.len()), objects);
@@ -44,8 +44,8 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn what_is_loaded_outlives_who_loaded_it() {
-    let Some(host) = Host::new("what_is_loaded_outlives_who_loaded_it") else { return };
+fn policies_outlive_the_loading_process() {
+    let Some(host) = Host::new("policies_outlive_the_loading_process") else { return };
     host.with_engine(|engine| engine.load(&named("kept", "a0")).expect("loaded"));
     host.receive(50_000);
     let objects = host.objects();
@@ -60,8 +60,8 @@ fn what_is_loaded_outlives_who_loaded_it() {
 
 /// `ip netns exec` gives each command mounts of its own, which end with it.
 #[test]
-fn what_a_command_in_mounts_of_its_own_has_loaded_outlives_it() {
-    let Some(host) = Host::new("what_a_command_in_mounts_of_its_own_has_loaded_outlives_it") else { return };
+fn policies_outlive_a_private_mount_namespace() {
+    let Some(host) = Host::new("policies_outlive_a_private_mount_namespace") else { return };
     let command = |test: &str| {
         let status = Command::new("ip")
             .args(["netns", "exec", host.namespace.name()])
@@ -101,8 +101,8 @@ fn unloads_a_policy_and_ends() {
 }
 
 #[test]
-fn interfaces_may_vanish_and_come_again() {
-    let Some(host) = Host::new("interfaces_may_vanish_and_come_again") else { return };
+fn replace_attaches_to_recreated_interfaces() {
+    let Some(host) = Host::new("replace_attaches_to_recreated_interfaces") else { return };
     host.with_engine(|engine| {
         engine.load(&named("first", "a0")).expect("loaded");
         host.ip("link del a0");
@@ -117,7 +117,7 @@ fn interfaces_may_vanish_and_come_again() {
         host.connect();
         let there = engine.attachments().expect("attachments");
         assert!(there.iter().all(|there| there.mode.is_none() && there.index.is_some()));
-        engine.refresh().expect("attached");
+        engine.replace(&[named("first", "a0")]).expect("attached");
         let attachments = engine.attachments().expect("attachments");
         assert_eq!(attachments.len(), 2);
         assert!(attachments.iter().all(|there| there.mode.is_some()), "{attachments:?}");
@@ -128,8 +128,8 @@ fn interfaces_may_vanish_and_come_again() {
 }
 
 #[test]
-fn what_namespaces_that_are_gone_have_left_is_removed_and_nothing_else() {
-    let name = "what_namespaces_that_are_gone_have_left_is_removed_and_nothing_else";
+fn leftovers_of_deleted_namespaces_are_removed() {
+    let name = "leftovers_of_deleted_namespaces_are_removed";
     let (Some(gone), Some(living)) = (Host::new(name), Host::new(name)) else { return };
     for host in [&gone, &living] {
         host.with_engine(|engine| engine.load(&named("p", "a0")).expect("loaded"));
@@ -153,8 +153,8 @@ fn what_namespaces_that_are_gone_have_left_is_removed_and_nothing_else() {
 }
 
 #[test]
-fn the_directory_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own() {
-    let name = "the_directory_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_own";
+fn state_of_a_namespace_with_the_same_inode_is_discarded() {
+    let name = "state_of_a_namespace_with_the_same_inode_is_discarded";
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|engine| {
         engine.load(&named("old", "a0")).expect("loaded");
@@ -172,11 +172,11 @@ fn the_directory_of_a_namespace_that_had_the_same_number_is_not_taken_for_ones_o
 }
 
 #[test]
-fn what_somebody_unpinned_is_loaded_again_and_filters_are_not_doubled() {
-    let name = "what_somebody_unpinned_is_loaded_again_and_filters_are_not_doubled";
+fn recovers_from_removed_pins_without_duplicate_filters() {
+    let name = "recovers_from_removed_pins_without_duplicate_filters";
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|_| {
-        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
         engine.load(&named("kept", "a0")).expect("loaded");
         let objects = host.objects();
         std::fs::remove_dir_all(&host.directories()[1]).expect("removed");
@@ -193,8 +193,8 @@ fn what_somebody_unpinned_is_loaded_again_and_filters_are_not_doubled() {
 }
 
 #[test]
-fn what_another_version_has_loaded_is_loaded_again() {
-    let Some(host) = Host::new("what_another_version_has_loaded_is_loaded_again") else { return };
+fn policies_of_another_version_are_reloaded() {
+    let Some(host) = Host::new("policies_of_another_version_are_reloaded") else { return };
     host.with_engine(|engine| {
         engine.load(&named("kept", "a0")).expect("loaded");
         let objects = host.objects();
@@ -214,17 +214,17 @@ fn what_another_version_has_loaded_is_loaded_again() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_and_can_be_unloaded() {
-    let Some(host) = Host::new("what_cannot_be_read_is_said_and_can_be_unloaded") else { return };
+fn unreadable_state_is_reported_and_can_be_unloaded() {
+    let Some(host) = Host::new("unreadable_state_is_reported_and_can_be_unloaded") else { return };
     host.tc("qdisc add dev a0 clsact");
     host.with_engine(|_| {
-        let engine = Engine::current().expect("an engine").avoiding(&[Mode::Tcx]);
+        let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
         engine.load(&named("kept", "a0")).expect("loaded");
         let objects = host.objects();
         std::fs::write(host.directories()[0].join("loaded.json"), "{").expect("written");
         let error = engine.policies().expect_err("it is no JSON");
         assert!(
-            matches!(error, Error::Unreadable { .. }) && error.to_string().contains("unload all"),
+            matches!(error, EngineError::Unreadable { .. }) && error.to_string().contains("unload all"),
             "{error}"
         );
         engine.unload_all().expect("unloaded");
@@ -235,8 +235,8 @@ fn what_cannot_be_read_is_said_and_can_be_unloaded() {
 
 /// Who is killed is this test program, started again for one test only.
 #[test]
-fn whoever_is_killed_leaves_the_old_policies_or_the_new() {
-    let Some(host) = Host::new("whoever_is_killed_leaves_the_old_policies_or_the_new") else { return };
+fn a_killed_change_leaves_the_old_or_the_new_policies() {
+    let Some(host) = Host::new("a_killed_change_leaves_the_old_or_the_new_policies") else { return };
     let (odd, even) = ([named("odd", "a0"), named("one", "lo")], [named("even", "*")]);
     let mut objects = None;
     for round in 0..21 {
@@ -292,7 +292,7 @@ fn changes_policies_until_it_is_killed() {
     namespace
         .run(|| {
             let engine = Engine::current().expect("an engine");
-            let steps: [&dyn Fn() -> Result<(), Error>; 5] = [
+            let steps: [&dyn Fn() -> Result<(), EngineError>; 5] = [
                 &|| engine.unload_all().map(|_| ()),
                 &|| engine.replace(&[named("odd", "a0"), named("one", "lo")]),
                 &|| engine.unload("one").map(|_| ()),

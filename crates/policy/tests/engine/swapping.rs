@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use plait_policy::engine::{Error, What};
+use plait_policy::engine::{EngineError, EventKind};
 
 use crate::host::{Host, policy};
 
@@ -59,8 +59,8 @@ fn a_thousand_replacements_leak_nothing_and_lose_no_connection() {
 }
 
 #[test]
-fn counters_go_on_over_a_replacement_and_two_policies_count_apart() {
-    let name = "counters_go_on_over_a_replacement_and_two_policies_count_apart";
+fn counters_survive_replacement_and_are_separate_per_policy() {
+    let name = "counters_survive_replacement_and_are_separate_per_policy";
     let Some(host) = Host::new(name) else { return };
     let one = |select: &str| {
         policy(&format!(
@@ -76,7 +76,7 @@ fn counters_go_on_over_a_replacement_and_two_policies_count_apart() {
     host.with_engine(|engine| {
         engine.load(&one("packet(syn)")).expect("loaded");
         engine.load(&two).expect("loaded beside the first");
-        assert!(matches!(engine.load(&two), Err(Error::Exists(name)) if name == "two"));
+        assert!(matches!(engine.load(&two), Err(EngineError::Exists(name)) if name == "two"));
         host.receive(100_000);
         let count = |policy: usize, chain: usize| {
             engine.statistics().expect("statistics").policies[policy].chains[chain].count
@@ -97,15 +97,15 @@ fn counters_go_on_over_a_replacement_and_two_policies_count_apart() {
         assert_eq!(names, ["two"]);
         assert_eq!(count(0, 0).packets, 2);
         let error = engine.unload("one").expect_err("it is not loaded");
-        assert!(error.to_string().contains("loaded are: two"), "{error}");
+        assert!(error.to_string().contains("loaded: two"), "{error}");
         assert!(engine.unload_all().expect("unloaded"));
         assert!(!engine.unload_all().expect("nothing"));
     });
 }
 
 #[test]
-fn who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time() {
-    let name = "who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time";
+fn tracing_reports_matches_to_one_reader_at_a_time() {
+    let name = "tracing_reports_matches_to_one_reader_at_a_time";
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|engine| {
         assert!(engine.trace().expect("nothing is loaded").is_none());
@@ -113,13 +113,13 @@ fn who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time() {
                     select = \"packet(syn) and packet(mp_capable)\"\nactors = []\n";
         engine.load(&policy(syns)).expect("loaded");
         let mut trace = engine.trace().expect("a trace").expect("it is loaded");
-        assert!(matches!(engine.trace(), Err(Error::EventsTaken)));
+        assert!(matches!(engine.trace(), Err(EngineError::EventsTaken)));
         assert!(trace.next(Duration::ZERO).expect("no event").is_none());
         host.receive(1000);
         let event = trace.next(Duration::from_secs(5)).expect("an event").expect("an event");
-        let What::Matched { chains, .. } = &event.what else { panic!("a packet, found {event:?}") };
+        let EventKind::Matched { chains, .. } = &event.kind else { panic!("a packet, found {event:?}") };
         assert_eq!((chains[0].policy.as_str(), chains[0].chain.as_str()), ("t", "syns"));
-        assert_eq!(event.ends.remote.ip().to_string(), "10.0.0.2");
+        assert_eq!(event.tuple.remote.ip().to_string(), "10.0.0.2");
         assert!(serde_json::to_string(&event).expect("JSON").contains("\"mp_capable\""));
         assert!(trace.next(Duration::ZERO).expect("no event").is_none());
         drop(trace);
@@ -132,13 +132,13 @@ fn who_traces_learns_of_every_packet_that_matches_and_one_may_at_a_time() {
 }
 
 #[test]
-fn a_policy_for_a_time_acts_as_long_as_it_is_renewed() {
-    let Some(host) = Host::new("a_policy_for_a_time_acts_as_long_as_it_is_renewed") else { return };
+fn leased_policies_expire_unless_renewed() {
+    let Some(host) = Host::new("leased_policies_expire_unless_renewed") else { return };
     let text = "name = \"leased\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"syns\"\nhook = \"ingress\"\n\
                 select = \"packet(syn)\"\nactors = []\n";
     host.with_engine(|engine| {
         let packets = || engine.statistics().expect("statistics").policies[0].chains[0].count.packets;
-        engine.load_for(&policy(text), Duration::from_secs(3600)).expect("loaded");
+        engine.load_leased(&policy(text), Duration::from_secs(3600)).expect("loaded");
         let remaining = engine.policies().expect("policies")[0].remaining.expect("a time");
         assert!(remaining > Duration::from_secs(3500) && remaining <= Duration::from_secs(3600));
         host.receive(1000);
@@ -157,11 +157,11 @@ fn a_policy_for_a_time_acts_as_long_as_it_is_renewed() {
 }
 
 #[test]
-fn programs_of_the_users_own_act_and_are_replaced_when_their_file_changes() {
-    let name = "programs_of_the_users_own_act_and_are_replaced_when_their_file_changes";
+fn custom_programs_are_reloaded_when_their_file_changes() {
+    let name = "custom_programs_are_reloaded_when_their_file_changes";
     let Some(host) = Host::new(name) else { return };
     let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("own.bpf.c");
+    let file = directory.path().join("custom.bpf.c");
     let write = |condition: &str| {
         let text = format!(
             "#include \"plait.bpf.h\"\nPLAIT_SELECTOR(mine) {{ return {condition}; }}\n\
@@ -172,7 +172,7 @@ fn programs_of_the_users_own_act_and_are_replaced_when_their_file_changes() {
     write("packet->kinds & PLAIT_IS_SYN");
     let path = file.display();
     let text = format!(
-        "name = \"o\"\ninterfaces = [\"a0\"]\n[own.mine]\nfile = \"{path}\"\n[own.counting]\nfile = \"{path}\"\n\
+        "name = \"o\"\ninterfaces = [\"a0\"]\n[custom.mine]\nfile = \"{path}\"\n[custom.counting]\nfile = \"{path}\"\n\
          [[chains]]\nname = \"c\"\nhook = \"ingress\"\nselect = \"mine\"\nactors = [\"counting\"]\n"
     );
     host.with_engine(|engine| {
@@ -196,9 +196,9 @@ fn programs_of_the_users_own_act_and_are_replaced_when_their_file_changes() {
 
         write("this is no C");
         let error = engine.replace(&[policy(&text)]).expect_err("it cannot be compiled");
-        assert!(matches!(error, Error::Own(_)), "{error}");
+        assert!(matches!(error, EngineError::Custom(_)), "{error}");
         std::fs::remove_file(&file).expect("removed");
-        engine.refresh().expect("what is loaded does without its file");
+        engine.replace(&[policy(&text)]).expect("a loaded program does not need its file");
         let seen = counts();
         host.receive(100_000);
         assert!(counts().0 > seen.0 + 1);
@@ -209,8 +209,8 @@ fn programs_of_the_users_own_act_and_are_replaced_when_their_file_changes() {
 }
 
 #[test]
-fn subflows_are_paced_as_long_as_a_chain_asks() {
-    let Some(host) = Host::new("subflows_are_paced_as_long_as_a_chain_asks") else { return };
+fn pacing_is_attached_while_a_chain_needs_it() {
+    let Some(host) = Host::new("pacing_is_attached_while_a_chain_needs_it") else { return };
     let text = "name = \"p\"\ninterfaces = [\"a0\"]\n[[chains]]\nname = \"c\"\nhook = \"egress\"\n\
                 actors = [{ pace = \"100mbit\" }]\n";
     host.with_engine(|engine| {
@@ -230,8 +230,8 @@ fn subflows_are_paced_as_long_as_a_chain_asks() {
 }
 
 #[test]
-fn all_of_many_subflows_are_read() {
-    let Some(host) = Host::new("all_of_many_subflows_are_read") else { return };
+fn flows_lists_thousands_of_subflows() {
+    let Some(host) = Host::new("flows_lists_thousands_of_subflows") else { return };
     host.with_engine(|engine| {
         engine.load(&policy(&many(0))).expect("loaded");
         let map = MapHandle::from_pinned_path(host.directories()[1].join("maps/flows")).expect("a map");
@@ -248,8 +248,8 @@ fn all_of_many_subflows_are_read() {
 }
 
 #[test]
-fn more_subflows_than_there_is_room_for_make_room_for_new_ones() {
-    let name = "more_subflows_than_there_is_room_for_make_room_for_new_ones";
+fn the_oldest_subflows_are_evicted_when_the_map_is_full() {
+    let name = "the_oldest_subflows_are_evicted_when_the_map_is_full";
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|engine| {
         engine.load(&policy(&many(0))).expect("loaded");
@@ -263,7 +263,7 @@ fn more_subflows_than_there_is_room_for_make_room_for_new_ones() {
         host.receive(100_000);
         let statistics = engine.statistics().expect("statistics");
         assert!(statistics.flows <= room.into() && statistics.flows > u64::from(room) / 2, "{statistics:?}");
-        assert_eq!((statistics.flows_seen, statistics.left_alone.no_memory), (1, 0));
+        assert_eq!((statistics.flows_seen, statistics.skipped.no_memory), (1, 0));
         let flows = engine.flows().expect("flows");
         assert!(flows.iter().any(|flow| flow.received.bytes == 100_000));
         engine.unload_all().expect("unloaded");

@@ -1,11 +1,11 @@
 //! ADD_ADDR withheld, answered and added, packet by packet.
 
 use plait_policy::Hook;
-use plait_policy::engine::{Trial, Verdict};
+use plait_policy::engine::{DryRun, Verdict};
 
 use crate::scene::{
-    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, errors,
-    may_run, places, trial, usual,
+    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run,
+    errors, may_run, places, usual,
 };
 
 /// RFC 8684, section 3.4.1: kind, length, subtype, id, address, port, HMAC, by length.
@@ -22,23 +22,23 @@ fn padded(option: &[u8]) -> Vec<u8> {
     padded
 }
 
-fn withheld(trial: &Trial, port: u16, hook: Hook) -> u8 {
-    let flows = trial.flows().expect("subflows");
-    let flow = flows.iter().find(|flow| flow.ends.remote.port() == port).expect("the subflow");
+fn withheld(dry_run: &DryRun, port: u16, hook: Hook) -> u8 {
+    let flows = dry_run.flows().expect("subflows");
+    let flow = flows.iter().find(|flow| flow.tuple.remote.port() == port).expect("the subflow");
     if hook == Hook::Ingress { flow.received.withheld } else { flow.sent.withheld }
 }
 
 fn for_each_place(chains: &[(&str, &str)], mut check: impl FnMut(&Subflow)) {
     for hook in [Hook::Ingress, Hook::Egress] {
-        let trial = trial(hook, chains);
+        let dry_run = dry_run(hook, chains);
         for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
-            check(&Subflow { trial: &trial, place, port: number * 10 });
+            check(&Subflow { dry_run: &dry_run, place, port: number * 10 });
         }
     }
 }
 
 #[test]
-fn a_pure_acknowledgment_that_announces_is_dropped() {
+fn block_subflow_drops_pure_acknowledgments_with_add_addr() {
     if !may_run() {
         return;
     }
@@ -48,7 +48,7 @@ fn a_pure_acknowledgment_that_announces_is_dropped() {
             let announcement = acknowledgment(&padded(&announcement(length)));
             for _ in 0..2 {
                 assert_eq!(subflow.run(&announcement).verdict, Verdict::Drop);
-                assert_eq!(withheld(subflow.trial, subflow.port, subflow.place.hook), length);
+                assert_eq!(withheld(subflow.dry_run, subflow.port, subflow.place.hook), length);
             }
         }
         subflow.stays(&usual());
@@ -57,14 +57,14 @@ fn a_pure_acknowledgment_that_announces_is_dropped() {
 }
 
 #[test]
-fn on_a_packet_with_payload_its_hmac_is_made_wrong_and_nothing_else() {
+fn block_subflow_invalidates_the_hmac_on_data_packets() {
     if !may_run() {
         return;
     }
     for_each_place(&[("packet(add_addr)", "\"block_subflow\"")], |subflow| {
         // The kernel itself mends sums in place for TC, and takes those of tried packets to be of all the packet.
-        let Place { checksum, by_tc, .. } = subflow.place;
-        if checksum == Checksum::Partial && by_tc {
+        let Place { checksum, via_tc, .. } = subflow.place;
+        if checksum == Checksum::Partial && via_tc {
             return;
         }
         subflow.open();
@@ -82,14 +82,14 @@ fn on_a_packet_with_payload_its_hmac_is_made_wrong_and_nothing_else() {
                     mended.options[hmac.clone()].copy_from_slice(&options[hmac]);
                     assert_eq!(mended, segment);
                 }
-                assert_eq!(withheld(subflow.trial, subflow.port, subflow.place.hook), length);
+                assert_eq!(withheld(subflow.dry_run, subflow.port, subflow.place.hook), length);
             }
         }
     });
 }
 
 #[test]
-fn its_sender_gets_the_echo_if_that_is_asked_for() {
+fn block_subflow_echoes_on_request() {
     if !may_run() {
         return;
     }
@@ -105,28 +105,28 @@ fn its_sender_gets_the_echo_if_that_is_asked_for() {
         let times = [1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7];
         let options = [&echo[..], &times, &[1; 8]].concat();
         assert_eq!(answer, Segment { seq: 5001, ack: 1001, window: 77, options, ..segment });
-        assert_eq!(withheld(subflow.trial, subflow.port, subflow.place.hook), 18);
+        assert_eq!(withheld(subflow.dry_run, subflow.port, subflow.place.hook), 18);
     });
 }
 
 #[test]
-fn what_is_no_announcement_of_version_1_is_left_alone() {
+fn block_subflow_ignores_other_options() {
     if !may_run() {
         return;
     }
     let place: Place = places()[0];
-    let trial = trial(place.hook, &[("any", "\"block_subflow\"")]);
-    let subflow = Subflow { trial: &trial, place, port: 1 };
+    let dry_run = dry_run(place.hook, &[("any", "\"block_subflow\"")]);
+    let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
     subflow.open();
     let version_0 = [30, 8, 0x34, 9, 10, 0, 0, 1];
     for (count, option) in (1..).zip([&version_0[..], &announcement(17), &announcement(20), &[30, 3, 0x30]]) {
         subflow.stays(&acknowledgment(&padded(option)));
-        assert_eq!(errors(&trial, 0), count);
+        assert_eq!(errors(&dry_run, 0), count);
     }
 }
 
 #[test]
-fn what_was_withheld_is_added_to_a_pure_acknowledgment() {
+fn add_subflow_adds_the_blocked_option_to_a_pure_acknowledgment() {
     if !may_run() {
         return;
     }
@@ -148,13 +148,13 @@ fn what_was_withheld_is_added_to_a_pure_acknowledgment() {
             let after = subflow.becomes(&usual());
             assert_eq!(after, Segment { options: [&option[..], rest].concat(), ..usual() });
             subflow.stays(&usual());
-            assert_eq!(withheld(subflow.trial, subflow.port, subflow.place.hook), 0);
+            assert_eq!(withheld(subflow.dry_run, subflow.port, subflow.place.hook), 0);
         }
     });
 }
 
 #[test]
-fn what_others_need_does_not_give_way() {
+fn add_subflow_replaces_only_padding_and_timestamps() {
     if !may_run() {
         return;
     }
@@ -163,13 +163,13 @@ fn what_others_need_does_not_give_way() {
         subflow.open();
         let option = announcement(28);
         subflow.run(&acknowledgment(&option));
-        let before = errors(subflow.trial, 1);
+        let before = errors(subflow.dry_run, 1);
         // SACK, and a DATA_FIN.
         let sack = [&TIMESTAMPS[..], &[1, 1, 5, 10], &[7; 8], &DATA_ACK_4].concat();
         subflow.stays(&acknowledgment(&sack));
         let data_fin = [&[30, 18, 0x20, 0x15][..], &[7; 14], &[1; 2]].concat();
         subflow.stays(&acknowledgment(&data_fin));
-        assert_eq!(errors(subflow.trial, 1), before + 2);
+        assert_eq!(errors(subflow.dry_run, 1), before + 2);
         let room = acknowledgment(&DATA_ACK_8);
         let after = subflow.becomes(&room);
         assert_eq!(after.options, [&option[..], &DATA_ACK_8].concat());

@@ -1,12 +1,12 @@
 //! MP_PRIO on pure acknowledgments, packet by packet.
 
 use plait_policy::Hook;
-use plait_policy::engine::Trial;
+use plait_policy::engine::DryRun;
 use proptest::prelude::*;
 
 use crate::scene::{
-    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, errors,
-    may_run, places, trial, usual,
+    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run,
+    errors, may_run, places, usual,
 };
 
 /// RFC 8684, section 3.3.8: kind, length, subtype and B, and a NOP.
@@ -23,9 +23,9 @@ fn mp_prio_is_added_to_a_pure_acknowledgment() {
         return;
     }
     for hook in [Hook::Ingress, Hook::Egress] {
-        let trial = trial(hook, &[("any", "\"set_backup\"")]);
+        let dry_run = dry_run(hook, &[("any", "\"set_backup\"")]);
         for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
-            let subflow = Subflow { trial: &trial, place, port: number };
+            let subflow = Subflow { dry_run: &dry_run, place, port: number };
             subflow.open();
             let data = Segment { payload: vec![9; 33], ..usual() };
             subflow.stays(&data);
@@ -37,17 +37,17 @@ fn mp_prio_is_added_to_a_pure_acknowledgment() {
 }
 
 #[test]
-fn its_form_of_version_0_names_an_address() {
+fn mp_prio_of_version_0_carries_an_address_id() {
     if !may_run() {
         return;
     }
     for hook in [Hook::Ingress, Hook::Egress] {
         let actors = [("set_backup", 0x51), ("clear_backup", 0x50)];
         for (actor, subtype) in actors {
-            let trial = trial(hook, &[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))]);
+            let dry_run = dry_run(hook, &[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))]);
             for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
                 // How the subflow began was not seen.
-                let subflow = Subflow { trial: &trial, place, port: number };
+                let subflow = Subflow { dry_run: &dry_run, place, port: number };
                 assert_eq!(subflow.becomes(&usual()), with(&[30, 4, subtype, 3], &usual()));
             }
         }
@@ -55,14 +55,14 @@ fn its_form_of_version_0_names_an_address() {
 }
 
 #[test]
-fn it_is_added_when_the_subflow_is_not_what_is_asked_for() {
+fn mp_prio_is_added_only_while_the_backup_flag_differs() {
     if !may_run() {
         return;
     }
     let place = *places().first().expect("a place");
-    let set = trial(place.hook, &[("any", "\"set_backup\"")]);
-    let clear = trial(place.hook, &[("any", "\"clear_backup\"")]);
-    let subflow = |trial, port| Subflow { trial, place, port };
+    let set = dry_run(place.hook, &[("any", "\"set_backup\"")]);
+    let clear = dry_run(place.hook, &[("any", "\"clear_backup\"")]);
+    let subflow = |dry_run, port| Subflow { dry_run, place, port };
 
     let asked_for = subflow(&set, 1);
     asked_for.join(1);
@@ -87,49 +87,49 @@ fn it_is_added_when_the_subflow_is_not_what_is_asked_for() {
 }
 
 #[test]
-fn packets_without_room_wait_for_the_next() {
+fn mp_prio_waits_for_a_packet_with_room() {
     if !may_run() {
         return;
     }
     for place in places() {
-        let trial = trial(place.hook, &[("any", "\"set_backup\"")]);
-        let subflow = Subflow { trial: &trial, place, port: 1 };
+        let dry_run = dry_run(place.hook, &[("any", "\"set_backup\"")]);
+        let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
         subflow.open();
         let sack = [&[1, 1, 5, 18][..], &[7; 16]].concat();
         let full = acknowledgment(&[&sack[..], &DATA_ACK_4, &DATA_ACK_8].concat());
         assert_eq!(full.options.len(), 40);
         subflow.stays(&full);
-        assert_eq!(errors(&trial, 0), 1);
+        assert_eq!(errors(&dry_run, 0), 1);
         let nearly = acknowledgment(&[&sack[..], &DATA_ACK_8, &[1; 4]].concat());
         assert_eq!(subflow.becomes(&nearly), with(&SET, &nearly));
     }
 }
 
 #[test]
-fn what_is_no_acknowledgment_of_an_established_subflow_is_left_alone() {
+fn mp_prio_is_added_only_to_acknowledgments_of_established_subflows() {
     if !may_run() {
         return;
     }
     let place = *places().first().expect("a place");
-    let trial = trial(place.hook, &[("any", "\"set_backup\"")]);
-    let subflow = Subflow { trial: &trial, place, port: 1 };
+    let dry_run = dry_run(place.hook, &[("any", "\"set_backup\"")]);
+    let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
     subflow.open();
     // Plain TCP, an announcement, options that end too early.
     subflow.stays(&acknowledgment(&TIMESTAMPS));
     subflow.stays(&acknowledgment(&[&[30, 16, 0x30, 1][..], &[7; 12]].concat()));
     subflow.stays(&acknowledgment(&[&DATA_ACK_8[..], &[30, 20, 0x20, 1]].concat()));
-    assert_eq!(errors(&trial, 0), 0);
+    assert_eq!(errors(&dry_run, 0), 0);
 
     let wrong = Place { checksum: Checksum::Wrong, ..place };
     Subflow { place: wrong, ..subflow }.stays(&usual());
-    assert_eq!(errors(&trial, 0), 1);
+    assert_eq!(errors(&dry_run, 0), 1);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_options_are_they_stay_behind_what_is_added(
+    fn existing_options_are_kept(
         options in prop::collection::vec(any::<u8>(), 0..=40),
         place in 0..places().len(),
         has_data_ack: bool,
@@ -138,8 +138,8 @@ proptest! {
             return Ok(());
         }
         thread_local! {
-            static TRIALS: [Trial; 2] =
-                [Hook::Ingress, Hook::Egress].map(|hook| trial(hook, &[("any", "\"set_backup\"")]));
+            static TRIALS: [DryRun; 2] =
+                [Hook::Ingress, Hook::Egress].map(|hook| dry_run(hook, &[("any", "\"set_backup\"")]));
             static PORT: std::cell::Cell<u16> = const { std::cell::Cell::new(1) };
         }
         let place = places()[place];
@@ -152,8 +152,8 @@ proptest! {
         let port = PORT.get();
         PORT.set(port + 1);
         TRIALS.with(|trials| {
-            let trial = &trials[place.hook as usize];
-            let after = Subflow { trial, place, port }.becomes(&segment);
+            let dry_run = &trials[place.hook as usize];
+            let after = Subflow { dry_run, place, port }.becomes(&segment);
             assert!(after == segment || after == with(&SET, &segment), "{segment:?} {after:?}");
         });
     }

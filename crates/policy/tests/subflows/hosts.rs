@@ -9,8 +9,8 @@ use plait_linux::counters::counters;
 use plait_linux::mptcp::{FullInfo, Info, stream_socket};
 use plait_linux::netns::Named;
 use plait_linux::pm::{Endpoint, Flags, Limits, PathManager};
-use plait_policy::engine::{Ends, Mode};
-use plait_policy::{Announcement, Engine, Hook, InjectError, Injector, Policy};
+use plait_policy::engine::{AttachMode, FourTuple};
+use plait_policy::{Engine, Hook, InjectError, Injector, Policy};
 use socket2::{Domain, Socket, TcpKeepalive};
 
 use crate::topology::{Topology, connect, ip};
@@ -27,7 +27,7 @@ const FAMILIES: [Family; 2] = [
     Family { domain: Domain::IPV6, client: ["fd00:1::1", "fd00:2::1"], server: ["fd00:1::2", "fd00:2::2"] },
 ];
 
-const WITHOUT_XDP: [Mode; 2] = [Mode::Native, Mode::Generic];
+const WITHOUT_XDP: [AttachMode; 2] = [AttachMode::Native, AttachMode::Generic];
 
 /// A policy with a chain for each of these interfaces, hooks, selectors and actors.
 fn policy(chains: &[(&str, Hook, &str, &str)]) -> Policy {
@@ -41,14 +41,14 @@ fn policy(chains: &[(&str, Hook, &str, &str)]) -> Policy {
 }
 
 /// An engine of a host, whose policies end with it.
-struct Loaded(Engine);
+struct LoadedEngine(Engine);
 
-impl Loaded {
-    fn new(host: &Named, avoided: &[Mode], policy: &Policy) -> Loaded {
-        let engine = host.run(Engine::current).expect("inside").expect("an engine").by_xdp();
-        let engine = engine.avoiding(avoided);
+impl LoadedEngine {
+    fn new(host: &Named, avoided: &[AttachMode], policy: &Policy) -> LoadedEngine {
+        let engine = host.run(Engine::current).expect("inside").expect("an engine").prefer_xdp();
+        let engine = engine.avoid_modes(avoided);
         engine.load(policy).expect("a loaded policy");
-        Loaded(engine)
+        LoadedEngine(engine)
     }
 
     /// Of the only actor of the first chain.
@@ -57,7 +57,7 @@ impl Loaded {
     }
 }
 
-impl Drop for Loaded {
+impl Drop for LoadedEngine {
     fn drop(&mut self) {
         let unloaded = self.0.unload_all();
         if !thread::panicking() {
@@ -105,14 +105,14 @@ fn exchange(client: &mut Socket, server: &mut Socket) {
 }
 
 /// The ends of a subflow, as the owner of the socket has them.
-fn ends(socket: &Socket, number: usize) -> Ends {
+fn tuple(socket: &Socket, number: usize) -> FourTuple {
     let subflow = &FullInfo::of(socket).expect("information").subflows[number];
-    Ends { local: subflow.local, remote: subflow.remote }
+    FourTuple { local: subflow.local, remote: subflow.remote }
 }
 
 #[test]
-fn hosts_take_mp_prio_that_was_added_to_acknowledgments() {
-    let test = "hosts_take_mp_prio_that_was_added_to_acknowledgments";
+fn hosts_process_added_mp_prio() {
+    let test = "hosts_process_added_mp_prio";
     let Some(net) = Topology::new(test) else { return };
     for (hook, avoided) in [
         (Hook::Egress, &[][..]),
@@ -121,7 +121,7 @@ fn hosts_take_mp_prio_that_was_added_to_acknowledgments() {
         (Hook::Ingress, &WITHOUT_XDP),
     ] {
         for family in &FAMILIES {
-            let loaded = Loaded::new(
+            let loaded = LoadedEngine::new(
                 &net.client,
                 avoided,
                 &policy(&[("a1", hook, "packet(pure_ack)", "\"set_backup\"")]),
@@ -146,28 +146,28 @@ fn hosts_take_mp_prio_that_was_added_to_acknowledgments() {
 }
 
 #[test]
-fn idle_subflows_get_mp_prio_too() {
-    let Some(net) = Topology::new("idle_subflows_get_mp_prio_too") else { return };
+fn mp_prio_is_injected_into_idle_subflows() {
+    let Some(net) = Topology::new("mp_prio_is_injected_into_idle_subflows") else { return };
     let remembering = policy(&[
         ("a1", Hook::Egress, "packet(fin)", "\"set_backup\""),
         ("a1", Hook::Ingress, "packet(fin)", "\"set_backup\""),
     ]);
     for family in &FAMILIES {
-        let loaded = Loaded::new(&net.client, &[], &remembering);
+        let loaded = LoadedEngine::new(&net.client, &[], &remembering);
         let (mut client, mut server) = connect(&net, family.domain, family.server, family.client[1], false);
         transfer(&mut server, &mut client, 1 << 20);
         transfer(&mut client, &mut server, 1 << 20);
         let injector = Injector::new(&loaded.0);
-        let ends = ends(&client, 1);
+        let tuple = tuple(&client, 1);
         for (hook, host) in [(Hook::Egress, &net.server), (Hook::Ingress, &net.client)] {
             for backup in [true, false] {
                 let before = count(host, "MPTcpExtMPPrioRx");
-                injector.set_backup(ends, hook, backup).expect("a packet");
+                injector.set_backup(tuple, hook, backup).expect("a packet");
                 wait_for("MP_PRIO", || count(host, "MPTcpExtMPPrioRx") == before + 1);
             }
         }
         exchange(&mut client, &mut server);
-        let unknown = Ends { local: ends.remote, remote: ends.local };
+        let unknown = FourTuple { local: tuple.remote, remote: tuple.local };
         let refused = injector.set_backup(unknown, Hook::Egress, true);
         assert!(matches!(refused, Err(InjectError::Unknown(_))), "{refused:?}");
     }
@@ -234,7 +234,7 @@ fn acknowledge(pair: &mut Pair) {
 }
 
 /// The peer announces again and again, and no subflow comes of it.
-fn assert_withheld(loaded: &Loaded, pair: &mut Pair) {
+fn assert_withheld(loaded: &LoadedEngine, pair: &mut Pair) {
     wait_for("two announcements", || loaded.hits() >= 2);
     exchange(&mut pair.client, &mut pair.server);
     assert_eq!((subflows(&pair.client), subflows(&pair.server)), (1, 1));
@@ -245,13 +245,13 @@ fn assert_joined(what: &str, family: &Family, pair: &mut Pair) {
         exchange(&mut pair.client, &mut pair.server);
         subflows(&pair.client) == 2 && subflows(&pair.server) == 2
     });
-    let joined = ends(&pair.client, 1).remote.ip();
+    let joined = tuple(&pair.client, 1).remote.ip();
     assert_eq!(joined, family.server[1].parse::<std::net::IpAddr>().expect("an address"));
 }
 
 #[test]
-fn withheld_announcements_make_no_subflow_until_they_are_made_again() {
-    let test = "withheld_announcements_make_no_subflow_until_they_are_made_again";
+fn blocked_announcements_create_a_subflow_once_added() {
+    let test = "blocked_announcements_create_a_subflow_once_added";
     let Some(net) = Topology::new(test) else { return };
     for family in &FAMILIES {
         let mut pair = announced(&net, family, true);
@@ -265,7 +265,7 @@ fn withheld_announcements_make_no_subflow_until_they_are_made_again() {
             (&net.server, "b0", Hook::Egress, &[]),
         ] {
             let chain = |select, actors| policy(&[(interface, hook, select, actors)]);
-            let loaded = Loaded::new(host, avoided, &chain("packet(add_addr)", "\"block_subflow\""));
+            let loaded = LoadedEngine::new(host, avoided, &chain("packet(add_addr)", "\"block_subflow\""));
             let before = count(&net.client, "MPTcpExtAddAddr");
             let mut pair = announced(&net, family, true);
             assert_withheld(&loaded, &mut pair);
@@ -280,48 +280,8 @@ fn withheld_announcements_make_no_subflow_until_they_are_made_again() {
 }
 
 #[test]
-fn announcements_are_made_at_any_moment() {
-    let Some(net) = Topology::new("announcements_are_made_at_any_moment") else { return };
-    for family in &FAMILIES {
-        for (host, interface, hook, other, avoided) in [
-            (&net.client, "a0", Hook::Ingress, Hook::Egress, &[][..]),
-            (&net.client, "a0", Hook::Ingress, Hook::Egress, &WITHOUT_XDP),
-            (&net.server, "b0", Hook::Egress, Hook::Ingress, &[]),
-        ] {
-            let blocking = policy(&[
-                (interface, hook, "packet(add_addr)", "\"block_subflow\""),
-                (interface, other, "packet(fin)", "\"block_subflow\""),
-            ]);
-            let own = |pair: &Pair| match hook {
-                Hook::Ingress => ends(&pair.client, 0),
-                Hook::Egress => ends(&pair.server, 0),
-            };
-            let loaded = Loaded::new(host, avoided, &blocking);
-            let injector = Injector::new(&loaded.0);
-            let mut pair = announced(&net, family, true);
-            assert_withheld(&loaded, &mut pair);
-            injector.announce_withheld(own(&pair), hook).expect("a packet");
-            assert_joined("what was withheld", family, &mut pair);
-
-            // Of an address that nobody announced; with its port as well, for which timestamps give way over IPv6.
-            for with_port in [false, true] {
-                let mut pair = announced(&net, family, false);
-                let ends = own(&pair);
-                let nothing = injector.announce_withheld(ends, hook);
-                assert!(matches!(nothing, Err(InjectError::NothingWithheld(_))), "{nothing:?}");
-                let address = family.server[1].parse().expect("an address");
-                let port = with_port.then(|| self::ends(&pair.server, 0).local.port());
-                injector.announce(ends, hook, &Announcement { address, port, id: None }).expect("a packet");
-                assert_joined("what was given", family, &mut pair);
-            }
-        }
-    }
-    assert_no_wrong_checksums(&net);
-}
-
-#[test]
-fn a_host_that_gets_the_echo_asks_no_more() {
-    let Some(net) = Topology::new("a_host_that_gets_the_echo_asks_no_more") else { return };
+fn echoed_announcements_are_not_repeated() {
+    let Some(net) = Topology::new("echoed_announcements_are_not_repeated") else { return };
     for family in &FAMILIES {
         for (host, interface, hook, avoided) in [
             (&net.server, "b0", Hook::Egress, &[][..]),
@@ -334,11 +294,11 @@ fn a_host_that_gets_the_echo_asks_no_more() {
                 (interface, hook, "packet(add_addr)", "{ block_subflow = { echo = true } }"),
                 (interface, other, "packet(fin)", "\"record\""),
             ]);
-            let loaded = Loaded::new(host, avoided, &blocking);
+            let loaded = LoadedEngine::new(host, avoided, &blocking);
             // What XDP sends, a virtual interface takes only if its packets are handled as a network card's are.
             let by_xdp = hook == Hook::Ingress && avoided.is_empty();
             let idle = policy(&[("b0", Hook::Ingress, "packet(fin)", "\"record\"")]);
-            let _taking = by_xdp.then(|| Loaded::new(&net.server, &[], &idle));
+            let _taking = by_xdp.then(|| LoadedEngine::new(&net.server, &[], &idle));
             let before = count(&net.server, "MPTcpExtEchoAdd");
             let mut pair = announced(&net, family, true);
             wait_for("the echo", || count(&net.server, "MPTcpExtEchoAdd") > before);
@@ -353,10 +313,10 @@ fn a_host_that_gets_the_echo_asks_no_more() {
 }
 
 #[test]
-fn what_nobody_confirms_is_said_four_times() {
-    let Some(net) = Topology::new("what_nobody_confirms_is_said_four_times") else { return };
+fn mp_prio_is_added_at_most_four_times() {
+    let Some(net) = Topology::new("mp_prio_is_added_at_most_four_times") else { return };
     let setting = policy(&[("a0", Hook::Ingress, "packet(pure_ack)", "\"set_backup\"")]);
-    let loaded = Loaded::new(&net.client, &[], &setting);
+    let loaded = LoadedEngine::new(&net.client, &[], &setting);
     let before = count(&net.client, "MPTcpExtMPPrioRx");
     let mut pair = announced(&net, &FAMILIES[0], false);
     wait_for("four times MP_PRIO", || {
@@ -373,8 +333,8 @@ fn what_nobody_confirms_is_said_four_times() {
 }
 
 #[test]
-fn hosts_take_the_announcement_of_a_given_address() {
-    let Some(net) = Topology::new("hosts_take_the_announcement_of_a_given_address") else { return };
+fn hosts_process_announcements_of_a_given_address() {
+    let Some(net) = Topology::new("hosts_process_announcements_of_a_given_address") else { return };
     for family in &FAMILIES {
         for (host, interface, hook, other, avoided) in [
             (&net.server, "b0", Hook::Egress, Hook::Ingress, &[][..]),
@@ -388,12 +348,12 @@ fn hosts_take_the_announcement_of_a_given_address() {
                 ])
             };
             let address = family.server[1];
-            let loaded = Loaded::new(host, avoided, &chains("\"record\""));
+            let loaded = LoadedEngine::new(host, avoided, &chains("\"record\""));
             for with_port in [false, true] {
                 let before = count(&net.client, "MPTcpExtAddAddr");
                 let mut pair = announced(&net, family, false);
                 let port = match with_port {
-                    true => format!(", port = {}", ends(&pair.server, 0).local.port()),
+                    true => format!(", port = {}", tuple(&pair.server, 0).local.port()),
                     false => String::new(),
                 };
                 let given = format!("{{ add_subflow = {{ address = \"{address}\", id = 9{port} }} }}");
@@ -415,14 +375,14 @@ fn hosts_take_the_announcement_of_a_given_address() {
 }
 
 #[test]
-fn of_several_given_addresses_each_is_announced() {
-    let Some(net) = Topology::new("of_several_given_addresses_each_is_announced") else { return };
+fn each_of_several_given_addresses_is_announced() {
+    let Some(net) = Topology::new("each_of_several_given_addresses_is_announced") else { return };
     let given = |address| format!("{{ add_subflow = {{ address = \"{address}\" }} }}");
     let adding = policy(&[
         ("b0", Hook::Egress, "packet(pure_ack)", &[given("10.2.0.2"), given("10.2.0.9")].join(", ")),
         ("b0", Hook::Egress, "packet(pure_ack)", &given("10.2.0.66")),
     ]);
-    let _loaded = Loaded::new(&net.server, &[], &adding);
+    let _loaded = LoadedEngine::new(&net.server, &[], &adding);
     let before = count(&net.client, "MPTcpExtAddAddr");
     let mut pair = announced(&net, &FAMILIES[0], false);
     wait_for("three announcements", || {
@@ -435,19 +395,19 @@ fn of_several_given_addresses_each_is_announced() {
 }
 
 #[test]
-fn what_a_chain_said_for_a_time_is_taken_back() {
-    let Some(net) = Topology::new("what_a_chain_said_for_a_time_is_taken_back") else { return };
+fn expired_backups_are_cleared_by_keepalives() {
+    let Some(net) = Topology::new("expired_backups_are_cleared_by_keepalives") else { return };
     for (hook, host) in [(Hook::Egress, &net.server), (Hook::Ingress, &net.client)] {
         let setting = policy(&[("a1", hook, "packet(pure_ack)", "\"set_backup\"")]);
-        let loaded = Loaded(net.client.run(Engine::current).expect("inside").expect("an engine"));
-        loaded.0.load_for(&setting, Duration::from_secs(1000)).expect("a loaded policy");
+        let loaded = LoadedEngine(net.client.run(Engine::current).expect("inside").expect("an engine"));
+        loaded.0.load_leased(&setting, Duration::from_secs(1000)).expect("a loaded policy");
         let before = count(host, "MPTcpExtMPPrioRx");
         let family = &FAMILIES[0];
         let (mut client, mut server) = connect(&net, family.domain, family.server, family.client[1], false);
-        let own = ends(&client, 1);
+        let own = tuple(&client, 1);
         let is_backup = || {
             let flows = loaded.0.flows().expect("subflows");
-            let flow = flows.into_iter().find(|flow| flow.ends == own).expect("the subflow");
+            let flow = flows.into_iter().find(|flow| flow.tuple == own).expect("the subflow");
             if hook == Hook::Egress { flow.sent.backup } else { flow.received.backup }
         };
         wait_for("a backup", || {
@@ -524,9 +484,9 @@ impl Routed {
 }
 
 #[test]
-fn a_host_between_them_does_the_same() {
+fn a_router_modifies_and_injects_mp_prio() {
     // Whether tests can run here.
-    let Some(_) = Topology::new("a_host_between_them_does_the_same") else { return };
+    let Some(_) = Topology::new("a_router_modifies_and_injects_mp_prio") else { return };
     let net = Routed::new();
     for (interface, hook, avoided) in [
         ("r0", Hook::Ingress, &[][..]),
@@ -540,7 +500,7 @@ fn a_host_between_them_does_the_same() {
             (interface, hook, "packet(pure_ack)", "\"set_backup\""),
             (interface, other, "packet(fin)", "\"record\""),
         ]);
-        let loaded = Loaded::new(&net.router, avoided, &setting);
+        let loaded = LoadedEngine::new(&net.router, avoided, &setting);
         let before = count(&net.server, "MPTcpExtMPPrioRx");
         let mut pair = net.connect();
         transfer(&mut pair.server, &mut pair.client, 4 << 20);
@@ -552,10 +512,10 @@ fn a_host_between_them_does_the_same() {
         ]);
         loaded.0.replace(&[idle]).expect("another policy");
         // What leaves the router is what the host behind the interface gets.
-        let at_client = ends(&pair.client, 0);
-        let ends = match interface {
+        let at_client = tuple(&pair.client, 0);
+        let tuple = match interface {
             "r1" => at_client,
-            _ => Ends { local: at_client.remote, remote: at_client.local },
+            _ => FourTuple { local: at_client.remote, remote: at_client.local },
         };
         let injector = Injector::new(&loaded.0);
         for (hook, host) in match interface {
@@ -563,12 +523,9 @@ fn a_host_between_them_does_the_same() {
             _ => [(Hook::Egress, &net.client), (Hook::Ingress, &net.server)],
         } {
             let before = count(host, "MPTcpExtMPPrioRx");
-            injector.set_backup(ends, hook, false).expect("a packet");
+            injector.set_backup(tuple, hook, false).expect("a packet");
             wait_for("MP_PRIO of an idle subflow", || count(host, "MPTcpExtMPPrioRx") > before);
         }
-        let announcement = Announcement { address: ends.local.ip(), port: None, id: None };
-        let refused = injector.announce(ends, Hook::Egress, &announcement);
-        assert!(matches!(refused, Err(InjectError::NoKeys(_))), "{refused:?}");
         exchange(&mut pair.client, &mut pair.server);
         assert_eq!(subflows(&pair.client), 1);
     }

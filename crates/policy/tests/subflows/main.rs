@@ -4,8 +4,8 @@
 
 mod announcements;
 mod backup;
+mod custom;
 mod hosts;
-mod own;
 mod scene;
 #[path = "../../../linux/tests/topology/mod.rs"]
 mod topology;

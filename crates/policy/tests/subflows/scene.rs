@@ -1,7 +1,7 @@
 //! Packets of subflows as programs meet them, built and taken apart byte by byte: nothing here shares code with what is
 //! tested.
 
-use plait_policy::engine::{Frame, Ran, Trial, Verdict};
+use plait_policy::engine::{DryRun, TestPacket, TestRun, Verdict};
 use plait_policy::{Hook, Policy};
 
 /// How packets look where they are met.
@@ -10,7 +10,7 @@ pub(crate) struct Place {
     /// Where what is tested is.
     pub(crate) hook: Hook,
     /// What comes in is met by TC, not by XDP.
-    pub(crate) by_tc: bool,
+    pub(crate) via_tc: bool,
     pub(crate) v6: bool,
     /// VLAN tags.
     pub(crate) tags: usize,
@@ -31,12 +31,12 @@ pub(crate) enum Checksum {
 /// One of each.
 pub(crate) fn places() -> Vec<Place> {
     let mut places = Vec::new();
-    for (hook, by_tc) in [(Hook::Ingress, false), (Hook::Ingress, true), (Hook::Egress, true)] {
+    for (hook, via_tc) in [(Hook::Ingress, false), (Hook::Ingress, true), (Hook::Egress, true)] {
         for (v6, tags, ip_options) in
             [(false, 0, 0), (false, 1, 0), (false, 2, 40), (false, 0, 4), (true, 0, 0), (true, 2, 0)]
         {
             for checksum in [Checksum::Full, Checksum::Partial] {
-                places.push(Place { hook, by_tc, v6, tags, ip_options, checksum });
+                places.push(Place { hook, via_tc, v6, tags, ip_options, checksum });
             }
         }
     }
@@ -54,12 +54,12 @@ pub(crate) fn may_run() -> bool {
 }
 
 /// A policy with one chain for each of these pairs of a selector and actors, at this hook of every interface.
-pub(crate) fn trial(hook: Hook, chains: &[(&str, &str)]) -> Trial {
-    trial_with("", hook, chains)
+pub(crate) fn dry_run(hook: Hook, chains: &[(&str, &str)]) -> DryRun {
+    dry_run_with("", hook, chains)
 }
 
 /// The same, of a policy that begins with these lines.
-pub(crate) fn trial_with(lines: &str, hook: Hook, chains: &[(&str, &str)]) -> Trial {
+pub(crate) fn dry_run_with(lines: &str, hook: Hook, chains: &[(&str, &str)]) -> DryRun {
     let chains = chains.iter().enumerate().map(|(number, (select, actors))| {
         format!(
             "[[chains]]\nname = \"c{number}\"\nhook = \"{hook}\"\ninterfaces = [\"a0\"]\nselect = \"{select}\"\n\
@@ -68,12 +68,12 @@ pub(crate) fn trial_with(lines: &str, hook: Hook, chains: &[(&str, &str)]) -> Tr
     });
     let text = format!("{lines}\n{}", chains.collect::<String>());
     let policy = Policy::parse(&text, "test").expect("a policy");
-    Trial::new(&[policy], None).expect("a trial")
+    DryRun::new(&[policy], None).expect("a dry_run")
 }
 
 /// The errors of the only actor of the chain with this number.
-pub(crate) fn errors(trial: &Trial, chain: usize) -> u64 {
-    trial.statistics().expect("statistics").policies[0].chains[chain].actors[0].count.errors
+pub(crate) fn errors(dry_run: &DryRun, chain: usize) -> u64 {
+    dry_run.statistics().expect("statistics").policies[0].chains[chain].actors[0].count.errors
 }
 
 /// A TCP segment, without ports.
@@ -109,7 +109,7 @@ pub(crate) fn usual() -> Segment {
 
 /// A subflow of packets that look the same, told from others by its port.
 pub(crate) struct Subflow<'a> {
-    pub(crate) trial: &'a Trial,
+    pub(crate) dry_run: &'a DryRun,
     pub(crate) place: Place,
     pub(crate) port: u16,
 }
@@ -175,7 +175,7 @@ impl Subflow<'_> {
     }
 
     /// What becomes of a packet at the hook.
-    pub(crate) fn run(&self, segment: &Segment) -> Ran {
+    pub(crate) fn run(&self, segment: &Segment) -> TestRun {
         self.run_at(self.place.hook, segment).0
     }
 
@@ -194,15 +194,15 @@ impl Subflow<'_> {
         assert_eq!(before.addresses(), turned(after.addresses()));
         assert_eq!(before.tcp[..4], turned(&after.tcp[..4]));
         assert_eq!(after.ip[if self.place.v6 { 7 } else { 8 }], 64, "it can go as far as others");
-        let by_xdp = self.place.hook == Hook::Ingress && !self.place.by_tc;
+        let by_xdp = self.place.hook == Hook::Ingress && !self.place.via_tc;
         after.check(if by_xdp { Checksum::Full } else { self.place.checksum });
         after.segment()
     }
 
-    fn run_at(&self, hook: Hook, segment: &Segment) -> (Ran, Vec<u8>) {
+    fn run_at(&self, hook: Hook, segment: &Segment) -> (TestRun, Vec<u8>) {
         let bytes = self.frame(hook, segment);
-        let frame = Frame { hook, by_tc: self.place.by_tc, bytes: &bytes, mark: 0 };
-        let ran = self.trial.run(&frame, 1).expect("a run");
+        let frame = TestPacket { hook, via_tc: self.place.via_tc, bytes: &bytes, mark: 0 };
+        let ran = self.dry_run.run(&frame, 1).expect("a run");
         (ran, bytes)
     }
 

@@ -9,8 +9,8 @@ use proptest::sample::select;
 
 use super::host;
 use crate::bindings::plait_packet;
-use crate::selector::{Kind, Ports, Prefix, Selector, strategies};
-use crate::specification::Interface;
+use crate::model::Interface;
+use crate::model::{PacketKind, Ports, Prefix, Selector, strategies};
 
 pub(super) const LOOPBACK: u32 = 1;
 pub(super) const WLAN0: u32 = 2;
@@ -24,7 +24,7 @@ pub(super) struct Packet {
     pub(super) destination: IpAddr,
     pub(super) source_port: u16,
     pub(super) destination_port: u16,
-    pub(super) kinds: Vec<Kind>,
+    pub(super) kinds: Vec<PacketKind>,
     pub(super) sequence: u32,
     pub(super) data_sequence: u64,
     pub(super) flow_bytes: u64,
@@ -32,7 +32,7 @@ pub(super) struct Packet {
     pub(super) token: u32,
     pub(super) interface: u32,
     pub(super) mark: u32,
-    pub(super) own: Vec<&'static str>,
+    pub(super) custom: Vec<&'static str>,
 }
 
 /// One of TCP and nothing else.
@@ -50,7 +50,7 @@ pub(super) fn packet(source: &str, destination: &str) -> Packet {
         token: 0,
         interface: WLAN0,
         mark: 0,
-        own: Vec::new(),
+        custom: Vec::new(),
     }
 }
 
@@ -80,9 +80,9 @@ impl Packet {
         record[source..source + 16].copy_from_slice(&halves(self.source));
         let destination = offset_of!(plait_packet, destination);
         record[destination..destination + 16].copy_from_slice(&halves(self.destination));
-        let family = if self.is_ipv6() { Kind::Ipv6.bit() } else { 0 };
+        let family = if self.is_ipv6() { PacketKind::Ipv6.bit() } else { 0 };
         put!(kinds, u64::from(self.kinds.iter().fold(family, |bits, kind| bits | kind.bit())));
-        put!(own_matched, self.own.iter().fold(0, |bits, name| bits | 1u64 << host().own[*name]));
+        put!(own_matched, self.custom.iter().fold(0, |bits, name| bits | 1u64 << host().custom[*name]));
         put!(source_port, self.source_port);
         put!(destination_port, self.destination_port);
         put!(sequence, self.sequence);
@@ -120,14 +120,14 @@ pub(super) fn holds(selector: &Selector, packet: &Packet) -> bool {
             contains(*prefix, packet.destination) && ports(*open, packet.destination_port)
         }
         Selector::DataSequence(first, last) => {
-            packet.kinds.contains(&Kind::Mapping) && in_circle(*first, *last, packet.data_sequence)
+            packet.kinds.contains(&PacketKind::Mapping) && in_circle(*first, *last, packet.data_sequence)
         }
         Selector::SubflowSequence(first, last) => {
             in_circle((*first).into(), (*last).into(), packet.sequence.into())
         }
-        Selector::Packet(kinds) => {
-            kinds.iter().any(|kind| packet.kinds.contains(kind) || (*kind == Kind::Ipv6 && packet.is_ipv6()))
-        }
+        Selector::Packet(kinds) => kinds
+            .iter()
+            .any(|kind| packet.kinds.contains(kind) || (*kind == PacketKind::Ipv6 && packet.is_ipv6())),
         Selector::Connection(token) => packet.token == *token,
         Selector::Path(Interface::Named(name)) => {
             host().interfaces.iter().any(|there| there.name == *name && there.index == packet.interface)
@@ -143,7 +143,7 @@ pub(super) fn holds(selector: &Selector, packet: &Packet) -> bool {
         }
         Selector::Mark(mark) => packet.mark & mark.mask == mark.value,
         Selector::Cgroup(_) => false,
-        Selector::Own(name) => packet.own.contains(&name.as_str()),
+        Selector::Custom(name) => packet.custom.contains(&name.as_str()),
     }
 }
 
@@ -168,8 +168,8 @@ fn in_circle(first: u64, last: u64, number: u64) -> bool {
 
 /// Packets at random.
 pub(super) fn packets() -> impl Strategy<Value = Packet> {
-    let kinds = Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Ipv6).collect::<Vec<_>>();
-    let ends = (strategies::addresses(), strategies::addresses(), strategies::port(), strategies::port());
+    let kinds = PacketKind::ALL.iter().copied().filter(|kind| *kind != PacketKind::Ipv6).collect::<Vec<_>>();
+    let tuple = (strategies::addresses(), strategies::addresses(), strategies::port(), strategies::port());
     let numbers = (
         strategies::sequences(),
         strategies::data_sequences(),
@@ -177,9 +177,9 @@ pub(super) fn packets() -> impl Strategy<Value = Packet> {
         strategies::flow_bytes(),
     );
     let about = (strategies::tokens(), select(&[LOOPBACK, WLAN0, WWAN0, VLAN, 9][..]), strategies::mark());
-    let own = prop::sample::subsequence(&strategies::OWN[..], 0..=2);
-    (ends, prop::sample::subsequence(kinds, 0..=20), numbers, about, own).prop_map(
-        |((source, destination, source_port, destination_port), kinds, numbers, about, own)| {
+    let custom = prop::sample::subsequence(&strategies::CUSTOM[..], 0..=2);
+    (tuple, prop::sample::subsequence(kinds, 0..=20), numbers, about, custom).prop_map(
+        |((source, destination, source_port, destination_port), kinds, numbers, about, custom)| {
             // Both are of one family.
             let v6 = |address: IpAddr| -> Ipv6Addr {
                 match address {
@@ -206,7 +206,7 @@ pub(super) fn packets() -> impl Strategy<Value = Packet> {
                 token,
                 interface,
                 mark,
-                own,
+                custom,
             }
         },
     )

@@ -6,7 +6,7 @@ use std::process::Command;
 use plait_policy::Hook;
 
 use crate::scene::{
-    Checksum, DATA_ACK_8, Segment, Subflow, TIMESTAMPS, acknowledgment, may_run, places, trial_with, usual,
+    Checksum, DATA_ACK_8, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run_with, may_run, places, usual,
 };
 
 const SOURCE: &str = r#"
@@ -34,17 +34,17 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 "#;
 
 #[test]
-fn they_erase_options_and_add_some() {
+fn custom_actors_remove_and_add_options() {
     let compiler = std::env::var("PLAIT_CLANG").unwrap_or_else(|_| "clang-19".into());
     if Command::new(&compiler).arg("--version").output().is_err() {
-        println!("SKIP they_erase_options_and_add_some: there is no {compiler}");
+        println!("SKIP custom_actors_remove_and_add_options: there is no {compiler}");
         return;
     }
     if !may_run() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("own.bpf.c");
+    let file = directory.path().join("custom.bpf.c");
     fs::write(&file, SOURCE).expect("a file");
     let names = ["no_timestamps", "no_dss", "experiment"];
     let own: String = names.iter().map(|name| format!("{name}.file = \"{}\"\n", file.display())).collect();
@@ -56,11 +56,11 @@ fn they_erase_options_and_add_some() {
         let selectors = [1, 2, 3].map(of_port);
         let actors = names.map(|name| format!("\"{name}\""));
         let chains: Vec<_> = selectors.iter().zip(&actors).map(|(a, b)| (a.as_str(), b.as_str())).collect();
-        let trial = trial_with(&format!("[own]\n{own}"), hook, &chains);
+        let dry_run = dry_run_with(&format!("[custom]\n{own}"), hook, &chains);
         for place in places().into_iter().filter(|place| place.hook == hook) {
             // The kernel itself mends sums in place for TC, and takes those of tried packets to be of all the packet.
-            let mends = place.checksum == Checksum::Full || !place.by_tc;
-            let subflow = |port| Subflow { trial: &trial, place, port };
+            let mends = place.checksum == Checksum::Full || !place.via_tc;
+            let subflow = |port| Subflow { dry_run: &dry_run, place, port };
             let odd = acknowledgment(&[&[1], &TIMESTAMPS[2..], &[1], &DATA_ACK_8].concat());
             if mends {
                 let nops = |segment: &Segment, at: std::ops::Range<usize>| {

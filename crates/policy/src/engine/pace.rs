@@ -1,9 +1,9 @@
-//! Attaching the program that carries out what the actor `pace` asks for (bpf/pace.bpf.c).
+//! Attaches the program behind the actor `pace` (bpf/pace.bpf.c).
 //!
-//! It is attached to the root of all control groups, and pinned, so that it outlives a command. It paces the subflows
-//! of one network namespace: that of the thread that attaches it, which must be the one that detaches it.
+//! It is attached to the root control group and pinned, so that it outlives a command. It paces the subflows of one
+//! network namespace: that of the thread that attaches it, which must also detach it.
 //!
-//! Subflows that were there before it are paced from Linux 6.12 on.
+//! Subflows that existed before are paced on Linux 6.12 and later.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, OpenObject, ProgramMut};
 use plait_linux::cgroup;
 
-/// Why subflows cannot be paced, or not be let go.
+/// Why the pacing program cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The root of all control groups cannot be opened.
-    #[error("cannot open the root of all control groups, to which the actor pace is attached: {0}")]
+pub enum PaceError {
+    /// The root control group cannot be opened.
+    #[error("cannot open the root control group, which the actor pace needs: {0}")]
     Cgroup(io::Error),
-    /// The kernel does not take the program.
+    /// The kernel rejected an operation.
     #[error(
-        "cannot {operation} the program of the actor pace: {reason}; it takes root, and a kernel of version 5.15 or later"
+        "cannot {operation} the program of the actor pace: {reason}; this requires root and Linux 5.15 or later"
     )]
     Kernel {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// What the kernel said.
+        /// The error.
         reason: libbpf_rs::Error,
     },
     /// A pin cannot be removed.
@@ -34,15 +34,15 @@ pub enum Error {
     Pin {
         /// The pin.
         path: PathBuf,
-        /// Why not.
+        /// Why.
         reason: io::Error,
     },
 }
 
-/// Attaches the program: from now on, subflows of this network namespace do what `flows` asks of them. `network` is the
-/// namespace's cookie. What keeps it is pinned in the directory `pins`, which is on a BPF file system.
-pub(crate) fn attach(flows: BorrowedFd<'_>, network: u64, pins: &Path) -> Result<(), Error> {
-    let root = cgroup::open_root().map_err(Error::Cgroup)?;
+/// Attaches the program: subflows of this network namespace are paced as their records in `flows` say. `network` is
+/// the cookie of the namespace. Links are pinned in the directory `pins` on a BPF file system.
+pub(crate) fn attach(flows: BorrowedFd<'_>, network: u64, pins: &Path) -> Result<(), PaceError> {
+    let root = cgroup::open_root().map_err(PaceError::Cgroup)?;
     let object = load(flows, network).map_err(failed("load"))?;
     let mut attached = program(&object, "pace")
         .and_then(|program| program.attach_cgroup(root.as_raw_fd()))
@@ -50,19 +50,19 @@ pub(crate) fn attach(flows: BorrowedFd<'_>, network: u64, pins: &Path) -> Result
     let mut restore =
         program(&object, "restore").and_then(|program| program.attach()).map_err(failed("attach"))?;
     let adopt = program(&object, "adopt").and_then(|program| program.attach()).map_err(failed("attach"))?;
-    // First what undoes the second.
+    // Pin first what undoes the second.
     restore.pin(pins.join(RESTORE)).map_err(failed("pin"))?;
     attached.pin(pins.join(PACE)).map_err(failed("pin"))?;
     run(&adopt).map_err(failed("run"))
 }
 
-/// Whether it is attached, by what is pinned in the directory.
+/// Whether the program is attached, according to its pin.
 pub(crate) fn is_attached(pins: &Path) -> bool {
     pins.join(PACE).exists()
 }
 
-/// Detaches what was attached and pinned in the directory, if anything was, and gives back to every socket what it had.
-pub(crate) fn detach(pins: &Path) -> Result<(), Error> {
+/// Detaches and unpins the program, if it is attached, and restores the pacing rate of every socket.
+pub(crate) fn detach(pins: &Path) -> Result<(), PaceError> {
     if let Some(link) = open(&pins.join(PACE))? {
         link.detach().map_err(failed("detach"))?;
     }
@@ -72,7 +72,9 @@ pub(crate) fn detach(pins: &Path) -> Result<(), Error> {
     for name in [PACE, RESTORE] {
         let path = pins.join(name);
         match fs::remove_file(&path) {
-            Err(reason) if reason.kind() != ErrorKind::NotFound => return Err(Error::Pin { path, reason }),
+            Err(reason) if reason.kind() != ErrorKind::NotFound => {
+                return Err(PaceError::Pin { path, reason });
+            }
             _ => {}
         }
     }
@@ -86,7 +88,7 @@ fn load(flows: BorrowedFd<'_>, network: u64) -> libbpf_rs::Result<Object> {
         if name == "flows" {
             map.reuse_fd(flows)?;
         } else if name.ends_with(".rodata") {
-            // The only constant in it.
+            // The network cookie is the only constant.
             map.set_initial_value(&network.to_ne_bytes())?;
         }
     }
@@ -98,15 +100,15 @@ fn program<'o>(object: &'o Object, name: &str) -> libbpf_rs::Result<ProgramMut<'
     object.progs_mut().find(|program| program.name() == name).ok_or_else(missing)
 }
 
-/// What is pinned under a name, if anything is.
-fn open(path: &Path) -> Result<Option<Link>, Error> {
+/// Opens a pinned link, if it exists.
+fn open(path: &Path) -> Result<Option<Link>, PaceError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         _ => Link::open(path).map(Some).map_err(failed("find")),
     }
 }
 
-/// Runs a program over all sockets of this thread's network namespace.
+/// Runs an iterator program over all sockets of the current network namespace.
 fn run(link: &Link) -> libbpf_rs::Result<()> {
     let mut sockets = Iter::new(link)?;
     let mut nothing = [0; 64];
@@ -114,15 +116,15 @@ fn run(link: &Link) -> libbpf_rs::Result<()> {
         match sockets.read(&mut nothing) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            // The kernel pauses after a million sockets without output.
+            // The kernel interrupts after a million sockets without output.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-fn failed(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
-    move |reason| Error::Kernel { operation, reason }
+fn failed(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> PaceError {
+    move |reason| PaceError::Kernel { operation, reason }
 }
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pace.bpf.o"));

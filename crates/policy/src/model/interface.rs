@@ -1,42 +1,42 @@
-//! Which interfaces a chain or a selector means.
+//! Which interfaces a chain or a selector refers to.
 
 use std::fmt;
 
 use plait_wire::Role;
 
-use crate::selector::is_word;
+use super::names::is_word;
 
-/// An interface of this host, or several.
+/// One or more interfaces of this host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// The one of this name, which need not be there yet.
+    /// The interface with this name; it may not exist yet.
     Named(String),
-    /// Those with this role.
+    /// All interfaces with this role.
     Role(Role),
-    /// `*`: every one but the loopback interface.
+    /// `*`: all interfaces except loopback.
     All,
 }
 
-/// The kernel's limit, without the final zero.
-const LONGEST: usize = 15;
+/// The kernel's limit without the terminating NUL (`IFNAMSIZ`).
+const MAX_NAME_LENGTH: usize = 15;
 
 impl Interface {
-    pub(crate) const EXPECTED: &str = "an interface's name, \"trusted\", \"untrusted\" or \"*\"";
+    pub(crate) const EXPECTED: &str = "an interface name, \"trusted\", \"untrusted\" or \"*\"";
 
     /// Reads a name, a role, or `*`.
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "*" => Some(Self::All),
             "trusted" => Some(Self::Role(Role::Trusted)),
             "untrusted" => Some(Self::Role(Role::Untrusted)),
-            name => is_name(name).then(|| Self::Named(name.into())),
+            name => is_interface_name(name).then(|| Self::Named(name.into())),
         }
     }
 }
 
-/// Whether an interface can have this name.
-pub(super) fn is_name(name: &str) -> bool {
-    name.len() <= LONGEST
+/// Whether an interface can have this name, and a policy can refer to it.
+pub(super) fn is_interface_name(name: &str) -> bool {
+    name.len() <= MAX_NAME_LENGTH
         && is_word(name)
         && !name.contains(['/', ':', '*'])
         && !name.contains(char::is_control)

@@ -1,5 +1,4 @@
-//! From TOML to a [`Policy`]: first what stands in the file, value by value, and then, if all of that could be read, what
-//! a policy must keep to.
+//! From TOML to a [`Policy`]: first each value by itself, then, if all of them are valid, the constraints between them.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -10,17 +9,19 @@ use plait_config::{Mistake, Place, Rate, Size, Source};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::check::{Part, faults};
-use super::{Actor, Announcement, Chain, Hook, Interface, Limit, PRIORITY, Policy, Refusal};
-use crate::selector::{self, Mark, Selector};
+use super::selector;
+use crate::model::{
+    Actor, Announcement, Chain, DEFAULT_PRIORITY, Hook, Interface, JoinRefusal, Limit, Mark, Policy,
+    PolicyPart, Selector, violations,
+};
 
 type Value<'t> = Spanned<DeValue<'t>>;
-type Window = Size<{ Limit::MOST as u64 }>;
+type Window = Size<{ Limit::MAX_WINDOW as u64 }>;
 
-/// More at once help nobody, and each takes a walk through the file.
+/// Reporting more at once is no help, and each costs a walk through the file.
 const MAX_MISTAKES: usize = 100;
 
-pub(super) fn policy(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
+pub(super) fn parse(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
     let source = Source::new(file, text);
     let root = DeTable::parse(text).map_err(|error| vec![source.refused(&error)])?;
     let reader = Reader { source: &source, mistakes: RefCell::default() };
@@ -28,23 +29,23 @@ pub(super) fn policy(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
     let mut mistakes = reader.mistakes.into_inner();
     let Some((policy, places)) = read.filter(|_| mistakes.is_empty()) else {
         mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
-        // What stands before all chains is read for each of them.
+        // The default interfaces are read once per chain.
         mistakes.dedup();
         return Err(mistakes);
     };
-    let wrong = faults(&policy).into_iter().map(|fault| {
-        let message = format!("expected {}, found {}", fault.expected, fault.found);
-        source.mistake(places.of(fault.part), message)
+    let found = violations(&policy).into_iter().map(|violation| {
+        let message = format!("expected {}, found {}", violation.expected, violation.found);
+        source.mistake(places.of(violation.part), message)
     });
-    let wrong: Vec<_> = wrong.collect();
-    if wrong.is_empty() { Ok(policy) } else { Err(wrong) }
+    let found: Vec<_> = found.collect();
+    if found.is_empty() { Ok(policy) } else { Err(found) }
 }
 
-/// Where the parts of a policy stand.
+/// Where in the file the parts of a policy are.
 #[derive(Default)]
 struct Places {
     name: Place,
-    own: Vec<(String, Place)>,
+    custom: Vec<(String, Place)>,
     chains: Vec<ChainPlaces>,
 }
 
@@ -56,28 +57,28 @@ struct ChainPlaces {
 }
 
 impl Places {
-    fn of(&self, part: Part<'_>) -> Place {
+    fn of(&self, part: PolicyPart<'_>) -> Place {
         match part {
-            Part::Policy => self.name.clone(),
-            Part::Own(name) => {
-                let own = self.own.iter().find(|(own, _)| own == name);
-                own.map_or(self.name.clone(), |(_, place)| place.clone())
+            PolicyPart::Policy => self.name.clone(),
+            PolicyPart::Custom(name) => {
+                let custom = self.custom.iter().find(|(custom, _)| custom == name);
+                custom.map_or(self.name.clone(), |(_, place)| place.clone())
             }
-            Part::Chain(chain) => self.chains[chain].name.clone(),
-            Part::Interfaces(chain) => self.chains[chain].interfaces.clone(),
-            Part::Select(chain) => self.chains[chain].select.clone(),
-            Part::Actor(chain, actor) => self.chains[chain].actors[actor].clone(),
+            PolicyPart::Chain(chain) => self.chains[chain].name.clone(),
+            PolicyPart::Interfaces(chain) => self.chains[chain].interfaces.clone(),
+            PolicyPart::Select(chain) => self.chains[chain].select.clone(),
+            PolicyPart::Actor(chain, actor) => self.chains[chain].actors[actor].clone(),
         }
     }
 }
 
-/// What cannot be read is `None`, and a mistake.
+/// Reads values; an invalid one is `None` and adds a diagnostic.
 struct Reader<'t> {
     source: &'t Source,
     mistakes: RefCell<Vec<Mistake>>,
 }
 
-/// A table whose keys are known.
+/// A table whose keys were checked.
 struct Table<'r, 't> {
     reader: &'r Reader<'t>,
     table: &'r DeTable<'t>,
@@ -86,7 +87,7 @@ struct Table<'r, 't> {
 
 impl<'t> Reader<'t> {
     fn policy(&self, root: &Spanned<DeTable<'t>>) -> Option<(Policy, Places)> {
-        let table = self.keys(root.get_ref(), 0..0, &["name", "interfaces", "own", "chains"]);
+        let table = self.keys(root.get_ref(), 0..0, &["name", "interfaces", "custom", "chains"]);
         let mut places = Places::default();
         let name = match table.get("name") {
             Some(name) => {
@@ -99,14 +100,17 @@ impl<'t> Reader<'t> {
             }
         };
         let interfaces = table.get("interfaces");
-        let mut own = Vec::new();
-        for (name, value) in
-            table.get("own").and_then(|own| self.table(own, "tables [own.NAME]")).into_iter().flatten()
+        let mut custom = Vec::new();
+        for (name, value) in table
+            .get("custom")
+            .and_then(|custom| self.table(custom, "tables [custom.NAME]"))
+            .into_iter()
+            .flatten()
         {
-            places.own.push((name.get_ref().clone().into_owned(), name.span()));
-            own.push((name.get_ref().clone().into_owned(), self.own(value)));
+            places.custom.push((name.get_ref().clone().into_owned(), name.span()));
+            custom.push((name.get_ref().clone().into_owned(), self.custom(value)));
         }
-        let names: Vec<_> = own.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<_> = custom.iter().map(|(name, _)| name.as_str()).collect();
         let mut chains = Vec::new();
         for value in self.list(table.required("chains")?, "a list of chains: tables [[chains]]")? {
             if let Some((chain, place)) = self.chain(value, interfaces, &names) {
@@ -114,22 +118,22 @@ impl<'t> Reader<'t> {
                 places.chains.push(place);
             }
         }
-        let own = own.into_iter().map(|(name, file)| Some((name, file?))).collect::<Option<_>>()?;
-        Some((Policy { name: name?, own, chains }, places))
+        let custom = custom.into_iter().map(|(name, file)| Some((name, file?))).collect::<Option<_>>()?;
+        Some((Policy { name: name?, custom, chains }, places))
     }
 
-    fn own(&self, value: &Value<'t>) -> Option<PathBuf> {
+    fn custom(&self, value: &Value<'t>) -> Option<PathBuf> {
         let expected = "a table such as { file = \"my.bpf.c\" }";
         let table = self.keys(self.table(value, expected)?, value.span(), &["file"]);
         self.text(table.required("file")?, "the name of a file").map(PathBuf::from)
     }
 
-    /// What is wrong in one key does not hide what is wrong in another.
+    /// Reads all keys, so that a mistake in one does not hide a mistake in another.
     fn chain(
         &self,
         value: &Value<'t>,
         default_interfaces: Option<&Value<'t>>,
-        own: &[&str],
+        custom: &[&str],
     ) -> Option<(Chain, ChainPlaces)> {
         let known = ["name", "hook", "interfaces", "priority", "select", "actors"];
         let table = self.keys(self.table(value, "a table of a chain's keys")?, value.span(), &known);
@@ -147,18 +151,18 @@ impl<'t> Reader<'t> {
         let hook = table.required("hook").and_then(|hook| self.hook(hook));
         let interfaces = match interfaces {
             Some(interfaces) => self.interfaces(interfaces),
-            None => table.missing("interfaces", "in the chain, or before all chains for all of them"),
+            None => table.missing("interfaces", "in the chain, or at the top of the file as the default"),
         };
-        let priority = table.get("priority").map_or(Some(PRIORITY), |value| {
+        let priority = table.get("priority").map_or(Some(DEFAULT_PRIORITY), |value| {
             let all = i64::from(i32::MIN)..=i64::from(i32::MAX);
             self.integer(value, all, "a whole number of 32 bits")?.try_into().ok()
         });
-        let select = select.map_or(Some(Selector::Any), |select| self.select(select, own));
+        let select = select.map_or(Some(Selector::Any), |select| self.select(select, custom));
         let actors = actors.and_then(|actors| {
             let actors = self.list(actors, "a list of actors")?;
             places.actors = actors.iter().map(Spanned::span).collect();
-            // All of them are read, so that all mistakes are found.
-            let actors: Vec<_> = actors.iter().map(|actor| self.actor(actor, own)).collect();
+            // Collected first, so that all mistakes are reported.
+            let actors: Vec<_> = actors.iter().map(|actor| self.actor(actor, custom)).collect();
             actors.into_iter().collect()
         });
         let name = self.text(name?, "the chain's name")?.to_owned();
@@ -180,48 +184,48 @@ impl<'t> Reader<'t> {
     }
 
     fn interfaces(&self, value: &Value<'t>) -> Option<Vec<Interface>> {
-        let read = |value| self.word(value, Interface::EXPECTED, Interface::read);
+        let read = |value| self.word(value, Interface::EXPECTED, Interface::parse);
         self.list(value, "a list of interfaces, such as [\"wlan0\"]")?.iter().map(read).collect()
     }
 
-    fn select(&self, value: &Value<'t>, own: &[&str]) -> Option<Selector> {
+    fn select(&self, value: &Value<'t>, custom: &[&str]) -> Option<Selector> {
         let text = self.text(value, "a selector, such as \"packet(data)\"")?;
-        let error = match selector::parse(text, Some(own)) {
+        let error = match selector::parse(text, Some(custom)) {
             Ok(selector) => return Some(selector),
             Err(error) => error,
         };
-        // A text without escapes stands in the file as it is, and so does the place of what is wrong in it.
+        // If the string has no escapes, positions in it map to positions in the file.
         let place = value.span();
         let written = self.source.text().get(place.clone()).and_then(|written| written.find(text));
         let (place, column) = match written {
-            Some(at) => (place.start + at + error.place.start..place.start + at + error.place.end, None),
+            Some(at) => (place.start + at + error.span.start..place.start + at + error.span.end, None),
             None => (place, Some(error.column)),
         };
         let column = column.map_or(String::new(), |column| format!(" at column {column} of the selector"));
         self.refuse(place, &format!("{}{column}", error.expected), error.found)
     }
 
-    fn actor(&self, value: &Value<'t>, own: &[&str]) -> Option<Actor> {
+    fn actor(&self, value: &Value<'t>, custom: &[&str]) -> Option<Actor> {
         if let DeValue::String(name) = value.get_ref() {
-            return self.actor_alone(name, value.span(), own);
+            return self.actor_alone(name, value.span(), custom);
         }
         let table = self.table(value, "the name of an actor, or { NAME = VALUE }")?;
         match table.iter().next() {
             Some((name, parameter)) if table.len() == 1 => {
-                self.actor_with(name.get_ref(), name.span(), parameter, own)
+                self.actor_with(name.get_ref(), name.span(), parameter, custom)
             }
             _ => self.refuse(value.span(), "one actor, { NAME = VALUE }", format!("{} keys", table.len())),
         }
     }
 
-    fn actor_alone(&self, name: &str, place: Place, own: &[&str]) -> Option<Actor> {
+    fn actor_alone(&self, name: &str, place: Place, custom: &[&str]) -> Option<Actor> {
         Some(match name {
             "drop" => Actor::Drop,
             "set_backup" => Actor::SetBackup { address_id: None },
             "clear_backup" => Actor::ClearBackup { address_id: None },
             "block_subflow" => Actor::BlockSubflow { echo: false },
             "add_subflow" => Actor::AddSubflow(None),
-            "deny_join" => Actor::DenyJoin(Refusal::Drop),
+            "deny_join" => Actor::DenyJoin(JoinRefusal::Drop),
             "fall_back" => Actor::FallBack,
             "capable_flag" => Actor::CapableFlag,
             "get_connection" => Actor::GetConnection { keys: false },
@@ -231,17 +235,17 @@ impl<'t> Reader<'t> {
             "redirect" => return self.refuse(place, "{ redirect = \"eth1\" }", "\"redirect\" alone"),
             "pace" => return self.refuse(place, "{ pace = \"4mbit\" }", "\"pace\" alone"),
             "rate_limit" => return self.refuse(place, RATE_LIMIT, "\"rate_limit\" alone"),
-            name if own.contains(&name) => Actor::Own(name.into()),
-            name => return self.unknown_actor(name, place, own),
+            name if custom.contains(&name) => Actor::Custom(name.into()),
+            name => return self.unknown_actor(name, place, custom),
         })
     }
 
-    fn actor_with(&self, name: &str, place: Place, value: &Value<'t>, own: &[&str]) -> Option<Actor> {
+    fn actor_with(&self, name: &str, place: Place, value: &Value<'t>, custom: &[&str]) -> Option<Actor> {
         match name {
             "mark" => self.mark(value).map(Actor::Mark),
             "redirect" => {
                 let expected = "the name of an interface";
-                match self.word(value, expected, Interface::read)? {
+                match self.word(value, expected, Interface::parse)? {
                     Interface::Named(name) => Some(Actor::Redirect(name)),
                     other => self.refuse(value.span(), expected, format!("\"{other}\"")),
                 }
@@ -250,36 +254,36 @@ impl<'t> Reader<'t> {
             "pace" => self.rate(value).map(Actor::Pace),
             "set_backup" => Some(Actor::SetBackup { address_id: self.address_id(value)? }),
             "clear_backup" => Some(Actor::ClearBackup { address_id: self.address_id(value)? }),
-            "block_subflow" => Some(Actor::BlockSubflow { echo: self.switch(value, "echo")? }),
+            "block_subflow" => Some(Actor::BlockSubflow { echo: self.flag(value, "echo")? }),
             "add_subflow" => {
                 self.announcement(value).map(|announcement| Actor::AddSubflow(Some(announcement)))
             }
             "deny_join" => self.word(value, "\"drop\" or \"reset\"", |text| match text {
-                "drop" => Some(Actor::DenyJoin(Refusal::Drop)),
-                "reset" => Some(Actor::DenyJoin(Refusal::Reset)),
+                "drop" => Some(Actor::DenyJoin(JoinRefusal::Drop)),
+                "reset" => Some(Actor::DenyJoin(JoinRefusal::Reset)),
                 _ => None,
             }),
-            "get_connection" => Some(Actor::GetConnection { keys: self.switch(value, "keys")? }),
-            name if Actor::NAMES.contains(&name) || own.contains(&name) => {
+            "get_connection" => Some(Actor::GetConnection { keys: self.flag(value, "keys")? }),
+            name if Actor::NAMES.contains(&name) || custom.contains(&name) => {
                 self.refuse(value.span(), &format!("{name:?} alone, without parameters"), found(value))
             }
-            name => self.unknown_actor(name, place, own),
+            name => self.unknown_actor(name, place, custom),
         }
     }
 
-    fn unknown_actor(&self, name: &str, place: Place, own: &[&str]) -> Option<Actor> {
-        let known: Vec<_> = Actor::NAMES.iter().chain(own).copied().collect();
+    fn unknown_actor(&self, name: &str, place: Place, custom: &[&str]) -> Option<Actor> {
+        let known: Vec<_> = Actor::NAMES.iter().chain(custom).copied().collect();
         self.refuse(place, &format!("an actor: {}", known.join(", ")), format!("{name:?}"))
     }
 
     fn mark(&self, value: &Value<'t>) -> Option<Mark> {
         let read = match value.get_ref() {
-            DeValue::String(text) => Mark::read(text),
+            DeValue::String(text) => selector::parse_mark(text),
             DeValue::Integer(number) => integer(number)
                 .and_then(|number| Some(Mark { value: number.try_into().ok()?, mask: u32::MAX })),
             _ => None,
         };
-        read.or_else(|| self.refuse(value.span(), Mark::EXPECTED, found(value)))
+        read.or_else(|| self.refuse(value.span(), selector::EXPECTED_MARK, found(value)))
     }
 
     fn limit(&self, value: &Value<'t>) -> Option<Limit> {
@@ -314,7 +318,7 @@ impl<'t> Reader<'t> {
         Some(Announcement { address, port, id })
     }
 
-    /// A table with at most an address id.
+    /// A table with an optional address identifier.
     fn address_id(&self, value: &Value<'t>) -> Option<Option<u8>> {
         let table = self.table(value, "a table such as { address_id = 3 }")?;
         let table = self.keys(table, value.span(), &["address_id"]);
@@ -323,15 +327,15 @@ impl<'t> Reader<'t> {
         Some(id.try_into().ok())
     }
 
-    /// A table with at most this key, which is true or false.
-    fn switch(&self, value: &Value<'t>, key: &'static str) -> Option<bool> {
+    /// A table with this optional boolean key.
+    fn flag(&self, value: &Value<'t>, key: &'static str) -> Option<bool> {
         let expected = format!("a table such as {{ {key} = true }}");
         let table = self.keys(self.table(value, &expected)?, value.span(), &[key]);
         let Some(value) = table.get(key) else { return Some(false) };
         value.get_ref().as_bool().or_else(|| self.refuse(value.span(), "true or false", found(value)))
     }
 
-    /// A table that may have these keys and no others.
+    /// Checks that a table has no keys other than these.
     fn keys<'r>(&'r self, table: &'r DeTable<'t>, place: Place, known: &[&str]) -> Table<'r, 't> {
         for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let expected = format!("one of the keys {}", known.join(", "));
@@ -353,7 +357,7 @@ impl<'t> Reader<'t> {
         value.get_ref().as_str().or_else(|| self.refuse(value.span(), expected, found(value)))
     }
 
-    /// A text that means something.
+    /// A string that `read` accepts.
     fn word<T>(&self, value: &Value<'t>, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.text(value, expected)?;
         read(text).or_else(|| self.refuse(value.span(), expected, found(value)))

@@ -1,4 +1,4 @@
-//! Selectors at random, out of few different numbers, so that packets made of the same numbers meet them.
+//! Random selectors for property tests. They use few distinct values, so that random packets match often.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,22 +6,21 @@ use plait_wire::Role;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{Kind, Mark, Ports, Prefix, Selector, Subflow};
-use crate::specification::Interface;
+use super::{Interface, Mark, PacketKind, Ports, Prefix, Selector, SubflowPattern};
 
-/// Interfaces by name, control groups and selectors of the user's own that the expressions speak of.
+/// The interfaces, control groups and custom selectors that expressions refer to.
 pub(crate) const INTERFACES: [&str; 3] = ["wlan0", "wwan0", "eth0.7"];
 pub(crate) const CGROUPS: [&str; 3] = ["/", "/user.slice", "/system.slice/sshd.service"];
-pub(crate) const OWN: [&str; 2] = ["urgent", "mine_2"];
+pub(crate) const CUSTOM: [&str; 2] = ["urgent", "mine_2"];
 
-/// Expressions up to a few levels deep.
+/// Expressions nested a few levels deep.
 pub(crate) fn selectors() -> impl Strategy<Value = Selector> {
-    expressions(prop_oneof![12 => everywhere(), 1 => at_egress()])
+    expressions(prop_oneof![12 => any_hook(), 1 => egress_only()])
 }
 
-/// Likewise, of what programs at ingress can have.
+/// The same, restricted to selectors that are valid at ingress.
 pub(crate) fn ingress_selectors() -> impl Strategy<Value = Selector> {
-    expressions(everywhere())
+    expressions(any_hook())
 }
 
 fn expressions(leaf: impl Strategy<Value = Selector> + 'static) -> impl Strategy<Value = Selector> {
@@ -34,7 +33,7 @@ fn expressions(leaf: impl Strategy<Value = Selector> + 'static) -> impl Strategy
     })
 }
 
-fn everywhere() -> impl Strategy<Value = Selector> {
+fn any_hook() -> impl Strategy<Value = Selector> {
     prop_oneof![
         1 => Just(Selector::Any),
         2 => subflows().prop_map(Selector::Subflow),
@@ -43,23 +42,23 @@ fn everywhere() -> impl Strategy<Value = Selector> {
         2 => (prefixes(), prop::option::of(ports())).prop_map(|(prefix, ports)| Selector::Destination(prefix, ports)),
         2 => (data_sequences(), data_sequences()).prop_map(|(first, last)| Selector::DataSequence(first, last)),
         2 => (sequences(), sequences()).prop_map(|(first, last)| Selector::SubflowSequence(first, last)),
-        4 => prop::collection::vec(select(Kind::ALL), 1..4).prop_map(Selector::Packet),
-        1 => tokens().prop_filter("0 is none", |token| *token != 0).prop_map(Selector::Connection),
+        4 => prop::collection::vec(select(PacketKind::ALL), 1..4).prop_map(Selector::Packet),
+        1 => tokens().prop_filter("0 is not a token", |token| *token != 0).prop_map(Selector::Connection),
         2 => interfaces().prop_map(Selector::Path),
         2 => sizes().prop_map(|(from, to)| Selector::Size { from, to }),
         1 => sizes().prop_map(|(from, to)| Selector::ConnectionSize { from, to }),
-        1 => select(&OWN[..]).prop_map(|name| Selector::Own(name.into())),
+        1 => select(&CUSTOM[..]).prop_map(|name| Selector::Custom(name.into())),
     ]
 }
 
-fn at_egress() -> impl Strategy<Value = Selector> {
+fn egress_only() -> impl Strategy<Value = Selector> {
     prop_oneof![
         marks().prop_map(Selector::Mark),
         select(&CGROUPS[..]).prop_map(|path| Selector::Cgroup(path.into())),
     ]
 }
 
-/// Addresses that share many of their first bits.
+/// Addresses that share long prefixes.
 pub(crate) fn addresses() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         (0..4u32, any::<bool>()).prop_map(|(low, far)| {
@@ -85,7 +84,7 @@ fn prefixes() -> impl Strategy<Value = Prefix> {
                 Ipv6Addr::from_bits(v6.to_bits() & mask).into()
             }
         };
-        Prefix::new(first, length).expect("no bits behind the prefix")
+        Prefix::new(first, length).expect("a valid prefix")
     })
 }
 
@@ -97,11 +96,11 @@ fn ports() -> impl Strategy<Value = Ports> {
     (port(), port()).prop_map(|(one, other)| Ports { first: one.min(other), last: one.max(other) })
 }
 
-fn subflows() -> impl Strategy<Value = Subflow> {
+fn subflows() -> impl Strategy<Value = SubflowPattern> {
     let prefix = || prop::option::of(prefixes());
     let ports = || prop::option::of(ports());
     (prefix(), prefix(), ports(), ports()).prop_map(
-        |(source, destination, source_ports, destination_ports)| Subflow {
+        |(source, destination, source_ports, destination_ports)| SubflowPattern {
             source,
             destination,
             source_ports,
@@ -115,9 +114,9 @@ pub(crate) fn sequences() -> impl Strategy<Value = u32> {
 }
 
 pub(crate) fn data_sequences() -> impl Strategy<Value = u64> {
-    let borders =
+    let boundaries =
         [0, 1, 1000, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX];
-    prop_oneof![select(borders.to_vec()), any::<u64>()]
+    prop_oneof![select(boundaries.to_vec()), any::<u64>()]
 }
 
 pub(crate) fn tokens() -> impl Strategy<Value = u32> {
@@ -132,7 +131,7 @@ fn interfaces() -> impl Strategy<Value = Interface> {
     ]
 }
 
-/// In bytes.
+/// Bytes.
 pub(crate) fn flow_bytes() -> impl Strategy<Value = u64> {
     select(&[0, 1, 99_999, 100_000, 1 << 31, (1 << 32) - 1, 1 << 32, 1_000_000_000_000][..])
 }

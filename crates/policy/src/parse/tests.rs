@@ -1,5 +1,6 @@
 //! Policies read, written, and refused.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use plait_config::Rate;
@@ -8,17 +9,19 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::selector::strategies::selectors;
-use crate::selector::{Kind, Mark};
+use crate::model::strategies::selectors;
+use crate::model::{
+    Actor, Announcement, Chain, Hook, Interface, JoinRefusal, Limit, Mark, PacketKind, Selector,
+};
 
 const WHOLE: &str = r#"
 name = "tenant"
 interfaces = ["wlan0", "untrusted"]
 
-[own.urgent]
+[custom.urgent]
 file = "urgent.bpf.c"
 
-[own.my_actor]
+[custom.my_actor]
 file = "/lib/my_actor.bpf.o"
 
 [[chains]]
@@ -41,7 +44,7 @@ actors = [
 
 fn mistakes(text: &str) -> Vec<String> {
     match Policy::parse(text, "tenant.toml") {
-        Err(SpecificationError::Mistakes(mistakes)) => mistakes
+        Err(PolicyError::Invalid(mistakes)) => mistakes
             .iter()
             .map(|mistake| format!("{}:{}: {}", mistake.line, mistake.column, mistake.message))
             .collect(),
@@ -55,16 +58,16 @@ fn chain(keys: &str) -> String {
 }
 
 #[test]
-fn a_whole_policy_is_read() {
+fn parses_a_complete_policy() {
     let policy = Policy::parse(WHOLE, "x.toml").expect("a policy");
     assert_eq!(policy.name, "tenant");
-    assert_eq!(policy.own["urgent"], Path::new("urgent.bpf.c"));
+    assert_eq!(policy.custom["urgent"], Path::new("urgent.bpf.c"));
     let [first, second] = &policy.chains[..] else { panic!("expected two chains") };
     let interfaces = [Interface::Named("wlan0".into()), Interface::Role(Role::Untrusted)];
     assert_eq!((first.hook, first.priority, &first.interfaces[..]), (Hook::Ingress, 100, &interfaces[..]));
     assert_eq!(first.select, "packet(data) and not src(10.0.0.0/8) or urgent".parse().expect("a selector"));
     let rate = Rate::new(4_000_000).expect("a rate");
-    let actors = [Actor::Record, Actor::RateLimit(Limit::Rate(rate)), Actor::Own("my_actor".into())];
+    let actors = [Actor::Record, Actor::RateLimit(Limit::Rate(rate)), Actor::Custom("my_actor".into())];
     assert_eq!(first.actors, actors);
     assert_eq!(
         (second.hook, second.priority, &second.interfaces[..]),
@@ -79,14 +82,14 @@ fn a_whole_policy_is_read() {
         Actor::Pace(Rate::new(2_500_000).expect("a rate")),
         Actor::BlockSubflow { echo: true },
         Actor::AddSubflow(Some(announcement)),
-        Actor::DenyJoin(Refusal::Reset),
+        Actor::DenyJoin(JoinRefusal::Reset),
         Actor::GetConnection { keys: true },
     ];
     assert_eq!(second.actors, actors);
 }
 
 #[test]
-fn a_file_names_its_policy_and_its_directory() {
+fn file_name_and_directory_are_defaults() {
     let directory = std::env::temp_dir().join(format!("plait-policy-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("small-flows.toml");
@@ -95,14 +98,14 @@ fn a_file_names_its_policy_and_its_directory() {
     fs::remove_dir_all(&directory).expect("the directory goes");
     let policy = policy.expect("a policy");
     assert_eq!(policy.name, "small-flows");
-    assert_eq!(policy.own["urgent"], directory.join("urgent.bpf.c"));
-    assert_eq!(policy.own["my_actor"], Path::new("/lib/my_actor.bpf.o"));
+    assert_eq!(policy.custom["urgent"], directory.join("urgent.bpf.c"));
+    assert_eq!(policy.custom["my_actor"], Path::new("/lib/my_actor.bpf.o"));
     let missing = Policy::read(&file).expect_err("the file is gone").to_string();
     assert!(missing.starts_with("cannot read ") && missing.contains("small-flows.toml: "), "{missing}");
 }
 
 #[test]
-fn a_mistake_in_a_selector_is_shown_where_it_is() {
+fn selector_errors_point_into_the_file() {
     let text = chain("hook = \"ingress\"\nselect = \"packet(dta)\"\nactors = []");
     let error = Policy::parse(&text, "tenant.toml").expect_err("dta is no kind").to_string();
     assert!(error.starts_with("tenant.toml:5:18: expected a kind of packet: syn, "), "{error}");
@@ -120,12 +123,12 @@ fn a_mistake_in_a_selector_is_shown_where_it_is() {
 }
 
 #[test]
-fn all_mistakes_are_told() {
+fn reports_all_errors_at_once() {
     let text = r#"
 colour = "red"
 interfaces = ["a/b"]
 
-[own.x]
+[custom.x]
 path = "x.c"
 
 [[chains]]
@@ -141,8 +144,8 @@ priority = 1.5
 "#;
     let all = mistakes(text);
     let expected = [
-        "2:1: expected one of the keys name, interfaces, own, chains, found the unknown key \"colour\"",
-        "3:15: expected an interface's name, \"trusted\", \"untrusted\" or \"*\", found \"a/b\"",
+        "2:1: expected one of the keys name, interfaces, custom, chains, found the unknown key \"colour\"",
+        "3:15: expected an interface name, \"trusted\", \"untrusted\" or \"*\", found \"a/b\"",
         "5:1: expected the key `file`, found none",
         "6:1: expected one of the keys file, found the unknown key \"path\"",
         "8:1: expected the key `name`, found none",
@@ -150,7 +153,7 @@ priority = 1.5
         "10:10: expected a selector, such as \"packet(data)\", found the number 7",
         "11:11: expected an actor: drop, mark, redirect, rate_limit, pace, set_backup, clear_backup, block_subflow, \
          add_subflow, deny_join, fall_back, capable_flag, get_connection, get_subflow, record, x, found \"droop\"",
-        "11:29: expected a mark of 32 bits such as 0x10, or a mark and a mask such as 0x10/0xff, found the number -1",
+        "11:29: expected a 32-bit mark such as 0x10, or a mark and a mask such as 0x10/0xff, found the number -1",
         "11:61: expected a size from 1B to 1GiB in B, kB, MB, GB, KiB, MiB or GiB, such as 30kB, found \"0B\"",
         "11:80: expected a rate from 1bit to 1000gbit in bit, kbit, mbit or gbit, such as 4mbit, found \"fast\"",
         "13:1: expected the key `actors`, found none",
@@ -161,7 +164,7 @@ priority = 1.5
 }
 
 #[test]
-fn what_does_not_go_together_is_told() {
+fn rejects_inconsistent_chains() {
     for (keys, expected) in [
         (
             "hook = \"ingress\"\nselect = \"mark(1)\"\nactors = [{ pace = \"1mbit\" }]",
@@ -199,7 +202,7 @@ fn what_does_not_go_together_is_told() {
         (
             "hook = \"egress\"\nactors = [\"record\", \"record\", \"record\", \"record\", \"record\", \"record\", \
              \"record\", \"record\", \"drop\"]",
-            &["5:91: expected at most 8 actors of a chain, found one more"],
+            &["5:91: expected at most 8 actors in a chain, found one more"],
         ),
     ] {
         assert_eq!(mistakes(&chain(keys)), expected, "{keys}");
@@ -207,9 +210,9 @@ fn what_does_not_go_together_is_told() {
 }
 
 #[test]
-fn names_have_their_form() {
-    let text = "name = \"a b\"\nchains = []\n[own.drop]\nfile = \"x\"\n[own.any]\nfile = \"x\"\n[own.\"a-b\"]\nfile = \"x\"";
-    let form = "expected a name that no selector or actor has: 1 to 32 letters, digits or underscores, found";
+fn rejects_invalid_names() {
+    let text = "name = \"a b\"\nchains = []\n[custom.drop]\nfile = \"x\"\n[custom.any]\nfile = \"x\"\n[custom.\"a-b\"]\nfile = \"x\"";
+    let form = "expected a name that no built-in selector or actor has: 1 to 32 letters, digits or underscores, found";
     let expected = [
         "1:8: expected a name for the policy: 1 to 32 letters, digits, hyphens or underscores, found \"a b\""
             .into(),
@@ -221,7 +224,7 @@ fn names_have_their_form() {
 }
 
 #[test]
-fn a_hook_has_room_for_64_chains() {
+fn a_hook_accepts_at_most_64_chains() {
     let chains = |hook: &str, count| -> String {
         (0..count)
             .map(|n| format!("[[chains]]\nname = \"{hook}-{n}\"\nhook = \"{hook}\"\nactors = []\n"))
@@ -235,7 +238,7 @@ fn a_hook_has_room_for_64_chains() {
 }
 
 #[test]
-fn of_much_that_is_wrong_the_first_is_told() {
+fn reports_at_most_100_errors() {
     let chain = "[[chains]]\nname = \"a\"\nhook = \"up\"\nactors = []\n";
     assert_eq!(mistakes(&chain.repeat(5_000)).len(), 100);
     let chain = "[[chains]]\nname = \"a\"\nhook = \"egress\"\nactors = []\n";
@@ -244,7 +247,7 @@ fn of_much_that_is_wrong_the_first_is_told() {
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_line() {
+fn reports_the_line_of_toml_syntax_errors() {
     let [mistake] = &mistakes("name = \"a\"\nchains = [\n")[..] else { panic!("expected one mistake") };
     assert!(mistake.starts_with("2:") || mistake.starts_with("3:"), "{mistake}");
     let twice = mistakes("name = \"a\"\nname = \"b\"\n");
@@ -252,21 +255,21 @@ fn what_is_no_toml_is_told_with_its_line() {
 }
 
 #[test]
-fn a_policy_built_by_hand_is_checked() {
+fn check_validates_policies_built_in_code() {
     let chain = Chain {
         name: "a".into(),
         hook: Hook::Ingress,
         interfaces: vec![Interface::Named("wlan 0".into())],
         priority: 0,
-        select: Selector::Own("urgent".into()),
-        actors: vec![Actor::Own("slow".into()), Actor::RateLimit(Limit::Window(0))],
+        select: Selector::Custom("urgent".into()),
+        actors: vec![Actor::Custom("slow".into()), Actor::RateLimit(Limit::Window(0))],
     };
-    let policy = Policy { name: "p".into(), own: BTreeMap::new(), chains: vec![chain] };
+    let policy = Policy { name: "p".into(), custom: BTreeMap::new(), chains: vec![chain] };
     let wrong = policy.check().expect_err("much is wrong").to_string();
     let expected = "\
-interfaces of chain 1: expected an interface's name, \"trusted\", \"untrusted\" or \"*\", found \"wlan 0\"
-selector of chain 1: expected a table [own.urgent] that says where urgent is, found none
-actor 1 of chain 1: expected a table [own.slow] that says where slow is, found none
+interfaces of chain 1: expected an interface name, \"trusted\", \"untrusted\" or \"*\", found \"wlan 0\"
+selector of chain 1: expected a table [custom.urgent] with the file of urgent, found none
+actor 1 of chain 1: expected a table [custom.slow] with the file of slow, found none
 actor 2 of chain 1: expected a window of 1 to 2^30 bytes, found 0";
     assert_eq!(wrong, expected);
 }
@@ -285,7 +288,7 @@ fn actors() -> impl Strategy<Value = Actor> {
         any::<bool>().prop_map(|echo| Actor::BlockSubflow { echo }),
         any::<bool>().prop_map(|keys| Actor::GetConnection { keys }),
         prop::option::of(announcement).prop_map(Actor::AddSubflow),
-        select(&[Refusal::Drop, Refusal::Reset][..]).prop_map(Actor::DenyJoin),
+        select(&[JoinRefusal::Drop, JoinRefusal::Reset][..]).prop_map(Actor::DenyJoin),
         any::<u32>().prop_map(|value| Actor::Mark(Mark { value, mask: u32::MAX })),
         Just(Actor::Redirect("eth0.7".into())),
     ]
@@ -312,9 +315,9 @@ fn chains() -> impl Strategy<Value = Chain> {
 
 proptest! {
     #[test]
-    fn a_policy_is_written_as_it_is_read(chains in prop::collection::vec(chains(), 0..4), file in "[^\0]{1,8}") {
-        let own = ["urgent", "mine_2"].map(|name| (name.to_owned(), PathBuf::from(&file)));
-        let mut policy = Policy { name: "p".into(), own: own.into(), chains };
+    fn display_round_trips(chains in prop::collection::vec(chains(), 0..4), file in "[^\0]{1,8}") {
+        let custom = ["urgent", "mine_2"].map(|name| (name.to_owned(), PathBuf::from(&file)));
+        let mut policy = Policy { name: "p".into(), custom: custom.into(), chains };
         for (number, chain) in policy.chains.iter_mut().enumerate() {
             chain.name = format!("chain-{number}");
         }
@@ -324,14 +327,14 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_reading_panic(text in "([a-z]{1,8} = [\"\\[{][a-z0-9(){}]{0,6}[\"\\]}]\n|\\[\\[chains\\]\\]\n){0,5}|.{0,30}") {
+    fn parsing_never_panics(text in "([a-z]{1,8} = [\"\\[{][a-z0-9(){}]{0,6}[\"\\]}]\n|\\[\\[chains\\]\\]\n){0,5}|.{0,30}") {
         let _ = Policy::parse(&text, "x").is_ok();
     }
 }
 
 #[test]
-fn kinds_have_names_of_their_own() {
-    for kind in Kind::ALL {
-        assert_eq!(Kind::named(kind.name()), Some(*kind));
+fn packet_kind_names_are_unique() {
+    for kind in PacketKind::ALL {
+        assert_eq!(PacketKind::from_name(kind.name()), Some(*kind));
     }
 }

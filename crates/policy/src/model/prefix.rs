@@ -4,26 +4,26 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The addresses of one family that begin with the same bits; `10.0.0.0/8`, or `10.0.0.1` for one address.
+/// A range of addresses that share their leading bits: `10.0.0.0/8`, or `10.0.0.1` for a single address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     address: IpAddr,
     length: u8,
 }
 
-/// What a prefix is not.
+/// Why a text or an address with a length is not a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found:?}")]
 pub struct PrefixError {
-    pub(super) expected: String,
-    pub(super) found: String,
+    pub(crate) expected: String,
+    found: String,
 }
 
 impl Prefix {
-    /// The addresses whose first `length` bits are those of `address`.
+    /// The addresses whose first `length` bits equal those of `address`.
     ///
     /// # Errors
-    /// The address has fewer bits, or one behind these that is not zero.
+    /// The address is shorter than `length` bits, or has a bit set after them.
     pub fn new(address: IpAddr, length: u8) -> Result<Self, PrefixError> {
         let error = |expected: String| PrefixError { expected, found: format!("{address}/{length}") };
         let width = width(address);
@@ -41,17 +41,17 @@ impl Prefix {
             }
         };
         if network != address {
-            return Err(error(format!("no bits behind the prefix, such as {network}/{length}")));
+            return Err(error(format!("no bits set after the prefix, such as {network}/{length}")));
         }
         Ok(Self { address, length })
     }
 
-    /// The first of its addresses.
+    /// The first address.
     pub fn address(self) -> IpAddr {
         self.address
     }
 
-    /// How many bits its addresses share.
+    /// The number of leading bits that are fixed.
     pub fn length(self) -> u8 {
         self.length
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_is_written_as_it_is_read() {
+    fn display_round_trips() {
         for text in
             ["10.0.0.0/8", "0.0.0.0/0", "10.1.2.3", "fd00::/8", "::/0", "fd00::1", "::ffff:0.0.0.0/96"]
         {
@@ -110,18 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn rejects_malformed_prefixes() {
         for text in
             ["", "/8", "10.0.0/8", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/+8", "fd00::/129", "fd00::/256"]
         {
             assert!(text.parse::<Prefix>().is_err(), "{text}");
         }
-        let error = "10.0.0.1/8".parse::<Prefix>().expect_err("bits behind the prefix").to_string();
-        assert_eq!(error, "expected no bits behind the prefix, such as 10.0.0.0/8, found \"10.0.0.1/8\"");
+        let error = "10.0.0.1/8".parse::<Prefix>().expect_err("bits after the prefix").to_string();
+        assert_eq!(error, "expected no bits set after the prefix, such as 10.0.0.0/8, found \"10.0.0.1/8\"");
     }
 
     #[test]
-    fn every_length_has_its_first_address() {
+    fn only_the_first_address_of_a_prefix_is_accepted() {
         for length in 0..=128 {
             let ones = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
             let v6 = |bits: u128| IpAddr::from(bits.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Reads the text of a selector.
+//! Parses the text of a selector.
 //!
 //! ```text
 //! expression = conjunction { "or" conjunction }
@@ -13,26 +13,25 @@ use std::str::FromStr;
 
 use plait_config::Size;
 
-use super::{Kind, Mark, Ports, Prefix, PrefixError, Selector, Subflow};
-use crate::specification::{Interface, is_word_of_own};
+use crate::model::{
+    Interface, MAX_SELECTOR_DEPTH, Mark, PacketKind, Ports, Prefix, PrefixError, SELECTOR_NAMES, Selector,
+    SubflowPattern, is_custom_name, is_delimiter,
+};
 
-/// How many parentheses and `not`s of an expression may be inside each other.
-pub(crate) const DEEPEST: usize = 128;
-
-/// Of a subflow or connection, as a size is written.
+/// The largest size of a subflow or connection that can be written.
 const MAX_BYTES: u64 = 1_000_000_000_000;
 
-/// A text that is no selector.
+/// A syntax error in the text of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectorError {
-    /// The character at which what is wrong begins, from 1.
+    /// The character at which the error starts, from 1.
     pub column: usize,
     /// What was expected there.
     pub expected: String,
     /// What was found there.
     pub found: String,
-    /// What is wrong, in bytes of the text.
-    pub(crate) place: Range<usize>,
+    /// The range of the error, in bytes of the text.
+    pub(super) span: Range<usize>,
 }
 
 impl fmt::Display for SelectorError {
@@ -46,15 +45,15 @@ impl std::error::Error for SelectorError {}
 impl FromStr for Selector {
     type Err = SelectorError;
 
-    /// Reads a selector; any name that has no meaning yet is one of the user's own.
+    /// Parses a selector; any unknown name is taken for a custom selector.
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         parse(text, None)
     }
 }
 
-/// Reads a selector in which only these names are the user's own; any, if `None`.
-pub(crate) fn parse(text: &str, own: Option<&[&str]>) -> Result<Selector, SelectorError> {
-    let mut parser = Parser { text, own, next: Token::End, place: 0..0, depth: 0 };
+/// Parses a selector in which these are the names of custom selectors; `None`: any unknown name is.
+pub(super) fn parse(text: &str, custom: Option<&[&str]>) -> Result<Selector, SelectorError> {
+    let mut parser = Parser { text, custom, next: Token::End, span: 0..0, depth: 0 };
     parser.advance();
     let selector = parser.expression()?;
     match parser.next {
@@ -63,26 +62,9 @@ pub(crate) fn parse(text: &str, own: Option<&[&str]>) -> Result<Selector, Select
     }
 }
 
-/// The names of selectors.
-pub(super) const SELECTORS: &[&str] = &[
-    "any",
-    "subflow",
-    "ip_pair",
-    "src",
-    "dst",
-    "sequence",
-    "packet",
-    "connection",
-    "path",
-    "size",
-    "connection_size",
-    "mark",
-    "cgroup",
-];
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'t> {
-    /// What stands between blanks and punctuation.
+    /// A run of characters without whitespace and punctuation.
     Word(&'t str),
     Punctuation(char),
     End,
@@ -90,10 +72,10 @@ enum Token<'t> {
 
 struct Parser<'t> {
     text: &'t str,
-    own: Option<&'t [&'t str]>,
+    custom: Option<&'t [&'t str]>,
     next: Token<'t>,
-    /// Where `next` stands.
-    place: Range<usize>,
+    /// The position of `next`.
+    span: Range<usize>,
     depth: usize,
 }
 
@@ -108,7 +90,7 @@ impl<'t> Parser<'t> {
         self.operands("and", Self::negation, Selector::And)
     }
 
-    /// One operand, or several with this word between them.
+    /// One operand, or several joined by this word.
     fn operands(
         &mut self,
         word: &str,
@@ -127,12 +109,12 @@ impl<'t> Parser<'t> {
     }
 
     fn negation(&mut self) -> Parsed<Selector> {
-        let place = self.place.clone();
+        let span = self.span.clone();
         if self.take(Token::Word("not")) {
-            return self.deeper(place, |parser| Ok(Selector::Not(Box::new(parser.negation()?))));
+            return self.nested(span, |parser| Ok(Selector::Not(Box::new(parser.negation()?))));
         }
         if self.take(Token::Punctuation('(')) {
-            return self.deeper(place, |parser| {
+            return self.nested(span, |parser| {
                 let inner = parser.expression()?;
                 parser.expect(')', "`and`, `or` or \")\"")?;
                 Ok(inner)
@@ -141,16 +123,16 @@ impl<'t> Parser<'t> {
         self.selector()
     }
 
-    /// What would be too deep is refused, as the stack ends somewhere.
-    fn deeper(
+    /// Parses one level deeper, up to the limit that keeps the stack bounded.
+    fn nested(
         &mut self,
-        place: Range<usize>,
+        span: Range<usize>,
         inner: impl FnOnce(&mut Self) -> Parsed<Selector>,
     ) -> Parsed<Selector> {
-        if self.depth == DEEPEST {
+        if self.depth == MAX_SELECTOR_DEPTH {
             return Err(self.error(
-                place,
-                format!("at most {DEEPEST} parentheses and `not`s inside each other"),
+                span,
+                format!("at most {MAX_SELECTOR_DEPTH} nested parentheses and `not`s"),
                 "one more",
             ));
         }
@@ -169,8 +151,8 @@ impl<'t> Parser<'t> {
             }
             "subflow" => Self::subflow,
             "ip_pair" => Self::ip_pair,
-            "src" => |parser| parser.end(Selector::Source),
-            "dst" => |parser| parser.end(Selector::Destination),
+            "src" => |parser| parser.endpoint(Selector::Source),
+            "dst" => |parser| parser.endpoint(Selector::Destination),
             "sequence" => Self::sequence,
             "packet" => Self::packet,
             "connection" => Self::connection,
@@ -179,13 +161,13 @@ impl<'t> Parser<'t> {
             "connection_size" => |parser| parser.sizes(|from, to| Selector::ConnectionSize { from, to }),
             "mark" => Self::mark,
             "cgroup" => Self::cgroup,
-            name if self.is_own(name) => {
+            name if self.is_custom(name) => {
                 self.advance();
-                return Ok(Selector::Own(name.into()));
+                return Ok(Selector::Custom(name.into()));
             }
             _ => {
-                let own = self.own.unwrap_or_default().iter();
-                let known: Vec<_> = SELECTORS.iter().chain(own).copied().collect();
+                let custom = self.custom.unwrap_or_default().iter();
+                let known: Vec<_> = SELECTOR_NAMES.iter().chain(custom).copied().collect();
                 return self.refuse(&format!("a selector: {}", known.join(", ")));
             }
         };
@@ -196,15 +178,15 @@ impl<'t> Parser<'t> {
         Ok(selector)
     }
 
-    fn is_own(&self, name: &str) -> bool {
-        match self.own {
-            Some(own) => own.contains(&name),
-            None => is_word_of_own(name),
+    fn is_custom(&self, name: &str) -> bool {
+        match self.custom {
+            Some(custom) => custom.contains(&name),
+            None => is_custom_name(name),
         }
     }
 
     fn subflow(&mut self) -> Parsed<Selector> {
-        let mut subflow = Subflow::default();
+        let mut subflow = SubflowPattern::default();
         let mut given = Vec::new();
         while self.next != Token::Punctuation(')') {
             if !given.is_empty() {
@@ -227,7 +209,7 @@ impl<'t> Parser<'t> {
         Ok(Selector::Subflow(subflow))
     }
 
-    /// What `value` reads behind a key and "=".
+    /// Skips a key and "=", and reads its value.
     fn assigned<T>(&mut self, value: fn(&mut Self) -> Parsed<T>) -> Parsed<T> {
         self.advance();
         self.expect('=', "\"=\"")?;
@@ -236,11 +218,11 @@ impl<'t> Parser<'t> {
 
     fn ip_pair(&mut self) -> Parsed<Selector> {
         let from = self.prefix()?;
-        self.expect(',', "\",\" and where it goes to")?;
+        self.expect(',', "\",\" and a destination prefix")?;
         Ok(Selector::IpPair(from, self.prefix()?))
     }
 
-    fn end(&mut self, selector: fn(Prefix, Option<Ports>) -> Selector) -> Parsed<Selector> {
+    fn endpoint(&mut self, selector: fn(Prefix, Option<Ports>) -> Selector) -> Parsed<Selector> {
         let prefix = self.prefix()?;
         let ports = if self.take(Token::Punctuation(',')) { Some(self.ports()?) } else { None };
         Ok(selector(prefix, ports))
@@ -272,11 +254,11 @@ impl<'t> Parser<'t> {
     }
 
     fn packet(&mut self) -> Parsed<Selector> {
-        let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        let names: Vec<_> = PacketKind::ALL.iter().map(|kind| kind.name()).collect();
         let expected = format!("a kind of packet: {}", names.join(", "));
         let mut kinds = Vec::new();
         loop {
-            kinds.push(self.value(&expected, Kind::named)?);
+            kinds.push(self.value(&expected, PacketKind::from_name)?);
             if !self.take(Token::Punctuation(',')) {
                 return Ok(Selector::Packet(kinds));
             }
@@ -290,13 +272,13 @@ impl<'t> Parser<'t> {
     }
 
     fn path(&mut self) -> Parsed<Selector> {
-        self.value("an interface's name, trusted or untrusted", |text| {
-            Interface::read(text).map(Selector::Path)
+        self.value("an interface name, trusted or untrusted", |text| {
+            Interface::parse(text).map(Selector::Path)
         })
     }
 
     fn sizes(&mut self, selector: fn(u64, Option<u64>) -> Selector) -> Parsed<Selector> {
-        self.value("a range of sizes from one to a greater one, such as 0-100kB or 100kB-", |text| {
+        self.value("a size range with the smaller size first, such as 0-100kB or 100kB-", |text| {
             let (from, to) = text.split_once('-')?;
             let bytes = |text: &str| text.parse::<Size<MAX_BYTES>>().ok().map(Size::bytes);
             let from = if from == "0" { 0 } else { bytes(from)? };
@@ -306,11 +288,11 @@ impl<'t> Parser<'t> {
     }
 
     fn mark(&mut self) -> Parsed<Selector> {
-        self.value(Mark::EXPECTED, |text| Mark::read(text).map(Selector::Mark))
+        self.value(EXPECTED_MARK, |text| parse_mark(text).map(Selector::Mark))
     }
 
     fn cgroup(&mut self) -> Parsed<Selector> {
-        self.value("the path of a control group from its root on, such as /user.slice", |text| {
+        self.value("an absolute control group path, such as /user.slice", |text| {
             let inside = text.strip_prefix('/')?;
             let named = |name: &str| !["", ".", ".."].contains(&name);
             (inside.is_empty() || inside.split('/').all(named)).then(|| Selector::Cgroup(text.into()))
@@ -331,7 +313,7 @@ impl<'t> Parser<'t> {
     }
 
     fn ports(&mut self) -> Parsed<Ports> {
-        self.value("a port or a range from one to a higher one, such as 1024-65535", |text| {
+        self.value("a port or a port range with the lower port first, such as 1024-65535", |text| {
             let one = |text: &str| u16::try_from(number(text)?).ok();
             let (first, last) = text.split_once('-').unwrap_or((text, text));
             let ports = Ports { first: one(first)?, last: one(last)? };
@@ -339,7 +321,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// The next word, if it is something.
+    /// The next word, if `read` accepts it.
     fn value<T>(&mut self, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Parsed<T> {
         let Token::Word(text) = self.next else { return self.refuse(expected) };
         match read(text) {
@@ -364,70 +346,61 @@ impl<'t> Parser<'t> {
     }
 
     fn advance(&mut self) {
-        let rest = &self.text[self.place.end..];
+        let rest = &self.text[self.span.end..];
         let token = rest.trim_start();
         let start = self.text.len() - token.len();
-        let length = match token.find(ends_word) {
+        let length = match token.find(is_delimiter) {
             Some(0) => token.chars().next().map_or(0, char::len_utf8),
             Some(length) => length,
             None => token.len(),
         };
-        self.place = start..start + length;
+        self.span = start..start + length;
         self.next = match &token[..length] {
             "" => Token::End,
-            found => match found.chars().next().filter(|first| ends_word(*first)) {
+            found => match found.chars().next().filter(|first| is_delimiter(*first)) {
                 Some(punctuation) => Token::Punctuation(punctuation),
                 None => Token::Word(found),
             },
         };
     }
 
-    /// Something else than the next token was expected.
+    /// The error that the next token is not what was expected.
     fn refuse<T>(&self, expected: &str) -> Parsed<T> {
         let found = match self.next {
             Token::Word(word) => format!("{word:?}"),
             Token::Punctuation(punctuation) => format!("\"{punctuation}\""),
             Token::End => "the end".into(),
         };
-        Err(self.error(self.place.clone(), expected.into(), &found))
+        Err(self.error(self.span.clone(), expected.into(), &found))
     }
 
-    fn error(&self, place: Range<usize>, expected: String, found: &str) -> SelectorError {
-        let column = self.text[..place.start].chars().count() + 1;
-        SelectorError { column, expected, found: found.into(), place }
+    fn error(&self, span: Range<usize>, expected: String, found: &str) -> SelectorError {
+        let column = self.text[..span.start].chars().count() + 1;
+        SelectorError { column, expected, found: found.into(), span }
     }
 }
 
-fn ends_word(character: char) -> bool {
-    character.is_whitespace() || "(),=\"'".contains(character)
-}
-
-/// A word that can stand in a selector as it is.
-pub(crate) fn is_word(text: &str) -> bool {
-    !text.is_empty() && !text.contains(ends_word)
-}
-
-/// Decimal, or hexadecimal behind `0x`.
+/// Decimal, or hexadecimal after `0x`.
 fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // What Rust reads beyond digits is a sign.
+    // `from_str_radix` also accepts a sign.
     u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'))
 }
 
-impl Mark {
-    pub(crate) const EXPECTED: &str =
-        "a mark of 32 bits such as 0x10, or a mark and a mask such as 0x10/0xff";
+pub(super) const EXPECTED_MARK: &str = "a 32-bit mark such as 0x10, or a mark and a mask such as 0x10/0xff";
 
-    /// Reads `VALUE` or `VALUE/MASK`.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        let one = |text: &str| u32::try_from(number(text)?).ok();
-        let (value, mask) = match text.split_once('/') {
-            Some((value, mask)) => (one(value)?, one(mask)?),
-            None => (one(text)?, u32::MAX),
-        };
-        (value & !mask == 0).then_some(Self { value, mask })
-    }
+/// Reads `VALUE` or `VALUE/MASK`.
+pub(super) fn parse_mark(text: &str) -> Option<Mark> {
+    let one = |text: &str| u32::try_from(number(text)?).ok();
+    let (value, mask) = match text.split_once('/') {
+        Some((value, mask)) => (one(value)?, one(mask)?),
+        None => (one(text)?, u32::MAX),
+    };
+    (value & !mask == 0).then_some(Mark { value, mask })
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,8 @@ use std::iter::repeat_n;
 
 use proptest::prelude::*;
 
-use super::strategies::selectors;
 use super::*;
+use crate::model::strategies::selectors;
 
 fn read(text: &str) -> Selector {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -15,13 +15,14 @@ fn error(text: &str) -> String {
     text.parse::<Selector>().expect_err(text).to_string()
 }
 
-fn packet(kind: Kind) -> Selector {
+fn packet(kind: PacketKind) -> Selector {
     Selector::Packet(vec![kind])
 }
 
 #[test]
-fn not_binds_closer_than_and_and_and_closer_than_or() {
-    let (syn, fin, rst) = (packet(Kind::Syn), packet(Kind::Fin), packet(Kind::Rst));
+fn not_binds_tighter_than_and_than_or() {
+    let (syn, fin, rst) =
+        (packet(PacketPacketKind::Syn), packet(PacketPacketKind::Fin), packet(PacketPacketKind::Rst));
     let not_fin = Selector::Not(Box::new(fin));
     let and = Selector::And(vec![not_fin, rst]);
     let or = Selector::Or(vec![syn, and]);
@@ -30,7 +31,7 @@ fn not_binds_closer_than_and_and_and_closer_than_or() {
 }
 
 #[test]
-fn every_selector_has_its_text() {
+fn display_matches_the_parsed_text() {
     for text in [
         "any",
         "not any",
@@ -61,15 +62,18 @@ fn every_selector_has_its_text() {
 }
 
 #[test]
-fn what_people_write_otherwise_is_read() {
+fn accepts_alternative_spellings() {
     assert_eq!(read("sequence(subflow=7)"), Selector::SubflowSequence(7, 7));
     assert_eq!(read("sequence( data = 0x10-0x1F )"), Selector::DataSequence(16, 31));
     assert_eq!(read("connection(439041101)"), Selector::Connection(0x1a2b_3c4d));
-    assert_eq!(read("\tpacket\n(syn,fin)"), Selector::Packet(vec![Kind::Syn, Kind::Fin]));
+    assert_eq!(
+        read("\tpacket\n(syn,fin)"),
+        Selector::Packet(vec![PacketPacketKind::Syn, PacketPacketKind::Fin])
+    );
 }
 
 #[test]
-fn a_mistake_is_told_with_its_column() {
+fn reports_the_column_of_errors() {
     for (text, expected) in [
         ("", "column 1: expected a selector, found the end"),
         ("any any", "column 5: expected `and`, `or` or the end, found \"any\""),
@@ -79,11 +83,11 @@ fn a_mistake_is_told_with_its_column() {
         ("packet", "column 7: expected \"(\", found the end"),
         (
             "src(10.0.0.1/8)",
-            "column 5: expected no bits behind the prefix, such as 10.0.0.0/8, found \"10.0.0.1/8\"",
+            "column 5: expected no bits set after the prefix, such as 10.0.0.0/8, found \"10.0.0.1/8\"",
         ),
         (
             "src(10.0.0.0/8, 80-79)",
-            "column 17: expected a port or a range from one to a higher one, such as 1024-65535, found \"80-79\"",
+            "column 17: expected a port or a port range with the lower port first, such as 1024-65535, found \"80-79\"",
         ),
         ("src(10.0.0.0/8 80)", "column 16: expected \")\", found \"80\""),
         (
@@ -103,17 +107,17 @@ fn a_mistake_is_told_with_its_column() {
         ),
         (
             "size(2kB-1kB)",
-            "column 6: expected a range of sizes from one to a greater one, such as 0-100kB or 100kB-, found \"2kB-1kB\"",
+            "column 6: expected a size range with the smaller size first, such as 0-100kB or 100kB-, found \"2kB-1kB\"",
         ),
         (
             "mark(0x100/0xff)",
-            "column 6: expected a mark of 32 bits such as 0x10, or a mark and a mask such as 0x10/0xff, found \"0x100/0xff\"",
+            "column 6: expected a 32-bit mark such as 0x10, or a mark and a mask such as 0x10/0xff, found \"0x100/0xff\"",
         ),
         (
             "cgroup(user.slice)",
-            "column 8: expected the path of a control group from its root on, such as /user.slice, found \"user.slice\"",
+            "column 8: expected an absolute control group path, such as /user.slice, found \"user.slice\"",
         ),
-        ("path(ä/b)", "column 6: expected an interface's name, trusted or untrusted, found \"ä/b\""),
+        ("path(ä/b)", "column 6: expected an interface name, trusted or untrusted, found \"ä/b\""),
         (
             "ä+ü",
             "column 1: expected a selector: any, subflow, ip_pair, src, dst, sequence, packet, connection, path, size, connection_size, mark, cgroup, found \"ä+ü\"",
@@ -125,30 +129,30 @@ fn a_mistake_is_told_with_its_column() {
 }
 
 #[test]
-fn only_declared_names_are_the_users_own() {
-    assert_eq!(parse("urgent", Some(&["urgent"])), Ok(Selector::Own("urgent".into())));
+fn rejects_undeclared_custom_names() {
+    assert_eq!(parse("urgent", Some(&["urgent"])), Ok(Selector::Custom("urgent".into())));
     let error = parse("any or urgnt", Some(&["urgent"])).expect_err("it is not declared").to_string();
     assert!(error.starts_with("column 8: expected a selector: any, "), "{error}");
     assert!(error.ends_with(", cgroup, urgent, found \"urgnt\""), "{error}");
 }
 
 #[test]
-fn depth_has_its_limit() {
+fn nesting_depth_is_limited() {
     let nested =
         |depth| -> String { repeat_n("(", depth).chain(["any"]).chain(repeat_n(")", depth)).collect() };
-    assert_eq!(read(&nested(DEEPEST)), Selector::Any);
+    assert_eq!(read(&nested(MAX_SELECTOR_DEPTH)), Selector::Any);
     let expected = format!(
-        "column {}: expected at most 128 parentheses and `not`s inside each other, found one more",
-        DEEPEST + 1
+        "column {}: expected at max 128 nested parentheses and `not`s, found one more",
+        MAX_SELECTOR_DEPTH + 1
     );
-    assert_eq!(error(&nested(DEEPEST + 1)), expected);
+    assert_eq!(error(&nested(MAX_SELECTOR_DEPTH + 1)), expected);
     assert_eq!(error(&nested(1_000_000)), expected);
-    let nots: String = repeat_n("not ", DEEPEST + 1).chain(["any"]).collect();
-    assert!(error(&nots).contains("at most 128"));
+    let nots: String = repeat_n("not ", MAX_SELECTOR_DEPTH + 1).chain(["any"]).collect();
+    assert!(error(&nots).contains("at max 128"));
     // What was read is written no deeper.
-    let most = DEEPEST - 1;
+    let max = MAX_SELECTOR_DEPTH - 1;
     let alternating: String =
-        repeat_n("(any or any and ", most).chain(["not any"]).chain(repeat_n(")", most)).collect();
+        repeat_n("(any or any and ", max).chain(["not any"]).chain(repeat_n(")", max)).collect();
     let selector = read(&alternating);
     assert_eq!(read(&selector.to_string()), selector);
     // Width has none.
@@ -158,13 +162,13 @@ fn depth_has_its_limit() {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back(selector in selectors()) {
+    fn display_round_trips(selector in selectors()) {
         let text = selector.to_string();
         prop_assert_eq!(text.parse::<Selector>().map_err(|error| TestCaseError::fail(format!("{text}: {error}")))?, selector);
     }
 
     #[test]
-    fn no_text_makes_reading_panic(text in "[a-z0-9 (),=/.:*\"'äx-]{0,40}|.{0,40}") {
+    fn parsing_never_panics(text in "[a-z0-9 (),=/.:*\"'äx-]{0,40}|.{0,40}") {
         if let Err(error) = text.parse::<Selector>() {
             prop_assert!(error.column <= text.chars().count() + 1);
             prop_assert!(text.get(error.place).is_some());

@@ -1,0 +1,249 @@
+//! Applies a controller's actions to the host, and takes the views it decides on.
+
+use std::mem;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plait_linux::pm;
+
+use super::action::Action;
+use super::backfill::Backfill;
+use super::desired::{DesiredState, SubflowInfo};
+use super::error::ControllerError;
+use super::guard_process::GuardProcess;
+use super::view::{Sampler, View};
+use crate::engine::FourTuple;
+use crate::inject::{InjectError, Injector};
+use crate::{Engine, Hook, Policy};
+
+/// A controller at work in the network namespace of the thread that started it. Dropping it reverts what it applied.
+#[derive(Debug)]
+pub struct Session {
+    engine: Engine,
+    sampler: Sampler,
+    manager: Option<pm::PathManager>,
+    name: String,
+    expiry: Duration,
+    desired: DesiredState,
+    backfill: Backfill,
+    /// MP_PRIO options that still have to be injected: subflow, direction, backup flag.
+    pending_priorities: Vec<(FourTuple, Hook, bool)>,
+    /// The policy this session loaded last.
+    loaded: Option<Policy>,
+    guard: GuardProcess,
+}
+
+impl Session {
+    /// Starts a session whose policy has this name. A loaded policy with this name stays in force until the first
+    /// [`apply`](Session::apply) replaces it.
+    ///
+    /// # Errors
+    /// The name is invalid as a policy name, or a system call failed.
+    pub fn start(name: &str, expiry: Duration) -> Result<Session, ControllerError> {
+        Session::with_engine(Engine::current()?, name, expiry)
+    }
+
+    /// As [`start`](Session::start), with an engine of the current network namespace.
+    pub(super) fn with_engine(
+        engine: Engine,
+        name: &str,
+        expiry: Duration,
+    ) -> Result<Session, ControllerError> {
+        let mut desired = DesiredState::default();
+        desired.policy(name, &[], Instant::now(), expiry).check()?;
+        Ok(Session {
+            engine,
+            sampler: Sampler::open()?,
+            manager: None,
+            name: name.into(),
+            expiry,
+            desired,
+            backfill: Backfill::default(),
+            pending_priorities: Vec::new(),
+            loaded: None,
+            guard: GuardProcess::default(),
+        })
+    }
+
+    /// From the first [`Action::Backup`] on, runs a command that calls [`guard`](super::guard()) with the name. Without
+    /// it, subflows stay backups if this process is killed.
+    pub fn with_guard(mut self, command: Command) -> Session {
+        self.guard = GuardProcess::new(command);
+        self
+    }
+
+    /// The current state of this host's connections.
+    ///
+    /// # Errors
+    /// Connections or interfaces cannot be listed.
+    pub fn view(&mut self) -> Result<View, ControllerError> {
+        let view = self.sampler.view(self.engine.flows()?)?;
+        self.backfill.update(&self.engine, &view)?;
+        self.desired.observe(&view);
+        Ok(view)
+    }
+
+    /// Puts exactly these actions in force until the next call or the expiry. Returns the operations that the path manager
+    /// rejected; connections may have ended since the view.
+    ///
+    /// # Errors
+    /// The actions form an invalid policy, or another process took the name; earlier actions stay in force until they
+    /// expire.
+    pub fn apply(&mut self, actions: &[Action]) -> Result<Vec<pm::Error>, ControllerError> {
+        let found = self.engine.policy(&self.name)?;
+        let lapsed = found.as_ref().is_none_or(|found| found.remaining == Some(Duration::ZERO));
+        let found = found.map(|found| found.policy);
+        match (&self.loaded, &found) {
+            (None, Some(found)) => self.desired.adopt(found),
+            // It lapsed, and the guard reverted it, while this process was stalled.
+            (Some(_), _) if lapsed => self.desired.reset(),
+            _ => {}
+        }
+        let policy = self.desired.policy(&self.name, actions, Instant::now(), self.expiry);
+        if self.loaded.is_some() && found.is_some() && found != self.loaded {
+            self.loaded = None;
+            return Err(ControllerError::Replaced(self.name.clone()));
+        }
+        let unchanged = found.is_some() && self.loaded.as_ref() == Some(&policy);
+        if !unchanged || !self.engine.renew(&self.name, self.expiry)? {
+            self.engine.load_leased(&policy, self.expiry)?;
+            self.loaded = Some(policy);
+        }
+        if self.desired.has_backups() {
+            self.guard.ensure_running();
+        }
+        self.inject_priorities();
+        Ok(actions.iter().filter_map(|action| self.act(action).err()).collect())
+    }
+
+    /// Reverts what a lapsed policy of this name has left, and removes it.
+    ///
+    /// # Errors
+    /// As for [`view`](Session::view) and [`apply`](Session::apply).
+    pub(super) fn revert_lapsed(mut self, lapsed: &Policy) -> Result<(), ControllerError> {
+        self.view()?;
+        self.desired.adopt(lapsed);
+        self.desired.policy(&self.name, &[], Instant::now(), self.expiry);
+        // Before loading chains, which takes time: the lapsed ones have no effect any more.
+        self.inject_priorities();
+        self.apply(&[])?;
+        self.finish()
+    }
+
+    /// Reverts the actions in force, as dropping does, and reports errors.
+    ///
+    /// # Errors
+    /// The policy cannot be removed; it will expire.
+    pub fn finish(mut self) -> Result<(), ControllerError> {
+        self.revert()
+    }
+
+    fn revert(&mut self) -> Result<(), ControllerError> {
+        let Some(loaded) = self.loaded.take() else { return Ok(()) };
+        let result = self.unload(loaded);
+        if result.is_err() {
+            self.guard.detach();
+        }
+        result
+    }
+
+    fn unload(&mut self, loaded: Policy) -> Result<(), ControllerError> {
+        if self.engine.policy(&self.name)?.map(|found| found.policy) != Some(loaded) {
+            return Ok(());
+        }
+        let last = self.desired.policy(&self.name, &[], Instant::now(), self.expiry);
+        if !last.chains.is_empty() {
+            // Replace the chains that set the backup flag first: they would overwrite injected MP_PRIO options.
+            self.engine.load_leased(&last, self.expiry)?;
+            self.inject_priorities();
+            for pause in RETRY_DELAYS_MS.into_iter().map(Duration::from_millis) {
+                if self.pending_priorities.is_empty() {
+                    break;
+                }
+                thread::sleep(pause);
+                self.view()?;
+                self.inject_priorities();
+            }
+        }
+        self.engine.unload(&self.name)?;
+        Ok(())
+    }
+
+    /// Injects MP_PRIO into subflows whose backup flag changed. Chains add it to passing packets; an idle subflow, and one
+    /// whose chains were removed, needs an injected packet.
+    fn inject_priorities(&mut self) {
+        let changed = self.desired.take_changed();
+        let mut pending = mem::take(&mut self.pending_priorities);
+        pending.retain(|(tuple, ..)| changed.iter().all(|(other, _)| other != tuple));
+        pending.retain(|(tuple, hook, backup)| match (hook, self.desired.subflow(tuple)) {
+            (_, None) => false,
+            // While data arrives, an injected packet is quickly outdated and discarded: repeat it until the kernel reports
+            // the new flag.
+            (Hook::Ingress, Some(SubflowInfo { backup_remote: Some(is), .. })) => {
+                is != backup && {
+                    self.inject(*tuple, *hook, *backup);
+                    true
+                }
+            }
+            _ => !self.inject(*tuple, *hook, *backup),
+        });
+        // The flag that the kernel reports for these may predate the change.
+        for (tuple, backup) in changed {
+            let Some(info) = self.desired.subflow(&tuple) else { continue };
+            if !self.inject(tuple, Hook::Egress, backup) {
+                pending.push((tuple, Hook::Egress, backup));
+            }
+            if !self.inject(tuple, Hook::Ingress, backup) || info.backup_remote.is_some() {
+                pending.push((tuple, Hook::Ingress, backup));
+            }
+        }
+        self.pending_priorities = pending;
+    }
+
+    /// Injects MP_PRIO; `false`: too little is known about the subflow yet.
+    fn inject(&self, tuple: FourTuple, hook: Hook, backup: bool) -> bool {
+        match Injector::new(&self.engine).set_backup(tuple, hook, backup) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!("{error}");
+                !matches!(error, InjectError::Unknown(_) | InjectError::TooEarly(_))
+            }
+        }
+    }
+
+    /// Performs the actions that are not chains.
+    fn act(&mut self, action: &Action) -> Result<(), pm::Error> {
+        match action {
+            Action::Create { token, local, remote, remote_id } => {
+                self.path_manager()?.subflow_create(*token, local, *remote, *remote_id)
+            }
+            Action::Remove { token, subflow: FourTuple { local, remote } } => {
+                self.path_manager()?.subflow_destroy(*token, *local, *remote)
+            }
+            Action::Log(text) => {
+                tracing::info!("{}: {text}", self.name);
+                Ok(())
+            }
+            Action::Chain(_) | Action::Pace { .. } | Action::Limit { .. } | Action::Backup { .. } => Ok(()),
+        }
+    }
+
+    fn path_manager(&mut self) -> Result<&pm::PathManager, pm::Error> {
+        Ok(match &mut self.manager {
+            Some(manager) => manager,
+            none => none.insert(pm::PathManager::open()?),
+        })
+    }
+}
+
+/// How long to wait before each repetition of MP_PRIO when a session ends.
+const RETRY_DELAYS_MS: [u64; 3] = [100, 200, 400];
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Err(error) = self.revert() {
+            tracing::warn!("{error}; the policy will expire");
+        }
+    }
+}
