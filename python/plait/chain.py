@@ -49,11 +49,11 @@ class Policy:
     name: str
     """1 to 32 letters, digits, hyphens or underscores."""
     chains: Sequence[Chain]
-    own: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
-    """The user's own selectors and actors: their names and files, C source or compiled."""
+    custom: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
+    """Custom selectors and actors: names and files, C sources or compiled objects."""
 
     def text(self) -> str:
         """It as TOML, which `plait policy load` takes, too."""
-        own = {name: {"file": os.path.abspath(file)} for name, file in self.own.items()}
-        document: dict[str, object] = {"name": self.name, "own": own} if own else {"name": self.name}
+        custom = {name: {"file": os.path.abspath(file)} for name, file in self.custom.items()}
+        document: dict[str, object] = {"name": self.name, "custom": custom} if custom else {"name": self.name}
         return _toml.dumps(document | {"chains": [chain.document() for chain in self.chains]})

@@ -135,7 +135,7 @@ class Rtt:
 
     smoothed: int
     variance: int
-    least: int
+    min: int
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,11 @@ from plait.selector import (
     cgroup,
     connection,
     connection_size,
+    custom,
     data_sequence,
     dst,
     ip_pair,
     mark,
-    own,
     packet,
     path,
     size,
@@ -104,6 +104,7 @@ __all__ = [
     "check",
     "connection",
     "connection_size",
+    "custom",
     "data_sequence",
     "dst",
     "events",
@@ -112,7 +113,6 @@ __all__ = [
     "load",
     "loaded",
     "mark",
-    "own",
     "packet",
     "path",
     "run",
@@ -216,7 +216,7 @@ class Event:
     """Something that happened to a packet."""
 
     event: str
-    """`"connection"` (the actor get_connection), `"subflow"` (get_subflow), `"withheld"`, `"own"`, `"matched"`, ..."""
+    """`"connection"` (the actor get_connection), `"subflow"` (get_subflow), `"withheld"`, `"custom"`, `"matched"`, ..."""
     time: float
     """Seconds, by the clock of `time.monotonic`."""
     hook: str

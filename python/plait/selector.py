@@ -129,8 +129,8 @@ def cgroup(path: str) -> Selector:
     return _call("cgroup", path)
 
 
-def own(name: str) -> Selector:
-    """Packets that a selector of the user's own chooses, which the policy names in `own`."""
+def custom(name: str) -> Selector:
+    """Packets that a custom selector matches, which the policy lists in `custom`."""
     return Selector(name, _ONE)
 
 

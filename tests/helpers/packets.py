@@ -1,4 +1,4 @@
-"""Packets of MPTCP built by scapy, and what `plait policy try` makes of them.
+"""Packets of MPTCP built by scapy, and what `plait policy dry-run` makes of them.
 
 Addresses, ports, sequence numbers, flags, windows and checksums are scapy's; the options of MPTCP, which scapy does not
 know, are written here as RFC 8684 draws them.
@@ -142,7 +142,7 @@ def settled(original):
 
 @dataclasses.dataclass
 class Tried:
-    """What `plait policy try` said of each packet, the packets that would leave, and the totals."""
+    """What `plait policy dry-run` said of each packet, the packets that would leave, and the totals."""
 
     packets: list[dict]
     left: list[bytes]
@@ -169,7 +169,7 @@ def attempt(directory: pathlib.Path, policy: str, packets, *options) -> Tried:
     file, capture, out = (directory / name for name in ("policy.toml", "in.pcap", "out.pcap"))
     file.write_text(policy)
     capture.write_bytes(pcap(map(bytes, packets)))
-    command = [PLAIT, "policy", "try", file, capture, "-o", out, "--json", *options]
+    command = [PLAIT, "policy", "dry-run", file, capture, "-o", out, "--json", *options]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     *said, totals = [json.loads(line) for line in done.stdout.splitlines()]

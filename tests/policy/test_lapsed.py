@@ -123,9 +123,9 @@ def test_a_policy_that_has_lapsed_is_unloaded_as_such(work, pair, json_asked):
     assert policy["name"] == "nothing" and policy["remaining_s"] == 0
     said = plait(pair.client, "unload", "nothing", *(["--json"] if json_asked else []))
     if json_asked:
-        assert json.loads(said) == {"unloaded": [], "lapsed": ["nothing"]}
+        assert json.loads(said) == {"unloaded": [], "expired": ["nothing"]}
     else:
-        assert said == "had lapsed, and is removed: nothing\n"
+        assert said == "expired and removed: nothing\n"
     assert listed(pair.client)["policies"] == []
     assert "no policy named 'nothing'" in plait(pair.client, "unload", "nothing", code=1)
 

@@ -444,7 +444,7 @@ def test_tracing_ends_with_a_killed_reader_by_the_next_command(loaded):
     listed(loaded.client)
     assert not is_asked(loaded.client, "tracing")
     transfer(loaded, loaded.ETH, size=20_000)
-    assert stats(loaded.client)["left_alone"]["lost_events"] == 0
+    assert stats(loaded.client)["skipped"]["lost_events"] == 0
 
 
 def test_trace_of_nothing_says_what_to_do(pair):
@@ -463,7 +463,7 @@ def test_timing_is_told_when_asked_and_only_then(loaded):
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("load",), ("unload",), ("unload", "--all", "x"), ("show",), ("try", "x")]
+    "arguments", [(), ("load",), ("unload",), ("unload", "--all", "x"), ("show",), ("dry-run", "x")]
 )
 def test_wrong_usage(arguments):
     done = subprocess.run([PLAIT, "policy", *arguments], capture_output=True)

@@ -30,12 +30,12 @@ from policies import chain, policy
 HOOKS = pytest.mark.parametrize("hook", ["ingress", "egress"])
 
 
-def left_alone(directory, hook, sent) -> dict:
+def skipped(directory, hook, sent) -> dict:
     """Why, and how many, of packets of which a policy that drops all of MPTCP must let every one go."""
     tried = attempt(directory, policy(chain(hook=hook, actors='["drop"]')), sent, "--hook", hook)
     assert tried.untouched(sent)
     assert all(not each["matched"] for each in tried.packets)
-    return {reason: count for reason, count in tried.totals["left_alone"].items() if count}
+    return {reason: count for reason, count in tried.totals["skipped"].items() if count}
 
 
 def with_options(raw: bytes, **fields):
@@ -64,7 +64,7 @@ def test_a_packet_cut_off_anywhere_in_its_headers(tmp_path, hook, ipv6):
     tcp_at = 14 + (40 if ipv6 else 20)
     headers = len(whole) - 4
     sent = [whole[:length] for length in range(1, headers)]
-    reasons = left_alone(tmp_path, hook, sent)
+    reasons = skipped(tmp_path, hook, sent)
     # Before TCP's header begins, nothing says that it was to be one.
     assert reasons == {"malformed": headers - tcp_at}
 
@@ -96,7 +96,7 @@ def test_a_packet_cut_off_anywhere_in_its_headers(tmp_path, hook, ipv6):
     ],
 )
 def test_options_that_are_too_short_or_reach_beyond_the_header(tmp_path, hook, raw):
-    assert left_alone(tmp_path, hook, [with_options(raw)]) == {"bad_options": 1}
+    assert skipped(tmp_path, hook, [with_options(raw)]) == {"bad_options": 1}
 
 
 @HOOKS
@@ -107,7 +107,7 @@ def test_a_dss_that_is_shorter_than_its_flags_say(tmp_path, hook):
         with_options(bytes([30, 12, 0x20, 0x04]) + bytes(8)),
         with_options(bytes([30, 20, 0x20, 0x0D]) + bytes(16)),
     ]
-    assert left_alone(tmp_path, hook, sent) == {"bad_options": len(sent)}
+    assert skipped(tmp_path, hook, sent) == {"bad_options": len(sent)}
 
 
 @HOOKS
@@ -122,7 +122,7 @@ def test_headers_that_contradict_each_other(tmp_path, hook):
         packet(dss(ack=1), dataofs=4),
         packet(dss(ack=1), dataofs=0),
     ]
-    assert left_alone(tmp_path, hook, sent) == {"malformed": len(sent)}
+    assert skipped(tmp_path, hook, sent) == {"malformed": len(sent)}
 
 
 @HOOKS
@@ -130,7 +130,7 @@ def test_fragments(tmp_path, hook):
     first = scapy.IP(src="192.0.2.7", dst=SERVER, flags="MF")
     later = scapy.IP(src="192.0.2.7", dst=SERVER, frag=100)
     sent = [packet(dss(ack=1), network=ip, payload=b"x" * 64) for ip in (first, later)]
-    assert left_alone(tmp_path, hook, sent) == {"fragments": 2}
+    assert skipped(tmp_path, hook, sent) == {"fragments": 2}
     # To be left whole is not to be a fragment.
     whole = scapy.IP(src="192.0.2.7", dst=SERVER, flags="DF")
     tried = attempt(
@@ -155,7 +155,7 @@ def test_extension_headers_of_ipv6(tmp_path, hook):
     ]
     base = scapy.IPv6(src="2001:db8:7::7", dst="2001:db8:9::9")
     sent = [packet(dss(ack=1), network=base / extension) for extension in extensions]
-    assert left_alone(tmp_path, hook, sent) == {"extension_headers": len(sent)}
+    assert skipped(tmp_path, hook, sent) == {"extension_headers": len(sent)}
 
 
 @HOOKS
@@ -171,7 +171,7 @@ def test_what_is_not_tcp(tmp_path, hook):
         # Deeper than two tags, nobody looks.
         packet(dss(ack=1), vlan=[scapy.Dot1AD(vlan=1), scapy.Dot1Q(vlan=2), scapy.Dot1Q(vlan=3)]),
     ]
-    assert left_alone(tmp_path, hook, sent) == {}
+    assert skipped(tmp_path, hook, sent) == {}
 
 
 @HOOKS
@@ -206,7 +206,7 @@ def test_an_actor_leaves_a_wrong_checksum_as_it_is(tmp_path, ipv6):
     tried = attempt(tmp_path, policy(limit), [*shake, *wrong, ack], "--local", local)
     assert tried.left[:-1] == [bytes(each) for each in [*shake, *wrong]]
     assert tried.left[-1] != bytes(ack), "the counter-check: with a right checksum, the actor acts"
-    assert tried.totals["left_alone"]["wrong_checksum"] == len(wrong)
+    assert tried.totals["skipped"]["wrong_checksum"] == len(wrong)
     (actor,) = tried.totals["chains"][0]["actors"]
     assert (actor["hits"], actor["errors"]) == (1, len(wrong))
 

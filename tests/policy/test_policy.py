@@ -424,4 +424,4 @@ def test_plain_tcp_meets_no_chain(tmp_path):
     for hook in ("ingress", "egress"):
         tried = attempt(tmp_path, policy(chain(hook=hook, actors='["drop"]')), sent, "--hook", hook)
         assert tried.untouched(sent)
-        assert not any(tried.totals["left_alone"].values())
+        assert not any(tried.totals["skipped"].values())

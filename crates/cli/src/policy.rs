@@ -1,7 +1,7 @@
 //! `plait policy`: chains of selectors and actors in the packet path.
 
-mod attempt;
 mod check;
+mod dry_run;
 mod list;
 mod load;
 mod stats;
@@ -18,23 +18,23 @@ use plait_policy::controller::guard;
 /// Arguments of `plait policy`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Args {
-    /// Say what is wrong in policies; takes no privileges
+    /// Check policy files; needs no privileges
     Check(check::Args),
-    /// Let a policy act on this network namespace's packets until it is unloaded
+    /// Load a policy into this network namespace until it is unloaded
     Load(load::LoadArgs),
-    /// Loaded policies, and where packets meet them
+    /// List the loaded policies and where they are attached
     List(list::ListArgs),
-    /// A loaded policy as TOML
+    /// Print a loaded policy as TOML
     Show(list::ShowArgs),
-    /// What chains and actors have counted
+    /// Print the counters of chains and actors
     Stats(stats::Args),
-    /// Tell each packet that matches, and what was done with it, until Ctrl-C
+    /// Print matching packets, and what was done with them, until Ctrl-C
     Trace(trace::Args),
-    /// Run the packets of a capture through a policy, attached to nothing
-    Try(attempt::Args),
-    /// Remove a policy from the packet path
+    /// Run the packets of a capture through a policy without attaching it
+    DryRun(dry_run::Args),
+    /// Unload a policy
     Unload(load::UnloadArgs),
-    /// Wait until the policy of a controller has lapsed, and take back what it leaves
+    /// Wait until the policy of a controller has expired, then revert what it left
     #[command(hide = true)]
     Guard {
         /// The policy
@@ -50,14 +50,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Args::Show(args) => list::show(&args)?,
         Args::Stats(args) => stats::run(&args)?,
         Args::Trace(args) => trace::run(&args)?,
-        Args::Try(args) => attempt::run(&args)?,
+        Args::DryRun(args) => dry_run::run(&args)?,
         Args::Unload(args) => load::unload(&args)?,
         Args::Guard { name } => guard(&name)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A policy from a file, or from stdin by the name `-`.
+/// Reads a policy from a file, or from stdin for `-`.
 fn read(file: &Path) -> anyhow::Result<Policy> {
     if file != Path::new("-") {
         return Ok(Policy::read(file)?);
@@ -67,5 +67,5 @@ fn read(file: &Path) -> anyhow::Result<Policy> {
     Ok(Policy::parse(&text, "stdin")?)
 }
 
-/// What to do where something needs a policy, and there is none.
-const NOTHING_LOADED: &str = "no policy is loaded here: load one with `plait policy load FILE`";
+/// The hint if a command needs a loaded policy.
+const NOTHING_LOADED: &str = "no policy is loaded: load one with `plait policy load FILE`";

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * A selector and an actor of one's own, for a policy such as
+ * A custom selector and a custom actor, for a policy such as
  *
- *	[own.slow]
- *	file = "own.bpf.c"
+ *	[custom.slow]
+ *	file = "custom.bpf.c"
  *
- *	[own.tell_every_hundredth]
- *	file = "own.bpf.c"
+ *	[custom.sample_every_hundredth]
+ *	file = "custom.bpf.c"
  *
  *	[[chains]]
  *	name = "slow paths"
  *	hook = "egress"
  *	interfaces = ["wlan0"]
  *	select = "slow and packet(data)"
- *	actors = ["tell_every_hundredth"]
+ *	actors = ["sample_every_hundredth"]
  */
 #include "plait.bpf.h"
 
-/* Packets of subflows with a round trip of more than a tenth of a second. */
+/* Packets of subflows with a round-trip time above 100 ms. */
 PLAIT_SELECTOR(slow)
 {
 	struct plait_flow *flow = plait_flow(packet);
@@ -25,8 +25,8 @@ PLAIT_SELECTOR(slow)
 	return flow && flow->rtt > 100000;
 }
 
-/* An event for every hundredth packet of a subflow, with how many there were and their payload. */
-PLAIT_ACTOR(tell_every_hundredth)
+/* Emits an event for every hundredth packet of a subflow, with the number of packets and payload bytes so far. */
+PLAIT_ACTOR(sample_every_hundredth)
 {
 	struct plait_storage *seen = plait_storage(packet);
 	struct plait_event *event;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use plait_linux::interfaces;
 use plait_linux::mptcp::Token;
 use plait_linux::pm::Local;
-use plait_policy::controller::{self, Action, expiry_of};
-use plait_policy::engine::{self, Ends, Event, What};
-use plait_policy::{Engine, Policy, Rate, SpecificationError};
+use plait_policy::controller::{self, Action, default_expiry};
+use plait_policy::engine::{self, Event, EventKind, FourTuple};
+use plait_policy::{Engine, Policy, Rate};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -139,26 +139,26 @@ impl Events {
 type Told = (String, Option<(Vec<u8>, Option<Vec<u8>>)>);
 
 fn keys(event: &Event) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-    let What::Connection { keys: Some(keys) } = &event.what else { return None };
+    let EventKind::Connection { keys: Some(keys) } = &event.kind else { return None };
     let responder = keys.responder.as_ref().map(|key| key.as_bytes().to_vec());
     Some((keys.initiator.as_bytes().to_vec(), responder))
 }
 
 /// One controller's hold on the host.
 #[pyclass(unsendable)]
-struct Control(Option<controller::Control>);
+struct Control(Option<controller::Session>);
 
 #[pymethods]
 impl Control {
     /// `guard` are the words of a command that calls `guard_policy` with the name.
     #[new]
     fn new(name: &str, interval: f64, expiry: Option<f64>, guard: Vec<String>) -> PyResult<Control> {
-        let expiry = expiry.map_or_else(|| seconds(interval).map(expiry_of), seconds)?;
-        let mut control = controller::Control::begin(name, expiry).map_err(ended)?;
+        let expiry = expiry.map_or_else(|| seconds(interval).map(default_expiry), seconds)?;
+        let mut control = controller::Session::start(name, expiry).map_err(ended)?;
         if let [program, words @ ..] = &guard[..] {
             let mut command = Command::new(program);
             command.args(words);
-            control = control.guarded_by(command);
+            control = control.with_guard(command);
         }
         Ok(Control(Some(control)))
     }
@@ -183,12 +183,12 @@ impl Control {
 
     /// Takes back what holds.
     fn close(&mut self) -> PyResult<()> {
-        self.0.take().map_or(Ok(()), |control| control.end().map_err(ended))
+        self.0.take().map_or(Ok(()), |control| control.finish().map_err(ended))
     }
 }
 
 impl Control {
-    fn open(&mut self) -> PyResult<&mut controller::Control> {
+    fn open(&mut self) -> PyResult<&mut controller::Session> {
         self.0.as_mut().ok_or_else(|| Error::new_err("the controller has ended"))
     }
 }
@@ -232,19 +232,19 @@ impl Asked {
         let rate = |text: String| text.parse::<Rate>().map_err(|error| Mistake::new_err(error.to_string()));
         Ok(match self {
             Asked::Pace { local, remote, rate: text } => {
-                Action::Pace { subflow: Ends { local, remote }, rate: rate(text)? }
+                Action::Pace { subflow: FourTuple { local, remote }, rate: rate(text)? }
             }
             Asked::Limit { local, remote, rate: text } => {
-                Action::Limit { subflow: Ends { local, remote }, rate: rate(text)? }
+                Action::Limit { subflow: FourTuple { local, remote }, rate: rate(text)? }
             }
-            Asked::Backup { local, remote } => Action::Backup { subflow: Ends { local, remote } },
+            Asked::Backup { local, remote } => Action::Backup { subflow: FourTuple { local, remote } },
             Asked::Create { token, local, remote, id, interface, backup, remote_id } => {
                 let if_index = interface.map_or(Ok(0), |name| index(&name))?;
                 let local = Local { address: local, id, if_index, backup };
                 Action::Create { token, local, remote, remote_id }
             }
             Asked::Remove { token, local, remote } => {
-                Action::Remove { token, subflow: Ends { local, remote } }
+                Action::Remove { token, subflow: FourTuple { local, remote } }
             }
         })
     }
@@ -263,22 +263,23 @@ fn parse(text: &str, name: &str) -> PyResult<Policy> {
     Policy::parse(text, name).map_err(|error| mistake(&error))
 }
 
-fn mistake(error: &SpecificationError) -> PyErr {
+fn mistake(error: &impl std::fmt::Display) -> PyErr {
     Mistake::new_err(error.to_string())
 }
 
-fn refused(error: engine::Error) -> PyErr {
+fn refused(error: engine::EngineError) -> PyErr {
     match error {
-        engine::Error::Specification(error) => mistake(&error),
+        engine::EngineError::StoredPolicy(error) => mistake(&error),
+        engine::EngineError::InvalidPolicy(error) => mistake(&error),
         error => Error::new_err(error.to_string()),
     }
 }
 
-fn ended(error: controller::Error) -> PyErr {
+fn ended(error: controller::ControllerError) -> PyErr {
     match error {
-        controller::Error::Policy(error) => mistake(&error),
-        controller::Error::Engine(error) => refused(error),
-        controller::Error::Replaced(_) => Replaced::new_err(error.to_string()),
+        controller::ControllerError::Policy(error) => mistake(&error),
+        controller::ControllerError::Engine(error) => refused(error),
+        controller::ControllerError::Replaced(_) => Replaced::new_err(error.to_string()),
         error => Error::new_err(error.to_string()),
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use anyhow::ensure;
 use plait_policy::Hook;
-use plait_policy::engine::Trial;
+use plait_policy::engine::DryRun;
 use serde::Serialize;
 
 use super::case::{Case, Group, Measurement, Sample, Turn};
@@ -89,25 +89,25 @@ fn data(subflow: u16) -> Packet {
 }
 
 fn empty() -> anyhow::Result<Turn> {
-    let trial = load(NO_MATCH)?;
+    let dry_run = load(NO_MATCH)?;
     Ok(Box::new(move || {
-        let ns = idle(&trial)?;
+        let ns = idle(&dry_run)?;
         Ok(Sample { ns, reference_ns: ns })
     }))
 }
 
-fn idle(trial: &Trial) -> anyhow::Result<f64> {
-    Ok(trial.idle(data(0).frame().bytes, REPEATS)?.into())
+fn idle(dry_run: &DryRun) -> anyhow::Result<f64> {
+    Ok(dry_run.baseline(data(0).frame().bytes, REPEATS)?.into())
 }
 
 /// Runs these packets in equal parts, and checks that each matches as expected.
-fn in_a_row(trial: Rc<Trial>, packets: Vec<Packet>, matches: bool) -> anyhow::Result<Turn> {
-    feed(&trial, &frames::handshake(0))?;
+fn in_a_row(dry_run: Rc<DryRun>, packets: Vec<Packet>, matches: bool) -> anyhow::Result<Turn> {
+    feed(&dry_run, &frames::handshake(0))?;
     let repeats = REPEATS / packets.len() as u32;
     Ok(Box::new(move || {
         let mut sum = 0.0;
         for packet in &packets {
-            let ran = trial.run(&packet.frame(), repeats)?;
+            let ran = dry_run.run(&packet.frame(), repeats)?;
             ensure!(
                 ran.chains.is_empty() != matches,
                 "expected the benchmark's packet to match: {matches}, got {}",
@@ -115,21 +115,21 @@ fn in_a_row(trial: Rc<Trial>, packets: Vec<Packet>, matches: bool) -> anyhow::Re
             );
             sum += f64::from(ran.nanoseconds);
         }
-        Ok(Sample { ns: sum / packets.len() as f64, reference_ns: idle(&trial)? })
+        Ok(Sample { ns: sum / packets.len() as f64, reference_ns: idle(&dry_run)? })
     }))
 }
 
 fn many_subflows() -> anyhow::Result<Turn> {
-    let trial = load(&chain(8))?;
-    register_subflows(&trial, SUBFLOWS)?;
-    in_a_row(trial, (0..ALTERNATING).map(|number| data(number * (SUBFLOWS / ALTERNATING))).collect(), true)
+    let dry_run = load(&chain(8))?;
+    register_subflows(&dry_run, SUBFLOWS)?;
+    in_a_row(dry_run, (0..ALTERNATING).map(|number| data(number * (SUBFLOWS / ALTERNATING))).collect(), true)
 }
 
-/// Runs the handshakes of the first subflows through a trial.
-pub(super) fn register_subflows(trial: &Trial, subflows: u16) -> anyhow::Result<()> {
+/// Runs the handshakes of the first subflows through a dry_run.
+pub(super) fn register_subflows(dry_run: &DryRun, subflows: u16) -> anyhow::Result<()> {
     let handshakes: Vec<_> = (0..subflows).flat_map(frames::handshake).collect();
-    feed(trial, &handshakes)?;
-    let known = trial.statistics()?.flows_seen;
+    feed(dry_run, &handshakes)?;
+    let known = dry_run.statistics()?.flows_seen;
     ensure!(known == u64::from(subflows), "expected {subflows} known subflows, got {known}");
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use plait_policy::Hook;
-use plait_policy::engine::Frame;
+use plait_policy::engine::TestPacket;
 use plait_wire::checksum::PseudoHeader;
 use plait_wire::mptcp::{
     AddAddress, AddAddressForm, AddressId, Capable, CapableFlags, CapableKeys, DataSeq, Dss, Join, Key,
@@ -35,8 +35,8 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    pub(super) fn frame(&self) -> Frame<'_> {
-        Frame { hook: self.hook, by_tc: false, bytes: &self.bytes, mark: MARK }
+    pub(super) fn frame(&self) -> TestPacket<'_> {
+        TestPacket { hook: self.hook, via_tc: false, bytes: &self.bytes, mark: MARK }
     }
 }
 

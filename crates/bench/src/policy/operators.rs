@@ -6,7 +6,7 @@
 
 use anyhow::ensure;
 use plait_policy::Hook;
-use plait_policy::engine::Trial;
+use plait_policy::engine::DryRun;
 
 use super::case::{Case, Group, Sample, Turn};
 use super::frames::{self, Packet};
@@ -48,12 +48,12 @@ const SELECTORS: &[(&str, Hook, &str)] = &[
 ];
 
 fn prepare_selector(hook: Hook, select: &'static str) -> anyhow::Result<Turn> {
-    let (trial, no_match) =
+    let (dry_run, no_match) =
         (load(&chain("no", hook.name(), &format!("not {select}"), "\"drop\""))?, load_no_match()?);
-    feed(&trial, &[frames::mp_join(0, false), frames::syn_ack(0)])?;
+    feed(&dry_run, &[frames::mp_join(0, false), frames::syn_ack(0)])?;
     let packet = frames::data(0, hook);
     Ok(Box::new(move || {
-        let ran = trial.run(&packet.frame(), REPEATS)?;
+        let ran = dry_run.run(&packet.frame(), REPEATS)?;
         ensure!(
             ran.chains.is_empty() && !ran.kinds.is_empty(),
             "expected {select} to match the benchmark's packet, got no match"
@@ -183,12 +183,12 @@ fn prepare_actor(actor: &'static ActorCase) -> anyhow::Result<Turn> {
     let hook = actor.hook.name();
     let before = actor.before.map(|(select, actors)| chain("before", hook, select, actors));
     let chains = before.unwrap_or_default() + &chain("chain", hook, "any", actor.actor);
-    let (trial, no_match, packets) = (load(&chains)?, load_no_match()?, (actor.packets)());
-    feed(&trial, &[frames::mp_join(0, false), frames::syn_ack(0)])?;
+    let (dry_run, no_match, packets) = (load(&chains)?, load_no_match()?, (actor.packets)());
+    feed(&dry_run, &[frames::mp_join(0, false), frames::syn_ack(0)])?;
     Ok(Box::new(move || {
-        let before = hits(&trial)?;
-        let ns = time_single(&trial, &packets, actor.acts_on)?;
-        let (found, rounds) = (hits(&trial)? - before, u64::from(SINGLE) / actor.acts_on.len() as u64);
+        let before = hits(&dry_run)?;
+        let ns = time_single(&dry_run, &packets, actor.acts_on)?;
+        let (found, rounds) = (hits(&dry_run)? - before, u64::from(SINGLE) / actor.acts_on.len() as u64);
         let expected = rounds * actor.acts_on.len() as u64;
         ensure!(found == expected, "expected the actor to act on {expected} packets, got {found}");
         Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, actor.acts_on)? })
@@ -196,8 +196,8 @@ fn prepare_actor(actor: &'static ActorCase) -> anyhow::Result<Turn> {
 }
 
 /// Packets on which the actor of the last chain acted; without an actor, those that matched.
-fn hits(trial: &Trial) -> anyhow::Result<u64> {
-    let statistics = trial.statistics()?;
+fn hits(dry_run: &DryRun) -> anyhow::Result<u64> {
+    let statistics = dry_run.statistics()?;
     let chain = statistics.policies.iter().flat_map(|policy| &policy.chains).next_back();
     let chain = chain.ok_or_else(|| anyhow::anyhow!("expected a chain, got none"))?;
     Ok(chain.actors.first().map_or(chain.count.packets, |actor| actor.count.hits))

@@ -3,7 +3,7 @@
 
 use anyhow::ensure;
 use plait_policy::Hook;
-use plait_policy::engine::Trial;
+use plait_policy::engine::DryRun;
 
 use super::case::{Case, Group, Sample, Turn};
 use super::trial::{SINGLE, load, load_no_match, time_single};
@@ -24,20 +24,20 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn prepare(length: usize, subflows: u16) -> anyhow::Result<Turn> {
-    let (trial, no_match) = (load(&cost::chain(length))?, load_no_match()?);
-    cost::register_subflows(&trial, subflows)?;
+    let (dry_run, no_match) = (load(&cost::chain(length))?, load_no_match()?);
+    cost::register_subflows(&dry_run, subflows)?;
     let packets: Vec<_> = (0..subflows).map(|subflow| frames::data(subflow, Hook::Ingress)).collect();
     let all: Vec<_> = (0..packets.len()).collect();
     Ok(Box::new(move || {
-        let before = matched(&trial)?;
-        let ns = time_single(&trial, &packets, &all)?;
-        let matched = matched(&trial)? - before;
+        let before = matched(&dry_run)?;
+        let ns = time_single(&dry_run, &packets, &all)?;
+        let matched = matched(&dry_run)? - before;
         ensure!(matched >= u64::from(SINGLE), "expected all packets to match, got {matched}");
         Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, &all)? })
     }))
 }
 
-fn matched(trial: &Trial) -> anyhow::Result<u64> {
-    let statistics = trial.statistics()?;
+fn matched(dry_run: &DryRun) -> anyhow::Result<u64> {
+    let statistics = dry_run.statistics()?;
     Ok(statistics.policies.iter().flat_map(|policy| &policy.chains).map(|chain| chain.count.packets).sum())
 }

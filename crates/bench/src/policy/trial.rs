@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use anyhow::Context as _;
 use plait_policy::Policy;
-use plait_policy::engine::{Frame, Trial};
+use plait_policy::engine::{DryRun, TestPacket};
 
 use super::frames::Packet;
 
@@ -14,14 +14,14 @@ pub(super) const REPEATS: u32 = 1_000_000;
 pub(super) const SINGLE: u32 = 100_000;
 
 /// Loads chains.
-pub(super) fn load(chains: &str) -> anyhow::Result<Rc<Trial>> {
+pub(super) fn load(chains: &str) -> anyhow::Result<Rc<DryRun>> {
     let text = format!("name = \"bench\"\ninterfaces = [\"*\"]\n{chains}");
     let policy = Policy::parse(&text, "bench").context("the policy of this benchmark")?;
-    Ok(Rc::new(Trial::new(&[policy], None)?))
+    Ok(Rc::new(DryRun::new(&[policy], None)?))
 }
 
 /// Loads chains that match no packet of the groups `operators` and `subflows`.
-pub(super) fn load_no_match() -> anyhow::Result<Rc<Trial>> {
+pub(super) fn load_no_match() -> anyhow::Result<Rc<DryRun>> {
     let other = |hook| chain(hook, hook, "packet(mp_fail)", "\"drop\"");
     load(&(other("ingress") + &other("egress")))
 }
@@ -32,16 +32,16 @@ pub(super) fn chain(name: &str, hook: &str, select: &str, actors: &str) -> Strin
 }
 
 /// Runs packets once, so that the policy learns of their subflows.
-pub(super) fn feed(trial: &Trial, packets: &[Packet]) -> anyhow::Result<()> {
-    trial.durations(&frames_of(packets), 1)?;
+pub(super) fn feed(dry_run: &DryRun, packets: &[Packet]) -> anyhow::Result<()> {
+    dry_run.durations(&frames_of(packets), 1)?;
     Ok(())
 }
 
 /// The time per packet of those at the indices `counting`, which run one at a time and in turn with the others: the mean of
 /// the middle half.
-pub(super) fn time_single(trial: &Trial, packets: &[Packet], counting: &[usize]) -> anyhow::Result<f64> {
+pub(super) fn time_single(dry_run: &DryRun, packets: &[Packet], counting: &[usize]) -> anyhow::Result<f64> {
     let rounds = (SINGLE / counting.len() as u32).max(1);
-    let durations = trial.durations(&frames_of(packets), rounds)?;
+    let durations = dry_run.durations(&frames_of(packets), rounds)?;
     let counts = |index: usize| counting.contains(&(index % packets.len()));
     let counted = durations.into_iter().enumerate().filter(|(index, _)| counts(*index));
     let mut counted: Vec<u32> = counted.map(|(_, nanoseconds)| nanoseconds).collect();
@@ -51,6 +51,6 @@ pub(super) fn time_single(trial: &Trial, packets: &[Packet], counting: &[usize])
     Ok(middle.iter().copied().map(f64::from).sum::<f64>() / middle.len() as f64)
 }
 
-fn frames_of(packets: &[Packet]) -> Vec<Frame<'_>> {
+fn frames_of(packets: &[Packet]) -> Vec<TestPacket<'_>> {
     packets.iter().map(Packet::frame).collect()
 }

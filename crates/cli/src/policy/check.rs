@@ -1,20 +1,20 @@
-//! `plait policy check`: what is wrong in policies.
+//! `plait policy check`: diagnostics of policy files.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use plait_policy::{Policy, SpecificationError};
+use plait_policy::{Policy, PolicyError};
 use serde_json::{Value, json};
 
 use super::read;
 use crate::stdout::Stdout;
 use plait_config::pluralize;
 
-/// Say what is wrong in policies; takes no privileges
+/// Check policy files; needs no privileges
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Policies in TOML; - reads stdin
+    /// The policies in TOML; - reads stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print JSON
@@ -22,14 +22,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Looks at every file; fails if there is a mistake in any.
+/// Checks every file; fails if any is invalid.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = Stdout::new();
     let mut documents = Vec::new();
-    let mut is_right = true;
+    let mut valid = true;
     for file in &args.files {
         let found = read(file);
-        is_right &= found.is_ok();
+        valid &= found.is_ok();
         let name = file.display().to_string();
         if args.json {
             documents.push(document(&name, found));
@@ -41,14 +41,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        let document = json!({ "ok": is_right, "files": documents });
+        let document = json!({ "ok": valid, "files": documents });
         writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
     }
     out.flush()?;
-    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A policy in one line.
+/// A one-line summary of a policy.
 pub(super) fn summary(policy: &Policy) -> String {
     let actors = policy.chains.iter().map(|chain| chain.actors.len()).sum();
     let chains = pluralize(policy.chains.len(), "chain");
@@ -59,18 +59,18 @@ fn document(file: &str, found: anyhow::Result<Policy>) -> Value {
     match found {
         Ok(policy) => {
             let chains: Vec<_> = policy.chains.iter().map(|chain| &chain.name).collect();
-            json!({ "file": file, "policy": policy.name, "chains": chains, "mistakes": [] })
+            json!({ "file": file, "policy": policy.name, "chains": chains, "diagnostics": [] })
         }
         Err(error) => {
-            json!({ "file": file, "policy": null, "chains": [], "mistakes": mistakes(&error) })
+            json!({ "file": file, "policy": null, "chains": [], "diagnostics": diagnostics(&error) })
         }
     }
 }
 
-/// With the place of each where there is one.
-fn mistakes(error: &anyhow::Error) -> Vec<Value> {
+/// The diagnostics, with positions where known.
+fn diagnostics(error: &anyhow::Error) -> Vec<Value> {
     match error.downcast_ref() {
-        Some(SpecificationError::Mistakes(mistakes)) => {
+        Some(PolicyError::Invalid(mistakes)) => {
             let place = |mistake: &plait_policy::Mistake| json!({ "line": mistake.line, "column": mistake.column, "message": mistake.message });
             mistakes.iter().map(place).collect()
         }

@@ -4,13 +4,13 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use plait_policy::Chain;
-use plait_policy::engine::{Attachment, Engine, Error, Loaded};
+use plait_policy::engine::{Attachment, Engine, EngineError, LoadedPolicy};
 use serde_json::{Value, json};
 
 use crate::stdout::Stdout;
 use plait_config::pluralize;
 
-/// Loaded policies, and where packets meet them
+/// List the loaded policies and where they are attached
 #[derive(clap::Args)]
 pub(crate) struct ListArgs {
     /// Print JSON
@@ -18,7 +18,7 @@ pub(crate) struct ListArgs {
     json: bool,
 }
 
-/// A loaded policy as TOML
+/// Print a loaded policy as TOML
 #[derive(clap::Args)]
 pub(crate) struct ShowArgs {
     /// The policy
@@ -40,11 +40,11 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
         return Ok(out.flush()?);
     }
     if policies.is_empty() {
-        writeln!(out, "no policy is loaded here")?;
+        writeln!(out, "no policy is loaded")?;
     }
     for loaded in &policies {
         let chains: Vec<_> = loaded.policy.chains.iter().map(|chain| chain.name.as_str()).collect();
-        let remaining = loaded.remaining.map(ends).unwrap_or_default();
+        let remaining = loaded.remaining.map(expiry_text).unwrap_or_default();
         writeln!(
             out,
             "{}: {}{}{}{remaining}",
@@ -54,11 +54,11 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
             chains.join(", ")
         )?;
         if !loaded.absent.is_empty() {
-            writeln!(out, "  NOT THERE: {}", loaded.absent.join(", "))?;
+            writeln!(out, "  MISSING: {}", loaded.absent.join(", "))?;
         }
     }
     for attachment in &attachments {
-        writeln!(out, "  {}", place(attachment))?;
+        writeln!(out, "  {}", attachment_text(attachment))?;
     }
     Ok(out.flush()?)
 }
@@ -67,7 +67,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<()> {
     let policies = Engine::current()?.policies()?;
     let Some(loaded) = policies.iter().find(|loaded| loaded.policy.name == args.name) else {
         let names = policies.into_iter().map(|loaded| loaded.policy.name).collect();
-        return Err(Error::Unknown { name: args.name.clone(), loaded: names }.into());
+        return Err(EngineError::Unknown { name: args.name.clone(), loaded: names }.into());
     };
     let mut out = Stdout::new();
     match args.json {
@@ -77,8 +77,8 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Where packets meet policies, in words.
-pub(super) fn place(attachment: &Attachment) -> String {
+/// An attachment as text.
+pub(super) fn attachment_text(attachment: &Attachment) -> String {
     let Attachment { interface, hook, mode, .. } = attachment;
     match mode {
         Some(mode) => format!("{hook} of {interface} ({mode})"),
@@ -86,14 +86,14 @@ pub(super) fn place(attachment: &Attachment) -> String {
     }
 }
 
-fn ends(remaining: Duration) -> String {
+fn expiry_text(remaining: Duration) -> String {
     if remaining.is_zero() {
-        return " (its time is over: it acts no more)".into();
+        return " (expired: no effect any more)".into();
     }
-    format!(" (for another {:.1} s)", remaining.as_secs_f64())
+    format!(" (expires in {:.1} s)", remaining.as_secs_f64())
 }
 
-fn document(loaded: &Loaded) -> Value {
+fn document(loaded: &LoadedPolicy) -> Value {
     let policy = &loaded.policy;
     let chains: Vec<_> = policy.chains.iter().map(chain).collect();
     json!({

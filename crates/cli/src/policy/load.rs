@@ -8,29 +8,29 @@ use std::time::Duration;
 use anyhow::bail;
 use plait_gateway::Roles;
 use plait_linux::interfaces::{Interface, interfaces};
-use plait_policy::engine::{Attachment, Engine, Error, Loaded, Mode};
+use plait_policy::engine::{AttachMode, Attachment, Engine, EngineError, LoadedPolicy};
 use plait_wire::Role;
 use serde_json::json;
 
 use super::check::summary;
-use super::list::place;
+use super::list::attachment_text;
 use super::read;
 use crate::gateway::Paths;
 use crate::stdout::Stdout;
 
-/// Let a policy act on this network namespace's packets until it is unloaded
+/// Load a policy into this network namespace until it is unloaded
 #[derive(clap::Args)]
 pub(crate) struct LoadArgs {
     /// The policy in TOML; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// In place of the loaded policy of the same name, if there is one, between two packets
+    /// Atomically replace the loaded policy with the same name, if there is one
     #[arg(long)]
     replace: bool,
-    /// Attach in another way than this, where another works: native, generic (both XDP), tcx, clsact
+    /// Avoid this attach mode where another works: native, generic (both XDP), tcx, clsact
     #[arg(long, value_name = "MODE", value_parser = mode)]
-    avoid: Vec<Mode>,
-    /// Meet packets that come in by XDP also on virtual interfaces, which makes these much slower
+    avoid: Vec<AttachMode>,
+    /// Use XDP on virtual interfaces, too; this makes them much slower
     #[arg(long)]
     xdp: bool,
     #[command(flatten)]
@@ -40,13 +40,13 @@ pub(crate) struct LoadArgs {
     json: bool,
 }
 
-/// Remove a policy from the packet path
+/// Unload a policy
 #[derive(clap::Args)]
 pub(crate) struct UnloadArgs {
     /// The policy
     #[arg(value_name = "NAME", required_unless_present = "all")]
     name: Option<String>,
-    /// All of them
+    /// Unload all policies
     #[arg(long, conflicts_with = "name")]
     all: bool,
     /// Print JSON
@@ -54,8 +54,8 @@ pub(crate) struct UnloadArgs {
     json: bool,
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
-    let modes = [Mode::Native, Mode::Generic, Mode::Tcx, Mode::Clsact];
+fn mode(text: &str) -> Result<AttachMode, String> {
+    let modes = [AttachMode::Native, AttachMode::Generic, AttachMode::Tcx, AttachMode::Clsact];
     let named = modes.into_iter().find(|mode| mode.to_string() == text);
     named.ok_or_else(|| "expected native, generic, tcx or clsact".into())
 }
@@ -63,9 +63,9 @@ fn mode(text: &str) -> Result<Mode, String> {
 pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let policy = read(&args.file)?;
     let roles = args.paths.config()?.roles;
-    let mut engine = Engine::current()?.avoiding(&args.avoid);
+    let mut engine = Engine::current()?.avoid_modes(&args.avoid);
     if args.xdp {
-        engine = engine.by_xdp();
+        engine = engine.prefer_xdp();
     }
     if roles != Roles::default() {
         engine = engine.with_roles(by_name(&roles)?);
@@ -73,10 +73,8 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let done =
         if args.replace { engine.replace(std::slice::from_ref(&policy)) } else { engine.load(&policy) };
     match done {
-        Err(Error::Exists(name)) => {
-            bail!(
-                "a policy named '{name}' is loaded already: --replace puts this one in its place, without a gap"
-            )
+        Err(EngineError::Exists(name)) => {
+            bail!("a policy named '{name}' is already loaded: use --replace to replace it atomically")
         }
         other => other?,
     }
@@ -91,7 +89,7 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     } else {
         writeln!(out, "loaded: {}", summary(&policy))?;
         for attachment in &attachments {
-            writeln!(out, "  {}", place(attachment))?;
+            writeln!(out, "  {}", attachment_text(attachment))?;
         }
     }
     out.flush()?;
@@ -101,54 +99,55 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
 
 pub(super) fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
     let engine = Engine::current()?;
-    let (unloaded, lapsed): (Vec<_>, Vec<_>) = match &args.name {
+    let (unloaded, expired): (Vec<_>, Vec<_>) = match &args.name {
         Some(name) if engine.unload(name)? => (vec![name.clone()], Vec::new()),
         Some(name) => (Vec::new(), vec![name.clone()]),
         None => {
-            let acts = |loaded: &Loaded| loaded.remaining != Some(Duration::ZERO);
-            let (acting, lapsed): (Vec<_>, Vec<_>) = engine.policies()?.into_iter().partition(acts);
+            let is_active = |loaded: &LoadedPolicy| loaded.remaining != Some(Duration::ZERO);
+            let (active, expired): (Vec<_>, Vec<_>) = engine.policies()?.into_iter().partition(is_active);
             engine.unload_all()?;
-            let names = |loaded: Vec<Loaded>| loaded.into_iter().map(|loaded| loaded.policy.name).collect();
-            (names(acting), names(lapsed))
+            let names =
+                |loaded: Vec<LoadedPolicy>| loaded.into_iter().map(|loaded| loaded.policy.name).collect();
+            (names(active), names(expired))
         }
     };
     let mut out = Stdout::new();
     if args.json {
-        let document = json!({ "unloaded": unloaded, "lapsed": lapsed });
+        let document = json!({ "unloaded": unloaded, "expired": expired });
         writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
         return Ok(out.flush()?);
     }
     if !unloaded.is_empty() {
         writeln!(out, "unloaded: {}", unloaded.join(", "))?;
     }
-    if !lapsed.is_empty() {
-        writeln!(out, "had lapsed, and is removed: {}", lapsed.join(", "))?;
+    if !expired.is_empty() {
+        writeln!(out, "expired and removed: {}", expired.join(", "))?;
     }
-    if unloaded.is_empty() && lapsed.is_empty() {
+    if unloaded.is_empty() && expired.is_empty() {
         writeln!(out, "no policy was loaded")?;
     }
     Ok(out.flush()?)
 }
 
-/// Of the interfaces that there are.
+/// The roles of existing interfaces.
 fn by_name(roles: &Roles) -> anyhow::Result<BTreeMap<String, Role>> {
     let interfaces = interfaces()?.into_iter().filter(|interface| !interface.loopback);
     let with_role = |interface: Interface| roles.of(&interface.name).map(|role| (interface.name, role));
     Ok(interfaces.filter_map(with_role).collect())
 }
 
-/// Nothing is wrong with a policy for interfaces that are yet to come, but it may be a slip.
+/// Warns about missing interfaces, which are allowed but may be a mistake.
 fn warn(absent: &[String], attachments: &[Attachment]) {
     if !absent.is_empty() {
         eprintln!(
-            "plait: there is no {} here: what the policy asks for there does not hold; when there is, load it again \
-             with --replace",
+            "plait: {} not found: parts of the policy that need it have no effect; load the policy again with --replace \
+             when it exists",
             absent.join(", ")
         );
     } else if attachments.is_empty() {
         eprintln!(
-            "plait: no packet meets this policy: no interface here is one of those that its chains are for (roles are \
-             given by --trusted and --untrusted)"
+            "plait: the policy is not attached: its chains apply to none of the existing interfaces (assign roles with \
+             --trusted and --untrusted)"
         );
     }
 }

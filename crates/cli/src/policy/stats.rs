@@ -1,4 +1,4 @@
-//! `plait policy stats`: what chains and actors have counted.
+//! `plait policy stats`: the counters of chains and actors.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use plait_linux::signal::StopSignal;
-use plait_policy::engine::{Attachment, Count, Engine, LeftAlone, Statistics};
+use plait_policy::engine::{Attachment, Counters, Engine, SkipCounters, Statistics};
 use serde::Serialize;
 
 use super::NOTHING_LOADED;
-use super::list::place;
+use super::list::attachment_text;
 use crate::stdout::Stdout;
 use crate::top::interval;
 
-/// What chains and actors have counted
+/// Print the counters of chains and actors
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Of this policy only
+    /// Print only this policy
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Measure for this long how much time chains and actors take, and print what happened meanwhile [1s]
+    /// Measure for this long how much time chains and actors take, and print the counters of that period [1s]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
           value_parser = interval)]
     timing: Option<Duration>,
-    /// Print again every so often, until Ctrl-C [1s]
+    /// Print again at this interval, until Ctrl-C [1s]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
           value_parser = interval, conflicts_with = "timing")]
     watch: Option<Duration>,
-    /// Print JSON; with --watch one line each time
+    /// Print JSON; with --watch, one line each time
     #[arg(long)]
     json: bool,
 }
 
-/// As `--json` has it.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Document {
     #[serde(flatten)]
@@ -53,10 +53,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// What is counted while the time that chains and actors take is measured.
+/// The counters of a period in which time is measured.
 fn timed(engine: &Engine, time: Duration) -> anyhow::Result<Statistics> {
     let stop = StopSignal::listen().context("cannot listen for signals")?;
-    let timing = engine.time()?;
+    let timing = engine.measure_time()?;
     ensure!(timing.is_some(), "{NOTHING_LOADED}");
     let before = engine.statistics()?;
     let _ = stop.sleep_until(Instant::now() + time);
@@ -81,13 +81,18 @@ fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Re
         let names: Vec<_> = statistics.policies.iter().map(|policy| policy.name.clone()).collect();
         statistics.policies.retain(|policy| policy.name == *name);
         if statistics.policies.is_empty() {
-            let unknown = plait_policy::engine::Error::Unknown { name: name.clone(), loaded: names };
+            let unknown = plait_policy::engine::EngineError::Unknown { name: name.clone(), loaded: names };
             return Err(unknown.into());
         }
     }
     let document = Document { statistics, attachments: engine.attachments()? };
+<<<<<<< HEAD
     // With --watch, who reads may leave.
     let mut out = Stdout::until_closed();
+=======
+    // With --watch, the reader may close the pipe.
+    let mut out = Stdout::while_read();
+>>>>>>> e4a117f (Name policy commands, JSON keys and TOML tables in standard terms)
     if args.json {
         let text = match args.watch {
             Some(_) => serde_json::to_string(&document)?,
@@ -95,19 +100,19 @@ fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Re
         };
         writeln!(out, "{text}")?;
     } else if document.statistics.policies.is_empty() {
-        writeln!(out, "no policy is loaded here")?;
+        writeln!(out, "no policy is loaded")?;
     } else {
         write!(out, "{}", table(&document.statistics, args.timing.is_some()))?;
         for attachment in &document.attachments {
-            writeln!(out, "  {}", place(attachment))?;
+            writeln!(out, "  {}", attachment_text(attachment))?;
         }
     }
     Ok(out.flush()?)
 }
 
-/// Statistics for people; with the time of each packet if all of them were timed.
+/// Formats statistics as a table; `timed` adds the time per packet.
 pub(super) fn table(statistics: &Statistics, timed: bool) -> String {
-    let time = if timed { "ns each" } else { "" };
+    let time = if timed { "ns/packet" } else { "" };
     let mut rows = vec![["", "hook", "packets", "bytes", "hits", "errors", time].map(String::from)];
     for policy in &statistics.policies {
         for chain in &policy.chains {
@@ -132,17 +137,17 @@ pub(super) fn table(statistics: &Statistics, timed: bool) -> String {
     let Statistics { flows, flows_seen, connections_seen, .. } = statistics;
     let _ = writeln!(
         text,
-        "  subflows: {flows} remembered, {flows_seen} seen; connections seen: {connections_seen}"
+        "  subflows: {flows} tracked, {flows_seen} seen; connections seen: {connections_seen}"
     );
-    let left: Vec<_> = reasons(&statistics.left_alone).filter(|(_, count)| *count > 0).collect();
-    for (reason, count) in left {
-        let _ = writeln!(text, "  left alone: {count} ({reason})");
+    let skipped: Vec<_> = reasons(&statistics.skipped).filter(|(_, count)| *count > 0).collect();
+    for (reason, count) in skipped {
+        let _ = writeln!(text, "  skipped: {count} ({reason})");
     }
     text
 }
 
-fn row(name: String, hook: &str, count: &Count, timed: bool) -> [String; 7] {
-    let Count { packets, bytes, hits, errors, nanoseconds } = count;
+fn row(name: String, hook: &str, count: &Counters, timed: bool) -> [String; 7] {
+    let Counters { packets, bytes, hits, errors, nanoseconds } = count;
     let each = match timed && *nanoseconds > 0 {
         true => format!("{:.0}", *nanoseconds as f64 / (*packets).max(1) as f64),
         false => String::new(),
@@ -151,8 +156,8 @@ fn row(name: String, hook: &str, count: &Count, timed: bool) -> [String; 7] {
     [name, hook.into(), number(packets), number(bytes), number(hits), number(errors), each]
 }
 
-fn reasons(left: &LeftAlone) -> impl Iterator<Item = (&'static str, u64)> {
-    let LeftAlone {
+fn reasons(skipped: &SkipCounters) -> impl Iterator<Item = (&'static str, u64)> {
+    let SkipCounters {
         fragments,
         extension_headers,
         malformed,
@@ -160,20 +165,20 @@ fn reasons(left: &LeftAlone) -> impl Iterator<Item = (&'static str, u64)> {
         wrong_checksum,
         no_memory,
         lost_events,
-    } = *left;
+    } = *skipped;
     [
         ("fragments", fragments),
         ("IPv6 extension headers", extension_headers),
         ("malformed headers", malformed),
         ("malformed TCP options", bad_options),
-        ("wrong checksums that an actor did not touch", wrong_checksum),
-        ("subflows without room to be remembered", no_memory),
-        ("events that nobody read in time", lost_events),
+        ("wrong checksums", wrong_checksum),
+        ("subflow table full", no_memory),
+        ("events lost because they were not read in time", lost_events),
     ]
     .into_iter()
 }
 
-/// What was counted between two looks. Chains that were not there before began at zero.
+/// The difference of two samples. Chains that are new began at zero.
 fn since(mut now: Statistics, before: &Statistics) -> Statistics {
     for policy in &mut now.policies {
         let old = before.policies.iter().find(|old| old.name == policy.name);
@@ -189,8 +194,8 @@ fn since(mut now: Statistics, before: &Statistics) -> Statistics {
     now
 }
 
-/// Counts of an actor that another took the place of would be less than before.
-fn subtract(count: &mut Count, before: &Count) {
+/// Saturates, as an actor that was replaced in between has lower counters.
+fn subtract(count: &mut Counters, before: &Counters) {
     count.packets = count.packets.saturating_sub(before.packets);
     count.bytes = count.bytes.saturating_sub(before.bytes);
     count.hits = count.hits.saturating_sub(before.hits);

@@ -1,4 +1,4 @@
-//! `plait policy trace`: each packet that matches, and what was done with it, as it happens.
+//! `plait policy trace`: prints matching packets as they pass.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
@@ -8,20 +8,20 @@ use anyhow::{Context as _, bail};
 use plait_linux::interfaces::interfaces;
 use plait_linux::signal::StopSignal;
 use plait_policy::Hook;
-use plait_policy::engine::{Engine, Error, Event, Matched, Verdict, What};
+use plait_policy::engine::{ChainMatch, Engine, EngineError, Event, EventKind, Verdict};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::NOTHING_LOADED;
 use crate::stdout::Stdout;
 
-/// Tell each packet that matches, and what was done with it, until Ctrl-C
+/// Print matching packets, and what was done with them, until Ctrl-C
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only packets that chains of this policy match
+    /// Print only packets that chains of this policy match
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Print a line of JSON for each
+    /// Print JSON, one line per packet
     #[arg(long)]
     json: bool,
 }
@@ -31,38 +31,45 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(name) = &args.name {
         let loaded: Vec<_> = engine.policies()?.into_iter().map(|loaded| loaded.policy.name).collect();
         if !loaded.contains(name) {
-            return Err(Error::Unknown { name: name.clone(), loaded }.into());
+            return Err(EngineError::Unknown { name: name.clone(), loaded }.into());
         }
     }
     let stop = StopSignal::listen().context("cannot listen for signals")?;
     let Some(mut events) = engine.trace()? else { bail!("{NOTHING_LOADED}") };
+<<<<<<< HEAD
     eprintln!("plait: telling each packet that matches; Ctrl-C ends it");
     let mut teller = Teller { json: args.json, began: Clock::now(), names: BTreeMap::new() };
     let mut out = Stdout::until_closed();
     let mut ends = None;
+=======
+    eprintln!("plait: tracing matching packets; press Ctrl-C to stop");
+    let mut printer = EventPrinter { json: args.json, began: Clock::now(), names: BTreeMap::new() };
+    let mut out = Stdout::while_read();
+    let mut stop_time = None;
+>>>>>>> e4a117f (Name policy commands, JSON keys and TOML tables in standard terms)
     loop {
-        if stop.is_requested() && ends.is_none() {
-            ends = Some(Clock::now().monotonic);
+        if stop.is_requested() && stop_time.is_none() {
+            stop_time = Some(Clock::now().monotonic);
         }
-        // What has been told is printed together; then it is shown, before more is waited for.
+        // Print pending events together, and flush before waiting for more.
         let event = match events.next(Duration::ZERO)? {
             Some(event) => event,
-            None if ends.is_some() => break,
+            None if stop_time.is_some() => break,
             None => {
                 if out.flush().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
                     return Ok(());
                 }
-                let Some(event) = events.next(PATIENCE)? else { continue };
+                let Some(event) = events.next(POLL_INTERVAL)? else { continue };
                 event
             }
         };
-        if ends.is_some_and(|ends| event.time > ends) {
+        if stop_time.is_some_and(|stop_time| event.time > stop_time) {
             break;
         }
-        if !concerns(&event, args.name.as_deref()) {
+        if !is_selected(&event, args.name.as_deref()) {
             continue;
         }
-        match writeln!(out, "{}", teller.line(&event)) {
+        match writeln!(out, "{}", printer.line(&event)) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             other => other?,
         }
@@ -70,52 +77,52 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Whether an event is of a policy, or of any.
-fn concerns(event: &Event, policy: Option<&str>) -> bool {
-    match (&event.what, policy) {
-        (What::Matched { chains, .. }, Some(name)) => chains.iter().any(|chain| chain.policy == name),
+/// Whether to print an event, given the policy to print.
+fn is_selected(event: &Event, policy: Option<&str>) -> bool {
+    match (&event.kind, policy) {
+        (EventKind::Matched { chains, .. }, Some(name)) => chains.iter().any(|chain| chain.policy == name),
         _ => true,
     }
 }
 
-/// How soon a signal is noticed.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// The interval at which signals are noticed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One moment by two clocks.
+/// One point in time by two clocks.
 struct Clock {
     monotonic: Duration,
-    since_1970: Duration,
+    unix_time: Duration,
 }
 
 impl Clock {
     fn now() -> Clock {
         let now = clock_gettime(ClockId::Monotonic);
         let monotonic = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { monotonic, since_1970 }
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock { monotonic, unix_time }
     }
 
-    /// Since 1970, of a time by CLOCK_MONOTONIC.
+    /// Unix time of a time by CLOCK_MONOTONIC.
     fn of(&self, monotonic: Duration) -> Duration {
-        (self.since_1970 + monotonic).saturating_sub(self.monotonic)
+        (self.unix_time + monotonic).saturating_sub(self.monotonic)
     }
 }
 
-struct Teller {
+struct EventPrinter {
     json: bool,
     began: Clock,
-    /// Of interfaces, by index.
+    /// Interface names by index.
     names: BTreeMap<u32, String>,
 }
 
-impl Teller {
+impl EventPrinter {
     fn line(&mut self, event: &Event) -> String {
         let time = self.began.of(event.time);
         let interface = self.interface(event.interface);
         if self.json { document(event, time, &interface).to_string() } else { text(event, time, &interface) }
     }
 
-    /// The name of an interface; its number where it has none any more.
+    /// The name of an interface; its index if it was deleted.
     fn interface(&mut self, index: u32) -> String {
         if !self.names.contains_key(&index) {
             let found = interfaces().unwrap_or_default();
@@ -125,9 +132,9 @@ impl Teller {
     }
 }
 
-/// Where a packet comes from and goes to.
-fn ends(event: &Event) -> (String, String) {
-    let (local, remote) = (event.ends.local.to_string(), event.ends.remote.to_string());
+/// Source and destination of a packet.
+fn endpoints(event: &Event) -> (String, String) {
+    let (local, remote) = (event.tuple.local.to_string(), event.tuple.remote.to_string());
     match event.hook {
         Hook::Ingress => (remote, local),
         Hook::Egress => (local, remote),
@@ -135,7 +142,7 @@ fn ends(event: &Event) -> (String, String) {
 }
 
 fn document(event: &Event, time: Duration, interface: &str) -> Value {
-    let (source, destination) = ends(event);
+    let (source, destination) = endpoints(event);
     let kinds: Vec<_> = event.kinds.iter().map(|kind| kind.name()).collect();
     let mut document = json!({
         "time": time.as_secs_f64(),
@@ -150,16 +157,16 @@ fn document(event: &Event, time: Duration, interface: &str) -> Value {
         "payload": event.payload,
         "data_sequence": event.data_sequence.map(|number| format!("{number:016x}")),
     });
-    let more = match &event.what {
-        What::Matched { chains, verdict, changed } => {
+    let more = match &event.kind {
+        EventKind::Matched { chains, verdict, changed } => {
             json!({ "event": "packet", "matched": chains, "verdict": verdict, "changed": changed })
         }
-        What::Connection { .. } => json!({ "event": "connection" }),
-        What::Subflow { address_id, backup } => {
+        EventKind::Connection { .. } => json!({ "event": "connection" }),
+        EventKind::Subflow { address_id, backup } => {
             json!({ "event": "subflow", "address_id": address_id, "backup": backup })
         }
-        What::Withheld { option } => json!({ "event": "withheld", "option": hex::encode(option) }),
-        What::Own { values } => json!({ "event": "own", "values": values }),
+        EventKind::Withheld { option } => json!({ "event": "withheld", "option": hex::encode(option) }),
+        EventKind::Custom { values } => json!({ "event": "custom", "values": values }),
         _ => json!({ "event": "other" }),
     };
     if let (Value::Object(document), Value::Object(more)) = (&mut document, more) {
@@ -169,24 +176,24 @@ fn document(event: &Event, time: Duration, interface: &str) -> Value {
 }
 
 fn text(event: &Event, time: Duration, interface: &str) -> String {
-    let (source, destination) = ends(event);
+    let (source, destination) = endpoints(event);
     let seconds = time.as_secs() % 86_400;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let kinds: Vec<_> = event.kinds.iter().map(|kind| kind.name()).collect();
-    let what = match &event.what {
-        What::Matched { chains, verdict, changed } => {
-            let chains: Vec<_> = chains.iter().map(name).collect();
+    let what = match &event.kind {
+        EventKind::Matched { chains, verdict, changed } => {
+            let chains: Vec<_> = chains.iter().map(chain_name).collect();
             let changed = if *changed { ", changed" } else { "" };
-            format!("{}: {}{changed}", chains.join(", "), word(*verdict))
+            format!("{}: {}{changed}", chains.join(", "), verdict_name(*verdict))
         }
-        What::Connection { .. } => "a connection begins".into(),
-        What::Subflow { address_id, backup } => {
+        EventKind::Connection { .. } => "new connection".into(),
+        EventKind::Subflow { address_id, backup } => {
             let backup = if *backup { ", as a backup" } else { "" };
-            format!("a subflow joins from address id {address_id}{backup}")
+            format!("new subflow from address id {address_id}{backup}")
         }
-        What::Withheld { option } => format!("ADD_ADDR was withheld: {}", hex::encode(option)),
-        What::Own { values: [first, second] } => format!("own: {first} {second}"),
-        _ => "something that this version does not know".into(),
+        EventKind::Withheld { option } => format!("ADD_ADDR blocked: {}", hex::encode(option)),
+        EventKind::Custom { values: [first, second] } => format!("custom event: {first} {second}"),
+        _ => "unknown event".into(),
     };
     let token = event.token.map(|token| format!(" token {token}")).unwrap_or_default();
     format!(
@@ -201,14 +208,14 @@ fn text(event: &Event, time: Duration, interface: &str) -> String {
     )
 }
 
-/// A chain, marked if one of its actors did what it is for.
-pub(super) fn name(matched: &Matched) -> String {
-    let Matched { policy, chain, hit } = matched;
+/// A chain, marked if one of its actors took effect.
+pub(super) fn chain_name(matched: &ChainMatch) -> String {
+    let ChainMatch { policy, chain, hit } = matched;
     format!("{policy}/{chain}{}", if *hit { " (hit)" } else { "" })
 }
 
-/// What becomes of a packet, in a word.
-pub(super) fn word(verdict: Verdict) -> &'static str {
+/// A verdict as text.
+pub(super) fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Pass => "pass",
         Verdict::Drop => "drop",

@@ -216,9 +216,9 @@ fn rejects_invalid_names() {
     let expected = [
         "1:8: expected a name for the policy: 1 to 32 letters, digits, hyphens or underscores, found \"a b\""
             .into(),
-        format!("7:6: {form} \"a-b\""),
-        format!("5:6: {form} \"any\""),
-        format!("3:6: {form} \"drop\""),
+        format!("7:9: {form} \"a-b\""),
+        format!("5:9: {form} \"any\""),
+        format!("3:9: {form} \"drop\""),
     ];
     assert_eq!(mistakes(text), expected);
 }

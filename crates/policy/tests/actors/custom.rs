@@ -26,9 +26,9 @@ fn the_example_emits_an_event_for_every_hundredth_packet() {
     }
     let file = example("custom.bpf.c");
     let text = format!(
-        "interfaces = ['*']\n[custom]\nslow.file = '{file}'\ntell_every_hundredth.file = '{file}'\n\
+        "interfaces = ['*']\n[custom]\nslow.file = '{file}'\nsample_every_hundredth.file = '{file}'\n\
          [[chains]]\nname = 'fast'\nhook = 'egress'\nselect = 'not slow and packet(data)'\n\
-         actors = ['tell_every_hundredth']\n\
+         actors = ['sample_every_hundredth']\n\
          [[chains]]\nname = 'slow'\nhook = 'egress'\nselect = 'slow'\nactors = ['drop']\n"
     );
     let Some(dry_run) = dry_run_of("the_example_emits_an_event", &text) else { return };

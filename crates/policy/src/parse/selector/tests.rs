@@ -21,8 +21,7 @@ fn packet(kind: PacketKind) -> Selector {
 
 #[test]
 fn not_binds_tighter_than_and_than_or() {
-    let (syn, fin, rst) =
-        (packet(PacketPacketKind::Syn), packet(PacketPacketKind::Fin), packet(PacketPacketKind::Rst));
+    let (syn, fin, rst) = (packet(PacketKind::Syn), packet(PacketKind::Fin), packet(PacketKind::Rst));
     let not_fin = Selector::Not(Box::new(fin));
     let and = Selector::And(vec![not_fin, rst]);
     let or = Selector::Or(vec![syn, and]);
@@ -66,10 +65,7 @@ fn accepts_alternative_spellings() {
     assert_eq!(read("sequence(subflow=7)"), Selector::SubflowSequence(7, 7));
     assert_eq!(read("sequence( data = 0x10-0x1F )"), Selector::DataSequence(16, 31));
     assert_eq!(read("connection(439041101)"), Selector::Connection(0x1a2b_3c4d));
-    assert_eq!(
-        read("\tpacket\n(syn,fin)"),
-        Selector::Packet(vec![PacketPacketKind::Syn, PacketPacketKind::Fin])
-    );
+    assert_eq!(read("\tpacket\n(syn,fin)"), Selector::Packet(vec![PacketKind::Syn, PacketKind::Fin]));
 }
 
 #[test]
@@ -142,13 +138,13 @@ fn nesting_depth_is_limited() {
         |depth| -> String { repeat_n("(", depth).chain(["any"]).chain(repeat_n(")", depth)).collect() };
     assert_eq!(read(&nested(MAX_SELECTOR_DEPTH)), Selector::Any);
     let expected = format!(
-        "column {}: expected at max 128 nested parentheses and `not`s, found one more",
+        "column {}: expected at most 128 nested parentheses and `not`s, found one more",
         MAX_SELECTOR_DEPTH + 1
     );
     assert_eq!(error(&nested(MAX_SELECTOR_DEPTH + 1)), expected);
     assert_eq!(error(&nested(1_000_000)), expected);
     let nots: String = repeat_n("not ", MAX_SELECTOR_DEPTH + 1).chain(["any"]).collect();
-    assert!(error(&nots).contains("at max 128"));
+    assert!(error(&nots).contains("at most 128"));
     // What was read is written no deeper.
     let max = MAX_SELECTOR_DEPTH - 1;
     let alternating: String =
@@ -171,7 +167,7 @@ proptest! {
     fn parsing_never_panics(text in "[a-z0-9 (),=/.:*\"'äx-]{0,40}|.{0,40}") {
         if let Err(error) = text.parse::<Selector>() {
             prop_assert!(error.column <= text.chars().count() + 1);
-            prop_assert!(text.get(error.place).is_some());
+            prop_assert!(text.get(error.span).is_some());
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Selectors and actors of the user's own, in C, on real traffic; and what is said of files that cannot be used."""
+"""Custom selectors and actors in C on real traffic, and errors of files that cannot be used."""
 
 import shutil
 
@@ -14,14 +14,14 @@ needs_compiler = pytest.mark.skipif(not shutil.which("clang-19"), reason="not in
 
 
 def policy(file, *names, hook="egress", select="any", actor=None) -> str:
-    own = "".join(f'[own.{name}]\nfile = "{file}"\n' for name in names)
+    custom = "".join(f'[custom.{name}]\nfile = "{file}"\n' for name in names)
     actors = f'["{actor}"]' if actor else "[]"
     return f"""
-        name = "own"
+        name = "custom"
         interfaces = ["eth"]
-        {own}
+        {custom}
         [[chains]]
-        name = "own"
+        name = "custom"
         hook = "{hook}"
         select = "{select}"
         actors = {actors}
@@ -31,29 +31,29 @@ def policy(file, *names, hook="egress", select="any", actor=None) -> str:
 @needs_compiler
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
 def test_the_example_works_at_both_hooks(pair, hook):
-    """By XDP where packets come in, by TC where they go out; other actors go on after it."""
+    """XDP or TC at ingress, TC at egress; the actors after it still run."""
     text = policy(
-        EXAMPLES / "own.bpf.c",
+        EXAMPLES / "custom.bpf.c",
         "slow",
-        "tell_every_hundredth",
+        "sample_every_hundredth",
         hook=hook,
         select="not slow",
-        actor="tell_every_hundredth",
+        actor="sample_every_hundredth",
     )
-    load(pair.client, text.replace('["tell_every_hundredth"]', '["tell_every_hundredth", "record"]'))
+    load(pair.client, text.replace('["sample_every_hundredth"]', '["sample_every_hundredth", "record"]'))
     exchange(pair, pair.ETH, size=6_000_000)
     (chain,) = stats(pair.client)["policies"][0]["chains"]
-    own, record = chain["actors"]
-    assert chain["packets"] == own["packets"] == record["packets"] > 200
-    # One subflow carries, the other never does: there are two at most.
-    assert own["packets"] // 100 - 1 <= own["hits"] <= own["packets"] // 100
-    assert own["errors"] == 0 and record["hits"] == record["packets"]
+    custom, record = chain["actors"]
+    assert chain["packets"] == custom["packets"] == record["packets"] > 200
+    # Only one of at most two subflows carries data.
+    assert custom["packets"] // 100 - 1 <= custom["hits"] <= custom["packets"] // 100
+    assert custom["errors"] == 0 and record["hits"] == record["packets"]
     without_checksum_errors(pair)
-    plait(pair.client, "unload", "own")
+    plait(pair.client, "unload", "custom")
 
 
 @needs_compiler
-def test_an_actor_of_ones_own_changes_windows_and_checksums_stay_right(pair, tmp_path):
+def test_a_custom_actor_modifies_windows_with_valid_checksums(pair, tmp_path):
     file = tmp_path / "small.bpf.c"
     file.write_text(
         """
@@ -77,7 +77,7 @@ def test_an_actor_of_ones_own_changes_windows_and_checksums_stay_right(pair, tmp
 
 
 @needs_compiler
-def test_something_is_kept_for_each_subflow_and_each_connection(pair, tmp_path):
+def test_storage_is_per_subflow_and_per_connection(pair, tmp_path):
     file = tmp_path / "first.bpf.c"
     selector = """
         PLAIT_SELECTOR({name})
@@ -92,49 +92,49 @@ def test_something_is_kept_for_each_subflow_and_each_connection(pair, tmp_path):
     licence = 'char _license[] SEC("license") = "GPL";'
     words = "enum { of_subflow_word, of_connection_word };"
     file.write_text(f'#include "plait.bpf.h"\n{words}\n{selectors}\n{licence}\n')
-    own = "".join(f'[own.{name}]\nfile = "{file}"\n' for name in ways)
+    custom = "".join(f'[custom.{name}]\nfile = "{file}"\n' for name in ways)
     chains = "".join(
         f'[[chains]]\nname = "{name}"\nhook = "egress"\nselect = "{name}"\nactors = []\n' for name in ways
     )
-    load(pair.client, f'name = "own"\ninterfaces = ["*"]\n{own}{chains}')
+    load(pair.client, f'name = "custom"\ninterfaces = ["*"]\n{custom}{chains}')
     exchange(pair, pair.ETH, lambda: wait_for("second subflow", lambda: joined(pair.client)))
     counted = {each["name"]: each["packets"] for each in stats(pair.client)["policies"][0]["chains"]}
     assert counted == {"of_subflow": 2, "of_connection": 1}
 
 
 @needs_compiler
-def test_what_cannot_be_used_is_named(pair, tmp_path):
+def test_errors_name_the_file_and_the_reason(pair, tmp_path):
     file = tmp_path / "wrong.bpf.c"
     text = policy(file, "mine", select="mine")
     assert f"cannot read {file}" in load(pair.client, text, code=1)
 
     file.write_text('#include "plait.bpf.h"\nPLAIT_SELECTOR(mine) { return packet->no_such_thing; }\n')
-    said = load(pair.client, text, code=1)
-    assert f"{file}:2:" in said and "no member named 'no_such_thing'" in said
+    error = load(pair.client, text, code=1)
+    assert f"{file}:2:" in error and "no member named 'no_such_thing'" in error
 
     licence = 'char _license[] SEC("license") = "GPL";\n'
     file.write_text(f'#include "plait.bpf.h"\nPLAIT_ACTOR(other) {{ return PLAIT_HIT; }}\n{licence}')
-    said = load(pair.client, text, code=1)
-    assert "PLAIT_SELECTOR(mine)" in said and "PLAIT_ACTOR(other)" in said
+    error = load(pair.client, text, code=1)
+    assert "PLAIT_SELECTOR(mine)" in error and "PLAIT_ACTOR(other)" in error
 
-    # The verifier's reason is in what is said.
+    # The message includes the log of the verifier.
     file.write_text(
         f'#include "plait.bpf.h"\nPLAIT_SELECTOR(mine) {{ return plait_flow(packet)->flags; }}\n{licence}'
     )
-    said = load(pair.client, text, code=1)
-    assert "the kernel does not load" in said and "map_value_or_null" in said
+    error = load(pair.client, text, code=1)
+    assert "cannot load the programs of" in error and "map_value_or_null" in error
 
     file.rename(tmp_path / "wrong.txt")
     assert "expected a C source" in load(
         pair.client, policy(tmp_path / "wrong.txt", "mine", select="mine"), code=1
     )
-    # Nothing of all that is loaded.
+    # None of these was loaded.
     assert listed(pair.client)["policies"] == []
 
 
-def test_without_a_compiler_it_says_what_to_do(pair):
+def test_without_a_compiler_the_error_names_a_remedy(pair):
     text = policy(EXAMPLES / "template.bpf.c", "my_actor", actor="my_actor")
-    file = pair.directory / "own.toml"
+    file = pair.directory / "custom.toml"
     file.write_text(text)
     done = pair.client.run("env", "PLAIT_CLANG=no-such-compiler", PLAIT, "policy", "load", file, text=True)
     assert done.returncode == 1

@@ -1,35 +1,35 @@
-//! A captured packet as the kernel takes it for a test run, and back.
+//! Converts captured packets to frames for test runs, and back.
 //!
-//! A test run wants an Ethernet frame of less than a page. What a capture has in place of Ethernet is exchanged for it,
-//! and payload beyond what any program reads is kept aside.
+//! A test run needs an Ethernet frame of less than a page. Other link-layer headers are replaced by Ethernet, and
+//! payload beyond what any program reads is set aside.
 
 use std::borrow::Cow;
 
 use plait_wire::capture::Record;
 use plait_wire::{LinkType, ethernet};
 
-/// A packet of a capture on its way through a test run.
-pub(super) struct Carried<'a> {
-    /// What the capture has before the IP packet, if that is not Ethernet.
+/// A captured packet during a test run.
+pub(super) struct CapturedFrame<'a> {
+    /// The original link-layer header, if it is not Ethernet.
     head: &'a [u8],
     frame: Cow<'a, [u8]>,
-    /// What was left out at the end.
+    /// The payload that was set aside.
     tail: &'a [u8],
 }
 
-/// Addresses and type.
+/// The length of an Ethernet header.
 const ETHERNET: usize = 14;
-/// More than headers can have, and less than a page.
-const MOST: usize = 2048;
+/// More than the longest headers, and less than a page.
+const MAX_FRAME: usize = 2048;
 
-impl<'a> Carried<'a> {
-    /// `None` if it has no form in which the kernel would take it.
-    pub(super) fn new(record: &Record<'a>) -> Option<Carried<'a>> {
+impl<'a> CapturedFrame<'a> {
+    /// `None` if the kernel cannot run the packet.
+    pub(super) fn new(record: &Record<'a>) -> Option<CapturedFrame<'a>> {
         let data = record.data;
         let (head, ether_type) = match record.link_type {
             LinkType::Ethernet => {
-                let (kept, tail) = data.split_at(data.len().min(MOST));
-                return (kept.len() > ETHERNET).then_some(Carried {
+                let (kept, tail) = data.split_at(data.len().min(MAX_FRAME));
+                return (kept.len() > ETHERNET).then_some(CapturedFrame {
                     head: &[],
                     frame: Cow::Borrowed(kept),
                     tail,
@@ -41,21 +41,21 @@ impl<'a> Carried<'a> {
             _ => return None,
         };
         let (head, packet) = data.split_at_checked(head)?;
-        let (kept, tail) = packet.split_at(packet.len().min(MOST));
+        let (kept, tail) = packet.split_at(packet.len().min(MAX_FRAME));
         let mut frame = vec![0; ETHERNET - 2];
         frame.extend(ether_type.to_be_bytes());
         frame.extend(kept);
-        Some(Carried { head, frame: Cow::Owned(frame), tail })
+        Some(CapturedFrame { head, frame: Cow::Owned(frame), tail })
     }
 
-    /// Whether the kernel takes it for a test run at TC as well: there, a header of IP must be whole.
+    /// Whether a test run at TC is possible as well, which requires a complete IP header.
     pub(super) fn has_whole_ip(&self) -> bool {
-        let least = match number(&self.frame[ETHERNET - 2..ETHERNET]) {
+        let min = match number(&self.frame[ETHERNET - 2..ETHERNET]) {
             ethernet::ether_type::IPV4 => 20,
             ethernet::ether_type::IPV6 => 40,
             _ => 1,
         };
-        self.frame.len() >= ETHERNET + least
+        self.frame.len() >= ETHERNET + min
     }
 
     /// The Ethernet frame.
@@ -63,8 +63,8 @@ impl<'a> Carried<'a> {
         &self.frame
     }
 
-    /// The whole packet as the capture has it, with what became of the frame.
-    pub(super) fn back(&self, frame: &[u8]) -> Vec<u8> {
+    /// The packet in the format of the capture, with the frame after the run.
+    pub(super) fn restore(&self, frame: &[u8]) -> Vec<u8> {
         let packet = match self.frame {
             Cow::Borrowed(_) => frame,
             Cow::Owned(_) => frame.get(ETHERNET..).unwrap_or_default(),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_comes_back_as_it_was_in_the_capture() {
+    fn restore_returns_the_captured_packet() {
         let ip: Vec<u8> = [0x45].into_iter().chain((0..5000u32).map(|n| n as u8)).collect();
         let sll = [&[0, 4, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x08, 0x00], &ip[..]].concat();
         let sll2 = [&[0x08, 0x00], &[7; 18][..], &ip[..]].concat();
@@ -108,26 +108,29 @@ mod tests {
             (LinkType::LinuxSll2, &sll2),
         ] {
             let record = record(link_type, data);
-            let carried = Carried::new(&record).expect("a form for the kernel");
-            let frame = carried.frame();
-            assert!(frame.len() <= MOST + ETHERNET && frame[12..15] == [0x08, 0x00, 0x45], "{link_type:?}");
-            assert_eq!(carried.back(frame), *data, "{link_type:?}");
+            let captured = CapturedFrame::new(&record).expect("a frame");
+            let frame = captured.frame();
+            assert!(
+                frame.len() <= MAX_FRAME + ETHERNET && frame[12..15] == [0x08, 0x00, 0x45],
+                "{link_type:?}"
+            );
+            assert_eq!(captured.restore(frame), *data, "{link_type:?}");
             let longer = [&frame[..ETHERNET + 1], b"more", &frame[ETHERNET + 1..]].concat();
-            assert_eq!(carried.back(&longer).len(), data.len() + 4, "{link_type:?}");
+            assert_eq!(captured.restore(&longer).len(), data.len() + 4, "{link_type:?}");
         }
     }
 
     #[test]
-    fn at_tc_a_header_of_ip_is_to_be_whole() {
-        for (ether_type, least) in [([0x08, 0x00], 20), ([0x86, 0xdd], 40), ([0x81, 0x00], 1)] {
+    fn tc_requires_a_complete_ip_header() {
+        for (ether_type, min) in [([0x08, 0x00], 20), ([0x86, 0xdd], 40), ([0x81, 0x00], 1)] {
             let frame = |length: usize| [&[0; 12][..], &ether_type, &vec![0; length]].concat();
             for (length, whole) in
-                [(least, true), (least - 1, false)].into_iter().filter(|(length, _)| *length > 0)
+                [(min, true), (min - 1, false)].into_iter().filter(|(length, _)| *length > 0)
             {
                 let frame = frame(length);
-                let carried = Carried::new(&record(LinkType::Ethernet, &frame));
+                let captured = CapturedFrame::new(&record(LinkType::Ethernet, &frame));
                 assert_eq!(
-                    carried.is_some_and(|carried| carried.has_whole_ip()),
+                    captured.is_some_and(|captured| captured.has_whole_ip()),
                     whole,
                     "{ether_type:?} {length}"
                 );
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_would_not_take_is_told_apart() {
+    fn rejects_packets_that_the_kernel_cannot_run() {
         for (link_type, data) in [
             (LinkType::Ethernet, &[0; 14][..]),
             (LinkType::RawIp, &[]),
@@ -145,7 +148,7 @@ mod tests {
             (LinkType::LinuxSll2, &[0; 19]),
             (LinkType::Ppp, &[0; 60]),
         ] {
-            assert!(Carried::new(&record(link_type, data)).is_none(), "{link_type:?} {data:?}");
+            assert!(CapturedFrame::new(&record(link_type, data)).is_none(), "{link_type:?} {data:?}");
         }
     }
 }

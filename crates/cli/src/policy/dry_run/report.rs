@@ -1,9 +1,9 @@
-//! What happened to each packet, and to all of them.
+//! Prints the result of each packet, and totals.
 
 use std::io::Write as _;
 
 use plait_policy::Hook;
-use plait_policy::engine::{Matched, Ran, Trial, Verdict};
+use plait_policy::engine::{ChainMatch, DryRun, TestRun, Verdict};
 use plait_wire::capture::Record;
 use serde::Serialize;
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::policy::stats::table;
 use crate::policy::trace;
 use crate::stdout::Stdout;
 
-/// Prints packet by packet.
+/// Prints results.
 pub(super) struct Report {
     out: Stdout,
     json: bool,
@@ -22,7 +22,7 @@ pub(super) struct Report {
     dropped: u64,
 }
 
-/// A packet, as `--json` has it.
+/// The result of a packet in `--json`.
 #[derive(Serialize)]
 struct Line<'a> {
     number: u64,
@@ -31,14 +31,14 @@ struct Line<'a> {
     source: Option<String>,
     destination: Option<String>,
     kinds: Vec<&'static str>,
-    matched: &'a [Matched],
+    matched: &'a [ChainMatch],
     verdict: Verdict,
     redirected_to: Option<&'a str>,
     changed: bool,
     changes: &'a [Change],
 }
 
-/// Bytes of a packet that became others.
+/// A range of modified bytes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
     at: usize,
@@ -51,17 +51,17 @@ impl Report {
         Report { out: Stdout::new(), json, packets: 0, matched: 0, changed: 0, dropped: 0 }
     }
 
-    /// Those that were reported.
+    /// The number of packets so far.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    pub(super) fn packet(&mut self, record: &Record<'_>, hook: Hook, ran: &Ran) -> anyhow::Result<()> {
-        let changes = changes(record.data, &ran.bytes);
+    pub(super) fn packet(&mut self, record: &Record<'_>, hook: Hook, run: &TestRun) -> anyhow::Result<()> {
+        let changes = changes(record.data, &run.bytes);
         self.packets += 1;
-        self.matched += u64::from(!ran.chains.is_empty());
+        self.matched += u64::from(!run.chains.is_empty());
         self.changed += u64::from(!changes.is_empty());
-        self.dropped += u64::from(ran.verdict == Verdict::Drop);
+        self.dropped += u64::from(run.verdict == Verdict::Drop);
         let segment = record.segment().ok();
         let line = Line {
             number: self.packets,
@@ -69,24 +69,24 @@ impl Report {
             hook,
             source: segment.map(|segment| segment.source.to_string()),
             destination: segment.map(|segment| segment.destination.to_string()),
-            kinds: ran.kinds.iter().map(|kind| kind.name()).collect(),
-            matched: &ran.chains,
-            verdict: ran.verdict,
-            redirected_to: ran.redirected_to.as_deref(),
+            kinds: run.kinds.iter().map(|kind| kind.name()).collect(),
+            matched: &run.chains,
+            verdict: run.verdict,
+            redirected_to: run.redirected_to.as_deref(),
             changed: !changes.is_empty(),
             changes: &changes,
         };
         if self.json {
             writeln!(self.out, "{}", serde_json::to_string(&line)?)?;
-        } else if !ran.chains.is_empty() {
+        } else if !run.chains.is_empty() {
             writeln!(self.out, "{}", text(&line))?;
         }
         Ok(())
     }
 
-    pub(super) fn finish(mut self, trial: &Trial) -> anyhow::Result<()> {
+    pub(super) fn finish(mut self, dry_run: &DryRun) -> anyhow::Result<()> {
         let Report { packets, matched, changed, dropped, .. } = self;
-        let statistics = trial.statistics()?;
+        let statistics = dry_run.statistics()?;
         if self.json {
             let chains: Vec<_> = statistics.policies.iter().flat_map(|policy| &policy.chains).collect();
             let document = json!({
@@ -95,8 +95,8 @@ impl Report {
                 "changed": changed,
                 "dropped": dropped,
                 "chains": chains,
-                "left_alone": statistics.left_alone,
-                "subflows": trial.flows()?,
+                "skipped": statistics.skipped,
+                "subflows": dry_run.flows()?,
             });
             writeln!(self.out, "{}", serde_json::to_string(&document)?)?;
         } else {
@@ -112,20 +112,20 @@ impl Report {
 }
 
 fn text(line: &Line<'_>) -> String {
-    let matched: Vec<_> = line.matched.iter().map(trace::name).collect();
-    let ends = match (&line.source, &line.destination) {
+    let matched: Vec<_> = line.matched.iter().map(trace::chain_name).collect();
+    let endpoints = match (&line.source, &line.destination) {
         (Some(source), Some(destination)) => format!("{source} > {destination}"),
         _ => "not TCP".into(),
     };
     let verdict = match line.redirected_to {
         Some(interface) => format!("redirect to {interface}"),
-        None => trace::word(line.verdict).into(),
+        None => trace::verdict_name(line.verdict).into(),
     };
     let changes: Vec<_> =
         line.changes.iter().map(|Change { at, from, to }| format!("{at}: {from} -> {to}")).collect();
     let changes = if changes.is_empty() { String::new() } else { format!("; bytes {}", changes.join(", ")) };
     format!(
-        "{:>6}  {:7}  {ends} [{}]  {}: {verdict}{changes}",
+        "{:>6}  {:7}  {endpoints} [{}]  {}: {verdict}{changes}",
         line.number,
         line.hook,
         line.kinds.join(" "),
@@ -133,7 +133,8 @@ fn text(line: &Line<'_>) -> String {
     )
 }
 
-/// Where two forms of a packet differ; of different lengths, from the first difference to the last as one.
+/// The ranges in which two versions of a packet differ; with different lengths, one range from the first to the last
+/// difference.
 fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
     let change =
         |at: usize, from: &[u8], to: &[u8]| Change { at, from: hex::encode(from), to: hex::encode(to) };
@@ -146,8 +147,8 @@ fn changes(before: &[u8], after: &[u8]) -> Vec<Change> {
     }
     let mut changes = Vec::new();
     let mut at = 0;
-    while let Some(first) = (at..before.len()).find(|&place| before[place] != after[place]) {
-        let end = (first..before.len()).find(|&place| before[place] == after[place]).unwrap_or(before.len());
+    while let Some(first) = (at..before.len()).find(|&index| before[index] != after[index]) {
+        let end = (first..before.len()).find(|&index| before[index] == after[index]).unwrap_or(before.len());
         changes.push(change(first, &before[first..end], &after[first..end]));
         at = end;
     }
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_the_bytes_that_differ() {
+    fn changes_are_the_differing_bytes() {
         let change = |at, from: &str, to: &str| Change { at, from: from.into(), to: to.into() };
         assert_eq!(changes(b"abcdef", b"abcdef"), []);
         assert_eq!(changes(b"abcdef", b"aBcdEF"), [change(1, "62", "42"), change(4, "6566", "4546")]);

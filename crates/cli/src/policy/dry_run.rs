@@ -1,7 +1,7 @@
-//! `plait policy try`: the packets of a capture through a policy, by test runs of its programs.
+//! `plait policy dry-run`: runs the packets of a capture through a policy, by test runs of its programs.
 //!
-//! The kernel runs the programs that the policy would be attached with; nothing is received or sent, and no interface is
-//! touched. What is remembered of subflows goes on from packet to packet, as it would if they passed.
+//! The kernel runs the programs that would be attached; nothing is received or sent, and no interface is changed.
+//! Subflow records persist from packet to packet, as if the packets were live traffic.
 
 mod frame;
 mod report;
@@ -12,44 +12,44 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use plait_policy::engine::{Frame, Ran, Trial, Verdict};
+use plait_policy::engine::{DryRun, TestPacket, TestRun, Verdict};
 use plait_policy::{Hook, Policy};
 use plait_trace::output::WholeFile;
 use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Record};
 use plait_wire::{LinkType, Skip};
 
-use self::frame::Carried;
+use self::frame::CapturedFrame;
 use self::report::Report;
 use super::read;
 
-/// Run the packets of a capture through a policy, attached to nothing
+/// Run the packets of a capture through a policy without attaching it
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The policy in TOML; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// pcap or pcapng, plain or compressed; - reads stdin
+    /// The capture: pcap or pcapng, plain or compressed; - reads stdin
     #[arg(value_name = "CAPTURE")]
     capture: PathBuf,
-    /// Write the packets that would go on, or be sent, as they would then be
+    /// Write the packets that would be passed on or sent, with their modifications
     #[arg(short, long, value_name = "OUT.pcap")]
     output: Option<PathBuf>,
-    /// All packets pass this hook, ingress or egress [default: that of the chains, if it is one]
+    /// The hook all packets pass, ingress or egress [default: the hook of the chains, if it is the same for all]
     #[arg(long, value_name = "HOOK", value_parser = hook, conflicts_with = "local")]
     hook: Option<Hook>,
-    /// An address of the host with the policy: packets from it go out, others come in
+    /// An address of the host: packets from it are egress, others ingress
     #[arg(long, value_name = "ADDRESS")]
     local: Vec<IpAddr>,
-    /// Packets come and leave by this interface [default: one that each chain is for]
+    /// The interface all packets pass [default: one that each chain applies to]
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
-    /// What comes in is met by TC, as on interfaces without XDP
+    /// Process ingress packets by TC, as on interfaces without XDP
     #[arg(long)]
     tc: bool,
-    /// Mark of the sockets that packets are from, such as 0x10
+    /// The mark of the packets' sockets, such as 0x10
     #[arg(long, value_name = "MARK", value_parser = mark, default_value = "0")]
     mark: u32,
-    /// Print a line of JSON for each packet, and one for all
+    /// Print a line of JSON for each packet, and one with totals
     #[arg(long)]
     json: bool,
 }
@@ -64,18 +64,18 @@ fn mark(text: &str) -> Result<u32, String> {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    number.map_err(|_| "expected a number of 32 bits, such as 16 or 0x10".into())
+    number.map_err(|_| "expected a 32-bit number, such as 16 or 0x10".into())
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     ensure!(
         args.file != Path::new("-") || args.capture != Path::new("-"),
-        "expected stdin to be the policy or the capture, found it asked to be both"
+        "expected stdin (-) for the policy or the capture, found it for both"
     );
     let policy = read(&args.file)?;
     let direction = Direction::of(args, &policy)?;
     let mut capture = open(&args.capture)?;
-    let trial = Trial::new(std::slice::from_ref(&policy), args.interface.as_deref())?;
+    let dry_run = DryRun::new(std::slice::from_ref(&policy), args.interface.as_deref())?;
     let mut output = args.output.clone().map(Output::new);
     let mut report = Report::new(args.json);
     let failed = |number: u64| format!("packet {number} of {}", args.capture.display());
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let number = report.packets() + 1;
         let Some(record) = capture.next_record().with_context(|| failed(number))? else { break };
         let hook = direction.of_packet(&record);
-        let ran = try_on(&trial, args, &record, hook).with_context(|| failed(number))?;
+        let ran = run_packet(&dry_run, args, &record, hook).with_context(|| failed(number))?;
         if let Some(output) = output.as_mut().filter(|_| ran.verdict != Verdict::Drop) {
             output.write(&record, &ran.bytes)?;
         }
@@ -92,14 +92,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(output) = output {
         output.finish()?;
     }
-    report.finish(&trial)
+    report.finish(&dry_run)
 }
 
-/// What becomes of a packet, with the bytes of the whole frame as the capture has them.
-fn try_on(trial: &Trial, args: &Args, record: &Record<'_>, hook: Hook) -> anyhow::Result<Ran> {
+/// The result for a packet, with the whole frame as in the capture.
+fn run_packet(dry_run: &DryRun, args: &Args, record: &Record<'_>, hook: Hook) -> anyhow::Result<TestRun> {
     let at_tc = args.tc || hook == Hook::Egress;
-    let Some(carried) = Carried::new(record).filter(|carried| !at_tc || carried.has_whole_ip()) else {
-        return Ok(Ran {
+    let Some(captured) = CapturedFrame::new(record).filter(|captured| !at_tc || captured.has_whole_ip())
+    else {
+        return Ok(TestRun {
             verdict: Verdict::Pass,
             redirected_to: None,
             bytes: record.data.to_vec(),
@@ -108,12 +109,12 @@ fn try_on(trial: &Trial, args: &Args, record: &Record<'_>, hook: Hook) -> anyhow
             nanoseconds: 0,
         });
     };
-    let frame = Frame { hook, by_tc: args.tc, bytes: carried.frame(), mark: args.mark };
-    let ran = trial.run(&frame, 1)?;
-    Ok(Ran { bytes: carried.back(&ran.bytes), ..ran })
+    let frame = TestPacket { hook, via_tc: args.tc, bytes: captured.frame(), mark: args.mark };
+    let ran = dry_run.run(&frame, 1)?;
+    Ok(TestRun { bytes: captured.restore(&ran.bytes), ..ran })
 }
 
-/// Which packets go out.
+/// Which packets are egress.
 enum Direction<'a> {
     All(Hook),
     From(&'a [IpAddr]),
@@ -133,8 +134,8 @@ impl<'a> Direction<'a> {
             [] => Ok(Direction::All(Hook::Ingress)),
             [hook] => Ok(Direction::All(hook)),
             _ => bail!(
-                "policy '{}' has chains of both hooks: say which packets go out by --local ADDRESS, or try one hook \
-                 with --hook",
+                "policy '{}' has chains of both hooks: name the addresses of this host with --local ADDRESS, or choose one \
+                 hook with --hook",
                 policy.name
             ),
         }
@@ -163,25 +164,25 @@ fn open(path: &Path) -> anyhow::Result<CaptureReader<Box<dyn Read>>> {
     CaptureReader::new(input).with_context(failed)
 }
 
-/// A capture that appears when it is whole.
+/// A capture file that appears only when it is complete.
 struct Output {
     path: PathBuf,
-    begun: Option<(LinkType, PcapWriter<BufWriter<WholeFile>>)>,
+    writer: Option<(LinkType, PcapWriter<BufWriter<WholeFile>>)>,
 }
 
 impl Output {
     fn new(path: PathBuf) -> Output {
-        Output { path, begun: None }
+        Output { path, writer: None }
     }
 
     fn write(&mut self, record: &Record<'_>, bytes: &[u8]) -> anyhow::Result<()> {
-        let (link_type, writer) = match &mut self.begun {
-            Some(begun) => begun,
-            None => self.begun.insert((record.link_type, begin(&self.path, record.link_type)?)),
+        let (link_type, writer) = match &mut self.writer {
+            Some(writer) => writer,
+            None => self.writer.insert((record.link_type, create(&self.path, record.link_type)?)),
         };
         ensure!(
             *link_type == record.link_type,
-            "expected all packets to be of one link type to write them to {}, found {} and {}: leave out -o",
+            "expected all packets to be of one link type to write them to {}, found {} and {}: run without -o",
             self.path.display(),
             link_type.number(),
             record.link_type.number()
@@ -190,16 +191,16 @@ impl Output {
     }
 
     fn finish(self) -> anyhow::Result<()> {
-        let writer = match self.begun {
+        let writer = match self.writer {
             Some((_, writer)) => writer,
-            None => begin(&self.path, LinkType::Ethernet)?,
+            None => create(&self.path, LinkType::Ethernet)?,
         };
         let whole = writer.into_inner().into_inner().map_err(io::IntoInnerError::into_error);
         whole.and_then(WholeFile::publish).with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
-fn begin(path: &Path, link_type: LinkType) -> anyhow::Result<PcapWriter<BufWriter<WholeFile>>> {
+fn create(path: &Path, link_type: LinkType) -> anyhow::Result<PcapWriter<BufWriter<WholeFile>>> {
     let writer =
         || PcapWriter::new(BufWriter::new(WholeFile::create(path.to_owned())?), PcapHeader::new(link_type));
     writer().with_context(|| format!("cannot write {}", path.display()))
