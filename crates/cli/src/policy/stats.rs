@@ -86,13 +86,8 @@ fn print(args: &Args, engine: &Engine, mut statistics: Statistics) -> anyhow::Re
         }
     }
     let document = Document { statistics, attachments: engine.attachments()? };
-<<<<<<< HEAD
-    // With --watch, who reads may leave.
-    let mut out = Stdout::until_closed();
-=======
     // With --watch, the reader may close the pipe.
-    let mut out = Stdout::while_read();
->>>>>>> e4a117f (Name policy commands, JSON keys and TOML tables in standard terms)
+    let mut out = Stdout::until_closed();
     if args.json {
         let text = match args.watch {
             Some(_) => serde_json::to_string(&document)?,

@@ -36,17 +36,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let stop = StopSignal::listen().context("cannot listen for signals")?;
     let Some(mut events) = engine.trace()? else { bail!("{NOTHING_LOADED}") };
-<<<<<<< HEAD
-    eprintln!("plait: telling each packet that matches; Ctrl-C ends it");
-    let mut teller = Teller { json: args.json, began: Clock::now(), names: BTreeMap::new() };
-    let mut out = Stdout::until_closed();
-    let mut ends = None;
-=======
     eprintln!("plait: tracing matching packets; press Ctrl-C to stop");
     let mut printer = EventPrinter { json: args.json, began: Clock::now(), names: BTreeMap::new() };
-    let mut out = Stdout::while_read();
+    let mut out = Stdout::until_closed();
     let mut stop_time = None;
->>>>>>> e4a117f (Name policy commands, JSON keys and TOML tables in standard terms)
     loop {
         if stop.is_requested() && stop_time.is_none() {
             stop_time = Some(Clock::now().monotonic);
