@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The only contract between the gateway's BPF programs and its Rust: option layout, map values, constants.
- * crates/gateway/src/bindings.rs is generated from this file by scripts/bindings.
+ * The contract between the gateway's BPF programs, its Rust and the kernel module: option layout, map values,
+ * constants. scripts/bindings generates crates/gateway/src/bindings.rs from this file.
  */
 #ifndef PLAIT_GATEWAY_INTF_H
 #define PLAIT_GATEWAY_INTF_H
@@ -15,7 +15,7 @@ enum plait_option_number {
 	PLAIT_OPTION_VERSION = 1,
 };
 
-/* On SYN: the modes offered. On SYN-ACK: the one mode chosen, or none when the two sides share none. */
+/* On SYN: the offered modes. On SYN-ACK: the one chosen mode, or none if the two ends share no mode. */
 struct plait_option {
 	__u8 kind;
 	__u8 length;
@@ -23,20 +23,20 @@ struct plait_option {
 	__u8 version;
 	__u8 modes;
 };
-_Static_assert(sizeof(struct plait_option) == 8, "fits beside MP_CAPABLE on SYN and SYN-ACK");
+_Static_assert(sizeof(struct plait_option) == 8, "fits next to MP_CAPABLE on SYN and SYN-ACK");
 
 /*
- * On every packet of the initiator until the responder's first packet after the handshake: "I saw your
- * choice". 4 bytes, with the first half of the ExID, is what fits beside MP_CAPABLE with data.
+ * On every packet of the initiator until the responder's first packet after the handshake: acknowledges the
+ * responder's choice. There is room for 4 bytes, with half of the ExID, next to MP_CAPABLE with data.
  */
 struct plait_confirmation {
 	__u8 kind;
 	__u8 length;
 	__u8 exid[2];
 };
-_Static_assert(sizeof(struct plait_confirmation) == 4, "fits beside MP_CAPABLE with data");
+_Static_assert(sizeof(struct plait_confirmation) == 4, "fits next to MP_CAPABLE with data");
 
-/* Ports from the first to the last. */
+/* A range of ports, inclusive. */
 struct plait_ports {
 	__u16 first;
 	__u16 last;
@@ -44,18 +44,18 @@ struct plait_ports {
 _Static_assert(sizeof(struct plait_ports) == 4, "no hidden padding");
 
 enum plait_selection_number {
-	/* As many as a rule of the kernel module has. */
+	/* The same as in a rule of the kernel module. */
 	PLAIT_MAX_PORTS = 16,
 };
 
-/* Which connections of a control group are meant: those of a rule of the kernel module. */
+/* Selects connections in a control group, like a rule of the kernel module. */
 struct plait_selection {
-	/* Only sockets that the module has taken. */
+	/* Only sockets that the module has taken over. */
 	__u32 taken;
-	/* Only sockets whose mark is this under the mask. */
+	/* Only sockets whose mark, under the mask, has this value. */
 	__u32 mark;
 	__u32 mask;
-	/* Only these ports of the service; none: all. */
+	/* Only these service ports; none: all ports. */
 	__u32 ports_len;
 	struct plait_ports ports[PLAIT_MAX_PORTS];
 };
@@ -65,8 +65,8 @@ _Static_assert(sizeof(struct plait_selection) == 80, "no hidden padding");
 struct plait_negotiate_settings {
 	/* Modes this end offers and accepts. */
 	__u32 modes;
-	/* Tell of every outcome. */
-	__u32 tell;
+	/* Report every outcome. */
+	__u32 report_outcomes;
 	struct plait_selection selection;
 };
 _Static_assert(sizeof(struct plait_negotiate_settings) == 88, "no hidden padding");
@@ -79,24 +79,24 @@ enum plait_mode {
 	PLAIT_MODE_STREAM_AES256 = 1 << 3,
 	PLAIT_MODE_SEALED_CHACHAPOLY = 1 << 4,
 	PLAIT_MODE_SEALED_AESGCM = 1 << 5,
-	/* Of the kernel module alone: keyed by the MPTCP keys, without a handshake of its own. */
+	/* Only in the kernel module: keyed by the MPTCP keys, without a handshake. */
 	PLAIT_MODE_STREAM_KEYS = 1 << 6,
 };
 
 enum plait_outcome {
-	/* The peer said nothing of plait. */
+	/* The peer sent no option. */
 	PLAIT_OUTCOME_PLAIN = 1,
 	/* Both sides chose plait_verdict.mode. */
 	PLAIT_OUTCOME_NEGOTIATED = 2,
-	/* The peer speaks plait, but no common mode or version. */
+	/* The peer sent the option, but there is no common mode or version. */
 	PLAIT_OUTCOME_NO_COMMON_MODE = 3,
-	/* The two ends may believe different things: something on the way strips options. */
+	/* The two ends may disagree: a middlebox strips options. */
 	PLAIT_OUTCOME_UNCONFIRMED = 4,
-	/* The peer speaks plait, but the connection fell back to TCP, and both ends know. */
+	/* The peer sent the option, but the connection fell back to TCP, and both ends know. */
 	PLAIT_OUTCOME_FALLBACK = 5,
 };
 
-/* What further subflows were accepted. */
+/* Further subflows that were accepted. */
 enum plait_joined {
 	PLAIT_JOINED = 1 << 0,
 	/* Before any data of the first flight had arrived. */
@@ -104,26 +104,26 @@ enum plait_joined {
 };
 
 /**
- * What the handshake of one connection came to. Kept in socket storage of the MPTCP (else TCP) socket.
+ * The outcome of a connection's handshake, in the socket storage of the MPTCP socket, or of the TCP socket
+ * without MPTCP.
  * <div rustbindgen nodebug></div>
  */
 struct plait_verdict {
-	/* As the kernel holds them: the numbers whose big-endian form crosses the wire. Zero without MPTCP.
-	 */
+	/* As the kernel stores them: numbers that are sent big-endian. Zero without MPTCP. */
 	__u64 local_key;
 	__u64 remote_key;
 	__u32 token;
 	__u8 outcome;
 	__u8 mode;
-	/* All modes that the initiator offered. */
+	/* All modes offered by the initiator. */
 	__u8 offered;
 	/* Bits of enum plait_joined. */
 	__u8 joined;
 };
 _Static_assert(sizeof(struct plait_verdict) == 24, "no hidden padding");
 
-/* An outcome, told when it is known. Ports in host order, addresses in network order. */
-struct plait_told {
+/* Reports an outcome as soon as it is known. Ports in host order, addresses in network order. */
+struct plait_outcome_event {
 	/* 0 without MPTCP. */
 	__u32 token;
 	__u8 outcome;
@@ -135,13 +135,13 @@ struct plait_told {
 	__u32 local[4];
 	__u32 remote[4];
 };
-_Static_assert(sizeof(struct plait_told) == 44, "no hidden padding");
+_Static_assert(sizeof(struct plait_outcome_event) == 44, "no hidden padding");
 
 /* Written before the programs are attached. */
 struct plait_trusted_settings {
-	/* Name of the interface by which connections begin; empty: as routing decides. */
+	/* Name of the interface for initial subflows; empty: routing decides. */
 	char interface[16];
-	/* Refuse connections of which it is known beforehand that nothing will protect them. */
+	/* Refuse connections that cannot be protected. */
 	__u32 require;
 	struct plait_selection selection;
 };
@@ -152,12 +152,12 @@ struct plait_redirect_settings {
 	/* The gateway's listeners on 127.0.0.1 and ::1, network order; 0: none. */
 	__u16 listener_v4;
 	__u16 listener_v6;
-	/* Refuse what cannot be protected: datagrams other than DNS, or a family without a listener. */
+	/* Refuse traffic that cannot be protected: datagrams other than DNS, or a family without a listener. */
 	__u16 require;
 };
 _Static_assert(sizeof(struct plait_redirect_settings) == 6, "no hidden padding");
 
-/* Where a redirected socket was really going. Ports and addresses in network order. */
+/* The original destination of a redirected socket. Ports and addresses in network order. */
 struct plait_destination {
 	__u32 address[4];
 	__u16 port;
@@ -166,7 +166,7 @@ struct plait_destination {
 };
 _Static_assert(sizeof(struct plait_destination) == 20, "no hidden padding");
 
-/* Names a redirected connection as the gateway's listener sees it. */
+/* Identifies a redirected connection as the gateway's listener sees it. */
 struct plait_client {
 	/* Network order; an IPv4 address is the first word. */
 	__u32 address[4];

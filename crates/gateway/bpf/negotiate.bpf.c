@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Negotiates the mode of a connection inside its TCP handshake, and hands the outcome with the connection's
- * MPTCP keys to user space in the socket's own storage.
+ * Negotiates the mode of a connection in its TCP handshake, and stores the outcome with the connection's MPTCP
+ * keys in the socket's storage for user space.
  *
- * Attached to a cgroup that holds only the gateway, so it sees no other program's connections; or to one of
- *which the kernel module has taken some sockets, which then are the only ones that negotiate.
+ * Attached to a cgroup that contains only the gateway, so that it sees no other program's connections; or to
+ * one in which the kernel module has taken over some sockets, and then only those negotiate.
  *
  *	SYN		initiator	offers its modes
- *	SYN-ACK		responder	chooses one, when the SYN offered any
+ *	SYN-ACK		responder	chooses one, if the SYN offered any
  *	ACK, data	initiator	confirms, until the responder's next packet
  *
- * Without the confirmation a path that strips the option from the SYN-ACK alone would leave the responder
+ * Without the confirmation, a path that strips the option only from the SYN-ACK would leave the responder
  * decoding a plain stream.
  */
 #include <linux/bpf.h>
@@ -22,8 +22,8 @@
 #include "intf.h"
 #include "selection.h"
 
-/* A SYN sent this often without an answer goes without the offer: something may drop unknown options. */
-#define OFFERED_SYNS 2
+/* After this many unanswered SYNs, the offer is omitted: a middlebox may drop unknown options. */
+#define MAX_OFFERS 2
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -42,29 +42,29 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 16);
-} told SEC(".maps");
+} outcomes SEC(".maps");
 
-static __always_inline struct plait_negotiate_settings *written_settings(void)
+static __always_inline struct plait_negotiate_settings *get_settings(void)
 {
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* The modes this end offers and accepts. */
+/* The modes that this end offers and accepts. */
 static __always_inline __u8 own_modes(void)
 {
-	struct plait_negotiate_settings *written = written_settings();
+	struct plait_negotiate_settings *config = get_settings();
 
-	return written ? written->modes : 0;
+	return config ? config->modes : 0;
 }
 
 static __always_inline int is_selected(struct mptcp_sock *msk, __u16 port)
 {
-	struct plait_negotiate_settings *written = written_settings();
+	struct plait_negotiate_settings *config = get_settings();
 
-	return written && (!written->selection.taken || is_taken(msk)) &&
-	       selects(&written->selection, ((struct sock *)msk)->sk_mark, port);
+	return config && (!config->selection.taken || is_taken(msk)) &&
+	       selects(&config->selection, ((struct sock *)msk)->sk_mark, port);
 }
 
 static __always_inline struct plait_option option(__u8 modes)
@@ -92,7 +92,7 @@ static __always_inline struct plait_confirmation confirmation(void)
 static __always_inline int load_option(struct bpf_sock_ops *ctx, struct plait_option *found, __u64 flags)
 {
 	*found = option(0);
-	/* The helper takes the length of the ExID to look for in place of the option's. */
+	/* The helper expects the length of the ExID to search for instead of the option's. */
 	found->length = 2 + sizeof(found->exid);
 	if (bpf_load_hdr_opt(ctx, found, sizeof(*found), flags) < (int)sizeof(*found))
 		return -1;
@@ -123,8 +123,7 @@ static __always_inline struct mptcp_sock *mptcp_of(struct bpf_sock_ops *ctx)
 	return sk ? (struct mptcp_sock *)bpf_skc_to_mptcp_sock(sk) : NULL;
 }
 
-/* Storage lives on the socket that user space holds: the MPTCP one, or the TCP one where there is no MPTCP.
- */
+/* Stored with the socket that user space has: the MPTCP socket, or the TCP socket without MPTCP. */
 static __always_inline struct plait_verdict *verdict_of(struct bpf_sock_ops *ctx, struct mptcp_sock *msk,
 							__u64 flags)
 {
@@ -135,34 +134,35 @@ static __always_inline struct plait_verdict *verdict_of(struct bpf_sock_ops *ctx
 	return sk ? bpf_sk_storage_get(&verdicts, sk, 0, flags) : NULL;
 }
 
-static __always_inline void tell(struct bpf_sock_ops *ctx, struct mptcp_sock *msk, __u8 outcome)
+static __always_inline void report_outcome(struct bpf_sock_ops *ctx, struct mptcp_sock *msk, __u8 outcome)
 {
-	struct plait_negotiate_settings *written = written_settings();
-	struct plait_told *record;
+	struct plait_negotiate_settings *config = get_settings();
+	struct plait_outcome_event *event;
 
-	/* Where the flag is missing, the socket that accepted was not selected. */
-	if (!written || !written->tell || !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
+	/* Without the flag, the listening socket was not selected. */
+	if (!config || !config->report_outcomes ||
+	    !(ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
 		return;
-	record = bpf_ringbuf_reserve(&told, sizeof(*record), 0);
-	/* Who reads them is late; the connection goes on all the same. */
-	if (!record)
+	event = bpf_ringbuf_reserve(&outcomes, sizeof(*event), 0);
+	/* The reader is late; that does not affect the connection. */
+	if (!event)
 		return;
-	__builtin_memset(record, 0, sizeof(*record));
-	record->token = msk ? msk->token : 0;
-	record->outcome = outcome;
-	record->initiator = ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB;
-	record->family = ctx->family;
-	record->local_port = ctx->local_port;
-	record->remote_port = bpf_ntohl(ctx->remote_port);
+	__builtin_memset(event, 0, sizeof(*event));
+	event->token = msk ? msk->token : 0;
+	event->outcome = outcome;
+	event->initiator = ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB;
+	event->family = ctx->family;
+	event->local_port = ctx->local_port;
+	event->remote_port = bpf_ntohl(ctx->remote_port);
 	for (int word = 0; word < 4; word++) {
-		record->local[word] = ctx->local_ip6[word];
-		record->remote[word] = ctx->remote_ip6[word];
+		event->local[word] = ctx->local_ip6[word];
+		event->remote[word] = ctx->remote_ip6[word];
 	}
 	if (ctx->family == AF_INET) {
-		record->local[0] = ctx->local_ip4;
-		record->remote[0] = ctx->remote_ip4;
+		event->local[0] = ctx->local_ip4;
+		event->remote[0] = ctx->remote_ip4;
 	}
-	bpf_ringbuf_submit(record, 0);
+	bpf_ringbuf_submit(event, 0);
 }
 
 static __always_inline void conclude(struct bpf_sock_ops *ctx, struct mptcp_sock *msk, __u8 outcome,
@@ -180,11 +180,10 @@ static __always_inline void conclude(struct bpf_sock_ops *ctx, struct mptcp_sock
 	verdict->mode = mode;
 	verdict->offered = offered;
 	verdict->outcome = outcome;
-	tell(ctx, msk, outcome);
+	report_outcome(ctx, msk, outcome);
 }
 
-/* An MPTCP socket begins to connect; a subflow that joins a concluded connection does not
- * offer. */
+/* An MPTCP socket starts to connect. A subflow that joins an established connection makes no offer. */
 static __always_inline void begin_connect(struct bpf_sock_ops *ctx)
 {
 	struct mptcp_sock *msk = mptcp_of(ctx);
@@ -200,7 +199,7 @@ static __always_inline void begin_listen(struct bpf_sock_ops *ctx)
 
 	if (!msk || !is_selected(msk, ctx->local_port))
 		return;
-	/* The offer must still be readable when the handshake ends and when a SYN-ACK is sent again. */
+	/* The offer must still be readable when the handshake ends and when a SYN-ACK is retransmitted. */
 	if (bpf_setsockopt(ctx, SOL_TCP, TCP_SAVE_SYN, &save, sizeof(save)))
 		return;
 	set_flags(ctx, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
@@ -209,10 +208,10 @@ static __always_inline void begin_listen(struct bpf_sock_ops *ctx)
 static __always_inline int writes_offer(struct bpf_sock_ops *ctx)
 {
 	return ctx->skb_tcp_flags & TCPHDR_SYN && !(ctx->skb_tcp_flags & TCPHDR_ACK) &&
-	       ctx->total_retrans < OFFERED_SYNS;
+	       ctx->total_retrans < MAX_OFFERS;
 }
 
-/* Modes derive their keys from MPTCP's, so an offer counts only beside MP_CAPABLE. */
+/* Modes derive their keys from MPTCP's, so an offer is valid only together with MP_CAPABLE. */
 static __always_inline int load_offer(struct bpf_sock_ops *ctx, struct plait_option *offer)
 {
 	__u8 mptcp[40] = {TCPOPT_MPTCP};
@@ -225,7 +224,7 @@ static __always_inline int load_offer(struct bpf_sock_ops *ctx, struct plait_opt
 static __always_inline int writes_choice(struct bpf_sock_ops *ctx, struct plait_option *offer)
 {
 	return (ctx->skb_tcp_flags & (TCPHDR_SYN | TCPHDR_ACK)) == (TCPHDR_SYN | TCPHDR_ACK) &&
-	       /* After a SYN cookie nothing remembers the offer. */
+	       /* With a SYN cookie the offer is not stored. */
 	       ctx->args[0] != BPF_WRITE_HDR_TCP_SYNACK_COOKIE && load_offer(ctx, offer) == 0;
 }
 
@@ -252,9 +251,9 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 
 		bpf_store_hdr_opt(ctx, &choice, sizeof(choice), 0);
 	} else if (!(ctx->skb_tcp_flags & TCPHDR_SYN)) {
-		struct plait_confirmation seen = confirmation();
+		struct plait_confirmation own = confirmation();
 
-		bpf_store_hdr_opt(ctx, &seen, sizeof(seen), 0);
+		bpf_store_hdr_opt(ctx, &own, sizeof(own), 0);
 	}
 }
 
@@ -283,13 +282,12 @@ static __always_inline void initiator_established(struct bpf_sock_ops *ctx)
 
 static __always_inline int is_confirmed(struct bpf_sock_ops *ctx)
 {
-	struct plait_confirmation seen = confirmation();
+	struct plait_confirmation found = confirmation();
 
-	return bpf_load_hdr_opt(ctx, &seen, sizeof(seen), 0) >= (int)sizeof(seen);
+	return bpf_load_hdr_opt(ctx, &found, sizeof(found), 0) >= (int)sizeof(found);
 }
 
-/* The initiator confirms exactly when it saw both the choice and MP_CAPABLE; whatever contradicts that is
- * refused. */
+/* The initiator confirms if and only if it received both the choice and MP_CAPABLE; anything else is refused. */
 static __always_inline __u8 responder_outcome(int confirmed, int is_mptcp)
 {
 	if (confirmed && is_mptcp)
@@ -297,8 +295,8 @@ static __always_inline __u8 responder_outcome(int confirmed, int is_mptcp)
 	return confirmed || is_mptcp ? PLAIT_OUTCOME_UNCONFIRMED : PLAIT_OUTCOME_FALLBACK;
 }
 
-/* Whether any data of the peer has arrived. Before kernel 6.5 the first subflow alone can tell. */
-static __always_inline int has_heard(struct mptcp_sock *msk)
+/* Whether any data of the peer has arrived. Before kernel 6.5, only the initial subflow knows. */
+static __always_inline int has_received_data(struct mptcp_sock *msk)
 {
 	struct tcp_sock *first;
 
@@ -318,7 +316,7 @@ static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 	earlier = msk ? verdict_of(ctx, msk, 0) : NULL;
 	if (earlier) {
 		earlier->joined |= PLAIT_JOINED;
-		if (!has_heard(msk))
+		if (!has_received_data(msk))
 			earlier->joined |= PLAIT_JOINED_EARLY;
 		return;
 	}
@@ -337,7 +335,7 @@ static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 static __always_inline void responder_established(struct bpf_sock_ops *ctx)
 {
 	conclude_accepted(ctx);
-	/* Inherited from the listener. */
+	/* The flag was inherited from the listener. */
 	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 

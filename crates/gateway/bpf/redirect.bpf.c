@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Leads the TCP connections of one program to the gateway's listeners on loopback, and hides that from the
+ * Redirects the TCP connections of one program to the gateway's listeners on loopback, transparently to the
  * program.
  *
- * Attached to a cgroup that holds only the program. connect() is pointed at the listener, the original
- * destination is kept in the socket's storage (for getpeername) and published under the socket's local port
- * (for the gateway).
+ * Attached to a cgroup that contains only the program. Replaces the destination of connect() by the listener;
+ * the original destination is stored in the socket's storage (for getpeername) and published under the
+ * socket's local port (for the gateway).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -23,7 +23,7 @@ struct {
 	__type(value, struct plait_redirect_settings);
 } settings SEC(".maps");
 
-/* Survives until the socket is closed. */
+/* Kept until the socket is closed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -31,7 +31,7 @@ struct {
 	__type(value, struct plait_destination);
 } destinations SEC(".maps");
 
-/* Survives until the gateway has accepted; one that it never accepts is evicted in time. */
+/* Kept until the gateway accepts the connection; entries that it never accepts are evicted eventually. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -41,11 +41,11 @@ struct {
 
 static __always_inline struct plait_redirect_settings read_settings(void)
 {
-	struct plait_redirect_settings *written, none = {};
+	struct plait_redirect_settings *config, none = {};
 	__u32 zero = 0;
 
-	written = bpf_map_lookup_elem(&settings, &zero);
-	return written ? *written : none;
+	config = bpf_map_lookup_elem(&settings, &zero);
+	return config ? *config : none;
 }
 
 static __always_inline int is_stream(struct bpf_sock_addr *ctx)
@@ -53,29 +53,29 @@ static __always_inline int is_stream(struct bpf_sock_addr *ctx)
 	return ctx->type == SOCK_STREAM && (ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_MPTCP);
 }
 
-static __always_inline enum verdict other_traffic(struct bpf_sock_addr *ctx)
+static __always_inline enum verdict judge_other(struct bpf_sock_addr *ctx)
 {
 	if (!read_settings().require || ctx->user_port == bpf_htons(PORT_DNS) || !ctx->user_port)
 		return ALLOW;
 	return ctx->type == SOCK_DGRAM ? REFUSE : ALLOW;
 }
 
-static __always_inline enum verdict keep(struct bpf_sock_addr *ctx,
-					 const struct plait_destination *destination)
+static __always_inline enum verdict store_destination(struct bpf_sock_addr *ctx,
+						      const struct plait_destination *destination)
 {
-	struct plait_destination *kept;
+	struct plait_destination *stored;
 
 	if (!ctx->sk)
 		return REFUSE;
-	kept = bpf_sk_storage_get(&destinations, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!kept)
+	stored = bpf_sk_storage_get(&destinations, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!stored)
 		return REFUSE;
-	*kept = *destination;
+	*stored = *destination;
 	return ALLOW;
 }
 
-/* A socket that is used again goes where it says now. */
-static __always_inline enum verdict forget(struct bpf_sock_addr *ctx)
+/* A socket that is connected again may have a new destination. */
+static __always_inline enum verdict delete_destination(struct bpf_sock_addr *ctx)
 {
 	if (ctx->sk)
 		bpf_sk_storage_delete(&destinations, ctx->sk);
@@ -90,18 +90,18 @@ int redirect_connect4(struct bpf_sock_addr *ctx)
 	    .port = ctx->user_port,
 	    .family = AF_INET,
 	};
-	struct plait_redirect_settings written = read_settings();
+	struct plait_redirect_settings config = read_settings();
 
 	if (is_loopback_v4(ctx->user_ip4))
-		return forget(ctx);
+		return delete_destination(ctx);
 	if (!is_stream(ctx))
-		return other_traffic(ctx);
-	if (!written.listener_v4)
-		return written.require ? REFUSE : ALLOW;
-	if (keep(ctx, &destination) == REFUSE)
+		return judge_other(ctx);
+	if (!config.listener_v4)
+		return config.require ? REFUSE : ALLOW;
+	if (store_destination(ctx, &destination) == REFUSE)
 		return REFUSE;
 	ctx->user_ip4 = bpf_htonl(0x7f000001);
-	ctx->user_port = written.listener_v4;
+	ctx->user_port = config.listener_v4;
 	return ALLOW;
 }
 
@@ -113,17 +113,17 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 	    .port = ctx->user_port,
 	    .family = AF_INET6,
 	};
-	struct plait_redirect_settings written = read_settings();
+	struct plait_redirect_settings config = read_settings();
 	int mapped = is_mapped(destination.address);
-	__u16 listener = mapped ? written.listener_v4 : written.listener_v6;
+	__u16 listener = mapped ? config.listener_v4 : config.listener_v6;
 
 	if (is_loopback_v6(destination.address))
-		return forget(ctx);
+		return delete_destination(ctx);
 	if (!is_stream(ctx))
-		return other_traffic(ctx);
+		return judge_other(ctx);
 	if (!listener)
-		return written.require ? REFUSE : ALLOW;
-	if (keep(ctx, &destination) == REFUSE)
+		return config.require ? REFUSE : ALLOW;
+	if (store_destination(ctx, &destination) == REFUSE)
 		return REFUSE;
 	ctx->user_ip6[0] = 0;
 	ctx->user_ip6[1] = 0;
@@ -136,7 +136,7 @@ int redirect_connect6(struct bpf_sock_addr *ctx)
 SEC("cgroup/sendmsg4")
 int redirect_sendmsg4(struct bpf_sock_addr *ctx)
 {
-	return is_loopback_v4(ctx->user_ip4) ? ALLOW : other_traffic(ctx);
+	return is_loopback_v4(ctx->user_ip4) ? ALLOW : judge_other(ctx);
 }
 
 SEC("cgroup/sendmsg6")
@@ -144,18 +144,18 @@ int redirect_sendmsg6(struct bpf_sock_addr *ctx)
 {
 	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
 
-	return is_loopback_v6(address) ? ALLOW : other_traffic(ctx);
+	return is_loopback_v6(address) ? ALLOW : judge_other(ctx);
 }
 
 SEC("cgroup/getpeername4")
 int redirect_getpeername4(struct bpf_sock_addr *ctx)
 {
-	struct plait_destination *kept;
+	struct plait_destination *stored;
 
-	kept = ctx->sk ? bpf_sk_storage_get(&destinations, ctx->sk, 0, 0) : NULL;
-	if (kept) {
-		ctx->user_ip4 = kept->address[0];
-		ctx->user_port = kept->port;
+	stored = ctx->sk ? bpf_sk_storage_get(&destinations, ctx->sk, 0, 0) : NULL;
+	if (stored) {
+		ctx->user_ip4 = stored->address[0];
+		ctx->user_port = stored->port;
 	}
 	return ALLOW;
 }
@@ -163,34 +163,34 @@ int redirect_getpeername4(struct bpf_sock_addr *ctx)
 SEC("cgroup/getpeername6")
 int redirect_getpeername6(struct bpf_sock_addr *ctx)
 {
-	struct plait_destination *kept;
+	struct plait_destination *stored;
 
-	kept = ctx->sk ? bpf_sk_storage_get(&destinations, ctx->sk, 0, 0) : NULL;
-	if (kept) {
-		ctx->user_ip6[0] = kept->address[0];
-		ctx->user_ip6[1] = kept->address[1];
-		ctx->user_ip6[2] = kept->address[2];
-		ctx->user_ip6[3] = kept->address[3];
-		ctx->user_port = kept->port;
+	stored = ctx->sk ? bpf_sk_storage_get(&destinations, ctx->sk, 0, 0) : NULL;
+	if (stored) {
+		ctx->user_ip6[0] = stored->address[0];
+		ctx->user_ip6[1] = stored->address[1];
+		ctx->user_ip6[2] = stored->address[2];
+		ctx->user_ip6[3] = stored->address[3];
+		ctx->user_port = stored->port;
 	}
 	return ALLOW;
 }
 
-/* The local port is chosen after the connect hook; here it is known and the SYN has not left yet. */
+/* The local port is chosen after the connect hook; at this point it is known and the SYN has not been sent. */
 SEC("sockops")
 int redirect_publish(struct bpf_sock_ops *ctx)
 {
 	struct plait_client client = {.port = ctx->local_port};
-	struct plait_destination *kept, *shown;
+	struct plait_destination *stored, *mptcp_stored;
 	struct bpf_sock *sk = ctx->sk;
 	struct mptcp_sock *msk;
 
 	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB || !sk)
 		return 1;
-	kept = bpf_sk_storage_get(&destinations, sk, 0, 0);
-	if (!kept)
+	stored = bpf_sk_storage_get(&destinations, sk, 0, 0);
+	if (!stored)
 		return 1;
-	client.ipv6 = kept->family == AF_INET6 && !is_mapped(kept->address);
+	client.ipv6 = stored->family == AF_INET6 && !is_mapped(stored->address);
 	if (client.ipv6) {
 		client.address[0] = ctx->local_ip6[0];
 		client.address[1] = ctx->local_ip6[1];
@@ -199,13 +199,12 @@ int redirect_publish(struct bpf_sock_ops *ctx)
 	} else {
 		client.address[0] = ctx->local_ip4;
 	}
-	bpf_map_update_elem(&arrivals, &client, kept, BPF_ANY);
-	/* A program that speaks MPTCP itself asks its MPTCP socket for the peer, not the subflow that
-	 * connects. */
+	bpf_map_update_elem(&arrivals, &client, stored, BPF_ANY);
+	/* A program that uses MPTCP itself calls getpeername on its MPTCP socket, not on the connecting subflow. */
 	msk = (struct mptcp_sock *)bpf_skc_to_mptcp_sock(sk);
-	shown = msk ? bpf_sk_storage_get(&destinations, msk, 0, BPF_SK_STORAGE_GET_F_CREATE) : NULL;
-	if (shown)
-		*shown = *kept;
+	mptcp_stored = msk ? bpf_sk_storage_get(&destinations, msk, 0, BPF_SK_STORAGE_GET_F_CREATE) : NULL;
+	if (mptcp_stored)
+		*mptcp_stored = *stored;
 	return 1;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Which connections a program is meant for, as the kernel module's rule says it: what the module protects and
- * what negotiates must be the same.
+ * Selects connections by the same criteria as a rule of the kernel module: the connections that negotiate must
+ * be those that the module protects.
  */
 #ifndef PLAIT_GATEWAY_SELECTION_H
 #define PLAIT_GATEWAY_SELECTION_H
@@ -9,12 +9,12 @@
 #include "kernel.h"
 #include "intf.h"
 
-/* MPTCP's own functions belong to no module, those that plait.ko puts in their place to it. */
+/* The kernel's own MPTCP functions belong to no module; those that plait.ko replaces them with belong to it. */
 static __always_inline int is_taken(struct mptcp_sock *msk)
 {
-	struct proto *functions = ((struct sock *)msk)->__sk_common.skc_prot;
+	struct proto *proto = ((struct sock *)msk)->__sk_common.skc_prot;
 
-	return functions && functions->owner;
+	return proto && proto->owner;
 }
 
 static __always_inline int selects(const struct plait_selection *selection, __u32 mark, __u16 port)

@@ -43,7 +43,7 @@ pub struct plait_selection {
 #[derive(Debug, Copy, Clone)]
 pub struct plait_negotiate_settings {
     pub modes: __u32,
-    pub tell: __u32,
+    pub report_outcomes: __u32,
     pub selection: plait_selection,
 }
 pub const PLAIT_MODE_XOR64_KEY: plait_mode = 1;
@@ -76,7 +76,7 @@ pub struct plait_verdict {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct plait_told {
+pub struct plait_outcome_event {
     pub token: __u32,
     pub outcome: __u8,
     pub initiator: __u8,

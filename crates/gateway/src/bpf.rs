@@ -1,17 +1,19 @@
 //! Loading this crate's BPF objects, and the types that cross between them and Rust.
 //!
 //! `unsafe` here asserts that the generated structs are plain numbers without padding, which `intf.h` asserts too, and
-//! calls the one function of libbpf that its Rust binding lacks.
+//! calls the two functions of libbpf that attach programs by their descriptors, which its Rust binding lacks.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut, OpenObject, PrintLevel, libbpf_sys as sys};
 use zeroize::Zeroizing;
 
 use crate::bindings::{
-    plait_client, plait_destination, plait_negotiate_settings, plait_ports, plait_redirect_settings,
-    plait_selection, plait_told, plait_trusted_settings, plait_verdict,
+    plait_client, plait_destination, plait_negotiate_settings, plait_outcome_event, plait_ports,
+    plait_redirect_settings, plait_selection, plait_trusted_settings, plait_verdict,
 };
 
 macro_rules! plain_numbers {
@@ -30,7 +32,7 @@ plain_numbers!(
     plait_ports,
     plait_redirect_settings,
     plait_selection,
-    plait_told,
+    plait_outcome_event,
     plait_trusted_settings,
     plait_verdict
 );
@@ -45,67 +47,90 @@ pub struct BpfError {
 }
 
 const HINT: &str = "needs root or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel with BTF; \
-                    `plait doctor` says what is missing";
+                    `plait doctor` lists what is missing";
 
 fn failed(action: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> BpfError {
     move |reason| BpfError { action: action.into(), reason, hint: HINT }
 }
 
-/// A loaded BPF object with its programs attached for as long as it lives.
-pub(crate) struct Loaded {
-    object: Object,
-    links: Vec<Link>,
+/// The programs of a loaded object, attached for as long as this lives.
+///
+/// Held by their descriptors: a skeleton borrows the storage of its object, and so cannot outlive the function that
+/// loads it. Whoever loads one takes the [`handle`]s of the maps that it needs from it.
+pub(crate) struct Programs {
+    programs: Vec<Program>,
+    links: Vec<OwnedFd>,
 }
 
-impl Loaded {
-    /// Loads an object whose map `settings` gets the given value before anything can run.
-    pub(crate) fn load(name: &str, bytes: &[u8], settings: &impl Pod) -> Result<Loaded, BpfError> {
-        // A refused program's verifier log is long, and of use only to who looks for it.
-        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
-        let object = ObjectBuilder::default()
-            .name(name)
-            .and_then(|builder| builder.open_memory(bytes))
-            .and_then(|open| open.load())
-            .map_err(failed(format!("load the programs of '{name}'")))?;
-        let loaded = Loaded { object, links: Vec::new() };
-        loaded
-            .map("settings")?
-            .update(&0u32.to_ne_bytes(), bytemuck::bytes_of(settings), MapFlags::ANY)
-            .map_err(failed("write its settings"))?;
-        Ok(loaded)
+struct Program {
+    name: String,
+    descriptor: OwnedFd,
+    attach_type: u32,
+}
+
+/// Loads an object by its skeleton.
+pub(crate) fn load<'o, B: SkelBuilder<'o>>(
+    name: &str,
+    skeleton: B,
+    storage: &'o mut MaybeUninit<OpenObject>,
+) -> Result<<B::Output as OpenSkel<'o>>::Output, BpfError> {
+    // The verifier's log of a rejected program is long and goes to the debug log only.
+    libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
+    let loaded = skeleton.open(storage).and_then(|open| open.load());
+    loaded.map_err(failed(format!("load the programs of '{name}'")))
+}
+
+/// Writes an object's settings, which its programs read from then on.
+pub(crate) fn write_settings(map: &impl MapCore, settings: &impl Pod) -> Result<(), BpfError> {
+    map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(settings), MapFlags::ANY)
+        .map_err(failed("write its settings"))
+}
+
+/// A handle of a map, which keeps it when the skeleton is dropped.
+pub(crate) fn handle(map: &MapMut<'_>) -> Result<MapHandle, BpfError> {
+    let name = map.name().to_string_lossy().into_owned();
+    MapHandle::try_from(map).map_err(failed(format!("open the map '{name}'")))
+}
+
+impl Programs {
+    /// All programs of an object, not attached yet.
+    pub(crate) fn of<'o>(skeleton: &impl Skel<'o>) -> Result<Programs, BpfError> {
+        let program = |program: libbpf_rs::Program<'_>| {
+            let name = program.name().to_string_lossy().into_owned();
+            let attach_type = program.attach_type() as u32;
+            let descriptor = program.as_fd().try_clone_to_owned();
+            let descriptor =
+                descriptor.map_err(|error| failed(format!("open the program '{name}'"))(error.into()))?;
+            Ok(Program { name, descriptor, attach_type })
+        };
+        let programs = skeleton.object().progs().map(program).collect::<Result<_, _>>()?;
+        Ok(Programs { programs, links: Vec::new() })
     }
 
-    /// Attaches every program of the object to a cgroup, until that is removed: also beyond the end of this process.
-    pub(crate) fn attach_for_the_life_of(&self, cgroup: impl AsFd) -> Result<(), BpfError> {
+    /// Attaches every program to a cgroup for as long as the cgroup exists, even after this process has ended.
+    pub(crate) fn attach_permanently(&self, cgroup: impl AsFd) -> Result<(), BpfError> {
         let cgroup = cgroup.as_fd().as_raw_fd();
-        for program in self.object.progs() {
-            let (descriptor, kind) = (program.as_fd().as_raw_fd(), program.attach_type() as u32);
+        self.programs.iter().try_for_each(|program| {
+            let descriptor = program.descriptor.as_raw_fd();
             // SAFETY: takes numbers only; both descriptors are open for the length of the call.
             let result = unsafe {
-                libbpf_rs::libbpf_sys::bpf_prog_attach(
-                    descriptor,
-                    cgroup,
-                    kind,
-                    libbpf_rs::libbpf_sys::BPF_F_ALLOW_MULTI,
-                )
+                sys::bpf_prog_attach(descriptor, cgroup, program.attach_type, sys::BPF_F_ALLOW_MULTI)
             };
-            if result < 0 {
-                let name = program.name().to_string_lossy().into_owned();
-                let error = libbpf_rs::Error::from_raw_os_error(-result);
-                return Err(failed(format!("attach '{name}' to a cgroup"))(error));
-            }
-        }
-        Ok(())
+            program.check(result).map(|_| ())
+        })
     }
 
-    /// Attaches every program of the object to a cgroup, for as long as this value lives.
+    /// Attaches every program to a cgroup, for as long as this value lives.
     pub(crate) fn attach(&mut self, cgroup: impl AsFd) -> Result<(), BpfError> {
         let cgroup = cgroup.as_fd().as_raw_fd();
-        for program in self.object.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            let link =
-                program.attach_cgroup(cgroup).map_err(failed(format!("attach '{name}' to a cgroup")))?;
-            self.links.push(link);
+        for program in &self.programs {
+            let descriptor = program.descriptor.as_raw_fd();
+            // SAFETY: takes numbers and no options; both descriptors are open for the length of the call.
+            let result =
+                unsafe { sys::bpf_link_create(descriptor, cgroup, program.attach_type, std::ptr::null()) };
+            let link = program.check(result)?;
+            // SAFETY: a descriptor that was opened just now, and that nothing else owns.
+            self.links.push(unsafe { OwnedFd::from_raw_fd(link) });
         }
         Ok(())
     }
@@ -114,24 +139,27 @@ impl Loaded {
     pub(crate) fn detach(&mut self) {
         self.links.clear();
     }
+}
 
-    /// A handle of one of the object's maps.
-    pub(crate) fn map(&self, name: &str) -> Result<MapHandle, BpfError> {
-        let map = self.object.maps().find(|map| map.name() == name);
-        let map =
-            map.ok_or_else(|| libbpf_rs::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound)));
-        map.and_then(|map| MapHandle::try_from(&map)).map_err(failed(format!("open the map '{name}'")))
+impl Program {
+    /// The result of attaching this program: a negative error number is an error.
+    fn check(&self, result: i32) -> Result<i32, BpfError> {
+        if result < 0 {
+            let error = libbpf_rs::Error::from_raw_os_error(-result);
+            return Err(failed(format!("attach '{}' to a cgroup", self.name))(error));
+        }
+        Ok(result)
     }
 }
 
-/// The number by which the kernel knows a map.
+/// The kernel's id of a map.
 pub(crate) fn id(map: &MapHandle) -> Result<u32, BpfError> {
-    map.info().map(|info| info.info.id).map_err(failed("ask for a map's number"))
+    map.info().map(|info| info.info.id).map_err(failed("read a map's id"))
 }
 
 /// The value under a key, if there is one.
 pub(crate) fn lookup<V: Pod>(map: &MapHandle, key: &[u8]) -> Result<Option<V>, BpfError> {
     let value = map.lookup(key, MapFlags::ANY).map_err(failed("read a map"))?;
-    // It may hold keys.
+    // It may contain keys.
     Ok(value.map(Zeroizing::new).map(|bytes| bytemuck::pod_read_unaligned(&bytes)))
 }

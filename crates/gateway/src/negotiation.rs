@@ -4,6 +4,7 @@
 //! per socket, what came of it. The kernel module reads it itself ([`crate::kmod`]). Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms
 //! ([`crate::establish`]), so no byte can be carried before its handshake was judged.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -17,10 +18,9 @@ use crate::bindings::{
     PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN, PLAIT_OUTCOME_UNCONFIRMED, plait_negotiate_settings,
     plait_verdict,
 };
-use crate::bpf::{BpfError, Loaded, id, lookup};
+use crate::bpf::{self, BpfError, id, lookup};
 use crate::mode::Policy;
-
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/negotiate.bpf.o"));
+use crate::skeleton::negotiate::NegotiateSkelBuilder;
 
 /// How long an accepted socket may be without a verdict: the program writes it a moment after accept() can return, which on
 /// a machine with much to do is a long one.
@@ -29,7 +29,8 @@ const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Negotiates for every MPTCP connection of one cgroup while it lives.
 pub(crate) struct Negotiator {
     verdicts: MapHandle,
-    programs: Loaded,
+    outcomes: MapHandle,
+    programs: bpf::Programs,
 }
 
 /// What the kernel says of a handshake; holds its keys, and wipes them.
@@ -117,9 +118,14 @@ impl Negotiator {
 
     /// Loads what negotiates, attached to nothing yet.
     pub(crate) fn load(settings: &plait_negotiate_settings) -> Result<Negotiator, BpfError> {
-        let programs = Loaded::load("plait_negotiate", OBJECT, settings)?;
-        let verdicts = programs.map("verdicts")?;
-        Ok(Negotiator { verdicts, programs })
+        let mut storage = MaybeUninit::uninit();
+        let skeleton = bpf::load("negotiate", NegotiateSkelBuilder::default(), &mut storage)?;
+        bpf::write_settings(&skeleton.maps.settings, settings)?;
+        Ok(Negotiator {
+            verdicts: bpf::handle(&skeleton.maps.verdicts)?,
+            outcomes: bpf::handle(&skeleton.maps.outcomes)?,
+            programs: bpf::Programs::of(&skeleton)?,
+        })
     }
 
     /// Attaches to a cgroup; must precede the sockets it is to negotiate for.
@@ -132,14 +138,14 @@ impl Negotiator {
         self.programs.detach();
     }
 
-    /// The number by which the kernel knows what it found out.
+    /// The kernel's id of the map of verdicts.
     pub(crate) fn verdicts(&self) -> Result<u32, BpfError> {
         id(&self.verdicts)
     }
 
-    /// Where outcomes are told, if the settings say so.
-    pub(crate) fn told(&self) -> Result<MapHandle, BpfError> {
-        self.programs.map("told")
+    /// The ring buffer of outcomes, if the settings enable it.
+    pub(crate) fn outcomes(&self) -> &MapHandle {
+        &self.outcomes
     }
 
     fn verdict(&self, socket: &impl AsFd) -> Option<Verdict> {

@@ -4,20 +4,19 @@
 //! long as that cgroup does, whoever ends first: should the gateway be killed, connections still lead to its closed port
 //! and are refused. They never go out unprotected.
 
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use libbpf_rs::{MapCore, MapHandle};
 
 use crate::bindings::{plait_client, plait_destination, plait_redirect_settings};
-use crate::bpf::{BpfError, Loaded, lookup};
-
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
+use crate::bpf::{self, BpfError, lookup};
+use crate::skeleton::redirect::RedirectSkelBuilder;
 
 /// Attached redirection of one cgroup.
 pub(crate) struct Redirect {
     arrivals: MapHandle,
-    _programs: Loaded,
 }
 
 /// The listeners that connections are led to; both on loopback.
@@ -40,10 +39,11 @@ impl Redirect {
             listener_v6: listeners.v6.unwrap_or(0).to_be(),
             require: require.into(),
         };
-        let programs = Loaded::load("plait_redirect", OBJECT, &settings)?;
-        let arrivals = programs.map("arrivals")?;
-        programs.attach_for_the_life_of(cgroup)?;
-        Ok(Redirect { arrivals, _programs: programs })
+        let mut storage = MaybeUninit::uninit();
+        let skeleton = bpf::load("redirect", RedirectSkelBuilder::default(), &mut storage)?;
+        bpf::write_settings(&skeleton.maps.settings, &settings)?;
+        bpf::Programs::of(&skeleton)?.attach_permanently(cgroup)?;
+        Ok(Redirect { arrivals: bpf::handle(&skeleton.maps.arrivals)? })
     }
 
     /// The original destination of a connection that a listener accepted from `client`, once.

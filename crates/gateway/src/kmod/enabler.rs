@@ -1,6 +1,7 @@
 //! Gives the kernel module what it lacks, for the programs of one control group, from start to an orderly end.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -23,17 +24,16 @@ use super::options::{ModuleMode, Options};
 use super::record::{Enabled, Place, Record, namespace_of};
 use crate::bindings::{
     PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED, PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN,
-    plait_negotiate_settings, plait_told, plait_trusted_settings,
+    plait_negotiate_settings, plait_outcome_event, plait_trusted_settings,
 };
 use crate::blackholes::Blackholes;
-use crate::bpf::{BpfError, Loaded, lookup};
+use crate::bpf::{self, BpfError, lookup};
 use crate::control;
 use crate::gateway::has_mptcp;
 use crate::negotiation::{Negotiator, Refusal, Unprotected, unprotected};
 use crate::said::Said;
+use crate::skeleton::trusted::TrustedSkelBuilder;
 use crate::subflows::{Subflows, wakeups};
-
-const TRUSTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trusted.bpf.o"));
 
 /// Connections that the module does not know, and such as the kernel made TCP, are looked for this often.
 const TICK: Duration = Duration::from_secs(2);
@@ -95,9 +95,11 @@ pub struct Enabler {
     paths: JoinSet<()>,
     subflows: Arc<Subflows>,
     lists: Arc<Lists>,
-    told: Told,
-    trusted: Loaded,
-    strangers: u64,
+    outcomes: OutcomeEvents,
+    trusted: bpf::Programs,
+    /// How often a program connected in a way that the module cannot protect.
+    unprotected: MapHandle,
+    warned_of_unprotected: bool,
     blackholes: Blackholes,
     negotiator: Negotiator,
     _rules: Rules,
@@ -138,18 +140,22 @@ impl Enabler {
         let trusted_interface = options.roles.trusted().next();
 
         let selection = options.selection();
-        let mut negotiator =
-            Negotiator::load(&plait_negotiate_settings { modes: options.mode.offer(), tell: 1, selection })?;
-        let mut trusted = Loaded::load(
-            "plait_trusted",
-            TRUSTED,
-            &plait_trusted_settings {
-                interface: name_of(trusted_interface.unwrap_or_default()),
-                require: options.require.into(),
-                selection,
-            },
-        )?;
-        let told = Told::read(&negotiator.told()?)?;
+        let mut negotiator = Negotiator::load(&plait_negotiate_settings {
+            modes: options.mode.offer(),
+            report_outcomes: 1,
+            selection,
+        })?;
+        let mut storage = MaybeUninit::uninit();
+        let skeleton = bpf::load("trusted", TrustedSkelBuilder::default(), &mut storage)?;
+        let settings = plait_trusted_settings {
+            interface: name_of(trusted_interface.unwrap_or_default()),
+            require: options.require.into(),
+            selection,
+        };
+        bpf::write_settings(&skeleton.maps.settings, &settings)?;
+        let unprotected = bpf::handle(&skeleton.maps.unprotected)?;
+        let mut trusted = bpf::Programs::of(&skeleton)?;
+        let outcomes = OutcomeEvents::open(negotiator.outcomes())?;
 
         let verdicts = negotiator.verdicts()?;
         let mut enabled = Enabled {
@@ -181,9 +187,10 @@ impl Enabler {
             paths: JoinSet::new(),
             subflows,
             lists,
-            told,
+            outcomes,
             trusted,
-            strangers: 0,
+            unprotected,
+            warned_of_unprotected: false,
             blackholes,
             negotiator,
             _rules: rules,
@@ -204,14 +211,14 @@ impl Enabler {
         let mut tick = tokio::time::interval(TICK);
         loop {
             tokio::select! {
-                ready = self.told.wakeups.readable() => ready?.clear_ready(),
+                ready = self.outcomes.wakeups.readable() => ready?.clear_ready(),
                 _ = tick.tick() => {
-                    self.look_for_strangers();
+                    self.warn_of_unprotected();
                     self.blackholes.look();
                 }
             }
-            for told in self.told.next()? {
-                self.hear(&told);
+            for event in self.outcomes.take()? {
+                self.handle_outcome(&event);
             }
             while self.paths.try_join_next().is_some() {}
         }
@@ -224,17 +231,18 @@ impl Enabler {
         tokio::time::sleep(GRACE).await;
     }
 
-    fn hear(&mut self, told: &plait_told) {
-        let (local, remote) =
-            (end(told, told.local, told.local_port), end(told, told.remote, told.remote_port));
-        if !self.is_carried(u32::from(told.outcome), remote) || told.initiator == 0 || told.token == 0 {
+    fn handle_outcome(&mut self, event: &plait_outcome_event) {
+        let local = address(event, event.local, event.local_port);
+        let remote = address(event, event.remote, event.remote_port);
+        if !self.is_carried(u32::from(event.outcome), remote) || event.initiator == 0 || event.token == 0 {
             return;
         }
         if self.enabled.trusted.is_none() {
             self.said.no_trusted_path();
         }
         let if_index = self.if_index();
-        let held = Held { token: Token(told.token), local, remote, if_index, lists: Arc::clone(&self.lists) };
+        let held =
+            Held { token: Token(event.token), local, remote, if_index, lists: Arc::clone(&self.lists) };
         let subflows = Arc::clone(&self.subflows);
         self.paths.spawn(async move {
             let watch = subflows.watch(held.token, held.remote);
@@ -276,14 +284,13 @@ impl Enabler {
             .map_or(0, |interface| interface.index)
     }
 
-    /// Says when programs connect in ways that the module does not know.
-    fn look_for_strangers(&mut self) {
-        let counted = self.trusted.map("strangers").and_then(|map| lookup::<u64>(&map, &0u32.to_ne_bytes()));
-        let counted = counted.ok().flatten().unwrap_or(0);
-        if counted == 0 || self.strangers != 0 {
+    /// Warns once when programs connect in ways that the module cannot protect.
+    fn warn_of_unprotected(&mut self) {
+        let count = lookup::<u64>(&self.unprotected, &0u32.to_ne_bytes()).ok().flatten().unwrap_or(0);
+        if count == 0 || self.warned_of_unprotected {
             return;
         }
-        self.strangers = counted;
+        self.warned_of_unprotected = true;
         let carried = if self.options.require { "refused" } else { "carried PLAIN" };
         warn!(
             "programs in {} make TCP connections, or connect by sockets older than this command: these are {carried}; \
@@ -314,40 +321,40 @@ impl Drop for Rules {
     }
 }
 
-/// What the negotiator tells.
-struct Told {
+/// The outcomes that the negotiator reports.
+struct OutcomeEvents {
     ring: RingBuffer<'static>,
-    arrived: Arc<Mutex<Vec<plait_told>>>,
+    arrived: Arc<Mutex<Vec<plait_outcome_event>>>,
     wakeups: AsyncFd<OwnedFd>,
 }
 
-impl Told {
-    fn read(map: &MapHandle) -> Result<Told, EnableError> {
+impl OutcomeEvents {
+    fn open(map: &MapHandle) -> Result<OutcomeEvents, EnableError> {
         let arrived = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&arrived);
         let mut builder = RingBufferBuilder::new();
-        let take = move |bytes: &[u8]| {
-            if let Ok(told) = bytemuck::try_pod_read_unaligned(bytes) {
-                sink.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+        let record = move |bytes: &[u8]| {
+            if let Ok(event) = bytemuck::try_pod_read_unaligned(bytes) {
+                sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
             }
             0
         };
-        builder.add(map, take).map_err(io::Error::other)?;
+        builder.add(map, record).map_err(io::Error::other)?;
         let ring = builder.build().map_err(io::Error::other)?;
         // SAFETY: the ring has it open for as long as it lives, and it lives until the function ends.
         let descriptor = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
         let wakeups = wakeups(descriptor)?;
-        Ok(Told { ring, arrived, wakeups })
+        Ok(OutcomeEvents { ring, arrived, wakeups })
     }
 
-    fn next(&self) -> io::Result<Vec<plait_told>> {
+    fn take(&self) -> io::Result<Vec<plait_outcome_event>> {
         self.ring.consume().map_err(io::Error::other)?;
         Ok(std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-fn end(told: &plait_told, words: [u32; 4], port: u16) -> SocketAddr {
-    let ip = match i32::from(told.family) {
+fn address(event: &plait_outcome_event, words: [u32; 4], port: u16) -> SocketAddr {
+    let ip = match i32::from(event.family) {
         libc::AF_INET => IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes())),
         _ => Ipv6Addr::from(bytemuck::cast::<_, [u8; 16]>(words)).to_canonical(),
     };
