@@ -59,15 +59,15 @@ class Counters:
     """Met a blackhole, or no carrier."""
     refused: int | None
     """By the receiving interface, for instance because it was down."""
-    missed: int | None
+    overruns: int | None
     """By the emulator, because the machine was too busy: these are not among `frames_in`."""
-    queue_most: int | None
+    queue_max_bytes: int | None
     """The most bytes that waited at once."""
 
     @property
     def dropped(self) -> dict[str, int]:
         """How many frames did not arrive, by cause, for the causes there were."""
-        causes = ("lost", "early", "queue_full", "no_path", "refused", "missed")
+        causes = ("lost", "early", "queue_full", "no_path", "refused", "overruns")
         return {cause: getattr(self, cause) for cause in causes if getattr(self, cause)}
 
 

@@ -380,7 +380,7 @@ def test_an_event_that_cannot_be_says_so(up):
         ("wir", "blackhole"): 'expected one of the links wire, got "wir"',
         ("wire", "explode"): "expected one of `blackhole`",
         ("wire", "adjust", "--set", "rate=fast"): 'got "fast"',
-        ("wire", "adjust", "--set", "rate=1mbit"): "the backend none has no",
+        ("wire", "adjust", "--set", "rate=1mbit"): "the backend none does not support",
     }
     for arguments, message in cases.items():
         done = plait("event", "--lab", lab["id"], *arguments)
@@ -394,7 +394,7 @@ def test_what_only_the_kernel_knows_is_a_mistake_with_its_line(tmp_path):
         PAIR.replace(host, host + 'sysctls = { "net.ipv4.tcp_sack" = "x" }\n'): (3, 'got "x"'),
         PAIR.replace(host, host + 'congestion_control = "nosuch"\n'): (2, "nosuch"),
         PAIR + 'backend = "none"\n': (8, "unknown field `backend`"),
-        'backend = "none"\n' + PAIR + 'each_way = { rate = "1mbit" }\n': (5, "the backend none has no rate"),
+        'backend = "none"\n' + PAIR + 'each_way = { rate = "1mbit" }\n': (5, "the backend none does not support rate"),
     }
     for text, (line, message) in cases.items():
         file = tmp_path / "lab.toml"

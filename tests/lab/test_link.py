@@ -142,7 +142,7 @@ def test_a_rate_holds_for_each_direction(ends):
     assert 4.5e6 < down < 5e6
     assert report["a_to_b"]["queue_full"] > 100 and report["b_to_a"]["queue_full"] > 100
     # 100 ms of the rate; and what nobody asked to be lost is not.
-    assert 200_000 < report["a_to_b"]["queue_most"] <= 250_000
+    assert 200_000 < report["a_to_b"]["queue_max_bytes"] <= 250_000
     assert report["a_to_b"]["lost"] == 0
 
 
@@ -153,7 +153,7 @@ def test_red_drops_before_the_queue_is_full(ends):
         counts = link.end()["a_to_b"]
     # A tenth more than fits fills such a queue in a second; at two thirds of it RED drops all.
     assert counts["early"] > 100 and counts["queue_full"] == 0, counts
-    assert counts["queue_most"] < 150_000
+    assert counts["queue_max_bytes"] < 150_000
     assert abs(counts["early"] - sums["lost_packets"]) <= 2
 
 
@@ -282,9 +282,9 @@ def test_what_is_wrong_is_named_with_what_was_expected(ends):
         ((*ends_given, "--at", "1s:nap"), 2, 'got "nap"'),
         ((*ends_given, "--at", "9s:restore", "--for", "8s"), 1, "expected changes before the end after 8s"),
         ((*ends_given, "--backend", "mininet"), 2, 'expected emu, netem or none, got "mininet"'),
-        ((*ends_given, "--backend", "none", "--loss", "1%"), 1, "the backend none has no loss"),
-        ((*ends_given, "--backend", "none", "--at", "1s:blackhole"), 1, "the backend none has no blackhole"),
-        ((*ends_given, "--backend", "netem", "--half-duplex", "1ms"), 1, "netem has no shared medium"),
+        ((*ends_given, "--backend", "none", "--loss", "1%"), 1, "the backend none does not support loss"),
+        ((*ends_given, "--backend", "none", "--at", "1s:blackhole"), 1, "the backend none does not support blackhole"),
+        ((*ends_given, "--backend", "netem", "--half-duplex", "1ms"), 1, "netem does not support a shared medium"),
     ]
     for arguments, status, words in cases:
         found, said = refusal(*arguments)

@@ -1,4 +1,4 @@
-//! What may be behind a link.
+//! The backends of a link.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use plait_config::TextError;
 use serde::{Deserialize, Serialize};
 
-/// What makes frames late, lost and slow.
+/// The implementation of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
@@ -14,7 +14,7 @@ pub enum Backend {
     Emu,
     /// The kernel's netem and tbf.
     Netem,
-    /// A veth pair, which does nothing to frames.
+    /// A veth pair, without any emulation.
     None,
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_backends_are_read_as_they_are_written() {
+    fn names_of_backends_round_trip() {
         for backend in [Backend::Emu, Backend::Netem, Backend::None] {
             assert_eq!(backend.to_string().parse::<Backend>().expect("its name"), backend);
         }

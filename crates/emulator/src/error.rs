@@ -1,19 +1,19 @@
-//! What can go wrong with a link, in sentences a person can act on.
+//! Errors of links.
 
 use std::io;
 use std::path::PathBuf;
 
 use plait_config::TextError;
 
-use crate::Backend;
+use crate::backend::Backend;
 
 /// Why a link could not be specified, made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A text that does not say what it should.
+    /// A malformed text.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// A line of a file that does not say what it should.
+    /// A malformed line of a file.
     #[error("{}:{line}: expected {expected}, got {got}", .file.display())]
     Line {
         /// Which file.
@@ -22,18 +22,18 @@ pub enum Error {
         line: usize,
         /// What was expected.
         expected: &'static str,
-        /// What stands there.
+        /// What the line contains.
         got: String,
     },
-    /// The backend that was asked for is not there.
+    /// The backend does not work here.
     #[error("the backend {backend} cannot be used here: {why}")]
     Unavailable {
         /// Which backend.
         backend: Backend,
-        /// What happened when one was really made, and what to do about it.
+        /// What failed, and what to do about it.
         why: String,
     },
-    /// An interface that should be made is there already.
+    /// The interface to create exists already.
     #[error(
         "expected a free interface name at the end of the link, got {interface}; an interface of this name exists"
     )]
@@ -41,20 +41,20 @@ pub enum Error {
         /// Its name.
         interface: String,
     },
-    /// A property that the backend cannot give.
-    #[error("the backend {backend} has no {property}")]
+    /// A property that the backend does not support.
+    #[error("the backend {backend} does not support {property}")]
     Unsupported {
         /// Which backend.
         backend: Backend,
-        /// What was asked of it.
+        /// The property.
         property: String,
     },
-    /// The kernel or a program refused a step of making or changing the link.
+    /// The kernel or a program refused a step.
     #[error("cannot {step}: {source}")]
     Refused {
-        /// What was being done.
+        /// The step.
         step: String,
-        /// What was said.
+        /// The reason.
         source: io::Error,
     },
 }

@@ -1,37 +1,38 @@
-//! Links between network namespaces that behave like LTE, WLAN or a wire: one specification, three backends.
+//! Emulated links between network namespaces: one specification, three backends.
 //!
-//! A [`LinkSpec`] says what each [`Direction`] does to frames: rate, delay, jitter, loss, duplication, queue. [`Link::make`]
-//! builds it between two [`End`]s and keeps it until dropped; [`Link::apply`] changes it while frames cross. Behind it:
+//! A [`LinkSpec`] describes each direction with a [`DirectionSpec`]: rate, delay, jitter, loss, duplication, queue.
+//! [`Link::make`] creates the link between two [`End`]s and keeps it until dropped; [`Link::apply`] changes it while it
+//! carries traffic. The backends:
 //!
-//! - [`Backend::Emu`]: an emulator in user space between two TAP interfaces, which needs nothing of the kernel but TUN;
-//! - [`Backend::Netem`]: the kernel's `netem` and `tbf`, in a namespace between the two, where the kernel has them;
-//! - [`Backend::None`]: a veth pair, for links that are asked to be nothing but a wire.
+//! - [`Backend::Emu`]: an emulator in user space between two TAP interfaces, which requires only TUN from the kernel;
+//! - [`Backend::Netem`]: the kernel's `netem` and `tbf`, in a namespace between the two;
+//! - [`Backend::None`]: a veth pair, for plain wires.
 //!
-//! Whether a backend is there is found out by really making one, and a property that a backend cannot give is an error,
-//! never left out. This crate knows nothing of labs: a link is made between any two namespaces.
+//! A backend is probed by creating a link, and a property that it does not support is an error, never ignored. Links can
+//! be created between any two namespaces, independently of labs.
 
 mod backend;
-mod emu;
-mod end;
+mod command;
+mod endpoint;
 mod error;
 mod link;
 mod netem;
 mod parse;
 mod probability;
-mod program;
 mod raw;
 mod spec;
 mod statistics;
 mod trace;
+mod userspace;
 mod veth;
 
 pub use backend::Backend;
-pub use end::End;
+pub use endpoint::End;
 pub use error::Error;
 pub use link::Link;
 pub use plait_config::Rate;
 pub use probability::Probability;
 pub use raw::RawAdjustment;
-pub use spec::{Adjustment, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Queue, Toward};
+pub use spec::{Adjustment, Change, DirectionSpec, Jitter, LinkSpec, Loss, Medium, Pace, Queue, Toward};
 pub use statistics::{Counters, Lateness, Statistics};
 pub use trace::Trace;

@@ -1,90 +1,94 @@
-//! Links that are up, by whichever backend.
+//! Running links.
 
-use crate::emu::Emu;
-use crate::end::nameless;
-use crate::netem::Netem;
-use crate::veth::Veth;
-use crate::{Backend, Change, Direction, End, Error, LinkSpec, Pace, Rate, Statistics};
+use crate::backend::Backend;
+use crate::endpoint::{End, anonymous_namespace};
+use crate::error::Error;
+use crate::netem::NetemLink;
+use crate::spec::{Change, DirectionSpec, LinkSpec, Pace};
+use crate::statistics::Statistics;
+use crate::userspace::UserspaceLink;
+use crate::veth::VethLink;
+use plait_config::Rate;
 
-/// A link that is up. Its interfaces are up, and without addresses but those that the kernel gives by itself (IPv6,
-/// `fe80::/10`); they vanish when this is dropped, or its process dies.
+/// A running link. Its interfaces are up, with no addresses but the kernel's link-local ones (`fe80::/10`); they are
+/// removed when this is dropped or the process ends.
 #[derive(Debug)]
-pub struct Link(Behind);
+pub struct Link(BackendImpl);
 
 #[derive(Debug)]
-enum Behind {
-    Emu(Emu),
-    Netem(Box<Netem>),
-    None(Veth),
+enum BackendImpl {
+    Emu(UserspaceLink),
+    Netem(Box<NetemLink>),
+    None(VethLink),
 }
 
 impl Link {
-    /// Makes a link between two ends, `a` and `b`, by this backend.
+    /// Creates a link between two ends with this backend.
     ///
     /// # Errors
-    /// What the backend cannot give ([`Error::Unsupported`]), that it does not work here ([`Error::Unavailable`]), an
-    /// interface's name that is none or is taken, or what the kernel refuses.
+    /// The backend lacks a property ([`Error::Unsupported`]) or does not work here ([`Error::Unavailable`]), the name of an
+    /// interface is invalid or taken, or the kernel refuses a step.
     pub fn make(spec: &LinkSpec, backend: Backend, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
         backend.check(spec, [])?;
         a.check()?;
         b.check()?;
         Ok(Self(match backend {
-            Backend::Emu => Behind::Emu(Emu::start(spec, a, b)?),
-            Backend::Netem => Behind::Netem(Netem::start(spec, a, b)?.into()),
-            Backend::None => Behind::None(Veth::start(spec, a, b)?),
+            Backend::Emu => BackendImpl::Emu(UserspaceLink::start(spec, a, b)?),
+            Backend::Netem => BackendImpl::Netem(NetemLink::start(spec, a, b)?.into()),
+            Backend::None => BackendImpl::None(VethLink::start(spec, a, b)?),
         }))
     }
 
-    /// What is behind it.
+    /// The backend.
     pub fn backend(&self) -> Backend {
         match self.0 {
-            Behind::Emu(_) => Backend::Emu,
-            Behind::Netem(_) => Backend::Netem,
-            Behind::None(_) => Backend::None,
+            BackendImpl::Emu(_) => Backend::Emu,
+            BackendImpl::Netem(_) => Backend::Netem,
+            BackendImpl::None(_) => Backend::None,
         }
     }
 
-    /// Changes it while frames cross.
+    /// Changes the link while it carries traffic.
     ///
     /// # Errors
-    /// What the backend cannot give ([`Error::Unsupported`]), or what the kernel refuses.
+    /// The backend lacks a property ([`Error::Unsupported`]), or the kernel refuses the change.
     pub fn apply(&mut self, change: &Change) -> Result<(), Error> {
         match &mut self.0 {
-            Behind::Emu(emu) => emu.apply(change),
-            Behind::Netem(netem) => netem.apply(change),
-            Behind::None(_) => Veth::check_change(change),
+            BackendImpl::Emu(emu) => emu.apply(change),
+            BackendImpl::Netem(netem) => netem.apply(change),
+            BackendImpl::None(_) => VethLink::check_change(change),
         }
     }
 
-    /// What it did so far.
+    /// Counters since the start.
     ///
     /// # Errors
-    /// What the kernel says, or that the emulator ended before its time.
+    /// The counters cannot be read, or the emulator has ended unexpectedly.
     pub fn statistics(&self) -> Result<Statistics, Error> {
         match &self.0 {
-            Behind::Emu(emu) => emu.statistics(),
-            Behind::Netem(netem) => netem.statistics(),
-            Behind::None(veth) => veth.statistics(),
+            BackendImpl::Emu(emu) => emu.statistics(),
+            BackendImpl::Netem(netem) => netem.statistics(),
+            BackendImpl::None(veth) => veth.statistics(),
         }
     }
 }
 
 impl Backend {
-    /// Whether this backend works here, found out by really making a link of it in namespaces of its own.
+    /// Tests whether this backend works here, by creating a link in temporary namespaces.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], which says what was tried, what the kernel said, and what to do.
+    /// [`Error::Unavailable`], with the step that failed, the kernel's error, and what to do.
     pub fn probe(self) -> Result<(), Error> {
-        let shaped = Direction {
+        let shaped = DirectionSpec {
             pace: Pace::Rate(Rate::mbit(10)),
             delay: std::time::Duration::from_millis(1),
-            ..Direction::default()
+            ..DirectionSpec::default()
         };
-        let direction = if self == Self::None { Direction::default() } else { shaped };
+        let direction = if self == Self::None { DirectionSpec::default() } else { shaped };
         let spec = LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..LinkSpec::default() };
-        let made = nameless()
-            .and_then(|a| Ok((a, nameless()?)))
-            .map_err(|source| Error::Refused { step: "make network namespaces to try it".into(), source });
+        let made = anonymous_namespace()
+            .and_then(|a| Ok((a, anonymous_namespace()?)))
+            .map_err(|source| Error::Refused { step: "create network namespaces to test it".into(), source });
         let tried = made.and_then(|(a, b)| {
             let end = |namespace| End { namespace, interface: "probe" };
             Link::make(&spec, self, end(&a), end(&b)).map(drop)
@@ -95,11 +99,11 @@ impl Backend {
         })
     }
 
-    /// The backend for a link of which no one is asked for, and to which `changes` may happen: [`None`](Self::None)
-    /// for a mere wire, else [`Emu`](Self::Emu), else [`Netem`](Self::Netem), the first that works here.
+    /// Chooses the backend for a link with these changes: [`None`](Self::None) for a plain wire, else the first of
+    /// [`Emu`](Self::Emu) and [`Netem`](Self::Netem) that works here.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Unsupported`] if there is none.
+    /// No backend works ([`Error::Unavailable`]) or has the properties ([`Error::Unsupported`]).
     pub fn for_link<'a>(
         spec: &LinkSpec,
         changes: impl IntoIterator<Item = &'a Change>,
@@ -114,13 +118,13 @@ impl Backend {
         let Err(no_netem) = works(Self::Netem) else { return Ok(Self::Netem) };
         Err(match no_emu {
             Error::Unavailable { backend, why } => {
-                Error::Unavailable { backend, why: format!("{why}; and instead of it, {no_netem}") }
+                Error::Unavailable { backend, why: format!("{why}; {no_netem}") }
             }
             other => other,
         })
     }
 
-    /// Whether this backend has what `spec` and `changes` ask for; not whether it works here.
+    /// Checks that this backend supports `spec` and `changes`, not whether it works here.
     ///
     /// # Errors
     /// [`Error::Unsupported`], which names the property.
@@ -131,16 +135,16 @@ impl Backend {
     ) -> Result<(), Error> {
         match self {
             Self::Emu => {
-                Emu::check(spec)?;
-                changes.into_iter().try_for_each(|change| Emu::check_change(spec.medium, change))
+                UserspaceLink::check(spec)?;
+                changes.into_iter().try_for_each(|change| UserspaceLink::check_change(spec.medium, change))
             }
             Self::Netem => {
-                Netem::check(spec)?;
-                changes.into_iter().try_for_each(Netem::check_change)
+                NetemLink::check(spec)?;
+                changes.into_iter().try_for_each(NetemLink::check_change)
             }
             Self::None => {
-                Veth::check(spec)?;
-                changes.into_iter().try_for_each(Veth::check_change)
+                VethLink::check(spec)?;
+                changes.into_iter().try_for_each(VethLink::check_change)
             }
         }
     }
@@ -149,20 +153,24 @@ impl Backend {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Adjustment, Medium, Probability, Toward};
+    use crate::probability::Probability;
+    use crate::spec::{Adjustment, Medium, Toward};
 
     #[test]
-    fn what_a_backend_cannot_give_is_named() {
+    fn names_unsupported_properties() {
         let unsupported = |backend: Backend, spec: &LinkSpec, changes: &[Change]| {
             backend.check(spec, changes).expect_err("not to be had").to_string()
         };
         let wire = LinkSpec::default();
-        let lossy = Direction { loss: crate::Loss::Random(Probability::certain()), ..Direction::default() };
+        let lossy = DirectionSpec {
+            loss: crate::spec::Loss::Random(Probability::certain()),
+            ..DirectionSpec::default()
+        };
         let lossy = LinkSpec { b_to_a: lossy, ..wire.clone() };
-        assert_eq!(unsupported(Backend::None, &lossy, &[]), "the backend none has no loss");
+        assert_eq!(unsupported(Backend::None, &lossy, &[]), "the backend none does not support loss");
         assert_eq!(
             unsupported(Backend::None, &wire, &[Change::Blackhole]),
-            "the backend none has no blackhole"
+            "the backend none does not support blackhole"
         );
         assert!(Backend::None.check(&wire, []).is_ok());
 
@@ -170,14 +178,14 @@ mod tests {
         let shared = LinkSpec { medium: shared, ..wire.clone() };
         assert_eq!(
             unsupported(Backend::Netem, &shared, &[]),
-            "the backend netem has no shared medium (half duplex)"
+            "the backend netem does not support a shared medium (half duplex)"
         );
-        let trace = crate::Trace::parse("1", "trace".as_ref()).expect("a trace");
+        let trace = crate::trace::Trace::parse("1", "trace".as_ref()).expect("a trace");
         let trace = Adjustment { pace: Some(Pace::Trace(trace.into())), ..Adjustment::default() };
         let to_trace = Change::Adjust(Toward::Each, trace);
         assert_eq!(
             unsupported(Backend::Netem, &wire, std::slice::from_ref(&to_trace)),
-            "the backend netem has no trace-driven rate"
+            "the backend netem does not support a trace-driven rate"
         );
         assert!(Backend::Emu.check(&shared, []).is_ok() && Backend::Emu.check(&wire, [&to_trace]).is_ok());
     }

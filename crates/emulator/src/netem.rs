@@ -1,34 +1,36 @@
-//! The backend `netem`: the kernel's own emulation, in a nameless namespace between the two ends.
+//! The backend `netem`: the kernel's emulation, in an anonymous namespace between the two ends.
 //!
 //! ```text
 //! end a <-veth-> a [bridge] b <-veth-> end b
 //! ```
 //!
-//! What leaves the bridge towards an end passes the qdiscs of that side: `netem` (loss, duplication, delay), which hands
-//! frames that are due to `tbf` (queue in bytes, rate). So frames wait for the rate after their delay and not before it,
-//! which shifts when they are dropped, but not when they arrive. The namespace ends with its owner, and all of this with
-//! it.
+//! Frames that leave the bridge towards an end pass the qdiscs of that side: `netem` (loss, duplication, delay), then
+//! `tbf` (queue in bytes, rate). Frames therefore queue for the rate after their delay instead of before it, which changes
+//! when they are dropped, but not when they arrive. The namespace is removed with its owner.
 
 mod qdisc;
 
 use plait_linux::netns::NetNs;
 use serde_json::Value;
 
-use crate::end::nameless;
-use crate::program::{Interface, counters, ip, run, tc};
+use crate::backend::Backend;
+use crate::command::{InterfaceCounters, counters, ip, run, tc};
+use crate::endpoint::{End, anonymous_namespace};
+use crate::error::Error;
+use crate::spec::{Change, DirectionSpec, LinkSpec, Medium, Pace, Toward};
+use crate::statistics::{Counters, Statistics};
 use crate::veth::add_pair;
-use crate::{Backend, Change, Counters, Direction, End, Error, LinkSpec, Medium, Pace, Statistics, Toward};
 
-/// What the interfaces of the namespace between are called: after the end that they lead to.
+/// The interfaces in the namespace, named after the end that they lead to.
 const SIDES: [&str; 2] = ["a", "b"];
 const BRIDGE: &str = "bridge";
 
-/// A link by the kernel that is up.
+/// A running link.
 #[derive(Debug)]
-pub(crate) struct Netem {
+pub(crate) struct NetemLink {
     between: NetNs,
     spec: LinkSpec,
-    /// Towards `a` and `b`: what qdiscs counted that are gone.
+    /// Towards `a` and `b`: counters of qdiscs removed so far.
     before: [Drops; 2],
 }
 
@@ -39,17 +41,17 @@ struct Drops {
     queue_full: u64,
 }
 
-impl Netem {
+impl NetemLink {
     pub(crate) fn check(spec: &LinkSpec) -> Result<(), Error> {
         if spec.medium != Medium::FullDuplex {
-            return Err(unsupported("shared medium (half duplex)"));
+            return Err(unsupported("a shared medium (half duplex)"));
         }
         if spec.a_to_b.red || spec.b_to_a.red {
             return Err(unsupported("RED"));
         }
-        let traced = |direction: &Direction| matches!(direction.pace, Pace::Trace(_));
+        let traced = |direction: &DirectionSpec| matches!(direction.pace, Pace::Trace(_));
         match traced(&spec.a_to_b) || traced(&spec.b_to_a) {
-            true => Err(unsupported("trace-driven rate")),
+            true => Err(unsupported("a trace-driven rate")),
             false => Ok(()),
         }
     }
@@ -58,7 +60,7 @@ impl Netem {
         match change {
             Change::Adjust(_, to) if to.red == Some(true) => Err(unsupported("RED")),
             Change::Adjust(_, to) if matches!(to.pace, Some(Pace::Trace(_))) => {
-                Err(unsupported("trace-driven rate"))
+                Err(unsupported("a trace-driven rate"))
             }
             _ => Ok(()),
         }
@@ -66,29 +68,31 @@ impl Netem {
 
     pub(crate) fn start(spec: &LinkSpec, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
         let refused = |source| Error::Refused { step: "make a network namespace for netem".into(), source };
-        let between = nameless().map_err(refused)?;
+        let between = anonymous_namespace().map_err(refused)?;
         let netem = Self { between, spec: spec.clone(), before: Default::default() };
         netem.build(a, b)?;
         Ok(netem)
     }
 
     fn build(&self, a: End<'_>, b: End<'_>) -> Result<(), Error> {
-        let quiet = || match std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
-            // Without IPv6 there is nothing to be kept quiet.
+        let disable_ipv6 = || match std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
+            // This kernel has no IPv6.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             other => other,
         };
-        let quieted = self.between.run(quiet).and_then(|written| written);
-        quieted
-            .map_err(|source| Error::Refused { step: "keep the namespace of netem quiet".into(), source })?;
+        let disabled = self.between.run(disable_ipv6).and_then(|written| written);
+        disabled.map_err(|source| Error::Refused {
+            step: "disable IPv6 in the namespace of netem".into(),
+            source,
+        })?;
 
         let mtu = self.spec.mtu;
-        // Frames of multicast groups cross as on a wire, and at once.
+        // Multicast frames pass immediately, as on a wire.
         let bridge = ["type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"];
         self.run(ip(["link", "add", "name", BRIDGE, "mtu", &mtu.to_string()].into_iter().chain(bridge)))?;
         for (end, side) in [a, b].into_iter().zip(SIDES) {
             add_pair(end, End { namespace: &self.between, interface: side }, mtu)?;
-            // Rate, loss and queue are of frames as a wire has them, not of segmentation offload's super-packets.
+            // Rate, loss and queue apply to frames on the wire, not to super-packets of segmentation offload.
             run(Some(end.namespace), ip(["link", "set", "dev", end.interface, "gso_max_segs", "1", "up"]))?;
             self.run(ip(["link", "set", "dev", side, "master", BRIDGE, "gso_max_segs", "1", "up"]))?;
         }
@@ -103,12 +107,12 @@ impl Netem {
         match change {
             Change::Blackhole => {
                 self.run(ip(["link", "set", "dev", BRIDGE, "down"]))?;
-                self.renew()
+                self.reset_qdiscs()
             }
             Change::Restore => self.run(ip(["link", "set", "dev", BRIDGE, "up"])),
             Change::Carrier(false) => {
                 SIDES.into_iter().try_for_each(|side| self.run(ip(["link", "set", "dev", side, "down"])))?;
-                self.renew()
+                self.reset_qdiscs()
             }
             Change::Carrier(true) => {
                 SIDES.into_iter().try_for_each(|side| self.run(ip(["link", "set", "dev", side, "up"])))
@@ -137,7 +141,7 @@ impl Netem {
     pub(crate) fn statistics(&self) -> Result<Statistics, Error> {
         let [a, b] = [counters(&self.between, "a")?, counters(&self.between, "b")?];
         let drops = self.drops()?;
-        let crossed = |from: &Interface, to: &Interface, drops: Drops| Counters {
+        let crossed = |from: &InterfaceCounters, to: &InterfaceCounters, drops: Drops| Counters {
             frames_in: from.rx_frames,
             bytes_in: from.rx_bytes,
             frames_out: to.tx_frames,
@@ -153,11 +157,11 @@ impl Netem {
         })
     }
 
-    fn towards(&self) -> [(&'static str, &Direction); 2] {
+    fn towards(&self) -> [(&'static str, &DirectionSpec); 2] {
         [(SIDES[0], &self.spec.b_to_a), (SIDES[1], &self.spec.a_to_b)]
     }
 
-    fn add(&self, side: &str, direction: &Direction) -> Result<(), Error> {
+    fn add(&self, side: &str, direction: &DirectionSpec) -> Result<(), Error> {
         self.qdisc(["add", "dev", side, "root", "handle", "1:"], qdisc::netem(direction))?;
         match qdisc::tbf(direction, self.spec.mtu) {
             Some(tbf) => self.qdisc(["add", "dev", side, "parent", "1:1", "handle", "10:"], tbf),
@@ -165,18 +169,18 @@ impl Netem {
         }
     }
 
-    fn change(&self, side: &str, was: &Direction, is: &Direction) -> Result<(), Error> {
+    fn change(&self, side: &str, was: &DirectionSpec, is: &DirectionSpec) -> Result<(), Error> {
         self.qdisc(["change", "dev", side, "root", "handle", "1:"], qdisc::netem(is))?;
-        // A rate that goes leaves its tbf behind, wide open: removing it would lose what it counted and what waits there.
+        // A removed rate leaves an unlimited tbf behind: removing it would lose its counters and queued frames.
         let had_rate = qdisc::tbf(was, self.spec.mtu).is_some();
-        match qdisc::tbf(is, self.spec.mtu).or_else(|| had_rate.then(qdisc::open_tbf)) {
+        match qdisc::tbf(is, self.spec.mtu).or_else(|| had_rate.then(qdisc::unlimited_tbf)) {
             Some(tbf) => self.qdisc(["replace", "dev", side, "parent", "1:1", "handle", "10:"], tbf),
             None => Ok(()),
         }
     }
 
-    /// Takes the frames that wait or are under way off the link: they go with the qdiscs that hold them.
-    fn renew(&mut self) -> Result<(), Error> {
+    /// Replaces the qdiscs, to discard the frames that they hold.
+    fn reset_qdiscs(&mut self) -> Result<(), Error> {
         self.before = self.drops()?;
         for (side, direction) in self.towards() {
             self.run(tc(["qdisc", "delete", "dev", side, "root"]))?;
@@ -208,8 +212,8 @@ impl Netem {
     }
 }
 
-impl Drop for Netem {
-    /// The interfaces at the ends go at once, and not only when the kernel comes to clear the namespace.
+impl Drop for NetemLink {
+    /// Removes the interfaces immediately, instead of when the kernel cleans up the namespace.
     fn drop(&mut self) {
         for side in SIDES {
             if let Err(error) = self.run(ip(["link", "delete", "dev", side])) {
@@ -220,7 +224,7 @@ impl Drop for Netem {
 }
 
 impl Drops {
-    /// From what `tc -s -j qdisc show` prints. What tbf drops, netem counts as dropped as well.
+    /// Parses the output of `tc -s -j qdisc show`. netem includes the drops of its child tbf.
     fn read(json: &str, side: &str) -> Option<Self> {
         let qdiscs: Vec<Value> = serde_json::from_str(json).ok()?;
         let of = |kind: &str| {

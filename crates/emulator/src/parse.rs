@@ -1,4 +1,4 @@
-//! Direction properties as command lines write them: `rate=1mbit,delay=5ms`.
+//! DirectionSpec properties as command lines write them: `rate=1mbit,delay=5ms`.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use plait_config::{TextError, parse_delay};
 
-use crate::{Adjustment, Error, Jitter, Loss, Pace, Probability, Queue, Trace};
+use crate::error::Error;
+use crate::probability::Probability;
+use crate::spec::{Adjustment, Jitter, Loss, Pace, Queue};
+use crate::trace::Trace;
 
 const LOSS: &str = "a probability such as 1%, or ENTER:LEAVE[:IN_GOOD:IN_BAD] such as 0.1%:20%";
 const JITTER: &str = "a duration such as 2ms, or 2ms:reorder";
@@ -85,7 +88,7 @@ mod tests {
     use plait_config::Source;
 
     use super::*;
-    use crate::RawAdjustment;
+    use crate::raw::RawAdjustment;
 
     fn parse(text: &str) -> Result<Adjustment, Error> {
         Adjustment::parse(text, Path::new(""))

@@ -1,4 +1,4 @@
-//! Direction properties as TOML files write them.
+//! DirectionSpec properties as TOML files write them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,10 @@ use plait_config::{
 };
 use serde::de::{Deserialize, Deserializer};
 
-use crate::{Adjustment, Jitter, Loss, Pace, Probability, Queue, Rate, Trace};
+use crate::probability::Probability;
+use crate::spec::{Adjustment, Jitter, Loss, Pace, Queue};
+use crate::trace::Trace;
+use plait_config::Rate;
 
 /// An [`Adjustment`] as TOML files write it. Keys: `rate` (`"2.74mbit"`) or `trace` (`"FILE"`), `delay` (`"21.5ms"`),
 /// `jitter`, `loss`, `duplication` (`"1%"`), `queue` (`"30kB"`), `red` (`true`).
@@ -132,7 +135,7 @@ impl From<GilbertElliottTable> for Loss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Direction;
+    use crate::spec::DirectionSpec;
 
     fn read(toml: &str) -> Result<Adjustment, Diagnostic> {
         read_in("", toml)
@@ -244,9 +247,10 @@ mod tests {
     #[test]
     fn an_adjustment_sets_what_it_names_and_leaves_the_rest() {
         let before =
-            Direction { delay: Duration::from_millis(7), queue: Some(9_000), ..Direction::default() };
+            DirectionSpec { delay: Duration::from_millis(7), queue: Some(9_000), ..DirectionSpec::default() };
         let after = before.adjusted(&read("rate = '1mbit'\nqueue = '30kB'").expect("two properties"));
-        let expected = Direction { pace: Pace::Rate(Rate::mbit(1)), queue: Some(30_000), ..before.clone() };
+        let expected =
+            DirectionSpec { pace: Pace::Rate(Rate::mbit(1)), queue: Some(30_000), ..before.clone() };
         assert_eq!(after, expected);
         assert_eq!(before.adjusted(&Adjustment::default()), before);
     }

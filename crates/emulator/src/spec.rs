@@ -1,4 +1,4 @@
-//! What a link is asked to be, and how that may change while it carries frames.
+//! The specification of a link, and changes to it while it carries traffic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,104 +6,106 @@ use std::time::Duration;
 use plait_config::Size;
 use serde::Deserialize;
 
-use crate::{Probability, Rate, Trace};
+use crate::probability::Probability;
+use crate::trace::Trace;
+use plait_config::Rate;
 
-/// A link: what each direction does to frames, and what they share.
+/// A link: the properties of each direction, and what they share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
-    /// What happens to frames from end `a` to end `b`.
-    pub a_to_b: Direction,
-    /// What happens to frames from end `b` to end `a`.
-    pub b_to_a: Direction,
-    /// Whether the directions wait for each other.
+    /// Frames from end `a` to end `b`.
+    pub a_to_b: DirectionSpec,
+    /// Frames from end `b` to end `a`.
+    pub b_to_a: DirectionSpec,
+    /// Whether the directions share the medium.
     pub medium: Medium,
-    /// The largest IP packet, in bytes, 1280 (IPv6's least, RFC 8200 section 5) to 65535.
+    /// The MTU in bytes: 1280 (the minimum of IPv6, RFC 8200 section 5) to 65535.
     pub mtu: u16,
 }
 
 impl Default for LinkSpec {
-    /// A mere wire, full duplex, with Ethernet's usual MTU of 1500.
+    /// A plain wire: full duplex, with an MTU of 1500.
     fn default() -> Self {
-        let wire = Direction::default;
+        let wire = DirectionSpec::default;
         Self { a_to_b: wire(), b_to_a: wire(), medium: Medium::FullDuplex, mtu: 1500 }
     }
 }
 
-/// What may be asked to wait in a queue.
+/// The size of a queue.
 pub type Queue = Size<1_000_000_000>;
 
-/// The least of the queues that nobody asked for, in bytes: 20 full frames.
+/// The minimum default queue, in bytes: 20 full frames.
 pub(crate) const MIN_QUEUE: u64 = 30_000;
 
-/// What happens to frames of one direction, in this order: loss, duplication, queue, rate, delay with jitter.
+/// The properties of one direction, applied in this order: loss, duplication, queue, rate, delay with jitter.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Direction {
-    /// How fast frames leave the queue.
+pub struct DirectionSpec {
+    /// The rate at which frames leave the queue.
     pub pace: Pace,
-    /// From the end of a frame's transmission to its arrival.
+    /// From the end of the transmission to the arrival of a frame.
     pub delay: Duration,
-    /// How the delay varies.
+    /// The variation of the delay.
     pub jitter: Jitter,
-    /// Which frames are lost.
+    /// The loss process.
     pub loss: Loss,
-    /// How probable it is that a frame arrives twice.
+    /// The probability that a frame is duplicated.
     pub duplication: Probability,
-    /// How many bytes may wait, the frame in transmission included; `None`: what crosses in 100 ms, at least 30,000.
+    /// The queue in bytes, including the frame in transmission; `None`: what the rate carries in 100 ms, at least 30,000.
     pub queue: Option<u64>,
-    /// Whether the queue drops frames by chance before it is full: random early detection (Floyd and Jacobson, 1993),
-    /// gentle, from a twelfth to a third of the queue. Where frames leave at once, none wait, and none are dropped.
+    /// Random early detection (Floyd and Jacobson, 1993), gentle, with thresholds at a twelfth and a third of the queue.
+    /// Without a rate there is no queue, and nothing is dropped.
     pub red: bool,
 }
 
-/// How fast frames leave.
+/// The rate at which frames leave.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Pace {
-    /// At once.
+    /// Without delay.
     #[default]
     Unlimited,
-    /// At a constant rate, counted over whole Ethernet frames without preamble and checksum, as tcpdump counts them.
+    /// At a constant rate of Ethernet frames without preamble and checksum, as tcpdump counts them.
     Rate(Rate),
-    /// At recorded moments.
+    /// At recorded times.
     Trace(Arc<Trace>),
 }
 
-/// How a delay varies from frame to frame: normally distributed around it, cut off at 0.
+/// The variation of the delay from frame to frame: normally distributed, truncated at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Jitter {
     /// The standard deviation.
     pub deviation: Duration,
-    /// Whether a frame may overtake an earlier one; otherwise it waits for it.
+    /// Whether frames may be reordered; otherwise a frame waits for earlier ones.
     pub reorder: bool,
 }
 
-/// Which frames are lost.
+/// The loss process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
-    /// Each one independently.
+    /// Independently for each frame.
     Random(Probability),
-    /// In bursts: a chain of a good and a bad state, which moves before each frame (Gilbert 1960, Elliott 1963).
+    /// In bursts: a Markov chain of a good and a bad state, with a transition before each frame (Gilbert 1960, Elliott 1963).
     GilbertElliott {
-        /// From good to bad (p).
+        /// The transition probability from good to bad (p).
         enter_bad: Probability,
-        /// From bad to good (r).
+        /// The transition probability from bad to good (r).
         leave_bad: Probability,
-        /// That a frame is lost in the good state (1 - k).
+        /// The loss probability in the good state (1 - k).
         in_good: Probability,
-        /// That a frame is lost in the bad state (1 - h).
+        /// The loss probability in the bad state (1 - h).
         in_bad: Probability,
     },
 }
 
-/// Whether the directions of a link wait for each other.
+/// Whether the directions of a link share the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Medium {
-    /// Each direction has its own.
+    /// Each direction has its own medium.
     #[default]
     FullDuplex,
-    /// One frame at a time, whichever its direction, each with a time that is not payload: preamble, contention,
-    /// acknowledgement (IEEE 802.11).
+    /// One frame at a time in either direction, with an overhead per frame for preamble, contention and acknowledgement
+    /// (IEEE 802.11).
     HalfDuplex {
-        /// Added to the transmission of every frame.
+        /// The overhead of each transmission.
         per_frame: Duration,
     },
 }
@@ -121,40 +123,40 @@ pub enum Toward {
     B,
 }
 
-/// Some properties of a direction, each to be set; what is `None` stays as it is.
+/// New values for some properties of a direction; `None` keeps the current one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Adjustment {
-    /// See [`Direction::pace`].
+    /// See [`DirectionSpec::pace`].
     pub pace: Option<Pace>,
-    /// See [`Direction::delay`].
+    /// See [`DirectionSpec::delay`].
     pub delay: Option<Duration>,
-    /// See [`Direction::jitter`].
+    /// See [`DirectionSpec::jitter`].
     pub jitter: Option<Jitter>,
-    /// See [`Direction::loss`].
+    /// See [`DirectionSpec::loss`].
     pub loss: Option<Loss>,
-    /// See [`Direction::duplication`].
+    /// See [`DirectionSpec::duplication`].
     pub duplication: Option<Probability>,
-    /// See [`Direction::queue`].
+    /// See [`DirectionSpec::queue`].
     pub queue: Option<u64>,
-    /// See [`Direction::red`].
+    /// See [`DirectionSpec::red`].
     pub red: Option<bool>,
 }
 
-/// What may happen to a link that is up.
+/// A change to a running link.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Frames vanish, and neither end is told: the ones that wait or are under way as well.
+    /// Frames are dropped silently, including those queued or in flight.
     Blackhole,
     /// The end of a blackhole.
     Restore,
-    /// Both ends see whether there is a carrier; without one, frames vanish as in a blackhole.
+    /// Both ends gain or lose their carrier; without one, frames are dropped as in a blackhole.
     Carrier(bool),
-    /// Properties of a direction, or of both, for the frames that come from now on.
+    /// New properties for one direction or both, for frames that arrive from now on.
     Adjust(Toward, Adjustment),
 }
 
-impl Direction {
-    /// This direction with some properties set.
+impl DirectionSpec {
+    /// A copy with these properties changed.
     pub fn adjusted(&self, to: &Adjustment) -> Self {
         Self {
             pace: to.pace.clone().unwrap_or_else(|| self.pace.clone()),

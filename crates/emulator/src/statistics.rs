@@ -1,83 +1,81 @@
-//! What a link did with the frames it was given.
+//! Counters of a link.
 
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// What a link did since it was made.
+/// Counters of a link since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Statistics {
     /// Frames from end `a` to end `b`.
     pub a_to_b: Counters,
     /// Frames from end `b` to end `a`.
     pub b_to_a: Counters,
-    /// How late frames were delivered; `None` where the kernel delivers them.
+    /// The lateness of deliveries; `None` where the kernel delivers frames.
     pub lateness: Option<Lateness>,
 }
 
-/// What became of the frames of one direction. A super-packet of segmentation offload counts as the frames it stands
-/// for. `None`: this backend cannot tell.
+/// Counters of one direction. A super-packet of segmentation offload counts as the frames that it represents. `None`:
+/// the backend has no such counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counters {
-    /// Frames that came.
+    /// Frames received from the sending end.
     pub frames_in: u64,
-    /// Their bytes, from Ethernet header to the last of the payload.
+    /// Their bytes, including the Ethernet header.
     pub bytes_in: u64,
     /// Frames delivered, duplicates included.
     pub frames_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Frames lost as the specification asks.
+    /// Frames dropped by the loss process.
     pub lost: Option<u64>,
-    /// Copies made as the specification asks.
+    /// Copies made by the duplication.
     pub duplicated: Option<u64>,
-    /// Frames that a queue with RED dropped before it was full.
+    /// Frames dropped early by RED.
     pub early: Option<u64>,
-    /// Frames that found the queue full.
+    /// Frames dropped by a full queue.
     pub queue_full: Option<u64>,
-    /// Frames that came, waited or were under way in a blackhole or without a carrier.
+    /// Frames that arrived, were queued or were in flight in a blackhole or without a carrier.
     pub no_path: Option<u64>,
-    /// Frames that the receiving interface refused, for instance because it was down.
+    /// Frames that the receiving interface refused, for example because it was down.
     pub refused: Option<u64>,
-    /// Packets, a super-packet as one, that the sending interface dropped because the emulator did not take them in time:
-    /// more than 0 means that the machine was too busy. Not among those that came.
-    pub missed: Option<u64>,
-    /// The most bytes that waited at once.
-    pub queue_most: Option<u64>,
+    /// Packets (a super-packet counts as one) that the sending interface dropped because the emulator did not read them in
+    /// time: more than 0 means that the machine was overloaded. Not included in `frames_in`.
+    pub overruns: Option<u64>,
+    /// The longest queue, in bytes.
+    pub queue_max_bytes: Option<u64>,
 }
 
-/// How much later than they should have frames were handed to the receiving interface. A frame comes when the emulator
-/// reads it.
+/// How late frames were delivered to the receiving interface, relative to their due time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
     /// Frames counted.
     pub frames: u64,
-    /// Half of them were at most this late.
+    /// The median.
     #[serde(rename = "p50_ms", serialize_with = "in_ms")]
     pub p50: Duration,
-    /// 99 of 100.
+    /// The 99th percentile.
     #[serde(rename = "p99_ms", serialize_with = "in_ms")]
     pub p99: Duration,
-    /// 999 of 1000.
+    /// The 99.9th percentile.
     #[serde(rename = "p999_ms", serialize_with = "in_ms")]
     pub p999: Duration,
-    /// The latest.
+    /// The maximum.
     #[serde(rename = "max_ms", serialize_with = "in_ms")]
     pub max: Duration,
-    /// Whether the emulator ran at real-time priority (SCHED_FIFO).
+    /// Whether the emulator ran with real-time priority (SCHED_FIFO).
     pub real_time: bool,
 }
 
 impl Lateness {
-    /// Why what was measured over the link should not be believed if 1 of 100 frames may be `limit` late at most; `None`
-    /// if they were in time.
+    /// Why measurements over the link are invalid if 99 of 100 frames must be at most `limit` late; `None` if they are valid.
     pub fn exceeds(&self, limit: Duration) -> Option<String> {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         (self.p99 > limit).then(|| {
-            let advice = if self.real_time { "a machine under less load helps" } else { "real-time priority helps" };
+            let advice = if self.real_time { "reduce the load of the machine" } else { "run with real-time priority" };
             format!(
-                "expected 99 of 100 frames to be at most {} ms late, got {:.3} ms: what was measured over this link is \
-                 not to be trusted ({advice})",
+                "expected 99 of 100 frames to be at most {} ms late, got {:.3} ms: measurements over this link are not \
+                 valid ({advice})",
                 ms(limit),
                 ms(self.p99),
             )

@@ -1,20 +1,20 @@
-//! Recorded delivery opportunities of a link, as the mahimahi tools write and read them.
+//! Recorded delivery opportunities of a link, in the format of mahimahi.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::Error;
+use crate::error::Error;
 
-/// Recorded opportunities to deliver, each for up to 1504 bytes: one millisecond per line of a text file, ascending, the
-/// last of which is the period after which the trace repeats (the format of the mahimahi tools).
+/// Recorded delivery opportunities, each for up to 1504 bytes: one millisecond per line of a text file, ascending, where
+/// the last is the period of the trace (the format of mahimahi).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// Milliseconds since the start of the period; ascending; not empty; the last is above 0.
     pub(crate) opportunities: Vec<u64>,
 }
 
-/// A day: longer than any recording, and far from where nanoseconds would overflow.
+/// A day: longer than any recording, and far below an overflow in nanoseconds.
 const MAX_TIME_MS: u64 = 86_400_000;
 const MAX_FILE_SIZE: u64 = 256 << 20;
 

@@ -1,4 +1,4 @@
-//! The backend `none`: a veth pair, the kernel's own wire between two namespaces.
+//! The backend `none`: a veth pair between two namespaces.
 
 use std::io::PipeWriter;
 use std::os::unix::process::CommandExt as _;
@@ -6,22 +6,26 @@ use std::process::{Child, Command, Stdio};
 
 use plait_linux::netns::NetNs;
 
-use crate::program::{Interface, counters, ip, path_of, run};
-use crate::{Backend, Change, Counters, Direction, End, Error, LinkSpec, Medium, Pace, Statistics};
+use crate::backend::Backend;
+use crate::command::{InterfaceCounters, counters, ip, path_of, run};
+use crate::endpoint::End;
+use crate::error::Error;
+use crate::spec::{Change, DirectionSpec, LinkSpec, Medium, Pace};
+use crate::statistics::{Counters, Statistics};
 
-/// A veth pair that is up.
+/// A running link.
 #[derive(Debug)]
-pub(crate) struct Veth {
+pub(crate) struct VethLink {
     a: (NetNs, String),
     b: (NetNs, String),
     _guard: Guard,
 }
 
-impl Veth {
+impl VethLink {
     pub(crate) fn check(spec: &LinkSpec) -> Result<(), Error> {
         for direction in [&spec.a_to_b, &spec.b_to_a] {
-            let Direction { pace, delay, jitter, loss, duplication, queue, red } = direction;
-            let wire = Direction::default();
+            let DirectionSpec { pace, delay, jitter, loss, duplication, queue, red } = direction;
+            let wire = DirectionSpec::default();
             let asked = [
                 (*pace != Pace::Unlimited, "rate"),
                 (!delay.is_zero(), "delay"),
@@ -37,16 +41,16 @@ impl Veth {
         }
         match spec.medium {
             Medium::FullDuplex => Ok(()),
-            Medium::HalfDuplex { .. } => Err(unsupported("shared medium (half duplex)")),
+            Medium::HalfDuplex { .. } => Err(unsupported("a shared medium (half duplex)")),
         }
     }
 
-    /// A pair's ends see a carrier as long as the other end is up, and only whoever owns that decides it.
+    /// The carrier of one end follows the state of the other, which belongs to its owner.
     pub(crate) fn check_change(change: &Change) -> Result<(), Error> {
         Err(unsupported(match change {
             Change::Blackhole | Change::Restore => "blackhole",
-            Change::Carrier(_) => "carrier to switch",
-            Change::Adjust(..) => "properties to adjust",
+            Change::Carrier(_) => "carrier changes",
+            Change::Adjust(..) => "adjustments",
         }))
     }
 
@@ -57,7 +61,7 @@ impl Veth {
             run(Some(end.namespace), ip(["link", "set", "dev", end.interface, "up"]))?;
         }
         let open =
-            |end: End<'_>| -> Result<_, Error> { Ok((again(end.namespace)?, end.interface.to_owned())) };
+            |end: End<'_>| -> Result<_, Error> { Ok((reopen(end.namespace)?, end.interface.to_owned())) };
         Ok(Self { a: open(a)?, b: open(b)?, _guard: guard })
     }
 
@@ -67,7 +71,7 @@ impl Veth {
     }
 }
 
-fn crossed(from: &Interface, to: &Interface) -> Counters {
+fn crossed(from: &InterfaceCounters, to: &InterfaceCounters) -> Counters {
     Counters {
         frames_in: from.tx_frames,
         bytes_in: from.tx_bytes,
@@ -77,7 +81,7 @@ fn crossed(from: &Interface, to: &Interface) -> Counters {
     }
 }
 
-/// Adds a veth pair with these ends, which are down.
+/// Adds a veth pair with these ends, down.
 pub(crate) fn add_pair(a: End<'_>, b: End<'_>, mtu: u16) -> Result<(), Error> {
     let (a_path, b_path, mtu) = (path_of(a.namespace), path_of(b.namespace), mtu.to_string());
     let first = ["link", "add", "name", a.interface, "netns", &a_path, "mtu", &mtu, "type", "veth"];
@@ -85,14 +89,14 @@ pub(crate) fn add_pair(a: End<'_>, b: End<'_>, mtu: u16) -> Result<(), Error> {
     run(None, ip(first.into_iter().chain(second))).map(drop)
 }
 
-/// Another hold on the same namespace.
-pub(crate) fn again(namespace: &NetNs) -> Result<NetNs, Error> {
+/// Opens the same namespace again.
+pub(crate) fn reopen(namespace: &NetNs) -> Result<NetNs, Error> {
     let opened = NetNs::at(path_of(namespace).as_ref());
     opened.map_err(|source| Error::Refused { step: "open a network namespace again".into(), source })
 }
 
-/// Removes an interface when it is dropped, and also when this process is killed: a shell waits for the end of a pipe
-/// that only this process can end.
+/// Removes an interface when dropped, and also if this process is killed: a shell waits for the end of a pipe that this
+/// process holds open.
 #[derive(Debug)]
 struct Guard {
     shell: Child,
@@ -105,9 +109,9 @@ impl Guard {
             |source| Error::Refused { step: format!("guard the interface {}", end.interface), source };
         let (read, write) = std::io::pipe().map_err(refused)?;
         let mut shell = Command::new("sh");
-        // The name is an argument, not part of the script: the shell does not read it.
+        // The name is an argument, so that the shell does not interpret it.
         shell.args(["-c", "read -r _; exec ip link delete dev \"$1\"", "plait-emulator", end.interface]);
-        // In a process group of its own, a Ctrl-C on the terminal does not end it too early.
+        // In its own process group, so that a Ctrl-C on the terminal does not end it too early.
         shell.process_group(0).stdin(read).stdout(Stdio::null()).stderr(Stdio::null());
         let shell = end.namespace.run(|| shell.spawn()).map_err(refused)?.map_err(refused)?;
         Ok(Self { shell, pipe: Some(write) })

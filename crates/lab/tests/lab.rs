@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_emulator::{Direction, Pace};
+use plait_emulator::{DirectionSpec, Pace};
 use plait_lab::{Capture, Error, Host, Lab, Link, LinkSpec, Rate, Side};
 use plait_linux::netns;
 use plait_linux::signal::StopSignal;
@@ -26,7 +26,7 @@ fn may_run(test: &str, programs: &[&str]) -> bool {
 }
 
 fn spec(name: &str, role: Role, rate: Rate) -> LinkSpec {
-    let direction = Direction { pace: Pace::Rate(rate), ..Direction::default() };
+    let direction = DirectionSpec { pace: Pace::Rate(rate), ..DirectionSpec::default() };
     let spec =
         plait_emulator::LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..Default::default() };
     LinkSpec { name: name.into(), role, spec, backend: None, congestion_control: None }

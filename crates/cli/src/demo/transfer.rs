@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use plait_emulator::{Direction, Pace};
+use plait_emulator::{DirectionSpec, Pace};
 use plait_lab::{Capture, Host, Lab, Link, LinkSpec, Process, Rate, Side, nginx_configuration};
 use plait_linux::signal::StopSignal;
 use plait_proto::option::Mode;
@@ -109,7 +109,7 @@ impl Network {
         let mut link = |name: &str, role, rate| {
             let congestion_control = congestion_control.clone();
             let direction =
-                Direction { pace: Pace::Rate(rate), queue: Some(queue_of(rate)), ..Direction::default() };
+                DirectionSpec { pace: Pace::Rate(rate), queue: Some(queue_of(rate)), ..DirectionSpec::default() };
             let spec = plait_emulator::LinkSpec {
                 a_to_b: direction.clone(),
                 b_to_a: direction,

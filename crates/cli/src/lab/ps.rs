@@ -80,7 +80,7 @@ fn traffic(link: &LinkDescription, direction: &str) -> String {
         ("queue_full", "queue full"),
         ("no_path", "no path"),
         ("refused", "refused"),
-        ("missed", "missed by the emulator"),
+        ("overruns", "overruns"),
     ];
     let dropped = causes.iter().filter_map(|(name, cause)| {
         count(name).filter(|count| *count > 0).map(|count| format!(", {count} dropped: {cause}"))

@@ -1,53 +1,53 @@
-//! What `tc` is told of one direction: options of `netem` and of `tbf` under it (tc-netem(8), tc-tbf(8)).
+//! The options of `netem` and its child `tbf` for one direction (tc-netem(8), tc-tbf(8)).
 
 use std::time::Duration;
 
 use crate::spec::MIN_QUEUE;
-use crate::{Direction, Loss, Pace};
+use crate::spec::{DirectionSpec, Loss, Pace};
 
-/// Frames that may be on their way: more than any link here has, since its queue is counted in bytes by tbf.
-const LIMIT: &str = "1000000";
-/// A rate at which a frame takes less than a nanosecond. netem never lets frames overtake each other if it has any.
-const IN_ORDER: &str = "10tbit";
-/// tc and the kernel count a bucket in ticks, and a frame that does not quite fit never leaves.
-const ROUNDED_OFF: u64 = 10;
-/// No rate. It must be said, or a change would keep the rate there was.
+/// More frames than any link holds: the queue is limited in bytes, by tbf.
+const PACKET_LIMIT: &str = "1000000";
+/// A rate at which a frame takes less than a nanosecond: netem does not reorder frames if it has a rate.
+const NO_REORDER_RATE: &str = "10tbit";
+/// tc and the kernel round the bucket to ticks, and a frame larger than the bucket is never sent.
+const BURST_MARGIN: u64 = 10;
+/// No rate: explicit, because a change without a rate keeps the old one.
 const NO_RATE: &str = "0bit";
 
-/// Loss, duplication, delay and its variation. All is said each time, so that a change forgets what was before.
-pub(super) fn netem(direction: &Direction) -> Vec<String> {
-    let Direction { delay, jitter, loss, duplication, .. } = direction;
-    let mut words = vec!["netem".to_owned(), "limit".into(), LIMIT.into()];
-    let mut say = |given: &[String]| words.extend(given.iter().cloned());
-    say(&["delay".into(), microseconds(*delay)]);
+/// Loss, duplication, delay and jitter. Every option is given each time, so that a change resets the previous ones.
+pub(super) fn netem(direction: &DirectionSpec) -> Vec<String> {
+    let DirectionSpec { delay, jitter, loss, duplication, .. } = direction;
+    let mut words = vec!["netem".to_owned(), "limit".into(), PACKET_LIMIT.into()];
+    let mut push = |args: &[String]| words.extend(args.iter().cloned());
+    push(&["delay".into(), microseconds(*delay)]);
     if !jitter.deviation.is_zero() {
-        say(&[microseconds(jitter.deviation), "distribution".into(), "normal".into()]);
+        push(&[microseconds(jitter.deviation), "distribution".into(), "normal".into()]);
     }
     match loss {
-        Loss::Random(probability) => say(&["loss".into(), "random".into(), probability.to_string()]),
+        Loss::Random(probability) => push(&["loss".into(), "random".into(), probability.to_string()]),
         Loss::GilbertElliott { enter_bad, leave_bad, in_good, in_bad } => {
             let chain = [enter_bad, leave_bad, in_bad, in_good].map(ToString::to_string);
-            say(&["loss".into(), "gemodel".into()]);
-            say(&chain);
+            push(&["loss".into(), "gemodel".into()]);
+            push(&chain);
         }
     }
-    say(&["duplicate".into(), duplication.to_string()]);
+    push(&["duplicate".into(), duplication.to_string()]);
     let in_order = !jitter.deviation.is_zero() && !jitter.reorder;
-    say(&["rate".into(), if in_order { IN_ORDER } else { NO_RATE }.into()]);
+    push(&["rate".into(), if in_order { NO_REORDER_RATE } else { NO_RATE }.into()]);
     words
 }
 
-/// The smallest unit that every `tc` reads here.
+/// The smallest unit that every version of `tc` accepts.
 fn microseconds(time: Duration) -> String {
     format!("{}us", time.as_nanos() as f64 / 1e3)
 }
 
-/// Rate and queue; `None` where frames leave at once.
-pub(super) fn tbf(direction: &Direction, mtu: u16) -> Option<Vec<String>> {
+/// Rate and queue; `None` without a rate.
+pub(super) fn tbf(direction: &DirectionSpec, mtu: u16) -> Option<Vec<String>> {
     let Pace::Rate(rate) = direction.pace else { return None };
-    // A bucket of one frame is the smoothest; what leaves in 2 ms more, so that a timer late by as much loses no rate.
+    // A bucket of one frame is the smoothest; 2 ms more, so that a timer as late as that does not reduce the rate.
     let frame = u64::from(mtu) + 14;
-    let burst = frame + ROUNDED_OFF + rate.bytes_in(2);
+    let burst = frame + BURST_MARGIN + rate.bytes_in(2);
     let queue = direction.queue.unwrap_or_else(|| rate.bytes_in(100).max(MIN_QUEUE));
     let words = [
         "tbf".to_owned(),
@@ -61,18 +61,18 @@ pub(super) fn tbf(direction: &Direction, mtu: u16) -> Option<Vec<String>> {
     Some(words.into())
 }
 
-/// A tbf that holds nothing up.
-pub(super) fn open_tbf() -> Vec<String> {
+/// A tbf that does not delay anything.
+pub(super) fn unlimited_tbf() -> Vec<String> {
     "tbf rate 100gbit burst 1000000b limit 1000000000b".split(' ').map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Adjustment;
+    use crate::spec::Adjustment;
 
-    fn direction(properties: &str) -> Direction {
-        Direction::default().adjusted(&Adjustment::parse(properties, "".as_ref()).expect(properties))
+    fn direction(properties: &str) -> DirectionSpec {
+        DirectionSpec::default().adjusted(&Adjustment::parse(properties, "".as_ref()).expect(properties))
     }
 
     #[test]

@@ -219,7 +219,7 @@ fn link_runs(
         if let Some(reason) = lateness.and_then(|lateness| lateness.exceeds(limit)) {
             invalid_because.push(format!("link {}: {reason}", link.name()));
         }
-        let missed = [&statistics.a_to_b, &statistics.b_to_a].map(|way| way.missed.unwrap_or_default());
+        let missed = [&statistics.a_to_b, &statistics.b_to_a].map(|way| way.overruns.unwrap_or_default());
         if missed.iter().sum::<u64>() > 0 {
             let missed = missed.iter().sum::<u64>();
             invalid_because.push(format!("link {}: the emulator missed {missed} packets", link.name()));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plait_config::{Diagnostic, Source, Span, Spanned};
-use plait_emulator::{Direction, LinkSpec, Medium};
+use plait_emulator::{DirectionSpec, LinkSpec, Medium};
 use plait_wire::Role;
 
 use super::{
@@ -121,7 +121,7 @@ impl Check<'_> {
                 return self.fail(b_span, message);
             }
             let mtu = link.mtu.map_or(MTU, |mtu| mtu.0);
-            let each_way = Direction::default().adjusted(&link.each_way.resolve(self.source)?);
+            let each_way = DirectionSpec::default().adjusted(&link.each_way.resolve(self.source)?);
             let medium = match link.half_duplex {
                 Some(half) => Medium::HalfDuplex { per_frame: half.per_frame },
                 None => Medium::FullDuplex,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plait_emulator::{
-    Adjustment, Backend, Change, Direction, Jitter, LinkSpec, Loss, Medium, Pace, Probability, Queue, Rate,
-    Toward, Trace,
+    Adjustment, Backend, Change, DirectionSpec, Jitter, LinkSpec, Loss, Medium, Pace, Probability, Queue,
+    Rate, Toward, Trace,
 };
 
 const AFTER_HELP: &str =
@@ -90,7 +90,7 @@ impl Args {
             queue: self.queue.map(Queue::bytes),
             red: Some(self.red),
         };
-        let each = Direction::default().adjusted(&each);
+        let each = DirectionSpec::default().adjusted(&each);
         let adjusted =
             |to: &Option<Adjustment>| to.as_ref().map_or_else(|| each.clone(), |to| each.adjusted(to));
         let medium =

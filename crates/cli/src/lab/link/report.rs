@@ -72,6 +72,6 @@ const ROWS: [Row; 12] = [
     ("dropped: queue full", |counters| counters.queue_full),
     ("dropped: no path", |counters| counters.no_path),
     ("dropped: refused", |counters| counters.refused),
-    ("missed by the emulator", |counters| counters.missed),
-    ("most bytes waiting", |counters| counters.queue_most),
+    ("overruns", |counters| counters.overruns),
+    ("longest queue in bytes", |counters| counters.queue_max_bytes),
 ];

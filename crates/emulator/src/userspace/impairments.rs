@@ -1,13 +1,13 @@
-//! What happens to the frames of one direction by chance: loss, duplication, jitter.
+//! Random impairments of one direction: loss, duplication, jitter.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 
-use crate::{Direction, Loss};
+use crate::spec::{DirectionSpec, Loss};
 
-/// The chances of one direction, and the state of its loss.
-pub(super) struct Chances {
+/// The impairments of one direction, and the state of its loss process.
+pub(super) struct Impairments {
     random: SmallRng,
     loss: Loss,
     /// The state of a Gilbert-Elliott loss.
@@ -18,10 +18,10 @@ pub(super) struct Chances {
     deviation: f64,
 }
 
-impl Chances {
-    /// The same seed gives the same events for the same frames.
-    pub(super) fn new(direction: &Direction, seed: u64) -> Self {
-        let mut chances = Self {
+impl Impairments {
+    /// The same seed produces the same events for the same frames.
+    pub(super) fn new(direction: &DirectionSpec, seed: u64) -> Self {
+        let mut impairments = Self {
             random: SmallRng::seed_from_u64(seed),
             loss: Loss::default(),
             bad: false,
@@ -29,42 +29,42 @@ impl Chances {
             delay: 0,
             deviation: 0.0,
         };
-        chances.set(direction);
-        chances
+        impairments.set(direction);
+        impairments
     }
 
-    /// A loss that stays as it was also stays in its state; another begins in the good one.
-    pub(super) fn set(&mut self, direction: &Direction) {
+    /// An unchanged loss process keeps its state; a new one starts in the good state.
+    pub(super) fn set(&mut self, direction: &DirectionSpec) {
         if direction.loss != self.loss {
             self.loss = direction.loss;
             self.bad = false;
         }
         self.duplication = direction.duplication.value();
-        self.delay = super::nanoseconds(direction.delay);
-        self.deviation = super::nanoseconds(direction.jitter.deviation) as f64;
+        self.delay = super::pacer::nanoseconds(direction.delay);
+        self.deviation = super::pacer::nanoseconds(direction.jitter.deviation) as f64;
     }
 
-    /// Whether all frames arrive, once.
-    pub(super) fn spare_all(&self) -> bool {
+    /// Whether no frame is lost or duplicated.
+    pub(super) fn is_transparent(&self) -> bool {
         self.duplication == 0.0 && matches!(self.loss, Loss::Random(p) if p.value() == 0.0)
     }
 
     /// Whether the next frame is lost.
-    pub(super) fn lose(&mut self) -> bool {
+    pub(super) fn loses_next(&mut self) -> bool {
         let probability = match self.loss {
             Loss::Random(probability) => probability,
             Loss::GilbertElliott { enter_bad, leave_bad, in_good, in_bad } => {
                 let change = if self.bad { leave_bad } else { enter_bad };
-                self.bad ^= self.happens(change.value());
+                self.bad ^= self.with_probability(change.value());
                 if self.bad { in_bad } else { in_good }
             }
         };
-        self.happens(probability.value())
+        self.with_probability(probability.value())
     }
 
     /// Whether the next frame arrives twice.
-    pub(super) fn duplicate(&mut self) -> bool {
-        self.happens(self.duplication)
+    pub(super) fn duplicates_next(&mut self) -> bool {
+        self.with_probability(self.duplication)
     }
 
     /// The delay of the next frame, nanoseconds.
@@ -74,7 +74,7 @@ impl Chances {
         }
         let deviate: f64 = StandardNormal.sample(&mut self.random);
         let shift = deviate * self.deviation;
-        // A cast of what is out of range saturates.
+        // Out-of-range casts saturate.
         if shift < 0.0 {
             self.delay.saturating_sub(-shift as u64)
         } else {
@@ -82,13 +82,13 @@ impl Chances {
         }
     }
 
-    /// What no delay is below, nanoseconds.
-    pub(super) fn least_delay(&self) -> u64 {
+    /// The lower bound of all delays, nanoseconds.
+    pub(super) fn min_delay(&self) -> u64 {
         if self.deviation == 0.0 { self.delay } else { 0 }
     }
 
-    /// Whether what has this probability happens.
-    pub(super) fn happens(&mut self, probability: f64) -> bool {
+    /// Draws a random event of this probability.
+    pub(super) fn with_probability(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.random.random::<f64>() < probability
     }
 }
@@ -98,7 +98,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Jitter, Probability};
+    use crate::probability::Probability;
+    use crate::spec::Jitter;
 
     const FRAMES: usize = 1_000_000;
 
@@ -107,8 +108,8 @@ mod tests {
     }
 
     fn losses(loss: Loss) -> Vec<bool> {
-        let mut chances = Chances::new(&Direction { loss, ..Direction::default() }, 1);
-        (0..FRAMES).map(|_| chances.lose()).collect()
+        let mut impairments = Impairments::new(&DirectionSpec { loss, ..DirectionSpec::default() }, 1);
+        (0..FRAMES).map(|_| impairments.loses_next()).collect()
     }
 
     fn share(losses: &[bool]) -> f64 {
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn random_loss_is_within_four_sigma_of_what_is_asked() {
+    fn random_loss_is_within_four_sigma_of_its_probability() {
         for p in [0.001, 0.01, 0.05, 0.5] {
             let found = share(&losses(Loss::Random(probability(p))));
             let sigma = (p * (1.0 - p) / FRAMES as f64).sqrt();
@@ -125,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn never_and_always_are_exact() {
+    fn probabilities_0_and_1_are_exact() {
         assert_eq!(share(&losses(Loss::Random(probability(0.0)))), 0.0);
         assert_eq!(share(&losses(Loss::Random(probability(1.0)))), 1.0);
     }
 
     #[test]
-    fn random_losses_do_not_depend_on_each_other() {
+    fn random_losses_are_independent() {
         let p = 0.05;
         let losses = losses(Loss::Random(probability(p)));
         let pairs = losses.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64 / FRAMES as f64;
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn both_states_lose_what_they_are_asked_to() {
+    fn both_states_have_their_own_loss() {
         let (p, r, good, bad) = (0.01, 0.1, 0.002, 0.4);
         let loss = Loss::GilbertElliott {
             enter_bad: probability(p),
@@ -178,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn jitter_has_the_deviation_asked_around_the_delay() {
-        let direction = Direction {
+    fn jitter_has_the_configured_deviation() {
+        let direction = DirectionSpec {
             delay: Duration::from_millis(20),
             jitter: Jitter { deviation: Duration::from_millis(2), reorder: true },
-            ..Direction::default()
+            ..DirectionSpec::default()
         };
-        let mut chances = Chances::new(&direction, 1);
-        let delays: Vec<f64> = (0..FRAMES).map(|_| chances.delay() as f64).collect();
+        let mut impairments = Impairments::new(&direction, 1);
+        let delays: Vec<f64> = (0..FRAMES).map(|_| impairments.delay() as f64).collect();
         let mean = delays.iter().sum::<f64>() / FRAMES as f64;
         let variance = delays.iter().map(|delay| (delay - mean).powi(2)).sum::<f64>() / FRAMES as f64;
         assert!((mean - 20e6).abs() < 4.0 * 2e6 / (FRAMES as f64).sqrt(), "{mean}");
@@ -193,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_events() {
-        let direction = Direction { loss: Loss::Random(probability(0.5)), ..Direction::default() };
+    fn the_same_seed_reproduces_events() {
+        let direction = DirectionSpec { loss: Loss::Random(probability(0.5)), ..DirectionSpec::default() };
         let draw = |seed| {
-            let mut chances = Chances::new(&direction, seed);
-            (0..64).map(|_| chances.lose()).collect::<Vec<_>>()
+            let mut impairments = Impairments::new(&direction, seed);
+            (0..64).map(|_| impairments.loses_next()).collect::<Vec<_>>()
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));

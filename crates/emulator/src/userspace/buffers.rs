@@ -1,4 +1,4 @@
-//! The memory that packets are in, used over and over.
+//! Packet buffers, pooled.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -7,15 +7,15 @@ use std::rc::{Rc, Weak};
 use super::pipe::Train;
 use super::super_packet::{Headers, SuperPacket, VNET_HEADER, fill_checksum};
 
-/// Where packets are read into. Small ones are copied out, so that they take no more memory than they need; the copy of
-/// a large one would cost more than another buffer.
+/// Buffers to read packets into. Small packets are copied to small buffers to save memory; copying a large packet would
+/// cost more than allocating another buffer.
 pub(super) struct Buffers {
     reading: Rc<Buffer>,
-    small: Rc<Spares>,
-    large: Rc<Spares>,
+    small: Rc<Pool>,
+    large: Rc<Pool>,
 }
 
-/// A packet with the `virtio_net_hdr` before it. Its memory is kept for another once the last clone is dropped.
+/// A packet preceded by its `virtio_net_hdr`. Its buffer returns to the pool when the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Packet {
     buffer: Rc<Buffer>,
@@ -25,33 +25,33 @@ pub(super) struct Packet {
 
 struct Buffer {
     bytes: Vec<u8>,
-    home: Weak<Spares>,
+    pool: Weak<Pool>,
 }
 
-struct Spares {
+struct Pool {
     size: usize,
-    most: usize,
+    max: usize,
     buffers: RefCell<Vec<Rc<Buffer>>>,
 }
 
-/// A super-packet is 64 KiB at most, and its `virtio_net_hdr` and Ethernet header with VLAN tags come before it.
-const LARGE: usize = 68 << 10;
+/// The largest super-packet, 64 KiB, with its `virtio_net_hdr` and Ethernet header with VLAN tags.
+const LARGE_SIZE: usize = 68 << 10;
 const MAX_LARGE: usize = 256;
 const MAX_SMALL: usize = 16_384;
 
 impl Buffers {
-    /// `small`: the size of the packets that are copied.
+    /// `small`: the size up to which packets are copied.
     pub(super) fn new(small: usize) -> Self {
-        let large = Spares::new(LARGE, MAX_LARGE);
-        Self { reading: large.take(), small: Spares::new(small, MAX_SMALL), large }
+        let large = Pool::new(LARGE_SIZE, MAX_LARGE);
+        Self { reading: large.take(), small: Pool::new(small, MAX_SMALL), large }
     }
 
-    /// Where to read the next packet into.
+    /// The buffer to read the next packet into.
     pub(super) fn reading(&mut self) -> &mut [u8] {
         bytes_of(&mut self.reading)
     }
 
-    /// The packet that was read, of this length.
+    /// The packet of this length that was read.
     pub(super) fn packet(&mut self, length: usize) -> Packet {
         let read = &mut bytes_of(&mut self.reading)[..length];
         let whole = SuperPacket::parse(read);
@@ -70,7 +70,7 @@ impl Buffers {
 }
 
 impl Packet {
-    /// The frames it stands for.
+    /// The frames that it represents.
     pub(super) fn train(&self) -> Train {
         match self.whole {
             Some(whole) => whole.train(),
@@ -82,7 +82,7 @@ impl Packet {
         &self.buffer.bytes[..self.length]
     }
 
-    /// Headers of their own and the payload of some of its frames; `None` if these are all of them.
+    /// Headers and payload of some of its frames; `None` if these are all of them.
     pub(super) fn part(&self, frames: &Range<u32>) -> Option<(Headers, &[u8])> {
         let whole = self.whole.filter(|whole| frames.len() < whole.train().frames as usize)?;
         let (headers, payload) = whole.part(self.as_bytes(), frames);
@@ -93,26 +93,26 @@ impl Packet {
 impl Drop for Packet {
     fn drop(&mut self) {
         if Rc::strong_count(&self.buffer) == 1
-            && let Some(home) = self.buffer.home.upgrade()
+            && let Some(pool) = self.buffer.pool.upgrade()
         {
-            home.keep(Rc::clone(&self.buffer));
+            pool.put_back(Rc::clone(&self.buffer));
         }
     }
 }
 
-impl Spares {
-    fn new(size: usize, most: usize) -> Rc<Self> {
-        Rc::new(Self { size, most, buffers: RefCell::default() })
+impl Pool {
+    fn new(size: usize, max: usize) -> Rc<Self> {
+        Rc::new(Self { size, max, buffers: RefCell::default() })
     }
 
     fn take(self: &Rc<Self>) -> Rc<Buffer> {
         let spare = self.buffers.borrow_mut().pop();
-        spare.unwrap_or_else(|| Rc::new(Buffer { bytes: vec![0; self.size], home: Rc::downgrade(self) }))
+        spare.unwrap_or_else(|| Rc::new(Buffer { bytes: vec![0; self.size], pool: Rc::downgrade(self) }))
     }
 
-    fn keep(&self, buffer: Rc<Buffer>) {
+    fn put_back(&self, buffer: Rc<Buffer>) {
         let mut buffers = self.buffers.borrow_mut();
-        if buffers.len() < self.most {
+        if buffers.len() < self.max {
             buffers.push(buffer);
         }
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_keep_what_was_read() {
+    fn packets_keep_their_bytes() {
         let mut buffers = Buffers::new(100);
         let packets = [100, 101, 60_000].map(|length| packet(&mut buffers, length as u8, length));
         packet(&mut buffers, 0xff, 60_000);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_after_the_last_clone() {
+    fn reuses_a_buffer_after_the_last_clone() {
         let mut buffers = Buffers::new(100);
         let first = packet(&mut buffers, 1, 50);
         let place = first.as_bytes().as_ptr();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_may_outlive_their_buffers() {
+    fn packets_may_outlive_the_pool() {
         let mut buffers = Buffers::new(100);
         let packet = packet(&mut buffers, 1, 50);
         drop(buffers);

@@ -1,23 +1,25 @@
-//! When the transmission of a frame ends, exactly: no rounding is carried from frame to frame.
+//! When the transmission of a frame ends, exactly: rounding errors do not accumulate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::{Pace, Trace};
+use crate::spec::Pace;
+use crate::trace::Trace;
 
-/// A moment in virtual time: whole nanoseconds, and a part of the next one as a fraction.
+/// A point in virtual time: whole nanoseconds and a fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct VirtualTime {
     pub(super) ns: u64,
     part: u64,
     of: u64,
 }
 
-impl Moment {
+impl VirtualTime {
     pub(super) const fn at(ns: u64) -> Self {
         Self { ns, part: 0, of: 1 }
     }
 
-    /// This or the given nanosecond, whichever is later.
+    /// The later of the two.
     pub(super) fn or_later(self, ns: u64) -> Self {
         if ns > self.ns { Self::at(ns) } else { self }
     }
@@ -26,12 +28,12 @@ impl Moment {
         Self { ns: self.ns.saturating_add(ns), ..self }
     }
 
-    /// The bits of one packet and all its segments are far from where this would overflow: 2^34.
+    /// Does not overflow for up to 2^34 bits, far more than one packet with all its segments.
     pub(super) fn plus_bits(self, bits: u64, rate: u64) -> Self {
         let part = if self.of == rate {
             self.part
         } else {
-            // The quotient is less than the rate, as the part is less than what it is a part of.
+            // Less than `rate`, as `part` is less than `of`.
             (u128::from(self.part) * u128::from(rate) / u128::from(self.of)) as u64
         };
         let time = bits * 1_000_000_000 + part;
@@ -39,12 +41,17 @@ impl Moment {
     }
 }
 
-/// The pace of one direction, and where it is in its trace.
+/// Saturates after 584 years.
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// The rate of one direction, or the position in its trace.
 pub(super) enum Pacer {
     Unlimited,
     /// Bits per second.
     Rate(u64),
-    Trace(Opportunities),
+    Trace(TraceCursor),
 }
 
 impl Pacer {
@@ -53,46 +60,48 @@ impl Pacer {
         match pace {
             Pace::Unlimited => Self::Unlimited,
             Pace::Rate(rate) => Self::Rate(rate.bits_per_second()),
-            Pace::Trace(trace) => Self::Trace(Opportunities::new(trace, now)),
+            Pace::Trace(trace) => Self::Trace(TraceCursor::new(trace, now)),
         }
     }
 
-    /// When the transmission of these bits ends that can start at `start`, of frames that were there after `since`.
-    pub(super) fn end(&mut self, start: Moment, since: u64, bits: u64, frames: u32) -> Moment {
+    /// When the transmission of these bits ends that can start at `start`, of frames that were queued after `since`.
+    pub(super) fn end(&mut self, start: VirtualTime, since: u64, bits: u64, frames: u32) -> VirtualTime {
         match self {
             Self::Unlimited => start,
             Self::Rate(rate) => start.plus_bits(bits, *rate),
-            Self::Trace(opportunities) => Moment::at(opportunities.carry(since, bits.div_ceil(8), frames)),
+            Self::Trace(opportunities) => {
+                VirtualTime::at(opportunities.transmit(since, bits.div_ceil(8), frames))
+            }
         }
     }
 }
 
-/// Bytes that one opportunity of a trace carries.
-const OPPORTUNITY: u64 = 1504;
-/// The tools that made the format count an IP packet and 4 bytes, where we count an Ethernet header of 14: so that a
-/// full packet of 1500 bytes takes one opportunity with us too.
-const NOT_COUNTED: u64 = 14 - 4;
+/// Bytes that one delivery opportunity of a trace carries.
+const OPPORTUNITY_BYTES: u64 = 1504;
+/// mahimahi counts an IP packet and 4 bytes, the emulator an Ethernet header of 14: with this correction a full packet of
+/// 1500 bytes takes one opportunity here too.
+const UNCOUNTED_HEADER_BYTES: u64 = 14 - 4;
 const MILLISECOND: u64 = 1_000_000;
 
-/// The opportunities of a trace from some moment on, over and over.
-pub(super) struct Opportunities {
+/// A position in a trace, which repeats forever.
+pub(super) struct TraceCursor {
     trace: Arc<Trace>,
     /// When the period of the next opportunity began.
     period_start: u64,
     next: usize,
-    /// When the last one was that was used, and the bytes it has left for frames that were waiting then.
+    /// The time of the last opportunity used, and the bytes that it has left for frames queued then.
     used_at: u64,
     left: u64,
 }
 
-impl Opportunities {
+impl TraceCursor {
     fn new(trace: &Arc<Trace>, now: u64) -> Self {
         Self { trace: Arc::clone(trace), period_start: now, next: 0, used_at: 0, left: 0 }
     }
 
-    /// Uses what it takes to carry frames that were there after `since`, and tells when the last of it was.
-    fn carry(&mut self, since: u64, bytes: u64, frames: u32) -> u64 {
-        let mut needed = bytes.saturating_sub(NOT_COUNTED * u64::from(frames)).max(1);
+    /// Consumes the opportunities for frames queued after `since`, and returns the time of the last.
+    fn transmit(&mut self, since: u64, bytes: u64, frames: u32) -> u64 {
+        let mut needed = bytes.saturating_sub(UNCOUNTED_HEADER_BYTES * u64::from(frames)).max(1);
         if self.used_at <= since {
             self.left = 0;
             self.pass(since);
@@ -100,14 +109,14 @@ impl Opportunities {
         while self.left < needed {
             needed -= self.left;
             self.used_at = self.time();
-            self.left = OPPORTUNITY;
+            self.left = OPPORTUNITY_BYTES;
             self.step();
         }
         self.left -= needed;
         self.used_at
     }
 
-    /// Lets the opportunities until `since` pass.
+    /// Skips the opportunities until `since`.
     fn pass(&mut self, since: u64) {
         let period = self.trace.opportunities.last().map_or(1, |last| last * MILLISECOND);
         let periods = since.saturating_sub(self.period_start) / period;
@@ -145,14 +154,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn opportunities(ms: &[u64], start: u64) -> Opportunities {
-        Opportunities::new(&Arc::new(Trace { opportunities: ms.to_vec() }), start)
+    fn opportunities(ms: &[u64], start: u64) -> TraceCursor {
+        TraceCursor::new(&Arc::new(Trace { opportunities: ms.to_vec() }), start)
     }
 
     #[test]
     fn a_million_frames_end_on_the_nanosecond() {
         for rate in [2_740_000, 20_000_000, 999_999_937, 1_000_000_000, 1] {
-            let mut moment = Moment::at(17);
+            let mut moment = VirtualTime::at(17);
             let bits = 1514 * 8;
             for _ in 0..1_000_000 {
                 moment = moment.plus_bits(bits, rate);
@@ -165,7 +174,7 @@ mod tests {
     #[test]
     fn two_rates_in_turn_differ_by_less_than_a_nanosecond_from_exact() {
         let (first, second, bits) = (2_740_001_u64, 54_000_013_u64, 12_112_u64);
-        let mut moment = Moment::at(0);
+        let mut moment = VirtualTime::at(0);
         for _ in 0..100_000 {
             moment = moment.plus_bits(bits, first).plus_bits(bits, second);
         }
@@ -176,7 +185,7 @@ mod tests {
     #[test]
     fn a_full_packet_takes_one_opportunity() {
         let mut opportunities = opportunities(&[1, 2, 5], 0);
-        let ends: Vec<u64> = (0..5).map(|_| opportunities.carry(0, 1514, 1) / MILLISECOND).collect();
+        let ends: Vec<u64> = (0..5).map(|_| opportunities.transmit(0, 1514, 1) / MILLISECOND).collect();
         assert_eq!(ends, [1, 2, 5, 6, 7]);
     }
 
@@ -184,20 +193,20 @@ mod tests {
     fn an_opportunity_carries_parts_of_packets_and_its_rest_is_lost_on_an_empty_queue() {
         let mut opportunities = opportunities(&[1, 2, 3, 10], 0);
         // 752 bytes are half of it.
-        let half = 752 + NOT_COUNTED;
-        assert_eq!(opportunities.carry(0, half, 1), MILLISECOND);
+        let half = 752 + UNCOUNTED_HEADER_BYTES;
+        assert_eq!(opportunities.transmit(0, half, 1), MILLISECOND);
         // 1128 bytes: a half of the first one and a quarter of the second, which has three quarters left.
-        assert_eq!(opportunities.carry(0, 1128 + NOT_COUNTED, 1), 2 * MILLISECOND);
-        assert_eq!(opportunities.carry(0, 1128 + NOT_COUNTED, 1), 2 * MILLISECOND);
+        assert_eq!(opportunities.transmit(0, 1128 + UNCOUNTED_HEADER_BYTES, 1), 2 * MILLISECOND);
+        assert_eq!(opportunities.transmit(0, 1128 + UNCOUNTED_HEADER_BYTES, 1), 2 * MILLISECOND);
         // This one came after the second, and there is one left before the fourth.
-        assert_eq!(opportunities.carry(2 * MILLISECOND + 1, half, 1), 3 * MILLISECOND);
-        assert_eq!(opportunities.carry(3 * MILLISECOND, half, 1), 10 * MILLISECOND);
+        assert_eq!(opportunities.transmit(2 * MILLISECOND + 1, half, 1), 3 * MILLISECOND);
+        assert_eq!(opportunities.transmit(3 * MILLISECOND, half, 1), 10 * MILLISECOND);
     }
 
     #[test]
     fn opportunities_of_the_same_millisecond_are_all_used() {
         let mut opportunities = opportunities(&[4, 4, 4, 8], 0);
-        let ends: Vec<u64> = (0..5).map(|_| opportunities.carry(0, 1514, 1) / MILLISECOND).collect();
+        let ends: Vec<u64> = (0..5).map(|_| opportunities.transmit(0, 1514, 1) / MILLISECOND).collect();
         assert_eq!(ends, [4, 4, 4, 8, 12]);
     }
 
@@ -218,20 +227,20 @@ mod tests {
             let (mut now, mut left, mut used_at) = (0, 0, 0);
             for (gap, bytes) in frames {
                 now += gap;
-                let mut needed = bytes.saturating_sub(NOT_COUNTED).max(1);
+                let mut needed = bytes.saturating_sub(UNCOUNTED_HEADER_BYTES).max(1);
                 if used_at <= now {
                     left = 0;
                 }
                 while needed > 0 {
                     if left == 0 {
                         used_at = all.find(|at| *at > now).expect("they never end");
-                        left = OPPORTUNITY;
+                        left = OPPORTUNITY_BYTES;
                     }
                     let carried = needed.min(left);
                     needed -= carried;
                     left -= carried;
                 }
-                prop_assert_eq!(ours.carry(now, bytes, 1), used_at);
+                prop_assert_eq!(ours.transmit(now, bytes, 1), used_at);
             }
         }
     }

@@ -1,14 +1,14 @@
-//! Super-packets of segmentation offload: which frames they stand for, and cutting them into shorter ones.
+//! Super-packets of segmentation offload: the frames they represent, and splitting them.
 //!
-//! A TAP interface with `IFF_VNET_HDR` puts a `virtio_net_hdr` before each packet (virtio 1.2, section 5.1.6), which says
-//! whether it is up to 64 KiB of TCP whose headers are to be repeated before every `gso_size` bytes. A part of it gets
-//! headers of its own: lengths, identification, sequence number, flags and both checksums as segmentation would give
-//! them, so that the kernel, segmenting the parts, makes the frames that it would have made of the whole.
+//! A TAP interface with `IFF_VNET_HDR` puts a `virtio_net_hdr` before each packet (virtio 1.2, section 5.1.6), which marks
+//! up to 64 KiB of TCP whose headers are to be repeated before every `gso_size` bytes. A part of such a packet gets its
+//! own headers: lengths, identification, sequence number, flags and both checksums as segmentation would set them, so
+//! that the kernel, segmenting the parts, produces the same frames as for the whole.
 //!
-//! A frame that stands for itself alone gets the checksum that was left to the interface, as on a wire: captures show
-//! right ones, and bytes damaged on the way to a program would be found out.
+//! A single frame gets the checksum that was left to the interface, as on a wire: captures show correct checksums, and
+//! corruption on the way is detected.
 //!
-//! What is not such a packet, or not as it should be, counts as one frame and is never touched. Nothing here panics.
+//! Any other or malformed packet counts as one frame and is not modified. Nothing here panics.
 
 use std::ops::Range;
 
@@ -84,12 +84,12 @@ mod header {
 }
 
 impl SuperPacket {
-    /// The super-packet that a packet with its `virtio_net_hdr` is, if it can be cut.
+    /// Parses a packet with its `virtio_net_hdr`; `None` if it is no super-packet that can be split.
     pub(super) fn parse(packet: &[u8]) -> Option<Self> {
-        let segment = usize::from(native(packet, vnet::GSO_SIZE)?);
-        let tcp = VNET_HEADER + usize::from(native(packet, vnet::CSUM_START)?);
+        let segment = usize::from(u16_ne(packet, vnet::GSO_SIZE)?);
+        let tcp = VNET_HEADER + usize::from(u16_ne(packet, vnet::CSUM_START)?);
         let summed = packet[vnet::FLAGS] & vnet::NEEDS_CSUM != 0
-            && usize::from(native(packet, vnet::CSUM_OFFSET)?) == header::TCP_CHECKSUM;
+            && usize::from(u16_ne(packet, vnet::CSUM_OFFSET)?) == header::TCP_CHECKSUM;
         let (ip, ether_type) = network_header(packet)?;
         let version = match (packet[vnet::GSO_TYPE] & !vnet::GSO_ECN, ether_type) {
             (vnet::GSO_TCPV4, header::IPV4) if is_ipv4(packet, ip, tcp)? => Version::V4,
@@ -109,7 +109,7 @@ impl SuperPacket {
         })
     }
 
-    /// The frames it stands for, each with its headers.
+    /// The frames that it represents, each with its headers.
     pub(super) fn train(&self) -> Train {
         let data = self.end - self.payload;
         let frames = data.div_ceil(self.segment);
@@ -122,8 +122,8 @@ impl SuperPacket {
         }
     }
 
-    /// The part with these of its frames: its headers, and which bytes of the packet follow them. `packet` is the one
-    /// that this was parsed from.
+    /// The part with these frames: its headers, and the bytes of the packet that follow them. `packet` is the one that this
+    /// was parsed from.
     pub(super) fn part(&self, packet: &[u8], frames: &Range<u32>) -> (Headers, Range<usize>) {
         let start = self.payload + frames.start as usize * self.segment;
         let end = (self.payload + frames.end as usize * self.segment).min(self.end);
@@ -136,7 +136,7 @@ impl SuperPacket {
         self.fix_ip(bytes, frames.start as u16, removed as u16);
         self.fix_tcp(bytes, skipped as u32, end == self.end, removed as u16);
         if frames.len() == 1 {
-            self.make_single(bytes, &packet[start..end]);
+            self.finish_single(bytes, &packet[start..end]);
         }
         (headers, start..end)
     }
@@ -146,7 +146,7 @@ impl SuperPacket {
         bytes[vnet::HDR_LEN..vnet::HDR_LEN + 2].copy_from_slice(&headers.to_ne_bytes());
     }
 
-    fn make_single(&self, bytes: &mut [u8], payload: &[u8]) {
+    fn finish_single(&self, bytes: &mut [u8], payload: &[u8]) {
         let sum = Checksum::new().with(&bytes[self.tcp..]).with(payload).finish();
         set(bytes, self.tcp + header::TCP_CHECKSUM, sum);
         bytes[..VNET_HEADER].fill(0);
@@ -156,11 +156,11 @@ impl SuperPacket {
         let ip = &mut bytes[self.ip..];
         match self.version {
             Version::V4 => {
-                let before = !big(ip, header::IPV4_CHECKSUM);
+                let before = !u16_be(ip, header::IPV4_CHECKSUM);
                 let length = change(ip, header::IPV4_TOTAL_LENGTH, |length| length.wrapping_sub(removed));
                 let identification =
                     change(ip, header::IPV4_IDENTIFICATION, |id| id.wrapping_add(skipped_frames));
-                let sum = replaced(replaced(before, length), identification);
+                let sum = update_checksum(update_checksum(before, length), identification);
                 set(ip, header::IPV4_CHECKSUM, !sum);
             }
             Version::V6 => {
@@ -169,7 +169,7 @@ impl SuperPacket {
         }
     }
 
-    /// The checksum of a packet whose sum is left to the interface is that of the pseudo-header, in which the length is.
+    /// A partial checksum covers the pseudo-header, which contains the length.
     fn fix_tcp(&self, bytes: &mut [u8], skipped: u32, last: bool, removed: u16) {
         let length = (self.end - self.tcp) as u16;
         let tcp = &mut bytes[self.tcp..];
@@ -182,7 +182,7 @@ impl SuperPacket {
         if skipped > 0 {
             tcp[header::TCP_FLAGS] &= !header::TCP_CWR;
         }
-        let sum = replaced(big(tcp, header::TCP_CHECKSUM), (length, length.wrapping_sub(removed)));
+        let sum = update_checksum(u16_be(tcp, header::TCP_CHECKSUM), (length, length.wrapping_sub(removed)));
         set(tcp, header::TCP_CHECKSUM, sum);
     }
 }
@@ -193,11 +193,11 @@ impl Headers {
     }
 }
 
-/// Fills in the checksum of a packet that is no super-packet, if that was left to the interface.
+/// Completes the checksum of a packet that is no super-packet, if it was left to the interface.
 pub(super) fn fill_checksum(packet: &mut [u8]) {
     let left = packet.first().is_some_and(|flags| flags & vnet::NEEDS_CSUM != 0);
     let (true, Some(start), Some(offset)) =
-        (left, native(packet, vnet::CSUM_START), native(packet, vnet::CSUM_OFFSET))
+        (left, u16_ne(packet, vnet::CSUM_START), u16_ne(packet, vnet::CSUM_OFFSET))
     else {
         return;
     };
@@ -206,7 +206,7 @@ pub(super) fn fill_checksum(packet: &mut [u8]) {
         return;
     }
     let sum = match Checksum::new().with(&packet[start..]).finish() {
-        // To UDP, 0 says that there is no checksum (RFC 768).
+        // In UDP, 0 means no checksum (RFC 768).
         0 if offset == header::UDP_CHECKSUM => 0xffff,
         sum => sum,
     };
@@ -214,7 +214,7 @@ pub(super) fn fill_checksum(packet: &mut [u8]) {
     packet[..VNET_HEADER].fill(0);
 }
 
-/// Where the network header is, behind up to two VLAN tags, and its EtherType.
+/// The offset of the network header, after up to two VLAN tags, and its EtherType.
 fn network_header(packet: &[u8]) -> Option<(usize, u16)> {
     let mut at = VNET_HEADER + header::ETHER_TYPE;
     for _ in 0..3 {
@@ -234,27 +234,27 @@ fn is_ipv4(packet: &[u8], ip: usize, tcp: usize) -> Option<bool> {
             && header[0] & 0xf >= 5
             && ip + 4 * usize::from(header[0] & 0xf) == tcp
             && header[header::IPV4_PROTOCOL] == header::TCP
-            && big(header, header::IPV4_FRAGMENT) & header::IPV4_MORE_OR_OFFSET == 0
-            && ip + usize::from(big(header, header::IPV4_TOTAL_LENGTH)) == packet.len(),
+            && u16_be(header, header::IPV4_FRAGMENT) & header::IPV4_MORE_OR_OFFSET == 0
+            && ip + usize::from(u16_be(header, header::IPV4_TOTAL_LENGTH)) == packet.len(),
     )
 }
 
-/// There may be extension headers before that of TCP, which are repeated like the others.
+/// Extension headers may precede TCP; they are repeated like the other headers.
 fn is_ipv6(packet: &[u8], ip: usize, tcp: usize) -> Option<bool> {
     let header = packet.get(ip..ip + header::IPV6_HEADER)?;
     let payload = ip + header::IPV6_HEADER;
     Some(
         header[0] >> 4 == 6
             && payload <= tcp
-            && payload + usize::from(big(header, header::IPV6_PAYLOAD_LENGTH)) == packet.len(),
+            && payload + usize::from(u16_be(header, header::IPV6_PAYLOAD_LENGTH)) == packet.len(),
     )
 }
 
-fn native(packet: &[u8], at: usize) -> Option<u16> {
+fn u16_ne(packet: &[u8], at: usize) -> Option<u16> {
     packet.get(..VNET_HEADER)?.get(at..at + 2)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
 }
 
-fn big(bytes: &[u8], at: usize) -> u16 {
+fn u16_be(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
@@ -264,14 +264,14 @@ fn set(bytes: &mut [u8], at: usize, value: u16) {
 
 /// The value before and after.
 fn change(bytes: &mut [u8], at: usize, how: impl FnOnce(u16) -> u16) -> (u16, u16) {
-    let before = big(bytes, at);
+    let before = u16_be(bytes, at);
     let after = how(before);
     set(bytes, at, after);
     (before, after)
 }
 
 /// The one's complement sum in which a word is replaced by another (RFC 1624, equation 3, without its complements).
-fn replaced(sum: u16, (before, after): (u16, u16)) -> u16 {
+fn update_checksum(sum: u16, (before, after): (u16, u16)) -> u16 {
     let sum = u32::from(sum) + u32::from(!before) + u32::from(after);
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16

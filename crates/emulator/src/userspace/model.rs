@@ -1,19 +1,19 @@
-//! A link in virtual time: frames go in with the time at which they came, and come out when they are due. No input, no
-//! output and no clock, so that the same frames at the same times with the same seed always have the same fate.
+//! A link in virtual time: frames enter with their arrival time and leave when they are due. Without I/O and without a
+//! clock: the same frames at the same times with the same seed always have the same fate.
 
-use super::nanoseconds;
-use super::pipe::{Flying, Pipe, Tally, Train, takes_trains};
+use super::pacer::nanoseconds;
+use super::pipe::{InFlight, Pipe, PipeCounters, Train, accepts_trains};
 use super::transmitter::Transmitter;
-use crate::{Change, Direction, LinkSpec, Medium, Toward};
+use crate::spec::{Change, DirectionSpec, LinkSpec, Medium, Toward};
 
 /// One of the two directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     AToB,
     BToA,
 }
 
-impl Way {
+impl Direction {
     pub(super) const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
 
     pub(super) const fn index(self) -> usize {
@@ -21,11 +21,11 @@ impl Way {
     }
 }
 
-/// A link whose frames are made of `P`.
+/// A link whose frames carry a payload `P`.
 ///
-/// Time is in nanoseconds since anything, and whoever calls never goes back in it.
+/// Times are in nanoseconds since an arbitrary origin, and must not decrease from call to call.
 pub(super) struct Model<P> {
-    directions: [Direction; 2],
+    directions: [DirectionSpec; 2],
     medium: Medium,
     pipes: [Pipe<P>; 2],
     transmitters: Transmitters,
@@ -41,10 +41,11 @@ enum Transmitters {
 impl<P: Clone> Model<P> {
     pub(super) fn new(spec: &LinkSpec, seed: u64, now: u64) -> Self {
         let directions = [spec.a_to_b.clone(), spec.b_to_a.clone()];
-        let pipe =
-            |way: Way| Pipe::new(&directions[way.index()], spec.medium, seed ^ way.index() as u64, now);
+        let pipe = |direction: Direction| {
+            Pipe::new(&directions[direction.index()], spec.medium, seed ^ direction.index() as u64, now)
+        };
         Self {
-            pipes: Way::BOTH.map(pipe),
+            pipes: Direction::BOTH.map(pipe),
             transmitters: match spec.medium {
                 Medium::FullDuplex => Transmitters::Each([Transmitter::new(0), Transmitter::new(0)]),
                 Medium::HalfDuplex { per_frame } => {
@@ -58,29 +59,29 @@ impl<P: Clone> Model<P> {
         }
     }
 
-    /// Frames come at one end.
-    pub(super) fn enter(&mut self, way: Way, now: u64, train: Train, payload: P) {
+    /// Frames arrive at one end.
+    pub(super) fn enqueue(&mut self, direction: Direction, now: u64, train: Train, payload: P) {
         self.advance(now);
-        self.pipes[way.index()].enter(now, train, payload);
+        self.pipes[direction.index()].enqueue(now, train, payload);
         self.advance(now);
     }
 
-    /// The next frames that are due at the other end by now.
-    pub(super) fn arrive(&mut self, way: Way, now: u64) -> Option<Flying<P>> {
+    /// The next frames that are due at the other end by `now`.
+    pub(super) fn pop_due(&mut self, direction: Direction, now: u64) -> Option<InFlight<P>> {
         self.advance(now);
-        self.pipes[way.index()].arrive(now)
+        self.pipes[direction.index()].pop_due(now)
     }
 
-    /// A time before which nothing is due, however often one asks before; `None` as long as nothing comes.
+    /// A time before which nothing becomes due; `None` while the link is empty.
     pub(super) fn next(&self) -> Option<u64> {
         let [a, b] = &self.pipes;
         let sent = match &self.transmitters {
             Transmitters::Each([to_b, to_a]) => [
-                to_b.end().map(|end| end.saturating_add(a.least_delay())),
-                to_a.end().map(|end| end.saturating_add(b.least_delay())),
+                to_b.end().map(|end| end.saturating_add(a.min_delay())),
+                to_a.end().map(|end| end.saturating_add(b.min_delay())),
             ],
             Transmitters::Shared(both) => {
-                [both.end().map(|end| end.saturating_add(a.least_delay().min(b.least_delay()))), None]
+                [both.end().map(|end| end.saturating_add(a.min_delay().min(b.min_delay()))), None]
             }
         };
         sent.into_iter().chain([a.next_due(), b.next_due()]).flatten().min()
@@ -93,14 +94,14 @@ impl<P: Clone> Model<P> {
             Change::Restore => self.blackhole = false,
             Change::Carrier(carrier) => self.carrier = *carrier,
             Change::Adjust(toward, adjustment) => {
-                for way in Way::BOTH {
+                for direction in Direction::BOTH {
                     let meant = match toward {
                         Toward::Each => true,
-                        Toward::A => way == Way::BToA,
-                        Toward::B => way == Way::AToB,
+                        Toward::A => direction == Direction::BToA,
+                        Toward::B => direction == Direction::AToB,
                     };
                     if meant {
-                        self.adjust(way, self.directions[way.index()].adjusted(adjustment), now);
+                        self.adjust(direction, self.directions[direction.index()].adjusted(adjustment), now);
                     }
                 }
             }
@@ -108,24 +109,24 @@ impl<P: Clone> Model<P> {
         let open = !self.blackhole && self.carrier;
         if !open {
             match &mut self.transmitters {
-                Transmitters::Each(each) => each.iter_mut().for_each(|transmitter| transmitter.abandon(now)),
-                Transmitters::Shared(both) => both.abandon(now),
+                Transmitters::Each(each) => each.iter_mut().for_each(|transmitter| transmitter.abort(now)),
+                Transmitters::Shared(both) => both.abort(now),
             }
         }
-        self.pipes.iter_mut().for_each(|pipe| pipe.set_open(open));
+        self.pipes.iter_mut().for_each(|pipe| pipe.set_up(open));
     }
 
-    /// Whether this direction takes trains of frames.
-    pub(super) fn takes_trains(&self, way: Way) -> bool {
-        takes_trains(&self.directions[way.index()], self.medium)
+    /// Whether this direction accepts packet trains.
+    pub(super) fn accepts_trains(&self, direction: Direction) -> bool {
+        accepts_trains(&self.directions[direction.index()], self.medium)
     }
 
-    pub(super) fn tally(&self, way: Way) -> Tally {
-        self.pipes[way.index()].counters
+    pub(super) fn counters(&self, direction: Direction) -> PipeCounters {
+        self.pipes[direction.index()].counters
     }
 
-    fn adjust(&mut self, way: Way, to: Direction, now: u64) {
-        let index = way.index();
+    fn adjust(&mut self, direction: Direction, to: DirectionSpec, now: u64) {
+        let index = direction.index();
         if to.pace != self.directions[index].pace {
             match &mut self.transmitters {
                 Transmitters::Each(each) => {

@@ -72,7 +72,7 @@ fn part_of(packet: &[u8], frames: Range<u32>) -> Vec<u8> {
 }
 
 #[test]
-fn stands_for_the_frames_of_its_segments() {
+fn represents_one_frame_per_segment() {
     let packet = super_packet(false, false, 12, ACK, 1448, &[7; 4000]);
     let train = SuperPacket::parse(&packet).expect("a super-packet").train();
     let headers = 14 + 20 + 32;
@@ -81,17 +81,17 @@ fn stands_for_the_frames_of_its_segments() {
 }
 
 #[test]
-fn a_part_of_several_frames_is_a_super_packet_of_them() {
+fn a_part_of_several_frames_is_a_super_packet() {
     let packet = super_packet(true, false, 12, ACK | PSH, 1000, &[7; 3500]);
     let part = &part_of(&packet, 1..3);
     let parsed = SuperPacket::parse(part).expect("a super-packet");
     assert_eq!(parsed.train().frames, 2);
-    assert_eq!(native(part, vnet::GSO_SIZE), Some(1000));
+    assert_eq!(u16_ne(part, vnet::GSO_SIZE), Some(1000));
     assert_eq!(part.len(), parsed.payload + 2000);
 }
 
 #[test]
-fn what_is_not_as_it_should_be_is_one_frame() {
+fn malformed_packets_count_as_one_frame() {
     let good = super_packet(false, false, 0, ACK, 1448, &[7; 4000]);
     assert!(SuperPacket::parse(&good).is_some());
     let without = |at: usize, value: u8| {
@@ -127,7 +127,7 @@ fn what_is_not_as_it_should_be_is_one_frame() {
 }
 
 #[test]
-fn a_checksum_that_is_left_to_the_interface_is_filled_in() {
+fn completes_partial_checksums() {
     let data = b"some data";
     let tcp_length = 20 + data.len();
     let partial = !PAIR_V4.checksum(tcp_length as u32).finish();
@@ -143,7 +143,7 @@ fn a_checksum_that_is_left_to_the_interface_is_filled_in() {
 }
 
 #[test]
-fn the_checksum_of_udp_is_never_0() {
+fn a_udp_checksum_is_never_0() {
     // A datagram whose sum is all ones.
     let mut packet = [&[1, 0, 0, 0, 0, 0, 0, 0, 6, 0][..], &[0, 0, 0, 0, 0, 0, 0xff, 0xff]].concat();
     fill_checksum(&mut packet);
@@ -151,7 +151,7 @@ fn the_checksum_of_udp_is_never_0() {
 }
 
 #[test]
-fn a_checksum_outside_the_packet_is_left_alone() {
+fn ignores_a_checksum_offset_outside_the_packet() {
     let packet = [&[1, 0, 0, 0, 0, 0, 200, 0, 16, 0][..], &[7; 100]].concat();
     for length in 0..packet.len() {
         let mut bytes = packet[..length].to_vec();
@@ -163,7 +163,7 @@ fn a_checksum_outside_the_packet_is_left_alone() {
 proptest! {
     /// Against building the headers of every frame anew, as RFC 9293 and RFC 791 say they should be.
     #[test]
-    fn parts_are_the_frames_they_stand_for(
+    fn parts_equal_the_segmented_frames(
         v6: bool,
         vlan: bool,
         options in (0_usize..=10).prop_map(|words| words * 4),
@@ -183,7 +183,7 @@ proptest! {
             let kept = if first { flags } else { flags & !CWR };
             let kept = if last { kept } else { kept & !(PSH | FIN) };
             let length = 20 + options + segment.len();
-            let sequence = FIRST_SEQUENCE.wrapping_add(index as u32 * u32::from(native(&packet, vnet::GSO_SIZE).expect("a header")));
+            let sequence = FIRST_SEQUENCE.wrapping_add(index as u32 * u32::from(u16_ne(&packet, vnet::GSO_SIZE).expect("a header")));
             let ip = if v6 {
                 ipv6(length as u16)
             } else {
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn cutting_a_part_again_is_cutting_the_whole(
+    fn splitting_a_part_equals_splitting_the_whole(
         v6: bool,
         segment in 100_u16..500,
         data in prop::collection::vec(any::<u8>(), 3000..6000),
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(mut packet in prop::collection::vec(any::<u8>(), 0..300), v6: bool) {
+    fn never_panics(mut packet in prop::collection::vec(any::<u8>(), 0..300), v6: bool) {
         // Else hardly any would come past the first checks.
         if packet.len() > 64 {
             packet[..2].copy_from_slice(&[1, if v6 { 4 } else { 1 }]);

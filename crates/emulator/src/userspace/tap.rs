@@ -1,7 +1,7 @@
-//! A TAP interface: an Ethernet interface of a namespace whose other side is this process (the kernel's
+//! A TAP interface: an Ethernet interface in a namespace whose other side is this process (the kernel's
 //! `Documentation/networking/tuntap.rst`).
 //!
-//! `unsafe` because the interface is made and changed by `ioctl(2)`, for which there is no safe wrapper.
+//! `unsafe` because it is configured by `ioctl(2)`, for which there is no safe wrapper.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -9,28 +9,30 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use super::super_packet::VNET_HEADER;
-use crate::{Backend, End, Error};
+use crate::backend::Backend;
+use crate::endpoint::End;
+use crate::error::Error;
 
-/// An interface that exists as long as this, or its process, does.
+/// An interface that is removed when this is dropped, or its process ends.
 pub(super) struct Tap {
     device: File,
     name: String,
     /// `/proc/net/dev` of its namespace.
     counters: Option<File>,
-    /// How many packets it had dropped when it lost its carrier.
-    unplugged_at: Option<u64>,
-    /// Packets that it dropped because it had no carrier.
-    unplugged: u64,
+    /// The drop counter when the carrier was lost.
+    dropped_at_carrier_loss: Option<u64>,
+    /// Packets dropped for lack of a carrier.
+    dropped_without_carrier: u64,
 }
 
-/// The most that is left of an Ethernet frame's 65535 bytes.
-pub(super) const LARGEST_MTU: u16 = u16::MAX - 14;
+/// 65535 bytes less the Ethernet header.
+pub(super) const MAX_MTU: u16 = u16::MAX - 14;
 
-/// How many packets the interface keeps for us. We are quicker, but may have to wait for the processor.
-const READ_QUEUE: libc::c_int = 4096;
+/// Packets that the interface queues while the thread waits for a processor.
+const TX_QUEUE_LENGTH: libc::c_int = 4096;
 
 impl Tap {
-    /// Makes the interface and switches it on.
+    /// Creates the interface and sets it up.
     pub(super) fn new(end: End<'_>, mtu: u16) -> Result<Self, Error> {
         let name = end.interface;
         let made = end.namespace.run(|| make(name, mtu));
@@ -43,7 +45,7 @@ impl Tap {
         (&self.device).read(packet)
     }
 
-    /// Hands over a packet, `virtio_net_hdr` first, in one or two pieces.
+    /// Writes a packet, `virtio_net_hdr` first, in one or two pieces.
     pub(super) fn write(&self, pieces: &[&[u8]]) -> io::Result<()> {
         match pieces {
             [packet] => rustix::io::write(&self.device, packet)?,
@@ -55,8 +57,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Whether packets may come that are to be segmented, and whose checksums are to be computed, by the interface.
-    /// Without, they come as they would be on a wire.
+    /// Enables or disables segmentation and checksum offload; without, packets arrive as on a wire.
     pub(super) fn set_offload(&self, offload: bool) -> Result<(), Error> {
         let features = if offload { libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 } else { 0 };
         // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
@@ -67,11 +68,11 @@ impl Tap {
     }
 
     pub(super) fn set_carrier(&mut self, carrier: bool) -> Result<(), Error> {
-        match (carrier, self.unplugged_at) {
-            (false, None) => self.unplugged_at = self.dropped(),
+        match (carrier, self.dropped_at_carrier_loss) {
+            (false, None) => self.dropped_at_carrier_loss = self.dropped(),
             (true, Some(before)) => {
-                self.unplugged += self.dropped().map_or(0, |now| now - before);
-                self.unplugged_at = None;
+                self.dropped_without_carrier += self.dropped().map_or(0, |now| now - before);
+                self.dropped_at_carrier_loss = None;
             }
             _ => {}
         }
@@ -82,10 +83,10 @@ impl Tap {
         check(status).map_err(|source| refused(format!("set the carrier of {}", self.name), source))
     }
 
-    /// Packets that the interface dropped because nobody read them in time; `None` if the kernel does not tell.
-    pub(super) fn missed(&self) -> Option<u64> {
-        let dropped = self.unplugged_at.or_else(|| self.dropped())?;
-        Some(dropped - self.unplugged)
+    /// Packets dropped because they were not read in time; `None` if the kernel does not tell.
+    pub(super) fn overruns(&self) -> Option<u64> {
+        let dropped = self.dropped_at_carrier_loss.or_else(|| self.dropped())?;
+        Some(dropped - self.dropped_without_carrier)
     }
 
     fn dropped(&self) -> Option<u64> {
@@ -101,7 +102,7 @@ impl AsFd for Tap {
     }
 }
 
-/// In the namespace of the calling thread, where the interface then is and stays.
+/// Creates the interface in the namespace of the calling thread.
 fn make(name: &str, mtu: u16) -> Result<Tap, Error> {
     let device = open_device()?;
     let mut request = request(name);
@@ -119,7 +120,7 @@ fn make(name: &str, mtu: u16) -> Result<Tap, Error> {
     switch_on(name, mtu)
         .map_err(|source| refused(format!("set the MTU of {name} to {mtu} and switch it on"), source))?;
     let counters = File::open("/proc/thread-self/net/dev").ok();
-    Ok(Tap { device, name: name.into(), counters, unplugged_at: None, unplugged: 0 })
+    Ok(Tap { device, name: name.into(), counters, dropped_at_carrier_loss: None, dropped_without_carrier: 0 })
 }
 
 fn open_device() -> Result<File, Error> {
@@ -141,7 +142,7 @@ fn switch_on(name: &str, mtu: u16) -> io::Result<()> {
     let mut request = request(name);
     request.ifr_ifru.ifru_mtu = libc::c_int::from(mtu);
     ioctl(&socket, libc::SIOCSIFMTU as _, &mut request)?;
-    request.ifr_ifru.ifru_metric = READ_QUEUE;
+    request.ifr_ifru.ifru_metric = TX_QUEUE_LENGTH;
     ioctl(&socket, libc::SIOCSIFTXQLEN as _, &mut request)?;
     ioctl(&socket, libc::SIOCGIFFLAGS as _, &mut request)?;
     // SAFETY: SIOCGIFFLAGS has just written this field.
@@ -168,7 +169,7 @@ fn check(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The packets that an interface dropped instead of sending them, of the text of `/proc/net/dev`.
+/// The transmit drop counter of an interface in the text of `/proc/net/dev`.
 fn dropped(text: &str, name: &str) -> Option<u64> {
     const TRANSMIT_DROP: usize = 11;
     let numbers = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_an_interface_dropped() {
+    fn finds_the_drop_counter() {
         let text = "Inter-|   Receive                                                |  Transmit\n \
                     face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop\n    \
                     lo:       0       0    0    0    0     0          0         0        1       2    3    4    5 0 0 0\n  \

@@ -1,54 +1,55 @@
-//! A queue that drops frames by chance before it is full: random early detection (Floyd and Jacobson, 1993), "gentle" (Floyd,
-//! 2000), each frame for itself.
+//! Random early detection (Floyd and Jacobson, 1993) in its "gentle" variant (Floyd, 2000), deciding per frame.
 
-/// How much a frame that comes moves the mean length of the queue.
+/// The weight of one arrival in the moving average of the queue length.
 const WEIGHT: f64 = 0.002;
-/// With what probability a frame is dropped at `most`.
-const AT_MOST: f64 = 0.1;
+/// The drop probability at `max_threshold`.
+const MAX_PROBABILITY: f64 = 0.1;
 
-/// The state of one queue. Below a mean of `least` bytes nothing is dropped; from there the probability grows to a tenth at
-/// `most`, and to 1 at twice that.
+/// The state of one queue. Below an average of `min_threshold` bytes nothing is dropped; from there the probability grows
+/// to a tenth at `max_threshold`, and to 1 at twice that.
 pub(super) struct Red {
-    least: f64,
-    most: f64,
-    /// Of what waited when frames came, bytes.
+    min_threshold: f64,
+    max_threshold: f64,
+    /// The average queue length at arrivals, bytes.
     mean: f64,
-    /// Since when nothing waits, nanoseconds.
+    /// When the queue became empty, nanoseconds.
     empty_since: Option<u64>,
 }
 
 impl Red {
-    /// For a queue of so many bytes, which has been empty for long.
+    /// For a queue of so many bytes, empty so far.
     pub(super) fn new(queue: u64) -> Self {
-        let mut red = Self { least: 0.0, most: 0.0, mean: 0.0, empty_since: None };
+        let mut red = Self { min_threshold: 0.0, max_threshold: 0.0, mean: 0.0, empty_since: None };
         red.set(queue);
         red
     }
 
-    /// For a queue of so many bytes from now on: its bounds are a twelfth and a third of it.
+    /// Sets the queue size in bytes: the thresholds are a twelfth and a third of it.
     pub(super) fn set(&mut self, queue: u64) {
-        self.least = queue as f64 / 12.0;
-        self.most = queue as f64 / 3.0;
+        self.min_threshold = queue as f64 / 12.0;
+        self.max_threshold = queue as f64 / 3.0;
     }
 
-    /// The last frame has left.
+    /// The queue became empty.
     pub(super) fn emptied(&mut self, now: u64) {
         self.empty_since = Some(now);
     }
 
-    /// The probability with which a frame is to be dropped that finds so many bytes waiting, where a full frame takes
-    /// `frame_time` nanoseconds: the mean falls in an idle time as if frames had come that found nothing.
+    /// The drop probability of a frame that arrives at a queue of so many bytes, where a full frame takes `frame_time`
+    /// nanoseconds: the average decays in idle time as if frames had arrived at an empty queue.
     pub(super) fn probability(&mut self, now: u64, waiting: u64, frame_time: f64) -> f64 {
         if let Some(since) = self.empty_since.take() {
             self.mean *= (1.0 - WEIGHT).powf(now.saturating_sub(since) as f64 / frame_time);
         }
         self.mean += (waiting as f64 - self.mean) * WEIGHT;
-        if self.mean < self.least {
+        if self.mean < self.min_threshold {
             0.0
-        } else if self.mean < self.most {
-            AT_MOST * (self.mean - self.least) / (self.most - self.least)
+        } else if self.mean < self.max_threshold {
+            MAX_PROBABILITY * (self.mean - self.min_threshold) / (self.max_threshold - self.min_threshold)
         } else {
-            (AT_MOST + (1.0 - AT_MOST) * (self.mean - self.most) / self.most).min(1.0)
+            (MAX_PROBABILITY
+                + (1.0 - MAX_PROBABILITY) * (self.mean - self.max_threshold) / self.max_threshold)
+                .min(1.0)
         }
     }
 }
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probability_grows_with_the_mean_length() {
+    fn drop_probability_grows_with_the_average_length() {
         let mut red = Red::new(120_000);
         for (waiting, expected) in [
             (0, 0.0),
@@ -82,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_moves_the_mean_little() {
+    fn a_burst_hardly_changes_the_average() {
         let mut red = Red::new(120_000);
         assert!((0..40).all(|frame| red.probability(0, frame * 1500, FRAME) == 0.0));
     }
 
     #[test]
-    fn an_idle_time_counts_as_frames_that_found_nothing() {
+    fn idle_time_decays_the_average() {
         let mut idle = Red::new(120_000);
         let mut busy = Red::new(120_000);
         settled(&mut idle, 40_000);

@@ -1,4 +1,4 @@
-//! Running `ip` and `tc` in a namespace, and reading what the kernel counts there.
+//! Runs `ip` and `tc` in a namespace, and reads the counters of its interfaces.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use plait_linux::netns::NetNs;
 
-use crate::Error;
+use crate::error::Error;
 
 /// A program and its arguments.
 pub(crate) type Words = Vec<String>;
@@ -24,12 +24,11 @@ fn words<'a>(program: &'a str, arguments: impl IntoIterator<Item = &'a str>) -> 
     std::iter::once(program).chain(arguments).map(str::to_owned).collect()
 }
 
-/// Runs a program in a namespace, or where this process is, and gives its stdout; anything but success is an error with
-/// what it said.
+/// Runs a program in a namespace, or in the current one, and returns its stdout; failure is an error with its stderr.
 pub(crate) fn run(namespace: Option<&NetNs>, words: Words) -> Result<String, Error> {
     let refused = |source| Error::Refused { step: format!("run `{}`", words.join(" ")), source };
     let run = || {
-        // In a process group of its own, a Ctrl-C on the terminal does not break it off half-way.
+        // In its own process group, so that a Ctrl-C on the terminal does not interrupt it.
         Command::new(&words[0]).args(&words[1..]).process_group(0).stdin(Stdio::null()).output()
     };
     let output = match namespace {
@@ -39,7 +38,7 @@ pub(crate) fn run(namespace: Option<&NetNs>, words: Words) -> Result<String, Err
     let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => refused(io::Error::new(
             error.kind(),
-            format!("{} was not found: install it (Debian, Ubuntu: apt-get install iproute2)", words[0]),
+            format!("{} not found: install it (Debian, Ubuntu: apt-get install iproute2)", words[0]),
         )),
         _ => refused(error),
     })?;
@@ -51,21 +50,21 @@ pub(crate) fn run(namespace: Option<&NetNs>, words: Words) -> Result<String, Err
     Err(refused(io::Error::other(if said.is_empty() { output.status.to_string() } else { said })))
 }
 
-/// By which other processes can open the namespace as long as it is open here.
+/// The path by which other processes can open the namespace while it is open here.
 pub(crate) fn path_of(namespace: &NetNs) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
 }
 
-/// What the kernel counted at an interface. It counts a super-packet of segmentation offload as one frame.
+/// Counters of an interface. The kernel counts a super-packet of segmentation offload as one frame.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interface {
+pub(crate) struct InterfaceCounters {
     pub(crate) rx_bytes: u64,
     pub(crate) rx_frames: u64,
     pub(crate) tx_bytes: u64,
     pub(crate) tx_frames: u64,
 }
 
-pub(crate) fn counters(namespace: &NetNs, interface: &str) -> Result<Interface, Error> {
+pub(crate) fn counters(namespace: &NetNs, interface: &str) -> Result<InterfaceCounters, Error> {
     let refused = |source| Error::Refused { step: format!("read the counters of {interface}"), source };
     // The file shows the namespace of the thread that opens it.
     let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).map_err(refused)?;
@@ -74,10 +73,10 @@ pub(crate) fn counters(namespace: &NetNs, interface: &str) -> Result<Interface, 
 }
 
 /// A line of `/proc/net/dev` (proc(5)): bytes and packets received are columns 1 and 2, sent 9 and 10.
-fn find(table: &str, interface: &str) -> Option<Interface> {
+fn find(table: &str, interface: &str) -> Option<InterfaceCounters> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
     let columns: Vec<u64> = line.split_ascii_whitespace().map_while(|column| column.parse().ok()).collect();
-    Some(Interface {
+    Some(InterfaceCounters {
         rx_bytes: *columns.first()?,
         rx_frames: *columns.get(1)?,
         tx_bytes: *columns.get(8)?,
@@ -90,22 +89,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_an_interface_among_those_whose_names_begin_alike() {
+    fn finds_an_interface_by_its_whole_name() {
         let table = "Inter-|   Receive                                                |  Transmit\n \
                      face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs\n  \
                      lte10:     900       9    0    0    0     0          0         0     1800      18    0    0    0\n  \
                      lte1:     100       1    0    0    0     0          0         0      200       2    0    0    0\n";
-        let found = Interface { rx_bytes: 100, rx_frames: 1, tx_bytes: 200, tx_frames: 2 };
+        let found = InterfaceCounters { rx_bytes: 100, rx_frames: 1, tx_bytes: 200, tx_frames: 2 };
         assert_eq!(find(table, "lte1"), Some(found));
         assert_eq!(find(table, "lte"), None);
         assert_eq!(find("lte: 1 2\n", "lte"), None, "a line that ends early");
     }
 
     #[test]
-    fn what_a_program_says_when_it_fails_is_in_the_error() {
+    fn errors_contain_the_stderr_of_the_program() {
         let error = run(None, words("sh", ["-c", "echo no such qdisc >&2; exit 2"])).expect_err("a failure");
         assert!(error.to_string().ends_with("no such qdisc"), "{error}");
         let error = run(None, words("plait-nonexistent", [])).expect_err("no program");
-        assert!(error.to_string().contains("was not found"), "{error}");
+        assert!(error.to_string().contains("not found"), "{error}");
     }
 }

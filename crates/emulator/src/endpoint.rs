@@ -1,30 +1,30 @@
-//! Where links end.
+//! The ends of a link.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plait_linux::interfaces::interfaces;
 use plait_linux::netns::{Named, NetNs};
 
-use crate::Error;
+use crate::error::Error;
 
-/// Where a link ends: an interface that the link makes in a namespace.
+/// One end of a link: an interface to create in a namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct End<'a> {
     /// The namespace.
     pub namespace: &'a NetNs,
-    /// The interface's name, which must be free there: 1 to 15 bytes.
+    /// The name of the interface, unused in the namespace: 1 to 15 bytes.
     pub interface: &'a str,
 }
 
 impl End<'_> {
-    /// That its interface can be made there.
+    /// Checks that the name is valid and unused.
     pub(crate) fn check(self) -> Result<(), Error> {
         const EXPECTED: &str =
             "a name for an interface: 1 to 15 bytes without blanks, slash, colon or percent sign";
         let name = self.interface;
         let bad =
             |byte: u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"/:%\"".contains(&byte);
-        // `ip` takes a leading dash for an option, and the kernel these two for directories.
+        // `ip` takes a leading dash for an option, and sysfs uses names as directories.
         if !(1..=15).contains(&name.len()) || name.bytes().any(bad) || name.starts_with(['-', '.']) {
             return Err(Error::text(EXPECTED, name));
         }
@@ -38,11 +38,11 @@ impl End<'_> {
     }
 }
 
-/// A new namespace that ends with this value, even if the process is killed: once open, it needs no name.
-pub(crate) fn nameless() -> std::io::Result<NetNs> {
+/// A new namespace that is removed with this value, even if the process is killed: an open namespace needs no name.
+pub(crate) fn anonymous_namespace() -> std::io::Result<NetNs> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    // Named as everything of plait is, so that it is found should the process be killed before the name is gone.
+    // The prefix lets a later run find it if the process is killed before the name is removed.
     let named = Named::create(&format!("plait-{}-link{number}", std::process::id()))?;
     NetNs::named(named.name())
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_cannot_be_an_interfaces_are_refused() {
+    fn rejects_invalid_interface_names() {
         let namespace = NetNs::current().expect("this one");
         for interface in ["", "sixteen-bytes-xx", "a b", "a/b", "-x", "..", "a:b"] {
             let error = End { namespace: &namespace, interface }.check().expect_err(interface).to_string();

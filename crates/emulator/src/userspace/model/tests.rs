@@ -3,23 +3,25 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Adjustment, Jitter, Loss, Pace, Probability, Rate};
+use crate::probability::Probability;
+use crate::spec::{Adjustment, Jitter, Loss, Pace};
+use plait_config::Rate;
 
 const MS: u64 = 1_000_000;
 
-fn link(a_to_b: Direction) -> LinkSpec {
+fn link(a_to_b: DirectionSpec) -> LinkSpec {
     LinkSpec { b_to_a: a_to_b.clone(), a_to_b, medium: Medium::FullDuplex, mtu: 1500 }
 }
 
-fn paced(rate: &str) -> Direction {
-    Direction { pace: Pace::Rate(rate.parse().expect("a rate")), ..Direction::default() }
+fn paced(rate: &str) -> DirectionSpec {
+    DirectionSpec { pace: Pace::Rate(rate.parse().expect("a rate")), ..DirectionSpec::default() }
 }
 
 fn model(spec: &LinkSpec) -> Model<u32> {
     Model::new(spec, 1, 0)
 }
 
-/// A frame that came out.
+/// A frame delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Out {
     due: u64,
@@ -27,153 +29,161 @@ struct Out {
     frames: std::ops::Range<u32>,
 }
 
-fn all(model: &mut Model<u32>, way: Way, until: u64) -> Vec<Out> {
-    std::iter::from_fn(|| model.arrive(way, until))
-        .map(|flying| Out { due: flying.due, number: flying.part.payload, frames: flying.part.frames })
+fn all(model: &mut Model<u32>, direction: Direction, until: u64) -> Vec<Out> {
+    std::iter::from_fn(|| model.pop_due(direction, until))
+        .map(|in_flight| Out {
+            due: in_flight.due,
+            number: in_flight.part.payload,
+            frames: in_flight.part.frames,
+        })
         .collect()
 }
 
-fn dues(model: &mut Model<u32>, way: Way, until: u64) -> Vec<u64> {
-    all(model, way, until).iter().map(|out| out.due).collect()
+fn dues(model: &mut Model<u32>, direction: Direction, until: u64) -> Vec<u64> {
+    all(model, direction, until).iter().map(|out| out.due).collect()
 }
 
-/// Asks whenever the model says that something is due, as the thread does.
-fn asked_in_time(model: &mut Model<u32>, way: Way, until: u64) -> Vec<Out> {
+/// Polls when the model has something due, as the thread does.
+fn polled_when_due(model: &mut Model<u32>, direction: Direction, until: u64) -> Vec<Out> {
     let mut out = Vec::new();
     let mut now = 0;
     while let Some(next) = model.next().filter(|next| *next <= until) {
         now = next.max(now);
-        out.extend(all(model, way, now));
+        out.extend(all(model, direction, now));
     }
     out
 }
 
 #[test]
 fn a_frame_arrives_after_its_transmission_and_the_delay() {
-    let mut model = model(&link(Direction { delay: Duration::from_millis(20), ..paced("1mbit") }));
-    model.enter(Way::AToB, 5 * MS, Train::single(1250), 0);
+    let mut model = model(&link(DirectionSpec { delay: Duration::from_millis(20), ..paced("1mbit") }));
+    model.enqueue(Direction::AToB, 5 * MS, Train::single(1250), 0);
     assert_eq!(model.next(), Some(35 * MS));
-    assert!(dues(&mut model, Way::AToB, 35 * MS - 1).is_empty());
-    assert_eq!(dues(&mut model, Way::AToB, 35 * MS), [35 * MS]);
+    assert!(dues(&mut model, Direction::AToB, 35 * MS - 1).is_empty());
+    assert_eq!(dues(&mut model, Direction::AToB, 35 * MS), [35 * MS]);
     assert_eq!(model.next(), None);
 }
 
 #[test]
-fn the_rate_is_exact_however_late_one_asks() {
-    let spec = link(Direction { queue: Some(u64::MAX), ..paced("2.74mbit") });
+fn the_rate_is_exact_at_any_polling_interval() {
+    let spec = link(DirectionSpec { queue: Some(u64::MAX), ..paced("2.74mbit") });
     let mut early = model(&spec);
     let mut late = model(&spec);
     let frames = 10_000;
     for number in 0..frames {
         for model in [&mut early, &mut late] {
-            model.enter(Way::AToB, u64::from(number), Train::single(1514), number);
+            model.enqueue(Direction::AToB, u64::from(number), Train::single(1514), number);
         }
     }
-    let early = asked_in_time(&mut early, Way::AToB, u64::MAX);
-    assert_eq!(early, all(&mut late, Way::AToB, u64::MAX));
+    let early = polled_when_due(&mut early, Direction::AToB, u64::MAX);
+    assert_eq!(early, all(&mut late, Direction::AToB, u64::MAX));
     let bits = u64::from(frames) * 1514 * 8;
     assert_eq!(early.last().map(|out| out.due), Some(bits * 1_000_000_000 / 2_740_000));
 }
 
 #[test]
-fn a_rate_also_changes_for_the_rest_of_the_frame_that_is_being_sent() {
+fn a_new_rate_applies_to_the_rest_of_the_current_frame() {
     let mut model = model(&link(paced("1mbit")));
     for number in 0..2 {
-        model.enter(Way::AToB, 0, Train::single(1250), number);
+        model.enqueue(Direction::AToB, 0, Train::single(1250), number);
     }
     // After 4 of its 10 ms, 6000 bits of 10000 are left, which take 3 ms at twice the rate.
     let pace = Pace::Rate(Rate::mbit(2));
     let adjustment = Adjustment { pace: Some(pace), ..Adjustment::default() };
     model.apply(&Change::Adjust(Toward::B, adjustment), 4 * MS);
-    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [7 * MS, 12 * MS]);
+    assert_eq!(dues(&mut model, Direction::AToB, 100 * MS), [7 * MS, 12 * MS]);
 }
 
 #[test]
-fn an_adjustment_is_for_the_direction_that_is_meant() {
-    let mut model = model(&link(Direction::default()));
+fn an_adjustment_changes_only_its_direction() {
+    let mut model = model(&link(DirectionSpec::default()));
     let delay = |ms| Adjustment { delay: Some(Duration::from_millis(ms)), ..Adjustment::default() };
     model.apply(&Change::Adjust(Toward::A, delay(10)), 0);
     model.apply(&Change::Adjust(Toward::B, delay(20)), 0);
-    for way in Way::BOTH {
-        model.enter(way, 0, Train::single(100), 0);
+    for direction in Direction::BOTH {
+        model.enqueue(direction, 0, Train::single(100), 0);
     }
-    assert_eq!(dues(&mut model, Way::BToA, 100 * MS), [10 * MS]);
-    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [20 * MS]);
+    assert_eq!(dues(&mut model, Direction::BToA, 100 * MS), [10 * MS]);
+    assert_eq!(dues(&mut model, Direction::AToB, 100 * MS), [20 * MS]);
 }
 
 #[test]
-fn a_shorter_delay_lets_no_frame_overtake() {
-    let mut model = model(&link(Direction { delay: Duration::from_millis(50), ..Direction::default() }));
-    model.enter(Way::AToB, 0, Train::single(100), 0);
+fn a_shorter_delay_does_not_reorder() {
+    let mut model =
+        model(&link(DirectionSpec { delay: Duration::from_millis(50), ..DirectionSpec::default() }));
+    model.enqueue(Direction::AToB, 0, Train::single(100), 0);
     let adjustment = Adjustment { delay: Some(Duration::ZERO), ..Adjustment::default() };
     model.apply(&Change::Adjust(Toward::Each, adjustment), 10 * MS);
-    model.enter(Way::AToB, 20 * MS, Train::single(100), 1);
-    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [50 * MS, 50 * MS]);
+    model.enqueue(Direction::AToB, 20 * MS, Train::single(100), 1);
+    assert_eq!(dues(&mut model, Direction::AToB, 100 * MS), [50 * MS, 50 * MS]);
 }
 
 #[test]
-fn in_a_blackhole_frames_vanish_that_come_wait_and_are_under_way() {
-    let mut model = model(&link(Direction { delay: Duration::from_millis(10), ..paced("1mbit") }));
+fn a_blackhole_drops_arriving_queued_and_in_flight_frames() {
+    let mut model = model(&link(DirectionSpec { delay: Duration::from_millis(10), ..paced("1mbit") }));
     for (number, at) in [(0, 0), (1, 0), (2, 0)] {
-        model.enter(Way::AToB, at, Train::single(1250), number);
+        model.enqueue(Direction::AToB, at, Train::single(1250), number);
     }
     // One has arrived, one is under way, one is being sent.
-    assert_eq!(dues(&mut model, Way::AToB, 20 * MS), [20 * MS]);
+    assert_eq!(dues(&mut model, Direction::AToB, 20 * MS), [20 * MS]);
     model.apply(&Change::Blackhole, 25 * MS);
-    model.enter(Way::AToB, 26 * MS, Train::single(1250), 3);
+    model.enqueue(Direction::AToB, 26 * MS, Train::single(1250), 3);
     assert_eq!(model.next(), None);
-    assert_eq!(model.tally(Way::AToB).no_path, 3);
+    assert_eq!(model.counters(Direction::AToB).no_path, 3);
     model.apply(&Change::Restore, 30 * MS);
-    model.enter(Way::AToB, 30 * MS, Train::single(1250), 4);
-    assert_eq!(dues(&mut model, Way::AToB, 100 * MS), [50 * MS]);
+    model.enqueue(Direction::AToB, 30 * MS, Train::single(1250), 4);
+    assert_eq!(dues(&mut model, Direction::AToB, 100 * MS), [50 * MS]);
 }
 
 #[test]
-fn a_path_takes_a_carrier_and_no_blackhole() {
-    let mut model = model(&link(Direction::default()));
+fn traffic_needs_a_carrier_and_no_blackhole() {
+    let mut model = model(&link(DirectionSpec::default()));
     let changes = [Change::Carrier(false), Change::Blackhole, Change::Carrier(true), Change::Restore];
     let passes = changes.map(|change| {
         model.apply(&change, 0);
-        model.enter(Way::BToA, 0, Train::single(100), 0);
-        model.arrive(Way::BToA, 0).is_some()
+        model.enqueue(Direction::BToA, 0, Train::single(100), 0);
+        model.pop_due(Direction::BToA, 0).is_some()
     });
     assert_eq!(passes, [false, false, false, true]);
 }
 
 #[test]
-fn a_shared_medium_sends_one_frame_at_a_time_and_by_turns() {
+fn a_shared_medium_alternates_between_directions() {
     let per_frame = Duration::from_millis(1);
     let spec = LinkSpec { medium: Medium::HalfDuplex { per_frame }, ..link(paced("1mbit")) };
     let mut model = model(&spec);
     for number in 0..3 {
-        model.enter(Way::AToB, 0, Train::single(1250), number);
+        model.enqueue(Direction::AToB, 0, Train::single(1250), number);
     }
-    model.enter(Way::BToA, MS, Train::single(1250), 0);
-    model.enter(Way::BToA, MS, Train::single(1250), 1);
-    assert_eq!(dues(&mut model, Way::AToB, 1000 * MS), [11 * MS, 33 * MS, 55 * MS]);
-    assert_eq!(dues(&mut model, Way::BToA, 1000 * MS), [22 * MS, 44 * MS]);
+    model.enqueue(Direction::BToA, MS, Train::single(1250), 0);
+    model.enqueue(Direction::BToA, MS, Train::single(1250), 1);
+    assert_eq!(dues(&mut model, Direction::AToB, 1000 * MS), [11 * MS, 33 * MS, 55 * MS]);
+    assert_eq!(dues(&mut model, Direction::BToA, 1000 * MS), [22 * MS, 44 * MS]);
 }
 
 #[test]
 fn a_train_counts_as_its_frames() {
-    let spec = link(Direction { queue: Some(4000), ..paced("1gbit") });
+    let spec = link(DirectionSpec { queue: Some(4000), ..paced("1gbit") });
     let mut model = model(&spec);
-    model.enter(Way::AToB, 0, Train { frames: 4, each: 1500, last: 800 }, 0);
+    model.enqueue(Direction::AToB, 0, Train { frames: 4, each: 1500, last: 800 }, 0);
     // 4000 bytes hold two full ones, and then the short one.
-    let out = all(&mut model, Way::AToB, MS);
+    let out = all(&mut model, Direction::AToB, MS);
     assert_eq!(out.iter().map(|out| out.frames.clone()).collect::<Vec<_>>(), [0..2, 3..4]);
     assert_eq!(out.iter().map(|out| out.due).collect::<Vec<_>>(), [24_000, 30_400]);
-    let tally = model.tally(Way::AToB);
-    assert_eq!((tally.frames_in, tally.bytes_in, tally.queue_full, tally.queue_most), (4, 5300, 1, 3800));
+    let counters = model.counters(Direction::AToB);
+    assert_eq!(
+        (counters.frames_in, counters.bytes_in, counters.queue_full, counters.queue_max_bytes),
+        (4, 5300, 1, 3800)
+    );
 }
 
 #[test]
-fn a_train_is_as_long_as_a_fifth_of_a_millisecond_at_most() {
+fn a_train_lasts_at_most_200_us() {
     let train = Train { frames: 44, each: 1514, last: 1000 };
     let longest = |rate| {
-        let mut model = model(&link(Direction { queue: Some(1 << 20), ..paced(rate) }));
-        model.enter(Way::AToB, 0, train, 0);
-        all(&mut model, Way::AToB, u64::MAX).iter().map(|out| out.frames.len()).max()
+        let mut model = model(&link(DirectionSpec { queue: Some(1 << 20), ..paced(rate) }));
+        model.enqueue(Direction::AToB, 0, train, 0);
+        all(&mut model, Direction::AToB, u64::MAX).iter().map(|out| out.frames.len()).max()
     };
     assert_eq!(longest("100mbit"), Some(1));
     assert_eq!(longest("200mbit"), Some(3));
@@ -182,15 +192,16 @@ fn a_train_is_as_long_as_a_fifth_of_a_millisecond_at_most() {
 }
 
 #[test]
-fn a_queue_that_nobody_asked_for_holds_a_tenth_of_a_second() {
+fn the_default_queue_holds_100_ms() {
     let holds = |pace| {
-        let mut model = model(&link(Direction { pace, ..Direction::default() }));
+        let mut model = model(&link(DirectionSpec { pace, ..DirectionSpec::default() }));
         for number in 0..2000 {
-            model.enter(Way::AToB, 0, Train::single(1000), number);
+            model.enqueue(Direction::AToB, 0, Train::single(1000), number);
         }
-        model.tally(Way::AToB).queue_most
+        model.counters(Direction::AToB).queue_max_bytes
     };
-    let trace = |ms: &[u64]| Pace::Trace(std::sync::Arc::new(crate::Trace { opportunities: ms.to_vec() }));
+    let trace =
+        |ms: &[u64]| Pace::Trace(std::sync::Arc::new(crate::trace::Trace { opportunities: ms.to_vec() }));
     assert_eq!(holds(Pace::Rate(Rate::mbit(100))), 1_250_000);
     assert_eq!(holds(Pace::Rate(Rate::mbit(1))), 30_000);
     // Three opportunities in 4 ms are 112,800 bytes in 100 ms.
@@ -201,21 +212,21 @@ fn a_queue_that_nobody_asked_for_holds_a_tenth_of_a_second() {
 /// A fifth more comes than leaves, for 200 s: a sixth is dropped, which RED does by chance where its mean length is a little
 /// above a third of the queue, and the queue is never full.
 #[test]
-fn red_drops_by_chance_what_a_queue_cannot_send() {
+fn red_drops_the_excess_early() {
     const FRAMES: u64 = 200 * 2000;
-    let direction = Direction { queue: Some(120_000), red: true, ..paced("20mbit") };
+    let direction = DirectionSpec { queue: Some(120_000), red: true, ..paced("20mbit") };
     let mut model = model(&link(direction));
     let mut waits = Vec::new();
     for number in 0..FRAMES {
         let now = number * 500_000;
-        model.enter(Way::AToB, now, Train::single(1500), number as u32);
-        let out = all(&mut model, Way::AToB, now);
+        model.enqueue(Direction::AToB, now, Train::single(1500), number as u32);
+        let out = all(&mut model, Direction::AToB, now);
         waits.extend(out.iter().map(|out| out.due - u64::from(out.number) * 500_000));
     }
-    let tally = model.tally(Way::AToB);
-    let dropped = tally.early as f64 / FRAMES as f64;
+    let counters = model.counters(Direction::AToB);
+    let dropped = counters.early as f64 / FRAMES as f64;
     assert!((dropped - 1.0 / 6.0).abs() < 0.002, "{dropped}");
-    assert_eq!(tally.queue_full, 0);
+    assert_eq!(counters.queue_full, 0);
     // 43 kB, at 20 Mb/s.
     let settled = &waits[waits.len() / 10..];
     let mean = settled.iter().sum::<u64>() as f64 / settled.len() as f64 / MS as f64;
@@ -223,24 +234,25 @@ fn red_drops_by_chance_what_a_queue_cannot_send() {
 }
 
 #[test]
-fn what_is_under_way_has_an_end_however_long_the_delay() {
-    let mut model = model(&link(Direction { delay: Duration::MAX, ..Direction::default() }));
+fn memory_in_flight_is_limited() {
+    let mut model = model(&link(DirectionSpec { delay: Duration::MAX, ..DirectionSpec::default() }));
     for number in 0..200_000 {
-        model.enter(Way::AToB, 0, Train::single(60), number);
+        model.enqueue(Direction::AToB, 0, Train::single(60), number);
     }
     let most = (256 << 20) / 1500;
-    assert_eq!(model.tally(Way::AToB).queue_full, 200_000 - most);
+    assert_eq!(model.counters(Direction::AToB).queue_full, 200_000 - most);
 }
 
 #[test]
-fn trains_are_taken_where_no_single_frame_matters() {
+fn trains_are_accepted_only_at_high_rates() {
     let reorder = Jitter { deviation: Duration::from_millis(1), reorder: true };
-    let takes = |direction, medium| model(&LinkSpec { medium, ..link(direction) }).takes_trains(Way::AToB);
+    let takes =
+        |direction, medium| model(&LinkSpec { medium, ..link(direction) }).accepts_trains(Direction::AToB);
     assert!(takes(paced("200mbit"), Medium::FullDuplex));
-    assert!(takes(Direction::default(), Medium::FullDuplex));
+    assert!(takes(DirectionSpec::default(), Medium::FullDuplex));
     assert!(!takes(paced("199mbit"), Medium::FullDuplex));
     assert!(!takes(paced("200mbit"), Medium::HalfDuplex { per_frame: Duration::ZERO }));
-    assert!(!takes(Direction { jitter: reorder, ..Direction::default() }, Medium::FullDuplex));
+    assert!(!takes(DirectionSpec { jitter: reorder, ..DirectionSpec::default() }, Medium::FullDuplex));
 }
 
 fn any_loss() -> impl Strategy<Value = Loss> {
@@ -267,7 +279,7 @@ fn any_pace() -> impl Strategy<Value = Pace> {
     ]
 }
 
-fn any_direction() -> impl Strategy<Value = Direction> {
+fn any_direction() -> impl Strategy<Value = DirectionSpec> {
     (
         any_pace(),
         0_u64..50,
@@ -276,7 +288,7 @@ fn any_direction() -> impl Strategy<Value = Direction> {
         0.0..0.3,
         (prop::option::of(0_u64..100_000), any::<bool>()),
     )
-        .prop_map(|(pace, delay, (deviation, reorder), loss, duplication, (queue, red))| Direction {
+        .prop_map(|(pace, delay, (deviation, reorder), loss, duplication, (queue, red))| DirectionSpec {
             pace,
             delay: Duration::from_millis(delay),
             jitter: Jitter { deviation: Duration::from_millis(deviation), reorder },
@@ -321,7 +333,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn frames_are_conserved_and_nothing_is_early_or_out_of_order(
+    fn frames_are_conserved_and_in_order(
         a_to_b in any_direction(),
         b_to_a in any_direction(),
         medium in any_medium(),
@@ -336,19 +348,19 @@ proptest! {
             now += gap;
             match step {
                 Step::Enter { b_to_a, frames, each } => {
-                    let way = if b_to_a { Way::BToA } else { Way::AToB };
+                    let direction = if b_to_a { Direction::BToA } else { Direction::AToB };
                     number += 1;
-                    model.enter(way, now, Train { frames, each, last: each }, (number, now));
+                    model.enqueue(direction, now, Train { frames, each, last: each }, (number, now));
                 }
                 Step::Apply(change) => model.apply(&change, now),
                 Step::Take => {
-                    for way in Way::BOTH {
-                    while let Some(flying) = model.arrive(way, now) {
-                        let index = way.index();
-                        let (number, came) = flying.part.payload;
-                        out[index] += flying.part.frames.len() as u64;
-                        prop_assert!(came <= flying.due && flying.due <= now);
-                        let place = (number, flying.part.frames.start);
+                    for direction in Direction::BOTH {
+                    while let Some(in_flight) = model.pop_due(direction, now) {
+                        let index = direction.index();
+                        let (number, came) = in_flight.part.payload;
+                        out[index] += in_flight.part.frames.len() as u64;
+                        prop_assert!(came <= in_flight.due && in_flight.due <= now);
+                        let place = (number, in_flight.part.frames.start);
                         if !reorder[index] {
                             prop_assert!(last[index] <= place, "{:?} before {place:?}", last[index]);
                         }
@@ -359,11 +371,11 @@ proptest! {
                 }
             }
         }
-        for way in Way::BOTH {
-            let tally = model.tally(way);
+        for direction in Direction::BOTH {
+            let counters = model.counters(direction);
             prop_assert_eq!(
-                tally.frames_in + tally.duplicated,
-                out[way.index()] + tally.lost + tally.early + tally.queue_full + tally.no_path
+                counters.frames_in + counters.duplicated,
+                out[direction.index()] + counters.lost + counters.early + counters.queue_full + counters.no_path
             );
         }
     }
@@ -371,17 +383,17 @@ proptest! {
     /// Against deciding everything when a frame comes: it is sent after the one before, and is dropped if the bytes that
     /// were not sent yet leave it no room.
     #[test]
-    fn is_what_a_queue_with_a_server_is(
+    fn equals_a_fifo_queue_with_one_server(
         bits in 100_000_u64..1_000_000_000,
         delay in 0_u64..50 * MS,
         limit in 1_000_u64..50_000,
         frames in prop::collection::vec((0_u64..2 * MS, 60_u32..1515), 1..300),
     ) {
-        let direction = Direction {
+        let direction = DirectionSpec {
             pace: Pace::Rate(format!("{bits}bit").parse().expect("a rate")),
             delay: Duration::from_nanos(delay),
             queue: Some(limit),
-            ..Direction::default()
+            ..DirectionSpec::default()
         };
         let mut model = model(&link(direction));
         let (mut now, mut expected, mut sent) = (0_u128, Vec::new(), Vec::<(u128, u64)>::new());
@@ -398,34 +410,34 @@ proptest! {
                 sent.push((free, u64::from(*bytes)));
                 expected.push((number as u32, (free / unit) as u64 + delay));
             }
-            model.enter(Way::AToB, now as u64, Train::single(*bytes), number as u32);
-            prop_assert!(model.tally(Way::AToB).queue_most <= limit);
-            found.extend(all(&mut model, Way::AToB, now as u64));
+            model.enqueue(Direction::AToB, now as u64, Train::single(*bytes), number as u32);
+            prop_assert!(model.counters(Direction::AToB).queue_max_bytes <= limit);
+            found.extend(all(&mut model, Direction::AToB, now as u64));
         }
-        found.extend(asked_in_time(&mut model, Way::AToB, u64::MAX));
+        found.extend(polled_when_due(&mut model, Direction::AToB, u64::MAX));
         let found: Vec<_> = found.iter().map(|out| (out.number, out.due)).collect();
         prop_assert_eq!(found, expected);
-        prop_assert_eq!(model.tally(Way::AToB).queue_full, full);
+        prop_assert_eq!(model.counters(Direction::AToB).queue_full, full);
     }
 
     /// Cutting trains changes nothing but when a train's first frames arrive.
     #[test]
-    fn a_train_leaves_when_its_single_frames_would(
+    fn a_train_arrives_with_its_last_single_frame(
         rate in 1_u32..40,
         trains in prop::collection::vec((0_u64..MS, 1_u32..44, 60_u32..1515), 1..50),
     ) {
-        let spec = link(Direction { queue: Some(u64::MAX), ..paced(&format!("{}mbit", rate * 50)) });
+        let spec = link(DirectionSpec { queue: Some(u64::MAX), ..paced(&format!("{}mbit", rate * 50)) });
         let (mut whole, mut single) = (model(&spec), model(&spec));
         let mut now = 0;
         for (number, (gap, frames, each)) in (0..).zip(trains) {
             now += gap;
-            whole.enter(Way::AToB, now, Train { frames, each, last: each }, number);
+            whole.enqueue(Direction::AToB, now, Train { frames, each, last: each }, number);
             for _ in 0..frames {
-                single.enter(Way::AToB, now, Train::single(each), number);
+                single.enqueue(Direction::AToB, now, Train::single(each), number);
             }
         }
-        let whole = all(&mut whole, Way::AToB, u64::MAX);
-        let single = dues(&mut single, Way::AToB, u64::MAX);
+        let whole = all(&mut whole, Direction::AToB, u64::MAX);
+        let single = dues(&mut single, Direction::AToB, u64::MAX);
         let mut counted = 0;
         for out in whole {
             counted += out.frames.len();

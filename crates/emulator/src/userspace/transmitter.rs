@@ -1,38 +1,38 @@
-//! What sends the frames of one direction, or of both by turns, one after the other, in virtual time.
+//! Transmits the frames of one direction, or of both in turns, in virtual time.
 
-use super::pace::{Moment, Pacer};
+use super::pacer::{Pacer, VirtualTime};
 use super::pipe::Pipe;
-use crate::Pace;
+use crate::spec::Pace;
 
-/// A transmitter and the time it needs besides that of the bits.
+/// A transmitter with its overhead per frame.
 ///
-/// Where two directions share it and both have frames waiting they take turns: the distributed coordination function of
+/// If two directions share it and both have frames queued, they alternate: the distributed coordination function of
 /// IEEE 802.11 gives every station the same number of transmissions.
 pub(super) struct Transmitter {
     /// Nanoseconds before each frame.
     per_frame: u64,
-    /// When the last frame was sent, and of which pipe.
-    free: Moment,
+    /// When the last frame was sent, and by which pipe.
+    free: VirtualTime,
     last: usize,
     current: Option<Transmission>,
 }
 
-/// The transmission of the first frames that wait in a pipe.
+/// The transmission of the first queued frames of a pipe.
 struct Transmission {
     pipe: usize,
-    /// When it began, or was last given another pace, and what was left to send then.
-    since: Moment,
+    /// When it began or last changed its pace, and what was left to send then.
+    since: VirtualTime,
     overhead: u64,
     bits: u64,
-    end: Moment,
+    end: VirtualTime,
 }
 
 impl Transmitter {
     pub(super) fn new(per_frame: u64) -> Self {
-        Self { per_frame, free: Moment::at(0), last: 0, current: None }
+        Self { per_frame, free: VirtualTime::at(0), last: 0, current: None }
     }
 
-    /// Sends all that is sent by now.
+    /// Completes all transmissions that end by `now`.
     pub(super) fn advance<P: Clone>(&mut self, pipes: &mut [Pipe<P>], now: u64) {
         loop {
             if self.current.is_none() {
@@ -42,26 +42,26 @@ impl Transmitter {
                 Some(sent) => {
                     self.free = sent.end;
                     self.last = sent.pipe;
-                    pipes[sent.pipe].depart(sent.end.ns);
+                    pipes[sent.pipe].finish_transmission(sent.end.ns);
                 }
                 None => return,
             }
         }
     }
 
-    /// When the transmission ends that is going on.
+    /// When the current transmission ends.
     pub(super) fn end(&self) -> Option<u64> {
         self.current.as_ref().map(|current| current.end.ns)
     }
 
-    /// Gives a pipe another pace, also for what it is sending: bits that are sent at one rate stay sent. Only a trace has
-    /// no bits, so that a transmission begins again with it, and after it.
+    /// Changes the pace of a pipe, also for the current transmission, of which bits already sent stay sent. A trace has no
+    /// rate, so a transmission restarts when the pace changes to or from one.
     pub(super) fn set_pace<P: Clone>(&mut self, pipes: &mut [Pipe<P>], index: usize, pace: &Pace, now: u64) {
         self.advance(pipes, now);
         let pipe = &mut pipes[index];
         let before = std::mem::replace(&mut pipe.pacer, Pacer::new(pace, now));
         let Some(current) = self.current.as_mut().filter(|current| current.pipe == index) else { return };
-        let Some(first) = pipe.first_waiting() else { return };
+        let Some(first) = pipe.next_queued() else { return };
         let frames = first.part.frames.len() as u32;
         let elapsed = now.saturating_sub(current.since.ns);
         if let (Pacer::Rate(rate), Pacer::Rate(_) | Pacer::Unlimited) = (before, &pipe.pacer) {
@@ -72,25 +72,25 @@ impl Transmitter {
             current.bits = first.part.bytes * 8;
         }
         current.overhead = current.overhead.saturating_sub(elapsed);
-        current.since = Moment::at(now);
+        current.since = VirtualTime::at(now);
         current.end = pipe.pacer.end(current.since.plus_ns(current.overhead), now, current.bits, frames);
     }
 
-    /// Frames that were being sent have vanished.
-    pub(super) fn abandon(&mut self, now: u64) {
+    /// Discards the current transmission.
+    pub(super) fn abort(&mut self, now: u64) {
         if self.current.take().is_some() {
             self.free = self.free.or_later(now);
         }
     }
 
-    /// Begins with whichever can begin first; of two that wait, with the one that was not last.
+    /// Starts with the pipe that can start first; of two with frames queued, with the one that was not last.
     fn begin<P: Clone>(&self, pipes: &mut [Pipe<P>]) -> Option<Transmission> {
-        let begins = |pipe: &Pipe<P>| pipe.first_waiting().map(|first| first.arrival.max(self.free.ns));
+        let begins = |pipe: &Pipe<P>| pipe.next_queued().map(|first| first.arrival.max(self.free.ns));
         let (_, _, index) = (0..pipes.len())
             .filter_map(|index| Some((begins(&pipes[index])?, index == self.last, index)))
             .min()?;
         let pipe = &mut pipes[index];
-        let first = pipe.first_waiting()?;
+        let first = pipe.next_queued()?;
         let (arrival, frames, bits) = (first.arrival, first.part.frames.len() as u32, first.part.bytes * 8);
         let since = self.free.or_later(arrival);
         let overhead = self.per_frame.saturating_mul(u64::from(frames));

@@ -1,25 +1,25 @@
-//! How late frames are handed over.
+//! How late frames are delivered.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::Lateness;
+use crate::statistics::Lateness;
 
-/// Counts lateness to two digits.
-pub(super) struct Latenesses(Histogram<u64>);
+/// A histogram of lateness with two significant digits.
+pub(super) struct LatenessHistogram(Histogram<u64>);
 
-const LONGEST_NS: u64 = 60_000_000_000;
+const MAX_LATENESS_NS: u64 = 60_000_000_000;
 
-impl Latenesses {
+impl LatenessHistogram {
     pub(super) fn new() -> Self {
         Self(
-            Histogram::new_with_bounds(1, LONGEST_NS, 2)
-                .expect("bounds are in order, two digits are allowed"),
+            Histogram::new_with_bounds(1, MAX_LATENESS_NS, 2)
+                .expect("bounds are in command, two digits are allowed"),
         )
     }
 
-    /// Some frames were this late, nanoseconds; more than a minute counts as that.
+    /// Records frames that were this late, nanoseconds; more than a minute counts as a minute.
     pub(super) fn count(&mut self, late: u64, frames: usize) {
         self.0.saturating_record_n(late, frames as u64);
     }
@@ -42,12 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_within_a_hundredth() {
-        let mut latenesses = Latenesses::new();
+    fn quantiles_are_within_one_percent() {
+        let mut lateness = LatenessHistogram::new();
         for microseconds in 1..=1000 {
-            latenesses.count(microseconds * 1000, 10);
+            lateness.count(microseconds * 1000, 10);
         }
-        let summary = latenesses.summary(true);
+        let summary = lateness.summary(true);
         assert_eq!(summary.frames, 10_000);
         for (found, microseconds) in
             [(summary.p50, 500.0), (summary.p99, 990.0), (summary.p999, 999.0), (summary.max, 1000.0)]
@@ -58,15 +58,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_is_nothing_late() {
-        let summary = Latenesses::new().summary(false);
+    fn an_empty_histogram_reports_zero() {
+        let summary = LatenessHistogram::new().summary(false);
         assert_eq!((summary.frames, summary.p99, summary.max), (0, Duration::ZERO, Duration::ZERO));
     }
 
     #[test]
-    fn what_is_later_than_can_be_counted_counts_as_the_latest() {
-        let mut latenesses = Latenesses::new();
-        latenesses.count(u64::MAX, 1);
-        assert!(latenesses.summary(true).max >= Duration::from_secs(60));
+    fn saturates_at_the_maximum() {
+        let mut lateness = LatenessHistogram::new();
+        lateness.count(u64::MAX, 1);
+        assert!(lateness.summary(true).max >= Duration::from_secs(60));
     }
 }

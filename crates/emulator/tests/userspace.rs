@@ -1,4 +1,4 @@
-//! What an emulated link promises, on the real kernel. Everything here needs root and TUN, and skips by name without.
+//! Tests of the backend `emu` on the real kernel. They need root and TUN, and are skipped by name without.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plait_emulator::{
-    Adjustment, Backend, Change, Counters, Direction, End, Error, Link, LinkSpec, Loss, Medium, Pace,
+    Adjustment, Backend, Change, Counters, DirectionSpec, End, Error, Link, LinkSpec, Loss, Medium, Pace,
     Probability, Toward, Trace,
 };
 use plait_linux::counters::counters;
@@ -27,10 +27,10 @@ fn may_run(test: &str) -> bool {
     false
 }
 
-/// For names that are used once.
+/// Makes names unique.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Namespaces in a row, without IPv6 until an address asks for it, so that only the tests send anything.
+/// Namespaces without IPv6, so that only the tests send traffic.
 fn namespaces<const N: usize>() -> [Named; N] {
     std::array::from_fn(|_| {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +52,7 @@ fn ip(namespace: &Named, arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn each_way(direction: Direction) -> LinkSpec {
+fn each_way(direction: DirectionSpec) -> LinkSpec {
     LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..LinkSpec::default() }
 }
 
@@ -67,7 +67,7 @@ fn certain(text: &str) -> Probability {
 /// A link between two namespaces, `a` with 10.0.0.1 and `b` with 10.0.0.2.
 struct Pair {
     link: Link,
-    /// At both ends, and of no other pair, so that the thread of the link has a name of its own.
+    /// At both ends, and unique, so that the thread of the link can be identified by name.
     interface: String,
     a: Named,
     b: Named,
@@ -84,7 +84,7 @@ impl Pair {
         let link = Link::make(spec, Backend::Emu, end(&a), end(&b)).expect("a link");
         ip(&a, &format!("address add 10.0.0.1/24 dev {interface}"));
         ip(&b, &format!("address add 10.0.0.2/24 dev {interface}"));
-        // So that no frame is ever one of ARP.
+        // Static neighbours, so that no ARP is counted.
         for (here, there, address) in [(&a, &b, B), (&b, &a, A)] {
             let shown =
                 Command::new("ip").args(["-n", there.name(), "-br", "link", "show", &interface]).output();
@@ -103,7 +103,7 @@ impl Pair {
     fn sockets(&self) -> [UdpSocket; 2] {
         let bind = |namespace: &Named, address| {
             let socket = namespace.run(|| UdpSocket::bind((address, 7))).expect("enters").expect("binds");
-            socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
             socket
         };
         let sockets = [bind(&self.a, A), bind(&self.b, B)];
@@ -113,10 +113,10 @@ impl Pair {
     }
 }
 
-/// How long what is to happen may take where others use the processors, too.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Generous, for machines under load.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What has arrived, until nothing does for a while.
+/// Counts arrivals until none follows for a while.
 fn received(socket: &UdpSocket) -> usize {
     std::iter::from_fn(|| arrives_soon(socket).then_some(())).count()
 }
@@ -124,7 +124,7 @@ fn received(socket: &UdpSocket) -> usize {
 fn arrives_soon(socket: &UdpSocket) -> bool {
     socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     let arrived = socket.recv(&mut [0; 2000]).is_ok();
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     arrived
 }
 
@@ -139,12 +139,12 @@ fn conserved(counters: Counters) -> bool {
 }
 
 #[test]
-fn a_frame_crosses_in_no_less_than_the_delay() {
-    if !may_run("a_frame_crosses_in_no_less_than_the_delay") {
+fn a_frame_takes_at_least_the_delay() {
+    if !may_run("a_frame_takes_at_least_the_delay") {
         return;
     }
     let delay = Duration::from_millis(20);
-    let pair = Pair::new(&each_way(Direction { delay, ..Direction::default() }));
+    let pair = Pair::new(&each_way(DirectionSpec { delay, ..DirectionSpec::default() }));
     let [a, b] = pair.sockets();
     for _ in 0..5 {
         let start = Instant::now();
@@ -160,13 +160,14 @@ fn a_frame_crosses_in_no_less_than_the_delay() {
 }
 
 #[test]
-fn frames_leave_no_faster_than_the_rate_or_the_trace() {
-    if !may_run("frames_leave_no_faster_than_the_rate_or_the_trace") {
+fn frames_do_not_exceed_the_rate_or_the_trace() {
+    if !may_run("frames_do_not_exceed_the_rate_or_the_trace") {
         return;
     }
     let trace = Trace::parse("1\n", "trace".as_ref()).expect("a trace");
     for pace in [rate("12mbit"), Pace::Trace(trace.into())] {
-        let pair = Pair::new(&each_way(Direction { pace, queue: Some(30_000), ..Direction::default() }));
+        let pair =
+            Pair::new(&each_way(DirectionSpec { pace, queue: Some(30_000), ..DirectionSpec::default() }));
         let [a, b] = pair.sockets();
         let start = Instant::now();
         for _ in 0..30 {
@@ -180,24 +181,24 @@ fn frames_leave_no_faster_than_the_rate_or_the_trace() {
         let [counters, _] = pair.counters();
         assert_eq!((counters.frames_in, counters.frames_out), (30, 20 + rest));
         assert_eq!(counters.bytes_out, counters.frames_out * 1500);
-        assert!(conserved(counters) && counters.queue_most <= Some(30_000));
+        assert!(conserved(counters) && counters.queue_max_bytes <= Some(30_000));
     }
 }
 
 #[test]
-fn frames_are_lost_and_doubled_as_asked_and_all_are_counted() {
-    if !may_run("frames_are_lost_and_doubled_as_asked_and_all_are_counted") {
+fn loss_and_duplication_are_applied_and_counted() {
+    if !may_run("loss_and_duplication_are_applied_and_counted") {
         return;
     }
     let spec = LinkSpec {
-        a_to_b: Direction { loss: Loss::Random(certain("25%")), ..Direction::default() },
-        b_to_a: Direction { duplication: certain("100%"), ..Direction::default() },
+        a_to_b: DirectionSpec { loss: Loss::Random(certain("25%")), ..DirectionSpec::default() },
+        b_to_a: DirectionSpec { duplication: certain("100%"), ..DirectionSpec::default() },
         ..LinkSpec::default()
     };
     let pair = Pair::new(&spec);
     let [a, b] = pair.sockets();
     let mut arrived = [0; 2];
-    // Few at once, so that all have room in the sockets.
+    // Few at a time, so that the socket buffers hold them.
     for _ in 0..8 {
         for _ in 0..50 {
             a.send(b"there").expect("sends");
@@ -217,8 +218,8 @@ fn frames_are_lost_and_doubled_as_asked_and_all_are_counted() {
 }
 
 #[test]
-fn changes_are_made_while_it_is_up() {
-    if !may_run("changes_are_made_while_it_is_up") {
+fn changes_apply_to_a_running_link() {
+    if !may_run("changes_apply_to_a_running_link") {
         return;
     }
     let mut pair = Pair::new(&LinkSpec::default());
@@ -242,14 +243,14 @@ fn changes_are_made_while_it_is_up() {
     assert!(!running(&pair.a) && !running(&pair.b));
     pair.link.apply(&Change::Carrier(true)).expect("applies");
     wait_until(|| running(&pair.a) && running(&pair.b));
-    // What found no carrier was not missed by the emulator.
+    // Frames without a carrier are not overruns.
     let statistics = pair.link.statistics().expect("statistics");
-    assert_eq!((statistics.a_to_b.missed, statistics.b_to_a.missed), (Some(0), Some(0)));
+    assert_eq!((statistics.a_to_b.overruns, statistics.b_to_a.overruns), (Some(0), Some(0)));
     let slow = Adjustment { pace: Some(rate("8kbit")), ..Adjustment::default() };
     pair.link.apply(&Change::Adjust(Toward::B, slow)).expect("applies");
     a.send(&[0; 1000]).expect("sends");
     assert!(!arrives_soon(&b), "a second of transmission is not over");
-    // What waits leaves at the new rate.
+    // Queued frames leave at the new rate.
     let fast = Adjustment { pace: Some(Pace::Unlimited), ..Adjustment::default() };
     pair.link.apply(&Change::Adjust(Toward::B, fast)).expect("applies");
     assert_eq!(b.recv(&mut [0; 2000]).expect("arrives"), 1000);
@@ -258,7 +259,7 @@ fn changes_are_made_while_it_is_up() {
 fn wait_until(condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "it did not happen");
+        assert!(start.elapsed() < TIMEOUT, "it did not happen");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -266,21 +267,21 @@ fn wait_until(condition: impl Fn() -> bool) {
 /// Over a fast link, where super-packets come and are cut, and a slow one behind it, at whose end the kernel checks
 /// every checksum.
 #[test]
-fn tcp_is_right_to_the_byte_when_super_packets_are_cut() {
-    if !may_run("tcp_is_right_to_the_byte_when_super_packets_are_cut") {
+fn tcp_is_intact_when_super_packets_are_split() {
+    if !may_run("tcp_is_intact_when_super_packets_are_split") {
         return;
     }
     let [client, router, server] = namespaces();
-    let direction = Direction {
+    let direction = DirectionSpec {
         pace: rate("1gbit"),
         loss: Loss::Random(certain("0.2%")),
         duplication: certain("1%"),
-        ..Direction::default()
+        ..DirectionSpec::default()
     };
     let end = |namespace, interface| End { namespace, interface };
     let fast = each_way(direction);
     let fast = Link::make(&fast, Backend::Emu, end(&client, "fast"), end(&router, "fast")).expect("a link");
-    let slow = each_way(Direction { pace: rate("190mbit"), ..Direction::default() });
+    let slow = each_way(DirectionSpec { pace: rate("190mbit"), ..DirectionSpec::default() });
     let _slow = Link::make(&slow, Backend::Emu, end(&router, "slow"), end(&server, "slow")).expect("a link");
     for namespace in [&client, &router, &server] {
         let enable = || {
@@ -324,7 +325,7 @@ fn tcp_is_right_to_the_byte_when_super_packets_are_cut() {
 
 fn transfer(client: &Named, server: &Named, address: SocketAddr) {
     const SIZE: usize = 8 << 20;
-    // No part of it is like another, so that one in the wrong place is found.
+    // No two parts are equal, so that misplaced data is detected.
     let sent: Vec<u8> =
         (0..SIZE as u32 / 4).flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
     let listener = server.run(|| TcpListener::bind(address)).expect("enters").expect("listens");
@@ -351,7 +352,7 @@ fn a_shared_medium_carries_both_directions() {
         return;
     }
     let medium = Medium::HalfDuplex { per_frame: Duration::from_micros(500) };
-    let direction = Direction { pace: rate("54mbit"), ..Direction::default() };
+    let direction = DirectionSpec { pace: rate("54mbit"), ..DirectionSpec::default() };
     let pair = Pair::new(&LinkSpec { medium, ..each_way(direction) });
     let [a, b] = pair.sockets();
     let start = Instant::now();
@@ -368,8 +369,8 @@ fn received_of(socket: &UdpSocket, most: usize) -> usize {
 }
 
 #[test]
-fn interfaces_vanish_with_the_link_and_their_names_are_free_again() {
-    if !may_run("interfaces_vanish_with_the_link_and_their_names_are_free_again") {
+fn interfaces_are_removed_with_the_link() {
+    if !may_run("interfaces_are_removed_with_the_link") {
         return;
     }
     let [a, b] = namespaces();
@@ -389,8 +390,8 @@ fn interfaces_vanish_with_the_link_and_their_names_are_free_again() {
 }
 
 #[test]
-fn an_interface_that_is_switched_off_or_deleted_refuses_frames_and_nothing_else() {
-    if !may_run("an_interface_that_is_switched_off_or_deleted_refuses_frames_and_nothing_else") {
+fn a_deleted_interface_only_affects_its_frames() {
+    if !may_run("a_deleted_interface_only_affects_its_frames") {
         return;
     }
     let mut pair = Pair::new(&LinkSpec::default());
@@ -406,15 +407,15 @@ fn an_interface_that_is_switched_off_or_deleted_refuses_frames_and_nothing_else(
     wait_until(|| pair.counters()[0].refused == Some(2));
     assert!(conserved(pair.counters()[0]));
     pair.link.apply(&Change::Blackhole).expect("applies");
-    assert!(slept_through(&pair, Duration::from_millis(200)), "the thread is to wait for orders");
+    assert!(slept_through(&pair, Duration::from_millis(200)), "the thread does not sleep");
 }
 
 #[test]
-fn an_idle_link_takes_no_time() {
-    if !may_run("an_idle_link_takes_no_time") {
+fn an_idle_link_does_not_wake() {
+    if !may_run("an_idle_link_does_not_wake") {
         return;
     }
-    let pair = Pair::new(&each_way(Direction { pace: rate("10mbit"), ..Direction::default() }));
+    let pair = Pair::new(&each_way(DirectionSpec { pace: rate("10mbit"), ..DirectionSpec::default() }));
     for _ in 0..1000 {
         pair.counters();
     }
@@ -422,7 +423,7 @@ fn an_idle_link_takes_no_time() {
     assert!(slept_through(&pair, Duration::from_millis(300)));
 }
 
-/// Whether the link's thread did not run once.
+/// Whether the thread of the link did not run in this time.
 fn slept_through(pair: &Pair, time: Duration) -> bool {
     let name = format!("link {}", pair.interface);
     let mut tasks = fs::read_dir("/proc/self/task").expect("threads").flatten().map(|task| task.path());
@@ -431,7 +432,7 @@ fn slept_through(pair: &Pair, time: Duration) -> bool {
     let thread = tasks.find(of_link).expect("the thread of the link");
     let status = || fs::read_to_string(thread.join("status")).expect("its status");
     let runs = || status().lines().filter(|line| line.contains("ctxt_switches")).collect::<String>();
-    // It may have answered the last order and not yet gone back to sleep.
+    // It may not be asleep again yet after the last command.
     wait_until(|| status().contains("State:\tS"));
     let before = runs();
     thread::sleep(time);
@@ -439,12 +440,12 @@ fn slept_through(pair: &Pair, time: Duration) -> bool {
 }
 
 #[test]
-fn what_the_emulator_cannot_give_is_an_error() {
-    if !may_run("what_the_emulator_cannot_give_is_an_error") {
+fn unsupported_properties_are_errors() {
+    if !may_run("unsupported_properties_are_errors") {
         return;
     }
     let trace = Trace::parse("1\n", "trace".as_ref()).expect("a trace");
-    let traced = each_way(Direction { pace: Pace::Trace(trace.into()), ..Direction::default() });
+    let traced = each_way(DirectionSpec { pace: Pace::Trace(trace.into()), ..DirectionSpec::default() });
     let shared = LinkSpec { medium: Medium::HalfDuplex { per_frame: Duration::ZERO }, ..traced };
     let large = LinkSpec { mtu: 65_535, ..LinkSpec::default() };
     let [a, b] = namespaces();

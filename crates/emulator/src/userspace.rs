@@ -1,0 +1,152 @@
+//! The backend `emu`: a link emulated in user space, which requires only TUN from the kernel.
+//!
+//! Both ends are TAP interfaces, with one thread between them. The fate of a frame is computed in virtual time (`model`)
+//! from its arrival time, exact arithmetic and a random generator, independently of when the thread was scheduled: being
+//! late delays a frame but never reduces the rate of the link. The lateness of each delivery is recorded and reported
+//! with every result.
+//!
+//! From 200 Mb/s, TCP arrives in super-packets of segmentation offload (GSO), each counted as the frames it represents
+//! (`super_packet`). Below that rate, and with reordering or a shared medium, frames arrive one by one as on a wire, with
+//! complete checksums.
+//!
+//! A changed rate applies to queued frames and to the remaining bits of the frame in transmission, as with a modem.
+
+mod buffers;
+mod engine;
+mod impairments;
+mod lateness;
+mod model;
+mod pacer;
+mod pipe;
+mod priority;
+mod red;
+mod sleep_timer;
+mod super_packet;
+mod tap;
+mod transmitter;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use rand::RngExt;
+use rand::rngs::SmallRng;
+
+use self::engine::{Command, Engine, Waker};
+use self::tap::{MAX_MTU, Tap};
+use crate::backend::Backend;
+use crate::endpoint::End;
+use crate::error::Error;
+use crate::spec::{Adjustment, Change, LinkSpec, Medium, Pace};
+use crate::statistics::Statistics;
+
+/// A running link; its interfaces are removed when it is dropped or the process ends.
+///
+/// It buffers all frames in flight: rate times delay, at most 256 MiB per direction; frames beyond that are counted as
+/// dropped by a full queue.
+#[derive(Debug)]
+pub(crate) struct UserspaceLink {
+    medium: Medium,
+    /// Dropped to stop the thread.
+    commands: Option<Sender<Command>>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl UserspaceLink {
+    /// Whether the emulator supports `spec`.
+    pub(crate) fn check(spec: &LinkSpec) -> Result<(), Error> {
+        if spec.mtu > MAX_MTU {
+            return Err(unsupported(format!("an MTU of {} bytes, only up to {MAX_MTU}", spec.mtu)));
+        }
+        check_pace(spec.medium, &spec.a_to_b.pace)?;
+        check_pace(spec.medium, &spec.b_to_a.pace)
+    }
+
+    /// Whether the emulator supports this change on such a medium.
+    pub(crate) fn check_change(medium: Medium, change: &Change) -> Result<(), Error> {
+        match change {
+            Change::Adjust(_, Adjustment { pace: Some(pace), .. }) => check_pace(medium, pace),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates both interfaces, up and without addresses, and starts the thread between them.
+    pub(crate) fn start(spec: &LinkSpec, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
+        let taps = [Tap::new(a, spec.mtu)?, Tap::new(b, spec.mtu)?];
+        let waker = Arc::new(Waker::new().map_err(|source| refused("make an eventfd", source))?);
+        let (commands, receiver) = channel();
+        let (started, outcome) = sync_channel(1);
+        let work = {
+            let (spec, waker) = (spec.clone(), Arc::clone(&waker));
+            let seed = rand::make_rng::<SmallRng>().random();
+            move || match Engine::new(&spec, seed, taps, receiver, waker) {
+                Ok(engine) => {
+                    // `start` waits for this.
+                    let _ = started.send(Ok(()));
+                    engine.run();
+                }
+                Err(error) => drop(started.send(Err(error))),
+            }
+        };
+        let name = format!("link {}", a.interface);
+        let thread = thread::Builder::new().name(name).spawn(work);
+        let thread = thread.map_err(|source| refused("start a thread", source))?;
+        let emu = Self { medium: spec.medium, commands: Some(commands), waker, thread: Some(thread) };
+        outcome.recv().unwrap_or_else(|_| Err(ended()))?;
+        Ok(emu)
+    }
+
+    /// Changes the link while it carries traffic.
+    pub(crate) fn apply(&mut self, change: &Change) -> Result<(), Error> {
+        Self::check_change(self.medium, change)?;
+        self.ask(|answer| Command::Apply(change.clone(), answer))?
+    }
+
+    /// Counters since the start.
+    pub(crate) fn statistics(&self) -> Result<Statistics, Error> {
+        self.ask(Command::Report)
+    }
+
+    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Error> {
+        let (answer, answered) = sync_channel(1);
+        let commands = self.commands.as_ref().ok_or_else(ended)?;
+        commands.send(command(answer)).map_err(|_| ended())?;
+        self.waker.wake();
+        answered.recv().map_err(|_| ended())
+    }
+}
+
+impl Drop for UserspaceLink {
+    fn drop(&mut self) {
+        self.commands = None;
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // The thread has reported its own panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A trace records one direction, and does not say who transmits on a shared medium.
+fn check_pace(medium: Medium, pace: &Pace) -> Result<(), Error> {
+    match (medium, pace) {
+        (Medium::HalfDuplex { .. }, Pace::Trace(_)) => {
+            Err(unsupported("a trace on a half-duplex medium".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unsupported(property: String) -> Error {
+    Error::Unsupported { backend: Backend::Emu, property }
+}
+
+fn refused(step: &str, source: io::Error) -> Error {
+    Error::Refused { step: step.into(), source }
+}
+
+fn ended() -> Error {
+    refused("reach the emulator", io::Error::other("its thread has ended"))
+}
