@@ -108,8 +108,11 @@ impl Network {
             has_congestion_control(CONGESTION_CONTROL).then(|| CONGESTION_CONTROL.to_owned());
         let mut link = |name: &str, role, rate| {
             let congestion_control = congestion_control.clone();
-            let direction =
-                DirectionSpec { pace: Pace::Rate(rate), queue: Some(queue_of(rate)), ..DirectionSpec::default() };
+            let direction = DirectionSpec {
+                pace: Pace::Rate(rate),
+                queue: Some(queue_of(rate)),
+                ..DirectionSpec::default()
+            };
             let spec = plait_emulator::LinkSpec {
                 a_to_b: direction.clone(),
                 b_to_a: direction,
