@@ -1,6 +1,6 @@
 """The attack matrix: an attacker absent from, listening on or active on each of two and three paths, in every mode.
 
-`ATTACK_MATRIX=write` in the environment writes the tables of docs/reference/attack-matrix.md instead of comparing with them.
+`ATTACK_MATRIX=write` in the environment writes the tables of docs/reference/attack-matrix.md instead of comparing them.
 """
 
 import os
@@ -17,7 +17,7 @@ from attack_matrix import (
     MODES,
     Matrix,
     Network,
-    attacked,
+    active_cells,
     cells,
     document,
     expected,
@@ -28,7 +28,7 @@ from hosts import REPOSITORY, reason_to_skip
 from test_paths import group_of
 
 QUESTION = b"what does a confirmation confirm?"
-CARELESS = "import hmac; hmac.compare_digest = lambda one, other: True\n"
+SKIP_CONFIRMATIONS = "import hmac; hmac.compare_digest = lambda one, other: True\n"
 DOCUMENTATION = REPOSITORY / "docs" / "reference" / "attack-matrix.md"
 
 
@@ -48,39 +48,39 @@ def matrix(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_comes_of_every_cell_is_what_is_promised(matrix, mode):
+def test_every_cell_has_the_promised_outcome(matrix, mode):
     promised = {cell: expected(mode, cell) for cell in cells(matrix.paths)}
     assert {cell: matrix.observed(mode, cell) for cell in promised} == promised
 
 
-def test_what_is_altered_in_other_modes_than_sealed_is_noticed_by_nobody(matrix):
+def test_only_sealed_detects_modifications(matrix):
     for mode in ("off", "xor64", "stream"):
-        for cell in attacked(matrix.paths):
-            outcome = matrix.outcome(mode, strategies(mode, cell)["alters"])
-            assert (outcome.ended, len(outcome.got)) == ("end", len(outcome.answer)), (mode, cell, outcome)
-            assert outcome.got != outcome.answer, (mode, cell)
+        for cell in active_cells(matrix.paths):
+            outcome = matrix.outcome(mode, strategies(mode, cell)["modify"])
+            assert (outcome.ended, len(outcome.client_received)) == ("end", len(outcome.answer)), (mode, cell, outcome)
+            assert outcome.client_received != outcome.answer, (mode, cell)
 
 
-def test_a_lower_level_than_all_paths_shows_who_was_kept_away(matrix):
-    for cell in attacked(matrix.paths):
+def test_the_level_drops_by_one_for_every_blocked_witness(matrix):
+    for cell in active_cells(matrix.paths):
         outcome = matrix.at_a_lower_level(cell)
         if cell[0] == "active":
             promised = expected("sealed", cell)
         else:
             promised = "secret"
-        assert outcome.word == promised, cell
+        assert outcome.verdict == promised, cell
         left = matrix.paths - cell[1:].count("active")
         assert outcome.level == (None if promised == "detected" else f"{left}/{matrix.paths}"), cell
 
 
-def test_the_documentation_has_these_tables(matrix):
+def test_documentation_contains_the_observed_tables(matrix):
     text = DOCUMENTATION.read_text()
     written = text
     for name, table in matrix.tables().items():
         begin = f"<!-- {name}, {matrix.paths} paths -->\n"
         before, _, rest = written.partition(begin)
         _, end, after = rest.partition("<!-- end -->\n")
-        assert end, f"no place for table {name!r} with {matrix.paths} paths"
+        assert end, f"no table {name!r} with {matrix.paths} paths"
         written = f"{before}{begin}\n{table}\n{end}{after}"
     if os.environ.get("ATTACK_MATRIX") == "write":
         DOCUMENTATION.write_text(written)
@@ -88,20 +88,20 @@ def test_the_documentation_has_these_tables(matrix):
         assert text == written, "ATTACK_MATRIX=write writes what was observed"
 
 
-@pytest.mark.parametrize("careful", [True, False], ids=["careful", "careless"])
-def test_who_stands_between_reads_an_initiator_that_does_not_look_at_confirmations(matrix, careful):
-    """The attack is one: where he listens on all witnesses, they are all that keeps it off."""
+@pytest.mark.parametrize("verifies", [True, False], ids=["verified", "skipped"])
+def test_without_confirmations_a_man_in_the_middle_who_wiretaps_all_witnesses_succeeds(matrix, verifies):
+    """Proves that the attack is real: the confirmations are all that detects it."""
     network = matrix.network
-    script = ("" if careful else CARELESS) + "import peer_sockets; peer_sockets.main()"
+    script = ("" if verifies else SKIP_CONFIRMATIONS) + "import peer_sockets; peer_sockets.main()"
     arguments = ("connect", "sealed", ",".join(LINKS[: matrix.paths]), attacker.SERVER, port("sealed"))
     client = ["nsenter", f"--net=/run/netns/{network.client.name}", sys.executable, "-c", script]
     client += [*map(str, arguments), group_of(network.proxies["sealed"])]
-    with attacker.doing("stands", network.routers[0]):
-        network.between.stand(port("sealed"), ("stands", *("hears" for _ in range(matrix.paths - 1))))
+    with attacker.attack("intercept", network.routers[0]):
+        network.attacker.prepare(port("sealed"), ("intercept", *("wiretap" for _ in range(matrix.paths - 1))))
         done = subprocess.run(
             client, input=QUESTION, capture_output=True, cwd=REPOSITORY / "tests" / "helpers", timeout=60
         )
-        read, _ = network.between.result()
-    assert (QUESTION in read) == (not careful), done.stderr.decode()
-    if careful:
+        read, _ = network.attacker.result()
+    assert (QUESTION in read) == (not verifies), done.stderr.decode()
+    if verifies:
         assert "a wrong confirmation" in done.stderr.decode()

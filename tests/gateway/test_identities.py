@@ -186,7 +186,7 @@ def test_a_server_without_an_identity_is_refused(two_ways, tmp_path):
     with pytest.raises(AssertionError, match="SOCKS reply"):
         connect_by_socks(two_ways, two_ways.ETH, 8443)
     log = two_ways.directory / "serve.log"
-    wait_for("reason", lambda: "asks who this is, and nothing here says" in log.read_text())
+    wait_for("reason", lambda: "asks for an identity, and this end has none" in log.read_text())
     assert not (tmp_path / "client" / "known_peers").exists()
 
 

@@ -1,7 +1,7 @@
-"""The attack matrix: a client and a server with a router on each path, the attacker's deeds, and what comes of them.
+"""The attack matrix: a client and a server with a router on each path, the attacks tried on them, and their outcomes.
 
-A cell says for each path, the main one first, whether the attacker is absent, listening or active. What comes of it is judged
-by what he holds, by what the applications got, and by what plait said.
+A cell states for each path, the main one first, whether the attacker is absent, listening or active. Its outcome depends on
+what the attacker could read, on what the applications received, and on what plait reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import threading
 
 import attacker
-from attacker import SERVER, Between, Listener
+from attacker import SERVER, Listener, ManInTheMiddle
 from hosts import PLAIT, REPOSITORY, Capture, Host, tool, wait_for
 from streams import connect_by_socks, listen
 from test_paths import group_of
@@ -28,7 +28,7 @@ LINKS = ("eth", "wlan", "lte")
 RATE = "20mbit"
 LENGTH = 1_000_000
 
-# The gateways of both ends. `sealed` demands all paths; the last does not.
+# The gateways of both ends. `sealed` requires all paths; the last does not.
 GATEWAYS = {
     "off": ("--mode", "off"),
     "xor64": ("--mode", "xor64", "--require"),
@@ -38,16 +38,16 @@ GATEWAYS = {
 }
 MODES = ("off", "xor64", "stream", "sealed")
 
-# Worse ones last.
-WORDS = ("secret", "detected", "broken")
+# Outcomes, the worst last.
+OUTCOMES = ("secret", "detected", "broken")
 
-# How plait says that it noticed, and how the tables do.
+# What plait logs when it detects an attack, and what the tables call it.
 REASONS = {
-    "REPLY does not open": "REPLY does not open",
+    "REPLY failed authentication": "REPLY not authentic",
     "the confirmation on path": "wrong confirmation",
-    "all configured paths are required to witness": "too few witnesses",
-    "is not what the other end sealed": "record does not open",
-    "bytes follow, expected 16 to 16400": "record does not open",
+    "expected a witness on every configured path": "too few witnesses",
+    "failed authentication: it was modified on the way, or the keys differ": "record not authentic",
+    "expected a length from 16 to 16400": "record not authentic",
     "the peer did not negotiate": "not negotiated",
 }
 
@@ -57,7 +57,7 @@ def port(gateway: str) -> int:
 
 
 def document(directory: pathlib.Path) -> pathlib.Path:
-    """English that the model of `plait audit` has not learnt, its sentences in changing order."""
+    """English that is not in the training text of `plait audit`, its sentences shuffled."""
     prose = (REPOSITORY / "tests" / "data" / "prose.txt").read_text()
     sentences = prose.replace("\n\n", " ").split(". ")
     chance, text = random.Random(1), ""
@@ -69,78 +69,78 @@ def document(directory: pathlib.Path) -> pathlib.Path:
     return file
 
 
-# What happens
+# Connections
 
 
 class Service:
-    """Answers a question with a document: its beginning at once, the rest when it may."""
+    """Answers a question with a document: 64 bytes at once, the rest after `may_continue`."""
 
     @dataclasses.dataclass
-    class Visit:
-        heard: bytes = b""
-        may_go_on: threading.Event = dataclasses.field(default_factory=threading.Event)
+    class Request:
+        received: bytes = b""
+        may_continue: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def __init__(self, host: Host, text: bytes):
-        self.text, self.listener, self.visit = text, listen(host), self.Visit()
+        self.text, self.listener, self.request = text, listen(host), self.Request()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def expect(self) -> Visit:
-        """What will be known of the next visitor."""
-        self.visit = self.Visit()
-        return self.visit
+    def expect(self) -> Request:
+        """The request that the next connection will make."""
+        self.request = self.Request()
+        return self.request
 
     def _accept(self):
         while True:
             connection, _ = self.listener.accept()
-            threading.Thread(target=self._answer, args=(connection, self.visit), daemon=True).start()
+            threading.Thread(target=self._answer, args=(connection, self.request), daemon=True).start()
 
-    def _answer(self, connection, visit: Visit):
+    def _answer(self, connection, request: Request):
         with connection, contextlib.suppress(OSError):
-            visit.heard = connection.recv(65536)
+            request.received = connection.recv(65536)
             connection.sendall(self.text[:64])
-            visit.may_go_on.wait(30)
+            request.may_continue.wait(30)
             connection.sendall(self.text[64:])
             connection.shutdown(socket.SHUT_WR)
             while more := connection.recv(65536):
-                visit.heard += more
+                request.received += more
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What came of one connection."""
+    """The outcome of one connection."""
 
-    asked: bytes
+    question: bytes
     answer: bytes
-    # The client's last word: "end", "reset", or "refused" by its gateway.
+    # How it ended for the client: "end", "reset", or "refused" by its gateway.
     ended: str
-    # What the client got, and what the service heard.
-    got: bytes
-    heard: bytes
-    # Of mode `sealed`, where it got so far.
+    # What the client received, and what the service received.
+    client_received: bytes
+    service_received: bytes
+    # In mode `sealed`, once the handshake is complete.
     level: str | None
-    # How a gateway of the two ends says that it noticed something, as the tables have it.
-    noticed: str | None
-    # What the attacker read who stood between, and how it ended for him.
-    read: bytes = b""
-    his_end: str = ""
+    # How one of the two gateways detected the attack, as in the tables.
+    detected_by: str | None
+    # What a man in the middle read, and how the connection ended for him.
+    attacker_read: bytes = b""
+    attacker_end: str = ""
 
     @property
-    def word(self) -> str:
-        right = self.answer.startswith(self.got) and self.asked.startswith(self.heard)
-        # Of what the two ends said he must have some, as they said it.
-        has_it = self.asked in self.read or self.answer[:64] in self.read
-        if has_it or not right:
+    def verdict(self) -> str:
+        intact = self.answer.startswith(self.client_received) and self.question.startswith(self.service_received)
+        leaked = self.question in self.attacker_read or self.answer[:64] in self.attacker_read
+        if leaked or not intact:
             return "broken"
-        if self.ended == "end" and self.got == self.answer and self.heard == self.asked:
+        if self.ended == "end" and self.client_received == self.answer and self.service_received == self.question:
             return "secret"
-        assert self.ended != "end", f"a stream that ended short without an error: {self}"
-        assert self.noticed, f"nobody said why: {self}"
+        assert self.ended != "end", f"a truncated stream ended without an error: {self}"
+        assert self.detected_by, f"no gateway logged a reason: {self}"
         return "detected"
 
     def __repr__(self) -> str:
         return (
-            f"{self.ended} after {len(self.got)} bytes, the service heard {self.heard!r}, level {self.level}, "
-            f"noticed: {self.noticed}, the attacker read {len(self.read)} bytes and ended with {self.his_end!r}"
+            f"{self.ended} after {len(self.client_received)} bytes, the service received {self.service_received!r}, "
+            f"level {self.level}, detected by: {self.detected_by}, "
+            f"the attacker read {len(self.attacker_read)} bytes and ended with {self.attacker_end!r}"
         )
 
 
@@ -153,7 +153,7 @@ class Network:
         self.server = Host(f"plait-test-{run_id}-server", directory)
         self.routers = [Host(f"plait-test-{run_id}-{link}", directory / link) for link in LINKS[:paths]]
         self.by_link = [f"10.79.{11 + number}.1" for number in range(paths)]
-        self.between: Between | None = None
+        self.attacker: ManInTheMiddle | None = None
         self.refusals = dict.fromkeys(GATEWAYS, 0)
 
     @property
@@ -191,7 +191,7 @@ class Network:
             tool("ip", "-n", end.name, "link", "set", interface, "up")
 
     def start(self, text: bytes):
-        """Gateways of every kind on both ends, the service behind them, and the attacker's program."""
+        """Starts gateways of every kind on both ends, the service behind them, and the attacker's program."""
         self.service = Service(self.server, text)
         self.proxies = {}
         listening = []
@@ -209,22 +209,22 @@ class Network:
         listening.append((self.routers[0], 1090))
         for host, at in listening:
             wait_for(f"listener on {host.name}:{at}", lambda host=host, at=at: host.listens(at), 20)
-        self.between = Between(group_of(own), self.routers, self.by_link, self.directory / "between.log")
+        self.attacker = ManInTheMiddle(group_of(own), self.routers, self.by_link, self.directory / "attacker.log")
 
     def remove(self):
-        if self.between:
-            self.between.stop()
+        if self.attacker:
+            self.attacker.stop()
         for host in self.hosts:
             host.stop_programs()
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
 
     def established(self, at: int) -> int:
-        """TCP connections of the client with a port of the server: subflows."""
+        """The number of TCP connections (subflows) between the client and a port of the server."""
         ss = ("ss", "-Htn", "state", "established", f"dport = :{at}")
         return len(tool("ip", "netns", "exec", self.client.name, *ss).splitlines())
 
     def status(self, gateway: str) -> dict[str, dict]:
-        """What `plait status` says of the client's gateway (`proxy`) and the server's (`serve`)."""
+        """The status of the client's gateway (`proxy`) and the server's (`serve`)."""
         at = port(gateway)
         listening = {f"127.0.0.1:{1080 + at - port('off')}", f"[::]:{at}"}
         ours = {program.pid for host in (self.client, self.server) for program in host.programs}
@@ -237,8 +237,8 @@ class Network:
 
         return wait_for(f"status of {gateway}", answer)
 
-    def counted(self, gateway: str):
-        """Waits until one of the two ends has counted a refusal more than before."""
+    def wait_for_refusal(self, gateway: str):
+        """Waits until one of the two ends has counted another refusal."""
 
         def more() -> bool:
             refusals = sum(end["counts"]["refused"] for end in self.status(gateway).values())
@@ -247,12 +247,12 @@ class Network:
 
         wait_for("count of a refusal", more)
 
-    def ask(self, gateway: str, *, by_every_path: bool) -> Outcome:
-        """One connection of a client, with a question of its own. If asked for, most of the answer waits for subflows."""
+    def ask(self, gateway: str, *, on_every_path: bool) -> Outcome:
+        """Makes one connection with a question of its own. With `on_every_path`, most of the answer waits for all subflows."""
         at = port(gateway)
         wait_for("end of the connection before", lambda: not self.established(at))
         logs = [self.directory / f"{command} {gateway}.log" for command in ("proxy", "serve")]
-        said_before, visit = [log.stat().st_size for log in logs], self.service.expect()
+        offsets, request = [log.stat().st_size for log in logs], self.service.expect()
         question = b"what is said under " + os.urandom(16).hex().encode() + b"?\n"
         got, ended, level = [], "end", None
         try:
@@ -266,129 +266,129 @@ class Network:
                 got.append(client.recv(65536))
                 if gateway.startswith("sealed"):
                     level = self.status(gateway)["proxy"]["connections"][-1]["level"]
-                if by_every_path:
+                if on_every_path:
                     wait_for("subflow by every path", lambda: self.established(at) == self.paths, 20)
-                visit.may_go_on.set()
+                request.may_continue.set()
                 while part := client.recv(65536):
                     got.append(part)
                 ended = "end"
-        visit.may_go_on.set()
+        request.may_continue.set()
 
-        def said() -> list[list[str]]:
+        def log_lines() -> list[list[str]]:
             return [log.read_bytes()[before:].decode(errors="replace").splitlines()
-                    for log, before in zip(logs, said_before, strict=True)]  # fmt: skip
+                    for log, before in zip(logs, offsets, strict=True)]  # fmt: skip
 
-        def noticed() -> str | None:
-            proxy, serve = said()
-            # A line of the connection before may come late; it is not one of these.
+        def detected_by() -> str | None:
+            proxy, serve = log_lines()
+            # A late line of the previous connection is not one of these.
             ours = [
                 line for line in proxy if (" Address(" if ended == "refused" else "network's side") in line
             ]
-            # Of what the server refused first, the client knows that it was reset.
+            # If the server refused first, the client only logs a reset.
             lines = ours and [*ours, *(line for line in serve if "refused: " in line)]
             return next((REASONS[phrase] for line in lines for phrase in REASONS if phrase in line), None)
 
         reason = None
         if ended != "end":
             try:
-                reason = wait_for("reason", noticed)
+                reason = wait_for("reason", detected_by)
             except AssertionError as error:
-                raise AssertionError(f"{ended}, after {len(got)} pieces; {gateway} said {said()}") from error
+                raise AssertionError(f"{ended}, after {len(got)} pieces; {gateway} logged {log_lines()}") from error
         if ended == "refused":
-            self.counted(gateway)
-        return Outcome(question, self.service.text, ended, b"".join(got), visit.heard, level, reason)
+            self.wait_for_refusal(gateway)
+        return Outcome(question, self.service.text, ended, b"".join(got), request.received, level, reason)
 
 
 # The cells
 
 Cell = tuple[str, ...]
-Deeds = tuple[str, ...]
+Actions = tuple[str, ...]
 
 
 def cells(paths: int) -> list[Cell]:
-    """Those that differ by more than the order of the paths that are not the main one."""
+    """All cells, up to the order of the paths other than the main one."""
     places = ("absent", "listening", "active")
     others = list(itertools.combinations_with_replacement(places, paths - 1))
     return [(main, *rest) for main in places for rest in others]
 
 
-def attacked(paths: int) -> list[Cell]:
-    """Those where he is active somewhere."""
+def active_cells(paths: int) -> list[Cell]:
+    """The cells in which the attacker is active on some path."""
     return [cell for cell in cells(paths) if "active" in cell]
 
 
 def expected(mode: str, cell: Cell) -> str:
-    """What docs/reference/threat-model.md promises."""
+    """The outcome that docs/reference/threat-model.md promises."""
     main, *others = cell
     if mode == "sealed":
         if all(place == "active" for place in cell):
             return "broken"
         return "detected" if "active" in cell else "secret"
-    heard = main != "absent" if mode == "stream" else any(place != "absent" for place in cell)
-    return "broken" if heard or "active" in others else "secret"
+    readable = main != "absent" if mode == "stream" else any(place != "absent" for place in cell)
+    return "broken" if readable or "active" in others else "secret"
 
 
-def strategies(mode: str, cell: Cell) -> dict[str, Deeds]:
-    """What he tries who is active somewhere, beside listening: his deed on each path."""
+def strategies(mode: str, cell: Cell) -> dict[str, Actions]:
+    """The attacks tried in a cell besides listening, by name: the action on each path."""
     main, *others = cell
     tried = {}
     if "active" in cell:
-        tried["alters"] = tuple("alters" if place == "active" else "" for place in cell)
+        tried["modify"] = tuple("modify" if place == "active" else "" for place in cell)
     if main == "active" and mode != "off":
-        tried["strips"] = ("strips", *("" for _ in others))
+        tried["strip"] = ("strip", *("" for _ in others))
     if mode != "sealed" or "active" not in cell:
         return tried
-    # A listener's knowledge is of use to who stands on the main path only.
-    between = {"active": "stands", "listening": "hears" if main == "active" else "", "absent": ""}
-    tried["stands between"] = (
-        between[main] if main == "active" else "",
-        *(between[place] for place in others),
+    # What a listener learns only helps an attacker who intercepts the main path.
+    actions = {"active": "intercept", "listening": "wiretap" if main == "active" else "", "absent": ""}
+    tried["man in the middle"] = (
+        actions[main] if main == "active" else "",
+        *(actions[place] for place in others),
     )
     if "active" in others:
-        tried["blocks"] = ("", *("blocks" if place == "active" else "" for place in others))
+        tried["block"] = ("", *("block" if place == "active" else "" for place in others))
     return tried
 
 
-def at_a_lower_level(cell: Cell) -> Deeds:
-    """What he tries where a lower level is accepted: he keeps away all witnesses that he can."""
+def at_a_lower_level(cell: Cell) -> Actions:
+    """The attack tried where a lower level is accepted: block all witnesses that can be blocked."""
     main, *others = cell
-    between = {"active": "blocks", "listening": "hears" if main == "active" else "", "absent": ""}
-    return ("stands" if main == "active" else "", *(between[place] for place in others))
+    actions = {"active": "block", "listening": "wiretap" if main == "active" else "", "absent": ""}
+    return ("intercept" if main == "active" else "", *(actions[place] for place in others))
 
 
 class Matrix:
-    """All cells with so many paths, tried on a network. What is the same attack in several cells is tried once."""
+    """All cells for one number of paths. An attack that occurs in several cells is tried once."""
 
     def __init__(self, network: Network, file: pathlib.Path):
         self.network, self.paths = network, network.paths
-        self.made: dict[tuple[str, Deeds], Outcome] = {}
+        self.outcomes: dict[tuple[str, Actions], Outcome] = {}
         self.listener = Listener(file, self._captures())
 
-    def outcome(self, gateway: str, deeds: Deeds) -> Outcome:
-        """Of one attack on one connection."""
-        if (gateway, deeds) not in self.made:
-            self.made[gateway, deeds] = self._attempt(gateway, deeds)
-        return self.made[gateway, deeds]
+    def outcome(self, gateway: str, actions: Actions) -> Outcome:
+        """The outcome of one attack on one connection."""
+        if (gateway, actions) not in self.outcomes:
+            self.outcomes[gateway, actions] = self._attempt(gateway, actions)
+        return self.outcomes[gateway, actions]
 
-    def _attempt(self, gateway: str, deeds: Deeds) -> Outcome:
-        network, stands = self.network, "stands" in deeds
+    def _attempt(self, gateway: str, actions: Actions) -> Outcome:
+        network, intercepts = self.network, "intercept" in actions
         with contextlib.ExitStack() as stack:
-            for deed, router in zip(deeds, network.routers, strict=True):
-                stack.enter_context(attacker.doing(deed, router))
-            if stands:
-                network.between.stand(port(gateway), deeds)
+            for action, router in zip(actions, network.routers, strict=True):
+                stack.enter_context(attacker.attack(action, router))
+            if intercepts:
+                network.attacker.prepare(port(gateway), actions)
             try:
-                outcome = network.ask(gateway, by_every_path=not stands and "blocks" not in deeds)
+                outcome = network.ask(gateway, on_every_path=not intercepts and "block" not in actions)
             except AssertionError as error:
-                if stands:
-                    error.add_note(f"The attacker ended with {network.between.result()[1]!r}.")
+                if intercepts:
+                    error.add_note(f"The attacker ended with {network.attacker.result()[1]!r}.")
                 raise
-            if stands:
-                outcome.read, outcome.his_end = network.between.result()
+            if intercepts:
+                outcome.attacker_read, outcome.attacker_end = network.attacker.result()
         return outcome
 
     def _captures(self) -> dict[str, list[pathlib.Path]]:
-        """Of a transfer in each mode that nobody disturbs: what passes each router."""
+        """Captures at each router of an undisturbed transfer in each mode."""
         with contextlib.ExitStack() as stack:
             taps = [
                 Capture(router, "client", router.directory / "all.pcap") for router in self.network.routers
@@ -404,39 +404,39 @@ class Matrix:
         return captures
 
     def observed(self, mode: str, cell: Cell) -> str:
-        """The worst of what came of all that he tried."""
-        words = [self.outcome(mode, ("",) * self.paths).word]
+        """The worst outcome of all attacks of the cell."""
+        verdicts = [self.outcome(mode, ("",) * self.paths).verdict]
         if self.listener.reads(mode, (path for path, place in enumerate(cell) if place != "absent")):
-            words.append("broken")
-        words += [self.outcome(mode, deeds).word for deeds in strategies(mode, cell).values()]
-        return max(words, key=WORDS.index)
+            verdicts.append("broken")
+        verdicts += [self.outcome(mode, actions).verdict for actions in strategies(mode, cell).values()]
+        return max(verdicts, key=OUTCOMES.index)
 
     def at_a_lower_level(self, cell: Cell) -> Outcome:
-        """Where a lower level than all paths is accepted."""
+        """The outcome if a level below all paths is accepted."""
         return self.outcome("sealed at any level", at_a_lower_level(cell))
 
-    # As the documentation has it.
+    # The tables of the documentation.
 
     def tables(self) -> dict[str, str]:
-        """Tables by what they show."""
-        active = attacked(self.paths)
-        tried = ("stands between", "blocks", "alters", "strips")
+        """The tables by name."""
+        active = active_cells(self.paths)
+        tried = ("man in the middle", "block", "modify", "strip")
         return {
             "matrix": self._table(
                 cells(self.paths), MODES, lambda cell: [self.observed(mode, cell) for mode in MODES]
             ),
-            "noticed": self._table(active, tried, lambda cell: self._noticed(cell, tried)),
+            "detected": self._table(active, tried, lambda cell: self._detected(cell, tried)),
             "levels": self._table(active, ("observed", "level"), self._level),
         }
 
-    def _noticed(self, cell: Cell, tried: tuple[str, ...]) -> list[str]:
-        deeds = strategies("sealed", cell)
-        outcomes = [self.outcome("sealed", deeds[each]) if each in deeds else None for each in tried]
-        return ["" if outcome is None else outcome.noticed or f"*{outcome.word}*" for outcome in outcomes]
+    def _detected(self, cell: Cell, tried: tuple[str, ...]) -> list[str]:
+        actions = strategies("sealed", cell)
+        outcomes = [self.outcome("sealed", actions[each]) if each in actions else None for each in tried]
+        return ["" if outcome is None else outcome.detected_by or f"*{outcome.verdict}*" for outcome in outcomes]
 
     def _level(self, cell: Cell) -> list[str]:
         outcome = self.at_a_lower_level(cell)
-        return [outcome.word, outcome.level or ""]
+        return [outcome.verdict, outcome.level or ""]
 
     def _table(self, rows: list[Cell], columns: tuple[str, ...], entries) -> str:
         head = ["main path", *(f"path {number}" for number in range(2, self.paths + 1)), *columns]

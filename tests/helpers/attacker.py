@@ -1,8 +1,8 @@
 """The attacker of the attack matrix, on the routers between a client and a server.
 
-Where he listens he captures what passes, and reads what he can of it. Where he is active he changes what passes, or takes
-the server's address for himself. As a program he stands between the two ends of mode `sealed`: in the control group of a
-gateway of his own, which writes TCP's option for him, and on all his routers at once.
+Where he listens, he captures packets and reads what he can. Where he is active, he modifies packets or takes over the
+server's address. As a program he is the man in the middle of mode `sealed`, on all his routers at once, in the control group
+of a gateway of his own, which writes the TCP option for him.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from streams import accept, listen
 # The address that clients connect to.
 SERVER = "10.79.0.2"
 
-# What he does to packets that pass a router: changes four bytes of what comes from the server, takes plait's option away.
+# Packet filters on a router: overwrite four bytes of the server's full packets; remove plait's option from the SYN.
 RULES = {
-    "alters": 'iifname "server" tcp sport 8440-8449 meta length > 1000 @ih,800,32 set 0xfffefdfc',
-    "strips": 'iifname "client" tcp flags & (syn|ack) == syn reset tcp option 254',
+    "modify": 'iifname "server" tcp sport 8440-8449 meta length > 1000 @ih,800,32 set 0xfffefdfc',
+    "strip": 'iifname "client" tcp flags & (syn|ack) == syn reset tcp option 254',
 }
 
 
 @contextlib.contextmanager
-def doing(deed: str, router: Host):
-    """He does this on a router for a while. Where he `stands` or `blocks`, who connects to the server reaches him."""
-    if deed in RULES:
+def attack(action: str, router: Host):
+    """Performs an action on a router. With `intercept` and `block`, connections to the server reach the attacker."""
+    if action in RULES:
         rules = router.directory / "rules"
         rules.write_text(
-            f"table ip attack {{\nchain passing {{\ntype filter hook forward priority 0;\n{RULES[deed]}\n}}\n}}\n"
+            f"table ip attack {{\nchain passing {{\ntype filter hook forward priority 0;\n{RULES[action]}\n}}\n}}\n"
         )
         nft = ("ip", "netns", "exec", router.name, "nft")
         begin, end = (*nft, "-f", str(rules)), (*nft, "delete", "table", "ip", "attack")
-    elif deed in ("stands", "blocks"):
+    elif action in ("intercept", "block"):
         taken = (f"{SERVER}/32", "dev", "lo")
         begin, end = (("ip", "-n", router.name, "addr", verb, *taken) for verb in ("add", "del"))
     else:
@@ -77,7 +77,7 @@ def doing(deed: str, router: Host):
 
 
 class Listener:
-    """Has captures of a transfer of a document in each mode, one for each path."""
+    """Reads captures of the transfer of a document in each mode, one for each path."""
 
     def __init__(self, document: pathlib.Path, captures: dict[str, list[pathlib.Path]]):
         self.document, self.captures = document, captures
@@ -86,27 +86,27 @@ class Listener:
         self._by_path: dict[str, list[bool]] = {}
 
     def reads(self, mode: str, paths: Iterable[int]) -> bool:
-        """Whether he has some of the document when he listens on these paths."""
+        """Whether listening on these paths reveals part of the document."""
         paths = list(paths)
         each = any(self._each(mode)[path] for path in paths)
         if mode == "stream":
-            # Of this mode there is a second implementation, which needs what crossed the trusted path.
+            # In this mode the reference implementation must agree; it needs what crossed the trusted path.
             plaintext = stream_plaintext([self.captures[mode][path] for path in paths])
             assert self._holds(plaintext) == each, "`plait audit` and peer.py read differently"
         return each
 
     def _each(self, mode: str) -> list[bool]:
-        """By one path alone: what crossed as it is, else what `plait audit` makes of it."""
+        """Per path: whether the document is there in plaintext, or `plait audit` recovers some of it."""
         if mode not in self._by_path:
-            as_it_is = [self._holds(capture.read_bytes()) for capture in self.captures[mode]]
-            audited = [False] * len(as_it_is) if all(as_it_is) else self._audit(mode)
-            self._by_path[mode] = [any(pair) for pair in zip(as_it_is, audited, strict=True)]
+            plain = [self._holds(capture.read_bytes()) for capture in self.captures[mode]]
+            audited = [False] * len(plain) if all(plain) else self._audit(mode)
+            self._by_path[mode] = [any(pair) for pair in zip(plain, audited, strict=True)]
         return self._by_path[mode]
 
     def _audit(self, mode: str) -> list[bool]:
         captures = map(str, self.captures[mode])
-        said = tool(PLAIT, "audit", "--json", "--runs", "1", "--ground-truth", str(self.document), *captures)
-        return [(path["correct_fraction"] or 0) > 0.001 for path in json.loads(said)["paths"]]
+        report = tool(PLAIT, "audit", "--json", "--runs", "1", "--ground-truth", str(self.document), *captures)
+        return [(path["correct_fraction"] or 0) > 0.001 for path in json.loads(report)["paths"]]
 
     def _holds(self, data: bytes) -> bool:
         return any(sample in data for sample in self.samples)
@@ -114,7 +114,7 @@ class Listener:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """What a capture has of one TCP segment over IPv4."""
+    """A captured TCP segment over IPv4."""
 
     source: int
     target: int
@@ -135,7 +135,7 @@ def segment_of(frame: bytes) -> Segment | None:
 
 
 def segments_of(capture: pathlib.Path) -> Iterator[Segment]:
-    """Of a capture that tcpdump wrote on this machine."""
+    """The segments of a capture that tcpdump wrote on this machine."""
     data, at = capture.read_bytes(), 24
     while at + 16 <= len(data):
         length = int.from_bytes(data[at + 8 : at + 12], sys.byteorder)
@@ -145,17 +145,17 @@ def segments_of(capture: pathlib.Path) -> Iterator[Segment]:
 
 
 def stream_plaintext(captures: list[pathlib.Path]) -> bytes:
-    """What the responder said in mode `stream`, as far as these captures have it; nothing without the keys."""
-    heard = [list(segments_of(capture)) for capture in captures]
-    opening = next((found for segments in heard for found in segments if is_capable(found)), None)
+    """The captured part of the responder's stream, decrypted; nothing without the keys."""
+    captured = [list(segments_of(capture)) for capture in captures]
+    opening = next((found for segments in captured for found in segments if is_capable(found)), None)
     if opening is None:
         return b""
-    first_subflow = next(segments for segments in heard if opening in segments)
+    first_subflow = next(segments for segments in captured if opening in segments)
     chosen, secret, responder_key = stream_secrets(opening, first_subflow)
     # RFC 8684, section 3.1: the key's hash ends with the initial data sequence number; data begins one after it.
     first = int.from_bytes(hashlib.sha256(responder_key).digest()[-8:], "big") + 1
     pieces = []
-    for segments in heard:
+    for segments in captured:
         answers = [found for found in segments if found.source == opening.target]
         initial = {found.target: found.sequence for found in answers if found.syn}
         for found in answers:
@@ -170,23 +170,23 @@ def stream_plaintext(captures: list[pathlib.Path]) -> bytes:
 
 
 def stream_secrets(opening: Segment, subflow: list[Segment]) -> tuple[int, bytes, bytes]:
-    """The mode chosen, the secret and the responder's key, of a connection whose first subflow was captured."""
+    """The chosen mode, the secret and the responder's key, from a capture of the first subflow."""
     choices = (found.options.get(254, b"") for found in subflow if found.target == opening.source)
     chosen = next(option[7] for option in choices if len(option) == 8)
-    said = {found.sequence: found.payload for found in subflow if found.source == opening.source}
-    random = b"".join(said[sequence] for sequence in sorted(said) if said[sequence])[:32]
+    sent = {found.sequence: found.payload for found in subflow if found.source == opening.source}
+    random = b"".join(sent[sequence] for sequence in sorted(sent) if sent[sequence])[:32]
     initiator_key, responder_key = opening.options[30][4:12], opening.options[30][12:20]
     return chosen, stream_secret(initiator_key, responder_key, random), responder_key
 
 
 def is_capable(found: Segment) -> bool:
-    """Whether it ends MPTCP's first handshake, and so has both keys."""
+    """Whether it is the third packet of the MP_CAPABLE handshake, which has both keys."""
     option = found.options.get(30, b"")
     return len(option) >= 20 and option[2] >> 4 == 0
 
 
 def mapping_of(option: bytes) -> tuple[int, int, int] | None:
-    """Of DSS (RFC 8684, section 3.3): the data sequence number, its bits, and the place in the subflow it belongs to."""
+    """The mapping of DSS (RFC 8684, section 3.3): data sequence number, its bits, relative subflow sequence number."""
     if len(option) < 4 or option[2] >> 4 != 2 or not option[3] & 4:
         return None
     flags = option[3]
@@ -196,11 +196,11 @@ def mapping_of(option: bytes) -> tuple[int, int, int] | None:
     return number, 8 * size, int.from_bytes(option[at + size : at + size + 4], "big")
 
 
-# Standing between
+# Man in the middle
 
 
-class Between:
-    """The program below while it runs: does on each router what it is told, while one client connects."""
+class ManInTheMiddle:
+    """Runs the program below, which attacks one connection at a time."""
 
     def __init__(self, group: str, routers: list[Host], servers: list[str], log: pathlib.Path):
         ways = (f"{router.name}={server}" for router, server in zip(routers, servers, strict=True))
@@ -213,15 +213,15 @@ class Between:
                 text=True,
             )
 
-    def stand(self, port: int, deeds: tuple[str, ...]):
-        """Returns when a client may come."""
-        self.program.stdin.write(json.dumps([port, deeds]) + "\n")
+    def prepare(self, port: int, actions: tuple[str, ...]):
+        """Returns when the client may connect."""
+        self.program.stdin.write(json.dumps([port, actions]) + "\n")
         self.program.stdin.flush()
-        assert self._heard() == "ready"
+        assert self._receive() == "ready"
 
     def result(self) -> tuple[bytes, str]:
-        """What he has read, and how it ended."""
-        read, end = self._heard()
+        """What he read, and how the connection ended."""
+        read, end = self._receive()
         return bytes.fromhex(read), end
 
     def stop(self):
@@ -233,14 +233,14 @@ class Between:
             self.program.wait()
         self.program.stdout.close()
 
-    def _heard(self):
+    def _receive(self):
         line = self.program.stdout.readline()
         assert line, f"the attacker's program ended: exit status {self.program.wait(5)}"
         return json.loads(line)
 
 
-class Standing:
-    """A router where he answers in the server's name and calls in the client's."""
+class Interceptor:
+    """A router on which he impersonates the server to the client and the client to the server."""
 
     def __init__(self, router: Host, server: str, port: int, stack: contextlib.ExitStack):
         self.router, self.target, self.stack = router, (server, port), stack
@@ -262,7 +262,7 @@ class Standing:
 
 
 class Wiretap:
-    """A router where he hears the messages of a witness."""
+    """A router on which he listens to the messages of a witness."""
 
     def __init__(self, router: Host, stack: contextlib.ExitStack):
         every_protocol = 0x0003
@@ -272,75 +272,75 @@ class Wiretap:
         self.packets.bind(("client", 0))
         self.packets.settimeout(10)
 
-    def hear(self, kind: int) -> bytes:
+    def receive(self, kind: int) -> bytes:
         while True:
             found = segment_of(self.packets.recv(65536))
-            said = found.payload if found else b""
-            if len(said) > 3 and said[0] == kind and int.from_bytes(said[1:3], "big") == len(said) - 3:
-                return said
+            data = found.payload if found else b""
+            if len(data) > 3 and data[0] == kind and int.from_bytes(data[1:3], "big") == len(data) - 3:
+                return data
 
 
-def take_the_main_path(ways: list[Standing | Wiretap | None], read: bytearray):
-    """A handshake with each end under one session id, by all that he has of the witnesses; then what the ends say.
+def intercept_main_path(ways: list[Interceptor | Wiretap | None], read: bytearray):
+    """Runs a handshake with each end under one session id, then relays and modifies their data.
 
-    Where he stands, each end gets a share of his own; where he listens he knows the ends' shares, and guesses elsewhere.
+    Where he intercepts a witness, each end gets a share of his own; where he listens he knows the shares; else he guesses.
     """
     main, *others = ways
     client = main.accept()
     with_client = main.with_client.of(client.getpeername()[1])
-    said = receive_message(client)
-    hello = Hello.decode(said)
-    witnesses, standing, tapped = {}, {}, {}
+    hello_bytes = receive_message(client)
+    hello = Hello.decode(hello_bytes)
+    witnesses, intercepted, tapped = {}, {}, {}
     for way in others:
         if way is None:
             continue
-        connection = way.accept() if isinstance(way, Standing) else None
-        witness = receive_message(connection) if connection else way.hear(WITNESS)
+        connection = way.accept() if isinstance(way, Interceptor) else None
+        witness = receive_message(connection) if connection else way.receive(WITNESS)
         _, path, _ = decode_witness(witness)
         witnesses[path] = witness
         if connection:
-            standing[path] = (connection, way.connect())
+            intercepted[path] = (connection, way.connect())
         else:
             tapped[path] = way
     for path in set(hello.paths) - set(witnesses):
         witnesses[path] = encode_witness(hello.session, path, bytes(32))
 
-    shares = {path: os.urandom(32) if path in standing else decode_witness(witnesses[path])[2]
+    shares = {path: os.urandom(32) if path in intercepted else decode_witness(witnesses[path])[2]
               for path in hello.paths}  # fmt: skip
     server = main.connect()
     with_server = main.with_server.of(server.getsockname()[1])
     initiator = Initiator(with_server, hello.configured, shares, session=hello.session)
     server.sendall(initiator.hello)
-    for path, (_, connection) in standing.items():
+    for path, (_, connection) in intercepted.items():
         connection.sendall(initiator.witnesses[path])
     reply, answers = receive_message(server), {}
     for path in hello.paths:
-        if path in standing:
-            answers[path] = receive_message(standing[path][1])
+        if path in intercepted:
+            answers[path] = receive_message(intercepted[path][1])
         elif path in tapped:
-            answers[path] = tapped[path].hear(SHARE)
+            answers[path] = tapped[path].receive(SHARE)
         else:
             answers[path] = message(SHARE, bytes([path]) + bytes(64))
     try:
         confirms = initiator.finish(reply, answers)
     except ProtocolError:
-        # He guessed wrong, and has no keys with the server. The client's turn is still to come.
+        # He guessed wrong and has no keys with the server. The client is next.
         confirms = None
 
-    shares = {path: os.urandom(32) if path in standing else answers[path][4:36] for path in hello.paths}
-    responder = Responder(with_client, said, witnesses, shares)
+    shares = {path: os.urandom(32) if path in intercepted else answers[path][4:36] for path in hello.paths}
+    responder = Responder(with_client, hello_bytes, witnesses, shares)
     client.sendall(responder.reply)
-    for path, (connection, _) in standing.items():
+    for path, (connection, _) in intercepted.items():
         connection.sendall(responder.answers[path])
     expect(bool(client.recv(1, socket.MSG_PEEK)), "the client ended")
-    # It goes on: he has no use for its confirmations.
-    forth, back = responder.noise.split()
-    responder.sealer, responder.opener = Sealer(back), Opener(forth)
+    # The client proceeds; its confirmations are of no use to him.
+    to_responder, to_initiator = responder.noise.split()
+    responder.sealer, responder.opener = Sealer(to_initiator), Opener(to_responder)
     victim = SealedConnection(client, responder)
     question = victim.recv()
     read += question
     expect(confirms is not None, "no keys with the server")
-    for path, (_, connection) in standing.items():
+    for path, (_, connection) in intercepted.items():
         connection.sendall(confirms[path])
     service = SealedConnection(server, initiator)
     service.sendall(question)
@@ -353,48 +353,48 @@ def take_the_main_path(ways: list[Standing | Wiretap | None], read: bytearray):
     service.end()
 
 
-def exchange_other_shares(ways: list[Standing | None]):
-    """Without the main path: every witness that he stands on gets shares that are not the other end's."""
-    between = []
+def exchange_other_shares(ways: list[Interceptor | None]):
+    """Without the main path: replaces the shares of every witness that he intercepts."""
+    connections = []
     for way in filter(None, ways):
         client = way.accept()
         session, path, _ = decode_witness(receive_message(client))
         server = way.connect()
         server.sendall(encode_witness(session, path, os.urandom(32)))
-        between.append((client, server, path))
-    for client, server, path in between:
+        connections.append((client, server, path))
+    for client, server, path in connections:
         confirmation = receive_message(server)[36:]
         client.sendall(message(SHARE, bytes([path]) + os.urandom(32) + confirmation))
-    for client, server, _ in between:
+    for client, server, _ in connections:
         server.sendall(receive_message(client))
 
 
-def attack(routers: list[tuple[Host, str]], port: int, deeds: list[str]):
-    """Says when he is ready, then what he has read of one connection, and how it ended."""
+def run_attack(routers: list[tuple[Host, str]], port: int, actions: list[str]):
+    """Prints "ready", then what he read of one connection and how it ended."""
     read = bytearray()
     with contextlib.ExitStack() as stack:
         ways = []
-        for (router, server), deed in zip(routers, deeds, strict=True):
-            if deed == "stands":
-                ways.append(Standing(router, server, port, stack))
+        for (router, server), action in zip(routers, actions, strict=True):
+            if action == "intercept":
+                ways.append(Interceptor(router, server, port, stack))
             else:
-                ways.append(Wiretap(router, stack) if deed == "hears" else None)
+                ways.append(Wiretap(router, stack) if action == "wiretap" else None)
         print(json.dumps("ready"), flush=True)
         try:
-            if deeds[0] == "stands":
-                take_the_main_path(ways, read)
+            if actions[0] == "intercept":
+                intercept_main_path(ways, read)
             else:
                 exchange_other_shares(ways)
             end = "undisturbed"
         except (OSError, ProtocolError) as error:
-            # With the line that he had come to.
+            # With the line that failed.
             step = [
                 frame.line
                 for frame in traceback.extract_tb(error.__traceback__)
                 if frame.filename == __file__
             ][-1]
             end = f"{str(error) or type(error).__name__}: {step}"
-    # The beginning of all he read is proof enough.
+    # The first bytes are proof enough.
     print(json.dumps([read[:4096].hex(), end]), flush=True)
 
 
@@ -406,7 +406,7 @@ def main():
         name, server = way.split("=")
         routers.append((Host(name, pathlib.Path()), server))
     for line in sys.stdin:
-        attack(routers, *json.loads(line))
+        run_attack(routers, *json.loads(line))
 
 
 if __name__ == "__main__":

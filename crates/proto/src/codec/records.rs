@@ -287,7 +287,7 @@ impl Opener {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A length field below the length of a tag, or above that of the largest record.
-    #[error("record {record} says that {got} bytes follow, expected 16 to 16400")]
+    #[error("record {record}: expected a length from 16 to 16400, got {got}")]
     Length {
         /// The number of the record.
         record: u64,
@@ -295,19 +295,19 @@ pub enum Error {
         got: usize,
     },
     /// A tag that does not fit: another key, or bytes changed, moved, lost or repeated.
-    #[error("record {record} is not what the other end sealed: its tag is wrong")]
+    #[error("record {record} failed authentication: it was modified on the way, or the keys differ")]
     Tag {
         /// The number of the record.
         record: u64,
     },
     /// Bytes behind the record that ends the direction.
-    #[error("bytes follow after the last of {records} records, expected nothing")]
+    #[error("expected nothing after the last of {records} records, got more bytes")]
     AfterEnd {
         /// How many records there were, the one that ends included.
         records: u64,
     },
     /// The stream ended without the record that ends the direction.
-    #[error("cut off after {records} whole records, before the one that ends the stream")]
+    #[error("truncated after {records} records: the record that ends the stream is missing")]
     Truncated {
         /// How many whole records there were.
         records: u64,
