@@ -1,7 +1,7 @@
-"""The types of what `plait.analyze` returns; docs/reference/json.md says what each field means.
+"""The types of what `plait.analyze` returns; docs/reference/schema/analysis.schema.json describes each field.
 
-Times are seconds since 1970, durations are in the unit of their names, subflows are counted from 1. Later versions may
-add fields.
+Times are seconds since 1970, durations are in the unit of their names, subflows count from 1. Later versions may add
+fields.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ T = TypeVar("T")
 Direction = Literal["client_to_server", "server_to_client"]
 
 
-class Both(TypedDict, Generic[T]):
-    """One for each direction."""
+class PerDirection(TypedDict, Generic[T]):
+    """A value for each direction."""
 
     client_to_server: T
     server_to_client: T
 
 
-class Counted(TypedDict):
-    """Segments, and bytes in them."""
+class Volume(TypedDict):
+    """A number of segments and the bytes in them."""
 
     segments: int
     bytes: int
 
 
-class Times(TypedDict):
-    """How times are spread, in milliseconds."""
+class DurationStats(TypedDict):
+    """Distribution of durations, in milliseconds."""
 
     samples: int
     mean: float
@@ -40,7 +40,7 @@ class Times(TypedDict):
 
 
 class Window(TypedDict):
-    """The receive windows that a side announced, in bytes."""
+    """Receive windows that a side announced, in bytes."""
 
     min: int
     max: int
@@ -48,10 +48,10 @@ class Window(TypedDict):
 
 
 class Checksums(TypedDict):
-    """DSS checksums."""
+    """DSS checksums that could be verified."""
 
-    right: int
-    wrong: int
+    valid: int
+    invalid: int
 
 
 class Exposure(TypedDict):
@@ -63,7 +63,7 @@ class Exposure(TypedDict):
     runs: int
 
 
-class Sent(TypedDict):
+class DirectionStats(TypedDict):
     """What one side sent in a subflow."""
 
     packets: int
@@ -72,13 +72,13 @@ class Sent(TypedDict):
     new_bytes: int
     repeated_bytes: int
     unmapped_bytes: int
-    reinjected: Counted
-    retransmitted: Counted
+    reinjected: Volume
+    retransmitted: Volume
     duplicate_bytes: int
-    out_of_order: Counted
-    rtt_ms: Times | None
-    rtt_timestamps_ms: Times | None
-    head_of_line_ms: Times | None
+    out_of_order: Volume
+    rtt_ms: DurationStats | None
+    rtt_timestamps_ms: DurationStats | None
+    head_of_line_ms: DurationStats | None
     window: Window | None
     checksums: Checksums | None
     exposure: Exposure
@@ -87,13 +87,13 @@ class Sent(TypedDict):
 class Close(TypedDict):
     """How a subflow ended."""
 
-    how: Literal["open", "half_closed", "fin", "reset", "fastclose"]
+    kind: Literal["open", "half_closed", "fin", "reset", "fastclose"]
     by: Direction | None
     reason: int | None
 
 
 class Subflow(TypedDict):
-    """A TCP connection that carries a connection, or a part of one."""
+    """A TCP connection that carries a connection or a part of one."""
 
     src: str
     dst: str
@@ -105,32 +105,32 @@ class Subflow(TypedDict):
     duration_s: float
     syn_rtt_ms: float | None
     close: Close
-    bytes: Both[int]
-    retransmitted: Counted
-    reinjected: Counted
-    rtt_ms: Times | None
-    directions: Both[Sent]
+    bytes: PerDirection[int]
+    retransmitted: Volume
+    reinjected: Volume
+    rtt_ms: DurationStats | None
+    directions: PerDirection[DirectionStats]
 
 
-# In this form because `from` is a keyword.
+# Functional syntax, because `from` is a keyword.
 _From = TypedDict("_From", {"from": float})
 
 
 class Failover(_From):
-    """A path that fell silent, and what the connection did about it."""
+    """A path that fell silent while it was needed, and how the connection went on."""
 
     path: str
     subflow: int
     direction: Direction
     to: float | None
-    carried_again: float | None
+    resumed: float | None
     stall_s: float | None
     taken_over_by: str | None
     taken_over_by_subflow: int | None
-    reinjected: Counted
+    reinjected: Volume
 
 
-class _Signalled(TypedDict):
+class _EventBase(TypedDict):
     time: float
     subflow: int
     direction: Direction
@@ -139,8 +139,8 @@ class _Signalled(TypedDict):
     ]
 
 
-class Event(_Signalled, total=False):
-    """Something that a side signalled, with what the signal has."""
+class Event(_EventBase, total=False):
+    """An MPTCP signal; optional fields are present only where the signal has them."""
 
     address_ids: list[int]
     address: str
@@ -151,7 +151,7 @@ class Event(_Signalled, total=False):
 
 
 class Connection(TypedDict):
-    """A connection with all its subflows."""
+    """An MPTCP connection with all of its subflows, or a plain TCP connection."""
 
     id: int
     version: Literal[0, 1] | None
@@ -162,11 +162,11 @@ class Connection(TypedDict):
     token_server: str | None
     start: float
     duration_s: float
-    bytes: Both[int]
-    new_bytes: Both[int]
-    completion_s: Both[float | None]
-    aggregation_benefit: Both[float | None]
-    reinjected: Counted
+    bytes: PerDirection[int]
+    new_bytes: PerDirection[int]
+    completion_s: PerDirection[float | None]
+    aggregation_benefit: PerDirection[float | None]
+    reinjected: Volume
     subflows: list[Subflow]
     failovers: list[Failover]
     events: list[Event]
@@ -174,39 +174,39 @@ class Connection(TypedDict):
 
 
 class Skipped(TypedDict):
-    """Packets that count nowhere, by reason."""
+    """Packets that were not counted, by reason."""
 
     not_ip: int
     not_tcp: int
     fragments: int
     malformed: int
-    other_side: int
+    duplicate: int
 
 
-class Damaged(TypedDict):
+class DamagedCapture(TypedDict):
     """A capture that could not be read to its end."""
 
     capture: str
     error: str
 
 
-class Companion(TypedDict):
-    """A figure that another tool measured, over time: pairs of seconds since 1970 and value."""
+class ExternalMetric(TypedDict):
+    """A time series of another tool: pairs of seconds since 1970 and value."""
 
     source: Literal["iperf3", "ss", "nstat", "plait"]
-    of: str
-    figure: str
+    subject: str
+    metric: str
     unit: Literal["Mb/s", "ms", "B", "segments", ""]
     points: list[list[float]]
 
 
 class Analysis(TypedDict):
-    """What captures say. Connections come in the order in which they ended."""
+    """The contents of captures. Connections come in the order in which they ended."""
 
     connections: list[Connection]
     packets: int
     skipped: Skipped
     unmapped_bytes: int
     unanswered_joins: int
-    damaged: list[Damaged]
-    companions: list[Companion]
+    damaged: list[DamagedCapture]
+    external_metrics: list[ExternalMetric]

@@ -102,12 +102,12 @@ def test_types_are_those_of_the_schema(work):
     schema = json.loads((REPOSITORY / "docs" / "reference" / "schema" / "analysis.schema.json").read_text())
     program = """
 import json, types, typing
-from plait.document import Analysis, Both
+from plait.document import Analysis, PerDirection
 
 def fields(kind):
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Both:
-        return {way: fields(arguments[0]) for way in Both.__annotations__}
+    if origin is PerDirection:
+        return {way: fields(arguments[0]) for way in PerDirection.__annotations__}
     if origin is list or origin in (typing.Union, types.UnionType):
         return fields(next(argument for argument in arguments if argument is not type(None)))
     if typing.is_typeddict(kind):

@@ -303,11 +303,11 @@ def test_plots_lie_beside_it(directory):
 
 def test_what_other_tools_measured_is_on_the_same_time_line(directory, captures):
     document = json.loads((directory / "analysis.json").read_text())
-    companions = {(one["source"], one["of"], one["figure"]): one for one in document["companions"]}
+    metrics = {(one["source"], one["subject"], one["metric"]): one for one in document["external_metrics"]}
     *_, measured, samples = captures
     iperf3 = json.loads(measured.read_text())
     rates = [interval["sum"]["bits_per_second"] / 1e6 for interval in iperf3["intervals"]]
-    points = companions["iperf3", "all streams", "received"]["points"]
+    points = metrics["iperf3", "all streams", "received"]["points"]
     assert [rate for _, rate in points] == pytest.approx(rates)
     # iperf3 tells its start in whole seconds.
     begin = min(connection["start"] for connection in document["connections"])
@@ -319,7 +319,7 @@ def test_what_other_tools_measured_is_on_the_same_time_line(directory, captures)
     for subflow in subflows:
         if not subflow["accepted"] or not subflow["bytes"]["server_to_client"]:
             continue
-        received = companions["ss", f"{subflow['src']} -> {subflow['dst']}", "bytes_received"]
+        received = metrics["ss", f"{subflow['src']} -> {subflow['dst']}", "bytes_received"]
         assert [time for time, _ in received["points"]] == pytest.approx(times)
         assert received["points"][-1][1] <= subflow["bytes"]["server_to_client"] + 1
         address, _, port = subflow["src"].rpartition(":")
@@ -331,7 +331,7 @@ def test_what_other_tools_measured_is_on_the_same_time_line(directory, captures)
 
 def test_what_other_tools_measured_is_drawn(browser, directory):
     page = Page(browser, directory / "report.html")
-    figure = browser.find_element(By.ID, "companions")
+    figure = browser.find_element(By.ID, "external-metrics")
     assert figure.is_displayed()
     names = [option.text for option in figure.find_elements(By.TAG_NAME, "option")]
     assert "ss: rtt (ms)" in names and "iperf3: received (Mb/s)" in names
@@ -339,7 +339,7 @@ def test_what_other_tools_measured_is_drawn(browser, directory):
         Select(figure.find_element(By.TAG_NAME, "select")).select_by_visible_text(name)
         page.settle()
         drawn = browser.execute_script(
-            "const canvas = document.querySelector('#companions canvas');"
+            "const canvas = document.querySelector('#external-metrics canvas');"
             "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
             "const pixels = new Set(); for (let at = 0; at < data.length; at += 4)"
             "  pixels.add(`${data[at]},${data[at + 1]},${data[at + 2]},${data[at + 3]}`);"

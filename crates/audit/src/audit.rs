@@ -1,7 +1,7 @@
 //! The audit: read the captures, attack what they contain, and describe the outcome.
 
-use plait_trace::document::Damaged;
-use plait_trace::{AnalyzeError, Capture, Connections, Path, ReadError, ReadOptions};
+use plait_trace::document::DamagedCapture;
+use plait_trace::{Capture, Connections, InputError, Path, ReadError, ReadOptions};
 use plait_wire::Role;
 use thiserror::Error;
 
@@ -37,7 +37,10 @@ impl Default for Options {
 pub enum AuditError {
     /// A capture cannot be found, opened or read, or a file is not a capture.
     #[error(transparent)]
-    Input(#[from] AnalyzeError),
+    Input(#[from] InputError),
+    /// A capture cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// Only files of external metrics were given.
     #[error("expected a capture, got none")]
     NoCapture,
@@ -67,7 +70,7 @@ pub fn audit(
     let mut headers = Vec::new();
     for input in &inputs {
         let read = Headers::read(input.reader(|file| ProgressReader { input: file, progress })?);
-        let failed = |source| AnalyzeError::Read(ReadError::Input { path: input.name.clone(), source });
+        let failed = |source| ReadError::Input { path: input.name.clone(), source };
         headers.push(read.map_err(failed)?);
     }
     let found = read(&inputs, options.payload_limit, progress)?;
@@ -87,9 +90,7 @@ pub fn audit(
         paths,
         packets: found.totals.packets,
         payload_dropped: found.totals.payload_dropped,
-        damaged: (found.totals.cut.iter())
-            .map(|cut| Damaged { capture: cut.path.clone(), error: cut.error.to_string() })
-            .collect(),
+        damaged: found.totals.damaged.iter().map(DamagedCapture::from).collect(),
     })
 }
 
@@ -97,12 +98,12 @@ fn read(
     inputs: &[Input],
     payload_limit: u64,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<Connections, AnalyzeError> {
+) -> Result<Connections, AuditError> {
     let mut captures = Vec::new();
     for input in inputs {
         let reader = input.reader(|file| ProgressReader { input: file, progress })?;
         captures.push(Capture { path: Path { name: input.name.clone(), role: Role::Untrusted }, reader });
     }
     let options = ReadOptions { payload_limit, ..ReadOptions::default() };
-    Connections::read(captures, options).map_err(AnalyzeError::Read)
+    Ok(Connections::read(captures, options)?)
 }

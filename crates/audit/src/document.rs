@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use plait_trace::document::{Both, Damaged, Exposure};
+use plait_trace::document::{DamagedCapture, Exposure, PerDirection};
 use serde::Serialize;
 
 use crate::identifiers::Identifier;
@@ -15,7 +15,7 @@ pub struct Audit {
     pub paths: Vec<PathView>,
     pub packets: u64,
     pub payload_dropped: u64,
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedCapture>,
 }
 
 /// What an eavesdropper on one path has.
@@ -72,7 +72,7 @@ pub struct ConnectionView {
     pub mode_source: ModeSource,
     pub keys_captured: bool,
     pub identifiers: Vec<Identifier>,
-    pub directions: Both<DirectionView>,
+    pub directions: PerDirection<DirectionView>,
 }
 
 /// What one side sent, as seen on a path.

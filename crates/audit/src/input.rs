@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use plait_trace::AnalyzeError;
-use plait_trace::companion::Companion;
+use plait_trace::InputError;
+use plait_trace::external_metrics::ExternalMetric;
 use plait_wire::capture::{CaptureError, CaptureReader};
 
 /// A capture and the name of the path it was taken on.
@@ -23,8 +23,8 @@ impl Source {
     ///
     /// # Errors
     /// A directory cannot be read or contains no captures.
-    pub fn all(measurement: &[PathBuf]) -> Result<Vec<Self>, AnalyzeError> {
-        let files = plait_trace::inputs(measurement)?;
+    pub fn all(measurement: &[PathBuf]) -> Result<Vec<Self>, InputError> {
+        let files = plait_trace::input_files(measurement)?;
         Ok(files.into_iter().map(|file| Self { name: file.display().to_string(), file }).collect())
     }
 }
@@ -37,9 +37,9 @@ pub(crate) struct Input {
 
 impl Input {
     /// Opens a capture, copying it to a temporary file if it is not seekable. `None` for a file of external metrics.
-    pub(crate) fn open(source: &Source) -> Result<Option<Self>, AnalyzeError> {
+    pub(crate) fn open(source: &Source) -> Result<Option<Self>, InputError> {
         let name = source.name.clone();
-        let failed = |source| AnalyzeError::Open { path: name.clone(), source };
+        let failed = |source| InputError::Open { path: name.clone(), source };
         let file = match source.file.to_str() {
             Some("-") => spool(io::stdin().lock()).map_err(failed)?,
             _ => {
@@ -50,8 +50,8 @@ impl Input {
         let input = Self { name, file };
         match input.reader(|file| file) {
             Ok(_) => Ok(Some(input)),
-            Err(AnalyzeError::Capture { source: CaptureError::NotACapture { .. }, .. })
-                if is_companion(&source.file) =>
+            Err(InputError::Capture { source: CaptureError::NotACapture { .. }, .. })
+                if is_external_metrics(&source.file) =>
             {
                 Ok(None)
             }
@@ -63,11 +63,11 @@ impl Input {
     pub(crate) fn reader<R: Read>(
         &self,
         wrap: impl FnOnce(File) -> R,
-    ) -> Result<CaptureReader<R>, AnalyzeError> {
+    ) -> Result<CaptureReader<R>, InputError> {
         let rewound = self.file.try_clone().and_then(|mut file| file.rewind().map(|()| file));
-        let file = rewound.map_err(|source| AnalyzeError::Open { path: self.name.clone(), source })?;
+        let file = rewound.map_err(|source| InputError::Open { path: self.name.clone(), source })?;
         CaptureReader::new(wrap(file))
-            .map_err(|source| AnalyzeError::Capture { path: self.name.clone(), source })
+            .map_err(|source| InputError::Capture { path: self.name.clone(), source })
     }
 }
 
@@ -77,6 +77,6 @@ fn spool(mut input: impl Read) -> io::Result<File> {
     Ok(file)
 }
 
-fn is_companion(file: &Path) -> bool {
-    file.is_file() && Companion::read(file).is_ok()
+fn is_external_metrics(file: &Path) -> bool {
+    file.is_file() && ExternalMetric::read(file).is_ok()
 }

@@ -16,7 +16,7 @@ use crate::target::DIRECTIONS;
 const MAX_CONNECTIONS: usize = 50;
 
 /// The style of the report of `plait analyze`.
-const REPORT_STYLE: &str = include_str!("../../trace/src/report/page/report.css");
+const REPORT_STYLE: &str = plait_trace::STYLE;
 const STYLE: &str = include_str!("page/audit.css");
 const HEAD: &str = include_str!("page/head.html");
 /// Each mode with what an eavesdropper reads, and why.

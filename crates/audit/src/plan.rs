@@ -144,8 +144,7 @@ fn attack_run(
     let payload = stream.payload(paths[path]);
     let end = run.end.min(run.start + MAX_ATTACKED as u64);
     let wire: Vec<u8> = payload.chunks(run.start..end).flatten().copied().collect();
-    let at_start =
-        target.mode == Mode::Xor64 && stream.starts_at_its_first_byte() && run.start < WINDOW as u64;
+    let at_start = target.mode == Mode::Xor64 && stream.has_known_start() && run.start < WINDOW as u64;
     let preceding = match at_start {
         true => Preceding::at(run.start, &target.seed(&target.observations[path], direction)),
         false => Preceding::UNKNOWN,

@@ -11,7 +11,7 @@ use crate::identifiers::{self, Protocol};
 use crate::mode::{Mode, ModeSource, Suite, classify};
 use crate::recovery::StreamSecrets;
 
-/// Both directions, in the order of arrays indexed by direction.
+/// PerDirection directions, in the order of arrays indexed by direction.
 pub(crate) const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
 
 /// A connection to attack.
@@ -144,7 +144,7 @@ impl PayloadStats {
 
 /// Up to `length` bytes from the start of a stream, up to the first gap in the capture.
 pub(crate) fn stream_prefix(stream: &Stream, payload: &Payload, length: u64) -> Vec<u8> {
-    if !stream.starts_at_its_first_byte() {
+    if !stream.has_known_start() {
         return Vec::new();
     }
     let bytes = payload.bytes(0..length);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use plait_trace::document::{Both, Exposure};
+use plait_trace::document::{Exposure, PerDirection};
 use plait_trace::{Direction, PathId, Payload};
 use plait_wire::capture::Timestamp;
 
@@ -267,7 +267,7 @@ impl PathSummary {
     fn add(&mut self, connection: &ConnectionOnPath<'_>, results: &[DirectionResult; 2]) {
         let target = connection.target;
         let mut stream_bytes = 0;
-        let directions = Both::of(|direction| {
+        let directions = PerDirection::from_fn(|direction| {
             let result = &results[direction as usize];
             let (view, score) = connection.direction(direction, result);
             stream_bytes += view.stream_bytes;

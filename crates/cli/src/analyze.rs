@@ -1,6 +1,6 @@
-//! `plait analyze`: what captures say about connections and their subflows, as tables, JSON, CSV and Parquet.
+//! `plait analyze`: connections and subflows in captures, as tables, JSON, CSV and Parquet.
 
-mod each;
+mod batch;
 mod rates;
 mod table;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::CommandFactory;
 use clap::error::ErrorKind as Usage;
 use indicatif::{ProgressBar, ProgressStyle};
-use plait_trace::output::{Json, Output};
+use plait_trace::export::{Exporter, JsonWriter};
 use plait_trace::{AnalyzeError, Interval, analyze, document};
 
 use crate::stdout::Stdout;
@@ -22,71 +22,70 @@ use table::Table;
 /// Arguments of `plait analyze`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Captures of one measurement, or directories of them; - reads stdin. Output of iperf3 -J, ss or nstat beside them
-    /// goes on the same time line
+    /// Captures of one measurement, or directories of captures; - reads stdin. Output of iperf3 -J, ss or nstat may be added
     #[arg(required = true, value_name = "CAPTURE|DIR")]
     captures: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Also write analysis.json, tables, series and the report into this directory
+    /// Also write analysis.json, tables, series, plots and the report to this directory
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The intervals of series, such as 0.1s or 50ms [default: 0.1s]
+    /// Length of the intervals of series, such as 0.1s or 50ms [default: 0.1s]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Duration>,
-    /// Print all connections in full, not only the largest
+    /// Print all connections, not only the largest
     #[arg(long, conflicts_with = "json")]
     all: bool,
-    /// Analyse each capture on its own, into DIR/NAME, and list all connections in DIR/index.csv
+    /// Analyze each capture separately, into DIR/NAME, and list all connections in DIR/index.csv
     #[arg(long, requires = "output", conflicts_with = "all")]
     each: bool,
 }
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Reads the captures and shows what is in them.
+/// Analyzes the captures and prints the result.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.json && args.output.is_none() && args.interval.is_some() {
-        let unused = "--interval is for tables and for the files of --output, not for --json alone";
+        let unused = "--interval requires tables or --output; --json alone does not use it";
         crate::Cli::command().error(Usage::ArgumentConflict, unused).exit();
     }
     let interval = args.interval.unwrap_or(INTERVAL);
     match &args.output {
-        Some(directory) if args.each => each::run(&args.captures, directory, interval, args.json),
-        directory => together(&args, directory.as_deref(), interval),
+        Some(directory) if args.each => batch::run(&args.captures, directory, interval, args.json),
+        directory => analyze_together(&args, directory.as_deref(), interval),
     }
 }
 
-/// All captures as one measurement.
-fn together(args: &Args, directory: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
+/// Analyzes all captures as one measurement.
+fn analyze_together(args: &Args, directory: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
     let prints_while_reading = (args.json || args.all) && io::stdout().is_terminal();
     let progress = match prints_while_reading {
         true => ProgressBar::hidden(),
-        false => bar(&plait_trace::inputs(&args.captures)?),
+        false => progress_bar(&plait_trace::input_files(&args.captures)?),
     };
     let out = if directory.is_some() { Stdout::new() } else { Stdout::until_closed() };
-    let shown = Shown {
+    let printer = Printer {
         kind: match args.json {
-            true => Kind::Json(Json::new(out)),
+            true => Kind::Json(JsonWriter::new(out)),
             false => Kind::Table(Table::new(out, args.all, interval)),
         },
         connections: 0,
         multipath: false,
         progress: progress.clone(),
     };
-    let done = analyze(&args.captures, directory, interval, shown, &|bytes| {
+    let done = analyze(&args.captures, directory, interval, printer, &|bytes| {
         progress.inc(bytes);
         Ok(())
     });
     progress.finish_and_clear();
     match done {
-        Ok(totals) => warn_of_damage(&totals),
-        // Whoever read the output has enough of it.
+        Ok(totals) => warn_if_damaged(&totals),
+        // The reader of the output has closed it.
         Err(AnalyzeError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
         Err(error) => {
             if let AnalyzeError::NoTcp(totals) = &error {
-                warn_of_damage(totals);
+                warn_if_damaged(totals);
             }
             return Err(error.into());
         }
@@ -94,8 +93,8 @@ fn together(args: &Args, directory: Option<&Path>, interval: Duration) -> anyhow
     Ok(())
 }
 
-/// What goes to stdout.
-struct Shown {
+/// Prints to stdout.
+struct Printer {
     kind: Kind,
     connections: u64,
     multipath: bool,
@@ -103,12 +102,12 @@ struct Shown {
 }
 
 enum Kind {
-    Json(Json<Stdout>),
+    Json(JsonWriter<Stdout>),
     Table(Table<Stdout>),
 }
 
-impl Output for Shown {
-    fn intervals(&self) -> bool {
+impl Exporter for Printer {
+    fn wants_intervals(&self) -> bool {
         matches!(self.kind, Kind::Table(_))
     }
 
@@ -131,7 +130,7 @@ impl Output for Shown {
     fn finish(self, totals: &document::Totals) -> io::Result<()> {
         self.progress.finish_and_clear();
         if !self.multipath {
-            warn(format_args!("no MPTCP in the capture, only {} TCP connections", self.connections));
+            warn(format_args!("no MPTCP in the capture, only {} plain TCP connections", self.connections));
         }
         match self.kind {
             Kind::Json(json) => json.finish(totals),
@@ -140,15 +139,15 @@ impl Output for Shown {
     }
 }
 
-/// How much of the captures was read, where stderr is a terminal.
-pub(crate) fn bar(captures: &[PathBuf]) -> ProgressBar {
+/// A progress bar over the bytes of the captures, if stderr is a terminal.
+pub(crate) fn progress_bar(captures: &[PathBuf]) -> ProgressBar {
     let lengths = captures.iter().map(|path| fs::metadata(path).map(|metadata| metadata.len()));
     match lengths.sum::<io::Result<u64>>() {
         Ok(length) if length > 0 => {
             let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {eta} to go");
             ProgressBar::new(length).with_style(style.expect("a template of known fields"))
         }
-        // Stdin, a pipe, or what cannot be read.
+        // Stdin, a pipe, or a file that cannot be read.
         _ => {
             let style = ProgressStyle::with_template("{spinner} {bytes} read");
             ProgressBar::new_spinner().with_style(style.expect("a template of known fields"))
@@ -156,15 +155,15 @@ pub(crate) fn bar(captures: &[PathBuf]) -> ProgressBar {
     }
 }
 
-pub(crate) fn warn_of_damage(totals: &document::Totals) {
-    for document::Damaged { capture, error } in &totals.damaged {
-        warn(format_args!("{capture}: {error}; what comes before that is used"));
+pub(crate) fn warn_if_damaged(totals: &document::Totals) {
+    for document::DamagedCapture { capture, error } in &totals.damaged {
+        warn(format_args!("{capture}: {error}; packets before that are used"));
     }
 }
 
-/// Says something beside the result; nothing depends on whether anybody hears it.
-fn warn(what: std::fmt::Arguments) {
-    let _ = writeln!(io::stderr(), "plait: {what}");
+/// Prints a warning; failures to do so are ignored.
+fn warn(message: std::fmt::Arguments) {
+    let _ = writeln!(io::stderr(), "plait: {message}");
 }
 
 /// From a microsecond to an hour.

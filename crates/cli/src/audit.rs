@@ -9,9 +9,9 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use plait_audit::{Audit, Options, PathView, Progress, Source, audit, write_html};
-use plait_trace::output::WholeFile;
+use plait_config::AtomicFile;
 
-use crate::analyze::bar;
+use crate::analyze::progress_bar;
 use crate::stdout::Stdout;
 
 /// Arguments of `plait audit`.
@@ -41,7 +41,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .as_ref()
         .map(|file| fs::read(file).with_context(|| format!("cannot read {}", file.display())));
     let options = Options { ground_truth: ground_truth.transpose()?, runs: args.runs, ..Options::default() };
-    let report = args.report.map(WholeFile::create).transpose()?;
+    let report = args.report.map(AtomicFile::create).transpose()?;
     let sources = Source::all(&args.captures)?;
     let progress = ProgressDisplay::new(&sources);
     let found = audit(&sources, &options, &|step| progress.step(step));
@@ -68,7 +68,7 @@ struct ProgressDisplay {
 impl ProgressDisplay {
     fn new(sources: &[Source]) -> Self {
         let files: Vec<PathBuf> = sources.iter().map(|source| source.file.clone()).collect();
-        let bar = bar(&files);
+        let bar = progress_bar(&files);
         if let Some(length) = bar.length() {
             // Each capture is read twice.
             bar.set_length(2 * length);

@@ -1,13 +1,14 @@
-//! `plait report`: one page that shows what is in captures.
+//! `plait report`: an HTML page on captures.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plait_trace::output::{Output, WholeFile};
+use plait_config::AtomicFile;
+use plait_trace::export::Exporter;
 use plait_trace::{Interval, Report, analyze, document};
 
-use crate::analyze::{bar, warn_of_damage};
+use crate::analyze::{progress_bar, warn_if_damaged};
 
 /// Arguments of `plait report`.
 #[derive(clap::Args)]
@@ -20,31 +21,31 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-/// The page makes them longer where there are many.
+/// Length of the intervals, which the page makes longer if there are many.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reads the captures and writes the page.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let captures = plait_trace::inputs(&args.captures)?;
+    let captures = plait_trace::input_files(&args.captures)?;
     let names = captures.iter().map(|path| path.display().to_string()).collect();
-    let page = Page { report: Report::new(names, INTERVAL), file: WholeFile::create(args.output)? };
-    let progress = bar(&captures);
+    let page = Page { report: Report::new(names, INTERVAL), file: AtomicFile::create(args.output)? };
+    let progress = progress_bar(&captures);
     let totals = analyze(&captures, None, INTERVAL, page, &|bytes| {
         progress.inc(bytes);
         Ok(())
     })?;
     progress.finish_and_clear();
-    warn_of_damage(&totals);
+    warn_if_damaged(&totals);
     Ok(())
 }
 
 struct Page {
     report: Report,
-    file: WholeFile,
+    file: AtomicFile,
 }
 
-impl Output for Page {
-    fn intervals(&self) -> bool {
+impl Exporter for Page {
+    fn wants_intervals(&self) -> bool {
         true
     }
 

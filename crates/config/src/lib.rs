@@ -49,8 +49,11 @@
 //! `Deserialize` implementations, which must not do I/O: deserialize a path, and resolve it against
 //! [`Source::directory`] afterwards.
 //!
+//! [`AtomicFile`] writes a file that appears only when it is complete.
+//!
 //! Nothing here panics on any text.
 
+mod atomic_file;
 mod diagnostic;
 mod duration;
 mod error;
@@ -59,6 +62,7 @@ mod rate;
 mod shorthand;
 mod size;
 
+pub use atomic_file::{AtomicFile, with_path};
 pub use diagnostic::{Diagnostic, LoadError, Source, Span, load};
 pub use duration::{
     deserialize_delay, deserialize_time, parse_delay, parse_duration, parse_duration_or_seconds, parse_time,

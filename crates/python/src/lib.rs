@@ -12,8 +12,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use plait_trace::AnalyzeError;
-use plait_trace::output::Json;
+use plait_trace::export::JsonWriter;
+use plait_trace::{AnalyzeError, InputError};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -67,8 +67,13 @@ fn analyze(
             })
         };
         let interval = Duration::from_secs_f64(interval);
-        let done =
-            plait_trace::analyze(&captures, output.as_deref(), interval, Json::new(&mut document), &look);
+        let done = plait_trace::analyze(
+            &captures,
+            output.as_deref(),
+            interval,
+            JsonWriter::new(&mut document),
+            &look,
+        );
         match (done, signalled.take()) {
             (_, Some(signal)) => Err(signal),
             (Err(error), None) => Err(exception(error)),
@@ -80,16 +85,16 @@ fn analyze(
 /// The class that Python's users expect for an error, with all that is known of it.
 fn exception(error: AnalyzeError) -> PyErr {
     match error {
-        AnalyzeError::Open { path, source } => match source.raw_os_error() {
+        AnalyzeError::Input(InputError::Open { path, source }) => match source.raw_os_error() {
             // With these Python chooses FileNotFoundError and its like.
             Some(number) => PyOSError::new_err((number, source.to_string(), path)),
             None => PyOSError::new_err(format!("{path}: {source}")),
         },
         AnalyzeError::Output(error) => error.into(),
         AnalyzeError::Read(_) => PyOSError::new_err(text(&error)),
-        AnalyzeError::Capture { .. } | AnalyzeError::NoCapture | AnalyzeError::NoTcp(_) => {
-            CaptureError::new_err(text(&error))
-        }
+        AnalyzeError::Input(InputError::Capture { .. })
+        | AnalyzeError::NoCapture
+        | AnalyzeError::NoTcp(_) => CaptureError::new_err(text(&error)),
     }
 }
 

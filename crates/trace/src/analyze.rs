@@ -1,104 +1,102 @@
+//! Captures to files: the whole way of `plait analyze`.
+
+mod input;
+mod output_directory;
+
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plait_wire::capture::CaptureError;
 use thiserror::Error;
 
-use crate::inputs::{Input, inputs, open};
-use crate::output::{Directory, Output};
-use crate::{Connection, Interval, ReadError, ReadOptions, Sink, document, read};
+use crate::connection::Connection;
+use crate::export::{Exporter, document};
+use crate::interval::Interval;
+use crate::options::ReadOptions;
+use crate::read::{ReadError, read};
+use crate::sink::Sink;
+use input::{Input, open};
+use output_directory::OutputDirectory;
 
-/// Why captures could not be analysed, or what was found could not be written.
+pub use input::{InputError, input_files};
+
+/// An error that ends an analysis.
 #[derive(Debug, Error)]
 pub enum AnalyzeError {
-    /// A file cannot be opened.
-    #[error("cannot open {path}")]
-    Open {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file is no capture, or damaged from its start on.
-    #[error("{path}")]
-    Capture {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        source: CaptureError,
-    },
-    /// Only what other tools measured was given.
-    #[error("expected a capture beside what other tools measured, found none")]
+    /// An input cannot be opened.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// Only the output of other tools was given.
+    #[error("expected a capture, got only output of other tools")]
     NoCapture,
-    /// A capture cannot be read on.
+    /// A capture cannot be read.
     #[error(transparent)]
     Read(ReadError),
     /// An output cannot be written.
     #[error(transparent)]
     Output(io::Error),
-    /// There is nothing to tell of.
-    #[error("expected TCP in the capture, found none: {} packets read, {}", .0.packets, .0.skipped)]
+    /// The captures contain no TCP.
+    #[error("expected TCP in the capture, got none: {} packets read, {}", .0.packets, .0.skipped)]
     NoTcp(document::Totals),
 }
 
-/// Analyses captures of one measurement, files in and files out: the step to repeat for each of many measurements.
+/// Analyses the captures of one measurement.
 ///
-/// The captures are merged by time; `-` is stdin, and a directory stands for the captures in it. What other tools measured
-/// beside them ([`Companion`](crate::companion::Companion)) may be given too, and is part of the result. Where a
-/// `directory` is given it gets the files of a [`Directory`], with a series of intervals of this length. What is found is also
-/// given to `shown` (`()`: to nobody), and to `progress` how many bytes were read since it was called last; an error
-/// from either ends the analysis. Memory does not grow with the captures.
+/// The captures are merged by time; `-` is stdin, and a directory stands for the captures in it. The inputs may include
+/// output of other tools ([`ExternalMetric`](crate::external_metrics::ExternalMetric)), which becomes part of the result.
+/// If a `directory` is given, it receives the document, tables, a series with intervals of this length, the HTML page and
+/// plots. Results also go to `exporter` (`()` for none), and the number of bytes read since the last call to `progress`;
+/// an error from either ends the analysis. Memory does not grow with the captures.
 ///
 /// # Errors
-/// A file cannot be opened, read or written, is no capture, or there is no TCP in any. A capture that is damaged further
-/// on is used up to there and listed in [`damaged`](document::Totals::damaged).
-pub fn analyze<O: Output>(
+/// A file cannot be opened, read or written, is not a capture, or no capture contains TCP. A damaged capture is used up to
+/// the damage and listed in [`damaged`](document::Totals::damaged).
+pub fn analyze<O: Exporter>(
     measurement: &[PathBuf],
     directory: Option<&Path>,
     interval: Duration,
-    shown: O,
+    exporter: O,
     progress: &dyn Fn(u64) -> io::Result<()>,
 ) -> Result<document::Totals, AnalyzeError> {
-    let (mut captures, mut companions) = (Vec::new(), Vec::new());
-    for path in inputs(measurement)? {
-        match open(&path, |input| Watched { input, progress })? {
+    let (mut captures, mut external_metrics) = (Vec::new(), Vec::new());
+    for path in input_files(measurement)? {
+        match open(&path, |input| ProgressReader { input, progress })? {
             Input::Capture(capture) => captures.push(*capture),
-            Input::Companions(found) => companions.extend(found),
+            Input::ExternalMetrics(found) => external_metrics.extend(found),
         }
     }
     if captures.is_empty() {
         return Err(AnalyzeError::NoCapture);
     }
     let names = || captures.iter().map(|capture| capture.path.name.clone()).collect();
-    let directory = directory.map(|path| Directory::create(path, names(), interval)).transpose();
+    let directory = directory.map(|path| OutputDirectory::create(path, names(), interval)).transpose();
     let directory = directory.map_err(AnalyzeError::Output)?;
-    let counted = (directory.is_some() || shown.intervals()).then_some(interval);
+    let counted = (directory.is_some() || exporter.wants_intervals()).then_some(interval);
     let options = ReadOptions { payload_limit: 0, interval: counted, ..Default::default() };
-    let mut outputs = Outputs { directory, shown, connections: 0 };
+    let mut outputs = Outputs { directory, exporter, connections: 0 };
     let mut totals = match read(captures, options, &mut outputs) {
-        Ok(totals) => document::Totals::of(&totals),
+        Ok(totals) => document::Totals::from(&totals),
         Err(ReadError::Sink(error)) => return Err(AnalyzeError::Output(error)),
         Err(error) => return Err(AnalyzeError::Read(error)),
     };
-    totals.companions = companions;
-    let Outputs { directory, shown, connections } = outputs;
+    totals.external_metrics = external_metrics;
+    let Outputs { directory, exporter, connections } = outputs;
     if connections == 0 {
         return Err(AnalyzeError::NoTcp(totals));
     }
     directory
         .map_or(Ok(()), |directory| directory.finish(&totals))
-        .and_then(|()| shown.finish(&totals))
+        .and_then(|()| exporter.finish(&totals))
         .map_err(AnalyzeError::Output)?;
     Ok(totals)
 }
 
-struct Watched<'a, R> {
+struct ProgressReader<'a, R> {
     input: R,
     progress: &'a dyn Fn(u64) -> io::Result<()>,
 }
 
-impl<R: Read> Read for Watched<'_, R> {
+impl<R: Read> Read for ProgressReader<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(buf)?;
         (self.progress)(count as u64)?;
@@ -107,25 +105,25 @@ impl<R: Read> Read for Watched<'_, R> {
 }
 
 struct Outputs<O> {
-    directory: Option<Directory>,
-    shown: O,
+    directory: Option<OutputDirectory>,
+    exporter: O,
     connections: u64,
 }
 
-impl<O: Output> Sink for Outputs<O> {
+impl<O: Exporter> Sink for Outputs<O> {
     fn interval(&mut self, interval: &Interval) -> io::Result<()> {
         if let Some(directory) = &mut self.directory {
             directory.interval(interval)?;
         }
-        self.shown.interval(interval)
+        self.exporter.interval(interval)
     }
 
     fn connection(&mut self, connection: Connection) -> io::Result<()> {
         self.connections += 1;
-        let connection = document::Connection::of(&connection);
+        let connection = document::Connection::from(&connection);
         if let Some(directory) = &mut self.directory {
             directory.connection(&connection)?;
         }
-        self.shown.connection(&connection)
+        self.exporter.connection(&connection)
     }
 }

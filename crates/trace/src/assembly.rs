@@ -1,6 +1,18 @@
+//! Builds connections from packets.
+//!
+//! [`Assembly`] takes segments in order of time, finds the [flow](flow) and the [connection](live) of each, and places its
+//! [data](data) in the connection's streams. Results that can no longer change are handed out and forgotten, so that
+//! memory holds only what is alive.
+
+mod checksum;
 mod data;
+mod flow;
+mod interval_counter;
 mod live;
+mod observation;
 mod opening;
+mod sender;
+mod seq_unwrap;
 mod signals;
 mod silences;
 
@@ -14,47 +26,33 @@ use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
 use plait_wire::tcp::Flags;
 
-use crate::flow::{Flow, Half, Signals};
-use crate::{PathId, ReadOptions, Window};
+use crate::options::ReadOptions;
+use crate::path::PathId;
+use crate::sender_stats::Window;
+use flow::{Flow, FlowSide, Signals};
 use live::State;
+use observation::{Observation, data_length};
 
-pub(crate) use live::Found;
+pub(crate) use observation::{AssemblyTotals, Finished};
 
-/// Builds connections from segments in the order of time. What is known for good is handed out by
-/// [`found`](Assembly::found) and forgotten.
+/// Assembles segments into connections.
 pub(crate) struct Assembly {
-    /// Boxed, because the map has room for twice as many as there are.
+    /// Boxed, because the map allocates up to twice as many slots as it has entries.
     flows: HashMap<(SocketAddr, SocketAddr), Box<Flow>, foldhash::quality::RandomState>,
     state: State,
-    /// The most flows that may be alive at once.
+    /// Maximum number of flows that are alive at once.
     live_limit: usize,
     segments: u64,
 }
 
-/// Where and when a segment was captured.
-#[derive(Clone, Copy)]
-struct Seen {
-    path: PathId,
-    time: Timestamp,
-}
+/// Number of segments between two searches for flows that have ended.
+const SWEEP_INTERVAL: u64 = 1 << 16;
 
-/// What was counted besides connections.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Beside {
-    pub(crate) unmapped: u64,
-    pub(crate) payload_dropped: u64,
-    pub(crate) unanswered_joins: u64,
-    pub(crate) other_side: u64,
-}
+/// How long a closed flow is kept for late retransmissions: two maximum segment lifetimes on Linux.
+const CLOSED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// After so many segments it is looked for flows that are over.
-const SEGMENTS_BETWEEN_SWEEPS: u64 = 1 << 16;
-
-/// How long a closed flow is kept, for retransmissions: two maximum segment lifetimes as Linux has them.
-const LINGER: Duration = Duration::from_secs(60);
-
-/// How long a SYN without answer is kept: Linux gives up after 127 s.
-const OPENING: Duration = Duration::from_secs(130);
+/// How long an unanswered SYN is kept: Linux gives up after 127 s.
+const SYN_TIMEOUT: Duration = Duration::from_secs(130);
 
 impl Assembly {
     pub(crate) fn new(captures: usize, options: ReadOptions) -> Self {
@@ -62,40 +60,40 @@ impl Assembly {
         Self { flows: HashMap::default(), state: State::new(captures, options), live_limit, segments: 0 }
     }
 
-    /// A segment that crossed a path.
+    /// Processes a segment that crossed a path.
     pub(crate) fn segment(&mut self, path: PathId, time: Timestamp, segment: &Segment<'_>) {
         self.segments += 1;
-        if self.segments.is_multiple_of(SEGMENTS_BETWEEN_SWEEPS) {
+        if self.segments.is_multiple_of(SWEEP_INTERVAL) {
             self.sweep();
         }
         let (source, destination) = (segment.source, segment.destination);
         let key = if source <= destination { (source, destination) } else { (destination, source) };
         let mut signals = Signals::of(&segment.tcp);
-        let seen = Seen { path, time };
+        let at = Observation { path, time };
         if self.flows.len() >= self.live_limit && !self.flows.contains_key(&key) {
             self.evict();
         }
         let state = &mut self.state;
-        state.saw(seen);
+        state.observe(at);
         let flow: &mut Flow = match self.flows.entry(key) {
-            Entry::Vacant(entry) => entry.insert(state.open(segment, &signals, seen)),
+            Entry::Vacant(entry) => entry.insert(state.open(segment, &signals, at)),
             Entry::Occupied(entry) => {
                 let flow = entry.into_mut();
                 if reopens(flow, segment) {
-                    let new = state.open(segment, &signals, seen);
+                    let new = state.open(segment, &signals, at);
                     state.retire(*mem::replace(flow, new), false);
                 }
                 flow
             }
         };
         if state.is_observed_elsewhere(flow, source, path) {
-            state.crossed_again(flow, segment, &signals, path);
+            state.record_duplicate(flow, segment, &signals, path);
         } else {
-            state.segment(flow, segment, &mut signals, seen);
+            state.segment(flow, segment, &mut signals, at);
         }
     }
 
-    /// A packet that is not TCP: a sign of life of a path.
+    /// Processes a packet other than TCP, which shows that its path is alive.
     pub(crate) fn other_packet(
         &mut self,
         path: PathId,
@@ -103,41 +101,41 @@ impl Assembly {
         source: IpAddr,
         destination: IpAddr,
     ) {
-        self.state.saw(Seen { path, time });
-        if let Some(life) = self.state.life(path, source, destination) {
-            self.state.lives.heard(life, source, destination, time);
+        self.state.observe(Observation { path, time });
+        if let Some(liveness) = self.state.liveness(path, source, destination) {
+            self.state.liveness.heard(liveness, source, destination, time);
         }
     }
 
-    /// The next thing that is known for good, in order.
-    pub(crate) fn found(&mut self) -> Option<Found> {
-        self.state.found.pop_front()
+    /// The next result that can no longer change, in order.
+    pub(crate) fn next_finished(&mut self) -> Option<Finished> {
+        self.state.finished.pop_front()
     }
 
-    /// A capture is at its end.
+    /// Marks the end of a capture.
     pub(crate) fn ended(&mut self, path: PathId) {
         self.state.ended(path);
     }
 
-    /// All captures are at their ends. What was not handed out yet can be fetched now.
-    pub(crate) fn finish(&mut self) -> Beside {
+    /// Marks the end of all captures and finishes everything that is left.
+    pub(crate) fn finish(&mut self) -> AssemblyTotals {
         self.retire(|_| true, false);
         self.state.end_all();
-        self.state.beside
+        self.state.totals
     }
 
-    /// Retires the flows that are over.
+    /// Retires flows that have ended.
     fn sweep(&mut self) {
         let now = self.state.now;
         let over = |flow: &Flow| {
             let quiet = now.since(flow.last_seen).unwrap_or_default();
-            quiet >= LINGER && flow.close.is_final() || quiet >= OPENING && !flow.handshake.answered()
+            quiet >= CLOSED_TIMEOUT && flow.close.is_final()
+                || quiet >= SYN_TIMEOUT && !flow.handshake.answered()
         };
         self.retire(over, false);
     }
 
-    /// Makes room by giving up the quarter of the flows that were quiet for longest, those that were never answered
-    /// first.
+    /// Makes room: drops the quarter of the flows that were idle longest, unanswered ones first.
     fn evict(&mut self) {
         self.sweep();
         if self.flows.len() < self.live_limit {
@@ -154,82 +152,79 @@ impl Assembly {
     fn retire(&mut self, over: impl Fn(&Flow) -> bool, evicted: bool) {
         let mut retired: Vec<Box<Flow>> =
             self.flows.extract_if(|_, flow| over(flow)).map(|(_, flow)| flow).collect();
-        // So that what is handed out does not depend on hashes.
+        // The order of results must not depend on hashes.
         retired.sort_by_key(|flow| self.state.rank(flow));
         retired.into_iter().for_each(|flow| self.state.retire(*flow, evicted));
     }
 }
 
 impl State {
-    /// A segment of a flow, where the flow is observed.
-    fn segment(&mut self, flow: &mut Flow, segment: &Segment<'_>, signals: &mut Signals, seen: Seen) {
-        let Seen { time, .. } = seen;
+    /// Processes a segment in the capture in which its flow is observed.
+    fn segment(&mut self, flow: &mut Flow, segment: &Segment<'_>, signals: &mut Signals, at: Observation) {
+        let Observation { time, .. } = at;
         let (source, destination) = (segment.source, segment.destination);
         let flags = segment.tcp.flags();
-        if let Some(life) = flow.life {
-            self.lives.heard(life, source.ip(), destination.ip(), time);
+        if let Some(liveness) = flow.liveness {
+            self.liveness.heard(liveness, source.ip(), destination.ip(), time);
         }
         if flags.contains(Flags::SYN) {
             let direction = flow.direction(source);
-            let half = flow.half(direction);
-            half.learn_isn(segment.tcp.seq());
-            half.window_shift = Some(signals.window_shift);
+            let side = flow.side(direction);
+            side.learn_isn(segment.tcp.seq());
+            side.window_shift = Some(signals.window_shift);
             if flags.contains(Flags::ACK) {
-                flow.half(direction.reverse()).learn_isn(segment.tcp.ack().advance(u32::MAX));
+                flow.side(direction.reverse()).learn_isn(segment.tcp.ack().advance(u32::MAX));
                 self.accepted(flow, segment, signals, time);
             }
         }
-        let carries = carries(segment);
+        let length = data_length(segment);
         let direction = flow.direction(source);
         flow.last_seen = flow.last_seen.max(time);
-        flow.handshake.saw(flags, direction == flow.opener_sends(), time);
+        flow.handshake.observe(flags, direction == flow.opener_direction(), time);
         flow.close = flow.close.after(direction, flags.contains(Flags::FIN), flags.contains(Flags::RST));
         let acknowledged = match flags.contains(Flags::ACK) {
-            true => {
-                flow.half(direction.reverse()).sender.acknowledged(segment.tcp.ack(), signals.stamps, time)
-            }
+            true => flow.side(direction.reverse()).sender.acknowledged(
+                segment.tcp.ack(),
+                signals.timestamps,
+                time,
+            ),
             false => Default::default(),
         };
         let window = flow.window(segment, direction);
         let connection = flow.connection;
-        let Half { sender, interval, .. } = flow.half(direction);
-        let again = sender.sent(segment, carries, signals.stamps, time);
+        let FlowSide { sender, interval, .. } = flow.side(direction);
+        let resent = sender.sent(segment, length, signals.timestamps, time);
         if let Some(window) = window {
-            sender.tally.window = Some(Window::after(sender.tally.window, window));
+            sender.stats.window = Some(Window::after(sender.stats.window, window));
         }
         let Some(index) = connection else {
-            self.beside.unmapped += carries;
-            sender.tally.unmapped += carries;
-            if let Some(length) = self.interval {
-                let counts = interval.begun(length, time);
+            self.totals.unmapped += length;
+            sender.stats.unmapped += length;
+            if let Some(interval_length) = self.interval {
+                let counts = interval.provisional(interval_length, time);
                 counts.packets += 1;
-                counts.bytes += carries;
-                counts.retransmitted += again;
+                counts.bytes += length;
+                counts.retransmitted += resent;
             }
             return;
         };
-        if let Some(length) = self.interval {
-            let counts = self.counts(flow, index, direction, length, time);
+        if let Some(interval_length) = self.interval {
+            let counts = self.counts(flow, index, direction, interval_length, time);
             counts.packets += 1;
-            counts.bytes += carries;
-            counts.retransmitted += again;
+            counts.bytes += length;
+            counts.retransmitted += resent;
             counts.window = window.or(counts.window);
-            if let Some(sample) = acknowledged.round_trip {
-                self.counts(flow, index, direction.reverse(), length, time).round_trip(sample);
+            if let Some(sample) = acknowledged.rtt_sample {
+                self.counts(flow, index, direction.reverse(), interval_length, time).add_rtt_sample(sample);
             }
         }
         self.signals(index, flow, direction, signals, time);
-        let novelty = self.data(index, flow, direction, segment, signals, seen);
-        self.listen(index, flow, segment, acknowledged, novelty, time);
+        let carried = self.data(index, flow, direction, segment, signals, at);
+        self.detect_silence(index, flow, segment, acknowledged, carried, time);
     }
 }
 
-/// How many bytes of data a segment carries: what a reset carries is a remark for people (RFC 9293 3.5.3).
-fn carries(segment: &Segment<'_>) -> u64 {
-    if segment.tcp.flags().contains(Flags::RST) { 0 } else { segment.payload_len.into() }
-}
-
-/// Whether a segment opens a new connection between the flow's two endpoints.
+/// Whether a segment opens a new TCP connection between the flow's endpoints.
 fn reopens(flow: &Flow, segment: &Segment<'_>) -> bool {
     let flags = segment.tcp.flags();
     flags.contains(Flags::SYN)

@@ -3,59 +3,59 @@ use std::net::IpAddr;
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{AddAddressForm, AddressId, DataSeq, MptcpOption};
 
-use crate::Direction;
+use crate::direction::Direction;
 
-/// A signal of MPTCP's own, seen in a segment. Repetitions are separate events.
+/// An MPTCP signal in a segment. Repetitions are separate events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// When it was captured.
     pub time: Timestamp,
-    /// On which of [`Connection::subflows`](crate::Connection::subflows).
+    /// Index of its subflow in [`Connection::subflows`](crate::Connection::subflows).
     pub subflow: usize,
-    /// From the side that sends in this direction.
+    /// The direction in which it was sent.
     pub sender: Direction,
-    /// What was signalled.
+    /// The signal.
     pub kind: EventKind,
 }
 
-/// What a side signalled.
+/// The kinds of MPTCP signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// ADD_ADDR: it has this address (RFC 8684 3.4.1).
+    /// ADD_ADDR (RFC 8684 3.4.1).
     AddAddress {
-        /// The address's name.
+        /// The address identifier.
         id: AddressId,
         /// The address.
         address: IpAddr,
         /// Its port, unless it is the initial subflow's.
         port: Option<u16>,
-        /// Whether this only confirms the other side's announcement.
+        /// Whether it echoes the peer's announcement.
         echo: bool,
-        /// Whether its HMAC is that of who knows the connection's keys; `None` where that cannot be told.
+        /// Whether its HMAC is valid; `None` if the keys are unknown.
         authentic: Option<bool>,
     },
-    /// REMOVE_ADDR: it no longer has these addresses (RFC 8684 3.4.2).
+    /// REMOVE_ADDR (RFC 8684 3.4.2).
     RemoveAddress(Vec<AddressId>),
     /// MP_PRIO (RFC 8684 3.3.8).
     Priority {
-        /// Whether the subflow is to be used only when others fail.
+        /// Whether the subflow becomes a backup.
         backup: bool,
-        /// The address meant, where it is not this subflow's (version 0).
+        /// The address identifier, if not this subflow's (version 0).
         id: Option<AddressId>,
     },
-    /// MP_FAIL: the checksum of the mapping from this number on was wrong (RFC 8684 3.7).
+    /// MP_FAIL: the checksum of the mapping from this data sequence number on was invalid (RFC 8684 3.7).
     Fail(DataSeq),
-    /// MP_FASTCLOSE: it closes the whole connection (RFC 8684 3.5).
+    /// MP_FASTCLOSE (RFC 8684 3.5).
     FastClose,
-    /// MP_TCPRST with its reason (RFC 8684 3.6).
+    /// MP_TCPRST (RFC 8684 3.6).
     Reset {
-        /// RFC 8684 table 2.
+        /// The reason code (RFC 8684 table 2).
         reason: u8,
     },
 }
 
 impl EventKind {
-    /// What an option signals, if it is none of the handshake's and not DSS.
+    /// The signal of an option; `None` for handshake options and DSS.
     pub(crate) fn of(option: &MptcpOption<'_>) -> Option<Self> {
         Some(match option {
             MptcpOption::AddAddress(add) => Self::AddAddress {

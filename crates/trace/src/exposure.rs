@@ -1,11 +1,11 @@
-use crate::ByteRanges;
+use crate::byte_ranges::ByteRanges;
 
 /// How much of a stream crossed a path at least once, retransmissions and reinjections included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exposure {
-    /// The bytes that crossed, each counted once.
+    /// Bytes, each counted once.
     pub bytes: u64,
-    /// Their share of the stream, 0 to 1; 0 of an empty stream.
+    /// Their share of the stream, 0 to 1; 0 for an empty stream.
     pub fraction: f64,
     /// The longest contiguous run, in bytes.
     pub longest_run: u64,

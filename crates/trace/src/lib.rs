@@ -1,12 +1,14 @@
-//! What captures say about MPTCP connections: which bytes of each stream crossed which path, and what somebody who
-//! listened there can read of a document that the stream carried.
+//! Analyses captures of MPTCP connections: which bytes of each stream crossed which path, and what an eavesdropper on a
+//! path can read.
 //!
-//! [`Connections::read`] takes one capture per path, merges them by time, groups subflows into connections by keys
-//! and tokens, and places every payload byte in its stream by the DSS mappings. Each direction of a connection is
-//! then a [`Stream`] that tells, path by path, what was [exposed](Stream::exposure) and what the listener's
-//! [`Payload`] holds. [`readable`] compares that payload with a document. Each [`Subflow`] has a [`Tally`] of what
-//! either side sent in it (bytes, retransmissions, reinjections, round trips, throughput over time), and each
-//! connection the [`Event`]s that its sides signalled.
+//! [`Connections::read`] takes one capture per path, merges them by time, groups subflows into connections by keys and
+//! tokens, and places every payload byte in its stream by the DSS mappings. Each direction of a connection is a
+//! [`Stream`] with, path by path, its [exposure](Stream::exposure) and the captured [`Payload`]; [`readable`] compares
+//! that payload with a known document. Each [`Subflow`] has [`SenderStats`] for either direction (bytes,
+//! retransmissions, reinjections, round-trip times), and each connection the [`Event`]s that its sides signalled and the
+//! [`Failover`]s between its paths.
+//!
+//! [`analyze`] does the same from files to files: JSON, CSV, Parquet, an HTML page and plots.
 //!
 //! ```no_run
 //! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, readable};
@@ -32,52 +34,47 @@
 //! # }
 //! ```
 //!
-//! Nothing here opens a socket, and no capture, however damaged, makes it panic. Memory holds the connections and
-//! at most [`ReadOptions::payload_limit`] bytes of payload.
+//! This crate opens no sockets, and no capture, however damaged, makes it panic. Memory holds live connections and at most
+//! [`ReadOptions::payload_limit`] bytes of payload.
 
 #![forbid(unsafe_code)]
 
 mod analyze;
 mod assembly;
-mod checksum;
-pub mod companion;
+mod byte_ranges;
 mod connection;
-pub mod document;
+mod direction;
+mod duration_stats;
 mod event;
+pub mod export;
 mod exposure;
+pub mod external_metrics;
 mod failover;
-mod flow;
-mod inputs;
-mod life;
+mod interval;
 mod options;
-pub mod output;
 mod path;
-mod ranges;
 mod read;
 mod readable;
 mod report;
-mod sender;
-mod series;
-mod silence;
+mod sender_stats;
 mod sink;
 mod stream;
-mod tally;
-mod times;
-mod unwrap;
 
-pub use analyze::{AnalyzeError, analyze};
-pub use connection::{Close, Connection, Direction, Fallback, Protocol, Subflow};
+pub use analyze::{AnalyzeError, InputError, analyze, input_files};
+pub use byte_ranges::ByteRanges;
+pub use connection::{Close, Connection, Fallback, Protocol, Subflow};
+pub use direction::Direction;
+pub use duration_stats::DurationStats;
 pub use event::{Event, EventKind};
+pub use export::document;
 pub use exposure::Exposure;
 pub use failover::Failover;
-pub use inputs::inputs;
-pub use options::{KnownKeys, ReadOptions};
+pub use interval::{Interval, IntervalCounts, RttSamples};
+pub use options::ReadOptions;
 pub use path::{Path, PathId};
-pub use ranges::ByteRanges;
-pub use read::{Capture, Connections, Cut, ReadError, Skipped, Totals, read};
+pub use read::{Capture, Connections, DamagedCapture, ReadError, Skipped, Totals, read};
 pub use readable::{Readable, SHINGLE_LEN, readable};
-pub use report::{Plot, Report};
-pub use sink::{Counts, Interval, Sink, Spread};
+pub use report::{Report, STYLE};
+pub use sender_stats::{Checksums, SenderStats, Volume, Window};
+pub use sink::Sink;
 pub use stream::{FirstFlight, Payload, Stream};
-pub use tally::{Checksums, Tally, Volume, Window};
-pub use times::Times;

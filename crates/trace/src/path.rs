@@ -1,14 +1,14 @@
 use plait_wire::Role;
 
-/// A path that a capture was taken on.
+/// A network path and its capture's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// What the user calls it.
+    /// Its name for the user.
     pub name: String,
-    /// Whether somebody may listen on it.
+    /// Whether it is trusted.
     pub role: Role,
 }
 
-/// A path by its place among the captures that were read.
+/// Index of a path among the captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathId(pub(crate) usize);

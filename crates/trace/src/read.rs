@@ -6,9 +6,12 @@ use plait_wire::Skip;
 use plait_wire::capture::{CaptureError, CaptureReader, Timestamp};
 use thiserror::Error;
 
-use crate::assembly::{Assembly, Found};
-use crate::sink::{Interval, Sink};
-use crate::{Connection, Path, PathId, ReadOptions};
+use crate::assembly::{Assembly, Finished};
+use crate::connection::Connection;
+use crate::interval::Interval;
+use crate::options::ReadOptions;
+use crate::path::{Path, PathId};
+use crate::sink::Sink;
 
 /// A capture of one path.
 #[derive(Debug)]
@@ -19,89 +22,89 @@ pub struct Capture<R: Read> {
     pub reader: CaptureReader<R>,
 }
 
-/// The connections found in captures, all in memory.
+/// All connections in captures, in memory.
 #[derive(Debug)]
 pub struct Connections {
     /// In the order in which they were first seen.
     pub connections: Vec<Connection>,
-    /// What was sent in which interval, if [`ReadOptions::interval`] asked for it.
+    /// The intervals, if [`ReadOptions::interval`] is set.
     pub intervals: Vec<Interval>,
-    /// What was read besides.
+    /// What was read besides connections.
     pub totals: Totals,
     paths: Vec<Path>,
 }
 
-/// What was read of captures, besides the connections.
+/// What was read besides connections.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// How many packets were read.
+    /// Packets in all captures.
     pub packets: u64,
-    /// Which of them told nothing about a connection.
+    /// Packets that were not counted, by reason.
     pub skipped: Skipped,
-    /// Payload bytes in no known mapping, which therefore count nowhere.
+    /// Payload bytes that no DSS mapping covers.
     pub unmapped: u64,
-    /// Captured payload bytes that were beyond [`ReadOptions::payload_limit`].
+    /// Captured payload bytes beyond [`ReadOptions::payload_limit`].
     pub payload_dropped: u64,
-    /// Joins that named no known connection, or one with too many subflows, and were not accepted either.
+    /// Joins that named no known connection, or one with too many subflows, and were not accepted.
     pub unanswered_joins: u64,
-    /// Captures that could not be read to their end.
-    pub cut: Vec<Cut>,
+    /// Captures that are damaged.
+    pub damaged: Vec<DamagedCapture>,
 }
 
-/// Packets that gave no TCP segment, by reason.
+/// Packets that were not counted, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Something other than IP.
+    /// Not IP.
     pub not_ip: u64,
-    /// IP with something other than TCP.
+    /// IP, but not TCP.
     pub not_tcp: u64,
-    /// Fragments after the first.
+    /// IP fragments after the first.
     pub fragments: u64,
-    /// Headers that were cut short or wrong.
+    /// Truncated or invalid headers.
     pub malformed: u64,
-    /// Segments that another capture, taken elsewhere on their way, has too. They count for exposure alone.
-    pub other_side: u64,
+    /// Copies of segments that another capture contains too. They count only for exposure.
+    pub duplicate: u64,
 }
 
-/// A capture that is damaged; what came before the damage was used.
+/// A damaged capture; packets before the damage were used.
 #[derive(Debug)]
-pub struct Cut {
-    /// The name of the path whose capture it is.
+pub struct DamagedCapture {
+    /// The name of its path.
     pub path: String,
     /// What is wrong with it.
     pub error: CaptureError,
 }
 
-/// Why captures could not be read.
+/// An error that ends reading.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The input of a capture failed.
+    /// A capture cannot be read.
     #[error("capture of path {path}: {source}")]
     Input {
         /// The path's name.
         path: String,
-        /// What failed.
+        /// The cause.
         source: io::Error,
     },
-    /// What was found could not be handed over.
+    /// The sink returned an error.
     #[error(transparent)]
     Sink(io::Error),
 }
 
-/// Reads captures of one measurement: one per path, several in a row of one path, or several taken at different
-/// places on the way. They are merged by time; of packets of equal times, those in the capture that begins first come
-/// first. The clocks must agree to within a handshake, as they do when all captures were taken on one host: a join is
-/// recognised by the keys of a connection opened before it.
+/// Reads captures of one measurement: one per path, several consecutive ones of one path, or several taken at different
+/// places along it. They are merged by time; packets with equal times come first from the capture that begins first. The
+/// clocks must agree to within a handshake, as they do on one host: a join is recognised by the keys of a connection
+/// opened before it.
 ///
-/// Where several captures have the packets of a TCP connection, it is observed in the one that has the first of them,
-/// or in the one that begins where that ends; its packets in others count for [exposure](crate::Stream::exposure) only.
+/// If several captures contain the packets of a TCP connection, it is observed in the one with the first of them, and in
+/// one that begins where that ends; packets in others count only for [exposure](crate::Stream::exposure).
 ///
-/// What is found goes to `sink` as soon as it is known. Memory holds what is alive, whatever the length of the
-/// captures: a connection is handed over a minute after its last subflow closed.
+/// Results go to `sink` as soon as they are complete. Memory holds what is alive, whatever the length of the captures: a
+/// connection is handed over a minute after its last subflow closed.
 ///
 /// # Errors
 /// The input of a capture fails, or the sink. A capture that is truncated or has a corrupt record ends there and is
-/// listed in [`Totals::cut`].
+/// listed in [`Totals::damaged`].
 pub fn read<R: Read>(
     mut captures: Vec<Capture<R>>,
     options: ReadOptions,
@@ -119,10 +122,11 @@ pub fn read<R: Read>(
     }
     while let Some(Reverse((_, begin, index))) = next.pop() {
         let (capture, path) = (&mut captures[index], PathId(index));
-        // The others' turn comes when this one is at a later time than the first of them.
+        // Continue until the next packet of another capture is earlier.
         let until = next.peek().map(|Reverse(first)| *first);
         loop {
-            if let Some(record) = or_cut(capture.reader.next_record(), &capture.path, &mut totals)?.flatten()
+            if let Some(record) =
+                or_damaged(capture.reader.next_record(), &capture.path, &mut totals)?.flatten()
             {
                 totals.packets += 1;
                 match record.segment() {
@@ -149,21 +153,21 @@ pub fn read<R: Read>(
             }
         }
     }
-    let beside = assembly.finish();
+    let assembled = assembly.finish();
     hand_over(&mut assembly, sink)?;
-    totals.unmapped = beside.unmapped;
-    totals.payload_dropped = beside.payload_dropped;
-    totals.unanswered_joins = beside.unanswered_joins;
-    totals.skipped.other_side = beside.other_side;
+    totals.unmapped = assembled.unmapped;
+    totals.payload_dropped = assembled.payload_dropped;
+    totals.unanswered_joins = assembled.unanswered_joins;
+    totals.skipped.duplicate = assembled.duplicate;
     Ok(totals)
 }
 
 #[inline]
 fn hand_over(assembly: &mut Assembly, sink: &mut impl Sink) -> Result<(), ReadError> {
-    while let Some(found) = assembly.found() {
+    while let Some(found) = assembly.next_finished() {
         match found {
-            Found::Interval(interval) => sink.interval(&interval),
-            Found::Connection(connection) => sink.connection(*connection),
+            Finished::Interval(interval) => sink.interval(&interval),
+            Finished::Connection(connection) => sink.connection(*connection),
         }
         .map_err(ReadError::Sink)?;
     }
@@ -172,11 +176,11 @@ fn hand_over(assembly: &mut Assembly, sink: &mut impl Sink) -> Result<(), ReadEr
 
 /// The time of a capture's next record, if there is one.
 fn next_time<R: Read>(capture: &mut Capture<R>, totals: &mut Totals) -> Result<Option<Timestamp>, ReadError> {
-    Ok(or_cut(capture.reader.peek_time(), &capture.path, totals)?.flatten())
+    Ok(or_damaged(capture.reader.peek_time(), &capture.path, totals)?.flatten())
 }
 
-/// Turns damage of a capture into `None`, and takes note of it.
-fn or_cut<T>(
+/// Records damage of a capture and turns it into `None`.
+fn or_damaged<T>(
     result: Result<T, CaptureError>,
     path: &Path,
     totals: &mut Totals,
@@ -185,14 +189,14 @@ fn or_cut<T>(
         Ok(value) => Ok(Some(value)),
         Err(CaptureError::Io(source)) => Err(ReadError::Input { path: path.name.clone(), source }),
         Err(error) => {
-            totals.cut.push(Cut { path: path.name.clone(), error });
+            totals.damaged.push(DamagedCapture { path: path.name.clone(), error });
             Ok(None)
         }
     }
 }
 
 impl Connections {
-    /// [Reads](read) captures and keeps everything.
+    /// [Reads](read) captures and keeps all results.
     ///
     /// # Errors
     /// The input of a capture fails.
@@ -216,7 +220,7 @@ impl Connections {
     }
 }
 
-/// Keeps all that is found.
+/// Keeps all results.
 #[derive(Default)]
 struct Collector {
     connections: Vec<Connection>,

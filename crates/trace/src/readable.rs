@@ -1,35 +1,35 @@
 use std::thread;
 
-use crate::Payload;
+use crate::stream::Payload;
 
 /// The length of a shingle, in bytes.
 pub const SHINGLE_LEN: usize = 16;
 
-/// How many distinct shingles of the document, and of the payload, are looked at in one pass on average. Twice as many
-/// hashes are held before repetitions are thrown out: 128 MiB each for document and payload, whatever their lengths.
+/// Average number of distinct shingles of document and payload per pass. Twice as many hashes are held before they are
+/// deduplicated: 128 MiB each for document and payload, whatever their lengths.
 const SHINGLES_AT_ONCE: usize = 8 << 20;
 
-/// How much of a document a listener can read in what he captured.
+/// How much of a document an eavesdropper can read in captured payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readable {
     /// The distinct shingles of the document: its substrings of [`SHINGLE_LEN`] bytes, from every offset.
     pub distinct: u64,
-    /// Those of them that occur in the payload.
+    /// Those that occur in the payload.
     pub found: u64,
 }
 
 impl Readable {
-    /// The share that was found, 0 to 1; 0 of a document shorter than a shingle.
+    /// The share that was found, 0 to 1; 0 for a document shorter than a shingle.
     pub fn fraction(self) -> f64 {
         if self.distinct == 0 { 0.0 } else { self.found as f64 / self.distinct as f64 }
     }
 }
 
-/// Searches `payload` for the shingles of `document`. A shingle is found wherever all its bytes were captured next
-/// to each other in the stream, in one packet or in several, in whatever order they came.
+/// Searches `payload` for the shingles of `document`. A shingle is found if all its bytes were captured at consecutive
+/// positions of the stream, whatever packets carried them.
 ///
 /// Shingles are compared by 64-bit hashes: two of the 50 million of a 50 MB document are mistaken for each other with
-/// a probability of less than 10^-4. Long inputs take several passes, each with the shingles whose hash has its turn,
+/// a probability of less than 10^-4. Long input_files take several passes, each with the shingles whose hash has its turn,
 /// so that memory stays bounded.
 pub fn readable(document: &[u8], payload: &Payload) -> Readable {
     search(document, payload, SHINGLES_AT_ONCE)
@@ -37,17 +37,17 @@ pub fn readable(document: &[u8], payload: &Payload) -> Readable {
 
 fn search(document: &[u8], payload: &Payload, at_once: usize) -> Readable {
     let longer = document.len().max(usize::try_from(payload.present().total()).unwrap_or(usize::MAX));
-    // A power of two, so that the low bits of a hash say in which pass it has its turn.
+    // A power of two, so that the low bits of a hash select its pass.
     let passes = longer.div_ceil(at_once).next_power_of_two() as u64;
     let mut result = Readable { distinct: 0, found: 0 };
     for pass in 0..passes {
-        let turn = |hash: u64| hash & (passes - 1) == pass;
+        let selected = |hash: u64| hash & (passes - 1) == pass;
         let (wanted, captured) = thread::scope(|scope| {
             let captured = scope.spawn(|| {
                 let runs = payload.present().runs().iter();
-                distinct(runs.map(|run| payload.chunks(run.clone())), 2 * at_once, turn)
+                distinct(runs.map(|run| payload.chunks(run.clone())), 2 * at_once, selected)
             });
-            let wanted = distinct(std::iter::once(std::iter::once(document)), 2 * at_once, turn);
+            let wanted = distinct(std::iter::once(std::iter::once(document)), 2 * at_once, selected);
             (wanted, captured.join().expect("a loop over bytes does not panic"))
         });
         result.distinct += wanted.len() as u64;
@@ -56,9 +56,9 @@ fn search(document: &[u8], payload: &Payload, at_once: usize) -> Readable {
     result
 }
 
-/// The hashes of all shingles of some byte strings, each string in chunks, that have their turn: ascending, each once.
-/// Holds `held` of them at a time, or twice the result where that is more.
-fn distinct<'a, S>(strings: impl Iterator<Item = S>, held: usize, turn: impl Fn(u64) -> bool) -> Vec<u64>
+/// The distinct hashes, ascending, of the shingles of several byte strings, given in chunks, that are selected for this
+/// pass. Holds `held` of them at a time, or twice the result if that is more.
+fn distinct<'a, S>(strings: impl Iterator<Item = S>, held: usize, selected: impl Fn(u64) -> bool) -> Vec<u64>
 where
     S: Iterator<Item = &'a [u8]>,
 {
@@ -67,7 +67,7 @@ where
     for chunks in strings {
         shingles(chunks, |shingle| {
             let hash = mix(shingle);
-            if turn(hash) {
+            if selected(hash) {
                 if hashes.len() == limit {
                     sort_and_dedup(&mut hashes);
                     limit = held.max(2 * hashes.len());
@@ -85,7 +85,7 @@ fn sort_and_dedup(hashes: &mut Vec<u64>) {
     hashes.dedup();
 }
 
-/// How many values two ascending lists have in common.
+/// Number of values that two ascending lists have in common.
 fn common(a: &[u64], b: &[u64]) -> u64 {
     let mut b = b.iter().peekable();
     let mut count = 0;
@@ -96,7 +96,7 @@ fn common(a: &[u64], b: &[u64]) -> u64 {
     count
 }
 
-/// Calls `each` with every shingle of the bytes that `chunks` make one after the other.
+/// Calls `each` with every shingle of the concatenated `chunks`.
 fn shingles<'a>(chunks: impl Iterator<Item = &'a [u8]>, mut each: impl FnMut(u128)) {
     // The last 16 bytes, which are exactly a shingle.
     let mut window = 0u128;
@@ -114,8 +114,8 @@ fn shingles<'a>(chunks: impl Iterator<Item = &'a [u8]>, mut each: impl FnMut(u12
     }
 }
 
-/// Spreads a shingle over 64 bits: two rounds of multiplying halves and folding the product, each half first changed
-/// by a constant of random digits, since text has few bits that differ.
+/// Hashes a shingle to 64 bits: two rounds of multiplying its halves and folding the product, with random constants, since
+/// text has little entropy.
 fn mix(shingle: u128) -> u64 {
     let fold = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
@@ -135,9 +135,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a set of slices, in one pass or in many. Letters of a small alphabet, so that shingles repeat.
+        /// Compares with a set of slices, in one pass or many. A small alphabet makes shingles repeat.
         #[test]
-        fn same_as_a_set_of_slices(
+        fn equals_a_set_of_slices(
             document in vec(0..3u8, 0..300),
             pieces in vec((0..400u64, 0..100usize, 0..300usize), 0..8),
             at_once in 1..400usize,

@@ -1,7 +1,7 @@
 mod coverage;
-mod order;
+mod delivery;
 mod payload;
-mod progress;
+mod reassembly;
 mod stalls;
 
 use std::ops::Range;
@@ -10,30 +10,34 @@ use std::time::Duration;
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{DataSeq, SeqField};
 
-use crate::{ByteRanges, Exposure, PathId, Times, Volume};
+use crate::byte_ranges::ByteRanges;
+use crate::duration_stats::DurationStats;
+use crate::exposure::Exposure;
+use crate::path::PathId;
+use crate::sender_stats::Volume;
 use coverage::Coverage;
-use order::Order;
-use progress::Progress;
+use delivery::DeliveryProgress;
+use reassembly::Reassembly;
 
 pub use payload::Payload;
 
-/// One direction of a connection: the bytes that one side sent, numbered from 0, and where they were seen.
+/// One direction of a connection: the bytes that one side sent, numbered from 0, and which paths and subflows carried them.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// The number of the first byte (IDSN + 1), where the keys were seen.
+    /// The data sequence number of the first byte (IDSN + 1), if the keys were captured.
     origin: Option<DataSeq>,
     anchor: Option<Anchor>,
-    /// The position that half sequence numbers are extended from.
+    /// The position from which 32-bit sequence numbers are extended.
     latest: u64,
-    /// The position behind the last byte that is known to exist.
+    /// The position after the last known byte.
     end: u64,
-    /// By path, those that it crossed.
-    crossings: Vec<(PathId, Crossing)>,
-    not_crossed: Crossing,
+    /// The paths that it crossed.
+    paths: Vec<(PathId, PathRecord)>,
+    unused_path: PathRecord,
     carried: Coverage,
     carriers: Vec<Carrier>,
-    order: Order,
-    progress: Progress,
+    reassembly: Reassembly,
+    delivery: DeliveryProgress,
     flight: Option<Flight>,
 }
 
@@ -41,23 +45,23 @@ pub struct Stream {
 #[derive(Clone, Debug, Default)]
 struct Carrier {
     carried: Coverage,
-    head_of_line: Times,
-    /// When it last carried something that none had carried before.
+    head_of_line: DurationStats,
+    /// When it last carried new data.
     last_new: Option<Timestamp>,
-    replaced: Replaced,
+    reinjected_elsewhere: ReinjectedElsewhere,
 }
 
-/// What other subflows carried once more since a subflow was last heard of.
+/// Data of a subflow that others have sent again since it was last heard.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Replaced {
+pub(crate) struct ReinjectedElsewhere {
     pub(crate) reinjected: Volume,
-    /// The subflow that did so first.
+    /// The first of those subflows.
     pub(crate) by: Option<usize>,
 }
 
-/// Bytes by what they mean to the connection.
+/// How the bytes of a segment count for the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Novelty {
+pub(crate) struct CarriedBytes {
     /// Carried by no subflow before.
     pub(crate) new: u64,
     /// Carried by others before, but not by this one.
@@ -66,7 +70,7 @@ pub(crate) struct Novelty {
     pub(crate) repeated: u64,
 }
 
-impl std::ops::AddAssign for Novelty {
+impl std::ops::AddAssign for CarriedBytes {
     fn add_assign(&mut self, other: Self) {
         self.new += other.new;
         self.reinjected += other.reinjected;
@@ -74,8 +78,8 @@ impl std::ops::AddAssign for Novelty {
     }
 }
 
-/// Ties data sequence numbers to positions: `seq` is at [`BIAS`]. Numbers wrap, positions do not, and the bias leaves
-/// room for what comes before the first number that was seen.
+/// Maps data sequence numbers to positions: `seq` is at [`BIAS`]. Sequence numbers wrap, positions do not, and the bias
+/// leaves room for data before the first sequence number seen.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     seq: DataSeq,
@@ -85,12 +89,12 @@ struct Anchor {
 
 const BIAS: u64 = 1 << 62;
 
-/// How far from the anchor a number may lie to be believed: 2 EiB.
-const REACH: u64 = 1 << 61;
+/// Maximum distance of a valid sequence number from the anchor: 2 EiB.
+const MAX_DISTANCE: u64 = 1 << 61;
 
 /// What crossed one path.
 #[derive(Clone, Debug, Default)]
-struct Crossing {
+struct PathRecord {
     exposed: Coverage,
     payload: Payload,
 }
@@ -102,40 +106,40 @@ struct Flight {
     acked: Option<Timestamp>,
 }
 
-/// The bytes that a side sent before it knew that the peer had any of them.
+/// The data that a side sent before any of it was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstFlight {
-    /// How many bytes.
+    /// Its length in bytes.
     pub length: u64,
-    /// When a DATA_ACK first covered some of them.
+    /// The first DATA_ACK that covered a part of it.
     pub first_acked: Timestamp,
-    /// When a DATA_ACK first covered all of them, if one was seen.
+    /// The first DATA_ACK that covered all of it.
     pub acked: Option<Timestamp>,
 }
 
 impl Stream {
-    /// The stream's length: up to the last byte seen, or seen to be mapped, on any path.
+    /// The stream's length: up to the last byte that was captured or mapped on any path.
     pub fn length(&self) -> u64 {
         self.end
     }
 
-    /// Whether position 0 is known to be the stream's first byte; otherwise it is the first that was seen.
-    pub fn starts_at_its_first_byte(&self) -> bool {
+    /// Whether position 0 is the stream's first byte; otherwise it is the first byte captured.
+    pub fn has_known_start(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// The bytes that crossed a path, whether or not the capture kept them: of a stream that crossed it in very many
-    /// runs only the last ones, 32,768 or more. [`exposure`](Self::exposure) tells of all.
+    /// The bytes that crossed a path, whether or not the capture contains them: at least the last 32,768 runs.
+    /// [`exposure`](Self::exposure) counts all.
     pub fn exposed(&self, path: PathId) -> &ByteRanges {
-        self.crossing(path).exposed.latest()
+        self.path_record(path).exposed.latest()
     }
 
     /// How much of the stream crossed a path.
     pub fn exposure(&self, path: PathId) -> Exposure {
-        self.crossing(path).exposed.exposure(self.end)
+        self.path_record(path).exposed.exposure(self.end)
     }
 
-    /// How much of the stream one of the connection's subflows, given by its index, carried at least once.
+    /// How much of the stream a subflow, given by its index, carried at least once.
     pub fn carried_by(&self, subflow: usize) -> Exposure {
         match self.carriers.get(subflow) {
             Some(carrier) => carrier.carried.exposure(self.end),
@@ -143,32 +147,30 @@ impl Stream {
         }
     }
 
-    /// How long what a subflow, given by its index, carried ahead of its turn waited at the place of the capture for
-    /// bytes before it, which other subflows carried, or which were lost: head-of-line waiting. A segment that was in
-    /// its turn gives no sample.
-    pub fn head_of_line(&self, subflow: usize) -> Option<&Times> {
+    /// Head-of-line blocking: how long out-of-order data of a subflow, given by its index, waited at the place of the
+    /// capture for earlier data of other subflows, or for lost data. Segments in order give no sample.
+    pub fn head_of_line(&self, subflow: usize) -> Option<&DurationStats> {
         self.carriers.get(subflow).map(|carrier| &carrier.head_of_line)
     }
 
-    /// When the receiver had acknowledged the whole stream, as far as it was captured, if it did.
+    /// When the whole stream was acknowledged, if it was.
     pub fn completed(&self) -> Option<Timestamp> {
-        self.progress.completed(self.end)
+        self.delivery.completed(self.end)
     }
 
-    /// What the capture of a path kept of the stream.
+    /// The part of the stream that the capture of a path contains.
     pub fn payload(&self, path: PathId) -> &Payload {
-        &self.crossing(path).payload
+        &self.path_record(path).payload
     }
 
-    /// The first flight and when it was acknowledged; `None` when no DATA_ACK beyond the start was seen, or the
-    /// start is unknown.
+    /// The first flight; `None` without a DATA_ACK beyond the start, or if the start is unknown.
     pub fn first_flight(&self) -> Option<FirstFlight> {
         self.flight.map(|Flight { end, first_acked, acked }| FirstFlight { length: end, first_acked, acked })
     }
 
-    fn crossing(&self, path: PathId) -> &Crossing {
-        let found = self.crossings.iter().find(|(crossed, _)| *crossed == path);
-        found.map_or(&self.not_crossed, |(_, crossing)| crossing)
+    fn path_record(&self, path: PathId) -> &PathRecord {
+        let found = self.paths.iter().find(|(on, _)| *on == path);
+        found.map_or(&self.unused_path, |(_, path_record)| path_record)
     }
 
     pub(crate) fn new() -> Self {
@@ -177,48 +179,48 @@ impl Stream {
             anchor: None,
             latest: BIAS,
             end: 0,
-            crossings: Vec::new(),
-            not_crossed: Crossing::default(),
+            paths: Vec::new(),
+            unused_path: PathRecord::default(),
             carried: Coverage::default(),
             carriers: Vec::new(),
-            order: Order::default(),
-            progress: Progress::default(),
+            reassembly: Reassembly::default(),
+            delivery: DeliveryProgress::default(),
             flight: None,
         }
     }
 
-    /// Takes note of the number of the first byte.
+    /// Sets the data sequence number of the first byte.
     pub(crate) fn learn_origin(&mut self, origin: DataSeq) {
         if self.origin.is_some() {
             return;
         }
         self.origin = Some(origin);
-        self.settle_anchor(origin);
+        self.resolve_anchor(origin);
         if let Some(start) = self.origin_position() {
-            self.order.starts(start);
+            self.reassembly.starts(start);
         }
     }
 
-    fn settle_anchor(&mut self, origin: DataSeq) {
+    fn resolve_anchor(&mut self, origin: DataSeq) {
         match self.anchor {
             None => self.anchor = Some(Anchor { seq: origin, full: true }),
             Some(Anchor { full: true, .. }) => {}
             Some(Anchor { seq, full: false }) => {
-                // Only low halves were seen. The anchor was the first of them and is taken to lie less than 2^32
-                // behind the origin.
+                // Only 32-bit sequence numbers were seen. The anchor, the first of them, is taken to lie less than 2^32
+                // after the origin.
                 let distance = (seq.0 as u32).wrapping_sub(origin.0 as u32);
                 self.anchor = Some(Anchor { seq: origin.advance(distance.into()), full: true });
             }
         }
     }
 
-    /// The position of a data sequence number; `None` when it cannot belong to this stream.
+    /// The position of a data sequence number; `None` if it cannot belong to this stream.
     pub(crate) fn position(&mut self, field: SeqField) -> Option<u64> {
         let anchor = match (self.anchor, field) {
             (Some(anchor @ Anchor { full: true, .. }), _) => anchor,
             (Some(anchor), SeqField::Low32(_)) => anchor,
             (Some(Anchor { seq, .. }), SeqField::Full(full)) => {
-                // The low halves agree on the distance; the upper half is now known.
+                // The lower halves give the distance; the upper half is now known.
                 let near = seq.advance(self.latest.wrapping_sub(BIAS));
                 let distance = SeqField::Low32(full.0 as u32).extend(near).since(seq);
                 Anchor { seq: DataSeq(full.0.wrapping_sub(distance)), full: true }
@@ -229,60 +231,59 @@ impl Stream {
         self.anchor = Some(anchor);
         let near = anchor.seq.advance(self.latest.wrapping_sub(BIAS));
         let position = BIAS.wrapping_add(field.extend(near).since(anchor.seq));
-        if position.abs_diff(BIAS) > REACH {
+        if position.abs_diff(BIAS) > MAX_DISTANCE {
             return None;
         }
         self.latest = position;
         Some(position)
     }
 
-    /// A position as counted from the first byte, or, as long as its number is not known, from the first that was
-    /// seen.
+    /// A position relative to the first byte, or to the first captured byte as long as that is unknown.
     pub(crate) fn relative(&self, position: u64) -> i64 {
         position.wrapping_sub(self.origin_position().unwrap_or(BIAS)) as i64
     }
 
-    /// The number of the byte at a position.
+    /// The data sequence number of a position.
     pub(crate) fn number(&self, position: u64) -> Option<DataSeq> {
         self.anchor.filter(|anchor| anchor.full).map(|anchor| anchor.seq.advance(position.wrapping_sub(BIAS)))
     }
 
-    /// The position of the first byte, where its number is known.
+    /// The position of the first byte, if known.
     pub(crate) fn origin_position(&self) -> Option<u64> {
         let anchor = self.anchor?;
         Some(BIAS.wrapping_add(self.origin?.since(anchor.seq)))
     }
 
-    /// Bytes up to `end` exist.
+    /// Records that the stream has bytes up to `end`.
     pub(crate) fn reaches(&mut self, end: u64) {
         self.end = self.end.max(end);
     }
 
-    /// The bytes of `range` crossed a path, and `captured` are the first of them. Gives how many captured bytes the
-    /// budget left no room for.
-    pub(crate) fn crossed(
+    /// Records that the bytes of `range`, of which `captured` are the first, crossed a path. Returns the number of captured
+    /// bytes that exceed the budget.
+    pub(crate) fn record_crossing(
         &mut self,
         path: PathId,
         range: Range<u64>,
         captured: &[u8],
         budget: &mut u64,
     ) -> u64 {
-        let place = self.crossings.iter().position(|(crossed, _)| *crossed == path).unwrap_or_else(|| {
-            self.crossings.reserve_exact(1);
-            self.crossings.push((path, Crossing::default()));
-            self.crossings.len() - 1
+        let index = self.paths.iter().position(|(on, _)| *on == path).unwrap_or_else(|| {
+            self.paths.reserve_exact(1);
+            self.paths.push((path, PathRecord::default()));
+            self.paths.len() - 1
         });
-        let (_, crossing) = &mut self.crossings[place];
+        let (_, path_record) = &mut self.paths[index];
         self.end = self.end.max(range.end);
-        let kept = crossing.payload.write(range.start, captured, budget);
-        crossing.exposed.insert(range);
+        let kept = path_record.payload.write(range.start, captured, budget);
+        path_record.exposed.insert(range);
         (captured.len() - kept) as u64
     }
 
-    /// A subflow carried the bytes of `range`.
-    pub(crate) fn carry(&mut self, subflow: usize, range: Range<u64>, time: Timestamp) -> Novelty {
+    /// Records that a subflow carried the bytes of `range`.
+    pub(crate) fn carry(&mut self, subflow: usize, range: Range<u64>, time: Timestamp) -> CarriedBytes {
         if self.carriers.len() <= subflow {
-            // Most streams have one, and a vector that grows takes room for four.
+            // Most streams have one carrier, and a growing vector allocates four.
             if self.carriers.is_empty() {
                 self.carriers.reserve_exact(subflow + 1);
             }
@@ -293,7 +294,7 @@ impl Stream {
         let new = range.end - range.start - before;
         let reinjected = before.saturating_sub(repeated);
         if reinjected > 0 {
-            self.replaces(subflow, &range);
+            self.record_reinjection(subflow, &range);
         }
         self.carried.insert(range.clone());
         let carrier = &mut self.carriers[subflow];
@@ -301,40 +302,42 @@ impl Stream {
         if new > 0 {
             carrier.last_new = Some(time);
         }
-        self.progress.sent(&range, time);
+        self.delivery.sent(&range, time);
         let carriers = &mut self.carriers;
-        self.order.arrived(&range, subflow, time, |(subflow, waited)| {
+        self.reassembly.arrived(&range, subflow, time, |(subflow, waited)| {
             carriers[subflow].head_of_line.add(waited);
         });
-        Novelty { new, reinjected, repeated: before - reinjected }
+        CarriedBytes { new, reinjected, repeated: before - reinjected }
     }
 
-    /// A subflow carries bytes of which others carried some.
-    fn replaces(&mut self, subflow: usize, range: &Range<u64>) {
+    /// Counts bytes that other subflows have carried before.
+    fn record_reinjection(&mut self, subflow: usize, range: &Range<u64>) {
         for (_, carrier) in self.carriers.iter_mut().enumerate().filter(|(index, _)| *index != subflow) {
             let overlap = carrier.carried.overlap(range.clone());
             if overlap > 0 {
-                carrier.replaced.reinjected.add(overlap);
-                carrier.replaced.by.get_or_insert(subflow);
+                carrier.reinjected_elsewhere.reinjected.add(overlap);
+                carrier.reinjected_elsewhere.by.get_or_insert(subflow);
             }
         }
     }
 
-    /// The receiver was heard on a subflow: what others carried once more so far has nothing to do with a silence.
+    /// Records that the receiver was heard on a subflow: earlier reinjections were not caused by silence.
     #[inline]
     pub(crate) fn heard(&mut self, subflow: usize) {
         if let Some(carrier) = self.carriers.get_mut(subflow) {
-            carrier.replaced = Replaced::default();
+            carrier.reinjected_elsewhere = ReinjectedElsewhere::default();
         }
     }
 
-    /// What others carried once more since the receiver was [`heard`](Self::heard) on a subflow.
-    pub(crate) fn replaced(&self, subflow: usize) -> Replaced {
-        self.carriers.get(subflow).map_or(Replaced::default(), |carrier| carrier.replaced)
+    /// Data of a subflow that others have sent again since the receiver was [`heard`](Self::heard) on it.
+    pub(crate) fn reinjected_elsewhere(&self, subflow: usize) -> ReinjectedElsewhere {
+        self.carriers
+            .get(subflow)
+            .map_or(ReinjectedElsewhere::default(), |carrier| carrier.reinjected_elsewhere)
     }
 
-    /// Which subflow carried on while another was silent: the one that ended the longest wait, or else the one that
-    /// carried new data last.
+    /// The subflow that took over while another was silent: the one that ended the longest stall, or else the last one that
+    /// carried new data.
     pub(crate) fn carried_on(&self, silent: usize, span: &Range<Timestamp>) -> Option<usize> {
         self.gap_filled_by(span).filter(|subflow| *subflow != silent).or_else(|| {
             let others = self.carriers.iter().enumerate().filter(|(subflow, _)| *subflow != silent);
@@ -343,17 +346,17 @@ impl Stream {
         })
     }
 
-    /// The subflow that filled the gap in the stream that was open longest during a span of time.
+    /// The subflow that filled the longest gap in the stream during a span of time.
     pub(crate) fn gap_filled_by(&self, span: &Range<Timestamp>) -> Option<usize> {
-        self.order.stalls.longest_in(span).map(|(_, subflow)| *subflow)
+        self.reassembly.stalls.longest_in(span).map(|(_, subflow)| *subflow)
     }
 
-    /// The longest time without delivery that has a part in `span`, whose end may be the present.
+    /// The longest time without delivery that overlaps with `span`; its end may be the present.
     pub(crate) fn longest_stall(&self, span: &Range<Timestamp>) -> Option<Duration> {
-        self.progress.longest_stall(span)
+        self.delivery.longest_stall(span)
     }
 
-    /// The peer has everything before `position`.
+    /// Records a DATA_ACK of everything before `position`.
     pub(crate) fn acknowledged(&mut self, position: u64, time: Timestamp) {
         self.delivered(position, time);
         if self.origin_position().is_none_or(|origin| position <= origin) {
@@ -366,26 +369,27 @@ impl Stream {
         }
     }
 
-    /// The receiver got everything before `position`, whichever kind of acknowledgement says so.
+    /// Records any kind of acknowledgement of everything before `position`.
     pub(crate) fn delivered(&mut self, position: u64, time: Timestamp) {
-        self.progress.acknowledged(position, self.end, time);
+        self.delivery.acknowledged(position, self.end, time);
         let carriers = &mut self.carriers;
-        self.order.delivered(position, time, |(subflow, waited)| carriers[subflow].head_of_line.add(waited));
+        self.reassembly
+            .delivered(position, time, |(subflow, waited)| carriers[subflow].head_of_line.add(waited));
     }
 
-    /// Counts all positions from the first byte on, when nothing more comes.
-    pub(crate) fn seal(&mut self) {
-        let first_seen = self.crossings.iter().filter_map(|(_, crossing)| crossing.exposed.start());
+    /// Makes all positions relative to the first byte, at the end of the connection.
+    pub(crate) fn finalize(&mut self) {
+        let first_seen = self.paths.iter().filter_map(|(_, path_record)| path_record.exposed.start());
         let origin = self.origin_position().or(first_seen.min()).unwrap_or(self.end);
         self.end = self.end.saturating_sub(origin);
-        for (_, crossing) in &mut self.crossings {
-            crossing.exposed.rebase(origin);
-            crossing.payload.rebase(origin);
+        for (_, path_record) in &mut self.paths {
+            path_record.exposed.rebase(origin);
+            path_record.payload.rebase(origin);
         }
         for carrier in &mut self.carriers {
             carrier.carried.rebase(origin);
         }
-        self.progress.rebase(origin);
+        self.delivery.rebase(origin);
         if let Some(flight) = &mut self.flight {
             flight.end = flight.end.saturating_sub(origin);
         }
@@ -396,7 +400,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// The start of a stream whose low half is about to wrap, and half numbers of what comes later.
+    /// The start of a stream whose lower half is about to wrap.
     const ORIGIN: DataSeq = DataSeq(0x7_ffff_ff00);
 
     fn low(offset: u64) -> SeqField {
@@ -404,10 +408,10 @@ mod tests {
     }
 
     #[test]
-    fn half_numbers_follow_a_stream_beyond_their_range() {
+    fn extends_32_bit_numbers_beyond_their_range() {
         let mut stream = Stream::new();
         stream.learn_origin(ORIGIN);
-        let origin = stream.origin_position().expect("it was learnt");
+        let origin = stream.origin_position().expect("the origin is set");
         for step in 0..10 {
             let offset = step * 0x6000_0000;
             assert_eq!(stream.position(low(offset)), Some(origin + offset));
@@ -415,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_learnt_late_settles_half_numbers() {
+    fn late_origin_resolves_32_bit_numbers() {
         let mut stream = Stream::new();
         let position = stream.position(low(5000)).expect("a first number is a position");
         stream.learn_origin(ORIGIN);
@@ -424,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_reach_are_refused() {
+    fn rejects_numbers_too_far_away() {
         let mut stream = Stream::new();
         stream.learn_origin(ORIGIN);
         assert_eq!(stream.position(SeqField::Full(ORIGIN.advance(1 << 62))), None);

@@ -4,15 +4,15 @@ use std::time::Duration;
 use plait_trace::{Direction, Interval};
 use plait_wire::capture::Timestamp;
 
-/// The throughput of each side of each subflow, as mean and deviation over intervals. Intervals in which nothing was
-/// sent, between the first and the last, count as such.
+/// Throughput of each direction of each subflow: mean and standard deviation over intervals, including empty ones between
+/// the first and the last.
 pub(super) struct Rates {
     interval: Duration,
-    connections: HashMap<u64, OfConnection>,
+    connections: HashMap<u64, SubflowRates>,
 }
 
-/// By subflow, counted from 0, and direction.
-pub(super) type OfConnection = HashMap<(usize, Direction), Rate>;
+/// By index of the subflow and direction.
+pub(super) type SubflowRates = HashMap<(usize, Direction), Rate>;
 
 /// Throughput in one direction of a subflow.
 #[derive(Clone, Copy)]
@@ -43,15 +43,15 @@ impl Rates {
         rate.squares += mbps * mbps;
     }
 
-    /// What is known of a connection that has ended; of which nothing is kept.
-    pub(super) fn take(&mut self, connection: u64) -> OfConnection {
+    /// Removes and returns the rates of a connection that has ended.
+    pub(super) fn take(&mut self, connection: u64) -> SubflowRates {
         self.connections.remove(&connection).unwrap_or_default()
     }
 }
 
 impl Rate {
     /// Mean and standard deviation in Mbit/s, given the length of the intervals.
-    pub(super) fn mean_and_sigma(&self, interval: Duration) -> (f64, f64) {
+    pub(super) fn mean_and_stddev(&self, interval: Duration) -> (f64, f64) {
         let span = self.last.since(self.first).unwrap_or_default();
         let count = (span.as_secs_f64() / interval.as_secs_f64()).round() + 1.0;
         let mean = self.sum / count;
@@ -61,24 +61,24 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
-    use plait_trace::Counts;
+    use plait_trace::IntervalCounts;
 
     use super::*;
 
     #[test]
-    fn an_interval_of_silence_counts() {
+    fn empty_intervals_count() {
         let second = Duration::from_secs(1);
         let mut rates = Rates::new(second);
         for (start, bytes) in [(10, 125_000), (11, 375_000), (14, 500_000)] {
-            let counts = Counts { bytes, ..Counts::default() };
+            let counts = IntervalCounts { bytes, ..IntervalCounts::default() };
             let start = Timestamp(start * 1_000_000_000);
             let direction = Direction::ClientToServer;
             rates.count(&Interval { connection: 1, subflow: 0, direction, start, counts });
         }
         // 1, 3, 0, 0 and 4 Mbit/s.
-        let (mean, sigma) = rates.take(1)[&(0, Direction::ClientToServer)].mean_and_sigma(second);
+        let (mean, stddev) = rates.take(1)[&(0, Direction::ClientToServer)].mean_and_stddev(second);
         assert!((mean - 1.6).abs() < 1e-9, "{mean}");
-        assert!((sigma - 2.64_f64.sqrt()).abs() < 1e-9, "{sigma}");
+        assert!((stddev - 2.64_f64.sqrt()).abs() < 1e-9, "{stddev}");
         assert!(rates.take(1).is_empty());
     }
 }

@@ -1,33 +1,33 @@
-//! What was found, for people.
+//! The tables that `plait analyze` prints.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-use plait_trace::document::{Connection, Event, Failover, Sent, Subflow, Totals};
-use plait_trace::output::Output;
+use plait_trace::document::{Connection, DirectionStats, Event, Failover, Subflow, Totals};
+use plait_trace::export::Exporter;
 use plait_trace::{Direction, Interval};
 
-use super::rates::{OfConnection, Rates};
+use super::rates::{Rates, SubflowRates};
 
-/// How many connections are shown, unless all are, and how much of each.
-const LARGEST: usize = 20;
-const SUBFLOWS: usize = 50;
-const FAILOVERS: usize = 20;
-const EVENTS: usize = 20;
+/// Maximum number of connections without `--all`, and of parts of each.
+const MAX_CONNECTIONS: usize = 20;
+const MAX_SUBFLOWS: usize = 50;
+const MAX_FAILOVERS: usize = 20;
+const MAX_EVENTS: usize = 20;
 
-/// One table for each connection: of all, each when it has ended; or of the largest, at the end.
+/// One table per connection: all of them as they end, or the largest ones at the end.
 pub(super) struct Table<W: Write> {
     out: W,
     all: bool,
     interval: Duration,
     rates: Rates,
-    largest: Vec<Shown>,
+    largest: Vec<Rendered>,
     smaller: u64,
     smaller_bytes: u64,
 }
 
-/// A connection in words.
-struct Shown {
+/// The table of a connection.
+struct Rendered {
     id: u64,
     bytes: u64,
     text: Vec<u8>,
@@ -40,8 +40,8 @@ impl<W: Write> Table<W> {
     }
 }
 
-impl<W: Write> Output for Table<W> {
-    fn intervals(&self) -> bool {
+impl<W: Write> Exporter for Table<W> {
+    fn wants_intervals(&self) -> bool {
         true
     }
 
@@ -56,7 +56,7 @@ impl<W: Write> Output for Table<W> {
             return write_connection(connection, &rates, self.interval, &mut self.out);
         }
         let bytes = connection.bytes.client_to_server + connection.bytes.server_to_client;
-        if self.largest.len() == LARGEST {
+        if self.largest.len() == MAX_CONNECTIONS {
             let least = self.largest.iter().enumerate().min_by_key(|(_, shown)| (shown.bytes, shown.id));
             let Some((least, smallest)) = least.map(|(index, shown)| (index, shown.bytes)) else {
                 return Ok(());
@@ -70,7 +70,7 @@ impl<W: Write> Output for Table<W> {
         }
         let mut text = Vec::new();
         write_connection(connection, &rates, self.interval, &mut text)?;
-        self.largest.push(Shown { id: connection.id, bytes, text });
+        self.largest.push(Rendered { id: connection.id, bytes, text });
         Ok(())
     }
 
@@ -80,11 +80,11 @@ impl<W: Write> Output for Table<W> {
         self.largest.iter().try_for_each(|shown| out.write_all(&shown.text))?;
         if self.smaller > 0 {
             let (count, bytes) = (self.smaller, self.smaller_bytes);
-            writeln!(out, "{count} smaller connections of {bytes} bytes together; --all shows them too")?;
+            writeln!(out, "{count} smaller connections with {bytes} bytes in total; --all prints them too")?;
         }
         write!(out, "{} packets read, {}", totals.packets, totals.skipped)?;
         if totals.unmapped_bytes > 0 {
-            write!(out, "; {} payload bytes belong to no known place in a stream", totals.unmapped_bytes)?;
+            write!(out, "; {} payload bytes without a DSS mapping", totals.unmapped_bytes)?;
         }
         if totals.unanswered_joins > 0 {
             write!(out, "; {} joins were not answered", totals.unanswered_joins)?;
@@ -96,7 +96,7 @@ impl<W: Write> Output for Table<W> {
 
 fn write_connection(
     connection: &Connection,
-    rates: &OfConnection,
+    rates: &SubflowRates,
     interval: Duration,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -109,24 +109,24 @@ fn write_connection(
         write!(out, ", partial (its opening was not captured)")?;
     }
     if connection.evicted {
-        write!(out, ", let go of before it ended")?;
+        write!(out, ", dropped before it ended")?;
     }
     if let Some(cause) = connection.fallback {
         write!(out, ", fell back to TCP ({cause})")?;
     }
     writeln!(out)?;
-    write_way("client to server", connection, Direction::ClientToServer, out)?;
-    write_way("server to client", connection, Direction::ServerToClient, out)?;
+    write_direction("client to server", connection, Direction::ClientToServer, out)?;
+    write_direction("server to client", connection, Direction::ServerToClient, out)?;
     if connection.reinjected.segments > 0 {
         let reinjected = &connection.reinjected;
         writeln!(out, "  reinjected: {} segments, {} bytes", reinjected.segments, reinjected.bytes)?;
     }
     let mut rows = vec![HEADING.map(String::from)];
-    for (subflow, index) in connection.subflows.iter().zip(0..).take(SUBFLOWS) {
-        writeln!(out, "  {}  {}", index + 1, described(subflow))?;
+    for (subflow, index) in connection.subflows.iter().zip(0..).take(MAX_SUBFLOWS) {
+        writeln!(out, "  {}  {}", index + 1, describe_subflow(subflow))?;
         for (way, direction) in [("sent", Direction::ClientToServer), ("received", Direction::ServerToClient)]
         {
-            let rate = rates.get(&(index, direction)).map(|rate| rate.mean_and_sigma(interval));
+            let rate = rates.get(&(index, direction)).map(|rate| rate.mean_and_stddev(interval));
             rows.push(row(index + 1, way, subflow.directions.in_direction(direction), rate));
         }
     }
@@ -135,26 +135,26 @@ fn write_connection(
         rows.push(total("received", connection, Direction::ServerToClient));
     }
     write_aligned(&rows, out)?;
-    for failover in connection.failovers.iter().take(FAILOVERS) {
-        writeln!(out, "  {}", failed_over(failover, connection.start))?;
+    for failover in connection.failovers.iter().take(MAX_FAILOVERS) {
+        writeln!(out, "  {}", describe_failover(failover, connection.start))?;
     }
-    for event in connection.events.iter().take(EVENTS) {
-        writeln!(out, "  {}", signalled(event, connection.start))?;
+    for event in connection.events.iter().take(MAX_EVENTS) {
+        writeln!(out, "  {}", describe_event(event, connection.start))?;
     }
     let more = |list: usize, shown: usize| list.saturating_sub(shown) as u64;
     for (more, what) in [
-        (more(connection.subflows.len(), SUBFLOWS), "subflows"),
-        (more(connection.failovers.len(), FAILOVERS), "failovers"),
-        (more(connection.events.len(), EVENTS), "events"),
+        (more(connection.subflows.len(), MAX_SUBFLOWS), "subflows"),
+        (more(connection.failovers.len(), MAX_FAILOVERS), "failovers"),
+        (more(connection.events.len(), MAX_EVENTS), "events"),
     ] {
         if more > 0 {
-            writeln!(out, "  and {more} more {what}; --json has them")?;
+            writeln!(out, "  and {more} more {what}, see --json")?;
         }
     }
     writeln!(out)
 }
 
-fn write_way(
+fn write_direction(
     name: &str,
     connection: &Connection,
     direction: Direction,
@@ -168,13 +168,13 @@ fn write_way(
     let carriers =
         connection.subflows.iter().filter(|subflow| *subflow.bytes.in_direction(direction) > 0).count();
     match connection.aggregation_benefit.in_direction(direction) {
-        Some(benefit) if carriers > 1 => write!(out, ", {benefit:.2} x the best path alone")?,
+        Some(benefit) if carriers > 1 => write!(out, ", {benefit:.2} x the best subflow")?,
         _ => {}
     }
     writeln!(out)
 }
 
-fn described(subflow: &Subflow) -> String {
+fn describe_subflow(subflow: &Subflow) -> String {
     let mut text = format!("{} -> {}", subflow.src, subflow.dst);
     if subflow.joined {
         text += ", joined";
@@ -183,7 +183,7 @@ fn described(subflow: &Subflow) -> String {
         text += ", not accepted";
     }
     if subflow.authentic == Some(false) {
-        text += ", with a wrong HMAC";
+        text += ", invalid HMAC";
     }
     if subflow.backup {
         text += ", backup";
@@ -192,9 +192,9 @@ fn described(subflow: &Subflow) -> String {
         text += &format!(", SYN RTT {rtt:.3} ms");
     }
     text += ", ";
-    text += &subflow.close.how.replace('_', " ");
+    text += &subflow.close.kind.name().replace('_', " ");
     if let Some(by) = subflow.close.by {
-        text += if by == "client_to_server" { " by the client" } else { " by the server" };
+        text += if by == Direction::ClientToServer { " by the client" } else { " by the server" };
     }
     if let Some(reason) = subflow.close.reason {
         text += &format!(" (MP_TCPRST reason {reason})");
@@ -203,37 +203,37 @@ fn described(subflow: &Subflow) -> String {
 }
 
 const HEADING: [&str; 13] = [
-    "", "", "bytes", "share", "Mbit/s", "sigma", "RTT ms", "sigma", "median", "p95", "retrans.", "reinj.",
+    "", "", "bytes", "share", "Mbit/s", "stddev", "RTT ms", "stddev", "median", "p95", "retrans.", "reinj.",
     "exposed",
 ];
 
-/// From the client's point of view.
-fn row(number: usize, way: &str, sent: &Sent, rate: Option<(f64, f64)>) -> [String; 13] {
+/// `way` is from the client's point of view.
+fn row(number: usize, way: &str, sent: &DirectionStats, rate: Option<(f64, f64)>) -> [String; 13] {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let rtt = sent.rtt_ms.as_ref();
-    let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
+    let decimal = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     [
         number.to_string(),
         way.into(),
         sent.bytes.to_string(),
         sent.share.map_or("-".into(), percent),
-        figure(rate.map(|(mean, _)| mean)),
-        figure(rate.map(|(_, sigma)| sigma)),
-        figure(rtt.map(|rtt| rtt.mean)),
-        figure(rtt.map(|rtt| rtt.stddev)),
-        figure(rtt.map(|rtt| rtt.p50)),
-        figure(rtt.map(|rtt| rtt.p95)),
+        decimal(rate.map(|(mean, _)| mean)),
+        decimal(rate.map(|(_, stddev)| stddev)),
+        decimal(rtt.map(|rtt| rtt.mean)),
+        decimal(rtt.map(|rtt| rtt.stddev)),
+        decimal(rtt.map(|rtt| rtt.p50)),
+        decimal(rtt.map(|rtt| rtt.p95)),
         sent.retransmitted.segments.to_string(),
         sent.reinjected.segments.to_string(),
         percent(sent.exposure.fraction),
     ]
 }
 
-/// Of all subflows together. The spread of their sum over time is not known: they are counted one by one.
+/// The sum of all subflows. Its standard deviation is unknown, since subflows are counted one by one.
 fn total(way: &str, connection: &Connection, direction: Direction) -> [String; 13] {
     let bytes = *connection.bytes.in_direction(direction);
     let mbps = bytes as f64 * 8.0 / 1e6 / connection.duration_s;
-    let segments = |part: fn(&Sent) -> u64| -> u64 {
+    let segments = |part: fn(&DirectionStats) -> u64| -> u64 {
         connection.subflows.iter().map(|subflow| part(subflow.directions.in_direction(direction))).sum()
     };
     let mut row: [String; 13] = std::array::from_fn(|_| "-".into());
@@ -248,7 +248,7 @@ fn total(way: &str, connection: &Connection, direction: Direction) -> [String; 1
     row
 }
 
-/// The first two columns to the left, figures to the right.
+/// Aligns the first two columns left, numbers right.
 fn write_aligned<const N: usize>(rows: &[[String; N]], out: &mut impl Write) -> io::Result<()> {
     let widths: [usize; N] = std::array::from_fn(|column| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
@@ -265,13 +265,13 @@ fn write_aligned<const N: usize>(rows: &[[String; N]], out: &mut impl Write) -> 
     Ok(())
 }
 
-/// Times from the connection's start on.
-fn failed_over(failover: &Failover, start: f64) -> String {
+/// Times are relative to the connection's start.
+fn describe_failover(failover: &Failover, start: f64) -> String {
     let Failover { path, subflow, from, .. } = failover;
     let mut text = format!("failover: {path} (subflow {subflow}) silent from {:.3} s", from - start);
     match failover.to {
         Some(to) => text += &format!(" to {:.3} s", to - start),
-        None => text += " on",
+        None => text += " until the end",
     }
     if let (Some(path), Some(subflow)) = (&failover.taken_over_by, failover.taken_over_by_subflow) {
         text += &format!(", taken over by {path} (subflow {subflow})");
@@ -281,19 +281,19 @@ fn failed_over(failover: &Failover, start: f64) -> String {
     }
     let reinjected = &failover.reinjected;
     text += &format!(", reinjected {} segments, {} bytes", reinjected.segments, reinjected.bytes);
-    match failover.carried_again {
-        Some(time) => text + &format!(", carried data again at {:.3} s", time - start),
-        None => text + ", carried no data again",
+    match failover.resumed {
+        Some(time) => text + &format!(", data resumed at {:.3} s", time - start),
+        None => text + ", data did not resume",
     }
 }
 
-fn signalled(event: &Event, start: f64) -> String {
+fn describe_event(event: &Event, start: f64) -> String {
     let mut text = format!("{:.6} s  subflow {}  {}", event.time - start, event.subflow, event.event);
     if let Some(address) = &event.address {
         text += &format!("  {address}");
     }
     if event.authentic == Some(false) {
-        text += "  (wrong HMAC)";
+        text += "  (invalid HMAC)";
     }
-    text + "  " + &event.direction.replace('_', " ")
+    text + "  " + &event.direction.name().replace('_', " ")
 }

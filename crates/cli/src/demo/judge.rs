@@ -113,8 +113,8 @@ fn read(paths: &[CapturedPath]) -> anyhow::Result<Connections> {
     // The captures are ours and hold little more than the document.
     let options = ReadOptions { payload_limit: u64::MAX, ..ReadOptions::default() };
     let found = Connections::read(captures, options)?;
-    if let Some(cut) = found.totals.cut.first() {
-        anyhow::bail!("a capture is damaged: {}", cut.error);
+    if let Some(damaged) = found.totals.damaged.first() {
+        anyhow::bail!("a capture is damaged: {}", damaged.error);
     }
     Ok(found)
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use plait_policy::engine::{DryRun, TestPacket, TestRun, Verdict};
 use plait_policy::{Hook, Policy};
-use plait_trace::output::WholeFile;
+use plait_config::AtomicFile;
 use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Record};
 use plait_wire::{LinkType, Skip};
 
@@ -167,7 +167,7 @@ fn open(path: &Path) -> anyhow::Result<CaptureReader<Box<dyn Read>>> {
 /// A capture file that appears only when it is complete.
 struct Output {
     path: PathBuf,
-    writer: Option<(LinkType, PcapWriter<BufWriter<WholeFile>>)>,
+    writer: Option<(LinkType, PcapWriter<BufWriter<AtomicFile>>)>,
 }
 
 impl Output {
@@ -196,12 +196,12 @@ impl Output {
             None => create(&self.path, LinkType::Ethernet)?,
         };
         let whole = writer.into_inner().into_inner().map_err(io::IntoInnerError::into_error);
-        whole.and_then(WholeFile::publish).with_context(|| format!("cannot write {}", self.path.display()))
+        whole.and_then(AtomicFile::publish).with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
-fn create(path: &Path, link_type: LinkType) -> anyhow::Result<PcapWriter<BufWriter<WholeFile>>> {
+fn create(path: &Path, link_type: LinkType) -> anyhow::Result<PcapWriter<BufWriter<AtomicFile>>> {
     let writer =
-        || PcapWriter::new(BufWriter::new(WholeFile::create(path.to_owned())?), PcapHeader::new(link_type));
+        || PcapWriter::new(BufWriter::new(AtomicFile::create(path.to_owned())?), PcapHeader::new(link_type));
     writer().with_context(|| format!("cannot write {}", path.display()))
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use plait_trace::{Direction, Times, readable};
+use plait_trace::{Direction, DurationStats, readable};
 use plait_wire::Role;
 use plait_wire::capture::Timestamp;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(super) fn value(measure: &Measure, evidence: &Evidence) -> Result<Option<f64
         }
         Measure::RoundTrip(of, statistic) => {
             let chosen = evidence.choose(of)?;
-            let times = chosen.subflows().map(|subflow| &subflow.sent(chosen.direction).round_trips);
+            let times = chosen.subflows().map(|subflow| &subflow.sent(chosen.direction).rtt);
             pooled(times.filter_map(Part::of), *statistic)
         }
         Measure::HeadOfLine(of, statistic) => {
@@ -140,7 +140,7 @@ fn rate(
     chosen: &Chosen,
     window: &Window,
     evidence: &Evidence,
-    counted: fn(&plait_trace::Counts) -> u64,
+    counted: fn(&plait_trace::IntervalCounts) -> u64,
 ) -> Option<f64> {
     let limits = limits(window, evidence.clock);
     let completed = chosen.connection.completion(chosen.direction);
@@ -154,7 +154,11 @@ fn rate(
     (seconds > 0.0).then(|| bytes(chosen, &limits, counted) * 8.0 / 1e6 / seconds)
 }
 
-fn bytes(chosen: &Chosen, limits: &Range<Timestamp>, counted: fn(&plait_trace::Counts) -> u64) -> f64 {
+fn bytes(
+    chosen: &Chosen,
+    limits: &Range<Timestamp>,
+    counted: fn(&plait_trace::IntervalCounts) -> u64,
+) -> f64 {
     bytes_within(chosen.intervals().map(|interval| (interval.start, counted(&interval.counts))), limits)
 }
 
@@ -181,12 +185,12 @@ struct Part {
 
 impl Part {
     /// `None` without any.
-    fn of(times: &Times) -> Option<Self> {
+    fn of(times: &DurationStats) -> Option<Self> {
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
         Some(Self {
             count: times.count() as f64,
             mean: ms(times.mean()?),
-            sigma: ms(times.sigma()?),
+            sigma: ms(times.stddev()?),
             min: ms(times.min()?),
             max: ms(times.max()?),
         })

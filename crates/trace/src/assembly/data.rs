@@ -2,14 +2,17 @@ use plait_wire::Segment;
 use plait_wire::mptcp::{Capable, CapableKeys, DataSeq, Dss, Mapping, SubflowSeq};
 use plait_wire::tcp::Flags;
 
+use super::flow::{Flow, FlowKind, FlowSide, Signals, StreamMapping};
 use super::live::State;
-use super::{Seen, carries};
-use crate::flow::{Flow, FlowKind, Half, Mapped, Signals};
-use crate::stream::Novelty;
-use crate::{Connection, Direction, EventKind, Fallback, PathId, Protocol};
+use super::observation::{Observation, data_length};
+use crate::connection::{Connection, Fallback, Protocol};
+use crate::direction::Direction;
+use crate::event::EventKind;
+use crate::path::PathId;
+use crate::stream::CarriedBytes;
 
 impl State {
-    /// What a segment acknowledges, maps and carries. Tells what its data means to the connection.
+    /// Processes the acknowledgement, mapping and payload of a segment.
     pub(super) fn data(
         &mut self,
         index: usize,
@@ -17,13 +20,14 @@ impl State {
         direction: Direction,
         segment: &Segment<'_>,
         signals: &Signals,
-        seen: Seen,
-    ) -> Novelty {
-        let Seen { path, time } = seen;
+        at: Observation,
+    ) -> CarriedBytes {
+        let Observation { path, time } = at;
         let connection = &mut self.live[index].connection;
-        let (bytes, carries) = (carries(segment), carries(segment) > 0);
+        let bytes = data_length(segment);
+        let carries = bytes > 0;
         if carries {
-            connection.carries_payload(path, time);
+            connection.record_payload(path, time);
         }
         if flow.kind == FlowKind::MidStream && connection.protocol == Protocol::Tcp && carries {
             // Data without any sign of MPTCP.
@@ -40,160 +44,162 @@ impl State {
             acknowledged.delivered(position, time);
         }
         let kind = flow.kind;
-        let half = flow.half(direction);
-        match place(half, kind, segment, signals) {
-            Some(place) => {
-                map(half, connection, direction, kind, signals, carries);
+        let side = flow.side(direction);
+        match offset(side, kind, segment, signals) {
+            Some(offset) => {
+                map(side, connection, direction, kind, signals, carries);
                 if carries {
-                    return self.carry(index, direction, flow, place, segment, seen);
+                    return self.carry(index, direction, flow, offset, segment, at);
                 }
             }
             None => {
-                self.beside.unmapped += bytes;
-                half.sender.tally.unmapped += bytes;
+                self.totals.unmapped += bytes;
+                side.sender.stats.unmapped += bytes;
             }
         }
-        Novelty::default()
+        CarriedBytes::default()
     }
 
-    /// A segment that was seen where its flow is observed, and crossed another path too.
-    pub(super) fn crossed_again(
+    /// Processes a copy of a segment, captured on another path than that on which its flow is observed.
+    pub(super) fn record_duplicate(
         &mut self,
         flow: &mut Flow,
         segment: &Segment<'_>,
         signals: &Signals,
         path: PathId,
     ) {
-        self.beside.other_side += 1;
-        let Some(index) = flow.connection.filter(|_| carries(segment) > 0) else { return };
+        self.totals.duplicate += 1;
+        let Some(index) = flow.connection.filter(|_| data_length(segment) > 0) else { return };
         let (kind, direction) = (flow.kind, flow.direction(segment.source));
         let stream = self.live[index].connection.stream_mut(direction);
-        let half = flow.half(direction);
-        let Some(place) = place(half, kind, segment, signals) else { return };
+        let side = flow.side(direction);
+        let Some(offset) = offset(side, kind, segment, signals) else { return };
         if let Some((mapping, data_fin)) = mapping(signals)
-            && let (_, None) = half.next_part(place, place + 1)
+            && let (_, None) = side.next_part(offset, offset + 1)
             && let Some(position) = stream.position(mapping.data_seq)
         {
-            // It was seen longer ago than mappings are kept.
-            let start = half.place_of(mapping.subflow_seq.0);
+            // The mapping is older than those that are kept.
+            let start = side.offset_of(mapping.subflow_seq.0);
             let length = i64::from(mapping.length) - i64::from(data_fin);
-            half.map(Mapped { start, end: start + length, position });
+            side.map(StreamMapping { start, end: start + length, position });
         }
-        for (range, captured) in parts(half, place, segment) {
+        for (range, captured) in parts(side, offset, segment) {
             if let Some(position) = range.position {
                 let positions = position..position + range.length;
-                self.beside.payload_dropped += stream.crossed(path, positions, captured, &mut self.budget);
+                self.totals.payload_dropped +=
+                    stream.record_crossing(path, positions, captured, &mut self.budget);
             }
         }
     }
 
-    /// Moves the payload of a segment, which starts at `place` of its half, to where it belongs in the stream.
+    /// Adds the payload of a segment, which starts at `offset` in its flow, to the stream.
     fn carry(
         &mut self,
         index: usize,
         direction: Direction,
         flow: &mut Flow,
-        place: i64,
+        offset: i64,
         segment: &Segment<'_>,
-        Seen { path, time }: Seen,
-    ) -> Novelty {
+        Observation { path, time }: Observation,
+    ) -> CarriedBytes {
         let subflow = flow.subflow;
-        let half = flow.half(direction);
+        let side = flow.side(direction);
         let stream = self.live[index].connection.stream_mut(direction);
-        let (mut sum, mut unmapped, mut carried) = (Novelty::default(), 0, None);
-        for (Part { position, length }, captured) in parts(half, place, segment) {
+        let (mut sum, mut unmapped, mut carried) = (CarriedBytes::default(), 0, None);
+        for (Part { position, length }, captured) in parts(side, offset, segment) {
             let Some(position) = position else {
                 unmapped += length;
                 continue;
             };
             let positions = position..position + length;
             sum += stream.carry(subflow, positions.clone(), time);
-            self.beside.payload_dropped += stream.crossed(path, positions, captured, &mut self.budget);
+            self.totals.payload_dropped +=
+                stream.record_crossing(path, positions, captured, &mut self.budget);
             let start = stream.relative(position);
             let (first, end) = carried.unwrap_or((start, start));
             carried = Some((first.min(start), end.max(start.saturating_add_unsigned(length))));
         }
-        self.beside.unmapped += unmapped;
-        let Half { sender, checksum, interval, .. } = half;
-        let tally = &mut sender.tally;
-        tally.unmapped += unmapped;
-        tally.new += sum.new;
-        tally.reinjected.add(sum.reinjected);
-        tally.repeated += sum.repeated;
-        checksum.data(place, segment.payload(), segment.payload_len as usize, &mut tally.checksums);
+        self.totals.unmapped += unmapped;
+        let FlowSide { sender, checksum, interval, .. } = side;
+        let stats = &mut sender.stats;
+        stats.unmapped += unmapped;
+        stats.new += sum.new;
+        stats.reinjected.add(sum.reinjected);
+        stats.repeated += sum.repeated;
+        checksum.data(offset, segment.payload(), segment.payload_len as usize, &mut stats.checksums);
         if let Some(counts) = interval.counts() {
             counts.new += sum.new;
             counts.reinjected += sum.reinjected;
             if let Some((start, end)) = carried {
-                counts.carried(start..end);
+                counts.extend_positions(start..end);
             }
         }
         sum
     }
 }
 
-/// Consecutive bytes of a segment that are mapped alike.
+/// Consecutive bytes of a segment with the same mapping.
 struct Part {
-    /// Where they start in the stream, if anything tells.
+    /// Their start in the stream; `None` if unmapped.
     position: Option<u64>,
     length: u64,
 }
 
-/// The payload of a segment, which starts at `place` of its half, cut where mappings end, each with what was captured
-/// of it.
-fn parts<'a>(half: &Half, place: i64, segment: &Segment<'a>) -> impl Iterator<Item = (Part, &'a [u8])> {
+/// Splits the payload of a segment, which starts at `offset` in its flow, where mappings end; each part with its captured
+/// bytes.
+fn parts<'a>(side: &FlowSide, offset: i64, segment: &Segment<'a>) -> impl Iterator<Item = (Part, &'a [u8])> {
     let captured = segment.payload();
-    let (mut at, end) = (place, place + i64::from(segment.payload_len));
+    let (mut at, end) = (offset, offset + i64::from(segment.payload_len));
     std::iter::from_fn(move || {
         if at >= end {
             return None;
         }
-        let (part_end, position) = half.next_part(at, end);
-        let from = captured.len().min((at - place) as usize);
-        let to = captured.len().min((part_end - place) as usize);
+        let (part_end, position) = side.next_part(at, end);
+        let from = captured.len().min((at - offset) as usize);
+        let to = captured.len().min((part_end - offset) as usize);
         let length = (part_end - at) as u64;
         at = part_end;
         Some((Part { position, length }, &captured[from..to]))
     })
 }
 
-/// The position in the stream of the other side that an acknowledgement of TCP names.
+/// The position in the peer's stream that a TCP acknowledgement refers to.
 fn acknowledged_position(flow: &mut Flow, direction: Direction, segment: &Segment<'_>) -> Option<u64> {
     if !segment.tcp.flags().contains(Flags::ACK) {
         return None;
     }
-    let half = flow.half(direction.reverse());
-    let place = half.place_of(segment.tcp.ack().since(half.isn()?));
-    let (_, position) = half.next_part(place - 1, place);
+    let side = flow.side(direction.reverse());
+    let offset = side.offset_of(segment.tcp.ack().since(side.isn()?));
+    let (_, position) = side.next_part(offset - 1, offset);
     position.map(|last| last + 1)
 }
 
-/// The mapping in a segment, and whether its last number stands for a DATA_FIN.
+/// The mapping in a segment, and whether it includes a DATA_FIN.
 fn mapping(signals: &Signals) -> Option<(Mapping, bool)> {
     signals.dss.and_then(|dss| dss.mapping.map(|mapping| (mapping, dss.data_fin)))
 }
 
-/// The place in its half at which a segment's data starts; `None` when nothing tells.
-fn place(half: &mut Half, kind: FlowKind, segment: &Segment<'_>, signals: &Signals) -> Option<i64> {
+/// The offset of a segment's data in its flow; `None` if unknown.
+fn offset(side: &mut FlowSide, kind: FlowKind, segment: &Segment<'_>, signals: &Signals) -> Option<i64> {
     let syn = segment.tcp.flags().contains(Flags::SYN);
     let seq = segment.tcp.seq().advance(u32::from(syn));
-    if half.isn().is_none() {
+    if side.isn().is_none() {
         match (kind, mapping(signals)) {
-            // The first byte seen becomes the first of the stream.
-            (FlowKind::Plain, _) => half.learn_isn(seq.advance(u32::MAX)),
-            // Right unless the segment is a later part of what the mapping covers.
+            // The first byte that was seen counts as the first of the stream.
+            (FlowKind::Plain, _) => side.learn_isn(seq.advance(u32::MAX)),
+            // Correct unless the segment is a later part of the mapping.
             (_, Some((Mapping { subflow_seq, .. }, _))) if subflow_seq.0 != 0 => {
-                half.learn_isn(seq.advance(subflow_seq.0.wrapping_neg()));
+                side.learn_isn(seq.advance(subflow_seq.0.wrapping_neg()));
             }
             _ => {}
         }
     }
-    half.place(seq)
+    side.offset(seq)
 }
 
-/// Takes note of what a segment says about where the data of its half belongs.
+/// Records the mapping in a segment.
 fn map(
-    half: &mut Half,
+    side: &mut FlowSide,
     connection: &mut Connection,
     direction: Direction,
     kind: FlowKind,
@@ -204,33 +210,33 @@ fn map(
     if let Some(Capable { keys: CapableKeys::Both { data: Some(data), .. }, .. }) = &signals.capable
         && let Some(position) = stream.origin_position()
     {
-        let mapped = Mapped { start: 1, end: 1 + i64::from(data.length), position };
+        let mapped = StreamMapping { start: 1, end: 1 + i64::from(data.length), position };
         if let (Some(checksum), Some(number)) = (data.checksum, stream.number(position)) {
-            half.checksum.begin(mapped.start..mapped.end, number, SubflowSeq(1), data.length, checksum);
+            side.checksum.begin(mapped.start..mapped.end, number, SubflowSeq(1), data.length, checksum);
         }
-        half.map(mapped);
+        side.map(mapped);
         stream.reaches(position + u64::from(data.length));
     } else if let Some((mapping, data_fin)) = mapping(signals) {
         let Some(position) = stream.position(mapping.data_seq) else { return };
         let length = i64::from(mapping.length) - i64::from(data_fin);
-        let start = half.place_of(mapping.subflow_seq.0);
+        let start = side.offset_of(mapping.subflow_seq.0);
         stream.reaches(position.saturating_add_signed(length.max(0)));
         if mapping.is_infinite() {
-            half.map(Mapped { start, end: i64::MAX, position });
+            side.map(StreamMapping { start, end: i64::MAX, position });
             let failed = connection.events.iter().any(|event| matches!(event.kind, EventKind::Fail(_)));
             let cause = if failed { Fallback::ChecksumFailed } else { Fallback::InfiniteMapping };
             connection.fallback.get_or_insert(cause);
         } else if length > 0 {
-            let mapped = Mapped { start, end: start + length, position };
+            let mapped = StreamMapping { start, end: start + length, position };
             if let (Some(checksum), Some(number)) = (mapping.checksum, stream.number(position))
-                && !half.is_mapped(&mapped)
+                && !side.is_mapped(&mapped)
             {
                 let Mapping { subflow_seq, length, .. } = mapping;
-                half.checksum.begin(start..mapped.end, number, subflow_seq, length, checksum);
+                side.checksum.begin(start..mapped.end, number, subflow_seq, length, checksum);
             }
-            half.map(mapped);
+            side.map(mapped);
         }
-    } else if has_payload && !half.mapped_ever() {
+    } else if has_payload && !side.has_mappings() {
         let origin = match kind {
             FlowKind::Plain => {
                 stream.learn_origin(DataSeq(1));
@@ -241,7 +247,7 @@ fn map(
             _ => None,
         };
         if let Some(position) = origin {
-            half.map(Mapped { start: 1, end: i64::MAX, position });
+            side.map(StreamMapping { start: 1, end: i64::MAX, position });
             if kind == FlowKind::Initial {
                 connection.fallback.get_or_insert(Fallback::NoMapping);
             }

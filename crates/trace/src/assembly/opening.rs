@@ -5,25 +5,26 @@ use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{Join, Token, Version};
 use plait_wire::tcp::Flags;
 
-use super::Seen;
+use super::flow::{Flow, FlowKind, Signals};
 use super::live::State;
-use crate::flow::{Flow, FlowKind, Signals};
-use crate::{Direction, Fallback, Protocol, Subflow};
+use super::observation::Observation;
+use crate::connection::{Fallback, Protocol, Subflow};
+use crate::direction::Direction;
 
-/// How many subflows of a connection are told of; who sends more joins than that means harm.
-const SUBFLOWS_KEPT: usize = 10_000;
+/// Maximum number of subflows of a connection: more joins than that are an attack.
+const MAX_SUBFLOWS: usize = 10_000;
 
 impl State {
-    /// A flow seen for the first time.
-    pub(super) fn open(&mut self, segment: &Segment<'_>, signals: &Signals, seen: Seen) -> Box<Flow> {
+    /// Creates a flow from its first captured segment.
+    pub(super) fn open(&mut self, segment: &Segment<'_>, signals: &Signals, at: Observation) -> Box<Flow> {
         let flags = segment.tcp.flags();
         let mut flow = if flags.contains(Flags::SYN) && !flags.contains(Flags::ACK) {
-            self.open_by_syn(segment, signals, seen.time)
+            self.open_by_syn(segment, signals, at.time)
         } else {
-            self.open_midway(segment, signals, seen.time)
+            self.open_midway(segment, signals, at.time)
         };
-        flow.last_seen = seen.time;
-        flow.life = self.life(seen.path, segment.source.ip(), segment.destination.ip());
+        flow.last_seen = at.time;
+        flow.liveness = self.liveness(at.path, segment.source.ip(), segment.destination.ip());
         Box::new(flow)
     }
 
@@ -31,7 +32,7 @@ impl State {
         let (source, destination) = (segment.source, segment.destination);
         if let (None, Some(Join::Syn { token, .. })) = (&signals.capable, signals.join) {
             let mut flow = Flow::new(source, FlowKind::Join(token));
-            // One that names no known connection belongs nowhere until it is accepted.
+            // A join with an unknown token belongs to no connection until it is accepted.
             if let Some((index, owner)) = self.tokens.get(&token).copied() {
                 self.joined(&mut flow, index, owner, destination, time);
             }
@@ -46,7 +47,7 @@ impl State {
         flow
     }
 
-    /// A flow whose SYN was not captured.
+    /// Creates a flow whose SYN was not captured.
     fn open_midway(&mut self, segment: &Segment<'_>, signals: &Signals, time: Timestamp) -> Flow {
         let syn_ack = segment.tcp.flags().contains(Flags::SYN);
         let (kind, protocol) = match (&signals.capable, signals.join) {
@@ -56,7 +57,7 @@ impl State {
             (None, None) if syn_ack => (FlowKind::Plain, Protocol::Tcp),
             (None, None) => (FlowKind::MidStream, Protocol::Tcp),
         };
-        // A SYN/ACK tells who opened; without it, who is seen first is held to have.
+        // Without a SYN/ACK, the sender of the first segment is taken to be the opener.
         let (opener, acceptor) = match syn_ack {
             true => (segment.destination, segment.source),
             false => (segment.source, segment.destination),
@@ -69,7 +70,7 @@ impl State {
         flow
     }
 
-    /// Makes a connection of which `flow` is the first subflow.
+    /// Creates a connection whose first subflow is `flow`.
     fn start(&mut self, flow: &mut Flow, acceptor: SocketAddr, protocol: Protocol, time: Timestamp) -> usize {
         let index = self.add_connection(protocol);
         flow.connection = Some(index);
@@ -78,7 +79,7 @@ impl State {
         index
     }
 
-    /// A SYN/ACK decides what the flow is.
+    /// Processes a SYN/ACK, which decides whether the flow is MPTCP.
     pub(super) fn accepted(
         &mut self,
         flow: &mut Flow,
@@ -110,8 +111,8 @@ impl State {
         connection.subflows[flow.subflow].accepted |= accepted;
     }
 
-    /// The connection that a token names, and the side whose token it is. For an unknown token that was accepted, a
-    /// new connection whose version is a guess and whose server is held to be the side that has the token.
+    /// The connection of a token and the side that owns it. For an unknown token that was accepted, a new connection: its
+    /// version is a guess, and the owner of the token is taken to be the server.
     fn connection_of(&mut self, token: Token) -> (usize, Direction) {
         if let Some(found) = self.tokens.get(&token) {
             return *found;
@@ -125,7 +126,7 @@ impl State {
         (index, owner)
     }
 
-    /// Adds a flow to a connection whose `owner`'s token its SYN carried.
+    /// Adds a flow to the connection whose token its SYN carried.
     fn joined(
         &mut self,
         flow: &mut Flow,
@@ -135,13 +136,13 @@ impl State {
         time: Timestamp,
     ) {
         // RFC 8684 3.2: the SYN carries the token of its receiver.
-        flow.turn_to(owner.reverse());
-        if self.live[index].connection.subflows.len() == SUBFLOWS_KEPT {
+        flow.set_opener_direction(owner.reverse());
+        if self.live[index].connection.subflows.len() == MAX_SUBFLOWS {
             return;
         }
         flow.connection = Some(index);
         self.added_flow(index);
-        let (client, server) = match flow.opener_sends() {
+        let (client, server) = match flow.opener_direction() {
             Direction::ClientToServer => (flow.opener, acceptor),
             Direction::ServerToClient => (acceptor, flow.opener),
         };

@@ -1,12 +1,14 @@
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{AddAddress, AddAddressForm, Capable, CapableKeys, Join, JoinHmac, Key, Version};
 
-use super::live::{Live, State};
-use crate::flow::{Flow, FlowKind, Signals};
-use crate::{Close, Direction, Event, EventKind, Protocol};
+use super::flow::{Flow, FlowKind, Signals};
+use super::live::{LiveConnection, State};
+use crate::connection::{Close, Protocol};
+use crate::direction::Direction;
+use crate::event::{Event, EventKind};
 
 impl State {
-    /// What a segment from the side that sends in `sender` says about the connection, besides its data.
+    /// Processes the MPTCP options of a segment, apart from its data. `sender` is the direction of the segment.
     pub(super) fn signals(
         &mut self,
         index: usize,
@@ -21,7 +23,7 @@ impl State {
             self.join(index, flow, sender, join);
         }
         if flow.kind == FlowKind::MidStream && (signals.dss.is_some() || !signals.events.is_empty()) {
-            // The first sign of MPTCP; which version it is cannot be known.
+            // The first MPTCP option; the version is unknown.
             let connection = &mut self.live[index].connection;
             if connection.protocol == Protocol::Tcp {
                 connection.protocol = Protocol::Mptcp(Version::V1);
@@ -57,11 +59,11 @@ impl State {
                 }
                 _ => {}
             }
-            connection.happened(Event { time, subflow, sender, kind });
+            connection.push_event(Event { time, subflow, sender, kind });
         }
     }
 
-    /// Keys in a segment that goes in `direction`.
+    /// Records the keys in a segment.
     fn keys(&mut self, connection: usize, direction: Direction, signals: &Signals) {
         match &signals.capable {
             Some(Capable { keys: CapableKeys::Sender(sender), .. }) => {
@@ -75,9 +77,9 @@ impl State {
         }
     }
 
-    /// The key of the side that sends in `direction`.
+    /// Records the key of the side that sends in `direction`.
     pub(super) fn learn_key(&mut self, index: usize, direction: Direction, key: &Key) {
-        let Live { connection, keys, .. } = &mut self.live[index];
+        let LiveConnection { connection, keys, .. } = &mut self.live[index];
         let Protocol::Mptcp(version) = connection.protocol else { return };
         if connection.tokens[direction as usize].is_some() {
             return;
@@ -89,23 +91,23 @@ impl State {
         self.tokens.insert(token, (index, direction));
     }
 
-    /// MP_JOIN from the side that sends in `sender`.
+    /// Processes MP_JOIN and verifies its HMAC.
     fn join(&mut self, index: usize, flow: &mut Flow, sender: Direction, join: Join) {
-        let opens = flow.opener_sends();
-        let Live { connection, .. } = &mut self.live[index];
+        let opens = flow.opener_direction();
+        let LiveConnection { connection, .. } = &mut self.live[index];
         let subflow = &mut connection.subflows[flow.subflow];
         let verdict = match join {
             Join::Syn { backup, nonce, .. } => {
                 subflow.backup |= backup;
-                flow.half(opens).nonce = Some(nonce);
+                flow.side(opens).nonce = Some(nonce);
                 return;
             }
             Join::SynAck { backup, nonce, hmac, .. } => {
                 subflow.backup |= backup;
-                flow.half(opens.reverse()).nonce = Some(nonce);
+                flow.side(opens.reverse()).nonce = Some(nonce);
                 self.live[index].expected(flow, opens.reverse()).map(|right| right.matches_syn_ack(&hmac))
             }
-            // Both keys of a version 1 connection are known only after its first data: that of an early join is not
+            // PerDirection keys of a version 1 connection are known only after its first data: that of an early join is not
             // checked then.
             Join::Ack { hmac } if sender == opens => {
                 self.live[index].expected(flow, opens).map(|right| right.matches_ack(&hmac))
@@ -120,22 +122,22 @@ impl State {
     }
 }
 
-impl Live {
-    /// The HMAC that the side of a join that sends in `sender` should send.
+impl LiveConnection {
+    /// The HMAC expected in a join from the side that sends in `sender`.
     fn expected(&self, flow: &mut Flow, sender: Direction) -> Option<JoinHmac> {
         let Protocol::Mptcp(version) = self.connection.protocol else { return None };
         let (own, peer) = self.keys(sender)?;
-        let (own_nonce, peer_nonce) = (flow.half(sender).nonce?, flow.half(sender.reverse()).nonce?);
+        let (own_nonce, peer_nonce) = (flow.side(sender).nonce?, flow.side(sender.reverse()).nonce?);
         Some(JoinHmac::of(version, own, peer, own_nonce, peer_nonce))
     }
 
-    /// Whether an address was announced by who knows the keys, where that can be told.
+    /// Whether the HMAC of an ADD_ADDR is valid, if the keys are known.
     fn announced(&self, sender: Direction, add: &AddAddress) -> Option<bool> {
         let (own, peer) = self.keys(sender)?;
         matches!(add.form, AddAddressForm::Announce { .. }).then(|| add.is_authentic(own, peer))
     }
 
-    /// The key of the side that sends in `sender`, and that of the other.
+    /// The keys of the side that sends in `sender` and of its peer.
     fn keys(&self, sender: Direction) -> Option<(&Key, &Key)> {
         let [client, server] = &self.keys;
         let (client, server) = (client.as_ref()?, server.as_ref()?);

@@ -4,74 +4,83 @@ use std::ops::Range;
 use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
 
-use super::carries;
-use super::live::{Live, State};
-use crate::flow::Flow;
-use crate::life::LifeId;
-use crate::sender::{Acknowledged, Sender};
-use crate::silence;
-use crate::stream::Novelty;
-use crate::{Close, Direction, Failover, Protocol};
+use super::flow::Flow;
+use super::live::{LiveConnection, State};
+use super::observation::data_length;
+use super::sender::{Acknowledged, Sender};
+use crate::connection::{Close, Protocol};
+use crate::direction::Direction;
+use crate::failover::Failover;
+use crate::failover::liveness::LivenessId;
+use crate::failover::silence::{MIN_SILENCE, MIN_SILENCE_RTTS};
+use crate::stream::CarriedBytes;
 
 impl State {
-    /// Takes a segment as a sign of life: of its sender, and of the path. A path that had been silent while it was
-    /// needed gives a [`Failover`], in two ways, by where the capture was taken:
+    /// Detects that a path was silent while it was needed, which becomes a [`Failover`]. How that shows depends on where the
+    /// capture was taken:
     ///
-    /// - Beside the sender of data, that data and its retransmissions are seen to go without an answer.
-    /// - Beside its receiver, nothing is seen, until others have filled the gap that the path left in the stream, and
-    ///   the path itself comes back with what they had carried already.
-    pub(super) fn listen(
+    /// - At the sender, data and its retransmissions are not answered.
+    /// - At the receiver, nothing is captured until other subflows have filled the gap in the stream, and the path returns
+    ///   with data that they have already carried.
+    pub(super) fn detect_silence(
         &mut self,
         index: usize,
         flow: &mut Flow,
         segment: &Segment<'_>,
         acknowledged: Acknowledged,
-        novelty: Novelty,
+        carried: CarriedBytes,
         time: Timestamp,
     ) {
         let direction = flow.direction(segment.source);
-        let listener = flow.half(direction.reverse());
-        let awaited = listener.sender.has_outstanding();
-        if carries(segment) > 0 {
-            listener.silence.asked(time);
+        let peer = flow.side(direction.reverse());
+        let awaited = peer.sender.has_outstanding();
+        if data_length(segment) > 0 {
+            peer.responses.sent(time);
         }
-        let before = flow.half(direction).silence.spoke(time, awaited);
+        let before = flow.side(direction).responses.heard(time, awaited);
         let connection = &mut self.live[index].connection;
         if connection.protocol == Protocol::Tcp {
             return;
         }
         let subflow = flow.subflow;
-        let listener = &flow.half(direction.reverse()).sender;
-        let was_long = |since: &Timestamp| is_long(*since, time, listener);
-        let heard = before.heard.filter(was_long);
-        // What it was asked before, it may have answered, beside a receiver that misses something else.
-        let awaited_since = before.first_asked.filter(was_long).and(before.awaited_since);
+        let peer = &flow.side(direction.reverse()).sender;
+        let was_long = |since: &Timestamp| is_long(*since, time, peer);
+        let heard = before.last_heard.filter(was_long);
+        // At a receiver that misses other data, earlier segments may have been answered.
+        let awaited_since = before.first_sent.filter(was_long).and(before.awaited_since);
         let ends = (segment.source.ip(), segment.destination.ip());
         if let Some(since) = awaited_since {
-            self.silent(index, flow, ends, direction.reverse(), since..time, before.asked_in_vain());
-        } else if carries(segment) > 0 {
+            self.record_silence(
+                index,
+                flow,
+                ends,
+                direction.reverse(),
+                since..time,
+                before.is_unresponsive(),
+            );
+        } else if data_length(segment) > 0 {
             if let Some(since) = heard {
                 flow.back = Some(since..time);
             }
-            if novelty.new > 0 {
+            if carried.new > 0 {
                 flow.back = None;
-            } else if novelty.reinjected > 0
+            } else if carried.reinjected > 0
                 && let Some(silence) = flow.back.take()
                 && connection.stream(direction).gap_filled_by(&silence).is_some_and(|by| by != subflow)
             {
-                self.silent(index, flow, ends, direction, silence, false);
+                self.record_silence(index, flow, ends, direction, silence, false);
             }
         }
         match &mut flow.recovering {
             Some(failover) => {
-                let carried = match failover.direction == direction {
+                let resumed = match failover.direction == direction {
                     true => {
-                        failover.reinjected.add(novelty.reinjected);
-                        novelty.new > 0
+                        failover.reinjected.add(carried.reinjected);
+                        carried.new > 0
                     }
                     false => acknowledged.advanced,
                 };
-                if carried {
+                if resumed {
                     self.end_recovery(index, flow, Some(time));
                 }
             }
@@ -79,99 +88,104 @@ impl State {
         }
     }
 
-    /// The path of a flow was silent: nothing came from the first of the `ends`, and data in the direction `held_up`
-    /// did not get through.
-    fn silent(
+    /// Records that a path was silent: the first of the `ends` sent nothing, and data in the direction `delayed` did not
+    /// arrive.
+    fn record_silence(
         &mut self,
         index: usize,
         flow: &mut Flow,
         ends: (IpAddr, IpAddr),
-        held_up: Direction,
+        delayed: Direction,
         silence: Range<Timestamp>,
-        in_vain: bool,
+        unresponsive: bool,
     ) {
-        let is_told =
-            |before: &Failover| before.direction == held_up && before.to.is_none_or(|to| silence.start < to);
-        if flow.recovering.as_deref().is_some_and(is_told) {
+        let is_recorded =
+            |before: &Failover| before.direction == delayed && before.to.is_none_or(|to| silence.start < to);
+        if flow.recovering.as_deref().is_some_and(is_recorded) {
             return;
         }
         self.end_recovery(index, flow, None);
-        // Beside the sender, what comes after its retransmissions is no second sign of the same silence.
+        // At the sender, what follows its retransmissions is not a second silence.
         flow.back = None;
-        let Some((from, to)) = self.silence_of_path(flow.life, ends, &silence, in_vain) else { return };
+        let Some((from, to)) = self.silence_of_path(flow.liveness, ends, &silence, unresponsive) else {
+            return;
+        };
         let to = to.unwrap_or(silence.end);
-        flow.recovering = Some(Box::new(Failover::new(flow.subflow, held_up, from, Some(to))));
+        flow.recovering = Some(Box::new(Failover::new(flow.subflow, delayed, from, Some(to))));
     }
 
-    /// From when to when the path was silent while a flow was; without an end if it still is. `None` if something else
-    /// was heard on it meanwhile: the flow only waited for its timer, unless it asked `in_vain`.
+    /// The span in which the path was silent together with a flow; without an end if it still is. `None` if other packets
+    /// passed meanwhile: the flow merely waited for its retransmission timer, unless the peer is `unresponsive`.
     fn silence_of_path(
         &self,
-        life: Option<LifeId>,
+        liveness: Option<LivenessId>,
         ends: (IpAddr, IpAddr),
         flow: &Range<Timestamp>,
-        in_vain: bool,
+        unresponsive: bool,
     ) -> Option<(Timestamp, Option<Timestamp>)> {
-        let path = life.and_then(|life| self.lives.silence(life, ends, flow));
+        let path = liveness.and_then(|liveness| self.liveness.silence(liveness, ends, flow));
         let is_long = |(from, to): &(Timestamp, Option<Timestamp>)| {
-            to.unwrap_or(flow.end).since(*from).is_some_and(|silence| silence >= silence::LEAST)
+            to.unwrap_or(flow.end).since(*from).is_some_and(|silence| silence >= MIN_SILENCE)
         };
         match path.filter(is_long) {
             Some((from, to)) => Some((from.max(flow.start), to)),
-            None => (in_vain || life.is_none()).then_some((flow.start, None)),
+            None => (unresponsive || liveness.is_none()).then_some((flow.start, None)),
         }
     }
 
-    /// What is to be said of silences when a flow is over.
+    /// Records silences that last until the end of a flow.
     pub(super) fn end_silence(&mut self, index: usize, flow: &mut Flow) {
         self.end_recovery(index, flow, None);
-        let Live { connection, last_seen, .. } = &self.live[index];
+        let LiveConnection { connection, last_seen, .. } = &self.live[index];
         if flow.close == Close::Fin || connection.protocol == Protocol::Tcp {
             return;
         }
-        // Who has closed a subflow waits for nothing any more.
+        // A side that has closed the subflow does not wait any more.
         let last_seen = if flow.close.is_final() { flow.last_seen } else { *last_seen };
         let subflow = &self.live[index].connection.subflows[flow.subflow];
         let (client, server) = (subflow.client.ip(), subflow.server.ip());
-        for (held_up, ends) in
+        for (delayed, ends) in
             [(Direction::ClientToServer, (server, client)), (Direction::ServerToClient, (client, server))]
         {
-            let silence = flow.half(held_up.reverse()).silence;
-            // Of a side that was never heard, the capture shows nothing.
-            let Some(since) = silence.heard.and(silence.awaited_since) else { continue };
-            let is_long = |asked| is_long(asked, last_seen, &flow.half(held_up).sender);
-            if !silence.first_asked.is_some_and(is_long) {
+            let silence = flow.side(delayed.reverse()).responses;
+            // If a side was never heard, the capture may not contain its direction.
+            let Some(since) = silence.last_heard.and(silence.awaited_since) else { continue };
+            let is_long = |asked| is_long(asked, last_seen, &flow.side(delayed).sender);
+            if !silence.first_sent.is_some_and(is_long) {
                 continue;
             }
             let span = since..last_seen;
-            let in_vain = silence.asked_in_vain();
-            let Some((from, to)) = self.silence_of_path(flow.life, ends, &span, in_vain) else { continue };
-            flow.recovering = Some(Box::new(Failover::new(flow.subflow, held_up, from, to)));
+            let unresponsive = silence.is_unresponsive();
+            let Some((from, to)) = self.silence_of_path(flow.liveness, ends, &span, unresponsive) else {
+                continue;
+            };
+            flow.recovering = Some(Box::new(Failover::new(flow.subflow, delayed, from, to)));
             self.end_recovery(index, flow, None);
         }
     }
 
-    /// Completes the account of a silence: data crossed the path again, or will not any more.
-    fn end_recovery(&mut self, index: usize, flow: &mut Flow, carried_again: Option<Timestamp>) {
+    /// Completes the account of a silence: data crossed the path resent, or will not any more.
+    fn end_recovery(&mut self, index: usize, flow: &mut Flow, resumed: Option<Timestamp>) {
         let Some(mut failover) = flow.recovering.take() else { return };
         let live = &mut self.live[index];
         let stream = live.connection.stream_mut(failover.direction);
-        let span = failover.from..carried_again.unwrap_or(live.last_seen);
-        let replaced = stream.replaced(failover.subflow);
-        failover.carried_again = carried_again;
+        let span = failover.from..resumed.unwrap_or(live.last_seen);
+        let reinjected_elsewhere = stream.reinjected_elsewhere(failover.subflow);
+        failover.resumed = resumed;
         failover.stall = stream.longest_stall(&span);
-        failover.taken_over_by = replaced.by.or_else(|| stream.carried_on(failover.subflow, &span));
-        failover.reinjected += replaced.reinjected;
+        failover.taken_over_by =
+            reinjected_elsewhere.by.or_else(|| stream.carried_on(failover.subflow, &span));
+        failover.reinjected += reinjected_elsewhere.reinjected;
         stream.heard(failover.subflow);
-        live.connection.failed_over(*failover);
+        live.connection.push_failover(*failover);
     }
 }
 
-/// Whether nothing came for longer than round trips of what `sender` sends, and losses, explain.
+/// Whether a silence is longer than round trips and losses explain.
 fn is_long(since: Timestamp, until: Timestamp, sender: &Sender) -> bool {
     until.since(since).is_some_and(|silence| {
-        // The median, because what ends a silence may itself give a sample as long as that.
-        silence >= silence::LEAST
-            && silence >= sender.tally.round_trips.quantile(0.5).unwrap_or_default() * silence::ROUND_TRIPS
+        // The median, because the end of the silence may itself be a sample of that length.
+        silence >= MIN_SILENCE
+            && silence >= sender.stats.rtt.quantile(0.5).unwrap_or_default() * MIN_SILENCE_RTTS
     })
 }

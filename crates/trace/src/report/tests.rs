@@ -5,18 +5,18 @@ use resvg::tiny_skia::Pixmap;
 use serde_json::Value;
 
 use super::*;
-use crate::Direction;
-use crate::output::sample;
+use crate::direction::Direction;
+use crate::export::sample;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
 fn page(report: &Report) -> String {
     let mut page = Vec::new();
-    report.write_html(&document::Totals::default(), &mut page).expect("written");
+    report.write_html(&crate::export::document::Totals::default(), &mut page).expect("written");
     String::from_utf8(page).expect("text")
 }
 
-/// What a browser takes for the data: up to the first end of a script element.
+/// What a browser takes as the data: up to the first end of a script element.
 fn data(page: &str) -> Value {
     let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).expect("data");
     let (data, _) = rest.split_once("</script").expect("an end");
@@ -33,7 +33,7 @@ fn sample_report(connections: u64, intervals: u64) -> Report {
 }
 
 #[test]
-fn names_of_captures_are_never_markup() {
+fn escapes_capture_names() {
     let hostile = "</script><img src=x onerror=alert(1)><!--<script>&amp;\u{2028}.pcap";
     let report = Report::new(vec![hostile.into()], INTERVAL);
     let page = page(&report);
@@ -42,17 +42,17 @@ fn names_of_captures_are_never_markup() {
 }
 
 #[test]
-fn a_page_asks_for_nothing_from_elsewhere() {
+fn page_loads_nothing_from_the_network() {
     let page = page(&sample_report(1, 10));
     assert!(page.contains("default-src 'none'"));
     for reference in ["src=\"", "href=\"", "@import", "url("] {
         assert!(!page.contains(reference), "{reference}");
     }
-    assert!(!page.contains("{{"), "a part was not filled in");
+    assert!(!page.contains("{{"), "a placeholder is left");
 }
 
 #[test]
-fn series_on_the_page_add_up_to_the_intervals_given() {
+fn series_add_up_to_the_intervals() {
     let intervals = 5_000;
     let data = data(&page(&sample_report(2, intervals)));
     let given: u64 = (1..=intervals).map(|number| sample::interval(1, number).counts.bytes).sum();
@@ -66,48 +66,48 @@ fn series_on_the_page_add_up_to_the_intervals_given() {
 }
 
 #[test]
-fn the_connections_that_carried_most_are_kept_and_mptcp_before_tcp() {
+fn keeps_mptcp_connections_with_most_bytes() {
     let mut report = sample_report(60, 1);
-    report.connection(&document::Connection { version: None, ..sample::connection(1_000) });
+    report.connection(&Connection { version: None, ..sample::connection(1_000) });
     let data = data(&page(&report));
     let connections = data["connections"].as_array().expect("a list");
     let ids: Vec<_> =
         connections.iter().map(|connection| connection["id"].as_u64().expect("an id")).collect();
     assert_eq!(ids, (11..=60).rev().collect::<Vec<_>>());
-    let left_out = (1..=10).map(|id| 2 * 1000 * id).sum::<u64>() + 2 * 1000 * 1_000;
-    assert_eq!(data["left_out"]["connections"], 11);
-    assert_eq!(data["left_out"]["bytes"], left_out);
+    let omitted = (1..=10).map(|id| 2 * 1000 * id).sum::<u64>() + 2 * 1000 * 1_000;
+    assert_eq!(data["omitted"]["connections"], 11);
+    assert_eq!(data["omitted"]["bytes"], omitted);
 }
 
 #[test]
-fn however_many_connections_live_points_stay_few() {
+fn bounds_points_with_many_live_connections() {
     let mut report = Report::new(Vec::new(), INTERVAL);
     for number in 1..=600 {
         for id in 1..=500 {
             report.interval(&sample::interval(id, number));
         }
     }
-    assert!(report.points <= POINTS);
-    assert_eq!(report.points, report.live.values().map(Tracks::points).sum::<usize>());
+    assert!(report.points <= MAX_POINTS);
+    assert_eq!(report.points, report.live.values().map(ConnectionSeries::points).sum::<usize>());
     (1..=500).for_each(|id| report.connection(&sample::connection(id)));
-    assert_eq!(report.points, report.kept.iter().map(|kept| kept.tracks.points()).sum::<usize>());
+    assert_eq!(report.points, report.ended.iter().map(|ended| ended.series.points()).sum::<usize>());
 }
 
 #[test]
-fn parts_that_are_too_many_are_counted() {
+fn counts_omitted_parts() {
     let mut connection = sample::connection(1);
     let subflow = connection.subflows[0].clone();
-    connection.subflows.resize_with(PARTS + 7, || subflow.clone());
+    connection.subflows.resize_with(MAX_PARTS + 7, || subflow.clone());
     let mut report = Report::new(Vec::new(), INTERVAL);
-    report.interval(&Interval { subflow: PARTS + 3, ..sample::interval(1, 1) });
+    report.interval(&Interval { subflow: MAX_PARTS + 3, ..sample::interval(1, 1) });
     report.connection(&connection);
     let data = data(&page(&report));
-    assert_eq!(data["connections"][0]["subflows"].as_array().expect("a list").len(), PARTS);
-    assert_eq!(data["connections"][0]["cut"]["subflows"], 7);
+    assert_eq!(data["connections"][0]["subflows"].as_array().expect("a list").len(), MAX_PARTS);
+    assert_eq!(data["connections"][0]["omitted"]["subflows"], 7);
 }
 
 #[test]
-fn plots_are_drawn_in_the_colours_of_their_subflows() {
+fn plots_have_the_colours_of_their_subflows() {
     let plots = sample_report(1, 40).plots();
     let names: Vec<_> = plots.iter().map(|plot| plot.name.as_str()).collect();
     assert_eq!(names, ["connection-1-share", "connection-1-throughput", "connection-1-sequence"]);
@@ -123,10 +123,10 @@ fn plots_are_drawn_in_the_colours_of_their_subflows() {
 }
 
 #[test]
-fn what_has_no_time_or_no_payload_has_no_plots_over_time() {
+fn no_time_series_without_payload_or_duration() {
     let mut report = Report::new(Vec::new(), INTERVAL);
     let mut silent = sample::connection(1);
-    silent.bytes = document::Both::of(|_: Direction| 0);
+    silent.bytes = crate::export::document::PerDirection::from_fn(|_: Direction| 0);
     report.connection(&silent);
     assert!(report.plots().is_empty());
     report.interval(&sample::interval(2, 1));
@@ -136,7 +136,7 @@ fn what_has_no_time_or_no_payload_has_no_plots_over_time() {
 }
 
 #[test]
-fn an_interval_at_any_time_is_taken() {
+fn accepts_intervals_at_any_time() {
     for start in [0, u64::MAX] {
         let mut report = Report::new(Vec::new(), Duration::from_nanos(1));
         report.interval(&Interval { start: Timestamp(start), ..sample::interval(1, 1) });

@@ -1,37 +1,38 @@
 use std::ops::Range;
 
-use crate::{ByteRanges, Exposure};
+use crate::byte_ranges::ByteRanges;
+use crate::exposure::Exposure;
 
-/// Which positions of a stream something covered, in bounded memory however long the stream: the latest runs as they
-/// are, those far behind only as figures. Positions far behind are taken to be covered.
+/// A set of covered positions of a stream in bounded memory: the latest runs exactly, older ones only as totals. Positions
+/// before the horizon count as covered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage {
     latest: ByteRanges,
-    /// Behind the last position that only the figures below tell of.
+    /// End of the runs that are only part of the totals below.
     horizon: u64,
     bytes: u64,
     runs: usize,
     longest_run: u64,
 }
 
-/// How many runs are kept as they are: far more than are between a byte and its reinjection.
-const RUNS_KEPT: usize = 1 << 16;
+/// Maximum number of exact runs: far more than there are between a byte and its reinjection.
+const MAX_RUNS: usize = 1 << 16;
 
 impl Coverage {
-    /// The runs that are kept as they are: all, of a stream with few.
+    /// The exact runs: all, if there are few.
     pub(crate) fn latest(&self) -> &ByteRanges {
         &self.latest
     }
 
-    /// The first position, if there is any.
+    /// The first position.
     pub(crate) fn start(&self) -> Option<u64> {
         self.latest.runs().first().map(|run| run.start)
     }
 
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         self.latest.insert(range.start.max(self.horizon)..range.end);
-        if self.latest.runs().len() > RUNS_KEPT {
-            for run in self.latest.split_off_first(RUNS_KEPT / 2) {
+        if self.latest.runs().len() > MAX_RUNS {
+            for run in self.latest.split_off_first(MAX_RUNS / 2) {
                 self.horizon = run.end;
                 self.bytes += run.end - run.start;
                 self.longest_run = self.longest_run.max(run.end - run.start);
@@ -40,13 +41,13 @@ impl Coverage {
         }
     }
 
-    /// How many positions of `range` are covered.
+    /// Number of covered positions in `range`.
     pub(crate) fn overlap(&self, range: Range<u64>) -> u64 {
         let behind = range.end.min(self.horizon).saturating_sub(range.start);
         behind + self.latest.overlap(range.start.max(self.horizon)..range.end)
     }
 
-    /// How much of a stream of `length` bytes is covered.
+    /// The covered part of a stream of `length` bytes.
     pub(crate) fn exposure(&self, length: u64) -> Exposure {
         let latest = Exposure::new(&self.latest, length);
         let bytes = self.bytes + latest.bytes;
@@ -58,7 +59,7 @@ impl Coverage {
         }
     }
 
-    /// Counts positions from `origin` on, when nothing more comes.
+    /// Makes positions relative to `origin`.
     pub(crate) fn rebase(&mut self, origin: u64) {
         self.latest = self.latest.rebased(origin);
         self.horizon = self.horizon.saturating_sub(origin);
@@ -69,9 +70,9 @@ impl Coverage {
 mod tests {
     use super::*;
 
-    /// Every other byte, many more of them than are kept, beside the set that keeps all.
+    /// Compares far more runs than are kept with a set that keeps all.
     #[test]
-    fn figures_are_those_of_all_runs() {
+    fn totals_include_all_runs() {
         let (mut coverage, mut all) = (Coverage::default(), ByteRanges::new());
         for index in 0..200_000u64 {
             let start = index * 10;
@@ -80,7 +81,7 @@ mod tests {
             all.insert(start..start + length);
         }
         assert_eq!(coverage.exposure(2_000_000), Exposure::new(&all, 2_000_000));
-        assert!(coverage.latest().runs().len() <= RUNS_KEPT);
+        assert!(coverage.latest().runs().len() <= MAX_RUNS);
         assert_eq!(coverage.overlap(1_999_990..2_000_010), all.overlap(1_999_990..2_000_010));
         assert_eq!(coverage.overlap(0..50), 50, "far behind counts as covered");
         coverage.insert(0..50);

@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::ByteRanges;
+use crate::byte_ranges::ByteRanges;
 
 const PAGE_LEN: usize = 4096;
 
-/// The bytes of a stream that a listener captured, at their places in the stream. Where a byte crossed more than
-/// once, the last copy counts.
+/// The captured bytes of a stream, by position. Where a byte crossed more than once, the last copy counts.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     /// Where the stream starts in the pages.
@@ -16,12 +15,12 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Which bytes were captured.
+    /// The positions that were captured.
     pub fn present(&self) -> &ByteRanges {
         &self.present
     }
 
-    /// The bytes of `range` as the listener saw them, `None` where he saw none.
+    /// The bytes of `range`; `None` where they were not captured.
     pub fn bytes(&self, range: Range<u64>) -> Vec<Option<u8>> {
         let mut bytes = Vec::new();
         for part in self.present.within(range.clone()) {
@@ -32,8 +31,7 @@ impl Payload {
         bytes
     }
 
-    /// The bytes of a run of [`present`](Self::present) in pieces that follow each other; nothing where `run` is not
-    /// all there.
+    /// The bytes of a run of [`present`](Self::present) in consecutive pieces; nothing if `run` is not completely present.
     pub fn chunks(&self, run: Range<u64>) -> impl Iterator<Item = &[u8]> {
         let (mut at, end) = if self.present.contains(&run) { (run.start, run.end) } else { (0, 0) };
         std::iter::from_fn(move || {
@@ -48,7 +46,7 @@ impl Payload {
         })
     }
 
-    /// Puts bytes at `position` and says how many of them were kept: new pages are taken from `budget`, in bytes.
+    /// Stores bytes at `position` and returns how many were stored: new pages are deducted from `budget`, in bytes.
     pub(crate) fn write(&mut self, position: u64, bytes: &[u8], budget: &mut u64) -> usize {
         let mut written = 0;
         while written < bytes.len() {
@@ -69,7 +67,7 @@ impl Payload {
         written
     }
 
-    /// Counts positions from `origin` on; only once, and nothing is written afterwards.
+    /// Makes positions relative to `origin`.
     pub(crate) fn rebase(&mut self, origin: u64) {
         self.origin = origin;
         self.present = self.present.rebased(origin);
@@ -88,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn same_as_a_plain_array(
+        fn equals_a_plain_array(
             writes in vec((0..20_000u64, vec(any::<u8>(), 0..6000)), 0..12),
             origin in 0..9000u64,
             start in 0..20_000u64,
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_kept() {
+    fn stops_at_the_budget() {
         let (mut payload, mut budget) = (Payload::default(), 10_000);
         assert_eq!(payload.write(4000, &[7; 10_000], &mut budget), 96 + 4096);
         assert_eq!(payload.present(), &std::iter::once(4000..8192).collect());

@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
 
-/// Times in which something that should go on stood still, with what ended each: the latest, and of those before them
-/// the longest.
+/// Spans without progress, and what ended each: the most recent ones, and the longest of those before.
 #[derive(Clone, Debug)]
 pub(super) struct Stalls<T> {
     kept: VecDeque<(Range<Timestamp>, T)>,
 }
 
-/// Shorter times are no stalls.
-const LEAST: Duration = Duration::from_millis(50);
+/// Shorter spans are not stalls.
+const MIN_STALL: Duration = Duration::from_millis(50);
 
-/// How many are remembered.
-const KEPT: usize = 32;
+/// Maximum number kept.
+const MAX_STALLS: usize = 32;
 
 impl<T> Default for Stalls<T> {
     fn default() -> Self {
@@ -24,12 +23,12 @@ impl<T> Default for Stalls<T> {
 }
 
 impl<T> Stalls<T> {
-    /// It went on at `to`, after it had stood still since `from`.
+    /// Records progress at `to`, the first since `from`.
     #[inline]
-    pub(super) fn moved_on(&mut self, from: Timestamp, to: Timestamp, by: T) {
-        if to.since(from).is_some_and(|duration| duration >= LEAST) {
-            if self.kept.len() == KEPT {
-                let older = self.kept.iter().take(KEPT / 2).enumerate();
+    pub(super) fn record(&mut self, from: Timestamp, to: Timestamp, by: T) {
+        if to.since(from).is_some_and(|duration| duration >= MIN_STALL) {
+            if self.kept.len() == MAX_STALLS {
+                let older = self.kept.iter().take(MAX_STALLS / 2).enumerate();
                 let shortest = older.min_by_key(|(_, (stall, _))| stall.end.since(stall.start));
                 self.kept.remove(shortest.map_or(0, |(index, _)| index));
             }
@@ -37,7 +36,7 @@ impl<T> Stalls<T> {
         }
     }
 
-    /// The longest of them that has a part in `span`.
+    /// The longest stall that overlaps with `span`.
     pub(super) fn longest_in(&self, span: &Range<Timestamp>) -> Option<(Duration, &T)> {
         let overlaps = |stall: &Range<Timestamp>| stall.start < span.end && span.start < stall.end;
         self.kept

@@ -27,7 +27,7 @@ fn verdict(opened: bool, packets: impl IntoIterator<Item = Packet<'static>>) -> 
 }
 
 #[test]
-fn a_join_is_authentic_if_both_hmacs_are_right() {
+fn join_with_valid_hmacs_is_authentic() {
     assert_eq!(verdict(true, join_with(1, OF_SERVER, OF_CLIENT)), Some(true));
     assert_eq!(verdict(true, joining(1)), Some(true));
     let (mut server, mut client) = (OF_SERVER, OF_CLIENT);
@@ -39,7 +39,7 @@ fn a_join_is_authentic_if_both_hmacs_are_right() {
 }
 
 #[test]
-fn a_join_whose_hmacs_cannot_be_checked_is_not_judged() {
+fn join_with_unverifiable_hmacs_has_no_verdict() {
     assert_eq!(verdict(false, joining(1)), None, "without keys");
     assert_eq!(verdict(true, joining(1).into_iter().take(1)), None, "without answer");
     assert_eq!(verdict(true, []), None, "the first subflow does not join");
@@ -51,14 +51,14 @@ fn a_join_whose_hmacs_cannot_be_checked_is_not_judged() {
 }
 
 #[test]
-fn a_repeated_third_packet_does_not_mend_a_wrong_one() {
+fn retransmitted_ack_does_not_repair_invalid_hmac() {
     let [syn, syn_ack, wrong, _] = join_with(1, OF_SERVER, [0; 20]);
     let [.., right, _] = joining(1);
     assert_eq!(verdict(true, [syn, syn_ack, wrong, right]), Some(false));
 }
 
 #[test]
-fn an_address_is_authentic_if_its_hmac_is_right() {
+fn address_with_valid_hmac_is_authentic() {
     let announced = |opened: bool, side, hmac| {
         let mut scene = Scene::default();
         if opened {

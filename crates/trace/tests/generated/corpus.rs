@@ -1,4 +1,4 @@
-//! The seeds of the fuzz target `capture`: as generated here, and all inputs pass the target's check.
+//! The seeds of the fuzz target `capture`: as generated here, and all input_files pass the target's check.
 
 #[path = "../../../../fuzz/checks/capture.rs"]
 mod capture;

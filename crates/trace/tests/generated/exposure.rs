@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::generate::{CLIENT_KEY, Net, PLAIN_STYLE, SERVER_KEY, Side, Style, read};
-use plait_trace::{
-    ByteRanges, Connections, Direction, Fallback, KnownKeys, PathId, Protocol, ReadOptions, Tally,
-};
+use plait_trace::{ByteRanges, Connections, Direction, Fallback, PathId, Protocol, ReadOptions, SenderStats};
 use plait_wire::mptcp::{Capable, CapableFlags, CapableKeys, FirstData, Key, MptcpOption, Token, Version};
 use plait_wire::tcp::Flags;
 use proptest::collection::vec;
@@ -86,7 +84,7 @@ proptest! {
     /// Segments of any size, with mappings repeated or not, retransmitted, reinjected on other paths, in any order,
     /// with whole or half sequence numbers, snapped or not.
     #[test]
-    fn every_byte_is_where_it_was_seen(style in style(), pieces in vec(piece(3), 1..40)) {
+    fn every_byte_is_exposed_where_it_crossed(style in style(), pieces in vec(piece(3), 1..40)) {
         let mut net = Net::new(3, style);
         net.open(0);
         net.join(1);
@@ -95,7 +93,7 @@ proptest! {
         let found = read(&net.files(), ReadOptions::default());
 
         prop_assert_eq!(found.connections.len(), 1);
-        prop_assert_eq!((found.totals.unmapped, found.totals.payload_dropped, found.totals.cut.len()), (0, 0, 0));
+        prop_assert_eq!((found.totals.unmapped, found.totals.payload_dropped, found.totals.damaged.len()), (0, 0, 0));
         let connection = &found.connections[0];
         prop_assert_eq!(connection.protocol, Protocol::Mptcp(style.version));
         prop_assert_eq!(connection.subflows.len(), 3);
@@ -116,37 +114,9 @@ proptest! {
         }
     }
 
-    /// A listener on one path who has the keys from elsewhere sees the same as with the capture of the other path.
-    #[test]
-    fn a_joined_subflow_alone_with_keys(full in any::<bool>(), pieces in vec(piece(2), 1..20)) {
-        let style = Style { full, ..PLAIN_STYLE };
-        let mut net = Net::new(2, style);
-        net.open(0);
-        net.join(1);
-        pieces.iter().for_each(|piece| transmit(&mut net, piece));
-        let files = net.files();
-        let both = read(&files, ReadOptions::default());
-        let known = KnownKeys {
-            version: style.version,
-            client: Key::new(CLIENT_KEY),
-            server: Key::new(SERVER_KEY),
-        };
-        let alone = read(&files[1..], ReadOptions { known: vec![known], ..ReadOptions::default() });
-        prop_assert_eq!(alone.connections.len(), 1);
-        for direction in DIRECTIONS {
-            let (both_stream, alone_stream) =
-                (both.connections[0].stream(direction), alone.connections[0].stream(direction));
-            prop_assert!(alone_stream.starts_at_its_first_byte());
-            prop_assert_eq!(
-                both_stream.exposed(path(&both, 1)),
-                alone_stream.exposed(path(&alone, 0))
-            );
-        }
-    }
-
     /// Without keys, positions count from the first byte seen, and whole numbers settle what half ones left open.
     #[test]
-    fn a_joined_subflow_alone_without_keys(
+    fn joined_subflow_alone_without_keys(
         pieces in vec(piece(1), 1..20),
         full in vec(any::<bool>(), 20),
     ) {
@@ -196,7 +166,7 @@ proptest! {
         for connection in &found.connections {
             for direction in DIRECTIONS {
                 let (mut total, mut total_in_series) = (0, 0);
-                for Tally { bytes, new, reinjected, repeated, unmapped, .. } in
+                for SenderStats { bytes, new, reinjected, repeated, unmapped, .. } in
                     connection.subflows.iter().map(|subflow| subflow.sent(direction))
                 {
                     prop_assert_eq!(*bytes, new + reinjected.bytes + repeated + unmapped);
@@ -276,7 +246,7 @@ fn first_data_in_mp_capable_is_mapped() {
 }
 
 #[test]
-fn an_infinite_mapping_maps_all_that_follows() {
+fn infinite_mapping_covers_all_later_data() {
     let mut net = Net::new(1, PLAIN_STYLE);
     net.open(0);
     net.send(0, 1, 0, &bytes(1, 0, 100));
@@ -291,7 +261,7 @@ fn an_infinite_mapping_maps_all_that_follows() {
 }
 
 #[test]
-fn data_without_any_mapping_is_a_fallback() {
+fn first_data_without_mapping_is_a_fallback() {
     let mut net = Net::new(1, PLAIN_STYLE);
     net.open(0);
     net.segment(0, 1, 1, None, &bytes(1, 0, 200));
@@ -303,7 +273,7 @@ fn data_without_any_mapping_is_a_fallback() {
 }
 
 #[test]
-fn a_peer_without_mptcp_leaves_plain_tcp() {
+fn peer_without_mptcp_falls_back_to_tcp() {
     for asked in [true, false] {
         let mut net = Net::new(2, PLAIN_STYLE);
         let capable = Capable { version: Version::V1, flags: CapableFlags::HMAC, keys: CapableKeys::None };
@@ -328,7 +298,7 @@ fn a_peer_without_mptcp_leaves_plain_tcp() {
 }
 
 #[test]
-fn a_data_fin_is_no_byte() {
+fn data_fin_is_not_payload() {
     let mut net = Net::new(1, PLAIN_STYLE);
     net.open(0);
     net.send(0, 1, 0, &bytes(1, 0, 100));
@@ -340,7 +310,7 @@ fn a_data_fin_is_no_byte() {
 }
 
 #[test]
-fn the_first_flight_ends_where_the_first_data_ack_finds_it() {
+fn first_flight_ends_at_first_data_ack() {
     let mut net = Net::new(2, PLAIN_STYLE);
     net.open(0);
     net.data_ack(0, 1, 0);
@@ -366,7 +336,7 @@ fn the_first_flight_ends_where_the_first_data_ack_finds_it() {
 }
 
 #[test]
-fn a_join_that_nobody_accepts_is_an_attempt() {
+fn unaccepted_join_is_an_attempt() {
     let mut net = Net::new(2, PLAIN_STYLE);
     net.open(0);
     net.join_syn(1, Key::new(SERVER_KEY).token(Version::V1));
@@ -377,7 +347,7 @@ fn a_join_that_nobody_accepts_is_an_attempt() {
 }
 
 #[test]
-fn joins_with_unknown_tokens_make_no_connections() {
+fn joins_with_unknown_tokens_create_no_connections() {
     let mut net = Net::new(2, PLAIN_STYLE);
     net.open(0);
     (0..1000).for_each(|token| net.join_syn(1, Token(token)));
@@ -387,7 +357,7 @@ fn joins_with_unknown_tokens_make_no_connections() {
 }
 
 #[test]
-fn payload_that_belongs_nowhere_is_counted() {
+fn unmapped_payload_is_counted() {
     let mut net = Net::new(2, PLAIN_STYLE);
     net.open(0);
     net.join_syn(1, Token(7));
@@ -398,7 +368,7 @@ fn payload_that_belongs_nowhere_is_counted() {
 }
 
 #[test]
-fn the_remark_of_a_reset_is_no_data() {
+fn payload_of_a_reset_is_not_data() {
     let mut net = Net::new(1, PLAIN_STYLE);
     net.handshake(0, [Vec::new(), Vec::new(), Vec::new()]);
     net.packet(0, 0, 1, Flags::RST, Vec::new(), b"no such service");
@@ -409,7 +379,7 @@ fn the_remark_of_a_reset_is_no_data() {
 }
 
 #[test]
-fn a_truncated_capture_is_used_up_to_there() {
+fn truncated_capture_is_read_up_to_the_damage() {
     let mut net = Net::new(1, PLAIN_STYLE);
     net.open(0);
     net.send(0, 1, 0, &bytes(1, 0, 100));
@@ -418,7 +388,7 @@ fn a_truncated_capture_is_used_up_to_there() {
     let len = files[0].len();
     files[0].truncate(len - 1);
     let found = read(&files, ReadOptions::default());
-    assert_eq!(found.totals.cut.len(), 1);
+    assert_eq!(found.totals.damaged.len(), 1);
     let stream = found.connections[0].stream(Direction::ServerToClient);
     assert_eq!(stream.exposed(path(&found, 0)), &run(0..100));
 }

@@ -34,11 +34,11 @@ fn check(account: &Account, end: usize, failover: &Failover, path: usize, by: us
     assert_eq!(failover.taken_over_by, Some(by));
     let (from, to) = longest_gap(&account.progress[end]);
     assert_eq!(failover.stall, Some(Duration::from_nanos(to - from)), "end {end}");
-    assert!(failover.carried_again.is_some_and(|again| Some(again) >= failover.to));
+    assert!(failover.resumed.is_some_and(|again| Some(again) >= failover.to));
 }
 
 #[test]
-fn a_path_that_fails_and_returns_is_one_failover_at_either_end() {
+fn outage_is_one_failover_at_either_end() {
     for (path, ping) in [(0, None), (0, Some(20)), (1, None), (1, Some(20))] {
         let account = transfer(Script { outages: vec![(path, 1500..5500)], ping, ..Script::default() });
         for end in [SENDER, RECEIVER] {
@@ -56,20 +56,20 @@ fn a_path_that_fails_and_returns_is_one_failover_at_either_end() {
 }
 
 #[test]
-fn pings_tell_when_a_path_works_again() {
+fn pings_show_when_a_path_works_again() {
     let outages = vec![(1, 1500..5500)];
     for (ping, at_once) in [(None, false), (Some(20), true)] {
         let account = transfer(Script { outages: outages.clone(), ping, ..Script::default() });
         let failover = &seen_at(&account, SENDER).failovers[0];
         let to = from_to(failover).1.expect("an end");
         assert_eq!(to < 5500 * MILLISECOND + 50 * MILLISECOND, at_once, "{to}");
-        let again = since_begin(failover.carried_again.expect("the path carries again"));
+        let again = since_begin(failover.resumed.expect("the path carries again"));
         assert!(again > 6 * SECOND, "the next retransmission is long after: {again}");
     }
 }
 
 #[test]
-fn a_path_that_never_returns_has_no_end() {
+fn permanent_outage_has_no_end() {
     for ping in [None, Some(20)] {
         let account = transfer(Script { outages: vec![(1, 1500..90_000)], ping, ..Script::default() });
         let connection = seen_at(&account, SENDER);
@@ -77,14 +77,14 @@ fn a_path_that_never_returns_has_no_end() {
         let failover = &connection.failovers[0];
         let last = *account.heard[&(SENDER, 1)].last().expect("the path worked at first");
         assert_eq!(from_to(failover), (last, None));
-        assert_eq!((failover.carried_again, failover.taken_over_by), (None, Some(0)));
+        assert_eq!((failover.resumed, failover.taken_over_by), (None, Some(0)));
         let (from, to) = longest_gap(&account.progress[SENDER]);
         assert_eq!(failover.stall, Some(Duration::from_nanos(to - from)));
     }
 }
 
 #[test]
-fn a_path_that_fails_twice_has_two_failovers() {
+fn two_outages_are_two_failovers() {
     let outages = vec![(1, 1500..3000), (1, 7000..9000)];
     let account = transfer(Script { outages, segments: 8000, ..Script::default() });
     for end in [SENDER, RECEIVER] {
@@ -101,7 +101,7 @@ fn a_path_that_fails_twice_has_two_failovers() {
 }
 
 #[test]
-fn both_paths_at_once_are_two_failovers() {
+fn outage_of_both_paths_is_two_failovers() {
     let account = transfer(Script { outages: vec![(0, 1500..3500), (1, 1500..5500)], ..Script::default() });
     let mut failovers = seen_at(&account, SENDER).failovers;
     failovers.sort_by_key(|failover| failover.subflow);
@@ -120,7 +120,7 @@ fn both_paths_at_once_are_two_failovers() {
 }
 
 #[test]
-fn what_is_no_failure_is_no_failover() {
+fn losses_and_pauses_are_not_failovers() {
     let scripts = [
         ("nothing happens", Script::default()),
         ("single packets are lost", Script { lost: vec![(0, 100), (1, 200), (1, 300)], ..Script::default() }),
@@ -161,7 +161,7 @@ fn quiet(more: impl IntoIterator<Item = (u64, Packet<'static>)>) -> Vec<Failover
 }
 
 #[test]
-fn a_closed_window_is_no_silence() {
+fn closed_window_is_not_a_silence() {
     let closed = || {
         let mut ack = Packet::new(1, 1, 1, 101).data_ack(100);
         ack.window = 0;
@@ -179,7 +179,7 @@ fn a_closed_window_is_no_silence() {
 }
 
 #[test]
-fn what_the_capture_lost_is_no_silence() {
+fn packets_missing_in_the_capture_are_not_a_silence() {
     let more = [
         // The data up to 401 is not in the capture.
         (4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
@@ -191,7 +191,7 @@ fn what_the_capture_lost_is_no_silence() {
 }
 
 #[test]
-fn a_subflow_that_is_reset_is_not_silent_afterwards() {
+fn reset_subflow_is_not_silent() {
     use plait_wire::tcp::Flags;
     let unanswered = |end: Flags| {
         [
@@ -206,7 +206,7 @@ fn a_subflow_that_is_reset_is_not_silent_afterwards() {
 }
 
 #[test]
-fn a_capture_of_one_direction_shows_no_silence() {
+fn one_directional_capture_shows_no_silence() {
     let mut scene = Scene::default();
     for segment in 0..100 {
         let packet = Packet::new(0, 0, 1 + 100 * segment, 1).carries(100 * u64::from(segment), 100);
@@ -218,7 +218,7 @@ fn a_capture_of_one_direction_shows_no_silence() {
 /// The last data before the cut arrives, but its acknowledgement is not captured any more: both ends of the path are
 /// then seen to be silent.
 #[test]
-fn a_silence_of_both_ends_is_one_failover() {
+fn silence_of_both_ends_is_one_failover() {
     let failovers = quiet([
         (4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
         // What follows it is lost, while the other path brings later data, and then what is missing.
@@ -237,7 +237,7 @@ fn a_silence_of_both_ends_is_one_failover() {
 
 /// A subflow whose data is answered after two seconds, on a path that pings cross all the time.
 #[test]
-fn a_timer_is_no_failover_where_the_path_is_alive() {
+fn retransmission_timer_on_a_live_path_is_not_a_failover() {
     let failovers = |retransmissions: &[u64]| {
         let mut scene = Scene::default();
         scene.all_at(0, 0, opening(0));
@@ -264,7 +264,7 @@ fn a_timer_is_no_failover_where_the_path_is_alive() {
 
 /// Beside a receiver that misses a segment, nobody waits for it while nothing comes.
 #[test]
-fn a_lost_segment_that_comes_late_is_no_failover() {
+fn late_retransmission_is_not_a_failover() {
     let packets = [
         (4 * MILLISECOND, Packet::new(1, 0, 201, 1).carries(200, 100)),
         (5 * MILLISECOND, Packet::new(1, 1, 1, 101).data_ack(100)),
@@ -276,7 +276,7 @@ fn a_lost_segment_that_comes_late_is_no_failover() {
 
 /// Slow pings leave many short silences behind the long one before TCP tries again.
 #[test]
-fn slow_pings_do_not_hide_a_failure() {
+fn slow_pings_do_not_hide_an_outage() {
     let account = transfer(Script { outages: vec![(1, 1500..5500)], ping: Some(120), ..Script::default() });
     let failovers = seen_at(&account, SENDER).failovers;
     assert_eq!(failovers.len(), 1);
@@ -284,7 +284,7 @@ fn slow_pings_do_not_hide_a_failure() {
 }
 
 #[test]
-fn a_pause_of_the_program_is_no_part_of_a_stall() {
+fn application_pause_is_not_part_of_a_stall() {
     for (pause, stall) in [(400, 400 + 800), (600, 800)] {
         let begin = 3 + pause;
         let failovers = quiet([
@@ -298,7 +298,7 @@ fn a_pause_of_the_program_is_no_part_of_a_stall() {
 }
 
 #[test]
-fn a_long_outage_with_many_short_stalls_keeps_the_long_one() {
+fn long_stall_is_kept_among_many_short_ones() {
     // The first DATA_ACK after the cut comes late, the others steadily every 100 ms, for 20 s.
     let mut more = vec![(4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100))];
     for step in 0..200u64 {

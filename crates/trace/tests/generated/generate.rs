@@ -44,7 +44,7 @@ struct PathState {
 /// Who sends: 0 the client, 1 the server.
 pub(crate) type Side = usize;
 
-/// Both initial sequence numbers lie just below the wrap.
+/// PerDirection initial sequence numbers lie just below the wrap.
 const ISN: [u32; 2] = [0xffff_f000, 0xffff_ff00];
 
 impl Net {

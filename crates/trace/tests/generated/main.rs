@@ -2,12 +2,13 @@
 
 mod authentic;
 mod corpus;
+mod details;
 mod exposure;
 mod failover;
+mod files;
 mod generate;
-mod numbers;
+mod multiple_captures;
 mod scene;
-mod several;
+mod sender_stats;
 mod streaming;
-mod tally;
 mod transfer;

@@ -31,7 +31,7 @@ impl Sink for Checked {
         let up = interval.direction == Direction::ClientToServer;
         let sums = self.open.entry((interval.connection, interval.subflow, up)).or_default();
         let counts = &interval.counts;
-        assert!(counts.packets > 0 || counts.round_trips.is_some(), "an interval without anything");
+        assert!(counts.packets > 0 || counts.rtt.is_some(), "an interval without anything");
         for (sum, more) in sums.iter_mut().zip([counts.bytes, counts.packets, counts.new]) {
             *sum += more;
         }
@@ -42,10 +42,10 @@ impl Sink for Checked {
         for (index, subflow) in connection.subflows.iter().enumerate() {
             for direction in DIRECTIONS {
                 let key = (connection.id, index, direction == Direction::ClientToServer);
-                let tally = subflow.sent(direction);
+                let stats = subflow.sent(direction);
                 let series = self.open.remove(&key).unwrap_or_default();
-                assert_eq!(series, [tally.bytes, tally.packets, tally.new], "{key:?}");
-                assert_eq!(tally.bytes, tally.new + tally.reinjected.bytes + tally.repeated + tally.unmapped);
+                assert_eq!(series, [stats.bytes, stats.packets, stats.new], "{key:?}");
+                assert_eq!(stats.bytes, stats.new + stats.reinjected.bytes + stats.repeated + stats.unmapped);
             }
         }
         self.connections.push(connection);
@@ -149,14 +149,14 @@ proptest! {
         times.retain(|time| *time > 0);
         let files: Vec<_> = scene.rotated(0, &times);
         let (rotated, split) = streamed(&files, live_limit);
-        prop_assert_eq!(split.skipped.other_side, 0);
+        prop_assert_eq!(split.skipped.duplicate, 0);
         prop_assert_eq!(split.unmapped, totals.unmapped);
         prop_assert_eq!(bytes(&rotated.connections), bytes(&sink.connections));
     }
 }
 
 #[test]
-fn what_a_join_sent_before_it_was_accepted_is_in_its_series() {
+fn series_includes_data_before_join_is_accepted() {
     let mut scene = Scene::default();
     let join = Join::Syn { backup: false, address_id: AddressId(3), token: Token(77), nonce: NONCES[0] };
     let [syn, syn_ack, _] = handshake(1);
@@ -170,7 +170,7 @@ fn what_a_join_sent_before_it_was_accepted_is_in_its_series() {
 }
 
 /// A connection that sends something every second, beside it half-open ones.
-fn beside_half_open(count: u64) -> Scene {
+fn among_half_open(count: u64) -> Scene {
     let mut scene = Scene::default();
     scene.all_at(0, 0, opening(0));
     for index in 0..count {
@@ -186,8 +186,8 @@ fn beside_half_open(count: u64) -> Scene {
 }
 
 #[test]
-fn half_open_connections_make_way_for_live_ones() {
-    let (sink, _) = streamed(&beside_half_open(20_000).files(), 100);
+fn evicts_half_open_connections_first() {
+    let (sink, _) = streamed(&among_half_open(20_000).files(), 100);
     assert_eq!(sink.connections.len(), 20_001);
     let live: Vec<_> =
         sink.connections.iter().filter(|connection| bytes(&[(*connection).clone()]) > 0).collect();
@@ -199,7 +199,7 @@ fn half_open_connections_make_way_for_live_ones() {
 }
 
 #[test]
-fn a_quiet_connection_outlives_half_open_ones_that_came_later() {
+fn idle_connection_outlives_later_half_open_ones() {
     let mut scene = Scene::default();
     scene.all_at(0, 0, opening(0));
     for port in 1..50 {
@@ -214,7 +214,7 @@ fn a_quiet_connection_outlives_half_open_ones_that_came_later() {
 }
 
 #[test]
-fn joins_with_wrong_tokens_are_counted() {
+fn counts_joins_with_unknown_tokens() {
     let mut scene = Scene::default();
     scene.all_at(0, 0, opening(0));
     for index in 0..10_000u32 {
@@ -255,8 +255,8 @@ impl Sink for Fails {
 }
 
 #[test]
-fn a_sink_that_fails_ends_the_reading() {
-    let files = beside_half_open(2000).files();
+fn sink_error_ends_reading() {
+    let files = among_half_open(2000).files();
     for at_interval in [true, false] {
         let options = ReadOptions {
             live_limit: 10,

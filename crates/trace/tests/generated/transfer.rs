@@ -63,9 +63,9 @@ const REINJECT_AFTER: u64 = 300;
 #[derive(Default)]
 pub(crate) struct Account {
     pub(crate) scene: Scene,
-    /// Times in nanoseconds at which something of the peer arrived, by end and path; pings too.
+    /// DurationStats in nanoseconds at which something of the peer arrived, by end and path; pings too.
     pub(crate) heard: BTreeMap<(usize, usize), Vec<u64>>,
-    /// Times in nanoseconds of DATA_ACKs that acknowledged something new, by the end that saw them.
+    /// DurationStats in nanoseconds of DATA_ACKs that acknowledged something new, by the end that saw them.
     pub(crate) progress: [Vec<u64>; 2],
     /// Segments sent once more on another path: when, and on which path before.
     pub(crate) reinjected: Vec<(u64, usize)>,

@@ -38,9 +38,9 @@ function mergedCells(columns, factor) {
     }
     cell.bytes += columns.bytes[row];
     cell.new_bytes += columns.new_bytes[row];
-    if (columns.round_trips[row] > 0) {
-      cell.samples += columns.round_trips[row];
-      cell.sum += columns.rtt[row] * columns.round_trips[row];
+    if (columns.rtt_samples[row] > 0) {
+      cell.samples += columns.rtt_samples[row];
+      cell.sum += columns.rtt[row] * columns.rtt_samples[row];
       cell.min = Math.min(cell.min, columns.rtt_min[row]);
       cell.max = Math.max(cell.max, columns.rtt_max[row]);
     }

@@ -5,9 +5,9 @@ const REPORT = JSON.parse(byId("data").textContent);
 const view = { direction: WAYS[0], goodput: false, stacked: false, hidden: new Set() };
 const plots = new Plots(["throughput", "rtt", "sequence"].map(byId), (zoom) => {
   byId("reset").disabled = zoom === null;
-  companions.setTimes(plots.times());
+  externalMetrics.setTimes(plots.times());
 });
-const companions = new Companions(byId("companions"), REPORT.totals.companions, {
+const externalMetrics = new ExternalMetrics(byId("external-metrics"), REPORT.totals.external_metrics, {
   marks: () => plots.marks,
   zoomTo: (from, to) => plots.zoomTo(from, to),
   reset: () => plots.reset(),
@@ -16,7 +16,7 @@ let chosen = null;
 
 /** The head: what was read, and what was wrong with it. */
 function showHead() {
-  const { captures, totals, connections, left_out } = REPORT;
+  const { captures, totals, connections, omitted } = REPORT;
   const names = captures.map((capture) => (capture === "-" ? "standard input" : capture.split("/").pop()));
   const title = names.length > 2 ? `${names[0]} and ${plural(names.length - 1, "more capture")}` : names.join(" and ");
   byId("title").textContent = title;
@@ -27,25 +27,25 @@ function showHead() {
   byId("read").textContent = [
     connections.length ? dateText(first) : null,
     plural(totals.packets, "packet"),
-    plural(connections.length + left_out.connections, "connection"),
+    plural(connections.length + omitted.connections, "connection"),
     skipped ? skippedText(totals.skipped, skipped) : null,
     totals.unanswered_joins ? plural(totals.unanswered_joins, "unanswered join") : null,
     totals.unmapped_bytes ? `${bytesText(totals.unmapped_bytes)} of payload with no known place` : null,
   ].filter((part) => part).join("  ·  ");
   byId("warnings").append(...totals.damaged.map(({ capture, error }) =>
     element("p", { class: "warning" }, `${capture}: ${error}; what comes before that is used`)));
-  if (left_out.connections) {
+  if (omitted.connections) {
     byId("left-out").textContent =
       `These are the ${connections.length} most important ones: MPTCP before plain TCP, then those that carried ` +
-      `most. ${plural(left_out.connections, "more connection")} with ${bytesText(left_out.bytes)} ` +
-      `${left_out.connections === 1 ? "is" : "are"} in connections.csv.`;
+      `most. ${plural(omitted.connections, "more connection")} with ${bytesText(omitted.bytes)} ` +
+      `${omitted.connections === 1 ? "is" : "are"} in connections.csv.`;
   }
 }
 
 /** Why packets count nowhere. */
 const SKIPPED = {
   not_ip: "not IP", not_tcp: "not TCP", fragments: "later fragments", malformed: "malformed",
-  other_side: "in another capture too",
+  duplicate: "duplicates from another capture",
 };
 
 function skippedText(skipped, sum) {
@@ -152,7 +152,7 @@ function showView() {
   // What is hidden has no width to draw in.
   byId("plots").hidden = false;
   plots.show(chosen, view);
-  companions.show(chosen);
+  externalMetrics.show(chosen);
   const why = plots.whyNone();
   byId("plots").hidden = why !== "";
   byId("plots-note").hidden = why !== "";
@@ -236,7 +236,7 @@ function showFailovers() {
   const since = (time) => secondsText(time - chosen.start);
   byId("failovers").hidden = !chosen.failovers.length;
   byId("failover-list").replaceChildren(...chosen.failovers.map((failover) => {
-    const { path, subflow, direction, from, to, carried_again, stall_s, taken_over_by, reinjected } = failover;
+    const { path, subflow, direction, from, to, resumed, stall_s, taken_over_by, reinjected } = failover;
     const silence = to === null
       ? `silent from ${since(from)} to the end`
       : `silent from ${since(from)} to ${since(to)}: ${secondsText(to - from)}`;
@@ -246,15 +246,15 @@ function showFailovers() {
         `subflow ${failover.taken_over_by_subflow} took over (${taken_over_by.replace("->", "→")})`,
       `reinjected ${countedText(reinjected)}`,
       stall_s === null ? null : `the application waited up to ${secondsText(stall_s)}`,
-      carried_again === null ? null : `carried data again at ${since(carried_again)}`,
+      resumed === null ? null : `data resumed at ${since(resumed)}`,
     ].filter((detail) => detail);
     return element("p", { class: "failover" }, element("b", {}, path.replace("->", "→")), ` ${silence}`,
       element("br"), element("span", { class: "soft" }, details.join("; ")));
   }));
-  cutNote(byId("failover-list"), chosen.cut.failovers, "failover");
+  omittedNote(byId("failover-list"), chosen.omitted.failovers, "failover");
 }
 
-function cutNote(after, cut, what) {
+function omittedNote(after, cut, what) {
   if (cut) after.append(element("p", { class: "soft small" }, `${plural(cut, `more ${what}`)} in analysis.json.`));
 }
 
@@ -288,8 +288,8 @@ function showSubflows() {
     return element("td", { class: kind }, main, ...below);
   })));
   byId("subflow-table").replaceChildren(element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
-  byId("subflow-note").textContent = chosen.cut.subflows
-    ? `${plural(chosen.cut.subflows, "more subflow")} in subflows.csv; they are in no plot.` : "";
+  byId("subflow-note").textContent = chosen.omitted.subflows
+    ? `${plural(chosen.omitted.subflows, "more subflow")} in subflows.csv; they are in no plot.` : "";
 }
 
 function openText(subflow) {
@@ -297,7 +297,7 @@ function openText(subflow) {
     subflow.joined ? "joined" : "first",
     subflow.accepted ? null : "not accepted",
     subflow.backup ? "backup" : null,
-    subflow.authentic === null ? null : subflow.authentic ? "HMAC right" : "HMAC wrong",
+    subflow.authentic === null ? null : subflow.authentic ? "HMAC valid" : "HMAC invalid",
   ].filter((part) => part).join(", ");
 }
 
@@ -315,7 +315,7 @@ function showEvents() {
     element("thead", {}, element("tr", {}, ...heads.map(([name, kind]) => element("th", { class: kind }, name)))),
     element("tbody", {}, ...rows));
   byId("events").querySelectorAll("p").forEach((note) => note.remove());
-  cutNote(byId("events"), cut.events, "event");
+  omittedNote(byId("events"), cut.events, "event");
 }
 
 function eventText({ event, address, address_ids = [], backup, reason, data_seq, authentic }) {
@@ -327,14 +327,14 @@ function eventText({ event, address, address_ids = [], backup, reason, data_seq,
     backup === undefined ? null : backup ? "backup" : "no backup",
     reason === undefined ? null : `reason ${reason}`,
     data_seq ? `at ${data_seq}` : null,
-    authentic === undefined ? null : authentic ? "HMAC right" : "HMAC wrong",
+    authentic === undefined ? null : authentic ? "HMAC valid" : "HMAC invalid",
   ].filter((part) => part).join(" ");
 }
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   plots.redraw();
-  companions.redraw();
+  externalMetrics.redraw();
 }
 
 const dark = matchMedia("(prefers-color-scheme: dark)");

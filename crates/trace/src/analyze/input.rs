@@ -1,0 +1,108 @@
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use plait_wire::Role;
+use plait_wire::capture::{CaptureError, CaptureReader};
+use thiserror::Error;
+
+use crate::external_metrics::{ExternalMetric, ExternalMetricError};
+use crate::read::Capture;
+
+/// An input that cannot be used.
+#[derive(Debug, Error)]
+pub enum InputError {
+    /// A file cannot be opened.
+    #[error("cannot open {path}")]
+    Open {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A file is not a capture, or is damaged at its start.
+    #[error("{path}")]
+    Capture {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        source: CaptureError,
+    },
+}
+
+/// Replaces directories by the captures in them and by what `plait capture` recorded with those. Other paths are returned
+/// unchanged.
+///
+/// # Errors
+/// A directory cannot be read or has no captures.
+pub fn input_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let open = |source| InputError::Open { path: path.display().to_string(), source };
+        let entries = fs::read_dir(path).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+        let entries = entries.map_err(open)?.into_iter().map(|entry| entry.path());
+        let (mut captures, others): (Vec<_>, Vec<_>) =
+            entries.filter(|file| file.is_file()).partition(|file| has_capture_extension(file));
+        if captures.is_empty() {
+            let none = "expected captures (.pcap, .pcapng, .cap) in the directory, got none";
+            return Err(open(io::Error::new(io::ErrorKind::NotFound, none)));
+        }
+        captures.extend(others.into_iter().filter(|file| is_plait_recording(file)));
+        captures.sort();
+        files.extend(captures);
+    }
+    Ok(files)
+}
+
+fn has_capture_extension(file: &Path) -> bool {
+    let name = file.to_string_lossy();
+    let name = name.strip_suffix(".gz").or(name.strip_suffix(".zst")).unwrap_or(&name);
+    [".pcap", ".pcapng", ".cap"].iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether `plait capture` wrote a file. They are empty on a host without MPTCP connections.
+fn is_plait_recording(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str());
+    matches!(name, Some("samples.jsonl" | "counters.jsonl"))
+        && fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+/// The content of an input.
+pub(crate) enum Input<R: Read> {
+    Capture(Box<Capture<R>>),
+    ExternalMetrics(Vec<ExternalMetric>),
+}
+
+/// Opens a file, or stdin for `-`. Captures are read through what `wrap` returns.
+pub(crate) fn open<R: Read>(
+    path: &Path,
+    wrap: impl FnOnce(Box<dyn Read>) -> R,
+) -> Result<Input<R>, InputError> {
+    let name = path.display().to_string();
+    let input: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin().lock()),
+        _ => match File::open(path) {
+            Ok(file) => Box::new(file),
+            Err(source) => return Err(InputError::Open { path: name, source }),
+        },
+    };
+    match CaptureReader::new(wrap(input)) {
+        Ok(reader) => {
+            let path = crate::path::Path { name, role: Role::Untrusted };
+            Ok(Input::Capture(Box::new(Capture { path, reader })))
+        }
+        // Only a regular file can be read again from its start.
+        Err(CaptureError::NotACapture { got }) if path.is_file() => match ExternalMetric::read(path) {
+            Ok(external_metrics) => Ok(Input::ExternalMetrics(external_metrics)),
+            Err(ExternalMetricError::Unknown { .. }) => {
+                Err(InputError::Capture { path: name, source: CaptureError::NotACapture { got } })
+            }
+            Err(ExternalMetricError::Read { source, .. }) => Err(InputError::Open { path: name, source }),
+        },
+        Err(source) => Err(InputError::Capture { path: name, source }),
+    }
+}

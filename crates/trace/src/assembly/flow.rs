@@ -1,0 +1,370 @@
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use plait_wire::capture::Timestamp;
+use plait_wire::mptcp::{AddAddress, Capable, Dss, Join, MptcpOption, Nonce, Token};
+use plait_wire::tcp::{Flags, Seq, TcpOption};
+use plait_wire::{ParseError, Segment, tcp};
+
+use super::checksum::ChecksumVerifier;
+use super::interval_counter::IntervalCounter;
+use super::sender::{EchoedTimestamps, Sender};
+use super::seq_unwrap::SeqUnwrapper;
+use crate::connection::Close;
+use crate::direction::Direction;
+use crate::event::EventKind;
+use crate::failover::Failover;
+use crate::failover::liveness::LivenessId;
+use crate::failover::silence::ResponseState;
+use crate::path::PathId;
+
+/// A TCP connection while captures are being read.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) opener: SocketAddr,
+    /// The direction of the connection in which the opener sends.
+    opener_direction: Direction,
+    /// The index of its connection; `None` for a join that has not been accepted.
+    pub(crate) connection: Option<usize>,
+    /// The index among the connection's subflows.
+    pub(crate) subflow: usize,
+    pub(crate) kind: FlowKind,
+    pub(crate) handshake: Handshake,
+    pub(crate) close: Close,
+    pub(crate) last_seen: Timestamp,
+    pub(crate) liveness: Option<LivenessId>,
+    /// A silence that is over, before data crosses the path again.
+    pub(crate) recovering: Option<Box<Failover>>,
+    /// A span without packets, since which only repeated data came.
+    pub(crate) back: Option<Range<Timestamp>>,
+    /// By direction.
+    sides: [FlowSide; 2],
+    /// The capture with the first packet of this flow.
+    first_at: Option<PathId>,
+    /// The captures whose packets of this flow are copies.
+    copies: Vec<PathId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowKind {
+    /// Opened with MP_CAPABLE.
+    Initial,
+    /// Opened with MP_JOIN and this token.
+    Join(Token),
+    /// Plain TCP.
+    Plain,
+    /// Its opening was not captured.
+    MidStream,
+}
+
+impl Flow {
+    pub(crate) fn new(opener: SocketAddr, kind: FlowKind) -> Self {
+        Self {
+            opener,
+            opener_direction: Direction::ClientToServer,
+            connection: None,
+            subflow: 0,
+            kind,
+            handshake: Handshake::default(),
+            close: Close::Open,
+            last_seen: Timestamp::default(),
+            liveness: None,
+            recovering: None,
+            back: None,
+            sides: Default::default(),
+            first_at: None,
+            copies: Vec::new(),
+        }
+    }
+
+    /// Whether this direction is observed in another capture than that of `path`. Captures of different directions of a flow
+    /// are both needed; of two captures of the same direction, the one with the flow's first packet is used. `continues`
+    /// returns whether the capture of `path` begins where that of another path ended.
+    pub(crate) fn is_observed_elsewhere(
+        &mut self,
+        direction: Direction,
+        path: PathId,
+        continues: impl Fn(PathId) -> bool,
+    ) -> bool {
+        let first = *self.first_at.get_or_insert(path);
+        let is_copy = self.copies.contains(&path);
+        let side = self.side(direction);
+        let observed_at = match side.observed_at {
+            Some(observed_at) => observed_at,
+            None if is_copy => return true,
+            None => *side.observed_at.insert(path),
+        };
+        if observed_at == path {
+            return false;
+        }
+        if continues(observed_at) {
+            side.observed_at = Some(path);
+            self.copies.retain(|copy| *copy != path);
+            if first == observed_at {
+                self.first_at = Some(path);
+            }
+            return false;
+        }
+        if is_copy {
+            return true;
+        }
+        let (kept, copy) = if path == first { (path, observed_at) } else { (observed_at, path) };
+        self.copies.push(copy);
+        for side in &mut self.sides {
+            side.observed_at = side.observed_at.filter(|at| *at != copy);
+        }
+        self.side(direction).observed_at = Some(kept);
+        path == copy
+    }
+
+    /// Whether the opener's SYN had this sequence number.
+    pub(crate) fn opened_by(&self, isn: Seq) -> bool {
+        self.sides[self.opener_direction as usize].isn == Some(isn)
+    }
+
+    /// The direction in which `source` sends.
+    pub(crate) fn direction(&self, source: SocketAddr) -> Direction {
+        if source == self.opener { self.opener_direction } else { self.opener_direction.reverse() }
+    }
+
+    /// The direction in which the opener sends: to the server, unless the server opened an additional subflow.
+    pub(crate) fn opener_direction(&self) -> Direction {
+        self.opener_direction
+    }
+
+    /// Sets [`opener_direction`](Self::opener_direction), known from the token of a join.
+    pub(crate) fn set_opener_direction(&mut self, opener_direction: Direction) {
+        if opener_direction != self.opener_direction {
+            self.opener_direction = opener_direction;
+            self.sides.swap(0, 1);
+        }
+    }
+
+    /// The side that sends in a direction.
+    #[inline]
+    pub(crate) fn side(&mut self, direction: Direction) -> &mut FlowSide {
+        &mut self.sides[direction as usize]
+    }
+
+    /// The receive window that a segment announces, in bytes, if both SYNs were captured: the scale applies only if both
+    /// sides offered one, and never to a SYN (RFC 7323 2.2).
+    pub(crate) fn window(&self, segment: &Segment<'_>, direction: Direction) -> Option<u64> {
+        let flags = segment.tcp.flags();
+        if flags.contains(Flags::RST) {
+            return None;
+        }
+        let [own, other] = [direction, direction.reverse()].map(|way| self.sides[way as usize].window_shift);
+        let shift = match (own?, other) {
+            _ if flags.contains(Flags::SYN) => 0,
+            (_, None) => return None,
+            (Some(own), Some(Some(_))) => own,
+            (_, Some(_)) => 0,
+        };
+        Some(u64::from(segment.tcp.window()) << shift)
+    }
+}
+
+/// The three-way handshake of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Handshake {
+    syn: Option<Timestamp>,
+    answered: bool,
+    repeated: bool,
+    rtt: Option<Duration>,
+}
+
+impl Handshake {
+    /// Processes a segment of the flow.
+    pub(crate) fn observe(&mut self, flags: Flags, from_opener: bool, time: Timestamp) {
+        match (flags.contains(Flags::SYN), from_opener) {
+            (true, true) => {
+                self.repeated |= self.syn.is_some();
+                self.syn.get_or_insert(time);
+            }
+            (true, false) => {
+                self.repeated |= self.answered;
+                self.answered = true;
+            }
+            (false, true) if self.answered && self.rtt.is_none() && flags.contains(Flags::ACK) => {
+                self.rtt = self.syn.and_then(|syn| time.since(syn));
+            }
+            (false, _) => {}
+        }
+    }
+
+    /// Whether the SYN was answered or not captured.
+    pub(crate) fn answered(&self) -> bool {
+        self.answered || self.syn.is_none()
+    }
+
+    /// From the SYN to the acknowledgement of the SYN/ACK, if neither was retransmitted.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.rtt.filter(|_| !self.repeated)
+    }
+}
+
+/// One direction of a flow. Offsets are relative to the SYN like subflow sequence numbers: the first byte is at 1.
+#[derive(Debug, Default)]
+pub(crate) struct FlowSide {
+    isn: Option<Seq>,
+    offsets: SeqUnwrapper,
+    observed_at: Option<PathId>,
+    /// What this side sent.
+    pub(crate) sender: Sender,
+    pub(crate) responses: ResponseState,
+    pub(crate) interval: IntervalCounter,
+    pub(crate) checksum: ChecksumVerifier,
+    /// The window scale in this side's SYN; `Some(None)` if it offered none.
+    pub(crate) window_shift: Option<Option<u8>>,
+    /// This side's nonce in a join.
+    pub(crate) nonce: Option<Nonce>,
+    mappings: VecDeque<StreamMapping>,
+    has_mappings: bool,
+}
+
+/// OffsetRange from `start` on belong at positions of the stream from `position` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamMapping {
+    pub(crate) start: i64,
+    /// Exclusive; `i64::MAX` for an infinite mapping.
+    pub(crate) end: i64,
+    pub(crate) position: u64,
+}
+
+/// Maximum number of mappings kept: older ones are needed only for segments without a mapping, or merged by the network
+/// card.
+const MAX_MAPPINGS: usize = 256;
+
+impl FlowSide {
+    pub(crate) fn isn(&self) -> Option<Seq> {
+        self.isn
+    }
+
+    pub(crate) fn learn_isn(&mut self, isn: Seq) {
+        self.isn.get_or_insert(isn);
+    }
+
+    /// The offset of a sequence number, if that of the SYN is known.
+    pub(crate) fn offset(&mut self, seq: Seq) -> Option<i64> {
+        let isn = self.isn?;
+        Some(self.offsets.advance(seq.since(isn)))
+    }
+
+    /// The offset of a relative subflow sequence number.
+    pub(crate) fn offset_of(&self, relative: u32) -> i64 {
+        self.offsets.near(relative)
+    }
+
+    pub(crate) fn map(&mut self, mapped: StreamMapping) {
+        self.has_mappings = true;
+        if self.mappings.back() == Some(&mapped) {
+            return;
+        }
+        if self.mappings.len() == MAX_MAPPINGS {
+            self.mappings.pop_front();
+        }
+        self.mappings.push_back(mapped);
+    }
+
+    /// Whether a mapping is the most recent one.
+    pub(crate) fn is_mapped(&self, mapped: &StreamMapping) -> bool {
+        self.mappings.back() == Some(mapped)
+    }
+
+    pub(crate) fn has_mappings(&self) -> bool {
+        self.has_mappings
+    }
+
+    /// The longest part of `from..to` from its start that one mapping covers, the newest, or none. Returns its end and the
+    /// stream position of `from`.
+    pub(crate) fn next_part(&self, from: i64, to: i64) -> (i64, Option<u64>) {
+        let newest = self.mappings.iter().rev();
+        for (index, mapped) in newest.clone().enumerate() {
+            if mapped.start <= from && from < mapped.end {
+                // A newer mapping that starts within the part takes precedence there.
+                let newer = newest.clone().take(index).map(|newer| newer.start);
+                let end = newer.filter(|start| *start > from).fold(mapped.end.min(to), i64::min);
+                return (end, Some(mapped.position.wrapping_add_signed(from - mapped.start)));
+            }
+        }
+        let end = newest.map(|mapped| mapped.start).filter(|start| *start > from).fold(to, i64::min);
+        (end, None)
+    }
+}
+
+/// The options of a segment that matter; the last one of each kind.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) capable: Option<Capable>,
+    pub(crate) join: Option<Join>,
+    pub(crate) dss: Option<Dss>,
+    pub(crate) timestamps: Option<EchoedTimestamps>,
+    pub(crate) events: Vec<EventKind>,
+    pub(crate) announced: Option<AddAddress>,
+    pub(crate) window_shift: Option<u8>,
+    /// Options are missing because the capture truncated the header.
+    pub(crate) cut: bool,
+}
+
+impl Signals {
+    pub(crate) fn of(packet: &tcp::Packet<'_>) -> Self {
+        let mut signals = Self::default();
+        for option in packet.options() {
+            match option {
+                Ok(TcpOption::Mptcp(MptcpOption::Capable(capable))) => signals.capable = Some(capable),
+                Ok(TcpOption::Mptcp(MptcpOption::Join(join))) => signals.join = Some(join),
+                Ok(TcpOption::Mptcp(MptcpOption::Dss(dss))) => signals.dss = Some(dss),
+                Ok(TcpOption::Mptcp(other)) => {
+                    if let MptcpOption::AddAddress(add) = other {
+                        signals.announced = Some(add);
+                    }
+                    signals.events.extend(EventKind::of(&other));
+                }
+                // RFC 7323 2.3: larger shifts count as 14.
+                Ok(TcpOption::WindowScale(shift)) => signals.window_shift = Some(shift.min(14)),
+                Ok(TcpOption::Timestamps { value, echo }) => signals.timestamps = Some((value, echo)),
+                Ok(_) => {}
+                Err(ParseError::Truncated { .. }) => signals.cut = true,
+                Err(_) => {}
+            }
+        }
+        signals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Compares with an array in which each mapping overwrites what it covers.
+        #[test]
+        fn newest_mapping_takes_precedence(
+            mappings in vec((0..60i64, 0..30i64, 0..1000u64), 0..8),
+            from in 0..60i64,
+            len in 1..40i64,
+        ) {
+            let (mut side, mut array) = (FlowSide::default(), [None; 200]);
+            for (start, len, position) in mappings {
+                side.map(StreamMapping { start, end: start + len, position });
+                for offset in 0..len {
+                    array[(start + offset) as usize] = Some(position + offset as u64);
+                }
+            }
+            let (mut at, to) = (from, from + len);
+            while at < to {
+                let (end, position) = side.next_part(at, to);
+                prop_assert!(at < end && end <= to);
+                for offset in at..end {
+                    let expected = position.map(|position| position + (offset - at) as u64);
+                    prop_assert_eq!(array[offset as usize], expected);
+                }
+                at = end;
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+use crate::duration_stats::DurationStats;
+
+/// What one side sent in one subflow, counted where it was captured. Packets that were merged by the network card count as
+/// one; bytes are payload bytes, whether or not the capture contains them.
+///
+/// New, reinjected, repeated and unmapped bytes add up to [`bytes`](Self::bytes).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SenderStats {
+    /// Packets, with and without payload.
+    pub packets: u64,
+    /// Payload bytes, all copies.
+    pub bytes: u64,
+    /// Bytes of the connection's stream that no subflow had carried before: the goodput.
+    pub new: u64,
+    /// Bytes of the stream that another subflow had carried before and this one had not (RFC 8684 3.3.6).
+    pub reinjected: Volume,
+    /// Bytes of the stream that this subflow had carried before.
+    pub repeated: u64,
+    /// Bytes that no DSS mapping covers.
+    pub unmapped: u64,
+    /// By TCP sequence number: bytes sent before in this subflow, or acknowledged before.
+    pub retransmitted: Volume,
+    /// Retransmitted bytes that had been acknowledged before: the receiver got them twice.
+    pub duplicate: u64,
+    /// By TCP sequence number: data captured after later data of this subflow, and not seen before: reordered, or
+    /// retransmitted after a loss on the way to the capture.
+    pub out_of_order: Volume,
+    /// From a segment to the acknowledgement that covers it, except for segments that were retransmitted or wait for a
+    /// retransmission (Karn and Partridge 1987).
+    pub rtt: DurationStats,
+    /// From the first segment with a timestamp to the first acknowledgement that echoes it (RFC 7323 4), with the
+    /// resolution of the sender's clock; empty if the option is not used.
+    pub rtt_timestamps: DurationStats,
+    /// The receive windows that this side announced, in bytes; `None` if the window scale was not captured.
+    pub window: Option<Window>,
+    /// DSS checksums (RFC 8684 3.3.1) of mappings that were captured completely.
+    pub checksums: Checksums,
+}
+
+/// Receive windows, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Smallest.
+    pub min: u64,
+    /// Largest.
+    pub max: u64,
+    /// Last.
+    pub last: u64,
+}
+
+impl Window {
+    /// Adds an announcement.
+    pub(crate) fn after(before: Option<Self>, announced: u64) -> Self {
+        let Self { min, max, .. } =
+            before.unwrap_or(Self { min: announced, max: announced, last: announced });
+        Self { min: min.min(announced), max: max.max(announced), last: announced }
+    }
+}
+
+/// Number of DSS checksums by result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checksums {
+    /// They match their data.
+    pub valid: u64,
+    /// They do not: the data was modified on the way, or captured before the checksum was filled in.
+    pub invalid: u64,
+}
+
+/// A number of segments and the bytes in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Segments of which at least one byte counts.
+    pub segments: u64,
+    /// Bytes that count.
+    pub bytes: u64,
+}
+
+impl Volume {
+    /// Adds a segment of which `bytes` count.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.segments += u64::from(bytes > 0);
+        self.bytes += bytes;
+    }
+}
+
+impl std::ops::AddAssign for Volume {
+    fn add_assign(&mut self, other: Self) {
+        self.segments += other.segments;
+        self.bytes += other.bytes;
+    }
+}
