@@ -12,9 +12,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use plait_config::AtomicFile;
 use plait_policy::engine::{DryRun, TestPacket, TestRun, Verdict};
 use plait_policy::{Hook, Policy};
-use plait_config::AtomicFile;
 use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Record};
 use plait_wire::{LinkType, Skip};
 
