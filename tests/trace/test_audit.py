@@ -142,7 +142,9 @@ def test_sealed_reveals_only_metadata_on_any_path(make_pair, long_prose):
         assert {connection["mode_source"] for connection in view["connections"]} == {"handshake"}
         assert view["recovered_bytes"] == 0 and view["correct_fraction"] == 0
         assert "no better than generator" in view["verdict"]
-        assert "Still visible: " in view["verdict"] and "and the identifiers in the handshake" in view["verdict"]
+        assert (
+            "Still visible: " in view["verdict"] and "and the identifiers in the handshake" in view["verdict"]
+        )
         carried = max(
             (both["directions"]["server_to_client"] for both in view["connections"]),
             key=lambda direction: direction["captured_bytes"],

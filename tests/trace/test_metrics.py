@@ -1,4 +1,4 @@
-"""`plait metrics`: what Prometheus scrapes, beside what programs, ss and nstat count."""
+"""`plait metrics`: the exported metrics, compared with programs, ss and nstat."""
 
 import collections
 import contextlib
@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from disturbance import Disturbance, inconclusive
 from hosts import PLAIT, REPOSITORY, wait_for
 from streams import accept, connect_by_socks, listen, receive_exactly
 
@@ -18,7 +19,7 @@ PORT = 9464
 
 
 class Metrics:
-    """A running `plait metrics`, and what it says."""
+    """A running `plait metrics`."""
 
     def __init__(self, host, *options):
         self.host = host
@@ -44,9 +45,16 @@ class Metrics:
         return status, headers, body
 
     def scrape(self) -> dict:
-        """Values by name, then by labels in the order of their names."""
-        # Whoever asks at once after another gets the same sample.
-        time.sleep(0.1)
+        """Values of a sample taken after this call, by metric name and then by labels in the order of their names."""
+        previous = self._scrape()["plait_samples_total"][()]
+
+        def newer():
+            found = self._scrape()
+            return found["plait_samples_total"][()] > previous and found
+
+        return wait_for("a new sample", newer, 30)
+
+    def _scrape(self) -> dict:
         status, headers, body = self.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
         assert status == "HTTP/1.1 200 OK" and "application/openmetrics-text; version=1.0.0" in headers
         *lines, end = body.splitlines()
@@ -63,12 +71,13 @@ class Metrics:
         return found
 
 
-def carried(found: dict, what: str) -> int:
+def path_bytes(found: dict, what: str) -> int:
+    """The sum over all paths."""
     return sum(found[f"plait_path_{what}_bytes_total"].values())
 
 
 def send(pair, listener, size: int):
-    """Sends bytes over a connection of its own; both ends of it."""
+    """Sends bytes over a new connection; returns both of its sockets."""
     client = pair.client.socket(protocol=MPTCP)
     client.connect((pair.ETH, 9000))
     server = accept(listener)
@@ -79,22 +88,32 @@ def send(pair, listener, size: int):
     return client, server
 
 
-def test_every_byte_is_counted_once(pair):
-    """Whatever carried it, and although each connection is gone before a sample was taken."""
+# The most payload that one reinjected segment can have.
+MAX_SEGMENT = 65536
+
+
+def test_counts_every_byte_of_connections_between_samples(pair):
+    """Each connection is closed before a sample is taken."""
     metrics = [Metrics(host, "--interval", "300s") for host in (pair.client, pair.server)]
     listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
-    assert carried(metrics[0].scrape(), "sent") == carried(metrics[1].scrape(), "received") == 0
+    assert path_bytes(metrics[0].scrape(), "sent") == path_bytes(metrics[1].scrape(), "received") == 0
     sizes = [40_000 + number for number in range(20)]
     for size in sizes:
-        # Sometimes the client closes first, sometimes the server.
+        # In turn, the client or the server closes first.
         for end in send(pair, listener, size)[:: 1 if size % 2 else -1]:
             end.close()
-    time.sleep(0.5)
+    for host in (pair.client, pair.server):
+        wait_for(
+            "the end of all subflows",
+            lambda host=host: b"tcp-ulp-mptcp" not in host.run("ss", "-tinOH").stdout,
+        )
     sent, received = (side.scrape() for side in metrics)
-    new = carried(sent, "sent") - carried(sent, "retransmitted")
-    assert new - sent["plait_mptcp_reinjected_bytes_total"][()] == sum(sizes)
-    # A FIN counts as a byte, of each of at most two subflows.
-    assert sum(sizes) <= carried(received, "received") <= sum(sizes) + 2 * len(sizes)
+    # Reinjected bytes of a connection that closed between samples are unknown; the kernel counts their segments.
+    reinjected = sent["plait_mptcp_kernel_events_total"]["MPTCPRetrans",] * MAX_SEGMENT
+    new = path_bytes(sent, "sent") - path_bytes(sent, "retransmitted")
+    assert sum(sizes) <= new <= sum(sizes) + reinjected
+    # A FIN counts as a byte, on each of at most two subflows.
+    assert sum(sizes) <= path_bytes(received, "received") <= sum(sizes) + 2 * len(sizes) + reinjected
     paths = {labels[0] for labels in sent["plait_path_sent_bytes_total"]}
     assert paths <= {f"10.77.{link}.1-10.77.{to}.2" for link in (1, 2) for to in (1, 2)}
     assert sent["plait_mptcp_connections"]["false",] == 0
@@ -105,12 +124,16 @@ def test_every_byte_is_counted_once(pair):
                 assert later[name][labels] >= value, (name, labels)
 
 
-def test_an_open_connection_is_as_ss_says(pair):
+def test_open_connection_equals_ss(pair):
     metrics = Metrics(pair.client), Metrics(pair.server)
     listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
     client, server = send(pair, listener, 5_000_000)
     wait_for("second subflow", lambda: pair.client.run("ss", "-tinOH").stdout.count(b"tcp-ulp-mptcp") == 2)
-    time.sleep(0.2)
+    for host in (pair.client, pair.server):
+        wait_for(
+            "an idle connection",
+            lambda host=host: not re.search(rb"unacked:|notsent:", host.run("ss", "-tinOH").stdout),
+        )
     for side, host, name, ours in (
         (metrics[0], pair.client, "bytes_sent", "sent"),
         (metrics[1], pair.server, "bytes_received", "received"),
@@ -125,14 +148,14 @@ def test_an_open_connection_is_as_ss_says(pair):
         assert {path: found[f"plait_path_{ours}_bytes_total"][path,] for path in expected} == expected
         assert found["plait_mptcp_connections"]["false",] == 1
         assert found["plait_mptcp_subflows"]["false",] == 2
-        assert found["plait_mptcp_established"][()] == 1
+        assert found["plait_mptcp_connections_established"][()] == 1
         assert sum(found["plait_path_subflows"].values()) == 2
         assert all(0 < rtt < 1 for rtt in found["plait_path_rtt_seconds"].values())
     client.close()
     server.close()
 
 
-def test_kernel_counters_and_fallbacks_are_those_of_nstat(pair):
+def test_kernel_counters_and_fallbacks_equal_nstat(pair):
     metrics = Metrics(pair.client)
     listener = listen(pair.server, 9000, pair.ETH)
     client = pair.client.socket(protocol=MPTCP)
@@ -141,8 +164,8 @@ def test_kernel_counters_and_fallbacks_are_those_of_nstat(pair):
     found = metrics.scrape()
     kernel = json.loads(pair.client.run("nstat", "-asz", "--json", "MPTcpExt*").stdout)["kernel"]
     prefix = "MPTcpExt"
-    assert found["plait_mptcp_established"][()] == kernel.pop(f"{prefix}MPCurrEstab")
-    assert {name[0]: value for name, value in found["plait_mptcp_ext_total"].items()} == {
+    assert found["plait_mptcp_connections_established"][()] == kernel.pop(f"{prefix}MPCurrEstab")
+    assert {name[0]: value for name, value in found["plait_mptcp_kernel_events_total"].items()} == {
         name.removeprefix(prefix): value for name, value in kernel.items()
     }
     assert found["plait_mptcp_fallbacks_total"]["MPCapableFallbackSYNACK",] == 1
@@ -152,7 +175,7 @@ def test_kernel_counters_and_fallbacks_are_those_of_nstat(pair):
     server.close()
 
 
-def test_gateways_tell_what_was_negotiated(pair, listener):
+def test_gateways_report_negotiated_connections(pair, listener):
     before = (metrics := Metrics(pair.client)).scrape()["plait_gateway_connections_total"]
     client = connect_by_socks(pair, pair.ETH, 8443)
     client.sendall(b"x")
@@ -160,7 +183,7 @@ def test_gateways_tell_what_was_negotiated(pair, listener):
     receive_exactly(server, 1)
     found = metrics.scrape()
     assert found["plait_gateways"]["serve", "sealed", "true"] >= 1
-    assert found["plait_gateway_connections_now"]["proxy", "sealed", "mptcp"] >= 1
+    assert found["plait_gateway_active_connections"]["proxy", "sealed", "mptcp"] >= 1
     for command in ("serve", "proxy"):
         key = command, "protected"
         assert found["plait_gateway_connections_total"][key] >= before.get(key, 0) + 1
@@ -168,7 +191,7 @@ def test_gateways_tell_what_was_negotiated(pair, listener):
     server.close()
 
 
-def test_paths_are_bounded(pair):
+def test_limits_the_number_of_paths(pair):
     metrics = Metrics(pair.client, "--max-paths", "1")
     listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
     client, server = send(pair, listener, 100_000)
@@ -189,31 +212,35 @@ REQUESTS = {
 }
 
 
-def test_hostile_clients_do_not_stop_it(pair):
+def test_survives_hostile_clients(pair):
     metrics = Metrics(pair.client)
     for request, status in REQUESTS.items():
         with contextlib.suppress(ConnectionError):
             assert metrics.ask(request)[0].split()[1] == status, request[:60]
-    # As many as wait at once, in silence or byte by byte.
+    # Clients that send nothing or an incomplete request.
     slow = [metrics.connect() for _ in range(200)]
     for client in slow[::2]:
         client.sendall(b"GET /met")
-    begin = time.monotonic()
-    metrics.scrape()
-    assert time.monotonic() - begin < 2
+    with Disturbance() as disturbance:
+        begin = time.monotonic()
+        metrics.scrape()
+        elapsed = time.monotonic() - begin
+    if elapsed >= 2 and disturbance.worst > 0.2:
+        inconclusive(f"the machine was busy for {disturbance.worst:.2f} s")
+    assert elapsed < 2
     slow += [metrics.connect() for _ in range(200)]
     metrics.scrape()
-    # They were told, and left.
+    # Slow clients time out.
     slow[0].settimeout(15)
     assert slow[0].recv(100).startswith(b"HTTP/1.1 408")
     for client in slow:
         client.close()
     metrics.scrape()
     metrics.program.terminate()
-    assert metrics.program.wait(5) == 0
+    assert metrics.program.wait(10) == 0
 
 
-def test_an_address_in_use_is_an_error(pair):
+def test_address_in_use_is_an_error(pair):
     Metrics(pair.client)
     done = pair.client.run(PLAIT, "metrics", text=True)
     assert done.returncode == 1 and "127.0.0.1:9464" in done.stderr and "--listen" in done.stderr
@@ -222,12 +249,12 @@ def test_an_address_in_use_is_an_error(pair):
 @pytest.mark.parametrize(
     "arguments", [("--listen", "9464"), ("--interval", "0"), ("--max-paths", "0"), ("x",)]
 )
-def test_wrong_usage(arguments):
+def test_rejects_wrong_usage(arguments):
     done = subprocess.run([PLAIT, "metrics", *arguments], capture_output=True)
     assert done.returncode == 2 and done.stdout == b""
 
 
-def test_the_dashboard_shows_what_there_is(pair, listener):
+def test_dashboard_has_a_panel_for_every_metric(pair, listener):
     metrics = Metrics(pair.client)
     client = connect_by_socks(pair, pair.ETH, 8443)
     client.sendall(b"x")
@@ -243,6 +270,6 @@ def test_the_dashboard_shows_what_there_is(pair, listener):
             names = set(re.findall(r"plait_\w+", target["expr"]))
             assert names and names <= known, target["expr"]
             shown |= names
-    assert known - shown == set(), "every metric has its panel"
+    assert known - shown == set()
     client.close()
     server.close()

@@ -1,32 +1,28 @@
-"""`plait top`: connections and subflows as `ss` shows them, once and on a terminal."""
+"""`plait top`: connections and subflows, compared with `ss`, printed once and on a terminal."""
 
 import contextlib
-import fcntl
 import json
-import os
 import pathlib
-import pty
 import re
-import select
 import shutil
 import signal
-import struct
 import subprocess
 import tempfile
-import termios
 import threading
 import time
 
 import pytest
+from disturbance import Disturbance, inconclusive
 from hosts import PLAIT, Host, wait_for
 from streams import accept, listen, receive_exactly, send_until_error
+from terminal import Terminal
 
 MPTCP = 262
 
 
 @pytest.fixture
 def connection(pair):
-    """A connection over two links that carried data and is idle: the client's and the server's socket."""
+    """The client's and the server's socket of an idle connection over two links that has carried data."""
     listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
     client = pair.client.socket(protocol=MPTCP)
     client.connect((pair.ETH, 9000))
@@ -41,12 +37,11 @@ def connection(pair):
     server.sendall(bytes(70_000))
     receive_exactly(client, 70_000)
     with client, server, listener:
-        time.sleep(0.3)
         yield client, server
 
 
 def ss_subflows(host: Host) -> dict:
-    """What ss says of each subflow, by its addresses."""
+    """The line of ss about each established subflow, by its addresses."""
     found = {}
     for line in host.run("ss", "-tinOH", text=True).stdout.splitlines():
         if "tcp-ulp-mptcp" in line and (fields := line.split())[0] == "ESTAB":
@@ -58,8 +53,8 @@ def without_interface(address: str) -> str:
     return re.sub(r"%\w+", "", address)
 
 
-def figure(line: str, name: str) -> int:
-    """0 where ss leaves a figure out."""
+def field(line: str, name: str) -> int:
+    """A field in a line of ss; 0 if ss omits it."""
     found = re.search(rf"(?<!\w){name}:(\d+)", line)
     return int(found[1]) if found else 0
 
@@ -70,12 +65,28 @@ def once(host: Host, interval="0.2s", command=(PLAIT,)) -> dict:
     return json.loads(done.stdout)
 
 
-def test_every_figure_is_that_of_ss(pair, connection):
+def sample_between_equal_ss(host: Host) -> tuple[dict, dict[tuple[str, str], str]]:
+    """The connection according to plait top, and the lines of ss, which were the same before and after."""
+
+    def sample():
+        before, document, after = ss_subflows(host), once(host), ss_subflows(host)
+        without_ages = [
+            [
+                re.sub(r"\b(lastsnd|lastrcv|lastack|busy|sndbuf_limited|rwnd_limited):\S+", "", line)
+                for line in lines.values()
+            ]
+            for lines in (before, after)
+        ]
+        return len(after) == 2 and without_ages[0] == without_ages[1] and (document, after)
+
+    document, lines = wait_for("an idle connection", sample, 30)
+    (connection,) = document["connections"]
+    return connection, lines
+
+
+def test_counters_equal_those_of_ss(pair, connection):
     for host in (pair.client, pair.server):
-        before = ss_subflows(host)
-        (found,) = once(host)["connections"]
-        lines = ss_subflows(host)
-        assert lines.keys() == before.keys() and len(lines) == 2
+        found, lines = sample_between_equal_ss(host)
         (line,) = host.run("ss", "-MinOH", "state", "established", text=True).stdout.splitlines()
         assert f"token:{int(found['token'], 16):x}" in line
         assert without_interface(found["connection"]["local"]) in line
@@ -89,12 +100,12 @@ def test_every_figure_is_that_of_ss(pair, connection):
                 "unacked": "unacked", "lost": "lost", "bytes_not_sent": "notsent",
             }  # fmt: skip
             for ours, theirs in names.items():
-                assert subflow[ours] == figure(line, theirs), (ours, line)
+                assert subflow[ours] == field(line, theirs), (ours, line)
             rtt, variance = re.search(r"(?<!\w)rtt:([\d.]+)/([\d.]+)", line).groups()
             assert (subflow["rtt_us"], subflow["rtt_variance_us"]) == tuple(
                 round(float(value) * 1000) for value in (rtt, variance)
             )
-            assert subflow["rto_us"] == figure(line, "rto") * 1000
+            assert subflow["rto_us"] == field(line, "rto") * 1000
             flags = re.search(r"flags:(\w+)", line)[1]
             assert subflow["joined"] == bool(set("Jj") & set(flags))
             assert (subflow["backup_local"], subflow["backup_remote"]) == ("b" in flags, "B" in flags)
@@ -104,18 +115,19 @@ def test_every_figure_is_that_of_ss(pair, connection):
     assert found["connection"]["bytes_sent"] == 70_000
 
 
-def test_any_user_may_look(pair, connection):
-    """Without tokens, subflows are found by the inode that they share with their connection."""
+def test_works_without_root(pair, connection):
+    """Without tokens, subflows are assigned by the inode that they share with their connection."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="plait-top-"))
     try:
         directory.chmod(0o755)
         binary = pathlib.Path(shutil.copy(PLAIT, directory / "plait"))
         user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", str(binary))
-        (mine,), (roots,) = once(pair.client, command=user)["connections"], once(pair.client)["connections"]
+        (unprivileged,) = once(pair.client, command=user)["connections"]
+        (privileged,) = once(pair.client)["connections"]
     finally:
         shutil.rmtree(directory)
-    assert mine["token"] == roots["token"]
-    assert [s["id"] for s in mine["subflows"]] == [s["id"] for s in roots["subflows"]]
+    assert unprivileged["token"] == privileged["token"]
+    assert [s["id"] for s in unprivileged["subflows"]] == [s["id"] for s in privileged["subflows"]]
 
 
 def test_rates_and_shares(make_pair):
@@ -126,18 +138,26 @@ def test_rates_and_shares(make_pair):
     server = accept(listener)
     threading.Thread(target=send_until_error, args=(client,), daemon=True).start()
     threading.Thread(target=drain, args=(server,), daemon=True).start()
-    wait_for("second subflow", lambda: len(ss_subflows(pair.client)) == 2)
-    time.sleep(1)
-    found = once(pair.server, "2s")
+    wait_for(
+        "data on both subflows",
+        lambda: (
+            sorted(field(line, "bytes_received") > 500_000 for line in ss_subflows(pair.server).values())
+            == [True, True]
+        ),
+    )
+    with Disturbance() as disturbance:
+        found = once(pair.server, "2s")
     (connection,) = found["connections"]
     assert 1.9 < found["interval_s"] < 3
-    # 20 Mbit/s on each link, with headers.
+    # 20 Mbit/s on each link, including headers.
     for subflow in connection["subflows"]:
         assert subflow["received_bps"] < 20.5e6
         assert subflow["share"] * connection["received_bps"] == pytest.approx(
             subflow["received_bps"], rel=0.01
         )
     assert sum(subflow["share"] for subflow in connection["subflows"]) == pytest.approx(1)
+    if connection["received_bps"] <= 25e6 and disturbance.worst > 0.1:
+        inconclusive(f"the machine was busy for {disturbance.worst:.2f} s")
     assert 25e6 < connection["received_bps"] < 41e6
     client.close()
     server.close()
@@ -149,91 +169,33 @@ def drain(connection):
             pass
 
 
-def test_nothing_there_is_said(pair):
+def test_reports_that_there_are_no_connections(pair):
     done = pair.client.run(PLAIT, "top", "--once", "--interval", "50ms", text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("no MPTCP connection")
 
 
-def test_no_terminal_is_refused(pair):
+def test_requires_a_terminal(pair):
     done = pair.client.run(PLAIT, "top", text=True)
     assert done.returncode == 1 and "--once" in done.stderr and done.stdout == ""
 
 
 @pytest.mark.parametrize("arguments", [("--json",), ("--interval", "0"), ("--interval", "1ms"), ("x",)])
-def test_wrong_usage(arguments):
+def test_rejects_wrong_usage(arguments):
     done = subprocess.run([PLAIT, "top", *arguments], capture_output=True)
     assert done.returncode == 2 and done.stdout == b""
-
-
-class Terminal:
-    """A terminal that a program runs on."""
-
-    ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
-
-    def __init__(self, host: Host, *command, columns=120, rows=20):
-        self.main, self.other = pty.openpty()
-        self.resize(columns, rows)
-        self.before = termios.tcgetattr(self.other)
-        self.shown = b""
-        # A session of its own, with this as its terminal.
-        self.program = host.start(
-            *command, stdin=self.other, stdout=self.other, stderr=self.other,
-            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
-        )  # fmt: skip
-
-    def resize(self, columns, rows):
-        fcntl.ioctl(self.main, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def read(self) -> bytes:
-        """All that was drawn so far."""
-        while select.select([self.main], [], [], 0.02)[0]:
-            self.shown += os.read(self.main, 65536)
-        return self.shown
-
-    def screen(self) -> str:
-        """What the codes drawn so far leave on a screen: those that move, those that clear, and letters."""
-        cells, row, column = {}, 1, 1
-        drawn = self.read().decode(errors="replace")
-        for code, letter in re.findall(r"\x1b\[([?\d;]*[A-Za-z])|([^\x1b])", drawn):
-            if code.endswith("H"):
-                row, column = (int(part) for part in code[:-1].split(";"))
-            elif code.endswith("J"):
-                cells.clear()
-            elif letter:
-                cells[row, column] = letter
-                column += 1
-        rows = range(1, max((row for row, _ in cells), default=0) + 1)
-        width = max((column for _, column in cells), default=0)
-        return "\n".join("".join(cells.get((r, c), " ") for c in range(1, width + 1)) for r in rows)
-
-    def shows(self, *parts: str):
-        try:
-            wait_for("such screen", lambda: all(part in self.screen() for part in parts), 5)
-        except AssertionError:
-            raise AssertionError(f"expected {parts}, found\n{self.screen()}") from None
-
-    def type(self, keys: bytes):
-        os.write(self.main, keys)
-
-    def is_as_before(self) -> bool:
-        return termios.tcgetattr(self.other) == self.before
-
-    def close(self):
-        os.close(self.main)
-        os.close(self.other)
 
 
 @pytest.fixture
 def terminal(pair, connection):
     terminal = Terminal(pair.client, PLAIT, "top", "--interval", "0.2s")
     terminal.shows("plait top", "1 connection, 2 subflows", "eth", "wlan")
-    assert not terminal.is_as_before()
+    assert not terminal.is_restored()
     yield terminal
     terminal.close()
 
 
-def test_the_screen_follows_keys_and_sizes(terminal):
+def test_screen_reacts_to_keys_and_resizing(terminal):
     terminal.type(b"?")
     terminal.shows("keys", "quit", "round-trip")
     terminal.type(b" ")
@@ -241,12 +203,12 @@ def test_the_screen_follows_keys_and_sizes(terminal):
     terminal.shows("paused")
     assert "round-trip" not in terminal.screen()
     terminal.resize(80, 8)
-    terminal.shows("plait top", "sent", "eth", "retr. history")
+    terminal.shows("plait top", "sent", "eth", "retrans history")
     assert "cwnd" not in terminal.screen()
     terminal.resize(200, 50)
     terminal.shows("cwnd", "history")
     terminal.resize(1, 1)
-    time.sleep(0.3)
+    terminal.wait_for_redraw()
     terminal.resize(120, 20)
     terminal.shows("eth", "wlan")
     terminal.type(b"/wlan\r")
@@ -255,12 +217,12 @@ def test_the_screen_follows_keys_and_sizes(terminal):
     terminal.type(b"\x1b")
     terminal.shows(" eth ")
     terminal.type(b"q")
-    assert terminal.program.wait(5) == 0
-    assert Terminal.LEAVE in terminal.read() and terminal.is_as_before()
+    assert terminal.program.wait(10) == 0
+    assert Terminal.LEAVE in terminal.read() and terminal.is_restored()
 
 
 @pytest.mark.parametrize("how", ["q", "Ctrl-C", "SIGTERM", "SIGINT"])
-def test_the_terminal_is_given_back(terminal, how):
+def test_restores_the_terminal(terminal, how):
     match how:
         case "q":
             terminal.type(b"q")
@@ -268,16 +230,16 @@ def test_the_terminal_is_given_back(terminal, how):
             terminal.type(b"\x03")
         case name:
             terminal.program.send_signal(getattr(signal, name))
-    assert terminal.program.wait(5) == 0
-    assert Terminal.LEAVE in terminal.read() and terminal.is_as_before()
+    assert terminal.program.wait(10) == 0
+    assert Terminal.LEAVE in terminal.read() and terminal.is_restored()
 
 
 @pytest.mark.parametrize(("value", "coloured"), [("", True), ("1", False)])
-def test_no_color(pair, connection, value, coloured):
+def test_honours_no_color(pair, connection, value, coloured):
     colour = re.compile(rb"\x1b\[(?:[\d;]*;)?(?:3[0-7]|4[0-7]|38[;\d]*|48[;\d]*)m")
     terminal = Terminal(pair.client, "env", f"NO_COLOR={value}", PLAIT, "top", "--interval", "0.1s")
     terminal.shows("▁▁▁▁")
     assert bool(colour.search(terminal.read())) == coloured
     terminal.type(b"q")
-    assert terminal.program.wait(5) == 0
+    assert terminal.program.wait(10) == 0
     terminal.close()

@@ -1,8 +1,8 @@
-//! `plait capture`: packets, samples of subflows, links and kernel counters of one measurement, in one directory.
+//! `plait capture`: records the packets, subflow samples, links and kernel counters of a measurement in one directory.
 //!
-//! Everything is recorded while a command runs, for a time, or until a signal. Recording begins before the command
-//! does and goes on until what it left behind has arrived; `capture.json` is written last and says what the directory
-//! holds, and whether anything is missing.
+//! A recording lasts as long as a command, for a fixed time, or until a signal. It starts before the command and continues
+//! briefly after it, to include packets in flight. `capture.json` is written last; it describes the directory and reports
+//! anything missing.
 
 mod document;
 mod recorder;
@@ -33,36 +33,36 @@ use tcpdump::Tcpdump;
 /// Arguments of `plait capture`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Directory to record into; made if it is not there, else it must be empty
+    /// Output directory; created if missing, must be empty
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Interface whose packets are recorded [default: each that is up, but loopback]
+    /// Interface to capture on; repeatable [default: all that are up, except loopback]
     #[arg(short, long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
-    /// Bytes recorded of each packet [default: all]
+    /// Bytes to capture of each packet [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..=262_144))]
-    snap: Option<u32>,
-    /// Which packets, as pcap-filter(7) writes it
+    snaplen: Option<u32>,
+    /// Packets to capture, as a pcap-filter(7) expression
     #[arg(long, value_name = "EXPRESSION", default_value = "tcp")]
     filter: String,
     /// Time between samples, such as 0.1s or 50ms
     #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = interval)]
     interval: Duration,
-    /// End after this time, such as 30s or 5m
+    /// Stop after this time, such as 30s or 5m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Print capture.json when done
     #[arg(long)]
     json: bool,
-    /// The program to run and record, and its arguments; without it, Ctrl-C ends
+    /// Program to run, with its arguments; without one, record until Ctrl-C
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// Records; exits as the command did, if there is one.
+/// Records; the exit status is that of the command, if there is one.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let names = names(&args.interfaces)?;
-    make_directory(&args.output)?;
+    let names = select_interfaces(&args.interfaces)?;
+    create_directory(&args.output)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -72,31 +72,31 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignal::listen().context("cannot listen for signals")?;
-    let mut document = Document::new(args.interval, args.snap, &args.filter, &args.command);
-    let Recording { mut listeners, mut recorder, began, command } = match begin(args, names).await {
+    let mut document = Document::new(args.interval, args.snaplen, &args.filter, &args.command);
+    let Recording { mut tcpdumps, mut recorder, began, command } = match start(args, names).await {
         Ok(recording) => recording,
         Err(error) => {
-            // Nothing was recorded; what was begun would only keep the next attempt from this directory.
+            // Remove partial files, so that the directory is empty for the next attempt.
             let files = recorder::FILES.map(str::to_owned).into_iter();
-            for name in files.chain(names.iter().map(|name| tcpdump::file_of(name))) {
+            for name in files.chain(names.iter().map(|name| tcpdump::file_name(name))) {
                 let _ = fs::remove_file(args.output.join(name));
             }
             return Err(error);
         }
     };
     document.begin = began;
-    let mut ended = until_end(args.duration, command, &mut stop, &mut listeners, &mut recorder).await;
-    // What is under way on the links, and what the kernel has yet to tell of sockets that were closed.
+    let mut ended = until_end(args.duration, command, &mut stop, &mut tcpdumps, &mut recorder).await;
+    // Wait for packets in flight and for the kernel's notifications about closed sockets.
     if ended.is_ok() {
-        sleep(LINGER).await;
-        if let Some(error) = failure(&mut listeners, &mut recorder).await {
+        sleep(DRAIN_TIME).await;
+        if let Some(error) = failure(&mut tcpdumps, &mut recorder).await {
             ended = Err(error);
         }
     }
     document.end = now();
     let recorded = recorder.finish().await;
-    for listener in listeners {
-        document.interfaces.push(listener.stop().await);
+    for tcpdump in tcpdumps {
+        document.interfaces.push(tcpdump.stop().await);
     }
     let failed = match (ended, &recorded) {
         (Err(error), _) => Some(error),
@@ -124,19 +124,19 @@ async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
     Ok(document.exit_status.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// Everything that runs during a recording.
+/// A recording in progress.
 struct Recording {
-    listeners: Vec<Tcpdump>,
+    tcpdumps: Vec<Tcpdump>,
     recorder: Recorder,
     /// Seconds since 1970.
     began: f64,
     command: Option<Child>,
 }
 
-async fn begin(args: &Args, names: &[String]) -> anyhow::Result<Recording> {
-    let mut listeners = Vec::new();
+async fn start(args: &Args, names: &[String]) -> anyhow::Result<Recording> {
+    let mut tcpdumps = Vec::new();
     for name in names {
-        listeners.push(Tcpdump::start(name, &args.output, args.snap, &args.filter).await?);
+        tcpdumps.push(Tcpdump::start(name, &args.output, args.snaplen, &args.filter).await?);
     }
     let recorder = Recorder::start(&args.output, args.interval)?;
     eprintln!("plait: recording {} into {}", names.join(", "), args.output.display());
@@ -148,18 +148,18 @@ async fn begin(args: &Args, names: &[String]) -> anyhow::Result<Recording> {
             Some(child.with_context(|| format!("cannot run {}", program.display()))?)
         }
     };
-    Ok(Recording { listeners, recorder, began, command })
+    Ok(Recording { tcpdumps, recorder, began, command })
 }
 
-/// Waits until the recording is to end; what ended it, and the command's exit status.
+/// Waits until the recording ends. Returns what ended it, and the command's exit status.
 async fn until_end(
     duration: Option<Duration>,
     mut command: Option<Child>,
     stop: &mut StopSignal,
-    listeners: &mut [Tcpdump],
+    tcpdumps: &mut [Tcpdump],
     recorder: &mut Recorder,
 ) -> anyhow::Result<(EndedBy, Option<u8>)> {
-    let time_is_up = async {
+    let deadline = async {
         match duration {
             Some(duration) => sleep(duration).await,
             None => std::future::pending().await,
@@ -169,30 +169,30 @@ async fn until_end(
         status = wait(&mut command) => {
             return Ok((EndedBy::Command, Some(exit_code(status.context("cannot wait for the command")?))));
         }
-        error = next_failure(listeners, recorder) => {
+        error = next_failure(tcpdumps, recorder) => {
             if let Some(command) = &mut command {
-                end(command, Signal::TERM, stop).await;
+                terminate(command, Signal::TERM, stop).await;
             }
             return Err(error);
         }
         signal = stop.next() => {
             let by = EndedBy::Signal;
             return Ok((by, match &mut command {
-                // A terminal sent it to the command too.
+                // The terminal sent Ctrl-C to the command too.
                 Some(command) if signal == Signal::INT && io::stdin().is_terminal() => {
-                    match timeout(LINGER, command.wait()).await {
+                    match timeout(DRAIN_TIME, command.wait()).await {
                         Ok(status) => status.ok().map(exit_code),
-                        Err(_) => end(command, signal, stop).await,
+                        Err(_) => terminate(command, signal, stop).await,
                     }
                 }
-                Some(command) => end(command, signal, stop).await,
+                Some(command) => terminate(command, signal, stop).await,
                 None => None,
             }));
         }
-        () = time_is_up => EndedBy::Duration,
+        () = deadline => EndedBy::Duration,
     };
     match &mut command {
-        Some(command) => Ok((by, end(command, Signal::TERM, stop).await)),
+        Some(command) => Ok((by, terminate(command, Signal::TERM, stop).await)),
         None => Ok((by, None)),
     }
 }
@@ -204,80 +204,81 @@ async fn wait(command: &mut Option<Child>) -> std::io::Result<std::process::Exit
     }
 }
 
-/// The first thing that goes wrong with the recording from now on.
-async fn next_failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> anyhow::Error {
+/// Waits for the recording to fail.
+async fn next_failure(tcpdumps: &mut [Tcpdump], recorder: &mut Recorder) -> anyhow::Error {
     loop {
-        if let Some(error) = failure(listeners, recorder).await {
+        if let Some(error) = failure(tcpdumps, recorder).await {
             return error;
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// What has gone wrong with the recording.
-async fn failure(listeners: &mut [Tcpdump], recorder: &mut Recorder) -> Option<anyhow::Error> {
-    for listener in listeners {
-        if let Some(error) = listener.failure().await {
+/// The failure of a tcpdump or the recorder, if any.
+async fn failure(tcpdumps: &mut [Tcpdump], recorder: &mut Recorder) -> Option<anyhow::Error> {
+    for tcpdump in tcpdumps {
+        if let Some(error) = tcpdump.failure().await {
             return Some(error);
         }
     }
     recorder.failure()
 }
 
-/// Asks a command to end; kills it if it takes too long, or at another signal. Its exit status.
-async fn end(command: &mut Child, signal: Signal, stop: &mut StopSignal) -> Option<u8> {
+/// Terminates the command with a signal, and kills it after [`EXIT_TIMEOUT`] or at a second stop signal. Returns its exit
+/// status.
+async fn terminate(command: &mut Child, signal: Signal, stop: &mut StopSignal) -> Option<u8> {
     if let Some(pid) = command.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
         let _ = kill_process(pid, signal);
     }
     tokio::select! {
         status = command.wait() => return status.ok().map(exit_code),
         _ = stop.next() => {}
-        () = sleep(PATIENCE) => {}
+        () = sleep(EXIT_TIMEOUT) => {}
     }
     let _ = command.kill().await;
     command.wait().await.ok().map(exit_code)
 }
 
-/// The interfaces to record: those wanted, or all that are of use.
-fn names(wanted: &[String]) -> anyhow::Result<Vec<String>> {
+/// The interfaces to record: those given, or all that are up except loopback.
+fn select_interfaces(requested: &[String]) -> anyhow::Result<Vec<String>> {
     let present = interfaces().context("cannot list the interfaces")?;
     let known = || present.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut names: Vec<String> = Vec::new();
-    for name in wanted {
+    for name in requested {
         let Some(interface) = present.iter().find(|interface| interface.name == *name) else {
-            bail!("expected an interface, found no {name}: there are {}", known());
+            bail!("expected one of the interfaces {}, got {name}", known());
         };
-        ensure!(interface.up, "interface {name} is down: switch it on with `ip link set {name} up`");
+        ensure!(interface.up, "interface {name} is down: bring it up with `ip link set {name} up`");
         if !names.contains(name) {
             names.push(name.clone());
         }
     }
-    if wanted.is_empty() {
-        let useful = present.iter().filter(|interface| interface.up && !interface.loopback);
-        names.extend(useful.map(|interface| interface.name.clone()));
+    if requested.is_empty() {
+        let usable = present.iter().filter(|interface| interface.up && !interface.loopback);
+        names.extend(usable.map(|interface| interface.name.clone()));
         ensure!(
             !names.is_empty(),
-            "no interface but loopback is up: name those to record with -i (there are {})",
+            "no interface except loopback is up: select interfaces with -i ({} exist)",
             known()
         );
     }
     Ok(names)
 }
 
-/// Makes the directory, or checks that it holds nothing that could be mistaken for a part of this recording.
-fn make_directory(directory: &Path) -> anyhow::Result<()> {
+/// Creates the directory, or checks that it is empty.
+fn create_directory(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot create the directory {}", directory.display()))?;
     let first = fs::read_dir(directory).and_then(|mut entries| entries.next().transpose());
     match first {
         Ok(None) => Ok(()),
         Ok(Some(entry)) => bail!(
-            "expected {} to be empty, found {} in it: name a new directory",
+            "expected {} to be empty, got a directory that contains {}: choose another directory",
             directory.display(),
             entry.file_name().display()
         ),
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
-            bail!("expected a directory, found the file {}", directory.display())
+            bail!("expected a directory, got the file {}", directory.display())
         }
         Err(error) => {
             Err(error).with_context(|| format!("cannot read the directory {}", directory.display()))
@@ -285,18 +286,18 @@ fn make_directory(directory: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// From a millisecond to a week.
+/// Parses a duration from a millisecond to a week.
 fn duration(text: &str) -> Result<Duration, String> {
     time::duration(text, time::LONG, 0.001..=604_800.0)
         .ok_or_else(|| "expected a time from 1ms to 168h, such as 30s or 5m".into())
 }
 
-/// How soon a failure of the recording is noticed.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long a command may take to end when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// tcpdump takes packets from the kernel once a second.
-const LINGER: Duration = Duration::from_millis(1200);
+/// How often failures of the recording are checked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long the command may take to exit after a signal.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long recording continues after the end; tcpdump reads packets from the kernel once a second.
+const DRAIN_TIME: Duration = Duration::from_millis(1200);
 
 #[cfg(test)]
 mod tests {

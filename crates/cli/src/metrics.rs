@@ -1,4 +1,4 @@
-//! `plait metrics`: connections, paths, kernel counters and gateways of this host, for Prometheus to scrape.
+//! `plait metrics`: a Prometheus exporter for connections, paths, kernel counters and gateways of this host.
 
 mod exporter;
 mod gateways;
@@ -23,10 +23,10 @@ pub(crate) struct Args {
     /// Address and port to serve /metrics on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
     listen: SocketAddr,
-    /// Time between samples, which are also taken at each scrape
+    /// Time between samples; each scrape also takes one
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Paths told apart; what further ones carry is counted as path "other"
+    /// Maximum number of paths with series of their own; further ones count as path "other"
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     max_paths: u32,
 }
@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         let listener = TcpListener::bind(args.listen).await.with_context(|| {
             format!("cannot listen on {}: choose another address with --listen", args.listen)
         })?;
-        let address = listener.local_addr().context("cannot tell the address listened on")?;
+        let address = listener.local_addr().context("cannot read the listening address")?;
         let mut out = Stdout::new();
         writeln!(out, "serving http://{address}/metrics")?;
         out.flush()?;
@@ -71,7 +71,7 @@ async fn sample(exporter: Arc<Mutex<Exporter>>, interval: Duration) {
     }
 }
 
-/// The text of /metrics, of a sample taken now, or just before.
+/// The text of /metrics, from a sample taken now or very recently.
 async fn scrape(exporter: Arc<Mutex<Exporter>>) -> anyhow::Result<String> {
     let work = move || {
         let mut exporter = lock(&exporter);
@@ -80,7 +80,7 @@ async fn scrape(exporter: Arc<Mutex<Exporter>>) -> anyhow::Result<String> {
         }
         exporter.text()
     };
-    tokio::task::spawn_blocking(work).await.context("the sampling ended")?
+    tokio::task::spawn_blocking(work).await.context("sampling failed")?
 }
 
 fn lock(exporter: &Mutex<Exporter>) -> std::sync::MutexGuard<'_, Exporter> {

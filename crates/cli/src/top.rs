@@ -1,13 +1,13 @@
-//! `plait top`: what the MPTCP connections of this host do now, as a full-screen view that goes on or printed once.
+//! `plait top`: the MPTCP connections of this host, as a live full-screen snapshot or printed once.
 
-mod keys;
-mod list;
-mod live;
+mod draw;
 #[cfg(test)]
-mod sample;
-mod screen;
+mod fixture;
+mod keyboard;
+mod list;
+mod snapshot;
 mod table;
-mod view;
+mod terminal;
 
 use std::io::{self, IsTerminal, Write};
 use std::thread;
@@ -18,7 +18,7 @@ use plait_linux::diag::{Growth, Watch};
 
 use crate::stdout::Stdout;
 use crate::time;
-use view::View;
+use snapshot::Snapshot;
 
 /// Arguments of `plait top`.
 #[derive(clap::Args)]
@@ -26,24 +26,24 @@ pub(crate) struct Args {
     /// Time between samples, such as 1s or 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Take two samples, print what happened between them, and end
+    /// Take two samples, print the difference, and exit
     #[arg(long)]
     once: bool,
-    /// With --once: print JSON
+    /// Print JSON (requires --once)
     #[arg(long, requires = "once")]
     json: bool,
 }
 
-/// Shows every connection of this network namespace.
+/// Shows the connections of this network namespace.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.once {
         return once(&args);
     }
     ensure!(
         io::stdout().is_terminal(),
-        "expected a terminal to draw on, found something else as stdout: use --once to print the connections once"
+        "expected stdout to be a terminal, got something else: use --once to print the connections once"
     );
-    live::run(args.interval)
+    terminal::run(args.interval)
 }
 
 fn once(args: &Args) -> anyhow::Result<()> {
@@ -55,17 +55,17 @@ fn once(args: &Args) -> anyhow::Result<()> {
     let samples = watch.last_sample()?;
     let elapsed = begin.elapsed();
     let grown = growth.since_last(&samples).unwrap_or_default();
-    let view = View::new(samples, &grown, elapsed);
+    let snapshot = Snapshot::new(samples, &grown, elapsed);
     let text = match args.json {
-        true => serde_json::to_string_pretty(&view)? + "\n",
-        false => table::text(&view),
+        true => serde_json::to_string_pretty(&snapshot)? + "\n",
+        false => table::text(&snapshot),
     };
     let mut out = Stdout::until_closed();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// From 50 ms, below which counters hardly move and looking costs more than it shows, to an hour.
+/// Parses an interval from 50 ms to an hour. Below 50 ms, counters hardly change and sampling costs more than it shows.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     time::duration(text, time::SHORT, 0.05..=3600.0)
         .ok_or_else(|| "expected a time from 50ms to 3600s, such as 1s or 500ms".into())

@@ -1,4 +1,4 @@
-//! `capture.json`: what the directory holds.
+//! `capture.json`, the description of a recording.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{recorder, tcpdump};
 
-/// What was recorded, how, and whether something is missing.
+/// What was recorded, how, and whether anything is missing.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Document {
     plait: &'static str,
@@ -23,16 +23,16 @@ pub(super) struct Document {
     pub(super) begin: f64,
     pub(super) end: f64,
     interval_s: f64,
-    snap: Option<u32>,
+    snaplen: Option<u32>,
     filter: String,
     pub(super) interfaces: Vec<tcpdump::Recorded>,
     #[serde(flatten)]
     pub(super) recorded: recorder::Recorded,
-    /// Why the recording ended early.
+    /// Why the recording failed.
     pub(super) error: Option<String>,
 }
 
-/// What ended a recording that did not fail.
+/// What ended a successful recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum EndedBy {
@@ -42,7 +42,12 @@ pub(super) enum EndedBy {
 }
 
 impl Document {
-    pub(super) fn new(interval: Duration, snap: Option<u32>, filter: &str, command: &[OsString]) -> Document {
+    pub(super) fn new(
+        interval: Duration,
+        snaplen: Option<u32>,
+        filter: &str,
+        command: &[OsString],
+    ) -> Document {
         let system = rustix::system::uname();
         let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         Document {
@@ -55,7 +60,7 @@ impl Document {
             begin: 0.0,
             end: 0.0,
             interval_s: interval.as_secs_f64(),
-            snap,
+            snaplen,
             filter: filter.to_owned(),
             interfaces: Vec::new(),
             recorded: recorder::Recorded::default(),
@@ -69,38 +74,38 @@ impl Document {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Says on stderr what is missing.
+    /// Prints to stderr what is missing.
     pub(super) fn warn(&self) {
-        for tcpdump::Recorded { interface, file, seen, dropped, .. } in &self.interfaces {
+        for tcpdump::Recorded { interface, file, received_by_filter, dropped, .. } in &self.interfaces {
             match dropped {
                 Some(0) => {}
                 Some(dropped) => eprintln!(
-                    "plait: INCOMPLETE: {dropped} packets of {} on {interface} were dropped as tcpdump was too \
-                     slow, they are missing in {file}: record less of each with --snap",
-                    seen.unwrap_or(0)
+                    "plait: INCOMPLETE: {dropped} of {} packets on {interface} were dropped because tcpdump was too slow \
+                                         and are missing in {file}: capture fewer bytes of each packet with --snaplen",
+                    received_by_filter.unwrap_or(0)
                 ),
                 None => {
-                    eprintln!("plait: INCOMPLETE: tcpdump on {interface} did not say how much it recorded")
+                    eprintln!("plait: INCOMPLETE: tcpdump on {interface} did not report its packet counts")
                 }
             }
         }
-        if self.recorded.lost > 0 {
+        if self.recorded.missed_notifications > 0 {
             eprintln!(
-                "plait: INCOMPLETE: subflows ended faster than their last samples were read, some are missing"
+                "plait: INCOMPLETE: the last samples of some subflows are missing, because many closed at once"
             );
         }
     }
 
-    /// One line for people.
+    /// One line of text.
     pub(super) fn summary(&self, directory: &Path) -> String {
         let packets: Vec<String> = self
             .interfaces
             .iter()
-            .map(|recorded| format!("{} on {}", recorded.packets.unwrap_or(0), recorded.interface))
+            .map(|recorded| format!("{} on {}", recorded.captured.unwrap_or(0), recorded.interface))
             .collect();
         format!(
             "recorded {} packets ({}), {} samples and {} sets of counters in {:.1} s into {}",
-            self.interfaces.iter().filter_map(|recorded| recorded.packets).sum::<u64>(),
+            self.interfaces.iter().filter_map(|recorded| recorded.captured).sum::<u64>(),
             packets.join(", "),
             self.recorded.samples,
             self.recorded.counters,

@@ -1,4 +1,4 @@
-//! Samples of subflows, counters and links, each as lines of JSON, written by a thread of their own.
+//! Records samples of subflows, counters and links as JSON Lines, in a thread.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,7 +14,7 @@ use plait_linux::interfaces::{Interface, interfaces};
 use serde::Serialize;
 use serde_json::json;
 
-/// What it writes.
+/// The files it writes.
 pub(super) const FILES: [&str; 3] = ["samples.jsonl", "counters.jsonl", "links.jsonl"];
 
 /// What was recorded.
@@ -26,10 +26,10 @@ pub(super) struct Recorded {
     pub(super) counters: u64,
     /// Lines of links.jsonl.
     pub(super) links: u64,
-    /// Times that the kernel told of subflows' ends faster than they were read.
-    pub(super) lost: u64,
-    /// Whether samples.jsonl has the last figures of every subflow, also of those shorter than the interval.
-    pub(super) every_end: bool,
+    /// Overflows of the kernel's queue of closed subflows.
+    pub(super) missed_notifications: u64,
+    /// Whether samples.jsonl has the final counters of every subflow, even of those shorter than the interval.
+    pub(super) all_closes_recorded: bool,
 }
 
 /// The running thread.
@@ -40,7 +40,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts to record.
+    /// Starts recording.
     pub(super) fn start(directory: &Path, interval: Duration) -> anyhow::Result<Recorder> {
         let mut files = Files::create(directory)?;
         files.record()?;
@@ -49,7 +49,7 @@ impl Recorder {
         let work = move || {
             let done = run(files, interval, &stopped);
             done.inspect_err(|error| {
-                // Whoever started this may have gone.
+                // The receiver may be gone.
                 let _ = fail.send(anyhow::anyhow!("{error:#}"));
             })
         };
@@ -58,17 +58,17 @@ impl Recorder {
         Ok(Recorder { stop, failures, thread })
     }
 
-    /// Why it ended, if it has.
+    /// The error that stopped the thread, if any.
     pub(super) fn failure(&mut self) -> Option<anyhow::Error> {
         self.failures.try_recv().ok()
     }
 
-    /// Takes the last sample and ends.
+    /// Takes the last sample and stops.
     pub(super) async fn finish(self) -> anyhow::Result<Recorded> {
         let _ = self.stop.send(());
         let joined =
-            tokio::task::spawn_blocking(|| self.thread.join()).await.context("the recorder ended")?;
-        joined.unwrap_or_else(|_| Err(anyhow::anyhow!("the recorder ended")))
+            tokio::task::spawn_blocking(|| self.thread.join()).await.context("the recorder thread failed")?;
+        joined.unwrap_or_else(|_| Err(anyhow::anyhow!("the recorder thread failed")))
     }
 }
 
@@ -80,7 +80,7 @@ fn run(mut files: Files, interval: Duration, stop: &Receiver<()>) -> anyhow::Res
             return files.finish();
         }
         files.record()?;
-        // What took too long is left out rather than made up for.
+        // Skip missed intervals instead of catching up.
         due = (due + interval).max(Instant::now());
     }
 }
@@ -117,8 +117,8 @@ impl Files {
             samples: self.samples.count,
             counters: self.counters.count,
             links: self.links.count,
-            lost: self.watch.lost(),
-            every_end: self.watch.sees_every_end(),
+            missed_notifications: self.watch.lost(),
+            all_closes_recorded: self.watch.sees_every_end(),
         })
     }
 
@@ -143,14 +143,14 @@ impl Files {
 
 fn link(interface: &Interface) -> serde_json::Value {
     let addresses: Vec<String> =
-        interface.addresses.iter().map(|own| format!("{}/{}", own.ip, own.prefix)).collect();
+        interface.addresses.iter().map(|address| format!("{}/{}", address.ip, address.prefix)).collect();
     json!({
         "name": interface.name, "index": interface.index, "up": interface.up, "running": interface.running,
         "mtu": interface.mtu, "addresses": addresses
     })
 }
 
-/// A file of one JSON document in each line.
+/// A JSON Lines file.
 struct Lines {
     path: PathBuf,
     out: BufWriter<File>,

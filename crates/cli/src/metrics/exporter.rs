@@ -1,7 +1,7 @@
-//! The metrics, kept up to date by samples.
+//! The metrics, updated from samples.
 //!
-//! Counters only ever grow: what a subflow carried since the sample before is added to its path, also when it has
-//! ended meanwhile. A path is a pair of addresses without ports, so that the number of series does not follow the
+//! Counters never decrease: the traffic of a subflow since the previous sample is added to its path, even if the subflow
+//! has closed since. A path is a pair of addresses without ports, so that the number of series does not grow with the
 //! number of connections.
 
 use std::collections::{HashMap, HashSet};
@@ -21,14 +21,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::gateways::Gateways;
 
-/// Everything that is scraped.
+/// The exporter.
 pub(super) struct Exporter {
     watch: Watch,
     growth: Growth,
     gateways: Gateways,
     known_paths: HashSet<String>,
-    most_paths: usize,
-    /// When the last sample was complete, and how long it took.
+    max_paths: usize,
+    /// When the last sample was completed, and how long it took.
     sampled: Option<(Instant, Duration)>,
     registry: Registry,
     metrics: Metrics,
@@ -36,23 +36,24 @@ pub(super) struct Exporter {
 
 #[derive(Default)]
 struct Metrics {
-    connections: Family<Fallback, Gauge>,
-    subflows: Family<Kind, Gauge>,
+    connections: Family<FallbackLabel, Gauge>,
+    subflows: Family<BackupLabel, Gauge>,
     path_subflows: Family<Path, Gauge>,
     path_rtt: Family<Path, Gauge<f64, AtomicU64>>,
-    sent: Family<Path, Counter>,
-    received: Family<Path, Counter>,
-    retransmitted: Family<Path, Counter>,
-    retransmissions: Family<Path, Counter>,
-    reinjected: Counter,
+    path_sent_bytes: Family<Path, Counter>,
+    path_received_bytes: Family<Path, Counter>,
+    path_retransmitted_bytes: Family<Path, Counter>,
+    path_retransmitted_segments: Family<Path, Counter>,
+    reinjected_bytes: Counter,
     established: Gauge<i64, AtomicI64>,
-    fallbacks: Family<Cause, Counter>,
-    kernel: Family<Name, Counter>,
-    gateways: Family<Running, Gauge>,
-    gateway_connections: Family<Carried, Gauge>,
-    gateway_totals: Family<Outcome, Counter>,
-    lost: Counter,
-    seconds: Gauge<f64, AtomicU64>,
+    fallbacks: Family<FallbackReason, Counter>,
+    kernel_events: Family<KernelCounter, Counter>,
+    gateways: Family<RunningGateway, Gauge>,
+    active_connections: Family<ActiveConnection, Gauge>,
+    gateway_connections: Family<Outcome, Counter>,
+    missed_notifications: Counter,
+    samples: Counter,
+    sample_duration: Gauge<f64, AtomicU64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -61,34 +62,34 @@ struct Path {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Fallback {
+struct FallbackLabel {
     fallback: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct BackupLabel {
     backup: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cause {
-    cause: String,
+struct FallbackReason {
+    reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Name {
-    name: String,
+struct KernelCounter {
+    counter: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Running {
+struct RunningGateway {
     command: String,
     mode: String,
     require: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Carried {
+struct ActiveConnection {
     command: String,
     mode: String,
     protocol: String,
@@ -101,8 +102,8 @@ struct Outcome {
 }
 
 impl Exporter {
-    /// Starts to count.
-    pub(super) fn new(most_paths: usize) -> anyhow::Result<Exporter> {
+    /// Starts counting.
+    pub(super) fn new(max_paths: usize) -> anyhow::Result<Exporter> {
         let metrics = Metrics::default();
         let registry = metrics.register();
         let mut exporter = Exporter {
@@ -110,7 +111,7 @@ impl Exporter {
             growth: Growth::default(),
             gateways: Gateways::default(),
             known_paths: HashSet::new(),
-            most_paths,
+            max_paths,
             sampled: None,
             registry,
             metrics,
@@ -119,22 +120,23 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// Whether the last sample is so new that, however many ask, most of the time is not spent on sampling.
+    /// Whether the last sample is recent enough to serve again, so that frequent scrapes do not keep the exporter sampling.
     pub(super) fn is_fresh(&self) -> bool {
         self.sampled.is_some_and(|(end, duration)| end.elapsed() < 4 * duration)
     }
 
-    /// Brings everything up to date.
+    /// Updates all metrics.
     pub(super) fn sample(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
         let samples = self.watch.sample()?;
-        self.count_carried(&samples);
-        self.show_present(&samples);
-        self.show_kernel()?;
-        self.show_gateways(&Answers::ask().unwrap_or_default().reports);
-        self.metrics.lost.inner().store(self.watch.lost(), Ordering::Relaxed);
+        self.update_path_counters(&samples);
+        self.update_gauges(&samples);
+        self.update_kernel_counters()?;
+        self.update_gateways(&Answers::ask().unwrap_or_default().reports);
+        self.metrics.missed_notifications.inner().store(self.watch.lost(), Ordering::Relaxed);
         let duration = begin.elapsed();
-        self.metrics.seconds.set(duration.as_secs_f64());
+        self.metrics.sample_duration.set(duration.as_secs_f64());
+        self.metrics.samples.inc();
         self.sampled = Some((Instant::now(), duration));
         Ok(())
     }
@@ -146,38 +148,38 @@ impl Exporter {
         Ok(text)
     }
 
-    fn count_carried(&mut self, samples: &[Sample]) {
+    fn update_path_counters(&mut self, samples: &[Sample]) {
         let Some(grown) = self.growth.since_last(samples) else { return };
         for subflow in samples.iter().flat_map(|sample| &sample.subflows) {
             let Some(carried) = grown.subflows.get(&subflow.id) else { continue };
             let path = self.path(subflow);
             let metrics = &self.metrics;
-            metrics.sent.get_or_create(&path).inc_by(carried.bytes_sent);
-            metrics.received.get_or_create(&path).inc_by(carried.bytes_received);
-            metrics.retransmitted.get_or_create(&path).inc_by(carried.bytes_retransmitted);
-            metrics.retransmissions.get_or_create(&path).inc_by(carried.retransmissions);
+            metrics.path_sent_bytes.get_or_create(&path).inc_by(carried.bytes_sent);
+            metrics.path_received_bytes.get_or_create(&path).inc_by(carried.bytes_received);
+            metrics.path_retransmitted_bytes.get_or_create(&path).inc_by(carried.bytes_retransmitted);
+            metrics.path_retransmitted_segments.get_or_create(&path).inc_by(carried.retransmissions);
         }
-        self.metrics.reinjected.inc_by(grown.reinjected.values().sum());
+        self.metrics.reinjected_bytes.inc_by(grown.reinjected.values().sum());
     }
 
-    fn show_present(&mut self, samples: &[Sample]) {
+    fn update_gauges(&mut self, samples: &[Sample]) {
         let mut present: HashMap<Path, (i64, u64)> = HashMap::new();
-        let (mut ordinary, mut backup) = (0, 0);
+        let (mut regular, mut backup) = (0, 0);
         let subflows = samples.iter().flat_map(|sample| &sample.subflows);
         for subflow in subflows.filter(|subflow| subflow.closed.is_none()) {
             let (count, rtt) = present.entry(self.path(subflow)).or_default();
             *count += 1;
             *rtt += u64::from(subflow.tcp.rtt_us);
-            *(if subflow.backup() { &mut backup } else { &mut ordinary }) += 1;
+            *(if subflow.backup() { &mut backup } else { &mut regular }) += 1;
         }
         let metrics = &self.metrics;
         let connections = samples.iter().filter_map(|sample| sample.connection.as_ref());
         let fallen = connections.clone().filter(|connection| connection.fallback).count() as i64;
         let all = connections.count() as i64;
-        metrics.connections.get_or_create(&Fallback { fallback: "true" }).set(fallen);
-        metrics.connections.get_or_create(&Fallback { fallback: "false" }).set(all - fallen);
-        metrics.subflows.get_or_create(&Kind { backup: "true" }).set(backup);
-        metrics.subflows.get_or_create(&Kind { backup: "false" }).set(ordinary);
+        metrics.connections.get_or_create(&FallbackLabel { fallback: "true" }).set(fallen);
+        metrics.connections.get_or_create(&FallbackLabel { fallback: "false" }).set(all - fallen);
+        metrics.subflows.get_or_create(&BackupLabel { backup: "true" }).set(backup);
+        metrics.subflows.get_or_create(&BackupLabel { backup: "false" }).set(regular);
         metrics.path_subflows.clear();
         metrics.path_rtt.clear();
         for (path, (count, rtt)) in present {
@@ -186,7 +188,7 @@ impl Exporter {
         }
     }
 
-    fn show_kernel(&self) -> anyhow::Result<()> {
+    fn update_kernel_counters(&self) -> anyhow::Result<()> {
         for (name, value) in counters()? {
             let Some(name) = name.strip_prefix("MPTcpExt") else { continue };
             let value = u64::try_from(value).unwrap_or(0);
@@ -194,43 +196,44 @@ impl Exporter {
                 self.metrics.established.set(value.try_into().unwrap_or(i64::MAX));
                 continue;
             }
-            if name.contains("Fallback") && name != "FallbackFailed" {
-                let cause = Cause { cause: name.to_owned() };
-                self.metrics.fallbacks.get_or_create(&cause).inner().store(value, Ordering::Relaxed);
+            if name.contains("FallbackLabel") && name != "FallbackFailed" {
+                let reason = FallbackReason { reason: name.to_owned() };
+                self.metrics.fallbacks.get_or_create(&reason).inner().store(value, Ordering::Relaxed);
             }
-            let name = Name { name: name.to_owned() };
-            self.metrics.kernel.get_or_create(&name).inner().store(value, Ordering::Relaxed);
+            let counter = KernelCounter { counter: name.to_owned() };
+            self.metrics.kernel_events.get_or_create(&counter).inner().store(value, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn show_gateways(&mut self, reports: &[Report]) {
+    fn update_gateways(&mut self, reports: &[Report]) {
         let metrics = &self.metrics;
         metrics.gateways.clear();
-        metrics.gateway_connections.clear();
+        metrics.active_connections.clear();
         for report in reports {
             let require = if report.require { "true" } else { "false" };
-            let running = Running { command: report.command.clone(), mode: report.mode.to_string(), require };
+            let running =
+                RunningGateway { command: report.command.clone(), mode: report.mode.to_string(), require };
             metrics.gateways.get_or_create(&running).inc();
             for connection in &report.connections {
-                let carried = Carried {
+                let active = ActiveConnection {
                     command: report.command.clone(),
                     mode: connection.mode.to_string(),
                     protocol: connection.protocol.clone(),
                 };
-                metrics.gateway_connections.get_or_create(&carried).inc();
+                metrics.active_connections.get_or_create(&active).inc();
             }
         }
         for new in self.gateways.since_last(reports) {
             let outcome = Outcome { command: new.command, outcome: new.outcome };
-            metrics.gateway_totals.get_or_create(&outcome).inc_by(new.connections);
+            metrics.gateway_connections.get_or_create(&outcome).inc_by(new.connections);
         }
     }
 
-    /// The path of a subflow, as long as there are not too many of them.
+    /// The label of a subflow's path: `other` beyond the maximum number of paths.
     fn path(&mut self, subflow: &Subflow) -> Path {
         let path = format!("{}-{}", subflow.local.ip(), subflow.remote.ip());
-        if self.known_paths.contains(&path) || self.known_paths.len() < self.most_paths {
+        if self.known_paths.contains(&path) || self.known_paths.len() < self.max_paths {
             self.known_paths.insert(path.clone());
             return Path { path };
         }
@@ -244,66 +247,88 @@ impl Metrics {
         let r = &mut registry;
         r.register(
             "mptcp_connections",
-            "MPTCP connections, by whether they fell back to TCP",
+            "Current MPTCP connections, by whether they fell back to TCP",
             self.connections.clone(),
         );
-        r.register("mptcp_subflows", "Subflows of MPTCP connections", self.subflows.clone());
-        r.register("path_subflows", "Subflows on a path", self.path_subflows.clone());
+        r.register(
+            "mptcp_subflows",
+            "Current subflows of MPTCP connections, by whether they are backups",
+            self.subflows.clone(),
+        );
+        r.register("path_subflows", "Current subflows on a path", self.path_subflows.clone());
         r.register_with_unit(
             "path_rtt",
-            "Mean of the smoothed round-trip times of the subflows on a path",
+            "Mean smoothed round-trip time of the subflows on a path",
             Unit::Seconds,
             self.path_rtt.clone(),
         );
         r.register_with_unit(
             "path_sent",
-            "Payload sent on a path, retransmissions included",
+            "Payload bytes sent on a path, including retransmissions",
             Unit::Bytes,
-            self.sent.clone(),
+            self.path_sent_bytes.clone(),
         );
         r.register_with_unit(
             "path_received",
-            "Payload received on a path",
+            "Payload bytes received in order on a path",
             Unit::Bytes,
-            self.received.clone(),
+            self.path_received_bytes.clone(),
         );
         r.register_with_unit(
             "path_retransmitted",
-            "Payload retransmitted on a path",
+            "Payload bytes retransmitted on a path",
             Unit::Bytes,
-            self.retransmitted.clone(),
+            self.path_retransmitted_bytes.clone(),
         );
-        r.register("path_retransmissions", "Segments retransmitted on a path", self.retransmissions.clone());
+        r.register(
+            "path_retransmitted_segments",
+            "Segments retransmitted on a path",
+            self.path_retransmitted_segments.clone(),
+        );
         r.register_with_unit(
             "mptcp_reinjected",
-            "Payload sent again on another subflow",
+            "Payload bytes reinjected on another subflow",
             Unit::Bytes,
-            self.reinjected.clone(),
+            self.reinjected_bytes.clone(),
         );
         r.register(
-            "mptcp_established",
-            "Established MPTCP connections, as the kernel counts them",
+            "mptcp_connections_established",
+            "Established MPTCP connections according to the kernel's MPCurrEstab",
             self.established.clone(),
         );
-        r.register("mptcp_fallbacks", "Fallbacks to TCP, as the kernel counts them", self.fallbacks.clone());
-        r.register("mptcp_ext", "The kernel's MPTCP counters", self.kernel.clone());
-        r.register("gateways", "Running gateways", self.gateways.clone());
         r.register(
-            "gateway_connections_now",
-            "Connections that gateways carry, by the mode that was negotiated",
-            self.gateway_connections.clone(),
+            "mptcp_fallbacks",
+            "Fallbacks to TCP, by the kernel counter that recorded them",
+            self.fallbacks.clone(),
+        );
+        r.register(
+            "mptcp_kernel_events",
+            "MPTCP counters of the kernel (MPTcpExt)",
+            self.kernel_events.clone(),
+        );
+        r.register("gateways", "RunningGateway gateways", self.gateways.clone());
+        r.register(
+            "gateway_active_connections",
+            "Connections currently carried by gateways, by negotiated mode",
+            self.active_connections.clone(),
         );
         r.register(
             "gateway_connections",
-            "What connections of gateways came to",
-            self.gateway_totals.clone(),
+            "Gateway connections by outcome: protected, plain or refused",
+            self.gateway_connections.clone(),
         );
+        r.register("samples", "Samples taken since the start", self.samples.clone());
         r.register(
-            "watch_lost",
-            "Times that the kernel told of ends faster than they were read",
-            self.lost.clone(),
+            "sample_missed_notifications",
+            "Overflows of the kernel's queue of closed subflows, whose last counters are missing",
+            self.missed_notifications.clone(),
         );
-        r.register_with_unit("watch", "Duration of the last sample", Unit::Seconds, self.seconds.clone());
+        r.register_with_unit(
+            "sample_duration",
+            "Duration of the last sample",
+            Unit::Seconds,
+            self.sample_duration.clone(),
+        );
         registry
     }
 }

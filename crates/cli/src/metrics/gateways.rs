@@ -1,32 +1,31 @@
-//! What gateways count, kept growing although gateways come and go.
+//! Connection counts of gateways, accumulated over gateways that start and stop.
 
 use std::collections::BTreeMap;
 
 use plait_gateway::{Counts, Report};
 
-/// The counts of gateways that were seen, by their process.
+/// The last counts of each running gateway, by process id.
 #[derive(Debug, Default)]
 pub(super) struct Gateways {
-    seen: BTreeMap<u32, Counts>,
+    last: BTreeMap<u32, Counts>,
 }
 
-/// What a gateway's connections came to since it was last asked.
+/// The connections of a gateway since its previous report, for one outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct New {
+pub(super) struct NewConnections {
     pub(super) command: String,
     pub(super) outcome: &'static str,
     pub(super) connections: u64,
 }
 
 impl Gateways {
-    /// Compares with the reports before. A gateway that was not there before counts from zero: all that it carried
-    /// was carried while somebody watched, or is worth knowing at the start.
-    pub(super) fn since_last(&mut self, reports: &[Report]) -> Vec<New> {
+    /// Compares with the previous reports. A gateway without one counts from zero.
+    pub(super) fn since_last(&mut self, reports: &[Report]) -> Vec<NewConnections> {
         let mut grown = Vec::new();
-        let before = std::mem::take(&mut self.seen);
+        let before = std::mem::take(&mut self.last);
         for report in reports {
             let now = &report.counts;
-            // Counts that fell are those of another process with the same number.
+            // Counts that decreased belong to another process with a reused id.
             let before = before.get(&report.pid).filter(|before| {
                 before.protected <= now.protected
                     && before.plain <= now.plain
@@ -39,9 +38,9 @@ impl Gateways {
                 ("plain", now.plain - before.plain),
                 ("refused", now.refused - before.refused),
             ] {
-                grown.push(New { command: report.command.clone(), outcome, connections });
+                grown.push(NewConnections { command: report.command.clone(), outcome, connections });
             }
-            self.seen.insert(report.pid, now.clone());
+            self.last.insert(report.pid, now.clone());
         }
         grown
     }
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_number_used_again_counts_from_zero() {
+    fn reused_process_id_counts_from_zero() {
         let mut gateways = Gateways::default();
         let mut protected = |reports: &[Report]| -> u64 {
             let new = gateways.since_last(reports);

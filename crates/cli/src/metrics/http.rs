@@ -1,7 +1,7 @@
-//! A responder for one document over HTTP/1: what a scrape needs, and no more.
+//! A minimal HTTP/1 server for one document.
 //!
-//! Each connection is answered once and closed. A client has [`PATIENCE`] to ask and as long to take its answer; of
-//! its request, [`LONGEST_REQUEST`] bytes are read; at most [`MAX_CLIENTS`] are served at once, others wait.
+//! Each connection gets one response and is closed. Receiving the request and sending the response may each take
+//! [`CLIENT_TIMEOUT`]; a request may have [`MAX_REQUEST`] bytes; [`MAX_CLIENTS`] are served at once, others wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Answers `/metrics` with what `document` gives, until dropped.
+/// Serves `document` at `/metrics` until dropped.
 pub(super) async fn serve<F, D>(listener: TcpListener, document: F)
 where
     F: Fn() -> D + Clone + Send + Sync + 'static,
     D: Future<Output = anyhow::Result<String>> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let slots = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((client, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: others may close theirs.
+            // Most likely out of file descriptors: wait until clients close theirs.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let document = document.clone();
         tokio::spawn(async move {
             answer(client, document).await;
-            drop(place);
+            drop(slot);
         });
     }
 }
@@ -38,9 +38,9 @@ where
     F: Fn() -> D,
     D: Future<Output = anyhow::Result<String>>,
 {
-    let request = timeout(PATIENCE, read_request(&mut client)).await;
+    let request = timeout(CLIENT_TIMEOUT, read_request(&mut client)).await;
     let (head_only, (status, kind, body)) = match request {
-        Err(_) => (false, error("408 Request Timeout", "expected a request, none came in time")),
+        Err(_) => (false, error("408 Request Timeout", "expected a request, got none in time")),
         Ok(Err(refusal)) => (false, refusal),
         Ok(Ok(Request { head_only, path })) => (head_only, respond(&path, document).await),
     };
@@ -51,11 +51,11 @@ where
     if !head_only {
         text += &body;
     }
-    // A client that goes away, or takes its answer too slowly, has had its chance.
-    let _ = timeout(PATIENCE, async {
+    // A client that disconnects or reads too slowly does not get the rest.
+    let _ = timeout(CLIENT_TIMEOUT, async {
         client.write_all(text.as_bytes()).await?;
         client.shutdown().await?;
-        // Closing with bytes unread would reset the connection and take the answer away from the client.
+        // Closing with unread bytes would reset the connection before the client has read the response.
         let mut rest = [0; 4096];
         while client.read(&mut rest).await? > 0 {}
         Ok::<_, std::io::Error>(())
@@ -86,13 +86,13 @@ async fn read_request(client: &mut (impl AsyncRead + Unpin)) -> Result<Request, 
                     _ => Err(error("405 Method Not Allowed", "expected GET or HEAD")),
                 };
             }
-            Ok(httparse::Status::Partial) if bytes.len() < LONGEST_REQUEST => {}
+            Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => {}
             Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
                 return Err(error("431 Request Header Fields Too Large", "expected a shorter request"));
             }
             Err(_) => return Err(error("400 Bad Request", "expected an HTTP request")),
         }
-        let room = (LONGEST_REQUEST - bytes.len()) as u64;
+        let room = (MAX_REQUEST - bytes.len()) as u64;
         match (&mut *client).take(room).read_buf(&mut bytes).await {
             Ok(0) | Err(_) => return Err(error("400 Bad Request", "expected a whole HTTP request")),
             Ok(_) => {}
@@ -120,15 +120,15 @@ fn error(status: &'static str, text: &str) -> Response {
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
-const PATIENCE: Duration = Duration::from_secs(5);
-const LONGEST_REQUEST: usize = 8 << 10;
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_REQUEST: usize = 8 << 10;
 const MAX_CLIENTS: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(bytes: &[u8]) -> Result<(bool, String), &'static str> {
+    fn parse(bytes: &[u8]) -> Result<(bool, String), &'static str> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let mut client = bytes;
         let request = runtime.block_on(read_request(&mut client));
@@ -136,16 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_from_what_is_none() {
+    fn accepts_get_and_head_and_rejects_anything_else() {
         let get = b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n";
-        assert_eq!(asked(get), Ok((false, "/metrics".into())));
-        assert_eq!(asked(b"HEAD / HTTP/1.0\r\n\r\n"), Ok((true, "/".into())));
-        assert_eq!(asked(b"POST / HTTP/1.1\r\n\r\n"), Err("405 Method Not Allowed"));
-        assert_eq!(asked(b"\x16\x03\x01\x02\x00"), Err("400 Bad Request"));
-        assert_eq!(asked(b"GET / HT"), Err("400 Bad Request"));
+        assert_eq!(parse(get), Ok((false, "/metrics".into())));
+        assert_eq!(parse(b"HEAD / HTTP/1.0\r\n\r\n"), Ok((true, "/".into())));
+        assert_eq!(parse(b"POST / HTTP/1.1\r\n\r\n"), Err("405 Method Not Allowed"));
+        assert_eq!(parse(b"\x16\x03\x01\x02\x00"), Err("400 Bad Request"));
+        assert_eq!(parse(b"GET / HT"), Err("400 Bad Request"));
         let long = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &[b'a'; 100_000]].concat();
-        assert_eq!(asked(&long), Err("431 Request Header Fields Too Large"));
+        assert_eq!(parse(&long), Err("431 Request Header Fields Too Large"));
         let many = [b"GET / HTTP/1.1\r\n".as_slice(), &b"A: b\r\n".repeat(100), b"\r\n"].concat();
-        assert_eq!(asked(&many), Err("431 Request Header Fields Too Large"));
+        assert_eq!(parse(&many), Err("431 Request Header Fields Too Large"));
     }
 }

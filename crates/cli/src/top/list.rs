@@ -1,13 +1,13 @@
-//! What the user sees of a view: its order, what passes the filter, and what was before.
+//! The state of the list: the current snapshot, sort key, filter, scroll position, and rate history.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 use super::table::{Column, connection_cell, subflow_cell};
-use super::view::{ConnectionView, SubflowView, View};
 
-/// By what connections are sorted, and their subflows among themselves.
+/// What connections are sorted by, and the subflows of each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum SortKey {
     Rate,
     Rtt,
     Retransmissions,
@@ -15,76 +15,76 @@ pub(super) enum Order {
     Token,
 }
 
-impl Order {
-    pub(super) const ALL: [(Order, char, &'static str); 5] = [
-        (Order::Rate, 'r', "rate"),
-        (Order::Rtt, 't', "RTT"),
-        (Order::Retransmissions, 'x', "retransmissions"),
-        (Order::Bytes, 'b', "bytes"),
-        (Order::Token, 'c', "connection"),
+impl SortKey {
+    pub(super) const ALL: [(SortKey, char, &'static str); 5] = [
+        (SortKey::Rate, 'r', "rate"),
+        (SortKey::Rtt, 't', "RTT"),
+        (SortKey::Retransmissions, 'x', "retransmissions"),
+        (SortKey::Bytes, 'b', "bytes"),
+        (SortKey::Token, 'c', "connection"),
     ];
 
     pub(super) fn name(self) -> &'static str {
-        Order::ALL.iter().find(|(order, ..)| *order == self).map_or("", |(.., name)| name)
+        SortKey::ALL.iter().find(|(sort_key, ..)| *sort_key == self).map_or("", |(.., name)| name)
     }
 
-    /// Greater comes first.
-    fn of_connection(self, view: &ConnectionView) -> f64 {
+    /// Higher values come first.
+    fn of_connection(self, view: &ConnectionSnapshot) -> f64 {
         match self {
-            Order::Rate => view.sent_bps + view.received_bps,
-            Order::Rtt => view.greatest_rtt().into(),
-            Order::Retransmissions => view.retransmissions() as f64,
-            Order::Bytes => view.subflows.iter().map(bytes).sum(),
-            Order::Token => -f64::from(view.token.0),
+            SortKey::Rate => view.sent_bps + view.received_bps,
+            SortKey::Rtt => view.max_rtt().into(),
+            SortKey::Retransmissions => view.retransmissions() as f64,
+            SortKey::Bytes => view.subflows.iter().map(bytes).sum(),
+            SortKey::Token => -f64::from(view.token.0),
         }
     }
 
-    fn of_subflow(self, view: &SubflowView) -> f64 {
+    fn of_subflow(self, view: &SubflowSnapshot) -> f64 {
         match self {
-            Order::Rate => view.sent_bps + view.received_bps,
-            Order::Rtt => view.subflow.tcp.rtt_us.into(),
-            Order::Retransmissions => view.subflow.tcp.retransmissions.into(),
-            Order::Bytes => bytes(view),
-            Order::Token => 0.0,
+            SortKey::Rate => view.sent_bps + view.received_bps,
+            SortKey::Rtt => view.subflow.tcp.rtt_us.into(),
+            SortKey::Retransmissions => view.subflow.tcp.retransmissions.into(),
+            SortKey::Bytes => bytes(view),
+            SortKey::Token => 0.0,
         }
     }
 }
 
-fn bytes(view: &SubflowView) -> f64 {
+fn bytes(view: &SubflowSnapshot) -> f64 {
     let carried = plait_linux::diag::Carried::by(&view.subflow);
     (carried.bytes_sent + carried.bytes_received) as f64
 }
 
-/// The list and how it is looked at.
+/// The list as the user sees it.
 #[derive(Debug)]
 pub(super) struct List {
-    pub(super) view: View,
-    pub(super) order: Order,
+    pub(super) snapshot: Snapshot,
+    pub(super) sort_key: SortKey,
     pub(super) reversed: bool,
     pub(super) filter: String,
     /// The filter is being typed.
     pub(super) typing: bool,
     pub(super) paused: bool,
     pub(super) help: bool,
-    /// Rows scrolled past.
+    /// The number of rows scrolled past.
     pub(super) offset: usize,
-    /// Bits per second of each subflow in both directions, the latest last.
+    /// Bits per second of each subflow, both directions together, newest last.
     history: HashMap<u64, VecDeque<f64>>,
 }
 
 /// A row of the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Row<'a> {
-    Connection(&'a ConnectionView),
-    /// With the greatest rate in the history of any subflow of its connection.
-    Subflow(&'a SubflowView, f64),
+    Connection(&'a ConnectionSnapshot),
+    /// With the highest rate in the history of any subflow of its connection.
+    Subflow(&'a SubflowSnapshot, f64),
 }
 
 impl List {
-    pub(super) fn new(view: View) -> List {
+    pub(super) fn new(snapshot: Snapshot) -> List {
         List {
-            view,
-            order: Order::Rate,
+            snapshot,
+            sort_key: SortKey::Rate,
             reversed: false,
             filter: String::new(),
             typing: false,
@@ -95,58 +95,58 @@ impl List {
         }
     }
 
-    /// Shows a newer view.
-    pub(super) fn update(&mut self, view: View) {
-        let subflows = view.connections.iter().flat_map(|connection| &connection.subflows);
+    /// Replaces the snapshot with a newer one.
+    pub(super) fn update(&mut self, snapshot: Snapshot) {
+        let subflows = snapshot.connections.iter().flat_map(|connection| &connection.subflows);
         let present: HashSet<u64> = subflows.clone().map(|view| view.subflow.id).collect();
         self.history.retain(|id, _| present.contains(id));
         for view in subflows {
             let history = self.history.entry(view.subflow.id).or_default();
             history.push_back(view.sent_bps + view.received_bps);
-            if history.len() > HISTORY {
+            if history.len() > MAX_HISTORY {
                 history.pop_front();
             }
         }
-        self.view = view;
+        self.snapshot = snapshot;
     }
 
-    /// The rows in their order.
+    /// The rows that match the filter, sorted.
     pub(super) fn rows(&self) -> Vec<Row<'_>> {
         let sign = if self.reversed { -1.0 } else { 1.0 };
         let wanted = self.filter.to_lowercase();
         let matches = |cell: String| cell.to_lowercase().contains(&wanted);
-        let mut connections: Vec<&ConnectionView> = self.view.connections.iter().collect();
+        let mut connections: Vec<&ConnectionSnapshot> = self.snapshot.connections.iter().collect();
         connections.sort_by(|a, b| {
-            (sign * self.order.of_connection(b)).total_cmp(&(sign * self.order.of_connection(a)))
+            (sign * self.sort_key.of_connection(b)).total_cmp(&(sign * self.sort_key.of_connection(a)))
         });
         let mut rows = Vec::new();
         for connection in connections {
             let whole = wanted.is_empty()
                 || Column::ALL.iter().any(|column| matches(connection_cell(connection, *column)));
-            let fits = |view: &SubflowView| {
+            let fits = |view: &SubflowSnapshot| {
                 whole || Column::ALL.iter().any(|column| matches(subflow_cell(view, *column)))
             };
-            let mut subflows: Vec<&SubflowView> =
+            let mut subflows: Vec<&SubflowSnapshot> =
                 connection.subflows.iter().filter(|view| fits(view)).collect();
             if subflows.is_empty() && !whole {
                 continue;
             }
             subflows.sort_by(|a, b| {
-                (sign * self.order.of_subflow(b)).total_cmp(&(sign * self.order.of_subflow(a)))
+                (sign * self.sort_key.of_subflow(b)).total_cmp(&(sign * self.sort_key.of_subflow(a)))
             });
             let histories = subflows.iter().flat_map(|view| self.history(view.subflow.id));
-            let greatest = histories.fold(0.0, f64::max);
+            let max_rate = histories.fold(0.0, f64::max);
             rows.push(Row::Connection(connection));
-            rows.extend(subflows.into_iter().map(|view| Row::Subflow(view, greatest)));
+            rows.extend(subflows.into_iter().map(|view| Row::Subflow(view, max_rate)));
         }
         rows
     }
 
-    /// What a subflow carried at the last samples, bits per second.
+    /// The rate of a subflow at recent samples, in bits per second, newest last.
     pub(super) fn history(&self, id: u64) -> impl DoubleEndedIterator<Item = f64> + '_ {
         self.history.get(&id).into_iter().flatten().copied()
     }
 }
 
-/// Samples remembered: as many as the widest screen shows.
-const HISTORY: usize = 60;
+/// How many samples are remembered: as many as the widest column shows.
+const MAX_HISTORY: usize = 60;

@@ -1,16 +1,16 @@
-//! A view as rows of cells: what both the printed and the full-screen form show.
+//! Columns and cells of a snapshot, for both the printed table and the full-screen view.
 
 use std::net::SocketAddr;
 
 use plait_linux::State;
 use plait_linux::diag::Closed;
 
-use super::view::{ConnectionView, SubflowView, View};
+use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 
 /// The columns, from left to right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Column {
-    /// Token of a connection, interface of a subflow.
+    /// The token of a connection or the interface of a subflow.
     Name,
     Addresses,
     Sent,
@@ -19,7 +19,7 @@ pub(super) enum Column {
     Rtt,
     Cwnd,
     Retransmissions,
-    Notes,
+    State,
 }
 
 impl Column {
@@ -32,7 +32,7 @@ impl Column {
         Column::Rtt,
         Column::Cwnd,
         Column::Retransmissions,
-        Column::Notes,
+        Column::State,
     ];
 
     pub(super) fn heading(self) -> &'static str {
@@ -42,58 +42,58 @@ impl Column {
             Column::Sent => "sent",
             Column::Received => "rcvd",
             Column::Share => "share",
-            Column::Rtt => "RTT ms",
+            Column::Rtt => "rtt ms",
             Column::Cwnd => "cwnd",
-            Column::Retransmissions => "retr.",
-            Column::Notes => "",
+            Column::Retransmissions => "retrans",
+            Column::State => "state",
         }
     }
 
-    /// Figures stand at the right of their column.
-    pub(super) fn is_figure(self) -> bool {
-        !matches!(self, Column::Name | Column::Addresses | Column::Notes)
+    /// Whether the column is right-aligned.
+    pub(super) fn is_numeric(self) -> bool {
+        !matches!(self, Column::Name | Column::Addresses | Column::State)
     }
 }
 
 /// The cell of a connection.
-pub(super) fn connection_cell(connection: &ConnectionView, column: Column) -> String {
+pub(super) fn connection_cell(connection: &ConnectionSnapshot, column: Column) -> String {
     match column {
         Column::Name => connection.token.to_string(),
         Column::Addresses => {
             let ends = connection.connection.as_ref().map(|known| addresses(known.local, known.remote));
-            ends.unwrap_or_else(|| "ended".into())
+            ends.unwrap_or_else(|| "closed".into())
         }
-        Column::Sent => scaled(connection.sent_bps),
-        Column::Received => scaled(connection.received_bps),
+        Column::Sent => si(connection.sent_bps),
+        Column::Received => si(connection.received_bps),
         Column::Retransmissions => connection.retransmissions().to_string(),
         Column::Share | Column::Rtt | Column::Cwnd => String::new(),
-        Column::Notes => connection_notes(connection).join(", "),
+        Column::State => connection_state(connection).join(", "),
     }
 }
 
 /// The cell of a subflow.
-pub(super) fn subflow_cell(view: &SubflowView, column: Column) -> String {
+pub(super) fn subflow_cell(view: &SubflowSnapshot, column: Column) -> String {
     let tcp = &view.subflow.tcp;
     match column {
         Column::Name => format!("  {}", view.subflow.interface.as_deref().unwrap_or("?")),
         Column::Addresses => addresses(view.subflow.local, view.subflow.remote),
-        Column::Sent => scaled(view.sent_bps),
-        Column::Received => scaled(view.received_bps),
+        Column::Sent => si(view.sent_bps),
+        Column::Received => si(view.received_bps),
         Column::Share => view.share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0)),
         Column::Rtt => milliseconds(tcp.rtt_us),
         Column::Cwnd => tcp.cwnd.to_string(),
         Column::Retransmissions => tcp.retransmissions.to_string(),
-        Column::Notes => subflow_notes(view).join(", "),
+        Column::State => subflow_state(view).join(", "),
     }
 }
 
-/// The view in lines, for print.
-pub(super) fn text(view: &View) -> String {
-    if view.connections.is_empty() {
+/// The table as text.
+pub(super) fn text(snapshot: &Snapshot) -> String {
+    if snapshot.connections.is_empty() {
         return "no MPTCP connection in this network namespace\n".into();
     }
     let mut rows = vec![Column::ALL.map(|column| column.heading().to_owned())];
-    for connection in &view.connections {
+    for connection in &snapshot.connections {
         rows.push(Column::ALL.map(|column| connection_cell(connection, column)));
         rows.extend(connection.subflows.iter().map(|s| Column::ALL.map(|column| subflow_cell(s, column))));
     }
@@ -102,51 +102,51 @@ pub(super) fn text(view: &View) -> String {
     });
     let line = |row: &[String; Column::ALL.len()]| {
         let cells = Column::ALL.iter().zip(row).zip(widths);
-        let cells = cells.map(|((column, cell), width)| match column.is_figure() {
+        let cells = cells.map(|((column, cell), width)| match column.is_numeric() {
             true => format!("{cell:>width$}"),
             false => format!("{cell:<width$}"),
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     let mut text: String = rows.iter().map(line).collect();
-    text += &format!("\nsent and received in bit/s, over {:.1} s\n", view.interval_s);
+    text += &format!("\nsent and received in bit/s, over {:.1} s\n", snapshot.interval_s);
     text
 }
 
-fn connection_notes(view: &ConnectionView) -> Vec<String> {
+fn connection_state(view: &ConnectionSnapshot) -> Vec<String> {
     let Some(connection) = &view.connection else { return Vec::new() };
-    let mut notes = Vec::new();
+    let mut states = Vec::new();
     if connection.state != State::Established {
-        notes.push(state(connection.state).into());
+        states.push(state(connection.state).into());
     }
     if connection.fallback {
-        notes.push("fell back to TCP".into());
+        states.push("fell back to TCP".into());
     }
     if let Some(bytes) = connection.bytes_reinjected.filter(|bytes| *bytes > 0) {
-        notes.push(format!("{}B reinjected", spaced(bytes as f64)));
+        states.push(format!("{}B reinjected", si_before_unit(bytes as f64)));
     }
-    notes
+    states
 }
 
-fn subflow_notes(view: &SubflowView) -> Vec<String> {
+fn subflow_state(view: &SubflowSnapshot) -> Vec<String> {
     let subflow = &view.subflow;
-    let mut notes = Vec::new();
+    let mut states = Vec::new();
     if subflow.backup() {
-        notes.push("backup".into());
+        states.push("backup".into());
     }
     match subflow.closed {
-        None if subflow.tcp.state != State::Established => notes.push(state(subflow.tcp.state).into()),
+        None if subflow.tcp.state != State::Established => states.push(state(subflow.tcp.state).into()),
         None => {}
-        Some(Closed::Final) => notes.push("ended".into()),
-        Some(Closed::LastSeen) => notes.push("ended, last figures unknown".into()),
+        Some(Closed::Final) => states.push("closed".into()),
+        Some(Closed::LastSeen) => states.push("closed, final counters unknown".into()),
     }
     if subflow.tcp.lost > 0 {
-        notes.push(format!("{} lost", subflow.tcp.lost));
+        states.push(format!("{} lost", subflow.tcp.lost));
     }
-    notes
+    states
 }
 
-/// As the documents write states.
+/// The TCP state, in words.
 fn state(state: State) -> &'static str {
     match state {
         State::Established => "established",
@@ -163,15 +163,15 @@ fn addresses(local: SocketAddr, remote: SocketAddr) -> String {
     format!("{local} > {remote}")
 }
 
-/// As before a unit: `48.2 M`.
-pub(super) fn spaced(number: f64) -> String {
-    let text = scaled(number);
+/// A number with its SI prefix, to precede a unit: `48.2 M`.
+pub(super) fn si_before_unit(number: f64) -> String {
+    let text = si(number);
     let digits = text.trim_end_matches(char::is_alphabetic);
     format!("{digits} {}", &text[digits.len()..])
 }
 
-/// Three digits and a decimal prefix: at most five characters.
-fn scaled(number: f64) -> String {
+/// A number with three digits and an SI prefix, at most five characters.
+fn si(number: f64) -> String {
     let prefixes = [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)];
     let (prefix, unit) = prefixes.into_iter().find(|(_, unit)| number < 999.5 * unit).unwrap_or(("T", 1e12));
     let number = number / unit;
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn rates_fit_five_characters() {
-        let shown = [0.0, 999.4, 999.6, 1234.0, 48_200_000.0, 99_960_000.0, 2.5e9].map(scaled);
+        let shown = [0.0, 999.4, 999.6, 1234.0, 48_200_000.0, 99_960_000.0, 2.5e9].map(si);
         assert_eq!(shown, ["0", "999", "1.00k", "1.23k", "48.2M", "100M", "2.50G"]);
     }
 }

@@ -1,24 +1,24 @@
-//! Connections made up for the tests of this directory.
+//! Sample connections for the tests of this directory.
 
 use plait_linux::diag::Sample;
 use serde_json::json;
 
 use super::list::List;
-use super::view::{ConnectionView, SubflowView, View};
+use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 
-/// A subflow: interface, addresses, rate, share.
-type Made<'a> = (&'a str, &'a str, &'a str, f64, f64);
+/// A subflow: interface, local and remote address, rate, share.
+type SubflowSpec<'a> = (&'a str, &'a str, &'a str, f64, f64);
 
-/// Two connections: a busy one over two paths, whose second is a backup, and an idle one.
+/// Two connections: a busy one over two paths, the second a backup, and an idle one.
 pub(super) fn list() -> List {
-    let mut list = List::new(view(0.0));
+    let mut list = List::new(snapshot(0.0));
     for step in 1..=12 {
-        list.update(view(f64::from(step) / 12.0));
+        list.update(snapshot(f64::from(step) / 12.0));
     }
     list
 }
 
-pub(super) fn view(part: f64) -> View {
+pub(super) fn snapshot(part: f64) -> Snapshot {
     let busy = connection(
         "5f0c21aa",
         &[
@@ -32,12 +32,12 @@ pub(super) fn view(part: f64) -> View {
         &[("eth0", "[2001:db8::17]:40010", "[2001:db8:ffff::1234:5678]:8443", 0.0, 0.0)],
         0,
     );
-    View { time: 1_795_243_119.0, interval_s: 1.0, connections: vec![idle, busy] }
+    Snapshot { time: 1_795_243_119.0, interval_s: 1.0, connections: vec![idle, busy] }
 }
 
-fn connection(token: &str, subflows: &[Made], reinjected: u64) -> ConnectionView {
+fn connection(token: &str, subflows: &[SubflowSpec], reinjected: u64) -> ConnectionSnapshot {
     let (_, local, remote, ..) = subflows[0];
-    let made: Vec<serde_json::Value> = subflows
+    let subflow_documents: Vec<serde_json::Value> = subflows
         .iter()
         .enumerate()
         .map(|(index, (interface, local, remote, rate, _))| {
@@ -64,21 +64,21 @@ fn connection(token: &str, subflows: &[Made], reinjected: u64) -> ConnectionView
             "bytes_reinjected": reinjected, "timeouts": 0, "bytes_unacked": 0, "addresses_announced": 0,
             "addresses_accepted": 0
         },
-        "subflows": made
+        "subflows": subflow_documents
     });
     let sample: Sample = serde_json::from_value(sample).expect("a sample");
-    ConnectionView {
+    ConnectionSnapshot {
         token: sample.token,
         connection: sample.connection,
         sent_bps: subflows.iter().map(|(.., rate, _)| rate).sum(),
         received_bps: 0.0,
-        reinjected_now: 0,
+        interval_reinjected_bytes: 0,
         subflows: sample
             .subflows
             .into_iter()
             .zip(subflows)
-            .map(|(subflow, (.., rate, share))| SubflowView {
-                retransmissions_now: u64::from(subflow.tcp.retransmissions),
+            .map(|(subflow, (.., rate, share))| SubflowSnapshot {
+                interval_retransmissions: u64::from(subflow.tcp.retransmissions),
                 subflow,
                 sent_bps: *rate,
                 received_bps: 0.0,

@@ -1,6 +1,6 @@
-//! The full-screen view: samples and keys, until the user has seen enough.
+//! The full-screen view: the loop that samples, draws and handles keys until the user quits.
 //!
-//! The terminal is given back as it was, also after a panic (by a hook of ratatui) and when asked to stop by a signal.
+//! The terminal is restored on exit, also after a panic (by ratatui's hook) and on a stop signal.
 
 use std::env;
 use std::io;
@@ -12,20 +12,20 @@ use plait_linux::signal::StopSignal;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use super::keys::{Next, press};
+use super::draw::{Theme, draw, page};
+use super::keyboard::{KeyAction, handle_key};
 use super::list::List;
-use super::screen::{Look, draw, page};
-use super::view::View;
+use super::snapshot::Snapshot;
 
 pub(super) fn run(interval: Duration) -> anyhow::Result<()> {
     let stop = StopSignal::listen().context("cannot listen for signals")?;
-    // What can fail does so before there is a screen.
+    // Everything that can fail does so before the screen is taken over.
     let mut samples = Samples::start()?;
     let list = List::new(samples.take()?);
     let shown = ratatui::try_init()
         .context("cannot draw on this terminal")
         .and_then(|mut terminal| show(&mut terminal, list, samples, interval, &stop));
-    let restored = ratatui::try_restore().context("cannot give the terminal back as it was");
+    let restored = ratatui::try_restore().context("cannot restore the terminal");
     shown.and(restored)
 }
 
@@ -36,24 +36,24 @@ fn show(
     interval: Duration,
     stop: &StopSignal,
 ) -> anyhow::Result<()> {
-    let look = Look { colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
+    let theme = Theme { colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
     let mut due = Instant::now() + interval;
     let mut changed = true;
     while !stop.is_requested() {
         if std::mem::take(&mut changed) {
-            terminal.draw(|frame| draw(frame, &list, look)).context("cannot draw on the terminal")?;
+            terminal.draw(|frame| draw(frame, &list, theme)).context("cannot draw on the terminal")?;
         }
-        let wait = due.saturating_duration_since(Instant::now()).min(PATIENCE);
+        let wait = due.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
         if poll(wait).context("cannot read from the terminal")? {
             changed = true;
             match event::read().context("cannot read from the terminal")? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
                     let page = page(terminal.size().map_or(0, |size| size.height));
-                    if press(&mut list, key, page) == Next::Quit {
+                    if handle_key(&mut list, key, page) == KeyAction::Quit {
                         break;
                     }
                 }
-                // The next draw looks for the new size.
+                // Other events, such as a resize, only need a redraw.
                 _ => {}
             }
         }
@@ -66,7 +66,7 @@ fn show(
     Ok(())
 }
 
-/// Whether there is an event within this time; a signal ends the waiting.
+/// Waits this long for an event; a signal ends the wait.
 fn poll(wait: Duration) -> io::Result<bool> {
     match event::poll(wait) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -85,14 +85,14 @@ impl Samples {
         Ok(Samples { watch: Watch::open()?, growth: Growth::default(), last: Instant::now() })
     }
 
-    fn take(&mut self) -> anyhow::Result<View> {
+    fn take(&mut self) -> anyhow::Result<Snapshot> {
         let samples = self.watch.sample()?;
         let elapsed = self.last.elapsed();
         self.last = Instant::now();
         let grown = self.growth.since_last(&samples).unwrap_or_default();
-        Ok(View::new(samples, &grown, elapsed))
+        Ok(Snapshot::new(samples, &grown, elapsed))
     }
 }
 
-/// How late a signal may be noticed.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How often the stop signal is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
