@@ -110,13 +110,18 @@ def typographic(text: str) -> str:
     return "\n\n".join(paragraphs)
 
 
+def http_date(generator: random.Random) -> str:
+    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    return (
+        f"{generator.choice(days)}, {generator.randint(1, 28):02} {generator.choice(months)} {generator.randint(2015, 2027)} "
+        f"{generator.randint(0, 23):02}:{generator.randint(0, 59):02}:{generator.randint(0, 59):02} GMT"
+    )
+
+
 def headers(count: int) -> str:
     """Synthetic requests and responses."""
     generator = random.Random("plait")
-    days, months = (
-        ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"],
-    )
     agents = (
         "curl/7.88.1",
         "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
@@ -136,10 +141,6 @@ def headers(count: int) -> str:
     )
     out = []
     for _ in range(count):
-        date = lambda: (
-            f"{generator.choice(days)}, {generator.randint(1, 28):02} {generator.choice(months)} {generator.randint(2015, 2027)} "
-            f"{generator.randint(0, 23):02}:{generator.randint(0, 59):02}:{generator.randint(0, 59):02} GMT"
-        )
         name = generator.choice(("index.html", "main.css", "app.js", "logo.png", "feed.xml", "data.json", ""))
         out.append(
             f"{generator.choice(('GET', 'GET', 'HEAD', 'POST'))} /{name} HTTP/1.1\r\nHost: www.example.{generator.choice(('com', 'org', 'net'))}\r\n"
@@ -147,8 +148,8 @@ def headers(count: int) -> str:
             f"Connection: keep-alive\r\n\r\n"
         )
         out.append(
-            f"HTTP/1.1 {generator.choice(statuses)}\r\nServer: {generator.choice(servers)}\r\nDate: {date()}\r\n"
-            f"Content-Type: {generator.choice(types)}\r\nContent-Length: {generator.randint(10, 999999)}\r\nLast-Modified: {date()}\r\n"
+            f"HTTP/1.1 {generator.choice(statuses)}\r\nServer: {generator.choice(servers)}\r\nDate: {http_date(generator)}\r\n"
+            f"Content-Type: {generator.choice(types)}\r\nContent-Length: {generator.randint(10, 999999)}\r\nLast-Modified: {http_date(generator)}\r\n"
             f'Connection: {generator.choice(("keep-alive", "close"))}\r\nETag: "{generator.getrandbits(32):08x}-{generator.getrandbits(16):x}"\r\n'
             f"Accept-Ranges: bytes\r\n\r\n"
         )
