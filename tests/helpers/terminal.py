@@ -60,8 +60,9 @@ class Terminal:
         except AssertionError:
             raise AssertionError(f"expected {parts}, got\n{self.screen()}") from None
 
-    def wait_for_redraw(self):
+    def resize_and_redraw(self, columns, rows):
         drawn = len(self.read())
+        self.resize(columns, rows)
         wait_for("a redraw", lambda: len(self.read()) > drawn)
 
     def type(self, keys: bytes):

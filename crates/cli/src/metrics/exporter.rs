@@ -196,7 +196,7 @@ impl Exporter {
                 self.metrics.established.set(value.try_into().unwrap_or(i64::MAX));
                 continue;
             }
-            if name.contains("FallbackLabel") && name != "FallbackFailed" {
+            if name.contains("Fallback") && name != "FallbackFailed" {
                 let reason = FallbackReason { reason: name.to_owned() };
                 self.metrics.fallbacks.get_or_create(&reason).inner().store(value, Ordering::Relaxed);
             }
