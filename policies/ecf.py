@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""ecf.py: earliest completion first. A farther path carries data only where that makes it complete earlier.
+"""ecf.py: earliest completion first. A slower path carries data only if that makes it complete earlier.
 
-What a program gives at a time is complete when its last byte is there: on a path by itself, after
+A burst that a program writes completes when its last byte arrives: on a single path, after
 
     RTT x (1 + bytes / congestion window)
 
-(Lim et al., "ECF: An MPTCP Path Scheduler to Manage Heterogeneous Paths", CoNEXT 2017, which decides for each packet; here
-it is decided ten times a second, by the most that the program gave at a time in the last second). The kernel's scheduler
-gives a subflow 64 kB at a time to keep, however slow it is. Where the nearest path alone would be done before a farther
-one with these, the farther becomes a backup. With more to send, nothing is changed.
+(Lim et al., "ECF: An MPTCP Path Scheduler to Manage Heterogeneous Paths", CoNEXT 2017, which decides per packet; this
+controller decides ten times a second, by the largest burst of the last second). The kernel's scheduler queues 64 kB on a
+subflow, however slow it is. If the fastest path alone would complete a burst before a slower one completes its 64 kB, the
+slower path becomes a backup. With larger bursts, nothing is changed.
 
-Runs, as root, where data is sent, until it is ended.
+Run as root on the sending host until interrupted.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from collections import deque
 from plait import policy
 from plait.policy import Backup
 
-KEPT = 65536
+QUEUED = 65536
 
 
 class Ecf:
@@ -31,18 +31,18 @@ class Ecf:
         before, self.bursts = self.bursts, {}
         for connection in view.connections:
             acked = sum(subflow.bytes_acked for subflow in connection.subflows)
-            begun, recent = before.get(connection.token, (acked, deque(maxlen=10)))
-            recent.append(acked - begun + connection.bytes_unacked)
-            # What is given at a time ends when all of it has arrived.
-            self.bursts[connection.token] = begun if connection.bytes_unacked else acked, recent
+            start, recent = before.get(connection.token, (acked, deque(maxlen=10)))
+            recent.append(acked - start + connection.bytes_unacked)
+            # A burst ends when all of its data is acknowledged.
+            self.bursts[connection.token] = start if connection.bytes_unacked else acked, recent
             usable = [subflow for subflow in connection.subflows if subflow.state == "established"]
             if not usable:
                 continue
-            near = min(usable, key=lambda subflow: subflow.rtt_us)
-            most = max(recent)
-            for far in usable:
-                if far is not near and time_us(near, most) < time_us(far, min(most, KEPT)):
-                    yield Backup(far)
+            fast = min(usable, key=lambda subflow: subflow.rtt_us)
+            burst = max(recent)
+            for slow in usable:
+                if slow is not fast and time_us(fast, burst) < time_us(slow, min(burst, QUEUED)):
+                    yield Backup(slow)
 
 
 def time_us(subflow, size):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""small-flows.py [SIZE]: small flows stay on the path that they began on; larger ones get further paths.
+"""small-flows.py [SIZE]: small connections use only their initial path; larger ones use all paths.
 
-A second path helps a flow of some 100 kB little, and harms it where it is slower: the last bytes wait there. So no subflow
-that joins a connection comes to life before that has carried SIZE bytes (256000). A join is not refused but held back at
-its last step: the third packet of its handshake (RFC 8684, section 3.2), which TCP sends again after two round trips,
-passes when the connection is large. Until then nothing else crosses the other path.
+A second path hardly helps a connection of some 100 kB, and harms it if it is slower, as the last bytes wait for it. A join
+therefore does not complete before its connection has carried SIZE bytes (default 256000). It is not rejected but delayed:
+the third packet of its handshake (RFC 8684, section 3.2), which TCP retransmits after two round trips, is dropped until
+the connection is large. Until then no data crosses the other path.
 
-Runs, as root, on either end until it is ended; best on the one that makes subflows, which is the client.
+Run as root on either end until interrupted, preferably on the one that creates subflows, the client.
 """
 
 import sys

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""tenant.py PREFIX INTERFACE INTERFACE...: subflows of guests are spread over the physical interfaces of their host.
+"""tenant.py PREFIX INTERFACE INTERFACE...: spreads subflows of guests over the physical interfaces of their host.
 
-A guest, a virtual machine or a container with addresses of PREFIX, sees one network. Its Multipath TCP makes subflows to
-each address of a peer, but all of them leave this host by the one interface that routing prefers. Here each new subflow of
-a guest gets the interface that carries the fewest of this guest's, whatever they send: what a subflow will send, nobody
-knows when it begins, and to move it later would put its packets out of order. Each of these interfaces needs a route to the
-destinations (whatever its metric in IPv4; in IPv6 in a table of its own, by a rule `oif`), and no filter for reverse paths;
-answers come back as the peer's network routes them.
+A guest, a virtual machine or a container with addresses in PREFIX, sees one network. Its Multipath TCP creates subflows to
+each address of a peer, but all of them leave this host by the interface that routing prefers. This controller assigns each
+new subflow of a guest to the interface with the fewest subflows of that guest, regardless of their traffic: the traffic of
+a new subflow is unknown, and moving it later would reorder its packets. Each interface needs a route to the destinations
+(with any metric in IPv4; in IPv6 in a separate table, selected by an `oif` rule), and reverse path filtering must be off;
+answers return as the peer's network routes them.
 
     tenant.py 10.9.0.0/16 eth0 eth1
 
-Runs, as root, on the host until it is ended; then subflows go where routing says again.
+Run as root on the host until interrupted; afterwards routing applies again.
 """
 
 import ipaddress
@@ -32,18 +32,18 @@ class Tenant:
     def tick(self, view):
         before, self.placed = self.placed, {}
         for flow in view.flows:
-            ends = flow.local, flow.remote
+            pair = flow.local, flow.remote
             if address(flow.local) in self.prefix and not (flow.sent.ended and flow.received.ended):
-                self.placed[ends] = before.get(ends)
-        for ends in [ends for ends, interface in self.placed.items() if interface is None]:
-            used = Counter(by for (local, _), by in self.placed.items() if address(local) == address(ends[0]))
-            self.placed[ends] = min(self.interfaces, key=lambda interface: used[interface])
+                self.placed[pair] = before.get(pair)
+        for pair in [pair for pair, interface in self.placed.items() if interface is None]:
+            used = Counter(by for (local, _), by in self.placed.items() if address(local) == address(pair[0]))
+            self.placed[pair] = min(self.interfaces, key=lambda interface: used[interface])
         yield Chain("see", "egress", src(str(self.prefix)) & packet("mptcp"), ["record"], self.interfaces, 10)
         yield Chain("answers", "ingress", packet("mptcp"), ["record"], self.interfaces, 10)
         for interface in self.interfaces:
-            own = any_of(one(*ends) for ends, by in self.placed.items() if by == interface)
+            assigned = any_of(one(*pair) for pair, by in self.placed.items() if by == interface)
             others = [other for other in self.interfaces if other != interface]
-            yield Chain(f"by-{interface}", "egress", own, [{"redirect": interface}], others)
+            yield Chain(f"by-{interface}", "egress", assigned, [{"redirect": interface}], others)
 
 
 def address(end):

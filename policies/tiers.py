@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""tiers.py INTERFACE=LEVEL[,cap=RATE][,quota=BYTES]...: what each interface is good for.
+"""tiers.py INTERFACE=LEVEL[,cap=RATE][,quota=BYTES]...: assigns interfaces to tiers, with rates and quotas.
 
     tiers.py wlan0=primary lte0=secondary,cap=4mbit,quota=500e6 wwan0=never
 
-primary     carries what it can
-secondary   is a backup for connections that have carried less than 1 MB
-backup      carries what others cannot
-never       no subflow joins by it
+primary     no restriction
+secondary   a backup for connections that have carried less than 1 MB
+backup      always a backup
+never       no new subflows
 
-`cap` is the most that all subflows over it send together, and the most that they receive; payload, in mbit or kbit. After
-`quota` bytes in both directions since this began, the interface is a backup, and no more subflows join by it. Interfaces
-that are not named are left alone.
+`cap` limits the total payload rate of all subflows on the interface, separately for each direction, in mbit or kbit. After
+`quota` bytes in both directions since the start, the interface becomes a backup and gets no new subflows. Other interfaces
+are not affected.
 
-Runs, as root, until it is ended.
+Run as root until interrupted.
 """
 
 import sys
@@ -34,15 +34,15 @@ class Tiers:
         for interface, (level, cap, quota) in self.tiers.items():
             path = view.paths.get(interface)
             if path and quota and path.bytes_sent + path.bytes_received >= quota:
-                level = "used up"
-            if level in ("never", "used up"):
+                level = "exhausted"
+            if level in ("never", "exhausted"):
                 joins = packet("mp_join") & packet("syn")
                 for hook in ("ingress", "egress"):
                     yield Chain(f"no-joins-{interface}-{hook}", hook, joins, ["deny_join"], [interface])
             on_it = [(c, s) for c in view.connections for s in c.subflows if s.interface == interface]
             for connection, subflow in on_it:
                 is_small = level == "secondary" and connection.carried < LARGE
-                if is_small or level in ("backup", "used up"):
+                if is_small or level in ("backup", "exhausted"):
                     yield Backup(subflow)
             if cap:
                 busy = [s for _, s in on_it if s.send_rate + s.receive_rate > 0]
@@ -57,7 +57,7 @@ def tier(text):
     level, *options = words.split(",")
     given = dict(option.split("=") for option in options)
     if level not in ("primary", "secondary", "backup", "never") or given.keys() - {"cap", "quota"}:
-        sys.exit(f"expected INTERFACE=LEVEL[,cap=RATE][,quota=BYTES], found {text!r}\n\n{__doc__}")
+        sys.exit(f"expected INTERFACE=LEVEL[,cap=RATE][,quota=BYTES], got {text!r}\n\n{__doc__}")
     cap = given.get("cap", "")
     rate = next(
         (float(cap.removesuffix(unit)) * size for unit, size in UNITS.items() if cap.endswith(unit)), 0

@@ -1,4 +1,4 @@
-"""Programs that use the package's policies, on the hosts of a test, and hosts for what they control."""
+"""Runs Python controllers on the hosts of a test, and provides hosts with emulated links."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hosts import PLAIT, REPOSITORY, Host, Pair, reason_to_skip, wait_for
 from package import PYTHON, install
 from transfers import counters
 
-# Those that come with plait.
+# The included policies.
 POLICIES = REPOSITORY / "policies"
 
 
 @pytest.fixture
 def work(tmp_path) -> pathlib.Path:
-    """A directory with the package."""
+    """A directory with the installed package."""
     install(tmp_path)
     return tmp_path
 
 
-class Distant(Pair):
-    """A client and a server with links of 50 Mb/s and 20 ms there and back."""
+class DelayedPair(Pair):
+    """A client and a server with two links of 50 Mb/s and a round-trip time of 20 ms."""
 
     LINKS = {"eth": ("50mbit", "10ms"), "wlan": ("50mbit", "10ms")}
 
@@ -37,8 +37,8 @@ class Distant(Pair):
             [PLAIT, *words, "--rate", rate, "--delay", delay], stderr=subprocess.PIPE, text=True
         )
         self.links = [*getattr(self, "links", []), program]
-        said = iter(program.stderr.readline, "")
-        assert any("ready" in line for line in said), "the link has ended"
+        lines = iter(program.stderr.readline, "")
+        assert any("ready" in line for line in lines), "the link emulator exited"
 
     def remove(self):
         super().remove()
@@ -47,8 +47,8 @@ class Distant(Pair):
             program.communicate()
 
 
-class Uneven(Distant):
-    """One path is near and fast, the other far and slow."""
+class UnevenPair(DelayedPair):
+    """One link is fast with low delay, the other slow with high delay."""
 
     LINKS = {"eth": ("20mbit", "10ms"), "wlan": ("2mbit", "100ms")}
 
@@ -66,18 +66,18 @@ def built(pair: Pair):
 
 @pytest.fixture
 def distant(work):
-    with built(Distant(f"{os.getpid()}-distant", work)) as pair:
+    with built(DelayedPair(f"{os.getpid()}-distant", work)) as pair:
         yield pair
 
 
 @pytest.fixture
 def uneven(work):
-    with built(Uneven(f"{os.getpid()}-uneven", work)) as pair:
+    with built(UnevenPair(f"{os.getpid()}-uneven", work)) as pair:
         yield pair
 
 
 def run(work: pathlib.Path, program: str, host: Host | None = None, check: bool = True):
-    """Runs a program of a few lines, in which `policy` is imported, on a host or where this runs."""
+    """Runs a Python snippet that uses `plait.policy`, on a host or in the current namespace."""
     file = work / "program.py"
     file.write_text(f"import json\nfrom plait import policy\nfrom plait.policy import *\n{program}")
     if host:
@@ -89,7 +89,7 @@ def run(work: pathlib.Path, program: str, host: Host | None = None, check: bool 
 
 
 def start(work: pathlib.Path, host: Host, *command) -> subprocess.Popen:
-    """Starts a controller; it has loaded its policy when this returns."""
+    """Starts a controller and waits until it has loaded its policy."""
     log = f"controller-{time.monotonic_ns()}.log"
     environment = os.environ | {"PYTHONPATH": str(work)}
     program = host.start(PYTHON, *command, log=log, cwd=work, env=environment)
@@ -104,7 +104,7 @@ def start(work: pathlib.Path, host: Host, *command) -> subprocess.Popen:
 
 
 def names(work: pathlib.Path, host: Host) -> list[str]:
-    """The policies that are loaded on a host and act."""
+    """The names of the policies that are loaded on a host and have not expired."""
     program = (
         "print(json.dumps([one.name for one in loaded() if one.remaining is None or one.remaining > 0]))"
     )
@@ -112,10 +112,10 @@ def names(work: pathlib.Path, host: Host) -> list[str]:
 
 
 def joined(host: Host) -> int:
-    """How many subflows a host has made that the other end agreed to."""
+    """How many subflows of a host the peer has accepted."""
     return counters(host)["MPTcpExtMPJoinSynAckRx"]
 
 
 def alone(pair):
-    """Connections have one subflow: the server announces no address."""
+    """Limits connections to one subflow: the server announces no address."""
     pair.server.run("ip", "mptcp", "endpoint", "flush")

@@ -1,7 +1,6 @@
-"""Packets of MPTCP built by scapy, and what `plait policy dry-run` makes of them.
+"""MPTCP packets built by scapy, and their results in `plait policy dry-run`.
 
-Addresses, ports, sequence numbers, flags, windows and checksums are scapy's; the options of MPTCP, which scapy does not
-know, are written here as RFC 8684 draws them.
+scapy provides everything but the MPTCP options, which are built here as in RFC 8684.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NOP = ("NOP", None)
 
 
 def option(subtype: int, low: int, rest: bytes = b"") -> tuple[int, bytes]:
-    """An option of kind 30: four bits of subtype, four that the subtype defines, and what follows."""
+    """An option of kind 30: subtype, four bits defined by the subtype, and the rest."""
     return 30, bytes([subtype << 4 | low]) + rest
 
 
@@ -48,7 +47,7 @@ def mp_join_ack(hmac: bytes = bytes(range(20))):
 
 
 def dss(*, ack=None, ack_bytes=8, sequence=None, sequence_bytes=8, subflow_sequence=1, length=0, fin=False):
-    """Section 3.3: the acknowledgment and the mapping, each there if it is given."""
+    """RFC 8684, section 3.3: the acknowledgment and the mapping, if given."""
     flags, rest = 0, b""
     if ack is not None:
         flags |= 0x01 | (0x02 if ack_bytes == 8 else 0)
@@ -86,7 +85,7 @@ def mp_tcprst(reason: int):
 
 
 def packet(*options, back=False, ipv6=False, payload=b"", aligned=True, **fields):
-    """From the client to the server, or back; options are filled up with NOPs in front."""
+    """A packet from the client to the server, or back; options are padded with leading NOPs."""
     ends = (CLIENT6, SERVER6) if ipv6 else (CLIENT, SERVER)
     ports = (40001, 443)
     if back:
@@ -119,7 +118,7 @@ def syn_ack(*options, scale=9, **fields):
 
 
 def changed(original, **fields):
-    """The packet with other fields of TCP, and the checksums that scapy computes for it."""
+    """The packet with other TCP fields and the checksums scapy computes for it."""
     copy = original.copy()
     for name, value in fields.items():
         setattr(copy[scapy.TCP], name, value)
@@ -127,7 +126,7 @@ def changed(original, **fields):
 
 
 def settled(original):
-    """With lengths and checksums as scapy computes them."""
+    """The packet with the lengths and checksums scapy computes."""
     copy = original.copy()
     for layer, names in (
         (scapy.IP, ("len", "chksum")),
@@ -141,29 +140,29 @@ def settled(original):
 
 
 @dataclasses.dataclass
-class Tried:
-    """What `plait policy dry-run` said of each packet, the packets that would leave, and the totals."""
+class DryRun:
+    """The results of `plait policy dry-run`: per packet, the packets that would be sent on, and totals."""
 
     packets: list[dict]
-    left: list[bytes]
+    output: list[bytes]
     totals: dict
 
     def matched(self, number: int) -> list[str]:
-        """Names of the chains that matched a packet, counted from 0."""
+        """The names of the chains that matched a packet, by index."""
         return [found["chain"] for found in self.packets[number]["matched"]]
 
     @property
     def verdicts(self) -> list[str]:
         return [each["verdict"] for each in self.packets]
 
-    def untouched(self, sent) -> bool:
-        """All left as they came, and no chain acted."""
+    def unchanged(self, sent) -> bool:
+        """Whether all packets passed unmodified."""
         acted = any(each["changed"] or each["verdict"] != "pass" for each in self.packets)
-        return not acted and self.left == [bytes(each) for each in sent]
+        return not acted and self.output == [bytes(each) for each in sent]
 
 
-def attempt(directory: pathlib.Path, policy: str, packets, *options) -> Tried:
-    """Runs packets through a policy, each as a frame of Ethernet."""
+def dry_run(directory: pathlib.Path, policy: str, packets, *options) -> DryRun:
+    """Runs packets through a policy, each as an Ethernet frame."""
     if os.geteuid() != 0:
         pytest.skip("BPF test runs need root")
     file, capture, out = (directory / name for name in ("policy.toml", "in.pcap", "out.pcap"))
@@ -172,20 +171,20 @@ def attempt(directory: pathlib.Path, policy: str, packets, *options) -> Tried:
     command = [PLAIT, "policy", "dry-run", file, capture, "-o", out, "--json", *options]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    *said, totals = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(said) == len(packets)
-    return Tried(said, [frame for frame, _ in frames(out.read_bytes())], totals)
+    *results, totals = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == len(packets)
+    return DryRun(results, [frame for frame, _ in frames(out.read_bytes())], totals)
 
 
 def pcap(packets) -> bytes:
-    """A capture of Ethernet, a microsecond apart."""
+    """An Ethernet capture with packets one microsecond apart."""
     header = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)
     records = (struct.pack("<IIII", 1, at, len(raw), len(raw)) + raw for at, raw in enumerate(packets))
     return header + b"".join(records)
 
 
 def frames(capture: bytes) -> list[tuple[bytes, int]]:
-    """Of a capture in nanoseconds: each frame, and its time in nanoseconds."""
+    """The frames of a capture with nanosecond timestamps, and their times in nanoseconds."""
     assert capture[:4] == struct.pack("<I", 0xA1B23C4D)
     found, at = [], 24
     while at < len(capture):

@@ -1,4 +1,4 @@
-"""Policies as tests write them, and on their hosts, by `plait policy`."""
+"""Writes policies and runs `plait policy` on the hosts of a test."""
 
 import json
 
@@ -6,25 +6,25 @@ from hosts import PLAIT
 
 
 def chain(name="chain", hook="ingress", select="any", actors='["record"]', **more) -> str:
-    """A chain as it stands in a file."""
+    """A chain in TOML."""
     lines = [f'name = "{name}"', f'hook = "{hook}"', f"select = '{select}'", f"actors = {actors}"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in more.items()]
     return "\n".join(["", "[[chains]]", *lines, ""])
 
 
 def policy(*chains: str) -> str:
-    return "\n".join(['name = "tried"', 'interfaces = ["*"]', *chains])
+    return "\n".join(['name = "test"', 'interfaces = ["*"]', *chains])
 
 
 def plait(host, *arguments, code=0) -> str:
-    """What `plait policy` prints; what it complains of where it is to fail."""
+    """The output of `plait policy`; if it is expected to fail, its error."""
     done = host.run(PLAIT, "policy", *arguments, text=True)
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 
 
 def load(host, text, *options, name="policy", code=0) -> str:
-    """Loads the text as a file of this name, which is the policy's unless the text gives another."""
+    """Loads a policy from a file of this name, which names the policy unless the text does."""
     file = host.directory / f"{name}.toml"
     file.write_text(text)
     return plait(host, "load", file, *options, code=code)
@@ -39,7 +39,7 @@ def listed(host) -> dict:
 
 
 def hits(host) -> list[int]:
-    """How often the actors of each chain acted; none has failed."""
+    """The hits of each chain's actors; asserts that none failed."""
     chains = [each for policy in stats(host)["policies"] for each in policy["chains"]]
     assert not any(actor["errors"] for each in chains for actor in each["actors"]), chains
     return [sum(actor["hits"] for actor in each["actors"]) for each in chains]

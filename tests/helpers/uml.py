@@ -1,4 +1,4 @@
-"""A kernel that has netem, where this one has none: user-mode-linux with this machine's files, read-only."""
+"""Runs scripts in user-mode-linux, for kernel modules this kernel lacks; the host's files are mounted read-only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 MODULES = ("veth", "bridge", "sch_netem", "sch_tbf")
 ENDS = "script ends with"
 
-# Its own /run, for namespaces. Everything else is this machine's, and cannot be written.
+# A private /run for namespaces; everything else is the host's root file system, read-only.
 INIT = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/run
 mount -t proc proc /proc && mount -t sysfs sys /sys && mount -t tmpfs run /run && mkdir /run/netns && dmesg -n 1
@@ -21,7 +21,7 @@ poweroff -f 2>/dev/null
 
 
 def missing() -> str | None:
-    """Why it cannot be used here."""
+    """Why user-mode-linux cannot be used, or None."""
     for program in ("linux.uml", "insmod"):
         if not shutil.which(program):
             return f"{program} is not installed (Debian packages user-mode-linux and kmod)"
@@ -31,7 +31,7 @@ def missing() -> str | None:
 
 
 def run(script: str, directory: pathlib.Path, timeout: float = 120) -> str:
-    """Runs a shell script inside to its end; what it prints. A command that fails ends it, and is a failure."""
+    """Runs a shell script and returns its output; fails if any command of it fails."""
     file, init = directory / "script.sh", directory / "init.sh"
     file.write_text(script)
     init.write_text(INIT.format(modules=" ".join(modules()), script=file, ends=ENDS))
@@ -55,7 +55,7 @@ def run(script: str, directory: pathlib.Path, timeout: float = 120) -> str:
 
 
 def modules() -> list[str]:
-    """The files of the modules, each after those that it needs."""
+    """The module files, in order of dependency."""
     table = next(pathlib.Path("/usr/lib/uml/modules").glob("*/modules.dep"))
     needs = dict(line.split(":", 1) for line in table.read_text().splitlines())
     ordered = []

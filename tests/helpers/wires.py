@@ -1,4 +1,4 @@
-"""Links between two hosts by TUN devices, which have no Ethernet, and by interfaces that are built on others."""
+"""Links between two hosts: veth pairs, VLANs, bridges, and TUN devices, which have no Ethernet header."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import threading
 import pytest
 from hosts import Host, tool
 
-# linux/if_tun.h: packets of IP, and nothing before them.
+# linux/if_tun.h: IP packets without a header before them.
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 TAG = 5
 
 
 def join(kind: str, first: Host, second: Host, name: str) -> Tunnel | None:
-    """Makes an interface of this name on both hosts: of a pair (`veth`); a VLAN or a bridge (`vlan`, `bridge`) of such a
-    pair, whose name ends in `-below`; or one without Ethernet (`tun`), which lasts until what is returned is closed."""
+    """Creates an interface with this name on both hosts: a veth pair (`veth`), a VLAN or bridge on a veth pair named
+    `NAME-below` (`vlan`, `bridge`), or TUN devices (`tun`), which last until the returned tunnel is closed."""
     if kind == "tun":
         return Tunnel(first, second, name)
     below = name if kind == "veth" else f"{name}-below"
@@ -38,7 +38,7 @@ def join(kind: str, first: Host, second: Host, name: str) -> Tunnel | None:
 
 
 class Tunnel:
-    """TUN devices on two hosts; what leaves by one comes in by the other."""
+    """TUN devices on two hosts; a thread carries packets between them."""
 
     def __init__(self, first: Host, second: Host, name: str):
         self._ends = _open(first, name), _open(second, name)
@@ -50,7 +50,7 @@ class Tunnel:
         other = dict(zip(self._ends, reversed(self._ends), strict=True))
         while self._stop not in (ready := select.select([self._stop, *self._ends], [], [])[0]):
             for end in ready:
-                # While an interface is down, nothing passes.
+                # Packets are lost while an interface is down.
                 with contextlib.suppress(OSError):
                     os.write(other[end], os.read(end, 65536))
 
@@ -65,6 +65,6 @@ def _open(host: Host, name: str) -> int:
     with host.inside():
         end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(end, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
-    # Room for all that is sent at once.
+    # A queue that holds bursts.
     tool("ip", "-n", host.name, "link", "set", name, "txqueuelen", "10000")
     return end

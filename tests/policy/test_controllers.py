@@ -19,7 +19,7 @@ from transfers import Download
 ]
 
 
-def test_the_documented_controller_runs_and_is_replaced_under_load_and_killed(work, distant):
+def test_the_documented_controller_limits_is_replaced_and_expires_when_killed(work, distant):
     pair = distant
     assert len(DOCUMENTED.splitlines()) <= 40
     (work / "controller.py").write_text(DOCUMENTED)
@@ -57,7 +57,7 @@ run(Held(), "held")
 """
 
 
-def test_a_controller_that_fails_takes_back_what_it_set(work, distant):
+def test_a_failed_controller_reverts_its_actions(work, distant):
     pair = distant
     alone(pair)
     load = Download(pair, pair.ETH)
@@ -71,7 +71,7 @@ def test_a_controller_that_fails_takes_back_what_it_set(work, distant):
     load.close()
 
 
-def test_what_a_controller_that_hangs_has_set_expires(work, distant):
+def test_actions_of_a_hung_controller_expire(work, distant):
     pair = distant
     alone(pair)
     load = Download(pair, pair.ETH)
@@ -115,7 +115,7 @@ run(Turn(), "turn", ticks=45)
 
 
 @pytest.mark.alone
-def test_backups_are_set_and_cleared_on_subflows_that_are_idle_by_then(work, distant):
+def test_backups_are_set_and_cleared_on_idle_subflows(work, distant):
     load = Download(distant, distant.ETH)
     wait_for("second subflow", lambda: joined(distant.client))
     ticks = [line.split() for line in run(work, BACKUPS, distant.client).stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""The policies and controllers that come with plait, on real MPTCP connections."""
+"""The included policies and controllers on real MPTCP connections."""
 
 import json
 import os
@@ -14,29 +14,31 @@ from hosts import Host, tool, wait_for
 from streams import accept, receive_exactly
 from transfers import MPTCP, Download, counters, fetch, listen_on_all
 
+from policies import listed
+
 
 @pytest.mark.parametrize("file", sorted(POLICIES.glob("*.toml")), ids=lambda file: file.name)
-def test_the_policies_that_come_with_plait_are_policies(work, file):
+def test_included_policies_are_valid(work, file):
     run(work, f"check({str(file)!r})")
 
 
-def test_small_flows_get_no_second_path_and_large_ones_do(work, distant):
+def test_small_flows_delays_joins_until_the_size_is_reached(work, distant):
     pair = distant
     controller = start(work, pair.client, POLICIES / "small-flows.py", "500000")
     for size in (20_000, 100_000, 220_000):
         fetch(pair, size, pair.ETH)
     assert counters(pair.server)["MPTcpExtMPJoinAckRx"] == 0
     load = Download(pair, pair.ETH)
-    # Before a SYN would be sent again.
+    # Before a SYN would be retransmitted.
     wait_for("second subflow", lambda: counters(pair.server)["MPTcpExtMPJoinAckRx"], timeout=0.9)
     time.sleep(2)
-    # Of twice 50.
+    # Of 2 x 50 Mb/s.
     assert load.mbps(3) > 80
     assert controller.poll() is None
     load.close()
 
 
-def test_an_interface_where_mptcp_is_never_on_carries_no_option_of_it(work, pair):
+def test_never_on_keeps_mptcp_options_off_an_interface(work, pair):
     text = (POLICIES / "never-on.toml").read_text().replace("wwan0", "wlan")
     (work / "never-on.toml").write_text(text)
     run(work, "load('never-on.toml')", pair.client)
@@ -45,7 +47,7 @@ def test_an_interface_where_mptcp_is_never_on_carries_no_option_of_it(work, pair
     with capture:
         load = Download(pair, pair.ETH)
         time.sleep(1)
-        # An address is added and removed: the path manager tries again.
+        # Add and remove addresses, so that the path manager tries again.
         for command in (
             ("addr", "add", "10.77.2.9/24", "dev", "wlan"),
             ("addr", "del", "10.77.2.1/24", "dev", "wlan"),
@@ -58,21 +60,21 @@ def test_an_interface_where_mptcp_is_never_on_carries_no_option_of_it(work, pair
                 check=True,
             )
             time.sleep(0.5)
-        # A connection that begins there works, by plain TCP.
+        # A connection on that interface works, as plain TCP.
         fetch(pair, 1 << 20, pair.WLAN)
-        # And one that began elsewhere does not move there with its route.
+        # A connection on another interface does not move there with its route.
         subprocess.run(["ip", "-n", client, "route", "add", "10.77.1.2/32", "dev", "wlan"], check=True)
         time.sleep(1)
         subprocess.run(["ip", "-n", client, "route", "del", "10.77.1.2/32", "dev", "wlan"], check=True)
         wait_for("the rest of the transfer", lambda: load.mbps(0.3) > 10, timeout=15)
         load.close()
     assert capture.fields("frame.number", where="tcp.option_kind == 30") == []
-    # The connection by plain TCP.
+    # The plain TCP connection.
     assert sum(int(length) for (length,) in capture.fields("tcp.len")) >= 1 << 20
 
 
 @pytest.mark.alone
-def test_tiers_keep_to_caps_and_quotas(work, distant):
+def test_tiers_enforces_caps_and_quotas(work, distant):
     pair = distant
     size = 12_000_000
     start(
@@ -84,11 +86,11 @@ def test_tiers_keep_to_caps_and_quotas(work, distant):
     )
     load = Download(pair, pair.ETH)
     wait_for("second subflow", lambda: joined(pair.client))
-    # What was on its way before there were limits.
+    # Data sent before the limits were in force.
     time.sleep(3)
 
     def carried(interface: str) -> int:
-        """What the subflow over it has received, as the kernel's socket says."""
+        """Bytes its subflow has received, according to ss."""
         local = {"eth": "10.77.1.1", "wlan": "10.77.2.1"}[interface]
         said = pair.client.run("ss", "-HtinO", "src", local, text=True).stdout
         return sum(int(bytes) for bytes in re.findall(r"bytes_received:(\d+)", said))
@@ -98,19 +100,19 @@ def test_tiers_keep_to_caps_and_quotas(work, distant):
     took = time.monotonic() - since
     rates = {name: (carried(name) - before[name]) * 8e-6 / took for name in before}
     assert 4.5 < rates["wlan"] < 5.25
-    # The connection waits for what the slower path brings, now and then.
+    # The faster path is sometimes blocked by data on the slower one.
     assert 7.5 < rates["eth"] < 10.5
     wait_for("the end of the quota", lambda: carried("wlan") >= 0.95 * size, timeout=20)
     time.sleep(2)
     assert carried("wlan") == pytest.approx(size, rel=0.05)
-    # A cap holds to 5 %; what a busy machine falls short of it is another matter.
+    # A cap holds to 5 %; a busy machine may fall short of it.
     assert 8.5 < load.mbps(3) < 10.5
     load.close()
 
 
 @pytest.fixture
 def guest(pair, work):
-    """A host behind the client, which prefers `eth` for whatever the guest sends to the server's two addresses."""
+    """A host behind the client, which routes the guest's packets to both addresses of the server by `eth`."""
     guest = Host(f"plait-test-{os.getpid()}-guest", work)
     tool("ip", "netns", "add", guest.name)
     try:
@@ -138,24 +140,31 @@ def guest(pair, work):
         subprocess.run(["ip", "netns", "del", guest.name], check=True)
 
 
+def selector(host: Host, chain: str) -> str:
+    """The selector of a chain of the only loaded policy."""
+    (policy,) = listed(host)["policies"]
+    return next((each["select"] for each in policy["chains"] if each["name"] == chain), "")
+
+
 def sent(host: Host, interface: str) -> int:
-    """Bytes that have left by an interface."""
+    """Bytes sent on an interface."""
     links = json.loads(tool("ip", "-n", host.name, "-j", "-s", "link", "show", interface))
     return links[0]["stats64"]["tx"]["bytes"]
 
 
-def test_subflows_of_a_guest_are_spread_over_the_interfaces_of_its_host(work, pair, guest):
+def test_tenant_spreads_subflows_of_a_guest_over_interfaces(work, pair, guest):
     listener = listen_on_all(pair.server, "10.99.0.1", 9300)
     data = bytes(range(256)) * 400_000
     with guest.socket(protocol=MPTCP) as client:
+        # Before the connection, so that it tracks the second subflow from its handshake on.
+        start(work, pair.client, POLICIES / "tenant.py", "10.9.0.0/24", "eth", "wlan")
         client.connect(("10.99.0.1", 9300))
         sink = accept(listener)
         sender = threading.Thread(target=client.sendall, args=(data,), daemon=True)
-        wait_for("second subflow", lambda: joined(guest))
-        start(work, pair.client, POLICIES / "tenant.py", "10.9.0.0/24", "eth", "wlan")
         client.sendall(b"begin")
         receive_exactly(sink, 5)
-        time.sleep(0.5)
+        wait_for("second subflow", lambda: joined(guest))
+        wait_for("placement on wlan", lambda: "subflow(" in selector(pair.client, "by-wlan"))
         before = sent(pair.client, "wlan")
         sender.start()
         assert receive_exactly(sink, len(data)) == data
@@ -163,9 +172,9 @@ def test_subflows_of_a_guest_are_spread_over_the_interfaces_of_its_host(work, pa
     assert 0.2 < share < 0.9, share
 
 
-def test_earliest_completion_first_spares_bursts_the_farther_path(work, uneven):
+def test_ecf_keeps_bursts_off_the_slower_path(work, uneven):
     def took_ms() -> float:
-        """The median time in which 100 kB arrive that were asked for."""
+        """The median time of a request for 100 kB."""
         listener = listen_on_all(uneven.server, uneven.ETH, 9400)
         data, times = bytes(100_000), []
         before = joined(uneven.client)

@@ -1,4 +1,4 @@
-"""What controllers leave that cannot end as they should, and who takes it back."""
+"""Expired policies: what dead or hung controllers leave, and how it is reverted."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ import time
 
 import pytest
 from controllers import distant, joined, names, run, start, work  # noqa: F401
+from disturbance import Disturbance, inconclusive
 from hosts import PLAIT, wait_for
 from transfers import Download, counters
 
@@ -35,22 +36,22 @@ run(Nothing(), "{name}")
 
 
 def are_backups(pair) -> list[bool]:
-    """Whether each end's socket has heard that the other wants a subflow as a backup, by ss."""
+    """Whether each end has received the backup flag from the other, according to ss."""
 
     def flags(host) -> str:
-        said = host.run("ss", "-HtinO", "state", "established", text=True).stdout
-        return "".join(re.findall(r"tcp-ulp-mptcp flags:(\w+)", said))
+        output = host.run("ss", "-HtinO", "state", "established", text=True).stdout
+        return "".join(re.findall(r"tcp-ulp-mptcp flags:(\w+)", output))
 
     return ["B" in flags(host) for host in (pair.client, pair.server)]
 
 
-def told(pair) -> list[int]:
-    """How often each end was told by MP_PRIO."""
+def priorities_received(pair) -> list[int]:
+    """The number of MP_PRIO options each end has received."""
     return [counters(host)["MPTcpExtMPPrioRx"] for host in (pair.client, pair.server)]
 
 
 def guards(pair) -> list[str]:
-    """The processes that wait for the end of a controller on the client."""
+    """The guard processes on the client."""
     commands = []
     for pid in pair.client.run("ip", "netns", "pids", pair.client.name, text=True).stdout.split():
         with contextlib.suppress(FileNotFoundError):
@@ -58,79 +59,82 @@ def guards(pair) -> list[str]:
     return [command for command in commands if "guard_policy" in command]
 
 
-def hold_back(work, pair):
-    """A download over two paths, of which a controller has made one a backup."""
+def start_backup_controller(work, pair):
+    """A download over two paths and a controller that makes one of them a backup."""
     download = Download(pair, pair.ETH)
     wait_for("second subflow", lambda: joined(pair.client))
     (work / "back.py").write_text(BACKUPS)
     controller = start(work, pair.client, "back.py")
     wait_for("backups", lambda: are_backups(pair) == [True, True])
-    time.sleep(1)
-    assert download.mbps() < 60
+    # Data that is already queued on the backup may take a while.
+    wait_for("one path", lambda: download.mbps(0.5) < 60)
     assert len(guards(pair)) == 1
     return download, controller
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
-def test_backups_are_taken_back_within_the_expiry(work, distant, end):
-    download, controller = hold_back(work, distant)
-    before = told(distant)
-    controller.send_signal(end)
-    since = time.monotonic()
-    wait_for("their end", lambda: are_backups(distant) == [False, False])
-    assert time.monotonic() - since < 3, "the expiry is 2 s"
-    assert all(now > then for now, then in zip(told(distant), before, strict=True))
+def test_backups_of_a_dead_controller_are_reverted_after_the_expiry(work, distant, end):
+    download, controller = start_backup_controller(work, distant)
+    before = priorities_received(distant)
+    with Disturbance() as disturbance:
+        controller.send_signal(end)
+        since = time.monotonic()
+        wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
+        took = time.monotonic() - since
+    # The expiry is 2 s; reverting takes a wake-up of the guard, and of this test.
+    if took >= 3 and disturbance.worst > 0.1:
+        inconclusive(f"took {took:.1f} s while a ready thread waited {disturbance.worst:.2f} s for a processor")
+    assert took < 3
+    assert all(now > then for now, then in zip(priorities_received(distant), before, strict=True))
     wait_for("end of the policy", lambda: run(work, "print(loaded())", distant.client).stdout == "[]\n")
     wait_for("end of the guard", lambda: not guards(distant))
-    # Both paths carry again.
-    assert download.mbps(2) > 60
+    wait_for("both paths", lambda: download.mbps(1) > 60)
     download.close()
 
 
-def test_backups_said_again_after_a_hang_are_taken_back(work, distant):
-    download, controller = hold_back(work, distant)
+def test_a_resumed_controller_sets_and_reverts_its_backups_again(work, distant):
+    download, controller = start_backup_controller(work, distant)
     controller.send_signal(signal.SIGSTOP)
-    wait_for("their end", lambda: are_backups(distant) == [False, False])
+    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
     wait_for("end of the guard", lambda: not guards(distant))
-    # It goes on where it was.
     controller.send_signal(signal.SIGCONT)
     wait_for("backups", lambda: are_backups(distant) == [True, True])
     controller.terminate()
     controller.wait(5)
-    wait_for("their end", lambda: are_backups(distant) == [False, False])
+    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
     assert not guards(distant)
     download.close()
 
 
-def test_who_replaces_a_controller_takes_its_backups_back(work, distant):
-    download, controller = hold_back(work, distant)
+def test_replacing_a_controller_reverts_its_backups(work, distant):
+    download, controller = start_backup_controller(work, distant)
     (work / "nothing.py").write_text(NOTHING.format(name="back"))
     start(work, distant.client, "nothing.py")
     assert controller.wait(5) == 1
-    wait_for("their end", lambda: are_backups(distant) == [False, False])
+    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
     wait_for("end of the guard", lambda: not guards(distant))
     assert names(work, distant.client) == ["back"]
     download.close()
 
 
-@pytest.mark.parametrize("json_asked", [False, True])
-def test_a_policy_that_has_lapsed_is_unloaded_as_such(work, pair, json_asked):
+@pytest.mark.parametrize("as_json", [False, True])
+def test_unload_reports_an_expired_policy(work, pair, as_json):
     (work / "nothing.py").write_text(NOTHING.format(name="nothing"))
     controller = start(work, pair.client, "nothing.py")
     controller.kill()
-    wait_for("its end", lambda: not names(work, pair.client))
+    wait_for("expiry", lambda: not names(work, pair.client))
     (policy,) = listed(pair.client)["policies"]
     assert policy["name"] == "nothing" and policy["remaining_s"] == 0
-    said = plait(pair.client, "unload", "nothing", *(["--json"] if json_asked else []))
-    if json_asked:
-        assert json.loads(said) == {"unloaded": [], "expired": ["nothing"]}
+    output = plait(pair.client, "unload", "nothing", *(["--json"] if as_json else []))
+    if as_json:
+        assert json.loads(output) == {"unloaded": [], "expired": ["nothing"]}
     else:
-        assert said == "expired and removed: nothing\n"
+        assert output == "expired and removed: nothing\n"
     assert listed(pair.client)["policies"] == []
     assert "no policy named 'nothing'" in plait(pair.client, "unload", "nothing", code=1)
 
 
-def test_what_is_not_there_is_told(pair):
+def test_missing_interfaces_and_cgroups_are_reported(pair):
     text = """
         [[chains]]
         name = "waiting"
@@ -144,6 +148,6 @@ def test_what_is_not_there_is_told(pair):
     done = pair.client.run(PLAIT, "policy", "load", file, "--json", text=True)
     absent = ["/nowhere", "nowhere0", "nowhere1", "nowhere2"]
     assert done.returncode == 0 and json.loads(done.stdout)["absent"] == absent
-    assert f"there is no {', '.join(absent)} here" in done.stderr
+    assert f"{', '.join(absent)} not found" in done.stderr
     assert listed(pair.client)["policies"][0]["absent"] == absent
-    assert f"NOT THERE: {', '.join(absent)}" in plait(pair.client, "list")
+    assert f"MISSING: {', '.join(absent)}" in plait(pair.client, "list")

@@ -28,7 +28,7 @@ REFUSED_AT = {
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_no_packet_of_mptcp_crosses_a_path_that_is_never_on(pair, family):
+def test_never_on_keeps_mptcp_off_a_path(pair, family):
     """The server announces its address there, the client announces its own, and addresses come and go meanwhile."""
     trusted, forbidden = (pair.ETH, pair.WLAN) if family == "ipv4" else (pair.ETH6, pair.WLAN6)
     load(pair.client, NEVER_ON)
@@ -73,7 +73,7 @@ def test_no_packet_of_mptcp_crosses_a_path_that_is_never_on(pair, family):
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 @pytest.mark.parametrize("where", REFUSED_AT)
-def test_a_join_that_is_reset_is_given_up_at_once(pair, where, family):
+def test_a_reset_join_is_not_retried(pair, where, family):
     name, hook = REFUSED_AT[where]
     host = getattr(pair, name)
     load(
@@ -99,7 +99,7 @@ def test_a_join_that_is_reset_is_given_up_at_once(pair, where, family):
     without_checksum_errors(pair)
 
 
-def test_a_handshake_of_joining_that_has_begun_is_ended_by_its_answer(pair):
+def test_a_join_in_progress_ends_with_its_answer(pair):
     """A policy that sees the SYN-ACK alone resets the subflow where it arrives."""
     load(
         pair.client,
@@ -111,7 +111,7 @@ def test_a_handshake_of_joining_that_has_begun_is_ended_by_its_answer(pair):
 
 
 @pytest.mark.parametrize("flagged", ["both", "client", "neither"])
-def test_a_flag_of_mp_capable_is_invisible_to_both_kernels(pair, flagged):
+def test_capable_flag_is_invisible_to_both_kernels_on_a_path(pair, flagged):
     """With the actor at both ends the connection is MPTCP; a peer without it ignores the whole option."""
     text = 'interfaces = ["*"]\n' + "".join(
         f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nactors = ["capable_flag"]\n'

@@ -12,7 +12,7 @@ from packets import (
     SERVER6,
     TIMESTAMPS,
     add_addr,
-    attempt,
+    dry_run,
     dss,
     mp_capable,
     mp_fail,
@@ -226,17 +226,17 @@ def agree(directory, selectors: dict, hook: str, sent):
     for start in range(0, len(names), MAX_TOLD):
         some = names[start : start + MAX_TOLD]
         chains = [chain(f"c{number}", hook, text) for number, text in enumerate(some)]
-        tried = attempt(directory, policy(*chains), sent, "--hook", hook)
+        result = dry_run(directory, policy(*chains), sent, "--hook", hook)
         for number, each in enumerate(sent):
             expected = {text for text in some if selectors[text](each)}
-            found = {some[int(name[1:])] for name in tried.matched(number)}
+            found = {some[int(name[1:])] for name in result.matched(number)}
             assert found == expected, each.show(dump=True)
-        assert tried.untouched(sent)
+        assert result.unchanged(sent)
 
 
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
 @pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
-def test_every_selector_chooses_what_it_says(tmp_path, hook, ipv6):
+def test_every_selector_matches_as_documented(tmp_path, hook, ipv6):
     sent = corpus(ipv6)
     for text, test in SELECTORS.items():
         chosen = sum(map(test, sent))
@@ -247,7 +247,7 @@ def test_every_selector_chooses_what_it_says(tmp_path, hook, ipv6):
 
 
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
-def test_expressions_of_any_depth_mean_what_they_say(tmp_path, hook):
+def test_nested_expressions_match_a_reference_evaluator(tmp_path, hook):
     rng = random.Random(5)
 
     def expression(depth):
@@ -268,7 +268,7 @@ def test_expressions_of_any_depth_mean_what_they_say(tmp_path, hook):
     agree(tmp_path, expressions, hook, corpus(False) + corpus(True))
 
 
-def test_not_binds_closer_than_and_and_and_closer_than_or(tmp_path):
+def test_not_binds_tighter_than_and_than_or(tmp_path):
     fin, data, ack = (KINDS[name] for name in ("fin", "data", "ack"))
     selectors = {
         "not packet(fin) and packet(data)": lambda each: not fin(each) and data(each),
@@ -281,7 +281,7 @@ def test_not_binds_closer_than_and_and_and_closer_than_or(tmp_path):
 
 
 @pytest.mark.parametrize(("hook", "local"), [("ingress", SERVER), ("egress", CLIENT)])
-def test_size_is_the_payload_of_the_subflow_before_the_packet(tmp_path, hook, local):
+def test_size_counts_earlier_payload_of_the_subflow(tmp_path, hook, local):
     selectors = {"size(0-1000B)": (0, 1000), "size(1000B-2kB)": (1000, 2000), "size(2kB-)": (2000, 1 << 64)}
     sent = [syn(mp_capable()), syn_ack(mp_capable(7)), packet(mp_capable(7, 8))]
     sizes = [0, 0, 0]
@@ -296,17 +296,17 @@ def test_size_is_the_payload_of_the_subflow_before_the_packet(tmp_path, hook, lo
         sizes.append(None)
     sizes[1] = None
     chains = [chain(f"c{number}", hook, text) for number, text in enumerate(selectors)]
-    tried = attempt(tmp_path, policy(*chains), sent, "--local", local)
+    result = dry_run(tmp_path, policy(*chains), sent, "--local", local)
     for number, size in enumerate(sizes):
         expected = {
             f"c{place}"
             for place, (low, high) in enumerate(selectors.values())
             if size is not None and low <= size < high
         }
-        assert set(tried.matched(number)) == expected, (number, size)
+        assert set(result.matched(number)) == expected, (number, size)
 
 
-def test_connection_size_is_what_its_subflows_have_carried_in_both_directions(tmp_path):
+def test_connection_size_sums_subflows_and_directions(tmp_path):
     """What was sent by two of them counts once; of a connection that nothing names, its subflow counts alone."""
     token = 0x1A2B3C4D
     sizes = [(0, 1000), (1000, 2000), (2000, 1 << 64)]
@@ -347,14 +347,14 @@ def test_connection_size_is_what_its_subflows_have_carried_in_both_directions(tm
         for hook in ("ingress", "egress")
         for place, text in enumerate(selectors)
     ]
-    tried = attempt(tmp_path, policy(*chains), sent, "--local", SERVER)
+    result = dry_run(tmp_path, policy(*chains), sent, "--local", SERVER)
     for number, size in enumerate(before):
         [expected] = [str(place) for place, (low, high) in enumerate(sizes) if low <= size < high]
-        assert [name[-1] for name in tried.matched(number)] == [expected], (number, size)
-    assert tried.untouched(sent)
+        assert [name[-1] for name in result.matched(number)] == [expected], (number, size)
+    assert result.unchanged(sent)
 
 
-def test_connection_is_known_by_the_token_of_its_joins(tmp_path):
+def test_connection_matches_the_token_of_joins(tmp_path):
     """The SYN of MP_JOIN names the connection by its receiver's token (RFC 8684, section 3.2)."""
     token, other = 0x1A2B3C4D, 0x1A2B3C4E
     sent = [
@@ -368,13 +368,13 @@ def test_connection_is_known_by_the_token_of_its_joins(tmp_path):
         packet(dss(ack=1), sport=40003),
     ]
     chains = [chain(f"{hook}-chain", hook, f"connection({token:#x})") for hook in ("ingress", "egress")]
-    tried = attempt(tmp_path, policy(*chains), sent, "--local", SERVER)
-    found = [tried.matched(number) for number in range(len(sent))]
+    result = dry_run(tmp_path, policy(*chains), sent, "--local", SERVER)
+    found = [result.matched(number) for number in range(len(sent))]
     inward, outward, none = ["ingress-chain"], ["egress-chain"], []
     assert found == [inward, outward, inward, inward, outward, none, none, none]
 
 
-def test_path_is_the_interface(tmp_path):
+def test_path_matches_the_interface(tmp_path):
     sent = [packet(dss(ack=1))]
     chains = [
         chain("eth", select="path(eth0)"),
@@ -383,11 +383,11 @@ def test_path_is_the_interface(tmp_path):
         chain("only-wlan", interfaces=["wlan0"]),
     ]
     for name, expected in (("eth0", ["eth", "only-eth"]), ("wlan0", ["wlan", "only-wlan"])):
-        tried = attempt(tmp_path, policy(*chains), sent, "--interface", name)
-        assert tried.matched(0) == expected
+        result = dry_run(tmp_path, policy(*chains), sent, "--interface", name)
+        assert result.matched(0) == expected
 
 
-def test_chains_act_by_priority_and_then_by_their_order(tmp_path):
+def test_chains_run_by_priority_then_file_order(tmp_path):
     """What is dropped meets no further chain."""
     sent = [packet(dss(ack=1))]
     late, early, drop = (
@@ -401,13 +401,13 @@ def test_chains_act_by_priority_and_then_by_their_order(tmp_path):
         ([same, drop, late], {"same", "drop"}),
         ([drop, same, late], {"drop"}),
     ):
-        tried = attempt(tmp_path, policy(*chains), sent)
-        assert tried.verdicts == ["drop"] and tried.left == []
-        counted = {each["name"] for each in tried.totals["chains"] if each["packets"]}
+        result = dry_run(tmp_path, policy(*chains), sent)
+        assert result.verdicts == ["drop"] and result.output == []
+        counted = {each["name"] for each in result.totals["chains"] if each["packets"]}
         assert counted == reached
 
 
-def test_plain_tcp_meets_no_chain(tmp_path):
+def test_plain_tcp_matches_no_chain(tmp_path):
     sent = [
         packet(flags="S"),
         packet(("MSS", 1460), ("WScale", 7), flags="S"),
@@ -422,6 +422,6 @@ def test_plain_tcp_meets_no_chain(tmp_path):
         packet((19, b"\x1e\x0c\x01\x81" * 4)),
     ]
     for hook in ("ingress", "egress"):
-        tried = attempt(tmp_path, policy(chain(hook=hook, actors='["drop"]')), sent, "--hook", hook)
-        assert tried.untouched(sent)
-        assert not any(tried.totals["skipped"].values())
+        result = dry_run(tmp_path, policy(chain(hook=hook, actors='["drop"]')), sent, "--hook", hook)
+        assert result.unchanged(sent)
+        assert not any(result.totals["skipped"].values())

@@ -23,7 +23,7 @@ def tokens(host) -> set[str]:
     return {token.zfill(8) for token in found}
 
 
-def test_connections_and_subflows_are_told(pair):
+def test_connections_and_subflows_emit_events(pair):
     load(pair.server, TOLD)
     printed = pair.directory / "told.json"
     with printed.open("w") as out:

@@ -32,7 +32,7 @@ from transfers import Download, fetch
         ('mark(16, 255) & cgroup("/a")', "mark(0x10/0xff) and cgroup(/a)"),
     ],
 )
-def test_selectors_are_composed_to_the_text_that_policies_have(work, selector, text):
+def test_selectors_compose_to_policy_syntax(work, selector, text):
     program = f"selector = {selector}\nprint(selector)\ncheck(Policy('p', [Chain('c', 'egress', selector)]))"
     assert run(work, program).stdout == f"{text}\n"
 
@@ -46,13 +46,13 @@ def test_selectors_are_composed_to_the_text_that_policies_have(work, selector, t
         ("Chain('c', 'egress', actors=[{'pace': '4 parsecs'}])", "4 parsecs"),
     ],
 )
-def test_a_mistake_says_what_was_expected(work, chain, says):
+def test_diagnostics_name_what_was_expected(work, chain, says):
     done = run(work, f"check(Policy('p', [{chain}]))", check=False)
     assert done.returncode == 1 and "plait.policy.Mistake: " in done.stderr
     assert "expected" in done.stderr and says in done.stderr
 
 
-def test_a_policy_is_loaded_counted_replaced_and_unloaded(work, pair):
+def test_load_statistics_replace_unload(work, pair):
     load = "load(Policy('p', [Chain('all', 'egress', packet('mptcp'), ['record'], ['eth'])]), replace={})"
     run(work, load.format(False), pair.client)
     assert "loaded already" in run(work, load.format(False), pair.client, check=False).stderr
@@ -70,7 +70,7 @@ def test_a_policy_is_loaded_counted_replaced_and_unloaded(work, pair):
     assert "plait.policy.Error: " in refused.stderr and "'p'" in refused.stderr
 
 
-def test_records_are_what_was_carried(work, pair):
+def test_records_match_the_transferred_bytes(work, pair):
     alone(pair)
     chains = "[Chain(hook, hook, packet('mptcp'), ['record'], ['eth']) for hook in ('egress', 'ingress')]"
     run(work, f"load(Policy('p', {chains}))", pair.client)
@@ -81,7 +81,7 @@ def test_records_are_what_was_carried(work, pair):
     assert flow["sent"]["bytes"] == 0 and flow["received"]["ended"] and not flow["joined"]
 
 
-def test_events_tell_the_keys_only_to_who_asks_for_them(work, pair):
+def test_events_include_keys_only_on_request(work, pair):
     chain = "Chain('c', 'egress', packet('mp_capable'), [{'get_connection': {'keys': True}}], ['eth'])"
     run(work, f"load(Policy('p', [{chain}]))", pair.client)
     program = """
@@ -105,7 +105,7 @@ for event in told:
     assert responder != initiator
 
 
-def test_a_view_says_what_the_kernel_says(work, pair):
+def test_a_view_matches_the_kernel(work, pair):
     load = Download(pair, pair.ETH)
     wait_for("second subflow", lambda: joined(pair.client))
     program = """

@@ -50,7 +50,7 @@ def loaded(host, hook, actor, select="any"):
         yield
     finally:
         told = stats(host)
-        plait(host, "unload", "tried")
+        plait(host, "unload", "test")
     (limit,) = told["policies"][0]["chains"]
     assert any(each["hits"] for each in limit["actors"]), told
     assert not any(each["errors"] for each in limit["actors"]), told
@@ -111,7 +111,7 @@ def rate(sink, seconds=3.0, skipped=1.0) -> float:
     [("egress", "rate_limit", "server"), ("ingress", "rate_limit", "client"), ("egress", "pace", "client")],
     ids=["what the peer sends", "what this host sends", "pace"],
 )
-def test_a_rate_is_held(wire, hook, actor, sends, asked, family):
+def test_a_rate_is_enforced(wire, hook, actor, sends, asked, family):
     client, server, addresses = wire
     value = f'{{ {actor} = "{asked}" }}' if actor == "pace" else f'{{ {actor} = {{ rate = "{asked}" }} }}'
     with (
@@ -126,14 +126,14 @@ def test_a_rate_is_held(wire, hook, actor, sends, asked, family):
 
 
 @pytest.mark.parametrize("order", [("4mbit", "30mbit"), ("30mbit", "4mbit")], ids=" ".join)
-def test_of_several_rates_the_lowest_is_held(wire, order):
+def test_the_lowest_of_several_rates_is_enforced(wire, order):
     client, server, addresses = wire
     actors = ", ".join(f'{{ rate_limit = {{ rate = "{each}" }} }}' for each in order)
     with loaded(client, "egress", actors), connected(client, server, addresses[0], "server") as sink:
         assert rate(sink) == pytest.approx(4e6, rel=0.1)
 
 
-def test_a_window_is_a_rate_by_the_round_trip(wire):
+def test_a_window_limits_the_rate_by_the_round_trip_time(wire):
     """30 kB of each 20 ms."""
     client, server, addresses = wire
     actor = '{ rate_limit = { window = "30kB" } }'
@@ -142,7 +142,7 @@ def test_a_window_is_a_rate_by_the_round_trip(wire):
     assert 0.75 * 12e6 < found < 1.05 * 12e6
 
 
-def test_a_pace_comes_and_goes_with_its_policy_while_data_flows(wire):
+def test_pacing_starts_and_stops_with_its_policy(wire):
     client, server, addresses = wire
     release = tuple(int(part) for part in tool("uname", "-r").split("-")[0].split(".")[:2])
     if release < (6, 12):
@@ -155,7 +155,7 @@ def test_a_pace_comes_and_goes_with_its_policy_while_data_flows(wire):
         assert rate(sink, 1.5) > FASTER
 
 
-def test_a_pace_ends_when_no_packet_is_asked_for_it_any_more(wire):
+def test_pacing_stops_when_packets_no_longer_match(wire):
     """The policy stays, but what was chosen is no longer: as when a controller is gone, whose chains lapse."""
     client, server, addresses = wire
     select = "size(0-4MB)"
@@ -165,7 +165,7 @@ def test_a_pace_ends_when_no_packet_is_asked_for_it_any_more(wire):
             wait_for("an end of the pace", lambda: rate(sink, 0.5, 0) > FASTER, timeout=15)
 
 
-def test_sockets_of_both_families_and_of_other_namespaces(make_pair):
+def test_pacing_covers_mapped_addresses_but_not_other_namespaces(make_pair):
     """A socket of IPv6 that speaks IPv4 is paced as any; the same addresses and ports elsewhere are not."""
     paced, other = make_pair(), make_pair()
     with loaded(paced.server, "egress", '{ pace = "20mbit" }'):
@@ -178,7 +178,7 @@ def test_sockets_of_both_families_and_of_other_namespaces(make_pair):
 
 
 @pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
-def test_a_pace_holds_where_many_segments_are_sent_as_one(pair, segmented):
+def test_pacing_holds_with_segmentation_offload(pair, segmented):
     if not segmented:
         send_one_by_one(pair, "eth")
     with (
@@ -206,7 +206,7 @@ def subflows(host) -> int:
 
 
 @pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
-def test_windows_of_super_packets_are_limited_without_a_wrong_checksum(pair, segmented):
+def test_windows_of_offloaded_packets_are_limited_with_valid_checksums(pair, segmented):
     """Both sides send at once, so that acknowledgments ride on data."""
     if not segmented:
         send_one_by_one(pair, "eth", "wlan")

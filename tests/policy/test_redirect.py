@@ -1,4 +1,4 @@
-"""`redirect` on a host that forwards for a guest and has two uplinks, with real connections."""
+"""`redirect` with real connections, on a host with two uplinks that forwards for a guest."""
 
 import itertools
 import json
@@ -14,13 +14,13 @@ from policies import chain, listed, load, policy, stats
 
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SIZE = 4_000_000
-# Where a thread of this program carries each packet.
+# For TUN devices, whose packets a Python thread carries.
 SMALL = 1_000_000
 _numbers = itertools.count(1)
 
 
 class Tenancy:
-    """A guest behind `tap` of a host whose `up1` and `up2` lead to the same server; by itself all goes by `up1`."""
+    """A guest behind `tap` of a host whose `up1` and `up2` lead to the same server; the route prefers `up1`."""
 
     SERVICE = {"ipv4": "10.79.0.1", "ipv6": "fd79::1"}
     LINKS = {"tap": ("guest", "host"), "up1": ("host", "server"), "up2": ("host", "server")}
@@ -32,7 +32,7 @@ class Tenancy:
         self.guest, self.host, self.server = (
             Host(f"plait-test-{run_id}-{name}", directory) for name in names
         )
-        # As transfers has it.
+        # The name that transfers.py uses.
         self.client = self.guest
 
     def hosts(self):
@@ -42,7 +42,7 @@ class Tenancy:
         for host in self.hosts():
             tool("ip", "netns", "add", host.name)
             tool("ip", "-n", host.name, "link", "set", "lo", "up")
-            # Without waiting for addresses that others might have, a host asks for its neighbours at once.
+            # Skip duplicate address detection, so that neighbour discovery works at once.
             for key in (
                 "ipv4.conf.all.rp_filter",
                 "ipv4.conf.default.rp_filter",
@@ -55,13 +55,13 @@ class Tenancy:
         for number, (link, ends) in enumerate(self.LINKS.items()):
             self.join(number, *(getattr(self, name) for name in ends), link)
         for link, ends in self.LINKS.items():
-            # Others have no neighbours to ask for.
+            # TUN devices have no neighbours.
             if self.kinds.get(link) != "tun":
                 for name in ends:
                     host = getattr(self, name)
                     wait_for("address to ask for neighbours from", lambda: has_own(host, link))  # noqa: B023
         for address, length in (("10.78.0.3", 24), ("fd78::3", 64)):
-            # Nothing begins there by itself.
+            # Not preferred as a source address.
             options = ("nodad", "preferred_lft", "0") if ":" in address else ()
             tool("ip", "-n", self.guest.name, "addr", "add", f"{address}/{length}", "dev", "tap", *options)
         for family, version in (("ipv4", "-4"), ("ipv6", "-6")):
@@ -71,7 +71,7 @@ class Tenancy:
             for number in (1, 2):
                 tool("ip", version, "-n", self.host.name, "route", "add", service, "via", at(family, number, 2),
                      "dev", f"up{number}", "metric", str(10 * number))  # fmt: skip
-            # Linux looks for a route of IPv6 by an interface among those of the least metric alone.
+            # For IPv6, Linux considers only routes with the lowest metric, so redirect needs a table.
             tool("ip", version, "-n", self.host.name, "rule", "add", "oif", "up2", "table", "2")
             tool(
                 "ip",
@@ -89,7 +89,7 @@ class Tenancy:
             tool("ip", version, "-n", self.server.name, "route", "add", "default", "via", at(family, 1, 1))
 
     def join(self, number, first, second, link):
-        """The guest's link has it the other way round: the guest is the first."""
+        """Connects two hosts; addresses end in 1 for the first and 2 for the second."""
         if made := wires.join(self.kinds.get(link, "veth"), first, second, link):
             self.wires.append(made)
         for last, host in enumerate((first, second), start=1):
@@ -101,7 +101,7 @@ class Tenancy:
             tool("ip", "-n", host.name, "link", "set", link, "up")
 
     def sent(self, link) -> int:
-        """Bytes that left the host by a link."""
+        """Bytes the host has sent on a link."""
         [found] = json.loads(tool("ip", "-n", self.host.name, "-s", "-j", "link", "show", link))
         return found["stats64"]["tx"]["bytes"]
 
@@ -121,7 +121,7 @@ def at(family, number, last) -> str:
 
 
 def has_own(host, link) -> bool:
-    """An address of the link, without which a host asks for no neighbour."""
+    """Whether the link has a link-local address, which neighbour discovery needs."""
     which = ("dev", link, "scope", "link", "-tentative")
     found = json.loads(tool("ip", "-6", "-n", host.name, "-j", "address", "show", *which))
     return any(each.get("addr_info") for each in found)
@@ -158,7 +158,7 @@ def redirecting(hook="ingress", on="tap", select="any", to="up2", actors="") -> 
 
 @FAMILIES
 @pytest.mark.parametrize("offload", ["on", "off"])
-def test_what_comes_in_from_a_guest_leaves_by_another_uplink(tenancy, family, offload):
+def test_traffic_of_a_guest_is_redirected_to_another_uplink(tenancy, family, offload):
     for host in tenancy.hosts():
         for link in json.loads(tool("ip", "-n", host.name, "-j", "link", "show", "type", "veth")):
             for feature in ("gso", "tso", "gro"):
@@ -171,7 +171,7 @@ def test_what_comes_in_from_a_guest_leaves_by_another_uplink(tenancy, family, of
 
 
 @FAMILIES
-def test_subflows_of_a_guest_leave_by_the_uplinks_that_they_are_given(tenancy, family):
+def test_subflows_of_a_guest_are_redirected_separately(tenancy, family):
     second = "10.78.0.3" if family == "ipv4" else "fd78::3"
     tool("ip", "-n", tenancy.guest.name, "mptcp", "endpoint", "add", second, "dev", "tap", "subflow")
     load(tenancy.host, policy(redirecting(select=f"src({second})")))
@@ -191,7 +191,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
-def test_what_comes_in_is_redirected_whatever_the_interfaces_are(make_tenancy, kinds):
+def test_ingress_redirect_between_kinds_of_interfaces(make_tenancy, kinds):
     tenancy = make_tenancy(kinds)
     load(tenancy.host, policy(redirecting()))
     for service in tenancy.SERVICE.values():
@@ -217,8 +217,8 @@ OUTWARD = {
 
 
 @pytest.mark.parametrize("kinds", OUTWARD.values(), ids=OUTWARD)
-def test_what_is_redirected_where_it_goes_out_is_one_packet(work, make_tenancy, kinds):  # noqa: F811
-    """It goes out by the interface that routing chose, by that which the policy did, and by those below them."""
+def test_egress_redirect_between_kinds_of_interfaces_counts_packets_once(work, make_tenancy, kinds):  # noqa: F811
+    """A packet passes the routed interface, the redirect target, and the interfaces below them, but counts once."""
     tenancy = make_tenancy(kinds)
     size = SMALL if "tun" in kinds.values() else SIZE
     record = [chain(f"record-{hook}", hook) for hook in ("ingress", "egress")]
@@ -227,10 +227,11 @@ def test_what_is_redirected_where_it_goes_out_is_one_packet(work, make_tenancy, 
     for service in tenancy.SERVICE.values():
         resent, before = counters(tenancy.guest)["TcpRetransSegs"], tenancy.sent("up2")
         transfer(tenancy, service, size, joins=False)
-        resent = counters(tenancy.guest)["TcpRetransSegs"] - resent
         assert tenancy.sent("up2") - before > size > 10 * tenancy.sent("up1")
         found = json.loads(run(work, "print(json.dumps(flows(), default=vars))", tenancy.host).stdout)
-        # As the uplinks see it, and not the guest's link.
+        # Read last: the tail may still be retransmitted after the transfer.
+        resent = counters(tenancy.guest)["TcpRetransSegs"] - resent
+        # The record of the uplinks, not of the guest's link.
         [flow] = [each for each in found if service in each["remote"]]
         assert size <= flow["sent"]["bytes"] < size * 1.05 + 1500 * resent
         assert flow["sent"]["retransmitted_packets"] <= resent and flow["rtt"] is not None
@@ -238,22 +239,22 @@ def test_what_is_redirected_where_it_goes_out_is_one_packet(work, make_tenancy, 
     assert not any(each["errors"] for each in stats(tenancy.host)["policies"][0]["chains"])
 
 
-def test_interfaces_from_which_a_policy_redirects_are_met_by_tc(tenancy):
-    """XDP knows of no next hop; it makes room when such a policy comes."""
+def test_ingress_redirect_uses_tc(tenancy):
+    """XDP finds no next hop: loading such a policy moves the interface from XDP to TC."""
 
     def modes():
         return {each["hook"]: each["mode"] for each in listed(tenancy.host)["attachments"]}
 
     load(tenancy.host, policy(chain(interfaces=["tap"])), "--xdp", name="first")
     assert modes()["ingress"] == "native"
-    load(tenancy.host, policy(redirecting()).replace('"tried"', '"second"'), "--xdp", name="second")
+    load(tenancy.host, policy(redirecting()).replace('"test"', '"second"'), "--xdp", name="second")
     assert modes()["ingress"] in ("tcx", "clsact")
     transfer(tenancy, tenancy.SERVICE["ipv4"], SIZE, joins=False)
     assert tenancy.sent("up2") > SIZE
     assert all(each["packets"] for found in stats(tenancy.host)["policies"] for each in found["chains"])
 
 
-def test_an_interface_that_is_not_there_keeps_no_packet(tenancy):
+def test_redirect_to_a_missing_interface_loses_no_packet(tenancy):
     load(tenancy.host, policy(redirecting(to="up9")))
     transfer(tenancy, tenancy.SERVICE["ipv4"], SIZE, joins=False)
     assert tenancy.sent("up1") > SIZE
@@ -261,7 +262,7 @@ def test_an_interface_that_is_not_there_keeps_no_packet(tenancy):
     assert found["errors"] == found["packets"] > 0 == found["hits"]
 
 
-def test_what_the_interface_above_has_marked_the_one_below_sees(make_tenancy):
+def test_marks_are_visible_on_lower_interfaces(make_tenancy):
     tenancy = make_tenancy({"up1": "bridge"})
     marks = chain("marks", "egress", actors='[{ mark = "0x7/0xf" }]', interfaces=["up1"])
     sees = [

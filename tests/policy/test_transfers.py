@@ -18,7 +18,7 @@ NEVER = [
 
 
 POLICIES = {
-    "no chains": 'name = "tried"\nchains = []\n',
+    "no chains": 'name = "test"\nchains = []\n',
     "a chain that is not asked for": policy(*(chain(hook, hook, "not any", '["drop"]') for hook in ("ingress", "egress"))),
     "selectors that never hold": policy(
         *(
@@ -32,7 +32,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_a_policy_that_has_nothing_to_do_changes_nothing(make_pair, family, segmented):
+def test_a_policy_that_matches_nothing_changes_nothing(make_pair, family, segmented):
     expected = None
     for text in (None, *POLICIES.values()):
         pair = make_pair()
@@ -57,7 +57,7 @@ def test_a_policy_that_has_nothing_to_do_changes_nothing(make_pair, family, segm
         pair.remove()
 
 
-def test_the_counter_check_sees_the_transfer(pair):
+def test_control_the_same_chains_match_the_transfer(pair):
     """The same chains, asked for: both hooks of both links are met, by all that the transfer sent."""
     chains = [
         chain(f"{link}-{hook}", hook, f"path({link})")
@@ -86,7 +86,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize(("options", "ingress", "egress"), WAYS.values(), ids=WAYS)
-def test_every_way_of_attaching_sees_all_that_passes(pair, options, ingress, egress):
+def test_every_attach_mode_sees_all_packets(pair, options, ingress, egress):
     for host in (pair.client, pair.server):
         load(
             host,
@@ -131,7 +131,7 @@ def test_vlan(pair):
         assert all(each["packets"] > 10 for each in told), told
 
 
-def test_a_device_without_ethernet(pair):
+def test_device_without_ethernet(pair):
     """TUN has no header before IP's, and no XDP."""
     tool("ip", "-n", pair.client.name, "tuntap", "add", "tun0", "mode", "tun")
     tool("ip", "-n", pair.client.name, "link", "set", "tun0", "up")

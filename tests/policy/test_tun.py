@@ -44,7 +44,7 @@ def stays_mptcp(pair):
 
 @FAMILIES
 @pytest.mark.parametrize(("hook", "hears"), [("egress", "server"), ("ingress", "client")])
-def test_a_backup_is_said(by_tun, family, hook, hears):
+def test_set_backup_without_ethernet(by_tun, family, hook, hears):
     """By acknowledgments that get longer."""
     load(by_tun.client, policy(chain(hook=hook, select="path(wlan)", actors='["set_backup"]')))
     transfer(by_tun, by_tun.ETH if family == "ipv4" else by_tun.ETH6, SIZE)
@@ -52,7 +52,7 @@ def test_a_backup_is_said(by_tun, family, hook, hears):
     stays_mptcp(by_tun)
 
 
-def test_a_join_is_answered_with_a_reset(by_tun):
+def test_deny_join_without_ethernet(by_tun):
     load(by_tun.client, policy(chain(hook="egress", interfaces=["wlan"], actors='[{ deny_join = "reset" }]')))
     transfer(by_tun, by_tun.ETH, SIZE, joins=False)
     assert hits(by_tun.client) >= [1] and counters(by_tun.server)["MPTcpExtMPJoinSynRx"] == 0
@@ -61,7 +61,7 @@ def test_a_join_is_answered_with_a_reset(by_tun):
 
 
 @FAMILIES
-def test_an_announcement_is_withheld_and_answered(by_tun, family):
+def test_block_subflow_without_ethernet(by_tun, family):
     begin, announced = (by_tun.WLAN, by_tun.ETH) if family == "ipv4" else (by_tun.WLAN6, by_tun.ETH6)
     tool("ip", "-n", by_tun.server.name, "mptcp", "endpoint", "flush")
     tool("ip", "-n", by_tun.server.name, "mptcp", "endpoint", "add", announced, "dev", "eth", "signal")

@@ -98,19 +98,19 @@ pub(crate) struct MatchProgram {
 /// Why chains cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CompileError {
-    #[error("expected at most {PLAIT_MAX_CHAINS} chains in all policies at {hook}, found {found}")]
+    #[error("expected at most {PLAIT_MAX_CHAINS} chains in all policies at {hook}, got {found}")]
     TooManyChains { hook: Hook, found: usize },
-    #[error("expected at most {max} tests in the selectors of all chains of a hook, found more")]
+    #[error("expected at most {max} tests in the selectors of all chains of a hook, got more")]
     TooManyTests { max: usize },
-    #[error("expected selectors that compile to at most {max} instructions, found more")]
+    #[error("expected selectors that compile to at most {max} instructions, got more")]
     TooLong { max: usize },
-    #[error("expected the name of one of the user's custom selectors or actors, found {0:?}")]
+    #[error("expected the name of one of the user's custom selectors or actors, got {0:?}")]
     UnknownCustom(String),
-    #[error("expected hook = \"egress\" for {0}, found \"ingress\"")]
+    #[error("expected hook = \"egress\" for {0}, got \"ingress\"")]
     OnlyEgress(&'static str),
-    #[error("expected control groups at at most {max} levels, found more")]
+    #[error("expected control groups at at most {max} levels, got more")]
     TooManyLevels { max: usize },
-    #[error("expected a selector with at most {max} nested parentheses and `not`s, found more")]
+    #[error("expected a selector with at most {max} nested parentheses and `not`s, got more")]
     TooDeep { max: usize },
 }
 

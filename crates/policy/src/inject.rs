@@ -37,7 +37,7 @@ pub enum InjectError {
     Unknown(FourTuple),
     /// Too little is recorded to build a packet.
     #[error(
-        "expected recorded packets of the subflow {} - {} in both directions after its handshake, found too few",
+        "expected recorded packets of the subflow {} - {} in both directions after its handshake, got too few",
         .0.local, .0.remote
     )]
     TooEarly(FourTuple),

@@ -24,4 +24,4 @@ pub use model::{
     PacketKind, Policy, Ports, Prefix, PrefixError, Selector, SubflowPattern,
 };
 pub use parse::{PolicyError, SelectorError};
-pub use plait_config::{Mistake, Rate};
+pub use plait_config::{Diagnostic, Rate};

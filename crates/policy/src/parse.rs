@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plait_config::Mistake;
+use plait_config::Diagnostic;
 
 use crate::model::Policy;
 pub use selector::SelectorError;
@@ -30,7 +30,7 @@ pub enum PolicyError {
     },
     /// The file is not a valid policy: at least one diagnostic, by line.
     #[error("{}", lines(.0))]
-    Invalid(Vec<Mistake>),
+    Invalid(Vec<Diagnostic>),
 }
 
 impl Policy {

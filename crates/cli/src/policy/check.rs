@@ -70,9 +70,9 @@ fn document(file: &str, found: anyhow::Result<Policy>) -> Value {
 /// The diagnostics, with positions where known.
 fn diagnostics(error: &anyhow::Error) -> Vec<Value> {
     match error.downcast_ref() {
-        Some(PolicyError::Invalid(mistakes)) => {
-            let place = |mistake: &plait_policy::Mistake| json!({ "line": mistake.line, "column": mistake.column, "message": mistake.message });
-            mistakes.iter().map(place).collect()
+        Some(PolicyError::Invalid(diagnostics)) => {
+            let place = |diagnostic: &plait_policy::Diagnostic| json!({ "line": diagnostic.line, "column": diagnostic.column, "message": diagnostic.message });
+            diagnostics.iter().map(place).collect()
         }
         _ => vec![json!({ "line": null, "column": null, "message": format!("{error:#}") })],
     }

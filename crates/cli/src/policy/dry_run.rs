@@ -70,7 +70,7 @@ fn mark(text: &str) -> Result<u32, String> {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     ensure!(
         args.file != Path::new("-") || args.capture != Path::new("-"),
-        "expected stdin (-) for the policy or the capture, found it for both"
+        "expected stdin (-) for the policy or the capture, got it for both"
     );
     let policy = read(&args.file)?;
     let direction = Direction::of(args, &policy)?;
@@ -182,7 +182,7 @@ impl Output {
         };
         ensure!(
             *link_type == record.link_type,
-            "expected all packets to be of one link type to write them to {}, found {} and {}: run without -o",
+            "expected all packets to be of one link type to write them to {}, got {} and {}: run without -o",
             self.path.display(),
             link_type.number(),
             record.link_type.number()

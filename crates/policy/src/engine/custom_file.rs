@@ -25,7 +25,7 @@ pub enum CustomFileError {
         reason: io::Error,
     },
     /// The file name has neither the extension of a C source nor that of an object.
-    #[error("expected a C source (.c) or a compiled object (.o), found {}", .0.display())]
+    #[error("expected a C source (.c) or a compiled object (.o), got {}", .0.display())]
     Kind(PathBuf),
     /// The compiler cannot be run.
     #[error(

@@ -53,7 +53,7 @@ pub enum EngineError {
         reason: String,
     },
     /// A limit over all loaded policies was exceeded.
-    #[error("expected at most {max} {what} in all loaded policies, found {found}")]
+    #[error("expected at most {max} {what} in all loaded policies, got {found}")]
     TooMany {
         /// What is limited.
         what: &'static str,

@@ -13,7 +13,7 @@ pub struct Prefix {
 
 /// Why a text or an address with a length is not a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}, found {found:?}")]
+#[error("expected {expected}, got {found:?}")]
 pub struct PrefixError {
     pub(crate) expected: String,
     found: String,
@@ -117,7 +117,7 @@ mod tests {
             assert!(text.parse::<Prefix>().is_err(), "{text}");
         }
         let error = "10.0.0.1/8".parse::<Prefix>().expect_err("bits after the prefix").to_string();
-        assert_eq!(error, "expected no bits set after the prefix, such as 10.0.0.0/8, found \"10.0.0.1/8\"");
+        assert_eq!(error, "expected no bits set after the prefix, such as 10.0.0.0/8, got \"10.0.0.1/8\"");
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl fmt::Display for Violation<'_> {
             PolicyPart::Select(chain) => write!(f, "selector of chain {}: ", chain + 1)?,
             PolicyPart::Actor(chain, actor) => write!(f, "actor {} of chain {}: ", actor + 1, chain + 1)?,
         }
-        write!(f, "expected {}, found {}", self.expected, self.found)
+        write!(f, "expected {}, got {}", self.expected, self.found)
     }
 }
 

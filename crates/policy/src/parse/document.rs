@@ -5,8 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use plait_config::{Mistake, Place, Rate, Size, Source};
-use toml::Spanned;
+use plait_config::{Diagnostic, Rate, Size, Source, Span, Spanned};
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::selector;
@@ -19,23 +18,23 @@ type Value<'t> = Spanned<DeValue<'t>>;
 type Window = Size<{ Limit::MAX_WINDOW as u64 }>;
 
 /// Reporting more at once is no help, and each costs a walk through the file.
-const MAX_MISTAKES: usize = 100;
+const MAX_DIAGNOSTICS: usize = 100;
 
-pub(super) fn parse(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
+pub(super) fn parse(text: &str, file: &str) -> Result<Policy, Vec<Diagnostic>> {
     let source = Source::new(file, text);
-    let root = DeTable::parse(text).map_err(|error| vec![source.refused(&error)])?;
-    let reader = Reader { source: &source, mistakes: RefCell::default() };
+    let root = DeTable::parse(text).map_err(|error| vec![source.toml_error(&error)])?;
+    let reader = Reader { source: &source, diagnostics: RefCell::default() };
     let read = reader.policy(&root);
-    let mut mistakes = reader.mistakes.into_inner();
-    let Some((policy, places)) = read.filter(|_| mistakes.is_empty()) else {
-        mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+    let mut diagnostics = reader.diagnostics.into_inner();
+    let Some((policy, spans)) = read.filter(|_| diagnostics.is_empty()) else {
+        diagnostics.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         // The default interfaces are read once per chain.
-        mistakes.dedup();
-        return Err(mistakes);
+        diagnostics.dedup();
+        return Err(diagnostics);
     };
     let found = violations(&policy).into_iter().map(|violation| {
-        let message = format!("expected {}, found {}", violation.expected, violation.found);
-        source.mistake(places.of(violation.part), message)
+        let message = format!("expected {}, got {}", violation.expected, violation.found);
+        source.diagnostic(spans.of(violation.part), message)
     });
     let found: Vec<_> = found.collect();
     if found.is_empty() { Ok(policy) } else { Err(found) }
@@ -43,26 +42,26 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Policy, Vec<Mistake>> {
 
 /// Where in the file the parts of a policy are.
 #[derive(Default)]
-struct Places {
-    name: Place,
-    custom: Vec<(String, Place)>,
-    chains: Vec<ChainPlaces>,
+struct Spans {
+    name: Span,
+    custom: Vec<(String, Span)>,
+    chains: Vec<ChainSpans>,
 }
 
-struct ChainPlaces {
-    name: Place,
-    interfaces: Place,
-    select: Place,
-    actors: Vec<Place>,
+struct ChainSpans {
+    name: Span,
+    interfaces: Span,
+    select: Span,
+    actors: Vec<Span>,
 }
 
-impl Places {
-    fn of(&self, part: PolicyPart<'_>) -> Place {
+impl Spans {
+    fn of(&self, part: PolicyPart<'_>) -> Span {
         match part {
             PolicyPart::Policy => self.name.clone(),
             PolicyPart::Custom(name) => {
                 let custom = self.custom.iter().find(|(custom, _)| custom == name);
-                custom.map_or(self.name.clone(), |(_, place)| place.clone())
+                custom.map_or(self.name.clone(), |(_, span)| span.clone())
             }
             PolicyPart::Chain(chain) => self.chains[chain].name.clone(),
             PolicyPart::Interfaces(chain) => self.chains[chain].interfaces.clone(),
@@ -75,23 +74,23 @@ impl Places {
 /// Reads values; an invalid one is `None` and adds a diagnostic.
 struct Reader<'t> {
     source: &'t Source,
-    mistakes: RefCell<Vec<Mistake>>,
+    diagnostics: RefCell<Vec<Diagnostic>>,
 }
 
 /// A table whose keys were checked.
 struct Table<'r, 't> {
     reader: &'r Reader<'t>,
     table: &'r DeTable<'t>,
-    place: Place,
+    span: Span,
 }
 
 impl<'t> Reader<'t> {
-    fn policy(&self, root: &Spanned<DeTable<'t>>) -> Option<(Policy, Places)> {
+    fn policy(&self, root: &Spanned<DeTable<'t>>) -> Option<(Policy, Spans)> {
         let table = self.keys(root.get_ref(), 0..0, &["name", "interfaces", "custom", "chains"]);
-        let mut places = Places::default();
+        let mut spans = Spans::default();
         let name = match table.get("name") {
             Some(name) => {
-                places.name = name.span();
+                spans.name = name.span();
                 self.text(name, "the policy's name").map(str::to_owned)
             }
             None => {
@@ -107,19 +106,19 @@ impl<'t> Reader<'t> {
             .into_iter()
             .flatten()
         {
-            places.custom.push((name.get_ref().clone().into_owned(), name.span()));
+            spans.custom.push((name.get_ref().clone().into_owned(), name.span()));
             custom.push((name.get_ref().clone().into_owned(), self.custom(value)));
         }
         let names: Vec<_> = custom.iter().map(|(name, _)| name.as_str()).collect();
         let mut chains = Vec::new();
         for value in self.list(table.required("chains")?, "a list of chains: tables [[chains]]")? {
-            if let Some((chain, place)) = self.chain(value, interfaces, &names) {
+            if let Some((chain, span)) = self.chain(value, interfaces, &names) {
                 chains.push(chain);
-                places.chains.push(place);
+                spans.chains.push(span);
             }
         }
         let custom = custom.into_iter().map(|(name, file)| Some((name, file?))).collect::<Option<_>>()?;
-        Some((Policy { name: name?, custom, chains }, places))
+        Some((Policy { name: name?, custom, chains }, spans))
     }
 
     fn custom(&self, value: &Value<'t>) -> Option<PathBuf> {
@@ -134,18 +133,18 @@ impl<'t> Reader<'t> {
         value: &Value<'t>,
         default_interfaces: Option<&Value<'t>>,
         custom: &[&str],
-    ) -> Option<(Chain, ChainPlaces)> {
+    ) -> Option<(Chain, ChainSpans)> {
         let known = ["name", "hook", "interfaces", "priority", "select", "actors"];
         let table = self.keys(self.table(value, "a table of a chain's keys")?, value.span(), &known);
         let name = table.required("name");
         let interfaces = table.get("interfaces").or(default_interfaces);
         let select = table.get("select");
         let actors = table.required("actors");
-        let place = |value: Option<&Value<'t>>| value.map_or(value_place(name, &table), Spanned::span);
-        let mut places = ChainPlaces {
-            name: place(name),
-            interfaces: place(interfaces),
-            select: place(select),
+        let span = |value: Option<&Value<'t>>| value.map_or(value_span(name, &table), Spanned::span);
+        let mut spans = ChainSpans {
+            name: span(name),
+            interfaces: span(interfaces),
+            select: span(select),
             actors: Vec::new(),
         };
         let hook = table.required("hook").and_then(|hook| self.hook(hook));
@@ -160,8 +159,8 @@ impl<'t> Reader<'t> {
         let select = select.map_or(Some(Selector::Any), |select| self.select(select, custom));
         let actors = actors.and_then(|actors| {
             let actors = self.list(actors, "a list of actors")?;
-            places.actors = actors.iter().map(Spanned::span).collect();
-            // Collected first, so that all mistakes are reported.
+            spans.actors = actors.iter().map(Spanned::span).collect();
+            // Collected first, so that all diagnostics are reported.
             let actors: Vec<_> = actors.iter().map(|actor| self.actor(actor, custom)).collect();
             actors.into_iter().collect()
         });
@@ -174,7 +173,7 @@ impl<'t> Reader<'t> {
             select: select?,
             actors: actors?,
         };
-        Some((chain, places))
+        Some((chain, spans))
     }
 
     fn hook(&self, value: &Value<'t>) -> Option<Hook> {
@@ -195,14 +194,14 @@ impl<'t> Reader<'t> {
             Err(error) => error,
         };
         // If the string has no escapes, positions in it map to positions in the file.
-        let place = value.span();
-        let written = self.source.text().get(place.clone()).and_then(|written| written.find(text));
-        let (place, column) = match written {
-            Some(at) => (place.start + at + error.span.start..place.start + at + error.span.end, None),
-            None => (place, Some(error.column)),
+        let span = value.span();
+        let written = self.source.text().get(span.clone()).and_then(|written| written.find(text));
+        let (span, column) = match written {
+            Some(at) => (span.start + at + error.span.start..span.start + at + error.span.end, None),
+            None => (span, Some(error.column)),
         };
         let column = column.map_or(String::new(), |column| format!(" at column {column} of the selector"));
-        self.refuse(place, &format!("{}{column}", error.expected), error.found)
+        self.error(span, &format!("{}{column}", error.expected), error.found)
     }
 
     fn actor(&self, value: &Value<'t>, custom: &[&str]) -> Option<Actor> {
@@ -214,11 +213,11 @@ impl<'t> Reader<'t> {
             Some((name, parameter)) if table.len() == 1 => {
                 self.actor_with(name.get_ref(), name.span(), parameter, custom)
             }
-            _ => self.refuse(value.span(), "one actor, { NAME = VALUE }", format!("{} keys", table.len())),
+            _ => self.error(value.span(), "one actor, { NAME = VALUE }", format!("{} keys", table.len())),
         }
     }
 
-    fn actor_alone(&self, name: &str, place: Place, custom: &[&str]) -> Option<Actor> {
+    fn actor_alone(&self, name: &str, span: Span, custom: &[&str]) -> Option<Actor> {
         Some(match name {
             "drop" => Actor::Drop,
             "set_backup" => Actor::SetBackup { address_id: None },
@@ -231,23 +230,23 @@ impl<'t> Reader<'t> {
             "get_connection" => Actor::GetConnection { keys: false },
             "get_subflow" => Actor::GetSubflow,
             "record" => Actor::Record,
-            "mark" => return self.refuse(place, "{ mark = 0x10 }", "\"mark\" alone"),
-            "redirect" => return self.refuse(place, "{ redirect = \"eth1\" }", "\"redirect\" alone"),
-            "pace" => return self.refuse(place, "{ pace = \"4mbit\" }", "\"pace\" alone"),
-            "rate_limit" => return self.refuse(place, RATE_LIMIT, "\"rate_limit\" alone"),
+            "mark" => return self.error(span, "{ mark = 0x10 }", "\"mark\" alone"),
+            "redirect" => return self.error(span, "{ redirect = \"eth1\" }", "\"redirect\" alone"),
+            "pace" => return self.error(span, "{ pace = \"4mbit\" }", "\"pace\" alone"),
+            "rate_limit" => return self.error(span, RATE_LIMIT, "\"rate_limit\" alone"),
             name if custom.contains(&name) => Actor::Custom(name.into()),
-            name => return self.unknown_actor(name, place, custom),
+            name => return self.unknown_actor(name, span, custom),
         })
     }
 
-    fn actor_with(&self, name: &str, place: Place, value: &Value<'t>, custom: &[&str]) -> Option<Actor> {
+    fn actor_with(&self, name: &str, span: Span, value: &Value<'t>, custom: &[&str]) -> Option<Actor> {
         match name {
             "mark" => self.mark(value).map(Actor::Mark),
             "redirect" => {
                 let expected = "the name of an interface";
                 match self.word(value, expected, Interface::parse)? {
                     Interface::Named(name) => Some(Actor::Redirect(name)),
-                    other => self.refuse(value.span(), expected, format!("\"{other}\"")),
+                    other => self.error(value.span(), expected, format!("\"{other}\"")),
                 }
             }
             "rate_limit" => self.limit(value).map(Actor::RateLimit),
@@ -265,15 +264,15 @@ impl<'t> Reader<'t> {
             }),
             "get_connection" => Some(Actor::GetConnection { keys: self.flag(value, "keys")? }),
             name if Actor::NAMES.contains(&name) || custom.contains(&name) => {
-                self.refuse(value.span(), &format!("{name:?} alone, without parameters"), found(value))
+                self.error(value.span(), &format!("{name:?} alone, without parameters"), found(value))
             }
-            name => self.unknown_actor(name, place, custom),
+            name => self.unknown_actor(name, span, custom),
         }
     }
 
-    fn unknown_actor(&self, name: &str, place: Place, custom: &[&str]) -> Option<Actor> {
+    fn unknown_actor(&self, name: &str, span: Span, custom: &[&str]) -> Option<Actor> {
         let known: Vec<_> = Actor::NAMES.iter().chain(custom).copied().collect();
-        self.refuse(place, &format!("an actor: {}", known.join(", ")), format!("{name:?}"))
+        self.error(span, &format!("an actor: {}", known.join(", ")), format!("{name:?}"))
     }
 
     fn mark(&self, value: &Value<'t>) -> Option<Mark> {
@@ -283,7 +282,7 @@ impl<'t> Reader<'t> {
                 .and_then(|number| Some(Mark { value: number.try_into().ok()?, mask: u32::MAX })),
             _ => None,
         };
-        read.or_else(|| self.refuse(value.span(), selector::EXPECTED_MARK, found(value)))
+        read.or_else(|| self.error(value.span(), selector::EXPECTED_MARK, found(value)))
     }
 
     fn limit(&self, value: &Value<'t>) -> Option<Limit> {
@@ -293,8 +292,8 @@ impl<'t> Reader<'t> {
             (None, Some(window)) => self.word(window, &Window::expected(), |text| {
                 text.parse::<Window>().ok()?.bytes().try_into().ok().map(Limit::Window)
             }),
-            (Some(_), Some(_)) => self.refuse(value.span(), RATE_LIMIT, "both keys"),
-            (None, None) => self.refuse(value.span(), RATE_LIMIT, "neither key"),
+            (Some(_), Some(_)) => self.error(value.span(), RATE_LIMIT, "both keys"),
+            (None, None) => self.error(value.span(), RATE_LIMIT, "neither key"),
         }
     }
 
@@ -332,51 +331,51 @@ impl<'t> Reader<'t> {
         let expected = format!("a table such as {{ {key} = true }}");
         let table = self.keys(self.table(value, &expected)?, value.span(), &[key]);
         let Some(value) = table.get(key) else { return Some(false) };
-        value.get_ref().as_bool().or_else(|| self.refuse(value.span(), "true or false", found(value)))
+        value.get_ref().as_bool().or_else(|| self.error(value.span(), "true or false", found(value)))
     }
 
     /// Checks that a table has no keys other than these.
-    fn keys<'r>(&'r self, table: &'r DeTable<'t>, place: Place, known: &[&str]) -> Table<'r, 't> {
+    fn keys<'r>(&'r self, table: &'r DeTable<'t>, span: Span, known: &[&str]) -> Table<'r, 't> {
         for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let expected = format!("one of the keys {}", known.join(", "));
-            self.note(key.span(), &expected, format!("the unknown key {:?}", key.get_ref()));
+            self.report(key.span(), &expected, format!("the unknown key {:?}", key.get_ref()));
         }
-        Table { reader: self, table, place }
+        Table { reader: self, table, span }
     }
 
     fn table<'r>(&self, value: &'r Value<'t>, expected: &str) -> Option<&'r DeTable<'t>> {
-        value.get_ref().as_table().or_else(|| self.refuse(value.span(), expected, found(value)))
+        value.get_ref().as_table().or_else(|| self.error(value.span(), expected, found(value)))
     }
 
     fn list<'r>(&self, value: &'r Value<'t>, expected: &str) -> Option<&'r [Value<'t>]> {
         let list = value.get_ref().as_array().map(|list| &**list);
-        list.or_else(|| self.refuse(value.span(), expected, found(value)))
+        list.or_else(|| self.error(value.span(), expected, found(value)))
     }
 
     fn text<'r>(&self, value: &'r Value<'t>, expected: &str) -> Option<&'r str> {
-        value.get_ref().as_str().or_else(|| self.refuse(value.span(), expected, found(value)))
+        value.get_ref().as_str().or_else(|| self.error(value.span(), expected, found(value)))
     }
 
     /// A string that `read` accepts.
     fn word<T>(&self, value: &Value<'t>, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.text(value, expected)?;
-        read(text).or_else(|| self.refuse(value.span(), expected, found(value)))
+        read(text).or_else(|| self.error(value.span(), expected, found(value)))
     }
 
     fn integer(&self, value: &Value<'t>, range: RangeInclusive<i64>, expected: &str) -> Option<i64> {
         let number = value.get_ref().as_integer().and_then(integer).filter(|number| range.contains(number));
-        number.or_else(|| self.refuse(value.span(), expected, found(value)))
+        number.or_else(|| self.error(value.span(), expected, found(value)))
     }
 
-    fn refuse<T>(&self, place: Place, expected: &str, found: impl Display) -> Option<T> {
-        self.note(place, expected, found);
+    fn error<T>(&self, span: Span, expected: &str, found: impl Display) -> Option<T> {
+        self.report(span, expected, found);
         None
     }
 
-    fn note(&self, place: Place, expected: &str, found: impl Display) {
-        let mut mistakes = self.mistakes.borrow_mut();
-        if mistakes.len() < MAX_MISTAKES {
-            mistakes.push(self.source.mistake(place, format!("expected {expected}, found {found}")));
+    fn report(&self, span: Span, expected: &str, found: impl Display) {
+        let mut diagnostics = self.diagnostics.borrow_mut();
+        if diagnostics.len() < MAX_DIAGNOSTICS {
+            diagnostics.push(self.source.diagnostic(span, format!("expected {expected}, got {found}")));
         }
     }
 }
@@ -392,14 +391,14 @@ impl<'r, 't> Table<'r, 't> {
 
     fn missing<T>(&self, key: &str, explanation: &str) -> Option<T> {
         let separator = if explanation.is_empty() { "" } else { " " };
-        self.reader.refuse(self.place.clone(), &format!("the key `{key}`{separator}{explanation}"), "none")
+        self.reader.error(self.span.clone(), &format!("the key `{key}`{separator}{explanation}"), "none")
     }
 }
 
 const RATE_LIMIT: &str = "{ rate_limit = { rate = \"4mbit\" } } or { rate_limit = { window = \"64kB\" } }";
 
-fn value_place(value: Option<&Value<'_>>, table: &Table<'_, '_>) -> Place {
-    value.map_or(table.place.clone(), Spanned::span)
+fn value_span(value: Option<&Value<'_>>, table: &Table<'_, '_>) -> Span {
+    value.map_or(table.span.clone(), Spanned::span)
 }
 
 fn integer(number: &DeInteger<'_>) -> Option<i64> {

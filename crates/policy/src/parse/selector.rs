@@ -36,7 +36,7 @@ pub struct SelectorError {
 
 impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "column {}: expected {}, found {}", self.column, self.expected, self.found)
+        write!(f, "column {}: expected {}, got {}", self.column, self.expected, self.found)
     }
 }
 

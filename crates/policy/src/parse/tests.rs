@@ -1,4 +1,4 @@
-//! Policies read, written, and refused.
+//! Policies parsed, displayed, and rejected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,17 +42,17 @@ actors = [
 ]
 "#;
 
-fn mistakes(text: &str) -> Vec<String> {
+fn diagnostics(text: &str) -> Vec<String> {
     match Policy::parse(text, "tenant.toml") {
-        Err(PolicyError::Invalid(mistakes)) => mistakes
+        Err(PolicyError::Invalid(diagnostics)) => diagnostics
             .iter()
-            .map(|mistake| format!("{}:{}: {}", mistake.line, mistake.column, mistake.message))
+            .map(|diagnostic| format!("{}:{}: {}", diagnostic.line, diagnostic.column, diagnostic.message))
             .collect(),
-        other => panic!("expected mistakes, found {other:?}"),
+        other => panic!("expected diagnostics, got {other:?}"),
     }
 }
 
-/// A chain of which only this is of interest.
+/// A chain with these keys.
 fn chain(keys: &str) -> String {
     format!("interfaces = [\"wlan0\"]\n[[chains]]\nname = \"a\"\n{keys}\n")
 }
@@ -108,17 +108,16 @@ fn file_name_and_directory_are_defaults() {
 fn selector_errors_point_into_the_file() {
     let text = chain("hook = \"ingress\"\nselect = \"packet(dta)\"\nactors = []");
     let error = Policy::parse(&text, "tenant.toml").expect_err("dta is no kind").to_string();
-    assert!(error.starts_with("tenant.toml:5:18: expected a kind of packet: syn, "), "{error}");
-    assert!(
-        error.ends_with("found \"dta\"\n 5 | select = \"packet(dta)\"\n   |                  ^^^"),
-        "{error}"
-    );
-    // Behind an escape, places in the text are not those in the file.
+    assert!(error.starts_with("expected a kind of packet: syn, "), "{error}");
+    let shown =
+        "got \"dta\"\n --> tenant.toml:5:18\n  |\n5 | select = \"packet(dta)\"\n  |                  ^^^";
+    assert!(error.ends_with(shown), "{error}");
+    // With an escape in the string, positions in it do not map to positions in the file.
     let escaped = chain("hook = \"ingress\"\nselect = \"\\u0070acket(dta)\"\nactors = []");
-    let [mistake] = &mistakes(&escaped)[..] else { panic!("expected one mistake") };
+    let [diagnostic] = &diagnostics(&escaped)[..] else { panic!("expected one diagnostic") };
     assert!(
-        mistake.starts_with("5:10: ") && mistake.contains(" at column 8 of the selector, found"),
-        "{mistake}"
+        diagnostic.starts_with("5:10: ") && diagnostic.contains(" at column 8 of the selector, got"),
+        "{diagnostic}"
     );
 }
 
@@ -142,23 +141,23 @@ hook = "egress"
 interfaces = "wlan0"
 priority = 1.5
 "#;
-    let all = mistakes(text);
+    let all = diagnostics(text);
     let expected = [
-        "2:1: expected one of the keys name, interfaces, custom, chains, found the unknown key \"colour\"",
-        "3:15: expected an interface name, \"trusted\", \"untrusted\" or \"*\", found \"a/b\"",
-        "5:1: expected the key `file`, found none",
-        "6:1: expected one of the keys file, found the unknown key \"path\"",
-        "8:1: expected the key `name`, found none",
-        "9:8: expected \"ingress\" or \"egress\", found \"sideways\"",
-        "10:10: expected a selector, such as \"packet(data)\", found the number 7",
+        "2:1: expected one of the keys name, interfaces, custom, chains, got the unknown key \"colour\"",
+        "3:15: expected an interface name, \"trusted\", \"untrusted\" or \"*\", got \"a/b\"",
+        "5:1: expected the key `file`, got none",
+        "6:1: expected one of the keys file, got the unknown key \"path\"",
+        "8:1: expected the key `name`, got none",
+        "9:8: expected \"ingress\" or \"egress\", got \"sideways\"",
+        "10:10: expected a selector, such as \"packet(data)\", got the number 7",
         "11:11: expected an actor: drop, mark, redirect, rate_limit, pace, set_backup, clear_backup, block_subflow, \
-         add_subflow, deny_join, fall_back, capable_flag, get_connection, get_subflow, record, x, found \"droop\"",
-        "11:29: expected a 32-bit mark such as 0x10, or a mark and a mask such as 0x10/0xff, found the number -1",
-        "11:61: expected a size from 1B to 1GiB in B, kB, MB, GB, KiB, MiB or GiB, such as 30kB, found \"0B\"",
-        "11:80: expected a rate from 1bit to 1000gbit in bit, kbit, mbit or gbit, such as 4mbit, found \"fast\"",
-        "13:1: expected the key `actors`, found none",
-        "16:14: expected a list of interfaces, such as [\"wlan0\"], found \"wlan0\"",
-        "17:12: expected a whole number of 32 bits, found the number 1.5",
+         add_subflow, deny_join, fall_back, capable_flag, get_connection, get_subflow, record, x, got \"droop\"",
+        "11:29: expected a 32-bit mark such as 0x10, or a mark and a mask such as 0x10/0xff, got the number -1",
+        "11:61: expected a size from 1B to 1GiB in B, kB, MB, GB, KiB, MiB or GiB, such as 30kB, got \"0B\"",
+        "11:80: expected a rate from 1bit to 1000gbit in bit, kbit, mbit or gbit, such as 4mbit, got \"fast\"",
+        "13:1: expected the key `actors`, got none",
+        "16:14: expected a list of interfaces, such as [\"wlan0\"], got \"wlan0\"",
+        "17:12: expected a whole number of 32 bits, got the number 1.5",
     ];
     assert_eq!(all, expected);
 }
@@ -169,58 +168,59 @@ fn rejects_inconsistent_chains() {
         (
             "hook = \"ingress\"\nselect = \"mark(1)\"\nactors = [{ pace = \"1mbit\" }]",
             &[
-                "5:10: expected hook = \"egress\" for the selector mark, found \"ingress\"",
-                "6:11: expected hook = \"egress\" for the actor pace, found \"ingress\"",
+                "5:10: expected hook = \"egress\" for the selector mark, got \"ingress\"",
+                "6:11: expected hook = \"egress\" for the actor pace, got \"ingress\"",
             ][..],
         ),
         (
             "hook = \"ingress\"\nselect = \"not cgroup(/a)\"\nactors = [{ mark = 1 }]",
             &[
-                "5:10: expected hook = \"egress\" for the selector cgroup, found \"ingress\"",
-                "6:11: expected hook = \"egress\" for the actor mark, found \"ingress\"",
+                "5:10: expected hook = \"egress\" for the selector cgroup, got \"ingress\"",
+                "6:11: expected hook = \"egress\" for the actor mark, got \"ingress\"",
             ],
         ),
         (
             "hook = \"egress\"\ninterfaces = []\nactors = []",
-            &["5:14: expected at least one interface, found none"],
+            &["5:14: expected at least one interface, got none"],
         ),
         (
             "hook = \"egress\"\nactors = []\n[[chains]]\nname = \"a\"\nhook = \"egress\"\nactors = []",
-            &["7:8: expected a name that no other chain has, found \"a\" again"],
+            &["7:8: expected a name that no other chain has, got \"a\" again"],
         ),
         (
             "hook = \"egress\"\nactors = [\"mark\", \"rate_limit\", { drop = 1 }, { redirect = \"*\" }, {}]",
             &[
-                "5:11: expected { mark = 0x10 }, found \"mark\" alone",
-                "5:19: expected { rate_limit = { rate = \"4mbit\" } } or { rate_limit = { window = \"64kB\" } }, found \
+                "5:11: expected { mark = 0x10 }, got \"mark\" alone",
+                "5:19: expected { rate_limit = { rate = \"4mbit\" } } or { rate_limit = { window = \"64kB\" } }, got \
                  \"rate_limit\" alone",
-                "5:42: expected \"drop\" alone, without parameters, found the number 1",
-                "5:60: expected the name of an interface, found \"*\"",
-                "5:67: expected one actor, { NAME = VALUE }, found 0 keys",
+                "5:42: expected \"drop\" alone, without parameters, got the number 1",
+                "5:60: expected the name of an interface, got \"*\"",
+                "5:67: expected one actor, { NAME = VALUE }, got 0 keys",
             ],
         ),
         (
             "hook = \"egress\"\nactors = [\"record\", \"record\", \"record\", \"record\", \"record\", \"record\", \
              \"record\", \"record\", \"drop\"]",
-            &["5:91: expected at most 8 actors in a chain, found one more"],
+            &["5:91: expected at most 8 actors in a chain, got one more"],
         ),
     ] {
-        assert_eq!(mistakes(&chain(keys)), expected, "{keys}");
+        assert_eq!(diagnostics(&chain(keys)), expected, "{keys}");
     }
 }
 
 #[test]
 fn rejects_invalid_names() {
     let text = "name = \"a b\"\nchains = []\n[custom.drop]\nfile = \"x\"\n[custom.any]\nfile = \"x\"\n[custom.\"a-b\"]\nfile = \"x\"";
-    let form = "expected a name that no built-in selector or actor has: 1 to 32 letters, digits or underscores, found";
+    let form =
+        "expected a name that no built-in selector or actor has: 1 to 32 letters, digits or underscores, got";
     let expected = [
-        "1:8: expected a name for the policy: 1 to 32 letters, digits, hyphens or underscores, found \"a b\""
+        "1:8: expected a name for the policy: 1 to 32 letters, digits, hyphens or underscores, got \"a b\""
             .into(),
         format!("7:9: {form} \"a-b\""),
         format!("5:9: {form} \"any\""),
         format!("3:9: {form} \"drop\""),
     ];
-    assert_eq!(mistakes(text), expected);
+    assert_eq!(diagnostics(text), expected);
 }
 
 #[test]
@@ -234,24 +234,26 @@ fn a_hook_accepts_at_most_64_chains() {
     let text = format!("{head}{}{}", chains("ingress", 64), chains("egress", 64));
     assert_eq!(Policy::parse(&text, "x.toml").expect("room for all").chains.len(), 128);
     let text = format!("{head}{}", chains("egress", 65));
-    assert_eq!(mistakes(&text), ["259:8: expected at most 64 chains at egress, found one more"]);
+    assert_eq!(diagnostics(&text), ["259:8: expected at most 64 chains at egress, got one more"]);
 }
 
 #[test]
 fn reports_at_most_100_errors() {
     let chain = "[[chains]]\nname = \"a\"\nhook = \"up\"\nactors = []\n";
-    assert_eq!(mistakes(&chain.repeat(5_000)).len(), 100);
+    assert_eq!(diagnostics(&chain.repeat(5_000)).len(), 100);
     let chain = "[[chains]]\nname = \"a\"\nhook = \"egress\"\nactors = []\n";
-    let many = mistakes(&format!("interfaces = [\"*\"]\n{}", chain.repeat(5_000)));
-    assert!(many.contains(&"259:8: expected at most 64 chains at egress, found one more".to_owned()));
+    let many = diagnostics(&format!("interfaces = [\"*\"]\n{}", chain.repeat(5_000)));
+    assert!(many.contains(&"259:8: expected at most 64 chains at egress, got one more".to_owned()));
 }
 
 #[test]
 fn reports_the_line_of_toml_syntax_errors() {
-    let [mistake] = &mistakes("name = \"a\"\nchains = [\n")[..] else { panic!("expected one mistake") };
-    assert!(mistake.starts_with("2:") || mistake.starts_with("3:"), "{mistake}");
-    let twice = mistakes("name = \"a\"\nname = \"b\"\n");
-    assert_eq!(twice, ["2:1: expected each key once, found it again"]);
+    let [diagnostic] = &diagnostics("name = \"a\"\nchains = [\n")[..] else {
+        panic!("expected one diagnostic")
+    };
+    assert!(diagnostic.starts_with("2:") || diagnostic.starts_with("3:"), "{diagnostic}");
+    let twice = diagnostics("name = \"a\"\nname = \"b\"\n");
+    assert_eq!(twice, ["2:1: duplicate key"]);
 }
 
 #[test]
@@ -267,10 +269,10 @@ fn check_validates_policies_built_in_code() {
     let policy = Policy { name: "p".into(), custom: BTreeMap::new(), chains: vec![chain] };
     let wrong = policy.check().expect_err("much is wrong").to_string();
     let expected = "\
-interfaces of chain 1: expected an interface name, \"trusted\", \"untrusted\" or \"*\", found \"wlan 0\"
-selector of chain 1: expected a table [custom.urgent] with the file of urgent, found none
-actor 1 of chain 1: expected a table [custom.slow] with the file of slow, found none
-actor 2 of chain 1: expected a window of 1 to 2^30 bytes, found 0";
+interfaces of chain 1: expected an interface name, \"trusted\", \"untrusted\" or \"*\", got \"wlan 0\"
+selector of chain 1: expected a table [custom.urgent] with the file of urgent, got none
+actor 1 of chain 1: expected a table [custom.slow] with the file of slow, got none
+actor 2 of chain 1: expected a window of 1 to 2^30 bytes, got 0";
     assert_eq!(wrong, expected);
 }
 

@@ -99,7 +99,7 @@ fn a_repeated_acknowledgment_advertises_the_same_window() {
     begin(&dry_run, Some(0), Some(0), false, false);
     let packet = Packet::new(Egress, ACK);
     let first = run(&dry_run, &packet);
-    assert!(u32::from(first) >= 2 * 1460, "room for two segments, found {first}");
+    assert!(u32::from(first) >= 2 * 1460, "room for two segments, got {first}");
     for _ in 0..20 {
         assert_eq!(run(&dry_run, &packet), first);
     }

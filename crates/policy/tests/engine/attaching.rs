@@ -50,7 +50,7 @@ fn load_processes_packets_and_unload_leaves_nothing() {
         assert!(chain_out.count.packets > 2, "{statistics:?}");
         assert_eq!(chain_in.count.errors + chain_out.count.errors, 0);
         let flows = engine.flows().expect("flows");
-        let [flow] = &flows[..] else { panic!("one subflow, found {flows:?}") };
+        let [flow] = &flows[..] else { panic!("one subflow, got {flows:?}") };
         assert_eq!(flow.received.bytes, 200_000);
         assert_eq!(flow.tuple.remote.ip().to_string(), "10.0.0.2");
         assert_eq!((statistics.flows, statistics.flows_seen), (1, 1));

@@ -224,7 +224,7 @@ fn unreadable_state_is_reported_and_can_be_unloaded() {
         std::fs::write(host.directories()[0].join("loaded.json"), "{").expect("written");
         let error = engine.policies().expect_err("it is no JSON");
         assert!(
-            matches!(error, EngineError::Unreadable { .. }) && error.to_string().contains("unload all"),
+            matches!(error, EngineError::Unreadable { .. }) && error.to_string().contains("unload --all"),
             "{error}"
         );
         engine.unload_all().expect("unloaded");

@@ -117,7 +117,7 @@ fn tracing_reports_matches_to_one_reader_at_a_time() {
         assert!(trace.next(Duration::ZERO).expect("no event").is_none());
         host.receive(1000);
         let event = trace.next(Duration::from_secs(5)).expect("an event").expect("an event");
-        let EventKind::Matched { chains, .. } = &event.kind else { panic!("a packet, found {event:?}") };
+        let EventKind::Matched { chains, .. } = &event.kind else { panic!("a packet, got {event:?}") };
         assert_eq!((chains[0].policy.as_str(), chains[0].chain.as_str()), ("t", "syns"));
         assert_eq!(event.tuple.remote.ip().to_string(), "10.0.0.2");
         assert!(serde_json::to_string(&event).expect("JSON").contains("\"mp_capable\""));

@@ -1,4 +1,4 @@
-//! Selectors read, written, and refused.
+//! Selectors parsed, displayed, and rejected.
 
 use std::iter::repeat_n;
 
@@ -71,52 +71,52 @@ fn accepts_alternative_spellings() {
 #[test]
 fn reports_the_column_of_errors() {
     for (text, expected) in [
-        ("", "column 1: expected a selector, found the end"),
-        ("any any", "column 5: expected `and`, `or` or the end, found \"any\""),
-        ("any and", "column 8: expected a selector, found the end"),
-        ("(any", "column 5: expected `and`, `or` or \")\", found the end"),
-        ("any)", "column 4: expected `and`, `or` or the end, found \")\""),
-        ("packet", "column 7: expected \"(\", found the end"),
+        ("", "column 1: expected a selector, got the end"),
+        ("any any", "column 5: expected `and`, `or` or the end, got \"any\""),
+        ("any and", "column 8: expected a selector, got the end"),
+        ("(any", "column 5: expected `and`, `or` or \")\", got the end"),
+        ("any)", "column 4: expected `and`, `or` or the end, got \")\""),
+        ("packet", "column 7: expected \"(\", got the end"),
         (
             "src(10.0.0.1/8)",
-            "column 5: expected no bits set after the prefix, such as 10.0.0.0/8, found \"10.0.0.1/8\"",
+            "column 5: expected no bits set after the prefix, such as 10.0.0.0/8, got \"10.0.0.1/8\"",
         ),
         (
             "src(10.0.0.0/8, 80-79)",
-            "column 17: expected a port or a port range with the lower port first, such as 1024-65535, found \"80-79\"",
+            "column 17: expected a port or a port range with the lower port first, such as 1024-65535, got \"80-79\"",
         ),
-        ("src(10.0.0.0/8 80)", "column 16: expected \")\", found \"80\""),
+        ("src(10.0.0.0/8 80)", "column 16: expected \")\", got \"80\""),
         (
             "subflow(source = ::1)",
-            "column 9: expected one of the keys src, dst, sport, dport, found \"source\"",
+            "column 9: expected one of the keys src, dst, sport, dport, got \"source\"",
         ),
-        ("subflow(sport = 1, sport = 2)", "column 20: expected each key once, found \"sport\""),
-        ("subflow(sport 1)", "column 15: expected \"=\", found \"1\""),
-        ("sequence(1-2)", "column 10: expected data = A-B or subflow = A-B, found \"1-2\""),
+        ("subflow(sport = 1, sport = 2)", "column 20: expected each key once, got \"sport\""),
+        ("subflow(sport 1)", "column 15: expected \"=\", got \"1\""),
+        ("sequence(1-2)", "column 10: expected data = A-B or subflow = A-B, got \"1-2\""),
         (
             "sequence(subflow = 4294967296)",
-            "column 20: expected a sequence number of 32 bits or a range, such as 1000-2000, found \"4294967296\"",
+            "column 20: expected a sequence number of 32 bits or a range, such as 1000-2000, got \"4294967296\"",
         ),
         (
             "connection(0)",
-            "column 12: expected a token of 32 bits other than 0, such as 0x1a2b3c4d, found \"0\"",
+            "column 12: expected a token of 32 bits other than 0, such as 0x1a2b3c4d, got \"0\"",
         ),
         (
             "size(2kB-1kB)",
-            "column 6: expected a size range with the smaller size first, such as 0-100kB or 100kB-, found \"2kB-1kB\"",
+            "column 6: expected a size range with the smaller size first, such as 0-100kB or 100kB-, got \"2kB-1kB\"",
         ),
         (
             "mark(0x100/0xff)",
-            "column 6: expected a 32-bit mark such as 0x10, or a mark and a mask such as 0x10/0xff, found \"0x100/0xff\"",
+            "column 6: expected a 32-bit mark such as 0x10, or a mark and a mask such as 0x10/0xff, got \"0x100/0xff\"",
         ),
         (
             "cgroup(user.slice)",
-            "column 8: expected an absolute control group path, such as /user.slice, found \"user.slice\"",
+            "column 8: expected an absolute control group path, such as /user.slice, got \"user.slice\"",
         ),
-        ("path(ä/b)", "column 6: expected an interface name, trusted or untrusted, found \"ä/b\""),
+        ("path(ä/b)", "column 6: expected an interface name, trusted or untrusted, got \"ä/b\""),
         (
             "ä+ü",
-            "column 1: expected a selector: any, subflow, ip_pair, src, dst, sequence, packet, connection, path, size, connection_size, mark, cgroup, found \"ä+ü\"",
+            "column 1: expected a selector: any, subflow, ip_pair, src, dst, sequence, packet, connection, path, size, connection_size, mark, cgroup, got \"ä+ü\"",
         ),
     ] {
         assert_eq!(error(text), expected);
@@ -129,7 +129,7 @@ fn rejects_undeclared_custom_names() {
     assert_eq!(parse("urgent", Some(&["urgent"])), Ok(Selector::Custom("urgent".into())));
     let error = parse("any or urgnt", Some(&["urgent"])).expect_err("it is not declared").to_string();
     assert!(error.starts_with("column 8: expected a selector: any, "), "{error}");
-    assert!(error.ends_with(", cgroup, urgent, found \"urgnt\""), "{error}");
+    assert!(error.ends_with(", cgroup, urgent, got \"urgnt\""), "{error}");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn nesting_depth_is_limited() {
         |depth| -> String { repeat_n("(", depth).chain(["any"]).chain(repeat_n(")", depth)).collect() };
     assert_eq!(read(&nested(MAX_SELECTOR_DEPTH)), Selector::Any);
     let expected = format!(
-        "column {}: expected at most 128 nested parentheses and `not`s, found one more",
+        "column {}: expected at most 128 nested parentheses and `not`s, got one more",
         MAX_SELECTOR_DEPTH + 1
     );
     assert_eq!(error(&nested(MAX_SELECTOR_DEPTH + 1)), expected);
