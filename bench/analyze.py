@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""CPU time and memory of `plait analyze --json`, beside tshark's export of the same facts and tcptrace, which knows no MPTCP.
+"""CPU time and memory of `plait analyze --json`, beside tshark's export of the same facts, and tcptrace, which ignores MPTCP.
 
-All read the captures that `bench/captures.py` makes, in turn, round by round, so that a drift of the machine meets all
-alike; a ratio is taken within a round. What is measured is the CPU time of the whole program, user and system, and the
-most memory it held. Ends with status 1 if plait does not keep a promise, and says which.
+All read the captures of `bench/captures.py` in turn, round by round, so that a drift of the machine affects all alike; ratios are
+taken within a round. Measured are the CPU time of the whole program, user and system, and its peak memory. Exits with status 1 if
+plait misses a bound, and prints which.
 """
 
 import dataclasses
@@ -30,8 +30,37 @@ MIN_GIGABYTES = 1.0
 MAX_MEGABYTES = 64
 MIN_RATIO = 60
 
-# What plait needs for its document, as far as tshark knows it.
-FIELDS = ["frame.time_epoch", "ip.src", "ip.dst", "tcp.srcport", "tcp.dstport", "tcp.stream", "mptcp.stream", "tcp.seq", "tcp.ack", "tcp.len", "tcp.flags", "tcp.options.timestamp.tsval", "tcp.options.timestamp.tsecr", "tcp.options.mptcp.subtype", "tcp.options.mptcp.version", "tcp.options.mptcp.rawdataseqno", "tcp.options.mptcp.rawdataack", "tcp.options.mptcp.subflowseqno", "tcp.options.mptcp.datalvllen", "tcp.analysis.ack_rtt", "tcp.analysis.retransmission", "tcp.analysis.fast_retransmission", "tcp.analysis.spurious_retransmission", "tcp.analysis.out_of_order", "tcp.analysis.duplicate_ack", "mptcp.related_mapping", "mptcp.reinjection_of", "mptcp.reinjected_in"]
+# The fields of plait's document that tshark knows.
+FIELDS = [
+    "frame.time_epoch",
+    "ip.src",
+    "ip.dst",
+    "tcp.srcport",
+    "tcp.dstport",
+    "tcp.stream",
+    "mptcp.stream",
+    "tcp.seq",
+    "tcp.ack",
+    "tcp.len",
+    "tcp.flags",
+    "tcp.options.timestamp.tsval",
+    "tcp.options.timestamp.tsecr",
+    "tcp.options.mptcp.subtype",
+    "tcp.options.mptcp.version",
+    "tcp.options.mptcp.rawdataseqno",
+    "tcp.options.mptcp.rawdataack",
+    "tcp.options.mptcp.subflowseqno",
+    "tcp.options.mptcp.datalvllen",
+    "tcp.analysis.ack_rtt",
+    "tcp.analysis.retransmission",
+    "tcp.analysis.fast_retransmission",
+    "tcp.analysis.spurious_retransmission",
+    "tcp.analysis.out_of_order",
+    "tcp.analysis.duplicate_ack",
+    "mptcp.related_mapping",
+    "mptcp.reinjection_of",
+    "mptcp.reinjected_in",
+]
 PREFERENCES = [
     "tcp.desegment_tcp_streams:FALSE",
     "mptcp.analyze_mptcp:TRUE",
@@ -56,7 +85,7 @@ PROGRAMS = {
 
 @dataclasses.dataclass
 class Case:
-    """A capture, and who reads it; `packets` and `bytes` are those of the file that each program reads."""
+    """A capture and the programs that read it; `packets` and `bytes` are of the file that each program reads."""
 
     name: str
     files: dict[str, pathlib.Path]
@@ -69,7 +98,7 @@ class Case:
         self.runs = {program: [] for program in self.files}
 
     def round(self, number, say):
-        # Who begins moves on, so that none always follows the same other.
+        # The order rotates, so that no program always follows the same other.
         programs = list(self.files)
         start = number % len(programs)
         for program in programs[start:] + programs[:start]:
@@ -103,7 +132,7 @@ class Case:
 
 
 def cpu_and_peak(command) -> tuple[float, float]:
-    """Seconds of CPU and megabytes (10^6 bytes) that a program used. Its peak is never below that of this process, which it began as."""
+    """CPU seconds and megabytes (10^6 bytes) of a program. Its peak includes that of this process, from which it was forked."""
     with tempfile.TemporaryFile() as errors:
         program = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
@@ -124,7 +153,7 @@ def cpu_and_peak(command) -> tuple[float, float]:
 
 
 def write_flood(file):
-    """Half-open connections, and joins to connections that do not exist, each from an address and port of its own."""
+    """Half-open connections, and joins to nonexistent connections, each from a different address and port."""
     capable = bytes((30, 4, 0x01, 0x01))
     with file.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101))
@@ -206,13 +235,13 @@ def main():
     parser.add_argument(
         "--captures",
         type=pathlib.Path,
-        help="directory of the captures, kept (default: made for this run alone)",
+        help="directory of captures to keep (default: temporary)",
     )
     parser.add_argument(
-        "--packets", type=int, default=captures.PACKETS, help="of the captures, if they are made"
+        "--packets", type=int, default=captures.PACKETS, help="size of new captures in packets"
     )
     parser.add_argument(
-        "--tshark-packets", type=int, help="tshark reads only so many (its cost is per packet)"
+        "--tshark-packets", type=int, help="limit of packets that tshark reads (its cost is per packet)"
     )
     arguments = parser.parse_args()
     prologue.require_plait()
@@ -227,7 +256,7 @@ def main():
             sys.exit(str(reason))
         every, missing = cases(directory, arguments.tshark_packets, scratch)
         for case in every:
-            # The file is in memory before anyone is measured, and the first round is like the others.
+            # The file is in the page cache before measuring, so that the first round is like the others.
             for file in set(case.files.values()):
                 cpu_and_peak(["cat", file])
             for number in range(arguments.rounds):
@@ -250,7 +279,7 @@ def main():
             f"\n<{floor:.0f} MB: below what the program that measures holds itself, which is all that can be said"
         )
     for promise in broken:
-        print(f"not kept: {promise}", file=sys.stderr)
+        print(f"bound missed: {promise}", file=sys.stderr)
     sys.exit(1 if broken else 0)
 
 

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""How long it takes until a subflow's peer is told that it is a backup, where user space decides so.
+"""Time until the peer of a subflow learns that it is a backup, if user space decides so.
 
-Runs on a host with an MPTCP endpoint of a second interface's address. It opens a connection, waits for the subflow that
-joins by that interface, and makes it a backup, and no backup, again and again, while nothing else is sent. Each time counts
-from before user space says so until the packet with MP_PRIO leaves by the interface, as the kernel stamps it for a packet
-socket there. Ways to say so:
+Run it on a host with an MPTCP endpoint of a second interface's address. It opens a connection, waits for the subflow that joins
+by that interface, and makes it a backup, and no backup, repeatedly, while nothing else is sent. A time is measured from
+before the request of user space until the packet with MP_PRIO leaves the interface, as time-stamped by the kernel for a packet
+socket. Requests are made in three ways:
 
-netlink     a request to the kernel's path manager, as mptcpd and others make it
+netlink     a request to the kernel's path manager, as mptcpd and others send it
 command     `ip mptcp endpoint change`
 controller  the tick of a controller of plait.policy
 
-A chain with `set_backup` needs no user space: `plait-bench policy --cases actor-set_backup-egress` says what it takes.
-Needs root.
+A chain with `set_backup` needs no user space: `plait-bench policy --cases actor-set_backup-egress` measures it. Needs root.
 """
 
 import argparse
@@ -36,7 +35,7 @@ LIMIT = 5.0
 
 
 class Wire:
-    """What leaves by an interface."""
+    """The packets that leave an interface."""
 
     def __init__(self, interface):
         self.tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
@@ -50,7 +49,7 @@ class Wire:
         self.tap.close()
 
     def priority(self):
-        """When the next packet with MP_PRIO left: nanoseconds since 1970."""
+        """The time when the next packet with MP_PRIO leaves, in nanoseconds since 1970."""
         deadline = time.monotonic() + LIMIT
         while (left := deadline - time.monotonic()) > 0:
             self.tap.settimeout(left)
@@ -61,7 +60,7 @@ class Wire:
         sys.exit(f"expected MP_PRIO within {LIMIT} s, found none")
 
     def forget(self):
-        """Lets go what was not asked for."""
+        """Discards captured packets."""
         self.tap.setblocking(False)
         try:
             while True:
@@ -71,7 +70,7 @@ class Wire:
 
 
 def mptcp_options(frame):
-    """The options of Multipath TCP of an Ethernet frame."""
+    """The MPTCP options of an Ethernet frame."""
     (kind,) = struct.unpack_from("!H", frame, 12)
     if kind == 0x0800 and frame[23] == socket.IPPROTO_TCP:
         tcp = 14 + (frame[14] & 15) * 4
@@ -88,7 +87,7 @@ def mptcp_options(frame):
 
 
 class PathManager:
-    """The kernel's, by generic netlink (linux/mptcp_pm.h)."""
+    """The kernel's path manager, by generic netlink (linux/mptcp_pm.h)."""
 
     NETLINK_GENERIC, CONTROL, GET_FAMILY, FAMILY_ID, FAMILY_NAME = 16, 16, 3, 1, 2
     REQUEST, ACK, ERROR = 1, 4, 2
@@ -108,7 +107,7 @@ class PathManager:
         return header + struct.pack("BBH", command, 1, 0) + payload
 
     def set_backup(self, endpoint, backup):
-        """The request that does so."""
+        """The netlink request."""
         flags = struct.pack("I", self.BACKUP if backup else 0)
         address = attribute(self.ADDRESS_ID, struct.pack("B", endpoint)) + attribute(self.FLAGS, flags)
         return self.message(self.family, self.SET_FLAGS, attribute(self.ADDRESS | self.NESTED, address))
@@ -174,7 +173,7 @@ def by_controller(to, interface, count):
             self.begun = time.time_ns()
             return [policy.Backup(subflow) for subflow in ours] if len(self.times) % 2 == 0 else []
 
-    # A packet for an idle subflow is made of what is recorded of it.
+    # A packet for an idle subflow is built from its recorded state.
     seen = [policy.Chain("see", "egress", policy.packet("mptcp"), ["record"], [interface])]
     policy.load(policy.Policy("see", seen))
     try:
@@ -198,7 +197,7 @@ def endpoint_of(interface):
 
 
 def joined():
-    """Subflows of this host that have joined."""
+    """The joined subflows of this host."""
     titles, values = (
         line.split()
         for line in pathlib.Path("/proc/thread-self/net/netstat").read_text().splitlines()
@@ -229,8 +228,8 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("way", choices=WAYS)
-    parser.add_argument("--to", required=True, metavar="ADDRESS:PORT", help="whoever accepts MPTCP there")
-    parser.add_argument("--interface", required=True, help="by which the second subflow joins")
+    parser.add_argument("--to", required=True, metavar="ADDRESS:PORT", help="an MPTCP listener")
+    parser.add_argument("--interface", required=True, help="the interface by which the second subflow joins")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes the captures that `bench/analyze.py` reads, by a real transfer over three MPTCP subflows between namespaces.
 
-Two tcpdumps watch the same transfer: `headers.pcap` keeps 128 bytes of each packet, `full.pcap` all of it. Segmentation
-offload is off, so every packet has wire size: the smallest packets are the hardest case per byte as well. Three links
-of different rates end in one bridge of the server, where the capture is taken, so it is one Ethernet capture that
-every analyser can read; short queues lose packets, so it has retransmissions and reordering.
+Two tcpdumps capture the same transfer: `headers.pcap` keeps 128 bytes of each packet, `full.pcap` all of it. Segmentation offload
+is off, so that every packet has wire size: small packets are the hardest case per byte, too. Three links of different rates end
+in one bridge of the server, where the capture is taken, so that it is one Ethernet capture that every analyzer can read; short
+queues lose packets, so that it contains retransmissions and reordering.
 
-A capture that lost a packet, or holds fewer packets or subflows than promised, is thrown away and made again. Needs
-root, and about 1.3 GB for 900,000 packets. What is already in the directory is left as it is.
+A capture that lost a packet, or has fewer packets or subflows than requested, is discarded and made again. Needs root, and about
+1.3 GB for 900,000 packets. Existing captures are kept.
 """
 
 import argparse
@@ -34,11 +34,11 @@ ATTEMPTS = 3
 
 
 class Invalid(Exception):
-    """A capture that does not hold what it should."""
+    """A capture that lacks packets or subflows."""
 
 
 def make(directory: pathlib.Path, packets: int = PACKETS, say=lambda text: None) -> dict:
-    """The captures in the directory, made unless they are there: what `captures.json` says of them."""
+    """Makes the captures unless the directory has them; returns the content of `captures.json`."""
     record = directory / "captures.json"
     if record.exists():
         found = json.loads(record.read_text())
@@ -63,7 +63,7 @@ def attempt_to_make(directory, packets, say) -> dict:
     files = {kind: directory / f"{kind}.pcap" for kind in KINDS}
     try:
         connect(client, server)
-        # Somewhat more than one acknowledgement for three data packets of 1400 bytes, and some to spare.
+        # Somewhat more than one acknowledgment per three data packets of 1400 bytes, with a margin.
         size = packets * 1150
         say(f"transferring {size / 1e6:.0f} MB over {', '.join(RATES)}")
         subflows = captured_transfer(client, server, size, files)
@@ -96,7 +96,7 @@ def connect(client, server):
     for host in (client, server):
         tool("ip", "netns", "add", host.name)
         tool("ip", "-n", host.name, "link", "set", "lo", "up")
-        # The links share the server's bridge: an interface answers for its own address only.
+        # The links share the server's bridge: each interface answers ARP for its own address only.
         for key in ("rp_filter=0", "arp_ignore=1", "arp_announce=2"):
             tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.ipv4.conf.all.{key}")
         tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
@@ -144,10 +144,10 @@ def connect(client, server):
 
 
 def captured_transfer(client, server, size, files) -> int:
-    """Sends while all tcpdumps listen; how many subflows the connection had."""
+    """Sends while all tcpdumps capture; returns the connection's number of subflows."""
     dumps = {kind: start_tcpdump(server, kind, files[kind]) for kind in KINDS}
     listener = server.socket(protocol=MPTCP)
-    # Joins to the other addresses find a listener only if it has all.
+    # Joins to the other addresses need a listener on all addresses.
     listener.bind(("0.0.0.0", PORT))
     listener.listen()
     received = []
@@ -214,7 +214,7 @@ def main():
     )
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument(
-        "--packets", type=int, default=PACKETS, help="at least so many (default: %(default)s)"
+        "--packets", type=int, default=PACKETS, help="minimum number of packets (default: %(default)s)"
     )
     arguments = parser.parse_args()
     prologue.require_root()

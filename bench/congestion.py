@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What coupled congestion control costs: one connection of MPTCP over two unlimited virtual links, whose subflows have the
-kernel's reno and each algorithm in turn, for a moment each, round by round; and the time that the kernel spends in an
-algorithm's programs for each acknowledgment, which it counts itself (kernel.bpf_stats_enabled). Needs root and a built plait.
+"""The cost of coupled congestion control, beside the kernel's reno: the rate of one MPTCP connection over two unlimited virtual links
+whose subflows switch between algorithms, round by round; and the kernel time per acknowledgment in an algorithm's programs, counted
+by the kernel (kernel.bpf_stats_enabled). Needs root and a built plait.
 """
 
 import contextlib
@@ -14,9 +14,10 @@ import struct
 import subprocess
 import time
 
-# By a path that pairs adds.
+import pairs  # makes tests/helpers importable
+
+# isort: split
 import bpf
-import pairs
 import prologue
 import rounds
 from flows import Flow
@@ -30,7 +31,7 @@ FD_BY_ID = 13
 
 
 def runs() -> tuple[int, int]:
-    """Nanoseconds and calls of the program of struct_ops that is called most: an algorithm's for acknowledgments."""
+    """Nanoseconds and calls of the struct_ops program that is called most: an algorithm's handler of acknowledgments."""
     found = (0, 0)
     for number in bpf.ids("prog"):
         attributes = (ctypes.c_uint32 * 3)(number, 0, 0)
@@ -50,9 +51,8 @@ def runs() -> tuple[int, int]:
 
 
 def give_each_link_a_processor(pair):
-    """What comes by a link is received by one processor, as by a network card what is of one flow. Else a sender that moves
-    from one to another overtakes itself, and what is sent again for nothing costs an algorithm as much of its window as
-    it leaves after a loss: fully coupled all of it.
+    """Receives each link's packets on one processor, as a network card does for one flow. Otherwise a sender that migrates
+    reorders its packets, and each spurious retransmission shrinks the window as a loss does: with fully coupled, to nothing.
     """
     processors = sorted(os.sched_getaffinity(0))
     for host in (pair.client, pair.server):
@@ -63,22 +63,22 @@ def give_each_link_a_processor(pair):
 
 
 class Connection(Flow):
-    """One of MPTCP that sends as much as it can by two subflows, one over each link."""
+    """A saturating MPTCP connection with two subflows, one per link."""
 
     def __init__(self, pair):
         with pair.client.inside():
-            # A host's default may be bbr, whose pacing stays with a socket.
+            # A host's default may be bbr, whose pacing persists on a socket.
             super().__init__("mptcp:reno", (pair.ETH, 9000))
         wait_for("second subflow", lambda: self._info()[0] == 1)
 
     def _info(self) -> tuple:
-        """How many subflows were added, and the first byte that is not acknowledged, of `struct mptcp_info`."""
+        """Additional subflows and the first unacknowledged byte, from `struct mptcp_info`."""
         return struct.unpack("=B23xQ", self.socket.getsockopt(SOL_MPTCP, MPTCP_INFO, 32))
 
     def rate(self, algorithm: str, seconds: float) -> float:
-        """Mbit/s that are acknowledged while all subflows, which go on as they are, have this algorithm."""
+        """Acknowledged Mbit/s while all subflows use this algorithm; their windows carry over."""
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
-        # What is under way was sent with the one before.
+        # Data in flight was sent with the previous algorithm.
         time.sleep(0.05)
         first, began = self._info()[1], time.monotonic()
         time.sleep(seconds)
@@ -91,7 +91,7 @@ class Connection(Flow):
 
 
 def cost(pair, name: str, seconds: float) -> float:
-    """Nanoseconds for each acknowledgment, with this algorithm alone loaded."""
+    """Nanoseconds per acknowledgment, with only this algorithm loaded."""
     tool(PLAIT, "cc", "load", name)
     before = COUNTING.read_text()
     COUNTING.write_text("1")
@@ -107,7 +107,7 @@ def cost(pair, name: str, seconds: float) -> float:
 
 def main():
     parser = prologue.parser(__doc__, rounds=150)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of an algorithm in each round")
+    parser.add_argument("--seconds", type=float, default=0.2, help="seconds per algorithm and round")
     arguments = parser.parse_args()
     prologue.require_root()
     prologue.require_plait()
@@ -134,7 +134,7 @@ def main():
     wanted = {f"{way}/reno": f"wanted: 0.97, {'met' if summary['ratio'][f'{way}/reno'] >= 0.97 else 'MISSED'}" for way in ways[1:]}  # fmt: skip
     print(rounds.text(summary, wanted))
     for name, nanoseconds in costs.items():
-        print(f"  {name:12} {nanoseconds:6.0f} ns for each acknowledgment")
+        print(f"  {name:12} {nanoseconds:6.0f} ns per acknowledgment")
 
 
 if __name__ == "__main__":

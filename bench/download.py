@@ -1,4 +1,4 @@
-"""A document that nginx serves over two links between namespaces, and how fast it is downloaded."""
+"""Downloads of a document that nginx serves over two links between namespaces, and their speed."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ NGINX = 8080
 
 @contextlib.contextmanager
 def served(megabytes, make=Pair):
-    """Two hosts; the server has a document of this size behind port 8080, by MPTCP as well as by TCP."""
+    """Two hosts; the server offers a document of this size on port 8080, by MPTCP and TCP."""
     with pairs.built(make) as pair:
         documents = pair.directory / "documents"
         documents.mkdir()
@@ -25,7 +25,7 @@ def served(megabytes, make=Pair):
 
 
 def start_nginx(pair, port, *launcher):
-    """One more nginx that serves the document."""
+    """Starts another nginx that serves the document."""
     directory = pair.directory / f"nginx-{port}"
     directory.mkdir()
     configuration = directory / "nginx.conf"
@@ -38,18 +38,18 @@ def start_nginx(pair, port, *launcher):
 
 
 def curl(pair, port, host=None):
-    """The command that downloads it, from the server or from what stands for it."""
-    said = ("-w", "%{size_download} %{time_total}")
-    return ["curl", "-sS", "--fail", "-o", "/dev/null", *said, f"http://{host or pair.ETH}:{port}/document"]
+    """The command that downloads the document, from the server or another host."""
+    output = ("-w", "%{size_download} %{time_total}")
+    return ["curl", "-sS", "--fail", "-o", "/dev/null", *output, f"http://{host or pair.ETH}:{port}/document"]
 
 
 def direct(pair):
-    """Megabits per second by kernel MPTCP without plait."""
+    """Megabits per second of kernel MPTCP without plait."""
     return mbps(pair.client.run("mptcpize", "run", *curl(pair, NGINX), timeout=300))
 
 
 def mbps(done):
-    """What `curl` said, in megabits per second."""
+    """Megabits per second, from the output of curl."""
     if done.returncode:
         sys.exit(done.stderr.decode())
     size, seconds = map(float, done.stdout.split())

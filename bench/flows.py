@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Flows that send as much as they can for some seconds, side by side, each by its own congestion control, and what of it
-was acknowledged: of MPTCP also by each subflow. Run it on the host that sends; something there must read what it sends.
+"""Sends flows side by side for some seconds, each with its own congestion control, and prints what was acknowledged of each, for
+MPTCP also per subflow. Run it on the sending host; the receiver must discard what it gets.
 
 bench/flows.py --to 10.0.0.2:9000 --flow mptcp:plait_lia --flow 'tcp:reno*4' --seconds 60 --json
 """
@@ -39,7 +39,7 @@ class Flow:
 
 
 def sockets(port, without=()):
-    """What the kernel says of each socket of TCP to this port, by its local end. Subflows may lead to other addresses."""
+    """The kernel's state of each TCP socket to this port, by local address. Subflows may have other remote addresses."""
     command = ("ss", "-tinHO", "dport", "=", f":{port}")
     found = {}
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
@@ -82,7 +82,7 @@ def rates(flows, before, after, seconds):
 
 
 def flows_beside(file):
-    """What another run of this has printed, which should have ended by now."""
+    """The output of another run of this program, which should have ended by now."""
     for _ in range(100):
         with contextlib.suppress(OSError, ValueError):
             return json.loads(pathlib.Path(file).read_text())["flows"]
@@ -91,7 +91,7 @@ def flows_beside(file):
 
 
 def fairness(rates):
-    """Jain's index: 1 if all are equal, 1/n if one has all."""
+    """Jain's fairness index: 1 if all are equal, 1/n if one has all."""
     return sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates))
 
 
@@ -107,15 +107,15 @@ def main():
         metavar="KIND:NAME[*COUNT]",
         help="mptcp, at most one, or tcp",
     )
-    parser.add_argument("--subflows", type=int, help="which the one of MPTCP must have when it is measured")
-    parser.add_argument("--seconds", type=float, default=60, help="that are measured")
-    parser.add_argument("--settle", type=float, default=10, help="seconds before")
+    parser.add_argument("--subflows", type=int, help="expected number of subflows of the MPTCP flow")
+    parser.add_argument("--seconds", type=float, default=60, help="duration of the measurement")
+    parser.add_argument("--settle", type=float, default=10, help="seconds before the measurement")
     parser.add_argument(
         "--beside",
         action="append",
         default=[],
         metavar="FILE",
-        help="what another run of this printed as JSON, which began before this one: its flows are added",
+        help="JSON output of another run that started before this one: adds its flows",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -126,7 +126,7 @@ def main():
         described, _, count = text.partition("*")
         for _ in range(int(count or 1)):
             flows.append(Flow(described, to))
-            # So that they do not begin in step.
+            # So that they do not start in step.
             time.sleep(0.3)
     time.sleep(arguments.settle)
     before, began = sockets(to[1], earlier), time.monotonic()

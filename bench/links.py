@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How exact links are: round-trip time, rate, loss, lateness and throughput, by each backend that is there.
+"""Accuracy of emulated links: round-trip time, rate, loss, lateness and throughput, for each available backend.
 
-Real ping, iperf3 and datagrams cross links of `plait lab link` between two namespaces. Where this kernel has no netem,
-netem is measured by the same program inside user-mode-linux, whose own processor time then is in its figures. All that is
-measured is measured in each round; a figure is the median of the rounds. Needs root and a built plait.
+ping, iperf3 and datagrams cross links of `plait lab link` between two namespaces. If this kernel has no netem, netem is measured
+by this program inside user-mode-linux, whose own processor time is then included. Everything is measured in each round; a
+figure is the median of the rounds. Needs root and a built plait.
 """
 
 import argparse
@@ -30,19 +30,19 @@ from hosts import PLAIT, Host, tool, wait_for
 RTTS_MS = (10, 20, 50, 100)
 RATES_MBIT = (2.74, 20, 100, 1000)
 LOSSES_PERCENT = (0.1, 1, 5)
-# A full frame as tcpdump counts it, and what of it is TCP's payload.
+# A full frame as tcpdump counts it, and its TCP payload.
 FRAME, PAYLOAD = 1514, 1448
-# From this rate on, the emulator takes super-packets, which the interface counts as one frame with one header.
+# From this rate on, the emulator accepts super-packets, which the interface counts as one frame with one header.
 WHOLE_FRAMES_BELOW_MBIT = 200
 
 
 class Ends:
-    """Two namespaces, and links between them one after the other."""
+    """Two namespaces, and one link at a time between them."""
 
     def __init__(self, backend, directory):
         self.backend = backend
         self.hosts = [Host(f"plait-bench-{os.getpid()}-{end}", directory) for end in "ab"]
-        # A server that has just served may still listen.
+        # The previous server may still listen.
         self.ports = itertools.count(5201)
 
     def __enter__(self):
@@ -57,7 +57,7 @@ class Ends:
 
     @contextlib.contextmanager
     def link(self, *options, number=1):
-        """A link with addresses; a list that gets its report in the end."""
+        """A link with addresses; yields a list that receives its report at the end."""
         names = [f"{host.name}:lte{number}" for host in self.hosts]
         command = [
             PLAIT,
@@ -76,22 +76,22 @@ class Ends:
         )
         report = []
         try:
-            said = program.stderr.readline()
-            if "ready" not in said:
-                raise RuntimeError(said + program.stderr.read())
+            line = program.stderr.readline()
+            if "ready" not in line:
+                raise RuntimeError(line + program.stderr.read())
             for last, host in enumerate(self.hosts, start=1):
                 tool("ip", "-n", host.name, "addr", "add", f"10.99.{number}.{last}/24", "dev", f"lte{number}")
             self.hosts[0].run("ping", "-c", "1", "-W", "3", f"10.99.{number}.2")
             yield report
         finally:
             program.terminate()
-            out, said = program.communicate(timeout=30)
+            out, err = program.communicate(timeout=30)
         if program.returncode:
-            raise RuntimeError(said)
+            raise RuntimeError(err)
         report.append(json.loads(out))
 
     def start_iperf(self, seconds, number=1):
-        """iperf3 from a to b, loss-based: it keeps the queue filled, which a rate is measured with."""
+        """Runs iperf3 from a to b with loss-based congestion control, which keeps the queue filled."""
         a, b = self.hosts
         port = next(self.ports)
         b.start("iperf3", "-s", "-1", "-p", port)
@@ -100,14 +100,14 @@ class Ends:
         return subprocess.Popen(a.command("iperf3", *options), stdout=subprocess.PIPE, text=True)
 
     def received_bytes(self):
-        """Bytes that b's interface received, and when this was so."""
+        """Bytes received by b's interface, and the time of reading."""
         with self.hosts[1].inside():
             table = pathlib.Path("/proc/thread-self/net/dev").read_text()
         return int(re.search(r"lte1:\s*(\d+)", table)[1]), time.monotonic()
 
 
 def finished(iperf, seconds):
-    """Payload per second, in Mb/s, that the other end had."""
+    """Goodput at the receiver in Mb/s."""
     out, _ = iperf.communicate(timeout=seconds + 60)
     report = json.loads(out)
     if iperf.returncode or "error" in report:
@@ -116,17 +116,17 @@ def finished(iperf, seconds):
 
 
 def rtt_error_ms(ends, target, pings):
-    """By how much the median round trip is off. Of a single packet, ping says it in microseconds."""
+    """Error of the median round-trip time. For a single packet, ping prints microseconds."""
     times = []
     with ends.link("--delay", f"{target / 2}ms"):
         for _ in range(pings):
-            said = ends.hosts[0].run("ping", "-q", "-c", "1", "-W", "2", "10.99.1.2").stdout.decode()
-            times.append(float(re.search(r"= ([\d.]+)/", said)[1]))
+            output = ends.hosts[0].run("ping", "-q", "-c", "1", "-W", "2", "10.99.1.2").stdout.decode()
+            times.append(float(re.search(r"= ([\d.]+)/", output)[1]))
     return statistics.median(times) - target
 
 
 def rate_error_percent(ends, target, seconds):
-    """By how much the wire's rate is off: bytes that the receiving interface counted, or TCP's goodput in full frames."""
+    """Error of the link's rate: from bytes counted by the receiving interface, or from TCP's goodput in full frames."""
     with ends.link("--rate", f"{target}mbit"):
         iperf = ends.start_iperf(seconds + 1)
         time.sleep(1.5)
@@ -141,7 +141,7 @@ def rate_error_percent(ends, target, seconds):
 
 
 def loss_percent(ends, target, datagrams):
-    """The share of datagrams that did not arrive."""
+    """The share of lost datagrams."""
     a, b = ends.hosts
     with ends.link("--a-to-b", f"loss={target}%"):
         with b.inside():
@@ -157,7 +157,7 @@ def loss_percent(ends, target, datagrams):
             arrived = 0
             for sent in range(1, datagrams + 1):
                 sender.send(b"x" * 64)
-                # In small groups, so that no queue on the way is ever near its end.
+                # In small groups, so that no queue fills.
                 if sent % 50 == 0:
                     time.sleep(0.002)
                     arrived += drain(receiver, 0)
@@ -166,7 +166,7 @@ def loss_percent(ends, target, datagrams):
 
 
 def drain(receiver, wait):
-    """How many datagrams come until none has for that long."""
+    """Counts datagrams until none arrives for that long."""
     count = 0
     while select.select([receiver], [], [], wait)[0]:
         with contextlib.suppress(BlockingIOError):
@@ -176,7 +176,7 @@ def drain(receiver, wait):
 
 
 def lateness_p99_ms(ends, seconds):
-    """The worse of two links of 100 Mb/s, both full."""
+    """The worse of two saturated links of 100 Mb/s."""
     options = ("--rate", "100mbit", "--delay", "10ms")
     with ends.link(*options) as first, ends.link(*options, number=2) as second:
         both = [ends.start_iperf(seconds, number) for number in (1, 2)]
@@ -192,13 +192,13 @@ def throughput_gbit(ends, seconds):
 
 
 def loss_bound(target, datagrams):
-    """How far a share of so many may be off, in percent: 3.3 standard deviations, beyond which 1 of 1000 is."""
+    """The tolerance of a share of so many, in percent: 3.3 standard deviations, exceeded by 1 of 1000."""
     share = target / 100
     return 3.3 * math.sqrt(share * (1 - share) / datagrams) * 100
 
 
 def cases(quick, in_uml):
-    """Name, unit, what measures it, and the bound on what it gives."""
+    """A figure: name, unit, measuring function and bound."""
     pings, seconds, datagrams = (20, 2, 20_000) if quick else (50, 6, 50_000 if in_uml else 200_000)
     some = lambda values: values[1:2] if quick else values  # noqa: E731
     for target in some(RTTS_MS):
@@ -240,7 +240,7 @@ def row(name, unit, bound, values):
 
 
 def measure_in_uml(rounds, quick):
-    """netem by this same program, in a kernel that has it."""
+    """Measures netem by this program in a kernel that has it."""
     arguments = ["--backend", "netem", "--json", "--rounds", str(rounds), *(["--quick"] if quick else [])]
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
         script = f"PLAIT={PLAIT} python3 -B {pathlib.Path(__file__).resolve()} --in-uml {' '.join(arguments)}"
@@ -249,7 +249,7 @@ def measure_in_uml(rounds, quick):
 
 
 def works_here(backend):
-    """Whether a link of this backend can be made; plait says why not."""
+    """Whether this backend works here; prints plait's reason if not."""
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
         with Ends(backend, pathlib.Path(directory)) as ends:
             try:
@@ -261,7 +261,7 @@ def works_here(backend):
 
 
 def text(results):
-    """The backends side by side."""
+    """The results of the backends side by side."""
     lines = [f"{'':30}" + "".join(f"{result['backend']:44}" for result in results) + "target"]
     for cells in zip(*(result["rows"] for result in results)):
         cell = cells[0]
@@ -281,14 +281,14 @@ def text(results):
 
 def figure(cell):
     if cell["median"] is None:
-        return "cannot be told"
+        return "unknown"
     spread = f"({cell['min']:.3f} to {cell['max']:.3f})"
     return f"{cell['median']:7.3f} {cell['unit']:4} {spread:19} {'met' if cell['met'] else 'MISSED'}"
 
 
 def main():
     parser = prologue.parser(__doc__, rounds=5)
-    parser.add_argument("--quick", action="store_true", help="one round of a part, under a minute")
+    parser.add_argument("--quick", action="store_true", help="one round of some figures, under a minute")
     parser.add_argument("--backend", choices=("emu", "netem"), help="only this one")
     parser.add_argument("--in-uml", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Two hosts for a benchmark, each of whose links leads to both addresses of the server; and links with rate and delay."""
+"""Two hosts for a benchmark, each link of which reaches both addresses of the server; optionally with emulated links."""
 
 import contextlib
 import json
@@ -15,25 +15,25 @@ from hosts import PLAIT, Pair  # noqa: E402
 
 @contextlib.contextmanager
 def built(make=Pair):
-    """A pair that `make` makes of its run's name and a directory; all of it ends with this."""
+    """Builds a pair with `make(name, directory)`, and removes it at the end of the context."""
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as directory:
         pair = make(f"bench-{os.getpid()}", pathlib.Path(directory))
         try:
             pair.build()
-            pair.open_second_way()
+            pair.add_route_by_wlan()
             yield pair
         finally:
             pair.remove()
 
 
 class Emulated(Pair):
-    """Each link is plait's emulator, with the options of `plait lab link` that are given for it."""
+    """Links emulated by `plait lab link`, each with its options."""
 
     def __init__(self, run_id, directory, options):
         super().__init__(run_id, directory)
         self.options = options
         self.links = {}
-        # By link, once the pair is removed: how late 99 of 100 frames were at most, and how many were missed.
+        # By link, once the pair is removed: 99th percentile of lateness, and frames missed.
         self.emulator = {}
 
     def join(self, link):
@@ -41,21 +41,21 @@ class Emulated(Pair):
         command = (PLAIT, "lab", "link", *ends, "--backend", "emu", "--json", *self.options[link])
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.links[link] = subprocess.Popen(command, text=True, **pipes)
-        said = []
+        lines = []
         for line in self.links[link].stderr:
-            said.append(line)
+            lines.append(line)
             if "ready" in line:
                 return
-        raise RuntimeError("".join(said))
+        raise RuntimeError("".join(lines))
 
     def remove(self):
         for host in (self.client, self.server):
             host.stop_programs()
         for link, program in self.links.items():
             program.terminate()
-            out, said = program.communicate(timeout=30)
+            out, err = program.communicate(timeout=30)
             if program.returncode:
-                print(said, file=sys.stderr)
+                print(err, file=sys.stderr)
             else:
                 report = json.loads(out)
                 missed = sum(report[way]["missed"] for way in ("a_to_b", "b_to_a"))
@@ -64,6 +64,6 @@ class Emulated(Pair):
 
 
 def text(emulator):
-    """How exact emulated links were, for people."""
-    said = "  emulator of {}: 99 of 100 frames at most {late_p99_ms:.3f} ms late, {missed} missed"
-    return "\n".join(said.format(link, **found) for link, found in emulator.items())
+    """The accuracy of emulated links as text."""
+    line = "  emulator of {}: 99 of 100 frames at most {late_p99_ms:.3f} ms late, {missed} missed"
+    return "\n".join(line.format(link, **found) for link, found in emulator.items())

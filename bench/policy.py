@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What attached policies cost a transfer: MPTCP over two unlimited links, with and without a policy.
+"""What loaded policies cost a transfer: MPTCP over two unlimited links, with and without a policy.
 
-Each round downloads the same document by kernel MPTCP without plait, with chains whose selectors never hold, and with
-chains that record every packet; who begins moves on from round to round, and ratios are taken within a round. The chains
-are on both hooks of both links of both hosts. A transfer takes some seconds, as one of a second scatters by more than what is
-looked for. Needs root and a built plait.
+Each round downloads the same document by kernel MPTCP without plait, with chains whose selectors never match, and with
+chains that record every packet. The order rotates, and ratios are taken within a round. The chains are on both hooks of both
+links of both hosts. Transfers take some seconds, because shorter ones scatter by more than the effect. Needs root and a built
+plait.
 """
 
 import json
@@ -18,18 +18,18 @@ import rounds
 from policies import chain, load, plait, policy
 
 NEVER = ["src(203.0.113.0/24)", "connection(1)", "size(900GB-)", "subflow(sport = 1, dport = 1)"]
-# What is lost without being asked for.
+# The limit for policies that match nothing.
 MIN_RATIO = 0.97
 
 
 def everywhere(selectors, actors):
-    """These chains on each hook."""
+    """A policy with these chains on each hook."""
     hooks = ("ingress", "egress")
     some = enumerate(selectors)
     return policy(*(chain(f"{hook}-{n}", hook, text, actors) for n, text in some for hook in hooks))
 
 
-WAYS = {
+VARIANTS = {
     "without": None,
     "no match": everywhere(NEVER, '["drop"]'),
     "record": everywhere(["any"], '["record"]'),
@@ -48,8 +48,10 @@ def with_policy(pair, text) -> float:
 
 def measure(megabytes, count, progress):
     with download.served(megabytes) as pair:
-        rates = rounds.in_turn(WAYS, count, lambda way: with_policy(pair, WAYS[way]), progress)
-    return rounds.summary(rates, [(way, "without") for way in WAYS if way != "without"])
+        rates = rounds.in_turn(
+            VARIANTS, count, lambda variant: with_policy(pair, VARIANTS[variant]), progress
+        )
+    return rounds.summary(rates, [(variant, "without") for variant in VARIANTS if variant != "without"])
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What a benchmark begins with: its arguments, what it needs, and a line on the terminal that says how far it is."""
+"""What benchmarks share: arguments, requirements, and a progress line on the terminal."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from hosts import PLAIT  # noqa: E402
 
 
 def parser(description, rounds):
-    """The arguments that benchmarks have in common; `rounds` unless others are asked for."""
+    """A parser with the arguments that benchmarks share; `rounds` is the default of --rounds."""
     arguments = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -32,11 +32,11 @@ def require_plait():
 
 
 def end_on_sigterm():
-    """As on Ctrl-C, what was made is removed."""
+    """Cleans up on SIGTERM as on Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 
 
 def progress():
-    """What shows a text in the place of the one before, where somebody may look."""
+    """A function that replaces the last line of a terminal; does nothing elsewhere."""
     show = sys.stderr.isatty()
     return lambda text: show and print(f"{text:76}\r", end="", file=sys.stderr, flush=True)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Set-up time of connections: in each mode, through `plait run` and `plait proxy`; of TCP, kernel MPTCP, and TLS 1.3.
+"""Setup time of connections in each mode, through `plait run` and `plait proxy`, beside TCP, kernel MPTCP and TLS 1.3.
 
-A client connects, asks one byte, and is answered at once: of TCP that takes two round trips. Told are the medians of two
-times, from the call of connect(): until the service has the question, half a round trip after it left the client; and
-until the client has the first byte of the answer. Two hosts have two emulated links. `eth` is the trusted one, and round
-trips are told in its; `sealed` has a witness by `wlan`.
+A client connects, sends a one-byte request, and receives an immediate answer; TCP takes two round trips for that. The results are
+medians of two times, from the call of connect(): until the service has the request, half a round trip after it left the client;
+and until the client has the first byte of the answer. Two hosts have two emulated links. `eth` is the trusted one, and times are
+given in its round trips; `sealed` has a witness by `wlan`.
 
-TLS 1.3 is OpenSSL's by Python, over TCP, with a whole handshake. What it saves where an earlier connection is resumed,
-with 0-RTT or without, is left out: nothing here resumes. `TCP by wlan` goes to the server's address there.
+TLS 1.3 is OpenSSL's by Python, over TCP, with a full handshake. Resumption, with or without 0-RTT, is not measured. `TCP by wlan`
+connects to the server's address on that link.
 
-Wanted: until the service has the question, `sealed` takes at most one round trip of the slowest path more than TCP by that
-path, and a tenth for what the machine takes. Needs root and a built plait.
+Bound: until the service has the request, `sealed` takes at most one round trip of the slowest path more than TCP by that path, and
+a tenth for the machine. Needs root and a built plait.
 """
 
 import functools
@@ -27,22 +27,22 @@ import time
 import pairs
 import prologue
 import rounds
-from ask import ANSWER
+from request import ANSWER
 from hosts import PLAIT, tool
 from streams import listen
 
-# Round trips by eth and by wlan, in milliseconds; that by wlan is the longer one.
+# Round-trip times by eth and by wlan, in milliseconds; wlan has the longer one.
 LINKS = ((40, 40), (40, 80))
 MODES = {"off": (), "xor64": ("--require",), "stream": ("--require",), "sealed": ("--require=all-paths",)}
 SLOWEST = "TCP by wlan"
-MOST, MACHINE = 1, 0.1
+MAX_EXTRA_RTT, MACHINE = 1, 0.1
 
 TCP, MPTCP, TLS, GATEWAYS, PROXIES = 9000, 9001, 9002, 8443, 1080
-ASK = pathlib.Path(__file__).resolve().parent / "ask.py"
+REQUEST = pathlib.Path(__file__).resolve().parent / "request.py"
 
 
 def serve(listener, tls=None):
-    """Tells whoever asks when the question came."""
+    """Answers each request with the time of its arrival."""
     while True:
         connection, _ = listener.accept()
         connection.settimeout(20)
@@ -56,7 +56,7 @@ def serve(listener, tls=None):
 
 
 def start_services(pair):
-    """By TCP, MPTCP and TLS; the file with the certificate."""
+    """Serves by TCP, MPTCP and TLS; returns the file with the certificate."""
     key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"
     tool("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
          "-subj", "/CN=server", "-addext", f"subjectAltName=IP:{pair.ETH}",
@@ -75,9 +75,9 @@ def start_services(pair):
 
 
 def start_ways(pair, count):
-    """Starts what it takes; by name, the programs that ask."""
+    """Starts the services; returns the requesting commands by name."""
     certificate = start_services(pair)
-    ask = (sys.executable, ASK, "--count", count)
+    ask = (sys.executable, REQUEST, "--count", count)
     ways = {
         "TCP": (*ask, pair.ETH, TCP),
         SLOWEST: (*ask, pair.WLAN, TCP),
@@ -96,7 +96,7 @@ def start_ways(pair, count):
 
 
 def times(pair, command):
-    """Until the service has the question, and until the client has the answer, in milliseconds."""
+    """Milliseconds until the service has the request, and until the client has the answer."""
     done = pair.client.run(*command)
     if done.returncode:
         sys.exit(done.stderr.decode())
@@ -113,12 +113,15 @@ def measure(rtts, count, connections, progress):
     for entry in ("run", "proxy"):
         sealed, off = (rows[f"{mode}, {entry}"] for mode in ("sealed", "off"))
         more = [(sealed["asked_ms"] - other["asked_ms"]) / slowest for other in (rows[SLOWEST], off)]
-        sealed |= {"slowest_rtts_after": dict(zip((SLOWEST, "off"), more)), "met": more[0] <= MOST + MACHINE}
+        sealed |= {
+            "slowest_rtts_after": dict(zip((SLOWEST, "off"), more)),
+            "met": more[0] <= MAX_EXTRA_RTT + MACHINE,
+        }
     return {"rtt_ms": {"eth": rtt, "wlan": slowest}, "ways": rows, "emulator": pair.emulator}
 
 
 def row(values, rtt):
-    """What the rounds of a way come to."""
+    """The result of a variant's rounds."""
     asked, answered = zip(*values)
     asked_ms, answered_ms = statistics.median(asked), statistics.median(answered)
     return {
@@ -131,7 +134,7 @@ def row(values, rtt):
 
 
 def text(result):
-    lines = [f"{'':16}{'service has the question':>28}{'client has the answer':>28}"]
+    lines = [f"{'':16}{'service has the request':>28}{'client has the answer':>28}"]
     for way, found in result["ways"].items():
         cells = (
             f"{found[f'{what}_ms']:12.1f} ms {found[f'{what}_rtts']:8.2f} RTT"
@@ -143,15 +146,15 @@ def text(result):
         if "met" in found:
             after = found["slowest_rtts_after"]
             lines.append(
-                f"  {way}: the question {after[SLOWEST]:.2f} round trips of the slowest path after that of {SLOWEST} "
-                f"(at most {MOST}: {'met' if found['met'] else 'MISSED'}), {after['off']:.2f} after that of off"
+                f"  {way}: the request {after[SLOWEST]:.2f} round trips of the slowest path after that of {SLOWEST} "
+                f"(at most {MAX_EXTRA_RTT}: {'met' if found['met'] else 'MISSED'}), {after['off']:.2f} after that of off"
             )
     return "\n".join([*lines, pairs.text(result["emulator"])])
 
 
 def main():
     parser = prologue.parser(__doc__, rounds=3)
-    parser.add_argument("--connections", type=int, default=5, help="of each way in a round")
+    parser.add_argument("--connections", type=int, default=5, help="connections per variant and round")
     arguments = parser.parse_args()
     prologue.require_root()
     prologue.require_plait()
@@ -164,7 +167,7 @@ def main():
     progress("")
     about = {"kernel": os.uname().release, "rounds": arguments.rounds, "connections": arguments.connections}
     if arguments.json:
-        print(json.dumps(about | {"at_most": MOST, "links": results}, indent=2))
+        print(json.dumps(about | {"at_most": MAX_EXTRA_RTT, "links": results}, indent=2))
         return
     for result in results:
         print(

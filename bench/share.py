@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""share.py [--json] COMMAND...: which share of its time, and of the processors', the policies of a host take.
+"""share.py [--json] COMMAND...: the share of time, and of all processors, that a host's policies take.
 
-Runs a command on a host with policies, while the kernel counts how often and how long their programs run, on packets that
-come in and that go out; from the way into a program to the way out, with all that it calls. The kernel then counts so for
-all BPF programs of the machine, at some ten nanoseconds each time, until this ends. Needs root and a kernel of version 5.8.
+Runs a command on a host with policies while the kernel counts the calls and the time of their BPF programs, for incoming and
+outgoing packets, nested calls included. Meanwhile the kernel counts for all BPF programs of the machine, which costs some ten
+nanoseconds per call. Needs root and Linux 5.8.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 
 from prologue import require_root
 
-# Of bpf(2).
+# The number of bpf(2).
 CALL = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
 OPEN_PINNED, ENABLE_STATISTICS = 7, 32
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -28,7 +28,7 @@ PROGRAMS = pathlib.Path(f"/run/plait/bpf/{NETWORK}/programs")
 
 
 def bpf(command, *numbers):
-    """A descriptor."""
+    """Calls bpf(2); returns a file descriptor."""
     attributes = (ctypes.c_uint64 * 2)(*numbers)
     descriptor = LIBC.syscall(CALL, command, ctypes.byref(attributes), ctypes.sizeof(attributes))
     if descriptor < 0:
@@ -37,7 +37,7 @@ def bpf(command, *numbers):
 
 
 def programs():
-    """Descriptors of those that plait has pinned for this host."""
+    """Descriptors of the programs that plait has pinned for this host."""
     if not PROGRAMS.is_dir():
         sys.exit("no policy is loaded here")
     paths = [ctypes.create_string_buffer(os.fsencode(path)) for path in PROGRAMS.iterdir()]
@@ -45,7 +45,7 @@ def programs():
 
 
 def counted(descriptors):
-    """How often they have run since they were loaded, and for how many nanoseconds."""
+    """Total calls and nanoseconds since the programs were loaded."""
     found = {"run_cnt": 0, "run_time_ns": 0}
     for descriptor in descriptors:
         for line in pathlib.Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
@@ -67,9 +67,9 @@ def main():
     require_root()
     ours = programs()
     bpf(ENABLE_STATISTICS, 0)
-    before, begun = counted(ours), time.monotonic()
+    before, started = counted(ours), time.monotonic()
     status = subprocess.run(arguments.command, stdout=sys.stderr).returncode
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     runs, nanoseconds = (after - before for after, before in zip(counted(ours), before, strict=True))
     of_time = nanoseconds / 1e9 / seconds
     found = {

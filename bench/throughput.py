@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Throughput of curl from nginx through two gateways, in each mode; of kernel MPTCP without plait; and of stunnel.
+"""Throughput of curl from nginx through two gateways in each mode, beside kernel MPTCP without plait, and stunnel.
 
-All are run in turn, round by round, in namespaces with two links; ratios are taken within a round. What is wanted of a
-ratio is said beside it, and whether it is met. Needs root and a built plait.
+The variants run in turn, round by round, in namespaces with two links; ratios are taken within a round and compared with their
+bounds. Needs root and a built plait.
 
-links        what the links' rates leave for TCP's payload, if they have a rate
+links        TCP payload that fits into the links' rates, if they have a rate
 direct       kernel MPTCP, curl to nginx
-off, ...     plait run to plait serve, which is beside nginx; sealed with a witness by the second link
-stunnel      a client's and a server's stunnel, TLS 1.3 with AES-128-GCM, over kernel MPTCP, if it is installed
+off, ...     plait run to plait serve beside nginx; sealed with a witness by the second link
+stunnel      stunnel on client and server, TLS 1.3 with AES-128-GCM, over kernel MPTCP, if installed
 stunnel-tcp  the same over TCP, thus over one link
 """
 
@@ -32,23 +32,23 @@ STUNNEL = "stunnel4"
 TUNNEL_IN = 8450
 TUNNELS = {"stunnel": 8451, "stunnel-tcp": 8452}
 
-# Beside the gateways and tunnels, which reach it by TCP.
+# nginx runs beside the gateways and tunnels, which reach it by TCP.
 NGINX = 8081
 
-# What a full frame of a subflow has besides payload: Ethernet, IPv4, TCP with timestamps, and the mapping and the
-# acknowledgement of MPTCP (a DSS of 26 bytes, padded; RFC 8684 section 3.3).
+# The headers of a full frame of a subflow: Ethernet, IPv4, TCP with timestamps, and MPTCP's mapping and
+# acknowledgment (a DSS of 26 bytes, padded; RFC 8684 section 3.3).
 FRAME, HEADERS = 1514, 14 + 20 + 20 + 12 + 28
 
 
 @dataclasses.dataclass
 class Links:
-    """Two links, and what crosses them."""
+    """Two links, and the variants to measure over them."""
 
     make: Callable
     megabytes: int
-    # Of each link, in Mbit/s of whole frames; if it has one.
+    # The rate of each link in Mbit/s of whole frames, if limited.
     rate: int | None = None
-    # The least that some ratios should be.
+    # Lower bounds of some ratios.
     wanted: dict = dataclasses.field(default_factory=dict)
 
 
@@ -81,13 +81,13 @@ def fetch(pair, way) -> float:
 
 
 def start_stunnel(pair):
-    """A tunnel beside the server, and two beside the client."""
+    """Starts a tunnel on the server, and two on the client."""
     key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"
     tool("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=server",
          "-keyout", str(key), "-out", str(certificate))  # fmt: skip
     common = "foreground = yes\npid =\nsslVersionMin = TLSv1.3\nciphersuites = TLS_AES_128_GCM_SHA256\n"
     start = functools.partial(start_tunnel, common=common)
-    # Joins to the server's other address find a listener only if it has all.
+    # Joins to the server's other address need a listener on all addresses.
     start(
         pair.server,
         TUNNEL_IN,
@@ -148,9 +148,7 @@ def text(result):
 
 def main():
     parser = prologue.parser(__doc__, rounds=5)
-    parser.add_argument(
-        "--links", choices=LINKS, action="append", help="only these; may be given more than once"
-    )
+    parser.add_argument("--links", choices=LINKS, action="append", help="links to measure; repeatable")
     arguments = parser.parse_args()
     prologue.require_root()
     prologue.require_plait()

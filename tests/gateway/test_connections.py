@@ -70,7 +70,7 @@ def start_server(pair, directory, mode):
 
 @pytest.fixture
 def two_ways(pair):
-    pair.open_second_way()
+    pair.add_route_by_wlan()
     return pair
 
 

@@ -33,7 +33,7 @@ def identity(directory, name: str) -> tuple[str, str]:
 @pytest.fixture
 def two_ways(pair):
     """The server is reached at one address by both paths."""
-    pair.open_second_way()
+    pair.add_route_by_wlan()
     echo_server(pair.server)
     return pair
 

@@ -105,7 +105,7 @@ def two_ways(make_pair):
 
     def make(**options):
         pair = make_pair(**options)
-        pair.open_second_way()
+        pair.add_route_by_wlan()
         return pair
 
     return make
@@ -236,7 +236,7 @@ def test_a_path_that_leads_nowhere_is_missing_from_the_level(pair, require):
     assert log.count("sealed by 1/2 paths") == 1
     assert log.count(f"no connection with {pair.ETH} by wlan") == 1 and "no route leads there by it" in log
     # The path comes back.
-    pair.open_second_way()
+    pair.add_route_by_wlan()
     clients.append(connect_by_socks(pair, pair.ETH, 8443))
     clients[2].sendall(b"hello")
     assert receive_exactly(clients[2], 5) == b"hello"

@@ -92,7 +92,7 @@ class Faults:
         await self._hold()
         for link in links:
             await self._tool("ip", "-n", host, "link", "set", link, "up")
-        await asyncio.to_thread(self.pair.open_second_way)
+        await asyncio.to_thread(self.pair.add_route_by_wlan)
 
     async def silence(self):
         """Nothing crosses any more, and nobody says so."""

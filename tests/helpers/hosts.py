@@ -1,4 +1,4 @@
-"""Hosts, links and programs for end-to-end tests: network namespaces of this test run alone, removed at its end."""
+"""Hosts, links and programs for end-to-end tests, in network namespaces that are removed when the test ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIT = os.environ.get("PLAIT", str(REPOSITORY / "target" / "release" / "plait")
 
 
 def tool(*command: str) -> str:
-    """Runs a program to its end; its stderr is part of the failure."""
+    """Runs a program and returns its stdout; raises an error with its stderr if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
@@ -27,7 +27,7 @@ def tool(*command: str) -> str:
 
 
 def wait_for(what: str, condition, timeout: float = 10.0):
-    """The condition's first true value, looked for every few milliseconds."""
+    """Polls a condition every few milliseconds, and returns its first true value."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -38,7 +38,7 @@ def wait_for(what: str, condition, timeout: float = 10.0):
 
 
 def enter_network(descriptor: int):
-    """setns(2) for this thread; Python has it from 3.12 on only."""
+    """Calls setns(2) for this thread; os.setns needs Python 3.12."""
     libc = ctypes.CDLL(None, use_errno=True)
     clone_newnet = 0x40000000
     if libc.setns(descriptor, clone_newnet):
@@ -47,7 +47,7 @@ def enter_network(descriptor: int):
 
 @dataclasses.dataclass
 class Host:
-    """A namespace, and the programs that a test started in it."""
+    """A network namespace, and the programs that a test started in it."""
 
     name: str
     directory: pathlib.Path
@@ -57,12 +57,12 @@ class Host:
         return ["ip", "netns", "exec", self.name, *map(str, command)]
 
     def run(self, *command, timeout: float = 60, **options) -> subprocess.CompletedProcess:
-        """Runs a program to its end inside the namespace, whatever its exit status."""
+        """Runs a program in the namespace and waits for it; does not check its exit status."""
         options.setdefault("capture_output", True)
         return subprocess.run(self.command(*command), timeout=timeout, **options)
 
     def start(self, *command, log: str | None = None, **options) -> subprocess.Popen:
-        """Starts a program inside the namespace; it is ended with the test. `ip` execs it, so the pid is its own."""
+        """Starts a program in the namespace, until the test ends. `ip` execs it, so the pid is the program's."""
         sink = open(self.directory / log, "wb") if log else subprocess.DEVNULL
         options.setdefault("stdout", sink)
         options.setdefault("stderr", sink)
@@ -73,7 +73,7 @@ class Host:
 
     @contextlib.contextmanager
     def inside(self):
-        """This thread's new sockets belong to the host."""
+        """Within this context, new sockets of this thread belong to the host."""
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         there = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
         try:
@@ -93,7 +93,7 @@ class Host:
         return bool(sockets.strip())
 
     def unload_policies(self):
-        """What a test left loaded is not a part of its namespace, and does not end with it."""
+        """Unloads what a test left loaded: pinned programs outlive the namespace."""
         namespace = pathlib.Path("/run/netns") / self.name
         if namespace.exists() and (pathlib.Path("/run/plait/policy") / str(namespace.stat().st_ino)).exists():
             self.run(PLAIT, "policy", "unload", "--all")
@@ -114,7 +114,7 @@ class Host:
 class Pair:
     """A client and a server with two links between them: `eth` (trusted) and `wlan` (untrusted).
 
-    The server's address on wlan is announced to its peers; the client has no endpoint of its own.
+    The server announces its address on wlan; the client has no MPTCP endpoint.
     """
 
     ETH = "10.77.1.2"
@@ -149,14 +149,14 @@ class Pair:
             tool("ip", "-n", self.server.name, "mptcp", "endpoint", "add", address, "dev", "wlan", "signal")
 
     def join(self, link: str):
-        """Makes the interfaces of a link, one on each host."""
+        """Creates the interfaces of a link, one on each host."""
         tool("ip", "link", "add", link, "netns", self.client.name, "type", "veth",
              "peer", "name", link, "netns", self.server.name)  # fmt: skip
 
-    def open_second_way(self):
-        """The client reaches the server's address on eth by wlan too, which lets that path witness; again after a cut."""
-        way = ("10.77.1.0/24", "via", self.WLAN, "dev", "wlan", "metric", "1000")
-        tool("ip", "-n", self.client.name, "route", "replace", *way)
+    def add_route_by_wlan(self):
+        """Adds a route by wlan to the server's address on eth, so that wlan can carry a witness; again after a cut."""
+        route = ("10.77.1.0/24", "via", self.WLAN, "dev", "wlan", "metric", "1000")
+        tool("ip", "-n", self.client.name, "route", "replace", *route)
 
     def remove(self):
         for host in (self.client, self.server):
@@ -168,7 +168,7 @@ class Pair:
         return Capture(host or self.server, link, self.directory / f"{link}.pcap")
 
     def serve(self, *options, to: str, listen: str = "[::]:8443") -> subprocess.Popen:
-        """`plait serve` on the server, accepting when this returns."""
+        """Starts `plait serve` on the server; returns once it listens."""
         arguments = ("-v", "serve", "--listen", listen, "--to", to, *options)
         program = self.server.start(PLAIT, *arguments, log="serve.log")
         port = int(listen.rsplit(":", 1)[1])
@@ -177,11 +177,11 @@ class Pair:
         return program
 
     def run(self, *command, options=("--trusted", "eth"), **more) -> subprocess.CompletedProcess:
-        """`plait run` on the client."""
+        """Runs a command through `plait run` on the client."""
         return self.client.run(PLAIT, "run", *options, "--", *command, **more)
 
     def proxy(self, *options, listen: str = "127.0.0.1:1080") -> subprocess.Popen:
-        """`plait proxy` on the client, accepting when this returns."""
+        """Starts `plait proxy` on the client; returns once it listens."""
         program = self.client.start(PLAIT, "-vv", "proxy", "--listen", listen, *options, log="proxy.log")
         port = int(listen.rsplit(":", 1)[1])
         wait_for("listening proxy", lambda: program.poll() is not None or self.client.listens(port))
@@ -189,7 +189,7 @@ class Pair:
         return program
 
     def nginx(self, documents: pathlib.Path, port: int = 8080) -> str:
-        """An unmodified nginx on the server's loopback; its address."""
+        """Starts an unmodified nginx on the server's loopback, and returns its address."""
         directory = self.directory / "nginx"
         directory.mkdir()
         configuration = directory / "nginx.conf"
@@ -205,27 +205,27 @@ class Pair:
             }}
             """
         )
-        # Its workers must be able to read what root's test wrote.
+        # Its workers must be able to read root's files.
         self.server.start("nginx", "-c", configuration, "-g", "user root;", log="nginx.log")
         wait_for("nginx", lambda: self.server.listens(port))
         return f"127.0.0.1:{port}"
 
     def status(self) -> list[dict]:
-        """What `plait status --json` says of the gateways of this pair."""
+        """The gateways of this pair in `plait status --json`."""
         ours = {program.pid for host in (self.client, self.server) for program in host.programs}
         gateways = json.loads(tool(PLAIT, "status", "--json"))["gateways"]
         return [gateway for gateway in gateways if gateway["pid"] in ours]
 
 
 class Capture:
-    """A real tcpdump on one link: starts to listen on entry, has written everything on exit."""
+    """A tcpdump on one link: captures from entry on, and has written everything on exit."""
 
     def __init__(self, host: Host, link: str, file: pathlib.Path):
         self.host, self.link, self.file = host, link, file
 
     def __enter__(self) -> Capture:
         log = f"tcpdump-{self.link}.log"
-        # Without immediate mode, packets wait in the ring for up to a second and are lost when tcpdump is ended.
+        # Without immediate mode, packets wait in the ring for up to a second and are lost when tcpdump exits.
         options = ("--immediate-mode", "-s", "0", "-B", "32768", "-U")
         command = ("tcpdump", "-i", self.link, *options, "-w", self.file, "tcp")
         self.program = self.host.start(*command, log=log)
@@ -240,12 +240,12 @@ class Capture:
         assert "\n0 packets dropped by kernel" in log, log
 
     def payload(self) -> bytes:
-        """All TCP payload in the order it was captured, read by tshark."""
+        """All TCP payload in the order of capture, by tshark."""
         lines = self.fields("tcp.payload", where="tcp.len > 0")
         return b"".join(bytes.fromhex(line[0].replace(":", "")) for line in lines)
 
     def fields(self, *names: str, where: str = "tcp") -> list[list[str]]:
-        """Fields of every packet that fits, read by tshark, which is not ours."""
+        """Fields of every matching packet, by tshark."""
         options = [option for name in names for option in ("-e", name)]
         arguments = ["-o", "tcp.desegment_tcp_streams:FALSE", "-Y", where, "-T", "fields", *options]
         lines = tool("tshark", "-n", "-r", str(self.file), *arguments).splitlines()

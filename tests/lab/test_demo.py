@@ -1,4 +1,4 @@
-"""`plait demo`: what it proves, and that it leaves nothing behind however it ends."""
+"""`plait demo`: what it shows, and that it leaves nothing behind, however it ends."""
 
 import json
 import os
@@ -14,12 +14,11 @@ pytestmark = [
     pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or ""),
 ]
 
-
 MODES = ("off", "xor64", "stream", "sealed")
 
 
 def left_behind(pid: int) -> list[str]:
-    """Whatever carries the number of a demo: namespaces, control groups, files, processes inside its namespaces."""
+    """Namespaces, control groups and files with the process id of a demo."""
     names = tool("ip", "netns", "list").split()
     mounts = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
     root = next(line[1] for line in mounts if line[2] == "cgroup2")
@@ -30,7 +29,7 @@ def left_behind(pid: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """One whole demo: its directory, its process number, and what it printed."""
+    """A complete demo: its directory, its process id, and its stdout."""
     directory = tmp_path_factory.mktemp("demo")
     program = subprocess.Popen(
         [PLAIT, "demo", "--size", "4000000", "--out", directory],
@@ -53,7 +52,7 @@ def path_of(run, name):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_run_is_right_and_uses_both_paths(demo, mode):
+def test_transfers_the_text_over_both_paths(demo, mode):
     run = run_of(demo, mode)
     assert run["sha256_ok"] is True and run["bytes"] > 1_000_000
     # More than the trusted path alone could carry.
@@ -64,19 +63,19 @@ def test_every_run_is_right_and_uses_both_paths(demo, mode):
     assert wlan["exposure"]["runs"] > 1 and wlan["exposure"]["longest_run"] > 1000
 
 
-def test_the_listener_reads_plain_text_and_not_the_scrambled(demo):
+def test_text_is_readable_only_without_protection(demo):
     assert path_of(run_of(demo, "off"), "wlan")["readable_fraction"] > 0.2
     for mode in MODES[1:]:
         assert path_of(run_of(demo, mode), "wlan")["readable_fraction"] < 0.005
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_untrusted_path_carries_nothing_before_the_first_flight_is_acknowledged(demo, mode):
-    """By the demo's own judge, and by tshark on its captures."""
+def test_untrusted_path_is_idle_until_first_flight_is_acknowledged(demo, mode):
+    """By the demo's own analysis, and by tshark on its captures."""
     assert run_of(demo, mode)["first_payload_after_data_ack"] is True
 
-    def earliest(link, where):
-        arguments = [
+    def first_time(link, where):
+        options = [
             "-o",
             "tcp.desegment_tcp_streams:FALSE",
             "-Y",
@@ -87,15 +86,15 @@ def test_the_untrusted_path_carries_nothing_before_the_first_flight_is_acknowled
             "frame.time_epoch",
         ]
         capture = demo[0] / mode / f"{link}.pcap"
-        return min(map(float, tool("tshark", "-n", "-r", str(capture), *arguments).split()))
+        return min(map(float, tool("tshark", "-n", "-r", str(capture), *options).split()))
 
-    acknowledged = earliest("eth", "tcp.srcport == 8443 && tcp.ack > 1 && tcp.options.mptcp.rawdataack")
-    # In mode `sealed` short connections of their own, each with MP_CAPABLE, witness on wlan; a subflow begins with MP_JOIN.
-    witnesses = "tcp.stream in {0}" if mode == "sealed" else "tcp.len < 0"
-    assert acknowledged < earliest("wlan", f"tcp.len > 0 && !({witnesses})")
+    acknowledged = first_time("eth", "tcp.srcport == 8443 && tcp.ack > 1 && tcp.options.mptcp.rawdataack")
+    # In mode `sealed`, the first TCP stream on wlan is the witness, a connection of its own.
+    witness = "tcp.stream in {0}" if mode == "sealed" else "tcp.len < 0"
+    assert acknowledged < first_time("wlan", f"tcp.len > 0 && !({witness})")
 
 
-def test_it_shows_the_same_bytes_twice_and_says_what_they_are_worth(demo):
+def test_prints_an_excerpt_of_both_captures(demo):
     out = demo[2]
     assert "obfuscation, not secrecy" in out
     dump = [line for line in out.splitlines() if line[:8].isalnum() and len(line) > 70]
@@ -103,12 +102,12 @@ def test_it_shows_the_same_bytes_twice_and_says_what_they_are_worth(demo):
     assert all(line[10:34] != line[44:68] for line in dump)
 
 
-def test_it_leaves_nothing_behind(demo):
+def test_leaves_nothing_behind(demo):
     assert left_behind(demo[1]) == []
 
 
 @pytest.mark.parametrize("after", [0.2, 1.0, 2.5])
-def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, after):
+def test_leaves_nothing_behind_when_interrupted(tmp_path, after):
     program = subprocess.Popen(
         [PLAIT, "demo", "--out", tmp_path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -120,7 +119,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, after):
     assert left_behind(program.pid) == []
 
 
-def test_a_killed_demo_is_cleaned_up_by_doctor(tmp_path):
+def test_doctor_cleans_up_after_a_killed_demo(tmp_path):
     program = subprocess.Popen(
         [PLAIT, "demo", "--out", tmp_path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -271,7 +271,11 @@ def test_what_is_wrong_is_named_with_what_was_expected(ends):
         (("--a", "lte0", "--b", b), 2, 'expected NETNS:IFACE, such as client:lte0, got "lte0"'),
         (("--a", "nowhere:lte0", "--b", b), 1, 'that `ip netns` lists, or a path, got "nowhere"'),
         (("--a", a, "--b", a), 1, f"expected two different ends, got {a} twice"),
-        (("--a", a, "--b", f"{ends[1].name}:taken0"), 1, "expected a free interface name at the end of the link, got taken0"),
+        (
+            ("--a", a, "--b", f"{ends[1].name}:taken0"),
+            1,
+            "expected a free interface name at the end of the link, got taken0",
+        ),
         (("--a", f"{ends[0].name}:sixteen-bytes-xx", "--b", b), 1, "a name for an interface: 1 to 15 bytes"),
         ((*ends_given, "--rate", "fast"), 2, 'such as 4mbit, got "fast"'),
         ((*ends_given, "--delay", "10"), 2, 'such as 21.5ms or 16s, got "10"'),

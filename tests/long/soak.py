@@ -95,7 +95,7 @@ class Soak:
 
     async def run(self) -> Report:
         began = time.monotonic()
-        await asyncio.to_thread(self.pair.open_second_way)
+        await asyncio.to_thread(self.pair.add_route_by_wlan)
         for name in self.gateways.starters:
             await asyncio.to_thread(self.gateways.start, name)
         async with asyncio.TaskGroup() as group:

@@ -135,7 +135,7 @@ def test_stream_is_readable_only_on_the_trusted_path(make_pair, long_prose):
 
 def test_sealed_reveals_only_metadata_on_any_path(make_pair, long_prose):
     pair = make_pair("20mbit")
-    pair.open_second_way()
+    pair.add_route_by_wlan()
     views = transfer(pair, "sealed", long_prose)
     for view in views.values():
         assert view["mode"] == "sealed" and view["attack"]["runs"] > 0 and view["attack"]["broken"] == 0

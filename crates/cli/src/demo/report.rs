@@ -1,4 +1,4 @@
-//! What the demo found, for a person: whether it is what should be shown, as a table, and in a few plain sentences.
+//! The report of the demo: table, excerpt, explanation, and whether the result is as expected.
 
 use std::fmt::Write as _;
 
@@ -8,92 +8,92 @@ use plait_proto::option::Mode;
 use plait_wire::Role;
 
 use super::document::Document;
-use super::judge::{JudgedPath, JudgedRun};
-use super::piece;
+use super::analysis::{PathResult, Run};
+use super::excerpt;
 
-/// Above this share of readable text the plain run shows that the listener really reads along.
-const READABLE_OFF_LEAST: f64 = 0.2;
-/// Below this share the protected run shows that he does not.
-const READABLE_PROTECTED_MOST: f64 = 0.005;
+/// Without protection, the readable share must be above this.
+const MIN_READABLE_OFF: f64 = 0.2;
+/// With protection, the readable share must be below this.
+const MAX_READABLE_PROTECTED: f64 = 0.005;
 
 const BOLD: Style = Style::new().bold();
 const BAD: Style = AnsiColor::Red.on_default();
 const GOOD: Style = AnsiColor::Green.on_default();
 
-/// What all runs showed.
+/// The result of all runs.
 pub(super) struct Report<'a> {
     document: &'a Document,
-    runs: &'a [JudgedRun],
-    listing: Option<Listing>,
+    runs: &'a [Run],
+    excerpt: Option<Excerpt>,
 }
 
-/// The same piece of the document as the listener has it in the plain and in the scrambled run.
-struct Listing {
+/// The same bytes of the document as captured on the untrusted path without protection and with `xor64`.
+struct Excerpt {
     offset: usize,
-    off_is_the_text: bool,
+    off_is_plaintext: bool,
     rows: Vec<String>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(document: &'a Document, runs: &'a [JudgedRun]) -> Self {
-        Self { document, runs, listing: Listing::new(document, runs) }
+    pub(super) fn new(document: &'a Document, runs: &'a [Run]) -> Self {
+        Self { document, runs, excerpt: Excerpt::new(document, runs) }
     }
 
-    /// What did not come out as it must, in words; empty if the demo showed what it should.
+    /// The expectations that were not met; empty on success.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         for run in self.runs {
             let mode = run.mode;
-            let mut demand = |holds: bool, otherwise: String| {
-                if !holds {
+            let mut expect = |met: bool, otherwise: String| {
+                if !met {
                     failures.push(format!("{mode}: {otherwise}"));
                 }
             };
-            demand(run.sha256_ok, "the received file is not the document (SHA-256 differs)".into());
-            demand(
+            expect(run.sha256_ok, "the received file is not the document (SHA-256 differs)".into());
+            expect(
                 run.first_payload_after_data_ack,
                 "a path other than the trusted one carried data before the first flight was acknowledged"
                     .into(),
             );
             for path in untrusted(run) {
                 let (name, readable) = (&path.name, path.readable_fraction);
-                demand(path.exposure.fraction > 0.0, format!("{name} was not used"));
+                expect(path.exposure.fraction > 0.0, format!("{name} was not used"));
                 match run.mode {
-                    Mode::Off => demand(
-                        readable > READABLE_OFF_LEAST,
+                    Mode::Off => expect(
+                        readable > MIN_READABLE_OFF,
                         format!(
-                            "{name} shows {readable:.4} of the text, expected above {READABLE_OFF_LEAST}"
+                            "expected more than {MIN_READABLE_OFF} of the text readable on {name}, got {readable:.4}"
                         ),
                     ),
-                    Mode::Xor64 | Mode::Stream | Mode::Sealed => demand(
-                        readable < READABLE_PROTECTED_MOST,
+                    Mode::Xor64 | Mode::Stream | Mode::Sealed => expect(
+                        readable < MAX_READABLE_PROTECTED,
                         format!(
-                            "{name} shows {readable:.4} of the text, expected below {READABLE_PROTECTED_MOST}"
+                            "expected less than {MAX_READABLE_PROTECTED} of the text readable on {name}, got {readable:.4}"
                         ),
                     ),
                 }
             }
         }
-        match &self.listing {
+        match &self.excerpt {
             None => {
-                failures.push(format!("no {} bytes of the text crossed wlan in both runs", piece::LENGTH))
+                failures.push(format!("expected {} bytes of the text that crossed wlan in both runs, got none", excerpt::LENGTH))
             }
-            Some(listing) if !listing.off_is_the_text => {
-                failures.push("off: what was captured on wlan is not the text at that place".into());
+            Some(excerpt) if !excerpt.off_is_plaintext => {
+                failures.push("off: the bytes captured on wlan differ from the text".into());
             }
             Some(_) => {}
         }
         failures
     }
 
-    /// The report for a person, with colours.
+    /// The report as text with colours.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = self
             .write_table(&mut text)
-            .and_then(|()| self.write_listing(&mut text))
-            .and_then(|()| self.write_words(&mut text));
+            .and_then(|()| self.write_excerpt(&mut text))
+            .and_then(|()| self.write_explanation(&mut text));
         text
     }
 
@@ -110,12 +110,12 @@ impl<'a> Report<'a> {
         )?;
         for run in self.runs {
             let (mut mode, mut throughput) =
-                (run.mode.to_string(), format!("{:.1} Mb/s", run.throughput_mbps()));
+                (run.mode.to_string(), format!("{:.1} Mb/s", run.throughput_mbps));
             for path in &run.paths {
                 let readable = path.readable_fraction;
                 let style = match path.role {
                     Role::Trusted => Style::new(),
-                    Role::Untrusted if readable < READABLE_PROTECTED_MOST => GOOD,
+                    Role::Untrusted if readable < MAX_READABLE_PROTECTED => GOOD,
                     Role::Untrusted => BAD,
                 };
                 writeln!(
@@ -133,51 +133,51 @@ impl<'a> Report<'a> {
         }
         writeln!(
             out,
-            "\ncrossed: the share of the server's bytes that crossed the path, in how many runs, and the longest of them.\n\
-             readable: the share of the text's 16-byte pieces that stand readable in what was captured there.\n\
-             The listener is a tcpdump on wlan. The one on eth is the judge, who must see both paths, not a listener."
+            "\ncrossed: the share of the server's bytes that crossed the path, the longest contiguous run, and the number of runs.\n\
+             readable: the share of the text's 16-byte pieces that are found as plaintext in the path's capture.\n\
+             The eavesdropper is a tcpdump on wlan. The capture on eth serves to compute these figures."
         )
     }
 
-    fn write_listing(&self, out: &mut String) -> std::fmt::Result {
-        let Some(listing) = &self.listing else { return Ok(()) };
+    fn write_excerpt(&self, out: &mut String) -> std::fmt::Result {
+        let Some(excerpt) = &self.excerpt else { return Ok(()) };
         writeln!(
             out,
-            "\nThe same {} bytes of the text, from byte {} on, as the listener on the untrusted path has them:\n",
-            piece::LENGTH,
-            grouped(listing.offset as u64)
+            "\nThe same {} bytes of the text, from byte {} on, as captured on the untrusted path:\n",
+            excerpt::LENGTH,
+            grouped(excerpt.offset as u64)
         )?;
         let [off, xor64] = [Mode::Off, Mode::Xor64].map(|mode| mode.to_string());
         writeln!(out, "{BOLD}{:<8}  {off:<32}  {xor64}{BOLD:#}", "offset")?;
-        listing.rows.iter().try_for_each(|row| writeln!(out, "{row}"))
+        excerpt.rows.iter().try_for_each(|row| writeln!(out, "{row}"))
     }
 
-    fn write_words(&self, out: &mut String) -> std::fmt::Result {
+    fn write_explanation(&self, out: &mut String) -> std::fmt::Result {
         if self.runs.iter().all(|run| run.sha256_ok) {
-            writeln!(out, "\nIn every run curl received the text byte for byte (SHA-256).")?;
+            writeln!(out, "\nIn every run curl received the text unchanged (SHA-256).")?;
         }
         writeln!(
             out,
-            "\n{BOLD}xor64 is obfuscation, not secrecy.{BOLD:#} It keeps a casual listener from reading along. Who wants \
-             to read\nundoes it without any key: some 130 captured bytes of English in a row are enough. {BOLD}stream\
-             {BOLD:#} is secret from\neverybody who does not listen on the trusted path, and does not notice changes. {BOLD}sealed\
-             {BOLD:#} is secret, and notices\nchanges, unless somebody is active on every path."
+            "\n{BOLD}xor64 is obfuscation, not secrecy.{BOLD:#} It deters casual inspection; 130 captured bytes of English in a row \
+             suffice\nto recover the text without a key. {BOLD}stream{BOLD:#} is confidential unless the trusted path was \
+             captured, and does not detect\nchanges. {BOLD}sealed{BOLD:#} is confidential and detects changes, unless an \
+             attacker is active on every path."
         )
     }
 }
 
-impl Listing {
-    fn new(document: &Document, runs: &[JudgedRun]) -> Option<Self> {
+impl Excerpt {
+    fn new(document: &Document, runs: &[Run]) -> Option<Self> {
         let of = |mode| untrusted(runs.iter().find(|run| run.mode == mode)?).next();
         let (off, xor64) = (of(Mode::Off)?, of(Mode::Xor64)?);
-        let offset = piece::choose(&document.text, &off.ranges(), &xor64.ranges())?;
-        let range = offset..offset + piece::LENGTH;
+        let offset = excerpt::choose(&document.text, &off.ranges(), &xor64.ranges())?;
+        let range = offset..offset + excerpt::LENGTH;
         let (off, xor64) = (off.bytes(range.clone())?, xor64.bytes(range.clone())?);
-        let off_is_the_text = document.text.get(range) == Some(&off);
-        Some(Self { offset, off_is_the_text, rows: piece::dump(offset, &off, &xor64) })
+        let off_is_plaintext = document.text.get(range) == Some(&off);
+        Some(Self { offset, off_is_plaintext, rows: excerpt::dump(offset, &off, &xor64) })
     }
 }
 
-fn untrusted(run: &JudgedRun) -> impl Iterator<Item = &JudgedPath> {
+fn untrusted(run: &Run) -> impl Iterator<Item = &PathResult> {
     run.paths.iter().filter(|path| path.role == Role::Untrusted)
 }
