@@ -27,8 +27,8 @@ import time
 import pairs
 import prologue
 import rounds
-from request import ANSWER
 from hosts import PLAIT, tool
+from request import ANSWER
 from streams import listen
 
 # Round-trip times by eth and by wlan, in milliseconds; wlan has the longer one.

@@ -1,7 +1,6 @@
 //! A host of a lab: one network namespace, and the programs and settings in it.
 
 use std::ffi::OsStr;
-use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -11,7 +10,7 @@ use std::sync::Arc;
 use plait_linux::netns::{Named, NetNs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::process::{run, run_with_input};
+use crate::process::run_with_input;
 use crate::{Error, Process};
 use plait_linux::signal::StopSignal;
 
@@ -93,28 +92,6 @@ impl Host {
             })
         };
         self.inner.namespace.run(set).map_err(Error::Namespace)?
-    }
-
-    /// How many subflows a connection of the kernel's path manager may have beside the first, and how many announced
-    /// addresses it uses.
-    pub fn set_mptcp_limits(&self, subflows: u8, add_addr_accepted: u8) -> Result<(), Error> {
-        let (subflows, accepted) = (subflows.to_string(), add_addr_accepted.to_string());
-        self.ip(["mptcp", "limits", "set", "subflows", &subflows, "add_addr_accepted", &accepted])
-    }
-
-    /// Adds an address of `interface` as an MPTCP endpoint; `flags` are those of `ip mptcp endpoint` (`signal`,
-    /// `subflow`, `backup`, `fullmesh`).
-    pub fn add_mptcp_endpoint(&self, address: IpAddr, interface: &str, flags: &[&str]) -> Result<(), Error> {
-        let address = address.to_string();
-        let fixed = ["mptcp", "endpoint", "add", &address, "dev", interface];
-        self.ip(fixed.into_iter().chain(flags.iter().copied()))
-    }
-
-    /// Runs `ip` with these arguments in this namespace.
-    fn ip<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
-        let mut command = self.command("ip");
-        command.args(arguments);
-        run(command).map(drop)
     }
 
     /// Runs these commands of `ip`, up to the first that it refuses, which the error names. Those of one family that

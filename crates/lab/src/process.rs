@@ -200,21 +200,11 @@ pub(crate) fn path_with_plait() -> OsString {
     std::env::join_paths(directories).unwrap_or(path)
 }
 
-/// Runs `command` to its end, without stdin, and gives its stdout. For programs that end by themselves at once.
-pub(crate) fn run(mut command: Command) -> Result<String, Error> {
-    command.stdin(Stdio::null());
-    ended(command, "")
-}
-
-/// [`run`] with `input` on stdin. For programs that write little before they have read it.
+/// Runs `command` with `input` on stdin, waits for it, and returns its stdout. For programs that write little before they
+/// have read their input.
 pub(crate) fn run_with_input(mut command: Command, input: &str) -> Result<String, Error> {
-    command.stdin(Stdio::piped());
-    ended(command, input)
-}
-
-fn ended(mut command: Command, input: &str) -> Result<String, Error> {
     let name = name_of(&command);
-    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|source| cannot_start(&name, source))?;
     if let Some(mut stdin) = child.stdin.take() {
         // A program that ends early says why on stderr.
