@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use plait_proto::option::Mode;
 use plait_lab::Rate;
 use plait_linux::signal::StopSignal;
+use plait_proto::option::Mode;
 use serde_json::json;
 
 use document::Document;
@@ -93,7 +93,8 @@ struct Progress(Option<ProgressBar>);
 
 impl Progress {
     fn new(steps: u64) -> Self {
-        let style = ProgressStyle::with_template("[{pos}/{len}] {msg} ({elapsed})").expect("a valid template");
+        let style =
+            ProgressStyle::with_template("[{pos}/{len}] {msg} ({elapsed})").expect("a valid template");
         Self(std::io::stderr().is_terminal().then(|| ProgressBar::new(steps).with_style(style)))
     }
 

@@ -96,7 +96,8 @@ pub(super) fn analyze(transfer: Transfer, document: &Document) -> anyhow::Result
 fn read(paths: &[CapturedPath]) -> anyhow::Result<Connections> {
     let open = |path: &CapturedPath| {
         let context = || format!("cannot read the capture {}", path.capture.display());
-        let reader = CaptureReader::new(File::open(&path.capture).with_context(context)?).with_context(context)?;
+        let reader =
+            CaptureReader::new(File::open(&path.capture).with_context(context)?).with_context(context)?;
         Ok(Capture { path: Path { name: path.name.clone(), role: path.role }, reader })
     };
     let captures = paths.iter().map(open).collect::<anyhow::Result<_>>()?;
@@ -116,7 +117,10 @@ fn main_connection(connections: &Connections) -> anyhow::Result<&Connection> {
     let connection = connection.context("expected a connection in the captures, got none")?;
     let is_mptcp = matches!(connection.protocol, Protocol::Mptcp(_)) && connection.fallback.is_none();
     ensure!(is_mptcp, "expected an MPTCP connection in the captures, got plain TCP");
-    ensure!(!connection.partial, "expected the connection's first packets in the captures, got later ones only");
+    ensure!(
+        !connection.partial,
+        "expected the connection's first packets in the captures, got later ones only"
+    );
     Ok(connection)
 }
 
@@ -135,9 +139,9 @@ fn document_position(
         "expected all {length} bytes of the server in the captures, got {}",
         captured.total()
     );
-    let start = length
-        .checked_sub(size)
-        .with_context(|| format!("expected at least the document's {size} bytes from the server, got {length}"))?;
+    let start = length.checked_sub(size).with_context(|| {
+        format!("expected at least the document's {size} bytes from the server, got {length}")
+    })?;
     Ok(start..length)
 }
 

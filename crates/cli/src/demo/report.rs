@@ -7,8 +7,8 @@ use plait_config::grouped;
 use plait_proto::option::Mode;
 use plait_wire::Role;
 
-use super::document::Document;
 use super::analysis::{PathResult, Run};
+use super::document::Document;
 use super::excerpt;
 
 /// Without protection, the readable share must be above this.
@@ -75,9 +75,10 @@ impl<'a> Report<'a> {
             }
         }
         match &self.excerpt {
-            None => {
-                failures.push(format!("expected {} bytes of the text that crossed wlan in both runs, got none", excerpt::LENGTH))
-            }
+            None => failures.push(format!(
+                "expected {} bytes of the text that crossed wlan in both runs, got none",
+                excerpt::LENGTH
+            )),
             Some(excerpt) if !excerpt.off_is_plaintext => {
                 failures.push("off: the bytes captured on wlan differ from the text".into());
             }

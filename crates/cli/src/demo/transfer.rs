@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use plait_proto::option::Mode;
 use plait_lab::{Capture, Host, Lab, Link, Rate, Topology};
 use plait_linux::signal::StopSignal;
+use plait_proto::option::Mode;
 use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
 
