@@ -31,7 +31,7 @@ def test_mode_requirement_and_roles_are_the_files(pair, config):
     for gateway in pair.status():
         assert (gateway["mode"], gateway["require"]) == ("stream", True)
         assert [connection["mode"] for connection in gateway["connections"]] == ["stream"]
-    assert "no trusted path is named" not in (pair.directory / "proxy.log").read_text()
+    assert "no trusted path is configured" not in (pair.directory / "proxy.log").read_text()
     client.close()
 
 

@@ -116,7 +116,7 @@ def test_a_peer_that_does_not_agree_is_refused(work, pair):  # noqa: F811
     done = pair.client.run(PYTHON, script(work, "client.py", text), text=True, cwd=work)
     assert done.returncode == 0, done.stderr
     refused, other, mode = done.stdout.splitlines()
-    assert "offers no mode in common" in refused
+    assert "offers no common mode" in refused
     assert "a process has one gateway" in other
     assert mode == "off"
 

@@ -135,7 +135,7 @@ def test_three_silent_seconds_do_not_take_mptcp_from_a_gateway(blackhole):
     client = connect_by_socks(blackhole, blackhole.ETH, 8443)
     client.sendall(b"hello")
     assert receive_exactly(client, 5) == b"hello"
-    assert "(MPTcpExtBlackhole); ended that" in (blackhole.directory / "proxy.log").read_text()
+    assert "(MPTcpExtBlackhole); re-enabled it" in (blackhole.directory / "proxy.log").read_text()
     assert speaks_mptcp(blackhole)
 
 
@@ -230,8 +230,8 @@ def test_a_stopped_gateway_is_told_by_status(pair):
     gateway = pair.serve(to="127.0.0.1:9000")
     gateway.send_signal(signal.SIGSTOP)
     try:
-        assert gateway.pid in json.loads(tool(PLAIT, "status", "--json"))["silent"]
-        assert f"process {gateway.pid}): does not answer" in tool(PLAIT, "status")
+        assert gateway.pid in json.loads(tool(PLAIT, "status", "--json"))["unresponsive"]
+        assert f"process {gateway.pid}): does not respond" in tool(PLAIT, "status")
     finally:
         gateway.send_signal(signal.SIGCONT)
     assert gateway.pid in [answered["pid"] for answered in pair.status()]

@@ -52,27 +52,27 @@ def test_an_offer_that_never_arrives_is_a_plain_connection_on_both_sides(preferr
     strip(preferring.client, option, "syn")
     assert attempt(preferring)
     for count in counts(preferring).values():
-        assert count == {"protected": 0, "plain": 1, "refused": 0, "strangers": 0}
+        assert count == {"protected": 0, "plain": 1, "refused": 0, "rejected_identity": 0}
 
 
 def test_a_fallback_that_both_ends_see_is_plain_on_both(preferring):
     strip(preferring.server, MPTCP_OPTION, "syn|ack")
     assert attempt(preferring)
     for count in counts(preferring).values():
-        assert count == {"protected": 0, "plain": 1, "refused": 0, "strangers": 0}
+        assert count == {"protected": 0, "plain": 1, "refused": 0, "rejected_identity": 0}
 
 
 def test_a_choice_that_never_arrives_is_a_reset(preferring):
     """The server chose, the client saw nothing: without the confirmation they would talk past each other."""
     strip(preferring.server, PLAIT_OPTION, "syn|ack")
     assert not attempt(preferring)
-    assert counts(preferring)["serve"] == {"protected": 0, "plain": 0, "refused": 1, "strangers": 0}
+    assert counts(preferring)["serve"] == {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 0}
 
 
 def test_a_confirmation_that_never_arrives_is_a_reset(preferring):
     strip(preferring.client, PLAIT_OPTION, "ack")
     assert not attempt(preferring)
-    assert counts(preferring)["serve"] == {"protected": 0, "plain": 0, "refused": 1, "strangers": 0}
+    assert counts(preferring)["serve"] == {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 0}
 
 
 @pytest.mark.parametrize("option", [PLAIT_OPTION, MPTCP_OPTION])

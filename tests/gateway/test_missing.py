@@ -26,7 +26,7 @@ def test_prefer_without_mptcp_carries_plain_tcp_and_says_so(pair, documents):
     url = f"http://{pair.ETH}:8443/{document.name}"
     done = pair.run("curl", "-sS", "--fail", url)
     assert done.stdout == document.read_bytes(), done.stderr.decode()
-    assert b"nothing will be protected" in done.stderr and b"no MPTCP" in done.stderr
+    assert b"connections will be unprotected" in done.stderr and b"no MPTCP" in done.stderr
 
 
 def test_a_server_without_mptcp_refuses_to_start_or_serves_plain(pair, documents):
@@ -56,7 +56,7 @@ def test_prefer_without_bpf_carries_plain_and_says_so(pair):
     )
     done = pair.client.run(*WITHOUT_BPF, PLAIT, "run", "--trusted", "eth", "--", "python3", "-c", program)
     assert done.stdout == b"b'x'\n", done.stderr.decode()
-    assert b"nothing will be protected" in done.stderr
+    assert b"connections will be unprotected" in done.stderr
 
 
 def test_an_interface_that_does_not_exist_is_named(pair):

@@ -192,7 +192,7 @@ def test_ends_with_different_modes_do_not_meet(pair):
     client.sendall(b"hello")
     assert receive_exactly(client, 5) == b"hello"
     for log in ("proxy.log", "serve.log"):
-        assert "PLAIN: the peer offers no mode in common" in (pair.directory / log).read_text()
+        assert "PLAIN: the peer offers no common mode" in (pair.directory / log).read_text()
     pair.proxy("--mode", "stream", "--trusted", "eth", "--require", listen="127.0.0.1:1081")
     with pytest.raises(AssertionError, match="SOCKS reply 0x02"):
         connect_by_socks(pair, pair.ETH, 8443, proxy=("127.0.0.1", 1081))
@@ -234,14 +234,14 @@ def test_a_path_that_leads_nowhere_is_missing_from_the_level(pair, require):
     assert [connection["level"] for connection in connections(pair)] == ["1/2", "1/2"]
     log = (pair.directory / "proxy.log").read_text()
     assert log.count("sealed by 1/2 paths") == 1
-    assert log.count(f"no connection with {pair.ETH} by wlan") == 1 and "no route leads there by it" in log
+    assert log.count(f"no witness connection to {pair.ETH} through wlan") == 1 and "no route to the peer" in log
     # The path comes back.
     pair.add_route_by_wlan()
     clients.append(connect_by_socks(pair, pair.ETH, 8443))
     clients[2].sendall(b"hello")
     assert receive_exactly(clients[2], 5) == b"hello"
     assert connections(pair)[2]["level"] == "2/2"
-    assert f"wlan witnesses connections with {pair.ETH} again" in (pair.directory / "proxy.log").read_text()
+    assert f"witness connections to {pair.ETH} through wlan work again" in (pair.directory / "proxy.log").read_text()
     for client in clients:
         client.close()
 
@@ -263,7 +263,7 @@ def test_of_more_paths_than_a_session_has_as_many_are_counted(two_ways):
         assert connections(pair)[-1]["level"] == "2/16"
         client.close()
     log = (pair.directory / "proxy.log").read_text()
-    assert log.count("22 paths are configured, and 16 are counted") == 1
+    assert log.count("22 paths are configured, but a session has at most 16") == 1
 
 
 def test_what_is_changed_on_the_way_is_a_reset_and_never_delivered(two_ways):

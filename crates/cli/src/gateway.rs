@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use plait_gateway::{
-    Config, Credentials, Gateway, Identities, Outbound, Policy, Requirement, RunError, Settings, Trust,
-    exit_code,
+    Config, Credentials, Gateway, Identities, Outbound, ProtectionPolicy, Requirement, RunError, Settings,
+    Trust, exit_code,
 };
 use plait_linux::signal::StopSignal;
 use plait_proto::option::Mode;
@@ -21,56 +21,57 @@ use tokio::runtime::Runtime;
 
 #[derive(clap::Args)]
 struct Protection {
-    /// How connections are protected: sealed (secret and unchanged, unless somebody is active on every path), stream
-    /// (secret from who does not listen on the trusted path), xor64 (obfuscation, not secrecy), off [default: sealed]
+    /// How connections are protected: sealed (confidential and authentic unless an attacker is active on every path),
+    /// stream (confidential unless an attacker listens on the trusted path), xor64 (obfuscation only), off [default:
+    /// sealed]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Refuse connections whose peer does not agree on the mode, instead of carrying them plain; with `=all-paths`, and
-    /// mode sealed, also those that one of the paths does not witness; `=false` takes back what the file demands
+    /// Refuse connections whose peer does not negotiate the mode, instead of carrying them unprotected; `=all-paths` (mode
+    /// sealed) also refuses those without a witness on every path; `=false` overrides the configuration file
     #[arg(long, value_name = "all-paths", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = requirement)]
-    require: Option<Demanded>,
-    /// Seconds that live connections may take to end when asked to stop
+    require: Option<RequireValue>,
+    /// Seconds that live connections may take to end after a stop was requested
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
-    /// Connections carried at once; more wait
+    /// Connections carried at once; further ones wait
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
-    /// File with this gateway's key pair, of mode sealed, as `plait identity` makes it [default: that of `plait
-    /// identity`, if it is there]
+    /// File with this gateway's key pair for mode sealed, as `plait identity` creates it [default: that of `plait
+    /// identity`, if it exists]
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
 }
 
-/// By which keys peers are known.
+/// How peers are authenticated.
 #[derive(clap::Args)]
 struct Peers {
-    /// How peers are known that have no key in the file's [peers], in mode sealed: not at all (any), by the first key
-    /// that they show (first-use); or they are refused (pinned) [default: pinned if [peers] has any, else any]
+    /// How peers without a key in [peers] are authenticated in mode sealed: not at all (any), by the key of their first
+    /// use (first-use), or rejected (pinned) [default: pinned if [peers] has any key, else any]
     #[arg(long, value_name = "any|first-use|pinned")]
     peers: Option<Trust>,
 }
 
-/// What `--require` says.
+/// The value of `--require`.
 #[derive(Clone, Copy)]
-struct Demanded(Option<Requirement>);
+struct RequireValue(Option<Requirement>);
 
 impl Protection {
-    /// Of a gateway that connects to peers.
+    /// The settings of a gateway that connects to peers.
     fn outbound(&self, command: &'static str, peers: &Peers, config: &Config) -> anyhow::Result<Settings> {
         let file = self.identity.as_deref().or(config.identity.as_deref());
         let trust = peers.peers.or(config.trust);
         let identities = Identities::new(file, trust, config.pins.clone(), None)?;
-        if self.identity.is_some() && !identities.judge_peers() {
+        if self.identity.is_some() && !identities.authenticates_peers() {
             bail!(
-                "--identity shows a key, and only to peers whose own key is looked at: add --peers first-use, or the \
-                 peer to [peers]"
+                "--identity has no effect, because no peer is authenticated: add --peers first-use, or the peer's key to \
+                 [peers]"
             );
         }
         self.settings(command, identities, config)
     }
 
-    /// Of a gateway that peers connect to.
+    /// The settings of a gateway that peers connect to.
     fn inbound(&self, command: &'static str, config: &Config) -> anyhow::Result<Settings> {
         let file = self.identity.as_deref().or(config.identity.as_deref());
         let identities = Identities::new(file, None, BTreeMap::new(), config.clients.clone())?;
@@ -84,12 +85,12 @@ impl Protection {
         config: &Config,
     ) -> anyhow::Result<Settings> {
         let mode = self.mode.or(config.mode).unwrap_or(Mode::Sealed);
-        let require = self.require.map_or(config.require, |Demanded(require)| require);
+        let require = self.require.map_or(config.require, |RequireValue(require)| require);
         Ok(Settings {
             command,
-            policy: Policy::new(mode, require)?,
+            policy: ProtectionPolicy::new(mode, require)?,
             identities,
-            most_connections: self.max_connections as usize,
+            max_connections: self.max_connections as usize,
             drain: Duration::from_secs(self.drain),
         })
     }
@@ -98,8 +99,8 @@ impl Protection {
 /// The configuration file.
 #[derive(clap::Args)]
 struct ConfigFile {
-    /// File with mode, require, the roles of interfaces in its table [paths], and identities in [identity] and [peers];
-    /// what the command line says counts more
+    /// File with mode, require, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
+    /// line take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -110,10 +111,10 @@ impl ConfigFile {
     }
 }
 
-/// Which interfaces lead to a trusted path.
+/// The roles of interfaces.
 #[derive(clap::Args)]
 pub(crate) struct Paths {
-    /// Interface of the trusted path, where every connection begins
+    /// Interface of the trusted path, on which every connection starts
     #[arg(long, value_name = "IFACE")]
     trusted: Vec<String>,
     /// Interface of an untrusted path [default: all others]
@@ -124,14 +125,14 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// What the file says, with the roles that the command line gives in place of the file's.
+    /// The file's configuration, with the roles given on the command line.
     pub(crate) fn config(&self) -> anyhow::Result<Config> {
         let mut config = self.file.read()?;
         for name in &self.trusted {
-            config.roles.name(name, Role::Trusted);
+            config.roles.set(name, Role::Trusted);
         }
         for name in &self.untrusted {
-            config.roles.name(name, Role::Untrusted);
+            config.roles.set(name, Role::Untrusted);
         }
         Ok(config)
     }
@@ -154,10 +155,10 @@ pub(crate) struct RunArgs {
 /// Arguments of `plait serve`.
 #[derive(clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Address and port to accept connections on; with [::] further subflows arrive at every address of this host
+    /// Address and port to accept connections on; [::] accepts further subflows on every address of this host
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// The service that connections are carried to
+    /// Service that connections are carried to
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     to: String,
     #[command(flatten)]
@@ -172,7 +173,7 @@ pub(crate) struct ProxyArgs {
     /// Address and port to accept clients on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080")]
     listen: SocketAddr,
-    /// File with one line USER:PASSWORD that clients must know
+    /// File with one line USER:PASSWORD that clients must present
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
     #[command(flatten)]
@@ -183,17 +184,17 @@ pub(crate) struct ProxyArgs {
     paths: Paths,
 }
 
-fn requirement(text: &str) -> Result<Demanded, String> {
+fn requirement(text: &str) -> Result<RequireValue, String> {
     match text {
-        "true" => Ok(Demanded(Some(Requirement::Mode))),
-        "all-paths" => Ok(Demanded(Some(Requirement::AllPaths))),
-        "false" => Ok(Demanded(None)),
-        other => Err(format!("expected --require, --require=all-paths or --require=false, found '{other}'")),
+        "true" => Ok(RequireValue(Some(Requirement::Mode))),
+        "all-paths" => Ok(RequireValue(Some(Requirement::AllPaths))),
+        "false" => Ok(RequireValue(None)),
+        other => Err(format!("expected --require, --require=all-paths or --require=false, got '{other}'")),
     }
 }
 
 fn host_and_port(text: &str) -> Result<String, String> {
-    let expected = || format!("expected HOST:PORT, found '{text}'");
+    let expected = || format!("expected HOST:PORT, got '{text}'");
     let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
     if host.is_empty() || !port.parse::<u16>().is_ok_and(|port| port > 0) {
         return Err(expected());
@@ -201,13 +202,13 @@ fn host_and_port(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// How long tasks and threads may take to end behind a gateway. A name lookup in progress cannot be ended.
-const END_LIMIT: Duration = Duration::from_secs(1);
+/// How long tasks and threads may take to end after a gateway has. A running name lookup cannot be cancelled.
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(work);
-    runtime.shutdown_timeout(END_LIMIT);
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     done
 }
 
@@ -216,7 +217,7 @@ pub(crate) fn stop_signal() -> anyhow::Result<StopSignal> {
     StopSignal::listen_for(&[Signal::TERM, Signal::INT]).context("cannot listen for signals")
 }
 
-/// Runs a service until SIGTERM or SIGINT; a second one of them does not wait for the drain.
+/// Runs a service until SIGTERM or SIGINT; a second one skips the drain.
 async fn until_stopped<F>(gateway: &Arc<Gateway>, service: F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -245,11 +246,11 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let status = outbound.run(program, command.collect()).await;
         let mut stop = stop_signal()?;
         tokio::select! {
-            () = gateway.shut_down_patiently() => {}
+            () = gateway.shut_down_when_idle() => {}
             _ = stop.next() => {}
         }
         match status {
-            // As every program that runs another one says it.
+            // The exit statuses of env and nohup.
             Err(error @ RunError::Spawn { .. }) => {
                 eprintln!("plait: {error}");
                 Ok(ExitCode::from(if error.is_not_found() { 127 } else { 126 }))

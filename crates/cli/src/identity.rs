@@ -1,4 +1,4 @@
-//! `plait identity`: makes this host's key pair for mode `sealed`, or shows its public half.
+//! `plait identity`: creates or shows this host's key pair for mode `sealed`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use crate::stdout::Stdout;
 /// Arguments of `plait identity`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the key pair is kept [default: /var/lib/plait/identity.key, or of a user in the directory for state]
+    /// File with the key pair [default: /var/lib/plait/identity.key for root, else
+    /// $XDG_STATE_HOME/plait/identity.key]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print JSON
@@ -20,14 +21,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let file = args.file.map_or_else(identity::default_file, Ok)?;
-    let (pair, made) = identity::load_or_create(&file)?;
+    let (pair, created) = identity::load_or_create(&file)?;
     let key = pair.public().to_string();
-    if made {
-        eprintln!("plait: made a key pair and keep it in {}", file.display());
+    if created {
+        eprintln!("plait: created a key pair in {}", file.display());
     }
     let mut out = Stdout::new();
     if args.json {
-        let document = serde_json::json!({ "key": key, "file": file.display().to_string(), "made": made });
+        let document =
+            serde_json::json!({ "key": key, "file": file.display().to_string(), "created": created });
         writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
     } else {
         writeln!(out, "{key}")?;

@@ -79,8 +79,8 @@ fn enable(args: EnableArgs) -> anyhow::Result<()> {
     let EnableArgs { cgroup, trusted, untrusted, mode, require, port, mark, json } = args;
     let ports = port.unwrap_or_default();
     let mut roles = Roles::default();
-    trusted.iter().for_each(|name| roles.name(name, Role::Trusted));
-    untrusted.iter().for_each(|name| roles.name(name, Role::Untrusted));
+    trusted.iter().for_each(|name| roles.set(name, Role::Trusted));
+    untrusted.iter().for_each(|name| roles.set(name, Role::Untrusted));
     block_on(async {
         let mut stop = stop_signal()?;
         let mut enabler = Enabler::start(Options { cgroup, mode, require, roles, ports, mark })?;
@@ -90,7 +90,7 @@ fn enable(args: EnableArgs) -> anyhow::Result<()> {
             _ = stop.next() => Ok(()),
         };
         tokio::select! {
-            () = enabler.end() => {}
+            () = enabler.stop() => {}
             // A second time: at once.
             _ = stop.next() => {}
         }

@@ -1,4 +1,4 @@
-//! `plait paths`: the interfaces paths can leave by, with their addresses, whether they lead out, and their roles.
+//! `plait paths`: the interfaces of this host with their roles, addresses and routes.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,7 +17,7 @@ use crate::stdout::Stdout;
 pub(crate) struct Args {
     #[command(flatten)]
     paths: Paths,
-    /// Show which interfaces lead to this address [default: to the Internet, by a default route]
+    /// Show which interfaces have a route to this address [default: a default route]
     #[arg(long, value_name = "ADDRESS")]
     to: Option<IpAddr>,
     /// Print JSON
@@ -31,11 +31,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let interfaces = interfaces().context("cannot list the interfaces")?;
     let named = roles.trusted().find(|name| interfaces.iter().all(|interface| interface.name != **name));
     if let Some(name) = named {
-        anyhow::bail!("expected an interface called {name}, which is to be trusted: there is none");
+        anyhow::bail!("expected the name of an interface to trust, got {name}, which does not exist");
     }
     let destinations = match args.to {
         Some(address) => vec![address],
-        // Any address of the Internet tells whether a default route leads there; nothing is sent to it.
+        // Any public address shows whether there is a default route; nothing is sent to it.
         None => vec![Ipv4Addr::new(1, 0, 0, 1).into(), Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 1).into()],
     };
     let list: Vec<Path> = interfaces
@@ -95,7 +95,10 @@ fn print(path: &Path, out: &mut impl Write) -> io::Result<()> {
     };
     writeln!(out, "{}  {role}, {state}, MTU {}", path.interface, path.mtu)?;
     writeln!(out, "    addresses: {}", joined(&path.addresses))?;
-    writeln!(out, "    leads out from: {}", joined(&path.sources))
+    match &path.sources[..] {
+        [] => writeln!(out, "    no route to the peer"),
+        sources => writeln!(out, "    source addresses: {}", joined(sources)),
+    }
 }
 
 fn joined(list: &[impl ToString]) -> String {

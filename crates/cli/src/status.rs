@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use plait_gateway::{Answers, ConnectionReport, Counts, Handshakes, Report};
+use plait_gateway::{ConnectionReport, Counts, GatewayStatus, Handshakes, Report};
 use plait_proto::option::Mode;
 
 use crate::stdout::Stdout;
@@ -17,17 +17,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let Answers { reports, silent } = Answers::ask().context("cannot look for running gateways")?;
+    let status = GatewayStatus::query().context("cannot list running gateways")?;
+    let GatewayStatus { reports, unresponsive } = status;
     let mut out = Stdout::new();
     if args.json {
-        let document = serde_json::json!({ "gateways": reports, "silent": silent });
+        let document = serde_json::json!({ "gateways": reports, "unresponsive": unresponsive });
         writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
-    } else if reports.is_empty() && silent.is_empty() {
-        writeln!(out, "no gateway of this user is running (plait run, serve or proxy starts one)")?;
+    } else if reports.is_empty() && unresponsive.is_empty() {
+        writeln!(out, "no gateway of this user is running (start one with plait run, serve or proxy)")?;
     } else {
         reports.iter().try_for_each(|report| print(report, &mut out))?;
-        for pid in silent {
-            writeln!(out, "plait (process {pid}): does not answer; it may be stopped or very busy")?;
+        for pid in unresponsive {
+            writeln!(out, "plait (process {pid}): does not respond; it may be stopped or very busy")?;
         }
     }
     Ok(out.flush()?)
@@ -36,24 +37,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
     let Report { pid, command, mode, counts, .. } = gateway;
     let protection = match (mode, gateway.require) {
-        (Mode::Off, _) => "nothing protected".to_owned(),
+        (Mode::Off, _) => "mode off".to_owned(),
         (mode, true) => format!("{mode} required"),
         (mode, false) => format!("{mode} preferred"),
     };
     let listen: Vec<String> = gateway.listen.iter().map(ToString::to_string).collect();
     writeln!(out, "plait {command} (process {pid}): {protection}, listening on {}", listen.join(", "))?;
-    let strangers = match counts.strangers {
+    let rejected = match counts.rejected_identity {
         0 => String::new(),
-        strangers => format!(", {strangers} of them for who the other end is"),
+        rejected => format!(" ({rejected} with a rejected identity)"),
     };
     let Counts { protected, plain, refused, .. } = counts;
-    writeln!(out, "  {protected} protected, {plain} plain, {refused} refused{strangers}")?;
+    writeln!(out, "  {protected} protected, {plain} plain, {refused} refused{rejected}")?;
     let Handshakes { waiting, dropped, refused, .. } = gateway.handshakes;
     if waiting + dropped + refused > 0 {
-        writeln!(
-            out,
-            "  of handshakes {waiting} wait, {dropped} came to nothing, {refused} connections had no place"
-        )?;
+        writeln!(out, "  handshakes: {waiting} half open, {dropped} dropped, {refused} connections refused")?;
     }
     gateway.connections.iter().try_for_each(|connection| print_connection(connection, out))
 }
@@ -62,7 +60,8 @@ fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::
     let ConnectionReport { id, application, peer, mode, level, protocol, sent, received, age_s, .. } =
         connection;
     let level = level.as_ref().map(|level| format!(":{level}")).unwrap_or_default();
-    let identity = connection.identity.as_ref().map(|by| format!(" identity {by}")).unwrap_or_default();
+    let identity =
+        connection.identity.as_ref().map(|identity| format!(" identity {identity}")).unwrap_or_default();
     writeln!(
         out,
         "  #{id} {application} <-> {peer}  {mode}{level}{identity} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"

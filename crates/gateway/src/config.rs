@@ -10,8 +10,8 @@ use plait_proto::option::Mode;
 use plait_wire::Role;
 use serde::Deserialize;
 
-use crate::mode::Requirement;
-use crate::roles::Roles;
+use crate::paths::Roles;
+use crate::protection::Requirement;
 use crate::trust::{PeerName, Trust};
 
 /// What a configuration file says.
@@ -118,7 +118,7 @@ impl Config {
             .map_err(|reason| ConfigError::Parse { path: path.to_owned(), reason: Box::new(reason) })?;
         let Written { mode, require: Require(require), paths, identity, peers } = written;
         let mut roles = Roles::default();
-        paths.iter().for_each(|(interface, role)| roles.name(interface, *role));
+        paths.iter().for_each(|(interface, role)| roles.set(interface, *role));
         let Identity { file, peers: trust, clients } = identity;
         Ok(Config { mode, require, roles, identity: file, trust, clients, pins: peers })
     }

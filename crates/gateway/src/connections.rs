@@ -1,167 +1,131 @@
-//! The connections that a gateway carries now, and how many it has carried and refused.
+//! The connections that a gateway carries.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use plait_linux::mptcp::{FullInfo, Info, Token};
-use serde::{Deserialize, Serialize};
+use plait_proto::option::Mode;
 use tokio::net::TcpStream;
 
-use crate::establish::Reached;
+use crate::handshake::FirstFlight;
+use crate::paths::{Backoff, POLL_INTERVAL, Path, UPLOAD_BYTES, UPLOAD_POLL_INTERVAL};
+use crate::protection::ProtectionStatus;
 use crate::relay::Progress;
-use plait_proto::option::Mode;
+use crate::report::{ConnectionReport, SubflowReport};
+use crate::socket::canonical;
 
-/// One connection on the network's side, from the end of its handshake on.
+/// One connection over the network, from the end of its handshake on.
 pub(crate) struct Connection {
     pub(crate) far: TcpStream,
     pub(crate) token: Option<Token>,
     pub(crate) progress: Progress,
-    reached: Reached,
+    protection: ProtectionStatus,
     application: SocketAddr,
     peer: SocketAddr,
     since: Instant,
 }
 
-/// Every connection of a gateway.
+/// Every live connection of a gateway.
 #[derive(Default)]
 pub(crate) struct Connections {
     live: Mutex<BTreeMap<u64, Weak<Connection>>>,
-    next: AtomicU64,
-    protected: AtomicU64,
-    plain: AtomicU64,
-    refused: AtomicU64,
-    strangers: AtomicU64,
-}
-
-/// How many connections came to what since the gateway began.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Carried protected.
-    pub protected: u64,
-    /// Carried plain.
-    pub plain: u64,
-    /// Not carried: refused by policy, or the handshake could not be trusted.
-    pub refused: u64,
-    /// Of those, for who the other end is, or because it does not say.
-    pub strangers: u64,
-}
-
-/// One live connection, for people and programs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ConnectionReport {
-    /// Counts from 1 in one gateway.
-    pub id: u64,
-    /// The application's end.
-    pub application: SocketAddr,
-    /// The network's far end.
-    pub peer: SocketAddr,
-    /// How its bytes are protected.
-    pub mode: Mode,
-    /// Of mode `sealed`: the paths that witness it, of those configured, such as `2/3`.
-    pub level: Option<String>,
-    /// Of mode `sealed`: by which key the other end is known: `pinned`, or `first-use`; absent if it could be anybody.
-    pub identity: Option<String>,
-    /// Whether the peer agreed on that in the handshake.
-    pub negotiated: bool,
-    /// `mptcp`, or `tcp` after a fallback.
-    pub protocol: String,
-    /// RFC 8684 token, hexadecimal; absent with `tcp`.
-    pub token: Option<String>,
-    /// Application bytes handed to the network.
-    pub sent: u64,
-    /// Application bytes from the network.
-    pub received: u64,
-    /// Seconds since the handshake.
-    pub age_s: f64,
-    /// Its subflows now.
-    pub subflows: Vec<SubflowReport>,
-}
-
-/// One subflow of a live connection.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SubflowReport {
-    /// This end.
-    pub local: SocketAddr,
-    /// The other end.
-    pub remote: SocketAddr,
-    /// Bytes that the other end acknowledged on it.
-    pub acked: u64,
-    /// Bytes received on it.
-    pub received: u64,
-    /// Smoothed round-trip time, microseconds.
-    pub rtt_us: u32,
+    last_id: AtomicU64,
 }
 
 impl Connections {
-    /// Enters a connection for as long as it lives.
-    pub(crate) fn enter(
+    /// Adds a connection, for as long as it lives.
+    pub(crate) fn add(
         &self,
         application: SocketAddr,
-        peer: SocketAddr,
-        reached: Reached,
         far: TcpStream,
-    ) -> Arc<Connection> {
+        protection: ProtectionStatus,
+    ) -> io::Result<Arc<Connection>> {
         let token = Info::of(&far).ok().filter(|info| !info.fallback).map(|info| info.token);
-        let peer = canonical(peer);
+        let peer = canonical(far.peer_addr()?);
         let connection = Arc::new(Connection {
             far,
             token,
             progress: Progress::default(),
-            reached,
+            protection,
             application,
             peer,
             since: Instant::now(),
         });
-        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.retain(|_, connection| connection.strong_count() > 0);
         live.insert(id, Arc::downgrade(&connection));
-        if reached.mode == Mode::Off { &self.plain } else { &self.protected }.fetch_add(1, Ordering::Relaxed);
-        connection
+        Ok(connection)
     }
 
-    pub(crate) fn refuse(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    fn live(&self) -> BTreeMap<u64, Weak<Connection>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// For who the other end is, or because it does not say.
-    pub(crate) fn refuse_stranger(&self) {
-        self.refuse();
-        self.strangers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
-            protected: self.protected.load(Ordering::Relaxed),
-            plain: self.plain.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-            strangers: self.strangers.load(Ordering::Relaxed),
-        }
-    }
-
-    /// A number that changes whenever a live connection gets on: bytes are carried, or the peer acknowledges some.
+    /// A number that changes whenever a live connection makes progress: bytes are carried, or the peer acknowledges some.
     pub(crate) fn progress(&self) -> u64 {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        live.values().filter_map(Weak::upgrade).fold(0, |sum: u64, connection| {
+        self.live().values().filter_map(Weak::upgrade).fold(0, |sum: u64, connection| {
             let acknowledged = Info::of(&connection.far).map_or(0, |info| info.snd_una);
-            let carried = connection.progress.sent() + connection.progress.received();
+            let carried = connection.progress.sent.total() + connection.progress.received.total();
             sum.wrapping_add(acknowledged).wrapping_add(carried)
         })
     }
 
     pub(crate) fn report(&self) -> Vec<ConnectionReport> {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let live = self.live();
         live.iter().filter_map(|(id, connection)| Some(connection.upgrade()?.report(*id))).collect()
     }
 }
 
 impl Connection {
+    /// Waits until the connection may have further subflows.
+    pub(crate) async fn first_flight(&self, first_flight: FirstFlight) {
+        if first_flight == FirstFlight::BothDirections {
+            self.progress.sent.first_byte().await;
+        }
+        self.sent_bytes_acknowledged().await;
+        if first_flight == FirstFlight::BothDirections {
+            self.answered().await;
+        }
+    }
+
+    /// Its subflows.
+    pub(crate) fn paths(&self) -> io::Result<Vec<Path>> {
+        let subflows = FullInfo::of(&self.far)?.subflows;
+        Ok(subflows.iter().map(|subflow| (subflow.local.ip().to_canonical(), subflow.tcp.state)).collect())
+    }
+
+    /// Waits until the peer has sent the DATA_ACK of everything sent until now.
+    async fn sent_bytes_acknowledged(&self) {
+        let Ok(sent) = Info::of(&self.far) else { return };
+        let mut backoff = Backoff::new(POLL_INTERVAL.0, POLL_INTERVAL.1);
+        // Bytes sent meanwhile leave by the only subflow too, so the mark need not move with them.
+        while Info::of(&self.far).is_ok_and(|now| now.snd_una < sent.write_seq) {
+            backoff.sleep().await;
+        }
+    }
+
+    /// Waits until the peer has begun to answer, or silently receives an upload.
+    async fn answered(&self) {
+        let uploading = async {
+            tokio::time::sleep(UPLOAD_POLL_INTERVAL).await;
+            while self.progress.sent.total() < UPLOAD_BYTES {
+                tokio::time::sleep(UPLOAD_POLL_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            () = self.progress.received.first_byte() => {}
+            () = uploading => {}
+        }
+    }
+
     fn report(&self, id: u64) -> ConnectionReport {
         let subflows = FullInfo::of(&self.far).map(|info| info.subflows).unwrap_or_default();
-        let Reached { mode, level, identity } = self.reached;
+        let ProtectionStatus { mode, level, identity } = self.protection;
         ConnectionReport {
             id,
             application: self.application,
@@ -172,8 +136,8 @@ impl Connection {
             negotiated: mode != Mode::Off,
             protocol: if self.token.is_some() { "mptcp" } else { "tcp" }.to_owned(),
             token: self.token.map(|token| format!("{:08x}", token.0)),
-            sent: self.progress.sent(),
-            received: self.progress.received(),
+            sent: self.progress.sent.total(),
+            received: self.progress.received.total(),
             age_s: self.since.elapsed().as_secs_f64(),
             subflows: subflows
                 .into_iter()
@@ -187,9 +151,4 @@ impl Connection {
                 .collect(),
         }
     }
-}
-
-/// An IPv4 peer of an IPv6 socket, as IPv4.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

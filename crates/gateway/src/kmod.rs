@@ -1,28 +1,29 @@
-//! The kernel module plait.ko, made usable: negotiation, trusted path first, and an orderly end.
+//! Userspace for the kernel module plait.ko: negotiation, trusted path first, and an orderly end.
 //!
-//! The module (`kmod/`) transforms the bytes of sockets that a rule concerns, and knows nothing of paths. An [`Enabler`]
-//! gives it the rest for the programs of one control group, by what a gateway uses for itself:
+//! The module (`kmod/`) transforms the bytes of the sockets that a rule selects, and knows nothing of paths. An [`Enabler`]
+//! provides the rest for the programs of one cgroup, with what a gateway uses for itself:
 //!
-//! | what | by |
+//! | task | done by |
 //! |---|---|
-//! | the ends agree on a mode | `bpf/negotiate.bpf.c`; the module reads what came of it ([`crate::negotiation`]) |
-//! | the first subflow leaves by the trusted interface | `bpf/trusted.bpf.c` |
-//! | further ones are made after the first flight | [`crate::subflows`], which sees the connections by `held` |
+//! | the ends negotiate a mode | `bpf/negotiate.bpf.c`; the module reads the verdicts ([`crate::handshake`]) |
+//! | the initial subflow leaves through the trusted interface | `bpf/trusted.bpf.c` |
+//! | further ones are created after the first flight | [`crate::paths`], for connections seen by `observed_connection` |
 //! | nothing is left behind | `record` |
 //!
-//! The order of things keeps a socket from negotiating what the module then does not do: the rule is there before anything
-//! negotiates, only sockets that the module has taken negotiate, and an enabler that was killed leaves the rule behind, by
-//! which new connections are refused until somebody tidies up.
+//! The order of steps prevents that a socket negotiates what the module then does not do: the rule is added before anything
+//! negotiates, only sockets that the module has taken negotiate, and an enabler that was killed leaves the rule behind,
+//! which refuses new connections until it is cleaned up.
 
 mod enabler;
-mod held;
 mod module;
+mod observed_connection;
 mod options;
+mod outcome_events;
 mod record;
 
 pub(crate) use record::enabler_of;
 
 pub use enabler::{EnableError, Enabler};
 pub use module::{Module, ModuleError};
-pub use options::{Mark, ModuleMode, Options, Ports, UnknownOption};
+pub use options::{Mark, ModuleMode, Options, ParseOptionError, Ports};
 pub use record::{DisableError, Enabled, Enablers, clean_leftovers, disable, enablers};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plait_gateway::{
-    ConnectError, Gateway as Gate, Identities, Listener as Accepting, Outbound, PeerName, Policy,
+    ConnectError, Gateway as Gate, Identities, Listener as Accepting, Outbound, PeerName, ProtectionPolicy,
     Requirement, Roles, Settings, StartError, Stream, Trust,
 };
 use plait_proto::identity::PublicKey;
@@ -86,9 +86,9 @@ impl Gateway {
         let identities = Identities::new(identity.as_deref(), trust, pins, clients);
         let settings = Settings {
             command: "library",
-            policy: Policy::new(mode, requirement).map_err(mistake)?,
+            policy: ProtectionPolicy::new(mode, requirement).map_err(mistake)?,
             identities: identities.map_err(|error| PyOSError::new_err(error.to_string()))?,
-            most_connections: 4096,
+            max_connections: 4096,
             drain,
         };
         py.detach(|| {
@@ -99,7 +99,7 @@ impl Gateway {
                 let outbound = roles.map(|named| {
                     let mut roles = Roles::default();
                     for (interface, trusted) in named {
-                        roles.name(&interface, if trusted { Role::Trusted } else { Role::Untrusted });
+                        roles.set(&interface, if trusted { Role::Trusted } else { Role::Untrusted });
                     }
                     Outbound::start(&gateway, roles).map(Arc::new)
                 });

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use plait_gateway::{Answers, Report};
+use plait_gateway::{GatewayStatus, Report};
 use plait_linux::counters::counters;
 use plait_linux::diag::{Growth, Sample, Subflow, Watch};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -132,7 +132,7 @@ impl Exporter {
         self.update_path_counters(&samples);
         self.update_gauges(&samples);
         self.update_kernel_counters()?;
-        self.update_gateways(&Answers::ask().unwrap_or_default().reports);
+        self.update_gateways(&GatewayStatus::query().unwrap_or_default().reports);
         self.metrics.missed_notifications.inner().store(self.watch.lost(), Ordering::Relaxed);
         let duration = begin.elapsed();
         self.metrics.sample_duration.set(duration.as_secs_f64());

@@ -1,103 +1,101 @@
-//! Gives the kernel module what it lacks, for the programs of one control group, from start to an orderly end.
+//! Runs the userspace part of the kernel module for the programs of one cgroup, from start to an orderly end.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::MapHandle;
 use plait_linux::cgroup;
 use plait_linux::diag;
 use plait_linux::interfaces::interfaces;
 use plait_linux::mptcp::Token;
-use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::held::{Held, Lists};
 use super::module::{Module, ModuleError};
+use super::observed_connection::{ObservedConnection, SocketLists};
 use super::options::{ModuleMode, Options};
-use super::record::{Enabled, Place, Record, namespace_of};
+use super::outcome_events::{OutcomeEvents, addresses};
+use super::record::{Enabled, Lock, Record, namespace_of};
 use crate::bindings::{
     PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED, PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN,
     plait_negotiate_settings, plait_outcome_event, plait_trusted_settings,
 };
-use crate::blackholes::Blackholes;
 use crate::bpf::{self, BpfError, lookup};
-use crate::control;
-use crate::gateway::has_mptcp;
-use crate::negotiation::{Negotiator, Refusal, Unprotected, unprotected};
-use crate::said::Said;
+use crate::handshake::Negotiator;
+use crate::paths::{Blackholes, Subflows};
+use crate::protection::{PlainReason, Refusal};
 use crate::skeleton::trusted::TrustedSkelBuilder;
-use crate::subflows::{Subflows, wakeups};
+use crate::socket::has_mptcp;
+use crate::status::gateway_pids;
+use crate::warn_once::WarnOnce;
 
-/// Connections that the module does not know, and such as the kernel made TCP, are looked for this often.
-const TICK: Duration = Duration::from_secs(2);
+/// Between two checks for unprotected connections, and for blackholes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Between the end of negotiating and that of the rule: what has negotiated by then is accepted in the meantime.
-const GRACE: Duration = Duration::from_millis(500);
+/// Between detaching the negotiator and removing the rule, for connections that have negotiated but are not accepted yet.
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// An enabler could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EnableError {
-    /// The module is not there, or refused the rule.
+    /// The module is not loaded, or rejected the rule.
     #[error(transparent)]
     Module(#[from] ModuleError),
-    /// There is one already.
+    /// Another enabler is running.
     #[error(
-        "`plait kmod enable` runs in this network namespace already{}: `plait kmod disable` ends it",
+        "`plait kmod enable` is already running in this network namespace{}: `plait kmod disable` stops it",
         .0.as_ref().map(|enabled| format!(" (process {}, for {})", enabled.pid, enabled.cgroup)).unwrap_or_default()
     )]
     AlreadyEnabled(Option<Box<Enabled>>),
-    /// There is no such control group.
-    #[error("{0} (mkdir makes one below /sys/fs/cgroup; `/` stands for every program)")]
+    /// The cgroup does not exist.
+    #[error("{0} (mkdir creates one below /sys/fs/cgroup; `/` is that of all programs)")]
     Cgroup(#[from] cgroup::Error),
-    /// The module cannot be told of it.
-    #[error("expected the path of a control group without blanks, found '{}'", .0.display())]
-    Blank(PathBuf),
-    /// A gateway's sockets would be taken.
+    /// The cgroup's path cannot be part of a rule.
+    #[error("expected the path of a cgroup without white space, got '{}'", .0.display())]
+    WhiteSpace(PathBuf),
+    /// The sockets of a gateway would be protected twice.
     #[error(
-        "a gateway (process {0}) runs in this control group, and what it protects would be protected once more: stop it, \
-         start it outside of the group, or choose another group"
+        "a gateway (process {0}) runs in this cgroup, and its connections would be protected twice: stop it, start it \
+         outside of the cgroup, or choose another cgroup"
     )]
     Gateway(u32),
-    /// An interface has a role and does not exist.
-    #[error("expected an interface called {0}, there is none: `plait paths` lists them")]
+    /// An interface with a configured role does not exist.
+    #[error("expected the name of an interface, got {0}, which does not exist: `plait paths` lists them")]
     NoSuchInterface(String),
     /// No MPTCP.
-    #[error(
-        "this kernel has no MPTCP, or it is switched off: sysctl -w net.mptcp.enabled=1 (`plait doctor` says more)"
-    )]
+    #[error("the kernel has no MPTCP, or it is disabled: sysctl -w net.mptcp.enabled=1 (see `plait doctor`)")]
     Mptcp,
     /// No BPF programs.
     #[error(transparent)]
     Bpf(#[from] BpfError),
-    /// No view of other programs' connections.
+    /// Other programs' connections cannot be listed.
     #[error(transparent)]
     Sockets(#[from] diag::Error),
-    /// No control of the paths, or no run directory.
-    #[error("{0} (it takes root, or CAP_NET_ADMIN; `plait doctor` says more)")]
+    /// Paths cannot be managed, or there is no run directory.
+    #[error("{0} (needs root, or CAP_NET_ADMIN; see `plait doctor`)")]
     Host(#[from] io::Error),
 }
 
-/// What is in force for the programs of one control group; gone when dropped, best by [`end`](Enabler::end).
+/// Protects the programs of one cgroup until dropped, preferably by [`stop`](Enabler::stop).
 ///
-/// Dropped in the order of its fields: nothing negotiates any more when the rule goes.
+/// Fields are dropped in this order: nothing negotiates any more when the rule is removed.
 pub struct Enabler {
     enabled: Enabled,
     options: Options,
-    said: Said,
-    /// The paths of each connection that began here.
+    warn_once: WarnOnce,
+    /// The tasks that manage the paths of outgoing connections.
     paths: JoinSet<()>,
     subflows: Arc<Subflows>,
-    lists: Arc<Lists>,
-    outcomes: OutcomeEvents,
+    lists: Arc<SocketLists>,
+    events: OutcomeEvents,
     trusted: bpf::Programs,
-    /// How often a program connected in a way that the module cannot protect.
+    /// Counts programs that connect in a way that the module cannot protect.
     unprotected: MapHandle,
     warned_of_unprotected: bool,
     blackholes: Blackholes,
@@ -107,7 +105,7 @@ pub struct Enabler {
 }
 
 impl Enabler {
-    /// Starts for sockets that are made from now on. To be called within a tokio runtime.
+    /// Protects sockets created from now on. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// See [`EnableError`]. Nothing is left behind then.
@@ -120,7 +118,7 @@ impl Enabler {
         }
         let (path, group) = cgroup::open(&options.cgroup)?;
         let cgroup = path.to_str().filter(|path| !path.contains(char::is_whitespace));
-        let cgroup = cgroup.ok_or_else(|| EnableError::Blank(path.clone()))?;
+        let cgroup = cgroup.ok_or_else(|| EnableError::WhiteSpace(path.clone()))?;
         let namespace = plait_linux::netns::NetNs::current()?.identity()?.inode;
         if let Some(pid) = gateway_in(cgroup, namespace) {
             return Err(EnableError::Gateway(pid));
@@ -130,11 +128,11 @@ impl Enabler {
         if let Some(name) = options.roles.names().find(absent) {
             return Err(EnableError::NoSuchInterface(name.to_owned()));
         }
-        let (mut record, left) = match Record::take()? {
-            Place::Free(record, left) => (record, left),
-            Place::Taken(who) => return Err(EnableError::AlreadyEnabled(who.map(Box::new))),
+        let (mut record, left) = match Record::lock()? {
+            Lock::Acquired(record, left) => (record, left),
+            Lock::Held(who) => return Err(EnableError::AlreadyEnabled(who.map(Box::new))),
         };
-        let lists = Arc::new(Lists::open()?);
+        let lists = Arc::new(SocketLists::open()?);
         let subflows = Subflows::start(options.roles.clone())?;
         let blackholes = Blackholes::watch()?;
         let trusted_interface = options.roles.trusted().next();
@@ -155,9 +153,9 @@ impl Enabler {
         bpf::write_settings(&skeleton.maps.settings, &settings)?;
         let unprotected = bpf::handle(&skeleton.maps.unprotected)?;
         let mut trusted = bpf::Programs::of(&skeleton)?;
-        let outcomes = OutcomeEvents::open(negotiator.outcomes())?;
+        let events = OutcomeEvents::open(negotiator.outcomes())?;
 
-        let verdicts = negotiator.verdicts()?;
+        let verdicts = negotiator.verdicts_id()?;
         let mut enabled = Enabled {
             pid: process::id(),
             namespace,
@@ -169,25 +167,25 @@ impl Enabler {
             verdicts: left.iter().flat_map(|left| left.verdicts.clone()).chain([verdicts]).collect(),
         };
         record.write(&enabled)?;
-        // From here on sockets are taken, and then some of them negotiate; never the other way round.
+        // From here on the module takes sockets, and then some of them negotiate; never in the other order.
         let rules = Rules::add(&enabled)?;
-        record.hand_over_leftovers();
-        // The rules of a killed one go when the new one is there: in between, everything is refused.
+        record.discard_leftovers();
+        // The rules of a killed enabler are removed after the new one was added: in between, connections are refused.
         for old in enabled.verdicts.drain(..enabled.verdicts.len() - 1) {
             Module::clear(old)?;
         }
         record.write(&enabled)?;
         trusted.attach(&group)?;
-        negotiator.negotiate_in(&group)?;
-        warn_of_older(&enabled.cgroup, &group);
+        negotiator.attach_to(&group)?;
+        warn_of_running_processes(&enabled.cgroup, &group);
         Ok(Enabler {
             enabled,
             options,
-            said: Said::default(),
+            warn_once: WarnOnce::default(),
             paths: JoinSet::new(),
             subflows,
             lists,
-            outcomes,
+            events,
             trusted,
             unprotected,
             warned_of_unprotected: false,
@@ -198,78 +196,82 @@ impl Enabler {
         })
     }
 
-    /// What it is.
+    /// Its description.
     pub fn describe(&self) -> &Enabled {
         &self.enabled
     }
 
-    /// Looks after the paths of connections, and says what is not protected, for as long as it is polled.
+    /// Manages the paths of connections, and warns of unprotected ones, for as long as it is polled.
     ///
     /// # Errors
-    /// Nothing is told of connections any more.
+    /// The negotiator's events cannot be read any more.
     pub async fn run(&mut self) -> io::Result<()> {
-        let mut tick = tokio::time::interval(TICK);
+        let mut tick = tokio::time::interval(CHECK_INTERVAL);
         loop {
             tokio::select! {
-                ready = self.outcomes.wakeups.readable() => ready?.clear_ready(),
+                ready = self.events.ready() => ready?,
                 _ = tick.tick() => {
-                    self.warn_of_unprotected();
-                    self.blackholes.look();
+                    self.check_unprotected();
+                    self.blackholes.check();
                 }
             }
-            for event in self.outcomes.take()? {
-                self.handle_outcome(&event);
+            for event in self.events.take()? {
+                self.manage_paths(&event);
             }
             while self.paths.try_join_next().is_some() {}
         }
     }
 
-    /// Ends: nothing new is protected, and what was stays protected on the subflows it has.
-    pub async fn end(mut self) {
+    /// Stops: new connections are not protected, and existing ones stay protected on the subflows they have.
+    pub async fn stop(mut self) {
         self.trusted.detach();
         self.negotiator.detach();
-        tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(GRACE_PERIOD).await;
     }
 
-    fn handle_outcome(&mut self, event: &plait_outcome_event) {
-        let local = address(event, event.local, event.local_port);
-        let remote = address(event, event.remote, event.remote_port);
+    /// Manages the paths of a new connection.
+    fn manage_paths(&mut self, event: &plait_outcome_event) {
+        let (local, remote) = addresses(event);
         if !self.is_carried(u32::from(event.outcome), remote) || event.initiator == 0 || event.token == 0 {
             return;
         }
         if self.enabled.trusted.is_none() {
-            self.said.no_trusted_path();
+            self.warn_once.no_trusted_path();
         }
-        let if_index = self.if_index();
-        let held =
-            Held { token: Token(event.token), local, remote, if_index, lists: Arc::clone(&self.lists) };
+        let connection = ObservedConnection {
+            token: Token(event.token),
+            local,
+            remote,
+            if_index: self.if_index(),
+            lists: Arc::clone(&self.lists),
+        };
         let subflows = Arc::clone(&self.subflows);
         self.paths.spawn(async move {
-            let watch = subflows.watch(held.token, held.remote);
+            let watch = subflows.watch(connection.token, connection.remote);
             tokio::select! {
-                error = watch.tend(held.first_flight(), || held.paths()) => debug!("{remote}: {error}"),
-                () = held.ended() => {}
+                error = watch.run(connection.first_flight(), || connection.paths()) => debug!("{remote}: {error}"),
+                () = connection.ended() => {}
             }
         });
     }
 
-    /// Whether the module goes on with a connection; says so if it does it plain, or does not.
+    /// Whether the module carries a connection; warns if it carries it plain, or refuses it.
     fn is_carried(&self, outcome: u32, peer: SocketAddr) -> bool {
         let reason = match outcome {
             PLAIT_OUTCOME_NEGOTIATED => return true,
-            PLAIT_OUTCOME_PLAIN => Unprotected::Silent,
-            PLAIT_OUTCOME_NO_COMMON_MODE => Unprotected::NoCommonMode,
-            PLAIT_OUTCOME_FALLBACK => Unprotected::Fallback,
+            PLAIT_OUTCOME_PLAIN => PlainReason::NotNegotiated,
+            PLAIT_OUTCOME_NO_COMMON_MODE => PlainReason::NoCommonMode,
+            PLAIT_OUTCOME_FALLBACK => PlainReason::Fallback,
             _ => {
                 warn!("{peer}: refused: {}", Refusal::Unconfirmed);
                 return false;
             }
         };
-        if reason == Unprotected::NoCommonMode && self.options.mode == ModuleMode::Stream {
-            self.said.stream_of_module();
+        if reason == PlainReason::NoCommonMode && self.options.mode == ModuleMode::Stream {
+            self.warn_once.stream_of_module();
         }
-        match unprotected(self.options.policy(), reason) {
-            Ok(_) => self.said.plain(peer.ip(), reason),
+        match self.options.policy().judge_plain(reason) {
+            Ok(_) => self.warn_once.plain(peer.ip(), reason),
             Err(refusal) => warn!("{peer}: refused: {refusal}"),
         }
         !self.options.require
@@ -284,8 +286,8 @@ impl Enabler {
             .map_or(0, |interface| interface.index)
     }
 
-    /// Warns once when programs connect in ways that the module cannot protect.
-    fn warn_of_unprotected(&mut self) {
+    /// Warns, once, of programs that connect in ways that the module does not protect.
+    fn check_unprotected(&mut self) {
         let count = lookup::<u64>(&self.unprotected, &0u32.to_ne_bytes()).ok().flatten().unwrap_or(0);
         if count == 0 || self.warned_of_unprotected {
             return;
@@ -293,14 +295,14 @@ impl Enabler {
         self.warned_of_unprotected = true;
         let carried = if self.options.require { "refused" } else { "carried PLAIN" };
         warn!(
-            "programs in {} make TCP connections, or connect by sockets older than this command: these are {carried}; \
-             `mptcpize run PROGRAM` starts a program with MPTCP",
+            "programs in {} make TCP connections, or connect by sockets created before this command: these are {carried}; \
+             `mptcpize run PROGRAM` runs a program with MPTCP",
             self.enabled.cgroup
         );
     }
 }
 
-/// The rules of an enabler, and those that a killed one left, in the module until dropped.
+/// An enabler's rules, and those that a killed one left; removed from the module when dropped.
 struct Rules(Vec<u32>);
 
 impl Rules {
@@ -313,7 +315,7 @@ impl Rules {
 impl Drop for Rules {
     fn drop(&mut self) {
         for &verdicts in &self.0 {
-            // Without the module there are no rules.
+            // Unloading the module removed the rules.
             if let Err(error @ ModuleError::Refused { .. }) = Module::clear(verdicts) {
                 warn!("{error}; remove them: echo clear >/proc/plait/rules");
             }
@@ -321,47 +323,7 @@ impl Drop for Rules {
     }
 }
 
-/// The outcomes that the negotiator reports.
-struct OutcomeEvents {
-    ring: RingBuffer<'static>,
-    arrived: Arc<Mutex<Vec<plait_outcome_event>>>,
-    wakeups: AsyncFd<OwnedFd>,
-}
-
-impl OutcomeEvents {
-    fn open(map: &MapHandle) -> Result<OutcomeEvents, EnableError> {
-        let arrived = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&arrived);
-        let mut builder = RingBufferBuilder::new();
-        let record = move |bytes: &[u8]| {
-            if let Ok(event) = bytemuck::try_pod_read_unaligned(bytes) {
-                sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-            }
-            0
-        };
-        builder.add(map, record).map_err(io::Error::other)?;
-        let ring = builder.build().map_err(io::Error::other)?;
-        // SAFETY: the ring has it open for as long as it lives, and it lives until the function ends.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
-        let wakeups = wakeups(descriptor)?;
-        Ok(OutcomeEvents { ring, arrived, wakeups })
-    }
-
-    fn take(&self) -> io::Result<Vec<plait_outcome_event>> {
-        self.ring.consume().map_err(io::Error::other)?;
-        Ok(std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-}
-
-fn address(event: &plait_outcome_event, words: [u32; 4], port: u16) -> SocketAddr {
-    let ip = match i32::from(event.family) {
-        libc::AF_INET => IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes())),
-        _ => Ipv6Addr::from(bytemuck::cast::<_, [u8; 16]>(words)).to_canonical(),
-    };
-    SocketAddr::new(ip, port)
-}
-
-/// An interface's name as the kernel has it. Those of existing interfaces fit.
+/// An interface's name as a C string. Those of existing interfaces fit.
 fn name_of(interface: &str) -> [std::ffi::c_char; 16] {
     let mut name = [0; 16];
     for (place, byte) in name.iter_mut().zip(interface.bytes().take(15)) {
@@ -370,20 +332,20 @@ fn name_of(interface: &str) -> [std::ffi::c_char; 16] {
     name
 }
 
-/// A gateway of this user in a control group, or below it.
+/// One of this user's gateways in a cgroup or its descendants.
 fn gateway_in(cgroup: &str, namespace: u64) -> Option<u32> {
     let is_inside = |pid: &u32| {
         cgroup::of(*pid).is_some_and(|path| path.starts_with(cgroup)) && namespace_of(*pid) == Some(namespace)
     };
-    control::processes().ok()?.into_iter().find(is_inside)
+    gateway_pids().ok()?.into_iter().find(is_inside)
 }
 
-fn warn_of_older(cgroup: &str, group: &OwnedFd) {
+fn warn_of_running_processes(cgroup: &str, group: &OwnedFd) {
     let inside = cgroup::processes_of(group).unwrap_or_default();
     let others = inside.iter().filter(|pid| **pid != process::id()).count();
     if others > 0 {
         warn!(
-            "{others} processes are in {cgroup} already: sockets that they have now stay unprotected; restart what is to \
+            "{others} processes are in {cgroup} already: their existing sockets stay unprotected; restart those that must \
              be protected"
         );
     }

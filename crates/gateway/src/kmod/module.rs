@@ -1,5 +1,4 @@
-//! What plait.ko shows of itself, and the rules it is given: files in `/proc/plait`, described in `kmod/rules.c` and
-//! `kmod/status.c`.
+//! The interface of plait.ko: its rules and counters in `/proc/plait`, described in `kmod/rules.c` and `kmod/status.c`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,37 +13,37 @@ const VERSION: &str = "/sys/module/plait/version";
 /// The module cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// It is not there.
+    /// It is not loaded.
     #[error(
         "the kernel module plait is not loaded: build it with `make kmod` and load it with `insmod kmod/plait.ko`, \
-         or, where it is installed, with `modprobe plait` (docs/guide/kernel-module.md)"
+         or with `modprobe plait` if it is installed (docs/guide/kernel-module.md)"
     )]
     NotLoaded,
-    /// It did not do what it was asked.
+    /// It rejected a request.
     #[error("the kernel module plait did not {operation}: {reason}{}", hint(.reason))]
     Refused {
-        /// What it was asked.
+        /// The request.
         operation: String,
-        /// Why not.
+        /// Why.
         reason: io::Error,
     },
 }
 
 fn hint(reason: &io::Error) -> &'static str {
     match reason.kind() {
-        io::ErrorKind::PermissionDenied => "; it takes root, or CAP_NET_ADMIN",
+        io::ErrorKind::PermissionDenied => "; needs root, or CAP_NET_ADMIN",
         _ => "",
     }
 }
 
-/// The module as it is now.
+/// The state of the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Module {
     /// Its version.
     pub version: Option<String>,
-    /// The rules of this network namespace, as the module writes them; `None` if this user may not see them.
+    /// The rules of this network namespace, as the module prints them; `None` if this user may not read them.
     pub rules: Option<Vec<String>>,
-    /// What it has counted since it was loaded, by name, in all network namespaces.
+    /// Its counters since it was loaded, by name, for all network namespaces.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -54,7 +53,7 @@ impl Module {
         Path::new(RULES).exists()
     }
 
-    /// Reads what it shows; `None` if it is not loaded.
+    /// Reads its state; `None` if it is not loaded.
     pub fn read() -> Option<Module> {
         if !Module::is_loaded() {
             return None;
@@ -69,16 +68,16 @@ impl Module {
 
     /// Adds a rule to this network namespace.
     pub(super) fn add(rule: &str) -> Result<(), ModuleError> {
-        tell(rule, || format!("take the rule '{rule}'"))
+        write(rule, || format!("take the rule '{rule}'"))
     }
 
-    /// Removes the rules with a map of verdicts from this network namespace.
+    /// Removes the rules that name a map of verdicts from this network namespace.
     pub(super) fn clear(verdicts: u32) -> Result<(), ModuleError> {
-        tell(&format!("clear verdicts={verdicts}"), || format!("remove its rules with verdicts={verdicts}"))
+        write(&format!("clear verdicts={verdicts}"), || format!("remove its rules with verdicts={verdicts}"))
     }
 }
 
-fn tell(line: &str, operation: impl FnOnce() -> String) -> Result<(), ModuleError> {
+fn write(line: &str, operation: impl FnOnce() -> String) -> Result<(), ModuleError> {
     match fs::write(RULES, line) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !Module::is_loaded() => {
@@ -88,7 +87,7 @@ fn tell(line: &str, operation: impl FnOnce() -> String) -> Result<(), ModuleErro
     }
 }
 
-/// A name and a number on each line.
+/// Parses lines of a name and a number.
 fn counters(text: &str) -> BTreeMap<String, u64> {
     let words = text.lines().filter_map(|line| line.split_once(' '));
     words.filter_map(|(name, count)| Some((name.to_owned(), count.trim().parse().ok()?))).collect()
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_read_by_name() {
+    fn parses_counters_by_name() {
         let read = counters("bytes_sent 12\nodd\nfaults x\nconnections_plain 0\n");
         assert_eq!(read, BTreeMap::from([("bytes_sent".into(), 12), ("connections_plain".into(), 0)]));
     }

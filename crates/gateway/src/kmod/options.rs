@@ -1,42 +1,43 @@
-//! What an enabler is to do, and the rule that says it to the module.
+//! An enabler's options, and the rule for the module made from them.
 
 use std::fmt::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use plait_proto::option::Mode;
+
 use crate::bindings::{
     PLAIT_MAX_PORTS, PLAIT_MODE_STREAM_KEYS, PLAIT_MODE_XOR64_HMAC, PLAIT_MODE_XOR64_KEY, plait_ports,
     plait_selection,
 };
-use crate::mode::Policy;
-use crate::roles::Roles;
-use plait_proto::option::Mode;
+use crate::paths::Roles;
+use crate::protection::ProtectionPolicy;
 
-/// What an enabler is to do.
+/// An enabler's options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The control group whose programs are protected: its path from the root of the hierarchy, or that of its directory.
+    /// The cgroup whose programs are protected: its path from the root of the hierarchy, or that of its directory.
     pub cgroup: PathBuf,
     /// How connections are protected.
     pub mode: ModuleMode,
     /// Whether connections whose peer does not agree on the mode are refused.
     pub require: bool,
-    /// Which interfaces lead to a trusted path.
+    /// The roles of interfaces.
     pub roles: Roles,
-    /// The ports of services whose connections are protected; none: all.
+    /// The ports of services whose connections are protected; empty: all.
     pub ports: Ports,
     /// The mark of the sockets that are protected; `None`: all.
     pub mark: Option<Mark>,
 }
 
 impl Options {
-    /// What the negotiation is judged by.
-    pub(super) fn policy(&self) -> Policy {
+    /// The policy that judges the negotiation.
+    pub(super) fn policy(&self) -> ProtectionPolicy {
         let mode = match self.mode {
             ModuleMode::Xor64 => Mode::Xor64,
             ModuleMode::Stream => Mode::Stream,
         };
-        if self.require { Policy::Require(mode) } else { Policy::Prefer(mode) }
+        if self.require { ProtectionPolicy::Require(mode) } else { ProtectionPolicy::Prefer(mode) }
     }
 
     /// The rule for the module; `cgroup` is the path from the root.
@@ -55,7 +56,7 @@ impl Options {
         rule
     }
 
-    /// The same for the programs that negotiate and that choose the first path.
+    /// The same selection for the BPF programs that negotiate and that choose the first path.
     pub(super) fn selection(&self) -> plait_selection {
         let Mark { mark, mask } = self.mark.unwrap_or(Mark { mark: 0, mask: 0 });
         let mut ports = [plait_ports { first: 0, last: 0 }; PLAIT_MAX_PORTS as usize];
@@ -71,7 +72,7 @@ impl Options {
 pub enum ModuleMode {
     /// The byte scrambling of Kato et al., which gateways speak too. Obfuscation against casual listening, not secrecy.
     Xor64,
-    /// A keystream from the MPTCP keys, which cross the trusted path alone. It takes the module at both ends.
+    /// A keystream from the MPTCP keys, which cross the trusted path only. Needs the module at both ends.
     Stream,
 }
 
@@ -85,16 +86,16 @@ impl ModuleMode {
     }
 }
 
-/// Something else was expected on the command line.
+/// A text is not the expected option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}, found '{found}'")]
-pub struct UnknownOption {
+#[error("expected {expected}, got '{got}'")]
+pub struct ParseOptionError {
     expected: &'static str,
-    found: String,
+    got: String,
 }
 
-fn expected<T>(expected: &'static str, found: &str) -> Result<T, UnknownOption> {
-    Err(UnknownOption { expected, found: found.to_owned() })
+fn expected<T>(expected: &'static str, got: &str) -> Result<T, ParseOptionError> {
+    Err(ParseOptionError { expected, got: got.to_owned() })
 }
 
 impl fmt::Display for ModuleMode {
@@ -107,9 +108,9 @@ impl fmt::Display for ModuleMode {
 }
 
 impl FromStr for ModuleMode {
-    type Err = UnknownOption;
+    type Err = ParseOptionError;
 
-    fn from_str(name: &str) -> Result<ModuleMode, UnknownOption> {
+    fn from_str(name: &str) -> Result<ModuleMode, ParseOptionError> {
         match name {
             "xor64" => Ok(ModuleMode::Xor64),
             "stream" => Ok(ModuleMode::Stream),
@@ -118,7 +119,7 @@ impl FromStr for ModuleMode {
     }
 }
 
-/// Ports, from the first to the last of each pair; written as `80,443,5000-5010`.
+/// Ranges of ports, written as `80,443,5000-5010`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ports(Vec<(u16, u16)>);
 
@@ -130,9 +131,9 @@ impl fmt::Display for Ports {
 }
 
 impl FromStr for Ports {
-    type Err = UnknownOption;
+    type Err = ParseOptionError;
 
-    fn from_str(list: &str) -> Result<Ports, UnknownOption> {
+    fn from_str(list: &str) -> Result<Ports, ParseOptionError> {
         const EXPECTED: &str = "at most 16 ports or ranges, such as 80,443,5000-5010";
         let range = |word: &str| {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -146,7 +147,7 @@ impl FromStr for Ports {
     }
 }
 
-/// Which `SO_MARK` a socket must have, and which bits of it count; written as `0x1` or `0x1/0xff`.
+/// A value and a mask that a socket's `SO_MARK` is compared with, written as `0x1` or `0x1/0xff`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     mark: u32,
@@ -160,9 +161,9 @@ impl fmt::Display for Mark {
 }
 
 impl FromStr for Mark {
-    type Err = UnknownOption;
+    type Err = ParseOptionError;
 
-    fn from_str(text: &str) -> Result<Mark, UnknownOption> {
+    fn from_str(text: &str) -> Result<Mark, ParseOptionError> {
         let number = |text: &str| match text.strip_prefix("0x") {
             Some(digits) => u32::from_str_radix(digits, 16).ok(),
             None => text.parse().ok(),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_and_the_programs_are_told_the_same() {
+    fn rule_and_bpf_selection_are_equivalent() {
         let options = options();
         let rule = "verdicts=7 cgroup=/work hold port=443-443,5000-5010 mark=0x1/0xff require";
         assert_eq!(options.rule(7, "/work"), rule);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_port_or_mark_is_said() {
+    fn invalid_ports_and_marks_are_rejected() {
         for list in ["", "0", "80,", "9-1", "65536", "x", &["1"; 17].join(",")] {
             assert!(list.parse::<Ports>().is_err(), "{list}");
         }
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_module_offers_its_own_form_of_stream() {
+    fn gateways_never_offer_the_modules_stream() {
         let gateways = [Mode::Xor64, Mode::Stream, Mode::Sealed].map(|mode| u32::from(mode.offer()));
         assert!(gateways.iter().all(|offer| offer & ModuleMode::Stream.offer() == 0));
         assert_eq!(ModuleMode::Xor64.offer(), u32::from(Mode::Xor64.offer()));

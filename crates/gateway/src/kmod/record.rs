@@ -1,7 +1,7 @@
-//! Which enabler runs in which network namespace, and what one that was killed left behind.
+//! The records of enablers: at most one runs in a network namespace, and those that were killed can be cleaned up.
 //!
-//! An enabler keeps a file in the run directory, `kmod.DEVICE.INODE` after its namespace, locked for as long as it lives: so
-//! there is one in a namespace. What it says is whom to end and which rules are its own.
+//! An enabler keeps a file in the run directory, `kmod.DEVICE.INODE` after its namespace, locked while it runs. It contains
+//! the process to stop and the rules to remove.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -20,44 +20,44 @@ use serde::{Deserialize, Serialize};
 
 use super::module::{Module, ModuleError};
 
-/// An enabler that was asked to end has this long for it.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long an enabler may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Who only looks at a record has it locked for less than this.
-const GLANCE: Duration = Duration::from_millis(200);
-const PAUSE: Duration = Duration::from_millis(10);
+/// A process that only reads a record has it locked for less than this.
+const READ_TIME: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// An enabler, as it describes itself.
+/// An enabler's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enabled {
     /// Process id.
     pub pid: u32,
     /// The inode of its network namespace (`/proc/PID/ns/net`).
     pub namespace: u64,
-    /// The control group whose programs it protects, from the root of the hierarchy.
+    /// The cgroup whose programs it protects, from the root of the hierarchy.
     pub cgroup: String,
     /// `xor64` or `stream`.
     pub mode: String,
     /// Whether unprotected connections are refused.
     pub require: bool,
-    /// The interface by which connections begin.
+    /// The interface through which connections start.
     pub trusted: Option<String>,
-    /// Its rule, as the module was told.
+    /// Its rule in the module.
     pub rule: String,
-    /// The maps of verdicts that its rules name: more than one until those of a killed one are removed.
+    /// The maps of verdicts that its rules name: more than one until those of a killed enabler are removed.
     pub verdicts: Vec<u32>,
 }
 
 /// The enablers of this user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Enablers {
-    /// Those that run.
+    /// Those running.
     pub running: Vec<Enabled>,
-    /// Those that were killed and left their rules behind: what they concern is refused.
+    /// Those that were killed and left their rules behind, which refuse connections.
     pub killed: Vec<Enabled>,
 }
 
-/// The file of this process's enabler; locked, and removed when dropped, unless it still says what a killed one left.
+/// This process's record, locked; removed when dropped, unless it still describes what a killed enabler left.
 #[derive(Debug)]
 pub(super) struct Record {
     path: PathBuf,
@@ -65,45 +65,45 @@ pub(super) struct Record {
     holds_leftovers: bool,
 }
 
-/// The place of the enabler of a network namespace.
-pub(super) enum Place {
-    /// It is this process's now; what a killed one had there.
-    Free(Record, Option<Enabled>),
-    /// Another one's.
-    Taken(Option<Enabled>),
+/// The lock of a network namespace's record.
+pub(super) enum Lock {
+    /// Acquired by this process; with what a killed enabler left.
+    Acquired(Record, Option<Enabled>),
+    /// Held by another enabler.
+    Held(Option<Enabled>),
 }
 
 impl Record {
-    /// Takes the place of the enabler of this thread's network namespace.
-    pub(super) fn take() -> io::Result<Place> {
+    /// Locks the record of this thread's network namespace.
+    pub(super) fn lock() -> io::Result<Lock> {
         let path = path_of(NetNs::current()?.identity()?)?;
         let begin = Instant::now();
         loop {
             let mut file = open(&path)?;
             if lock(&file)? {
-                // Whoever had it before may have removed it at its end.
-                if is_in_place(&path, &file) {
+                // The previous owner may have removed the file when it stopped.
+                if is_same_file(&path, &file) {
                     let left = read(&mut file);
                     let record = Record { path, file, holds_leftovers: left.is_some() };
-                    return Ok(Place::Free(record, left));
+                    return Ok(Lock::Acquired(record, left));
                 }
-            // Somebody may only be looking.
-            } else if begin.elapsed() > GLANCE {
-                return Ok(Place::Taken(read(&mut file)));
+            // Another process may only be reading it.
+            } else if begin.elapsed() > READ_TIME {
+                return Ok(Lock::Held(read(&mut file)));
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Puts down what this enabler is.
+    /// Writes this enabler's description.
     pub(super) fn write(&mut self, enabled: &Enabled) -> io::Result<()> {
         self.file.rewind()?;
         self.file.set_len(0)?;
         self.file.write_all(&serde_json::to_vec(enabled)?)
     }
 
-    /// Somebody else sees to what a killed one left.
-    pub(super) fn hand_over_leftovers(&mut self) {
+    /// What a killed enabler left has been taken over.
+    pub(super) fn discard_leftovers(&mut self) {
         self.holds_leftovers = false;
     }
 }
@@ -116,7 +116,7 @@ impl Drop for Record {
     }
 }
 
-/// An empty one that stays says as well that nothing is left behind.
+/// Truncated first: an empty file that cannot be removed means that nothing is left behind.
 fn remove(path: &Path, file: &File) {
     let _ = file.set_len(0);
     let _ = fs::remove_file(path);
@@ -136,7 +136,7 @@ pub fn enablers() -> io::Result<Enablers> {
     Ok(found)
 }
 
-/// The enabler that runs for a control group and the network namespace in which a process is.
+/// The running enabler for a process's cgroup and network namespace.
 pub(crate) fn enabler_of(pid: u32) -> Option<Enabled> {
     let (cgroup, namespace) = (cgroup::of(pid)?, namespace_of(pid)?);
     let concerns = |enabled: &Enabled| enabled.namespace == namespace && cgroup.starts_with(&enabled.cgroup);
@@ -148,10 +148,10 @@ pub(super) fn namespace_of(pid: u32) -> Option<u64> {
     NetNs::at(Path::new(&format!("/proc/{pid}/ns/net"))).ok()?.identity().ok().map(|identity| identity.inode)
 }
 
-/// Removes the rules that killed enablers left behind, in all network namespaces; what was removed, in words.
+/// Removes the rules that killed enablers left behind, in all network namespaces, and describes them.
 ///
 /// # Errors
-/// The run directory cannot be read, or the module does not do it.
+/// The run directory cannot be read, or the module rejects the request.
 pub fn clean_leftovers() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for (namespace, path) in records()? {
@@ -168,27 +168,27 @@ pub fn clean_leftovers() -> io::Result<Vec<String>> {
     Ok(removed)
 }
 
-/// The enabler of this namespace could not be ended.
+/// The enabler of this namespace could not be stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum DisableError {
-    /// There is none.
-    #[error("no `plait kmod enable` of this user runs in this network namespace")]
+    /// None is running.
+    #[error("no `plait kmod enable` of this user is running in this network namespace")]
     NotEnabled,
-    /// It did not end.
+    /// It did not stop.
     #[error(
-        "`plait kmod enable` (process {pid}) has not ended after {} s: kill it, and run `plait doctor --clean`",
-        PATIENCE.as_secs()
+        "`plait kmod enable` (process {pid}) has not stopped after {} s: kill it, and run `plait doctor --clean`",
+        STOP_TIMEOUT.as_secs()
     )]
-    Stubborn {
+    Timeout {
         /// Process id.
         pid: u32,
     },
-    /// The run directory, the process or the module was not to be had.
+    /// The run directory, the process or the module cannot be accessed.
     #[error("cannot disable: {0}")]
     Failed(#[from] io::Error),
 }
 
-/// Ends the enabler of this network namespace in an orderly way, or removes what one that was killed left; which it was.
+/// Stops the enabler of this network namespace, or removes what a killed one left; returns its description.
 ///
 /// # Errors
 /// See [`DisableError`].
@@ -204,15 +204,15 @@ pub fn disable() -> Result<Enabled, DisableError> {
         let running = described.ok_or(DisableError::NotEnabled)?;
         let pid = i32::try_from(running.pid).ok().and_then(Pid::from_raw).ok_or(DisableError::NotEnabled)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
-        // Locked still: it is the enabler that was opened, and not who has got its number.
+        // Still locked: the process id is the enabler's, and was not reused.
         if !lock(&file)? {
             pidfd_send_signal(&process, Signal::TERM).map_err(io::Error::from)?;
             let begin = Instant::now();
             while !lock(&file)? {
-                if begin.elapsed() > PATIENCE {
-                    return Err(DisableError::Stubborn { pid: running.pid });
+                if begin.elapsed() > STOP_TIMEOUT {
+                    return Err(DisableError::Timeout { pid: running.pid });
                 }
-                thread::sleep(PAUSE);
+                thread::sleep(POLL_INTERVAL);
             }
             return Ok(running);
         }
@@ -223,7 +223,7 @@ pub fn disable() -> Result<Enabled, DisableError> {
     Ok(left)
 }
 
-/// A namespace that is gone, and a module that is, took the rules along.
+/// Removes rules in a namespace. If it is gone, or the module is, so are the rules.
 fn clear_in(namespace: Identity, verdicts: &[u32]) -> io::Result<()> {
     let Some(namespace) = netns::find(namespace) else { return Ok(()) };
     let clear = || verdicts.iter().try_for_each(|&map| Module::clear(map));
@@ -256,7 +256,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Locks it, unless an enabler has it.
+/// Locks a record, unless an enabler has it locked.
 fn lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -265,7 +265,7 @@ fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-fn is_in_place(path: &Path, file: &File) -> bool {
+fn is_same_file(path: &Path, file: &File) -> bool {
     let inode = |metadata: io::Result<fs::Metadata>| metadata.map(|metadata| metadata.ino()).ok();
     inode(fs::metadata(path)).is_some_and(|there| Some(there) == inode(file.metadata()))
 }
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_named_after_its_namespace() {
+    fn record_is_named_after_its_namespace() {
         assert_eq!(parse("kmod.4.4026531840"), Some(Identity { device: 4, inode: 4026531840 }));
         for name in ["kmod.4", "kmod.x.1", "gateway-4.sock", "kmod.4.1.2"] {
             assert_eq!(parse(name), None, "{name}");
@@ -289,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_there_is_left_alone_and_who_was_killed_is_known() {
+    fn running_enabler_holds_the_lock_until_it_ends() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("kmod.0.1");
         let (first, second) = (open(&path).expect("a file"), open(&path).expect("a file"));
         assert!(lock(&first).expect("a lock") && !lock(&second).expect("no lock"));
         drop(first);
-        assert!(lock(&second).expect("a lock") && is_in_place(&path, &second));
+        assert!(lock(&second).expect("a lock") && is_same_file(&path, &second));
         remove(&path, &second);
-        assert!(!path.exists() && !is_in_place(&path, &second));
+        assert!(!path.exists() && !is_same_file(&path, &second));
     }
 }

@@ -1,0 +1,67 @@
+//! Why a gateway does not start, and why a connection is not carried.
+
+use std::io;
+use std::net::SocketAddr;
+
+use plait_linux::cgroup;
+use plait_proto::option::Mode;
+
+use crate::bpf::BpfError;
+use crate::kmod::Enabled;
+
+/// A gateway could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// This host lacks what the required mode needs.
+    #[error("this host cannot protect with mode '{mode}': {reason}")]
+    Protection {
+        /// The mode.
+        mode: Mode,
+        /// What is missing.
+        reason: ProtectionError,
+    },
+    /// Peers or clients must authenticate, in another mode than `sealed`.
+    #[error("expected mode 'sealed', in which alone peers and clients authenticate by keys, got '{0}'")]
+    Identities(Mode),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {reason}{}", hint(reason))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        reason: io::Error,
+    },
+}
+
+/// What protection needs and this host lacks.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtectionError {
+    /// No MPTCP.
+    #[error("the kernel has no MPTCP, or it is disabled: sysctl -w net.mptcp.enabled=1 (see `plait doctor`)")]
+    Mptcp,
+    /// No cgroup for the gateway.
+    #[error("cannot create a cgroup: {0}")]
+    Cgroup(cgroup::Error),
+    /// No BPF programs.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// The kernel module protects the sockets of this cgroup.
+    #[error(
+        "the kernel module already protects the sockets of cgroup {} (`plait kmod enable`, process {}), and would \
+         protect them twice: start the gateway outside of that cgroup",
+        .0.cgroup, .0.pid
+    )]
+    AlreadyProtected(Box<Enabled>),
+    /// No control of the paths.
+    #[error("cannot manage paths: {0} (needs CAP_NET_ADMIN and a kernel with MPTCP; see `plait doctor`)")]
+    Paths(io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (another gateway or service uses this port: stop it or choose another)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need root)",
+        io::ErrorKind::AddrNotAvailable => " (no interface has this address)",
+        _ => "",
+    }
+}

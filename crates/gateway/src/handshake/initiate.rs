@@ -1,0 +1,54 @@
+//! The initiator's handshake of mode `sealed`, over a connection and its witnesses.
+
+use std::error::Error;
+
+use plait_proto::identity::{KeyPair, PublicKey};
+use plait_proto::sealed::{
+    Closing, Initiator, MAX_PATHS, Params, PathId, Paths, Reply, RequiredPaths, Session, Share,
+};
+use tokio::net::TcpStream;
+
+use super::message_io::{SealedError, close_all, recv, recv_all, send_all, with_timeout};
+use crate::socket::write_all;
+
+/// The witnesses of a connection.
+pub(crate) struct Witnesses {
+    /// The number of configured paths, that of the main connection included.
+    pub(crate) configured: usize,
+    pub(crate) streams: Vec<TcpStream>,
+}
+
+/// Runs a session over a connection and its witnesses. With a `key_pair` both ends authenticate, and `verify_peer` accepts
+/// or rejects the peer's key.
+pub(crate) async fn initiate<P, E: Into<Box<dyn Error + Send + Sync>>>(
+    params: &Params,
+    required: RequiredPaths,
+    key_pair: Option<&KeyPair>,
+    verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
+    far: &TcpStream,
+    witnesses: Witnesses,
+) -> Result<Session<P>, SealedError> {
+    with_timeout(async {
+        let ids: Vec<PathId> =
+            (1..).map_while(|id| PathId::new(id).ok()).take(witnesses.streams.len()).collect();
+        let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();
+        let configured = u8::try_from(witnesses.configured).unwrap_or(MAX_PATHS).min(MAX_PATHS);
+        let paths = Paths::new(configured, ids.into_iter().collect())?;
+        let (initiator, opening) = Initiator::start(params, paths, required, key_pair.map(KeyPair::private))?;
+        write_all(far, &opening.hello).await?;
+        send_all(&streams, opening.witnesses).await?;
+        let reply: Reply = recv(far).await.map_err(|error| match key_pair {
+            Some(_) => SealedError::NotAuthenticated(Box::new(error)),
+            None => error,
+        })?;
+        let shares: Vec<(PathId, Share)> = recv_all(&streams).await?;
+        let (session, Closing { identity, confirms }) = initiator.finish(&reply, shares, verify_peer)?;
+        send_all(&streams, confirms).await?;
+        if let Some(identity) = identity {
+            write_all(far, &identity).await?;
+        }
+        close_all(&streams)?;
+        Ok(session)
+    })
+    .await
+}

@@ -1,0 +1,110 @@
+//! Judges the handshake of every connection by one policy, for main connections and witnesses alike.
+
+use std::process;
+use std::sync::Arc;
+
+use plait_linux::cgroup::Cgroup;
+use plait_proto::option::Mode;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use tokio::net::TcpStream;
+use tracing::{debug, warn};
+
+use super::negotiator::Negotiator;
+use crate::counters::Counters;
+use crate::error::{ProtectionError, StartError};
+use crate::kmod;
+use crate::protection::{Agreement, PlainReason, ProtectionPolicy, Refusal};
+use crate::socket::has_mptcp;
+use crate::warn_once::WarnOnce;
+
+/// What every handshake of a gateway is judged by.
+pub(crate) struct Negotiation {
+    policy: ProtectionPolicy,
+    kernel: Option<KernelNegotiation>,
+    counters: Arc<Counters>,
+    pub(crate) warn_once: WarnOnce,
+}
+
+/// Dropped in this order: first the programs, then the cgroup that they are attached to.
+struct KernelNegotiation {
+    negotiator: Negotiator,
+    _cgroup: Cgroup,
+}
+
+impl KernelNegotiation {
+    fn start(policy: ProtectionPolicy) -> Result<KernelNegotiation, ProtectionError> {
+        if !has_mptcp() {
+            return Err(ProtectionError::Mptcp);
+        }
+        if let Some(enabled) = kmod::enabler_of(process::id()) {
+            return Err(ProtectionError::AlreadyProtected(Box::new(enabled)));
+        }
+        let cgroup = Cgroup::create_below_current("gateway").map_err(ProtectionError::Cgroup)?;
+        let negotiator = Negotiator::attach(policy, &cgroup)?;
+        cgroup.enter().map_err(ProtectionError::Cgroup)?;
+        // Keys are in memory from now on: no core dumps, and no ptrace by other processes of this user.
+        if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            debug!("cannot disable core dumps: {error}");
+        }
+        Ok(KernelNegotiation { negotiator, _cgroup: cgroup })
+    }
+}
+
+impl Negotiation {
+    /// Negotiates for sockets of this process that are created from now on.
+    ///
+    /// If this host cannot protect, a preferred mode becomes `off`, with a warning; a required one is an error.
+    pub(crate) fn start(
+        policy: ProtectionPolicy,
+        counters: Arc<Counters>,
+    ) -> Result<Negotiation, StartError> {
+        let (policy, kernel) = match policy.mode() {
+            Mode::Off => (policy, None),
+            mode => match KernelNegotiation::start(policy) {
+                Ok(kernel) => (policy, Some(kernel)),
+                Err(reason) if policy.requires() => return Err(StartError::Protection { mode, reason }),
+                Err(reason) => {
+                    warn!(
+                        "connections will be unprotected: mode '{mode}' cannot be negotiated here: {reason}"
+                    );
+                    (ProtectionPolicy::Off, None)
+                }
+            },
+        };
+        Ok(Negotiation { policy, kernel, counters, warn_once: WarnOnce::default() })
+    }
+
+    /// The policy in force: `Off` if this host cannot protect.
+    pub(crate) fn policy(&self) -> ProtectionPolicy {
+        self.policy
+    }
+
+    /// Judges a connection's handshake, and counts a refusal. Warns, once per peer, if it is carried unprotected although a
+    /// mode is preferred.
+    pub(crate) async fn agreement(&self, far: &TcpStream) -> Result<Agreement, Refusal> {
+        let judged = match &self.kernel {
+            Some(kernel) => kernel.negotiator.agreement(self.policy, far).await,
+            None => self.policy.judge_plain(PlainReason::Off),
+        };
+        match &judged {
+            Err(_) => self.counters.refused(),
+            Ok(Agreement::Plain(reason)) => {
+                if let Ok(peer) = far.peer_addr() {
+                    self.warn_once.plain(peer.ip().to_canonical(), *reason);
+                }
+            }
+            Ok(Agreement::Protected(_)) => {}
+        }
+        judged
+    }
+
+    /// Whether the peer, or an attacker in its name, has opened a further subflow.
+    pub(crate) fn has_joins(&self, far: &TcpStream) -> bool {
+        self.kernel.as_ref().is_none_or(|kernel| kernel.negotiator.has_joins(far))
+    }
+
+    /// Whether the peer opened a further subflow before its first flight had arrived.
+    pub(crate) fn has_early_subflow(&self, far: &TcpStream) -> bool {
+        self.kernel.as_ref().is_some_and(|kernel| kernel.negotiator.has_early_subflow(far))
+    }
+}

@@ -1,0 +1,140 @@
+//! Negotiates a mode inside the TCP handshake.
+//!
+//! `bpf/negotiate.bpf.c` writes and reads the option; this module attaches it to a cgroup and reads each socket's outcome.
+//! The kernel module reads it itself ([`crate::kmod`]).
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+use libbpf_rs::MapHandle;
+use plait_linux::mptcp::{Info, Key};
+use zeroize::Zeroize;
+
+use crate::bindings::{
+    PLAIT_JOINED, PLAIT_JOINED_EARLY, PLAIT_OUTCOME_FALLBACK, PLAIT_OUTCOME_NEGOTIATED,
+    PLAIT_OUTCOME_NO_COMMON_MODE, PLAIT_OUTCOME_PLAIN, PLAIT_OUTCOME_UNCONFIRMED, plait_negotiate_settings,
+    plait_verdict,
+};
+use crate::bpf::{self, BpfError, id, lookup};
+use crate::protection::{Agreement, Negotiated, PlainReason, ProtectionPolicy, Refusal};
+use crate::skeleton::negotiate::NegotiateSkelBuilder;
+
+/// How long an accepted socket may be without a verdict: the program writes it just after accept() can return, which takes
+/// long on a busy machine.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Negotiates for every MPTCP connection of one cgroup until dropped.
+pub(crate) struct Negotiator {
+    verdicts: MapHandle,
+    outcomes: MapHandle,
+    programs: bpf::Programs,
+}
+
+/// A handshake's outcome, with its keys, which are wiped when dropped.
+struct Verdict(plait_verdict);
+
+impl Drop for Verdict {
+    fn drop(&mut self) {
+        self.0.local_key.zeroize();
+        self.0.remote_key.zeroize();
+    }
+}
+
+impl Negotiator {
+    /// Attaches to a cgroup that holds only the gateway, for sockets created from then on.
+    pub(crate) fn attach(policy: ProtectionPolicy, cgroup: impl AsFd) -> Result<Negotiator, BpfError> {
+        let modes = policy.mode().offer().into();
+        let mut negotiator = Negotiator::load(&plait_negotiate_settings { modes, ..Zeroable::zeroed() })?;
+        negotiator.attach_to(cgroup)?;
+        Ok(negotiator)
+    }
+
+    /// Loads the programs without attaching them.
+    pub(crate) fn load(settings: &plait_negotiate_settings) -> Result<Negotiator, BpfError> {
+        let mut storage = MaybeUninit::uninit();
+        let skeleton = bpf::load("negotiate", NegotiateSkelBuilder::default(), &mut storage)?;
+        bpf::write_settings(&skeleton.maps.settings, settings)?;
+        Ok(Negotiator {
+            verdicts: bpf::handle(&skeleton.maps.verdicts)?,
+            outcomes: bpf::handle(&skeleton.maps.outcomes)?,
+            programs: bpf::Programs::of(&skeleton)?,
+        })
+    }
+
+    /// Attaches to a cgroup, for sockets created from then on.
+    pub(crate) fn attach_to(&mut self, cgroup: impl AsFd) -> Result<(), BpfError> {
+        self.programs.attach(cgroup)
+    }
+
+    /// Stops negotiating; verdicts remain readable.
+    pub(crate) fn detach(&mut self) {
+        self.programs.detach();
+    }
+
+    /// The id of the map of verdicts.
+    pub(crate) fn verdicts_id(&self) -> Result<u32, BpfError> {
+        id(&self.verdicts)
+    }
+
+    /// The ring buffer of outcome events, if the settings enable them.
+    pub(crate) fn outcomes(&self) -> &MapHandle {
+        &self.outcomes
+    }
+
+    fn verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
+        let descriptor = socket.as_fd().as_raw_fd();
+        lookup(&self.verdicts, &descriptor.to_ne_bytes()).ok().flatten().map(Verdict)
+    }
+
+    async fn settled_verdict(&self, socket: &impl AsFd) -> Option<Verdict> {
+        let poll = async {
+            loop {
+                if let Some(verdict) = self.verdict(socket) {
+                    return verdict;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(VERDICT_TIMEOUT, poll).await.ok()
+    }
+
+    /// Judges the handshake of a connected or accepted socket by the policy.
+    pub(crate) async fn agreement(
+        &self,
+        policy: ProtectionPolicy,
+        socket: &impl AsFd,
+    ) -> Result<Agreement, Refusal> {
+        let verdict = self.settled_verdict(socket).await.ok_or(Refusal::NoVerdict)?;
+        let reason = match u32::from(verdict.0.outcome) {
+            PLAIT_OUTCOME_NEGOTIATED => return protected(&verdict, socket),
+            PLAIT_OUTCOME_PLAIN => PlainReason::NotNegotiated,
+            PLAIT_OUTCOME_NO_COMMON_MODE => PlainReason::NoCommonMode,
+            PLAIT_OUTCOME_FALLBACK => PlainReason::Fallback,
+            PLAIT_OUTCOME_UNCONFIRMED => return Err(Refusal::Unconfirmed),
+            _ => return Err(Refusal::NoVerdict),
+        };
+        policy.judge_plain(reason)
+    }
+
+    /// Whether the peer opened a further subflow before any data of the first flight had arrived.
+    pub(crate) fn has_early_subflow(&self, socket: &impl AsFd) -> bool {
+        self.verdict(socket).is_some_and(|verdict| u32::from(verdict.0.joined) & PLAIT_JOINED_EARLY != 0)
+    }
+
+    /// Whether the peer, or an attacker in its name, has opened a further subflow.
+    pub(crate) fn has_joins(&self, socket: &impl AsFd) -> bool {
+        self.verdict(socket).is_none_or(|verdict| u32::from(verdict.0.joined) & PLAIT_JOINED != 0)
+    }
+}
+
+fn protected(Verdict(verdict): &Verdict, socket: &impl AsFd) -> Result<Agreement, Refusal> {
+    // Both ends have confirmed: from here on the connection is never carried plain.
+    if Info::of(socket).map_or(true, |info| info.fallback) {
+        return Err(Refusal::Unconfirmed);
+    }
+    let local = Key::new(verdict.local_key.to_be_bytes());
+    let remote = Key::new(verdict.remote_key.to_be_bytes());
+    Ok(Agreement::Protected(Negotiated { chosen: verdict.mode, offered: verdict.offered, local, remote }))
+}

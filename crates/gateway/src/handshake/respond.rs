@@ -1,0 +1,143 @@
+//! The responder's handshake of mode `sealed`: main connections and witnesses meet in a table, in any order of arrival.
+
+use std::error::Error;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use plait_proto::identity::PublicKey;
+use plait_proto::sealed::{
+    CompleteSession, Confirm, FirstMessage, Hello, Identity, Limits, Params, PathId, Rendezvous, Responder,
+    ResponderConfig, Session, SessionId, Witness,
+};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use super::message_io::{HANDSHAKE_TIMEOUT, SealedError, close_all, recv, recv_all, send_all, with_timeout};
+use crate::report::Handshakes;
+use crate::socket::write_all;
+
+/// Receives the witnesses of a session, for its main connection.
+type Main = oneshot::Sender<Vec<(Witness, TcpStream)>>;
+
+/// The half-open sessions of a gateway.
+pub(crate) struct PendingHandshakes(Mutex<Rendezvous<Main, TcpStream>>);
+
+/// What an accepted connection was.
+pub(crate) enum Accepted<P> {
+    /// The main connection of a session.
+    Main(TcpStream, Session<P>),
+    /// A witness; the task of its main connection owns it now.
+    Witness,
+}
+
+impl PendingHandshakes {
+    pub(crate) fn new() -> PendingHandshakes {
+        let limits = Limits { timeout: HANDSHAKE_TIMEOUT, ..Limits::default() };
+        PendingHandshakes(Mutex::new(Rendezvous::new(limits)))
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Rendezvous<Main, TcpStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn report(&self) -> Handshakes {
+        let (waiting, stats) = {
+            let sessions = self.sessions();
+            (sessions.waiting() as u64, sessions.stats())
+        };
+        Handshakes { waiting, complete: stats.completed, dropped: stats.dropped(), refused: stats.refused() }
+    }
+
+    /// Resets witnesses whose main connection did not arrive in time.
+    pub(crate) fn expire(&self) {
+        self.sessions().expire(Instant::now());
+    }
+
+    /// Runs the handshake of an accepted connection. `verify_peer` accepts or rejects the key of an initiator that
+    /// authenticates. `has_joins` tells whether a connection has had further subflows: an attacker who listens on its path
+    /// could have joined from anywhere, and so send where he can only listen.
+    pub(crate) async fn respond<P, E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        params: &Params,
+        config: ResponderConfig<'_>,
+        verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
+        far: TcpStream,
+        has_joins: impl Fn(&TcpStream) -> bool,
+    ) -> Result<Accepted<P>, SealedError> {
+        with_timeout(async {
+            let peer = far.peer_addr()?.ip().to_canonical();
+            match recv(&far).await? {
+                FirstMessage::Witness(witness) => {
+                    let complete = self.sessions().add_witness(Instant::now(), peer, witness, far)?;
+                    hand_over(complete);
+                    Ok(Accepted::Witness)
+                }
+                FirstMessage::Hello(hello) => {
+                    let session = self.reply(params, config, verify_peer, &far, &hello, has_joins).await?;
+                    Ok(Accepted::Main(far, session))
+                }
+            }
+        })
+        .await
+    }
+
+    async fn reply<P, E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        params: &Params,
+        config: ResponderConfig<'_>,
+        verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
+        far: &TcpStream,
+        hello: &Hello,
+        has_joins: impl Fn(&TcpStream) -> bool,
+    ) -> Result<Session<P>, SealedError> {
+        let responder = Responder::accept(params, hello, config)?;
+        let peer = far.peer_addr()?.ip().to_canonical();
+        let (sender, complete) = oneshot::channel();
+        let session = responder.session();
+        let all = self.sessions().add_hello(Instant::now(), peer, session, responder.witnesses(), sender)?;
+        let _abandon = AbandonOnDrop { pending: self, session };
+        hand_over(all);
+        // An error means that the table has dropped the session.
+        let arrived = complete.await.map_err(|_| SealedError::Timeout)?;
+        let by_path = arrived.into_iter().map(|(witness, stream)| {
+            let path = witness.path();
+            (witness, (path, stream))
+        });
+        let (messages, streams): (Vec<Witness>, Vec<(PathId, TcpStream)>) = by_path.unzip();
+        let (awaiting, answer) = responder.reply(messages)?;
+        // Once it has the answer, the initiator may open further subflows.
+        if has_joins(far) {
+            return Err(SealedError::EarlySubflow);
+        }
+        write_all(far, &answer.reply).await?;
+        send_all(&streams, answer.shares).await?;
+        let identity: Option<Identity> =
+            if awaiting.expects_identity() { Some(recv(far).await?) } else { None };
+        let confirms: Vec<(PathId, Confirm)> = recv_all(&streams).await?;
+        let session = awaiting.verify(identity.as_ref(), confirms, verify_peer)?;
+        if streams.iter().any(|(_, stream)| has_joins(stream)) {
+            return Err(SealedError::EarlySubflow);
+        }
+        close_all(&streams)?;
+        Ok(session)
+    }
+}
+
+/// Removes a session from the table when its main connection stops waiting, for whatever reason.
+struct AbandonOnDrop<'a> {
+    pending: &'a PendingHandshakes,
+    session: SessionId,
+}
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        self.pending.sessions().abandon(&self.session);
+    }
+}
+
+fn hand_over(complete: Option<CompleteSession<Main, TcpStream>>) {
+    if let Some(CompleteSession { main, witnesses }) = complete {
+        // If the main connection has ended meanwhile, its witnesses are reset here.
+        let _ = main.send(witnesses);
+    }
+}

@@ -1,0 +1,133 @@
+//! `plait serve`: accepts protected connections from the network and carries them to a service.
+
+use std::future::pending;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use plait_linux::interfaces::{Scope, interfaces};
+use plait_linux::mptcp::{Protocol, stream_socket};
+use plait_proto::option::Mode;
+use socket2::Domain;
+use tokio::net::{TcpListener, TcpStream};
+use tracing::{debug, info, warn};
+
+use super::service::Service;
+use crate::error::StartError;
+use crate::gateway::{CarryError, Gateway};
+use crate::handshake::{Established, FirstFlight, Side, sealed_params};
+use crate::protection::Refusal;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Carry(#[from] CarryError),
+    #[error(transparent)]
+    Service(io::Error),
+}
+
+impl Gateway {
+    /// Serves `listen`, carrying each connection to `service` (`HOST:PORT`), until [`Gateway::shut_down`].
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub async fn serve(self: &Arc<Self>, listen: SocketAddr, service: &str) -> Result<(), StartError> {
+        let listener = Gateway::bind(listen)?;
+        info!("listening on {}, serving {service}", listener.local_addr().unwrap_or(listen));
+        self.serve_on(listener, Service::Address(service.into())).await;
+        Ok(())
+    }
+
+    /// A socket that peers connect to.
+    pub(super) fn bind(listen: SocketAddr) -> Result<TcpListener, StartError> {
+        if misses_other_addresses(listen.ip()) {
+            warn!(
+                "further subflows can arrive at {} only: listen on [::]:{} to use this host's other addresses too",
+                listen.ip(),
+                listen.port()
+            );
+        }
+        mptcp_listener(listen).map_err(|reason| StartError::Listen { address: listen, reason })
+    }
+
+    /// Carries each accepted connection to the service.
+    pub(super) async fn serve_on(self: &Arc<Self>, listener: TcpListener, service: Service) {
+        self.spawn_expiry_task();
+        self.accept(listener, |far, peer| {
+            let (gateway, service) = (Arc::clone(self), service.clone());
+            async move {
+                match gateway.serve_one(far, &service).await {
+                    Ok(()) => debug!("{peer}: done"),
+                    Err(ServeError::Carry(CarryError::Refused(refusal))) => {
+                        warn!("{peer}: refused: {refusal}")
+                    }
+                    Err(ServeError::Carry(CarryError::Establish(error))) => warn!("{peer}: {error}"),
+                    Err(ServeError::Carry(error)) => debug!("{peer}: {error}"),
+                    Err(ServeError::Service(error)) => warn!("{peer}: the service {service}: {error}"),
+                }
+            }
+        })
+        .await;
+    }
+
+    async fn serve_one(&self, far: TcpStream, service: &Service) -> Result<(), ServeError> {
+        let agreement = self.negotiation().agreement(&far).await.map_err(CarryError::from)?;
+        let (far, established) = match sealed_params(&agreement, Side::Responder) {
+            Some(params) => match self.handshake_inbound(&params, far).await.map_err(CarryError::from)? {
+                Some(main) => main,
+                // It is a witness.
+                None => return Ok(()),
+            },
+            None if self.identities().authenticates_clients() => {
+                self.counters().rejected_identity();
+                return Err(CarryError::from(Refusal::Unauthenticated).into());
+            }
+            None => {
+                let established = self.establish(&agreement, Side::Responder, &far).await;
+                (far, established.map_err(CarryError::from)?)
+            }
+        };
+        let Established { protection, transforms, first_flight } = established;
+        let peer = far.peer_addr().map_err(ServeError::Service)?;
+        let near = service.connect(peer, protection).await.map_err(ServeError::Service)?;
+        let application = near.peer_addr().map_err(ServeError::Service)?;
+        let connection = self.register(application, far, protection).map_err(ServeError::Service)?;
+        let early_subflow = async {
+            if first_flight == FirstFlight::BothDirections {
+                connection.progress.received.first_byte().await;
+            }
+            if protection.mode != Mode::Off && self.negotiation().has_early_subflow(&connection.far) {
+                return Refusal::EarlySubflow;
+            }
+            pending().await
+        };
+        Ok(self.carry(&near, &connection, transforms, early_subflow).await?)
+    }
+}
+
+/// Whether this host has addresses on other interfaces, on which the kernel would reject the peer's joins.
+fn misses_other_addresses(listen: IpAddr) -> bool {
+    if listen.is_unspecified() || listen.is_loopback() {
+        return false;
+    }
+    interfaces().unwrap_or_default().iter().any(|interface| {
+        let has_listener = interface.addresses.iter().any(|address| address.ip == listen);
+        let reachable = interface.addresses.iter().any(|address| address.scope == Scope::Global);
+        interface.up && !interface.loopback && reachable && !has_listener
+    })
+}
+
+fn mptcp_listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let (socket, protocol) = stream_socket(Domain::for_address(address))?;
+    if protocol == Protocol::Tcp {
+        warn!("the kernel has no MPTCP: connections will be plain TCP (see `plait doctor`)");
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}

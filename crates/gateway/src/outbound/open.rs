@@ -1,0 +1,197 @@
+//! Opens connections to peers, for `plait proxy`, `plait run` and library users, and carries them.
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plait_proto::option::Mode;
+use plait_proto::sealed::{MAX_PATHS, Params};
+use tokio::net::TcpStream;
+use tracing::info;
+
+use super::dial::Dialer;
+use super::witness::OpeningWitnesses;
+use crate::error::{ProtectionError, StartError};
+use crate::gateway::{CarryError, Gateway};
+use crate::handshake::{EstablishError, Established, Side, Witnesses, sealed_params};
+use crate::paths::{Blackholes, Roles, Subflows};
+use crate::protection::{ProtectionStatus, Refusal};
+use crate::relay::RelayError;
+use crate::socket::{canonical, configure, has_mptcp};
+use crate::trust::{PeerAuthError, PeerName};
+
+/// Opens connections for applications and carries them.
+pub struct Outbound {
+    gateway: Arc<Gateway>,
+    dialer: Arc<Dialer>,
+    subflows: Option<Arc<Subflows>>,
+}
+
+/// A connection to a destination was not opened.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Connect(io::Error),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Establish(#[from] EstablishError),
+    #[error(transparent)]
+    PeerAuth(#[from] PeerAuthError),
+}
+
+impl OpenError {
+    /// Whether it failed because of the peer's identity.
+    pub(super) fn is_about_identity(&self) -> bool {
+        match self {
+            OpenError::Connect(_) => false,
+            OpenError::Refused(refusal) => *refusal == Refusal::Unauthenticated,
+            OpenError::Establish(error) => error.is_about_identity(),
+            OpenError::PeerAuth(_) => true,
+        }
+    }
+}
+
+/// An established connection to a destination, not yet carried.
+pub(super) struct Opened {
+    far: TcpStream,
+    established: Established,
+}
+
+impl Opened {
+    /// The peer's address.
+    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
+        self.far.peer_addr().map(canonical)
+    }
+
+    pub(super) fn protection(&self) -> ProtectionStatus {
+        self.established.protection
+    }
+
+    /// The local address on the network.
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.far.local_addr()
+    }
+}
+
+impl Outbound {
+    /// Takes over path management for the connections that will be opened here.
+    ///
+    /// # Errors
+    /// Paths cannot be managed, so "trusted path first" cannot be guaranteed, unless the gateway's mode is off.
+    pub fn start(gateway: &Arc<Gateway>, roles: Roles) -> Result<Outbound, StartError> {
+        let mode = gateway.policy().mode();
+        let protects = mode != Mode::Off;
+        let subflows = if has_mptcp() { Some(Subflows::start(roles.clone())) } else { None };
+        let subflows = match subflows.transpose() {
+            Ok(subflows) => subflows,
+            Err(reason) if protects => {
+                return Err(StartError::Protection { mode, reason: ProtectionError::Paths(reason) });
+            }
+            Err(error) => {
+                info!("the kernel's path manager decides about subflows: {error}");
+                None
+            }
+        };
+        // Without it a blackhole is not reverted; then connections are refused, or carried plain with a warning.
+        let blackholes = if protects { Blackholes::watch().ok() } else { None };
+        let dialer = Arc::new(Dialer::new(roles, subflows.is_some(), blackholes));
+        Ok(Outbound { gateway: Arc::clone(gateway), dialer, subflows })
+    }
+
+    /// The gateway it belongs to.
+    pub(super) fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// Connects to the first destination that answers, and establishes the connection as its ends agreed. `peer` is what
+    /// the application asked for.
+    pub(super) async fn open(
+        &self,
+        peer: &PeerName,
+        destinations: &[SocketAddr],
+    ) -> Result<Opened, OpenError> {
+        let negotiation = self.gateway.negotiation();
+        if negotiation.policy().mode() != Mode::Off && self.dialer.first_trusted().is_none() {
+            negotiation.warn_once.no_trusted_path();
+        }
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for (index, &destination) in destinations.iter().enumerate() {
+            let expected = self.gateway.identities().expected(peer, destination);
+            let expected = expected.inspect_err(|_| self.gateway.counters().rejected_identity())?;
+            let addresses = &destinations[index..];
+            // Concurrently with the main connection, on the other paths.
+            let witnesses = self.start_witnesses(self.dialer.first_trusted(), addresses);
+            let far = match self.dialer.connect(destination).await {
+                Ok(far) => far,
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            configure(&far).map_err(OpenError::Connect)?;
+            let agreement = negotiation.agreement(&far).await?;
+            let established = match sealed_params(&agreement, Side::Initiator) {
+                Some(params) => {
+                    let witnesses = self.finish_witnesses(witnesses, &far, &params, addresses).await;
+                    self.gateway.handshake_outbound(&params, expected.as_ref(), &far, witnesses).await?
+                }
+                None if expected.is_some() => {
+                    self.gateway.counters().rejected_identity();
+                    return Err(Refusal::Unauthenticated.into());
+                }
+                None => self.gateway.establish(&agreement, Side::Initiator, &far).await?,
+            };
+            return Ok(Opened { far, established });
+        }
+        Err(OpenError::Connect(last))
+    }
+
+    /// Starts to open the witnesses of a connection that leaves through the interface `main`, in mode `sealed` and if the
+    /// interface is known.
+    fn start_witnesses(&self, main: Option<&str>, addresses: &[SocketAddr]) -> Option<OpeningWitnesses> {
+        let sealed = self.gateway.policy().mode() == Mode::Sealed;
+        let subflows = self.subflows.as_ref().filter(|_| sealed)?;
+        Some(OpeningWitnesses::start(self.gateway.negotiation(), &self.dialer, subflows, main?, addresses))
+    }
+
+    async fn finish_witnesses(
+        &self,
+        started: Option<OpeningWitnesses>,
+        far: &TcpStream,
+        params: &Params,
+        addresses: &[SocketAddr],
+    ) -> Witnesses {
+        let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
+        let opening = started.or_else(|| self.start_witnesses(main.as_deref(), addresses));
+        let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured());
+        if configured > usize::from(MAX_PATHS) {
+            self.gateway.negotiation().warn_once.too_many_paths(configured);
+        }
+        match opening {
+            Some(opening) => opening.finish(configured, main.as_deref(), params.chosen).await,
+            None => Witnesses { configured, streams: Vec::new() },
+        }
+    }
+
+    /// Carries an application's connection over an opened one until it ends.
+    pub(super) async fn carry(&self, near: &TcpStream, opened: Opened) -> Result<(), CarryError> {
+        let application = near.peer_addr().map_err(RelayError::Near)?;
+        let Opened { far, established: Established { protection, transforms, first_flight } } = opened;
+        let peer = far.peer_addr().map_err(RelayError::Far)?;
+        let connection = self.gateway.register(application, far, protection).map_err(RelayError::Far)?;
+        let watch =
+            self.subflows.as_ref().zip(connection.token).map(|(subflows, token)| subflows.watch(token, peer));
+        let paths_failed = async {
+            match watch {
+                Some(watch) => {
+                    let first_flight = connection.first_flight(first_flight);
+                    RelayError::Far(watch.run(first_flight, || connection.paths()).await)
+                }
+                None => pending().await,
+            }
+        };
+        self.gateway.carry(near, &connection, transforms, paths_failed).await
+    }
+}

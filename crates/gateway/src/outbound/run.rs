@@ -1,0 +1,232 @@
+//! `plait run`: runs an unmodified program with its connections redirected through the gateway.
+//!
+//! The program and its children are in a cgroup of their own, whose connect() calls are redirected ([`super::redirect`]).
+//! Without the privileges for that, a proxy is passed to the program in the usual environment variables instead, which only
+//! some programs honour.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+use plait_linux::cgroup::Cgroup;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{debug, warn};
+
+use super::open::{OpenError, Outbound};
+use super::redirect::{Listeners, Redirect};
+use crate::error::{ProtectionError, StartError};
+
+/// Set for programs that use a proxy themselves, in both spellings in use.
+const PROXY_VARIABLES: [&str; 6] =
+    ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
+
+/// A program could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Neither redirection nor a proxy could be set up.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The program could not be started.
+    #[error("cannot run {program:?}: {reason}")]
+    Spawn {
+        /// Its name.
+        program: OsString,
+        /// Why.
+        reason: io::Error,
+    },
+    /// Waiting for it failed.
+    #[error("cannot wait for the program: {0}")]
+    Wait(io::Error),
+}
+
+impl RunError {
+    /// Whether the program does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, RunError::Spawn { reason, .. } if reason.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// How a program's connections reach the gateway.
+enum Entry {
+    Redirected { redirect: Arc<Redirect>, cgroup: Cgroup, listeners: Vec<TcpListener> },
+    Proxied { listener: TcpListener, address: SocketAddr },
+}
+
+impl Outbound {
+    /// Runs a program with its connections redirected through the gateway, and returns its exit status.
+    ///
+    /// SIGTERM and SIGHUP are forwarded to it; the terminal sends it SIGINT.
+    pub async fn run(
+        self: &Arc<Self>,
+        program: OsString,
+        arguments: Vec<OsString>,
+    ) -> Result<ExitStatus, RunError> {
+        let mut command = Command::new(&program);
+        command.args(arguments).kill_on_drop(true);
+        limit_before_exec(&mut command, self.gateway().descriptor_limit);
+        let entry = self.entry().await?;
+        // Kept until the program has exited: without it later connections would leave unprotected.
+        let mut redirection = None;
+        match entry {
+            Entry::Redirected { redirect, cgroup, listeners } => {
+                let mode = self.gateway().policy().mode();
+                enter_before_exec(&mut command, &cgroup)
+                    .map_err(|reason| StartError::Protection { mode, reason })?;
+                for listener in listeners {
+                    tokio::spawn(Arc::clone(self).redirected(listener, Arc::clone(&redirect)));
+                }
+                redirection = Some((redirect, cgroup));
+            }
+            Entry::Proxied { listener, address } => {
+                let url = format!("socks5h://{address}");
+                command.envs(PROXY_VARIABLES.map(|name| (name, url.clone())));
+                let outbound = Arc::clone(self);
+                tokio::spawn(async move { outbound.proxy(listener, None).await });
+            }
+        }
+        let signals = ForwardedSignals::listen().map_err(RunError::Wait)?;
+        let child = command.spawn().map_err(|reason| RunError::Spawn { program, reason })?;
+        let status = signals.wait(child).await.map_err(RunError::Wait)?;
+        drop(redirection);
+        Ok(status)
+    }
+
+    async fn entry(&self) -> Result<Entry, RunError> {
+        match self.redirected_entry().await {
+            Ok(entry) => Ok(entry),
+            Err(reason) if self.gateway().policy().requires() => {
+                let mode = self.gateway().policy().mode();
+                Err(StartError::Protection { mode, reason }.into())
+            }
+            Err(error) => {
+                warn!(
+                    "cannot redirect connections, so only those of programs that honour ALL_PROXY are protected: {error}"
+                );
+                let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let listener = Outbound::proxy_listener(any).await?;
+                let address =
+                    listener.local_addr().map_err(|reason| StartError::Listen { address: any, reason })?;
+                Ok(Entry::Proxied { listener, address })
+            }
+        }
+    }
+
+    async fn redirected_entry(&self) -> Result<Entry, ProtectionError> {
+        let cgroup = Cgroup::create_below_current("program").map_err(ProtectionError::Cgroup)?;
+        let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.ok();
+        let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.ok();
+        let port = |listener: &TcpListener| listener.local_addr().ok().map(|address| address.port());
+        let listeners = Listeners { v4: v4.as_ref().and_then(port), v6: v6.as_ref().and_then(port) };
+        let redirect = Redirect::attach(&cgroup, listeners, self.gateway().policy().requires())?;
+        Ok(Entry::Redirected {
+            redirect: Arc::new(redirect),
+            cgroup,
+            listeners: v4.into_iter().chain(v6).collect(),
+        })
+    }
+
+    async fn redirected(self: Arc<Self>, listener: TcpListener, redirect: Arc<Redirect>) {
+        let gateway = Arc::clone(self.gateway());
+        gateway
+            .accept(listener, |near, from| {
+                let (outbound, destination) = (Arc::clone(&self), redirect.take_destination(from));
+                async move {
+                    let Some(destination) = destination else {
+                        return debug!("{from}: not a redirected connection");
+                    };
+                    match outbound.open(&destination.into(), &[destination]).await {
+                        Ok(opened) => {
+                            if let Err(error) = outbound.carry(&near, opened).await {
+                                debug!("{from} to {destination}: {error}");
+                            }
+                        }
+                        // The program gets a reset; only this message tells why.
+                        Err(OpenError::Refused(refusal)) => warn!("{destination}: refused: {refusal}"),
+                        Err(error) => warn!("{destination}: {error}"),
+                    }
+                }
+            })
+            .await;
+    }
+}
+
+/// Restores, between fork and exec, the limit of open files that the gateway raised for itself.
+fn limit_before_exec(command: &mut Command, descriptor_limit: Rlimit) {
+    let limit = move || Ok(setrlimit(Resource::Nofile, descriptor_limit)?);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.as_std_mut().pre_exec(limit) };
+}
+
+/// Moves the child into the program's cgroup, between fork and exec.
+fn enter_before_exec(command: &mut Command, cgroup: &Cgroup) -> Result<(), ProtectionError> {
+    let entrance = cgroup.entrance().map_err(ProtectionError::Cgroup)?;
+    let enter = move || (&entrance).write_all(b"0");
+    // SAFETY: the closure makes one system call on what was opened before, and allocates nothing.
+    unsafe { command.as_std_mut().pre_exec(enter) };
+    Ok(())
+}
+
+/// Signals to forward, received from before the program starts: one in between must not orphan it.
+struct ForwardedSignals {
+    terminate: Signal,
+    hang_up: Signal,
+    /// The terminal sends it to the program as well, which decides what to do.
+    interrupt: Signal,
+}
+
+impl ForwardedSignals {
+    fn listen() -> io::Result<ForwardedSignals> {
+        Ok(ForwardedSignals {
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the program, and forwards signals to it.
+    async fn wait(mut self, mut child: Child) -> io::Result<ExitStatus> {
+        loop {
+            tokio::select! {
+                status = child.wait() => return status,
+                _ = self.terminate.recv() => forward(&child, libc::SIGTERM),
+                _ = self.hang_up.recv() => forward(&child, libc::SIGHUP),
+                _ = self.interrupt.recv() => {}
+            }
+        }
+    }
+}
+
+fn forward(child: &Child, signal: libc::c_int) {
+    let Some(pid) =
+        child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
+    else {
+        return;
+    };
+    if let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
+        // The program may have exited just now.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// The exit status as a shell reports it: the program's own, or 128 plus the signal that killed it.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_code_is_that_of_a_shell() {
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+    }
+}

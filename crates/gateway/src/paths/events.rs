@@ -1,0 +1,96 @@
+//! Routes the kernel's path-manager events to the connections that they concern.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use plait_linux::mptcp::Token;
+use plait_linux::pm::{Event, Events};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+
+/// Events wait this long for their connection: the kernel is faster than connect()'s return.
+const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Events kept per connection until they are read.
+const MAX_PENDING: usize = 64;
+
+/// What the kernel reports about one connection's paths.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PathEvent {
+    /// The peer announced an address (ADD_ADDR).
+    Announced { id: u8, address: SocketAddr },
+    /// The peer withdrew an address (REMOVE_ADDR).
+    Withdrawn { id: u8 },
+    /// Subflows changed.
+    Changed,
+}
+
+/// Delivers events by token.
+#[derive(Default)]
+pub(super) struct EventRouter {
+    subscribers: HashMap<Token, mpsc::Sender<PathEvent>>,
+    unclaimed: HashMap<Token, (Instant, Vec<PathEvent>)>,
+}
+
+impl EventRouter {
+    pub(super) fn subscribe(&mut self, token: Token) -> mpsc::Receiver<PathEvent> {
+        let (sender, receiver) = mpsc::channel(MAX_PENDING);
+        for event in self.unclaimed.remove(&token).map(|(_, events)| events).unwrap_or_default() {
+            // The channel has room for as many as are kept.
+            let _ = sender.try_send(event);
+        }
+        self.subscribers.insert(token, sender);
+        receiver
+    }
+
+    pub(super) fn unsubscribe(&mut self, token: Token) {
+        self.subscribers.remove(&token);
+    }
+
+    pub(super) fn deliver(&mut self, event: Event) {
+        let (token, event) = match event {
+            Event::Announced { token, remote_id, address } => {
+                (token, PathEvent::Announced { id: remote_id, address })
+            }
+            Event::Removed { token, remote_id } => (token, PathEvent::Withdrawn { id: remote_id }),
+            Event::SubflowClosed(subflow) => (subflow.token, PathEvent::Changed),
+            Event::Lost => {
+                for subscriber in self.subscribers.values() {
+                    let _ = subscriber.try_send(PathEvent::Changed);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if let Some(subscriber) = self.subscribers.get(&token) {
+            // A subscriber with this many unread events checks its paths at its next tick anyway.
+            let _ = subscriber.try_send(event);
+            return;
+        }
+        self.unclaimed.retain(|_, (since, _)| since.elapsed() < UNCLAIMED_TIMEOUT);
+        let (_, events) = self.unclaimed.entry(token).or_insert((Instant::now(), Vec::new()));
+        if events.len() < MAX_PENDING {
+            events.push(event);
+        }
+    }
+}
+
+/// Reads events until `deliver` returns `None`.
+pub(super) async fn read_events(
+    mut events: Events,
+    readable: AsyncFd<OwnedFd>,
+    deliver: impl Fn(Event) -> Option<()>,
+) -> io::Result<()> {
+    loop {
+        let mut ready = readable.readable().await?;
+        while let Some(event) = events.try_next()? {
+            if deliver(event).is_none() {
+                return Ok(());
+            }
+        }
+        ready.clear_ready();
+    }
+}

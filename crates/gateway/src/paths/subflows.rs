@@ -1,0 +1,201 @@
+//! Trusted path first: a connection's further subflows are created here, and not before its first flight has arrived.
+//!
+//! While a connection has one subflow the kernel cannot send elsewhere. So a connection starts with one, on the trusted
+//! path, managed from user space; once the first flight ([`crate::handshake::FirstFlight`]) is DATA_ACKed, one subflow per
+//! further interface is created. From then on [`PathWatch::run`] compares the subflows with the interfaces, whenever the
+//! kernel reports a change and every few seconds, so that a lost subflow is replaced and a new interface is used.
+//!
+//! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use plait_linux::State;
+use plait_linux::interfaces::{self, Interface};
+use plait_linux::mptcp::Token;
+use plait_linux::pm::{Events, Local, PathManager};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::events::{EventRouter, PathEvent, read_events};
+use super::plan::Plan;
+use super::roles::Roles;
+use crate::socket::watch_readable;
+
+/// Interfaces are compared with subflows at least this often.
+const TICK: Duration = Duration::from_secs(5);
+
+/// A connection without a path for this long has failed. The kernel has such a timeout too (`net.mptcp.close_timeout`), but
+/// every attempt to create a subflow restarts it, even if the peer has forgotten the connection and resets the attempt.
+const NO_PATH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A list of interfaces serves all connections for this long.
+const INTERFACES_MAX_AGE: Duration = Duration::from_millis(200);
+
+/// A subflow: its local address and TCP state.
+pub(crate) type Path = (IpAddr, State);
+
+/// Creates the further subflows of connections.
+pub(crate) struct Subflows {
+    roles: Roles,
+    manager: PathManager,
+    router: Mutex<EventRouter>,
+    interfaces: Mutex<Option<(Instant, Arc<[Interface]>)>>,
+}
+
+impl Subflows {
+    /// Reads the kernel's path-manager events in a background task, which ends with the last user of this value.
+    pub(crate) fn start(roles: Roles) -> io::Result<Arc<Subflows>> {
+        let manager = PathManager::open().map_err(io::Error::other)?;
+        let events = Events::open().map_err(io::Error::other)?;
+        let readable = watch_readable(&events)?;
+        let subflows =
+            Arc::new(Subflows { roles, manager, router: Mutex::default(), interfaces: Mutex::default() });
+        let weak = Arc::downgrade(&subflows);
+        tokio::spawn(async move {
+            let deliver = |event| weak.upgrade().map(|subflows| subflows.router().deliver(event));
+            if let Err(error) = read_events(events, readable, deliver).await {
+                warn!("cannot read path-manager events, lost subflows are detected late: {error}");
+            }
+        });
+        Ok(subflows)
+    }
+
+    fn router(&self) -> MutexGuard<'_, EventRouter> {
+        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes to the events of one connection's paths.
+    pub(crate) fn watch(&self, token: Token, peer: SocketAddr) -> PathWatch<'_> {
+        let events = self.router().subscribe(token);
+        PathWatch { token, events, plan: Plan::new(peer), last_path: Instant::now(), subflows: self }
+    }
+
+    /// The interfaces that connections may use now.
+    pub(crate) fn usable(&self) -> Vec<Interface> {
+        let Ok(interfaces) = self.interfaces() else { return Vec::new() };
+        let usable = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
+        usable.filter(|interface| self.roles.of(&interface.name).is_some()).cloned().collect()
+    }
+
+    /// The configured interfaces that connections cannot use now.
+    pub(crate) fn unavailable(&self) -> Vec<String> {
+        let usable = self.usable();
+        let is_absent = |name: &&str| usable.iter().all(|interface| interface.name != **name);
+        self.roles.names().filter(is_absent).map(str::to_owned).collect()
+    }
+
+    /// The interface through which a connection leaves, by its local address.
+    pub(crate) fn interface_of(&self, far: &TcpStream) -> Option<String> {
+        let local = far.local_addr().ok()?.ip().to_canonical();
+        let interfaces = self.interfaces().ok()?;
+        let has_address =
+            |interface: &&Interface| interface.addresses.iter().any(|address| address.ip == local);
+        interfaces.iter().find(has_address).map(|interface| interface.name.clone())
+    }
+
+    /// The number of configured paths: interfaces with a configured role, present or not, and other usable ones.
+    pub(crate) fn configured(&self) -> usize {
+        let usable = self.usable();
+        let unnamed =
+            usable.iter().filter(|interface| !self.roles.names().any(|name| name == interface.name));
+        self.roles.names().count() + unnamed.count()
+    }
+
+    fn interfaces(&self) -> io::Result<Arc<[Interface]>> {
+        let mut cached = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cached {
+            Some((since, list)) if since.elapsed() < INTERFACES_MAX_AGE => Ok(Arc::clone(list)),
+            _ => {
+                let list: Arc<[Interface]> = interfaces::interfaces().map_err(io::Error::other)?.into();
+                *cached = Some((Instant::now(), Arc::clone(&list)));
+                Ok(list)
+            }
+        }
+    }
+}
+
+/// The subscription to one connection's path events.
+pub(crate) struct PathWatch<'a> {
+    token: Token,
+    events: mpsc::Receiver<PathEvent>,
+    plan: Plan,
+    /// When the connection was last seen to have a subflow.
+    last_path: Instant,
+    subflows: &'a Subflows,
+}
+
+impl Drop for PathWatch<'_> {
+    fn drop(&mut self) {
+        self.subflows.router().unsubscribe(self.token);
+    }
+}
+
+impl PathWatch<'_> {
+    /// Manages the connection's subflows from the end of its first flight on, until dropped, or until it has had none for
+    /// too long, which is the error. `paths` lists its subflows.
+    pub(crate) async fn run(
+        mut self,
+        first_flight: impl Future<Output = ()>,
+        paths: impl Fn() -> io::Result<Vec<Path>>,
+    ) -> io::Error {
+        first_flight.await;
+        self.last_path = Instant::now();
+        loop {
+            while let Ok(event) = self.events.try_recv() {
+                self.plan.apply(event);
+            }
+            if let Ok(paths) = paths() {
+                self.reconcile(&paths);
+            } else {
+                self.last_path = Instant::now();
+            }
+            if self.last_path.elapsed() > NO_PATH_TIMEOUT {
+                let why = format!("no path for {} s", NO_PATH_TIMEOUT.as_secs());
+                return io::Error::new(io::ErrorKind::TimedOut, why);
+            }
+            let next = self.plan.next_retry();
+            let wait = next.map_or(TICK, |due| due.saturating_duration_since(Instant::now()).min(TICK));
+            if let Ok(Some(event)) = tokio::time::timeout(wait, self.events.recv()).await {
+                self.plan.apply(event);
+            }
+        }
+    }
+
+    /// Creates a subflow through every usable interface that has none.
+    fn reconcile(&mut self, paths: &[Path]) {
+        if paths.iter().any(|(_, state)| !matches!(state, State::SynSent | State::Closed)) {
+            self.last_path = Instant::now();
+        }
+        let has_subflow = |ip: IpAddr| paths.iter().any(|(local, _)| *local == ip);
+        for interface in &self.subflows.usable() {
+            if interface.addresses.iter().any(|address| has_subflow(address.ip)) {
+                self.plan.set_live(interface.index);
+            } else if self.plan.is_due(interface.index) {
+                self.create_subflow(interface);
+            }
+        }
+    }
+
+    fn create_subflow(&mut self, interface: &Interface) {
+        let Some((remote_id, remote, source)) =
+            self.plan.choose(interface, |remote| source_address(interface, remote))
+        else {
+            return;
+        };
+        let id = self.plan.record_attempt(interface.index);
+        let local = Local { address: source, id, if_index: interface.index, backup: false };
+        match self.subflows.manager.subflow_create(self.token, &local, remote, remote_id) {
+            Ok(()) => debug!("subflow through {} from {source} to {remote}", interface.name),
+            Err(error) => debug!("no subflow through {} to {remote}: {error}", interface.name),
+        }
+    }
+}
+
+/// The source address of packets to `remote` through an interface, if it has a route.
+pub(crate) fn source_address(interface: &Interface, remote: IpAddr) -> Option<IpAddr> {
+    interfaces::route_via(remote, interface.index).ok().flatten()
+}

@@ -1,0 +1,206 @@
+//! How connections are protected: what a gateway prefers or requires, what the two ends agreed on, what was reached.
+//!
+//! Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms ([`crate::handshake`]), so no byte
+//! is carried before the policy has judged the connection's handshake.
+
+use plait_linux::mptcp::Key;
+use plait_proto::option::Mode;
+use plait_proto::sealed::{Level, RequiredPaths};
+
+use crate::trust::KeyMatch;
+
+/// What to do with a connection whose peer does not negotiate protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtectionPolicy {
+    /// Never protect.
+    Off,
+    /// Protect with this mode; if the peer does not negotiate, carry the connection unprotected, warn and count it.
+    Prefer(Mode),
+    /// Protect with this mode; refuse a connection whose peer does not negotiate.
+    Require(Mode),
+    /// As `Require`, and refuse a connection of mode `sealed` unless every configured path has a witness.
+    RequireAllPaths(Mode),
+}
+
+/// What is required, and not only preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// The mode.
+    Mode,
+    /// The mode, and a witness on every configured path (mode `sealed`).
+    AllPaths,
+}
+
+/// A requirement that the mode cannot fulfil.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRequirement {
+    /// Mode `off`.
+    #[error(
+        "expected a mode that can be required (xor64, stream, sealed), got 'off', which protects nothing"
+    )]
+    Off,
+    /// All paths of another mode than `sealed`.
+    #[error(
+        "expected mode sealed with --require=all-paths, got '{0}', which has no witnesses: use --mode sealed, or --require"
+    )]
+    Witnesses(Mode),
+}
+
+impl ProtectionPolicy {
+    /// The policy for a mode, required or, without a requirement, preferred.
+    ///
+    /// # Errors
+    /// The mode cannot fulfil the requirement.
+    pub fn new(mode: Mode, requirement: Option<Requirement>) -> Result<ProtectionPolicy, InvalidRequirement> {
+        match (mode, requirement) {
+            (Mode::Off, None) => Ok(ProtectionPolicy::Off),
+            (Mode::Off, Some(_)) => Err(InvalidRequirement::Off),
+            (mode, None) => Ok(ProtectionPolicy::Prefer(mode)),
+            (mode, Some(Requirement::Mode)) => Ok(ProtectionPolicy::Require(mode)),
+            (Mode::Sealed, Some(Requirement::AllPaths)) => {
+                Ok(ProtectionPolicy::RequireAllPaths(Mode::Sealed))
+            }
+            (mode, Some(Requirement::AllPaths)) => Err(InvalidRequirement::Witnesses(mode)),
+        }
+    }
+
+    /// The mode that is preferred or required.
+    pub fn mode(self) -> Mode {
+        match self {
+            ProtectionPolicy::Off => Mode::Off,
+            ProtectionPolicy::Prefer(mode)
+            | ProtectionPolicy::Require(mode)
+            | ProtectionPolicy::RequireAllPaths(mode) => mode,
+        }
+    }
+
+    /// Whether unprotected connections are refused.
+    pub fn requires(self) -> bool {
+        matches!(self, ProtectionPolicy::Require(_) | ProtectionPolicy::RequireAllPaths(_))
+    }
+
+    /// The paths that must have a witness in mode `sealed`.
+    pub(crate) fn required_paths(self) -> RequiredPaths {
+        match self {
+            ProtectionPolicy::RequireAllPaths(_) => RequiredPaths::All,
+            ProtectionPolicy::Off | ProtectionPolicy::Prefer(_) | ProtectionPolicy::Require(_) => {
+                RequiredPaths::Any
+            }
+        }
+    }
+
+    /// Judges a connection whose ends did not agree on a mode.
+    pub(crate) fn judge_plain(self, reason: PlainReason) -> Result<Agreement, Refusal> {
+        if !self.requires() {
+            return Ok(Agreement::Plain(reason));
+        }
+        Err(match reason {
+            PlainReason::NotNegotiated | PlainReason::Off => Refusal::NotNegotiated,
+            PlainReason::NoCommonMode => Refusal::NoCommonMode,
+            PlainReason::Fallback => Refusal::Fallback,
+        })
+    }
+}
+
+/// Why the ends of a connection did not agree on a mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlainReason {
+    /// The peer sent no option of plait.
+    NotNegotiated,
+    /// The peer speaks plait, but shares no mode or version.
+    NoCommonMode,
+    /// The connection fell back to TCP, so there are no MPTCP keys.
+    Fallback,
+    /// This gateway's own mode is off.
+    Off,
+}
+
+/// Why a connection is not carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("protection is required, but the peer did not negotiate: run plait there, or drop --require")]
+    NotNegotiated,
+    #[error("protection is required, but the peer offers no common mode: use the same --mode on both ends")]
+    NoCommonMode,
+    #[error(
+        "protection is required, but the connection fell back to TCP, which has no MPTCP keys: enable MPTCP at the peer, \
+         or find the middlebox that strips its options"
+    )]
+    Fallback,
+    #[error("the peer must authenticate, which takes a sealed connection: use --mode sealed on both ends")]
+    Unauthenticated,
+    #[error("the mode was chosen but not confirmed: a middlebox strips TCP options in one direction")]
+    Unconfirmed,
+    #[error("the peer opened a second subflow before its first flight arrived on the trusted path")]
+    EarlySubflow,
+    #[error("the kernel did not report the outcome of the handshake")]
+    NoVerdict,
+}
+
+/// Proof that the policy has judged a connection's handshake, and permits to carry it.
+pub(crate) enum Agreement {
+    /// Unprotected, for this reason.
+    Plain(PlainReason),
+    /// Protected as both ends agreed.
+    Protected(Negotiated),
+}
+
+/// What both ends agreed on, and the secrets that MPTCP gives them.
+pub(crate) struct Negotiated {
+    /// The chosen variant, as a bit of the handshake option.
+    pub(crate) chosen: u8,
+    /// All variants that the initiator offered, as such bits.
+    pub(crate) offered: u8,
+    pub(crate) local: Key,
+    pub(crate) remote: Key,
+}
+
+/// How well an established connection is protected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProtectionStatus {
+    pub(crate) mode: Mode,
+    /// Mode `sealed`: on how many of the configured paths an attacker would have to be active.
+    pub(crate) level: Option<Level>,
+    /// Mode `sealed`: how the peer's key is known, if it authenticated.
+    pub(crate) identity: Option<KeyMatch>,
+}
+
+impl ProtectionStatus {
+    /// Of a mode other than `sealed`.
+    pub(crate) fn of_mode(mode: Mode) -> ProtectionStatus {
+        ProtectionStatus { mode, level: None, identity: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mode_off_cannot_be_required() {
+        let required = |mode| ProtectionPolicy::new(mode, Some(Requirement::Mode));
+        assert_eq!(required(Mode::Off), Err(InvalidRequirement::Off));
+        assert!(required(Mode::Xor64).is_ok_and(ProtectionPolicy::requires));
+    }
+
+    #[test]
+    fn all_paths_can_be_required_only_with_mode_sealed() {
+        let all_paths = |mode| ProtectionPolicy::new(mode, Some(Requirement::AllPaths));
+        for mode in [Mode::Xor64, Mode::Stream] {
+            assert_eq!(all_paths(mode), Err(InvalidRequirement::Witnesses(mode)));
+        }
+        let policy = all_paths(Mode::Sealed).expect("sealed has witnesses");
+        assert!(policy.requires() && policy.required_paths() == RequiredPaths::All);
+    }
+
+    #[test]
+    fn prefer_carries_plain_and_require_refuses() {
+        let prefer = ProtectionPolicy::Prefer(Mode::Xor64);
+        let require = ProtectionPolicy::Require(Mode::Xor64);
+        for reason in [PlainReason::NotNegotiated, PlainReason::NoCommonMode, PlainReason::Fallback] {
+            let judged = prefer.judge_plain(reason);
+            assert!(judged.is_ok_and(|agreed| matches!(agreed, Agreement::Plain(got) if got == reason)));
+            assert!(require.judge_plain(reason).is_err());
+        }
+    }
+}

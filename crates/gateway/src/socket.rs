@@ -1,0 +1,101 @@
+//! Sockets of carried connections: options, and operations that tokio lacks.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use plait_linux::mptcp::{Protocol, stream_socket};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use socket2::{Domain, SockRef, TcpKeepalive};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tracing::trace;
+
+/// A dead peer is detected after this long without traffic.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// How long to wait for a full socket to become writable before trying anyway: at first, and at most.
+const WRITE_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// Whether MPTCP sockets can be created here.
+pub(crate) fn has_mptcp() -> bool {
+    stream_socket(Domain::IPV4).is_ok_and(|(_, protocol)| protocol == Protocol::Mptcp)
+}
+
+/// An IPv4-mapped IPv6 address as IPv4.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Configures a connection's socket: it resets unless closed in order, sends small writes at once, and detects dead peers.
+pub(crate) fn configure(stream: &TcpStream) -> io::Result<()> {
+    reset_on_drop(stream)?;
+    let socket = SockRef::from(stream);
+    // MPTCP sockets of older kernels lack some of these; a connection works without them.
+    let optional = [
+        stream.set_nodelay(true),
+        socket.set_keepalive(true),
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE)),
+    ];
+    for error in optional.into_iter().filter_map(Result::err) {
+        trace!("socket option: {error}");
+    }
+    Ok(())
+}
+
+/// Makes a socket, or all that a listening one accepts, send a reset when it is closed, also by the kernel after SIGKILL.
+pub(crate) fn reset_on_drop(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
+}
+
+/// Makes a socket close in order (FIN) when it is dropped.
+pub(crate) fn close_on_drop(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_linger(None)
+}
+
+/// Sends the end of this direction (FIN).
+pub(crate) fn shutdown_write(to: &TcpStream) -> io::Result<()> {
+    match SockRef::from(to).shutdown(std::net::Shutdown::Write) {
+        // The peer closed both directions already; reading tells how.
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        result => result,
+    }
+}
+
+/// Writes every byte, however long it takes.
+///
+/// A full MPTCP socket may never become writable: when the kernel's TCP memory is exhausted and none of the socket's bytes
+/// are in flight, no event follows. (TCP accepts one segment even then.) So it also writes without an event.
+pub(crate) async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    let mut retry = WRITE_RETRY.0;
+    while !bytes.is_empty() {
+        match to.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if let Ok(writable) = timeout(retry, to.writable()).await {
+                    writable?;
+                    continue;
+                }
+                // tokio does not try before it has seen an event.
+                match rustix::net::send(to, bytes, SendFlags::NOSIGNAL) {
+                    Ok(written) => (bytes, retry) = (&bytes[written..], WRITE_RETRY.0),
+                    Err(Errno::AGAIN) => retry = (2 * retry).min(WRITE_RETRY.1),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A descriptor whose readability can be awaited.
+pub(crate) fn watch_readable(source: impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
+    let descriptor = source.as_fd().try_clone_to_owned()?;
+    // SAFETY: the descriptor is owned by the result, which never replaces or closes it while it lives.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
+}

@@ -1,0 +1,275 @@
+//! A gateway's identities: its own key pair, pinned keys of peers, and the clients it accepts.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use plait_proto::RandomError;
+use plait_proto::identity::{KeyPair, PublicKey};
+use serde::Deserialize;
+
+use super::identity::{self, IdentityError};
+use super::peer_name::PeerName;
+use super::verification::{ExpectedPeer, KeyMatch, PeerAuthError, TrustAnchor};
+
+/// How peers without a pinned key are authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trust {
+    /// Not at all.
+    Any,
+    /// A peer's first key is stored, and every other rejected.
+    FirstUse,
+    /// They are rejected.
+    Pinned,
+}
+
+/// A text is not a [`Trust`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected any, first-use or pinned, got '{0}'")]
+pub struct ParseTrustError(String);
+
+impl FromStr for Trust {
+    type Err = ParseTrustError;
+
+    fn from_str(name: &str) -> Result<Trust, ParseTrustError> {
+        match name {
+            "any" => Ok(Trust::Any),
+            "first-use" => Ok(Trust::FirstUse),
+            "pinned" => Ok(Trust::Pinned),
+            _ => Err(ParseTrustError(name.to_owned())),
+        }
+    }
+}
+
+/// A gateway's key pair, and the keys it accepts from others.
+#[derive(Clone, Debug)]
+pub struct Identities {
+    key_pair: Option<Arc<KeyPair>>,
+    trust: Trust,
+    pins: BTreeMap<PeerName, PublicKey>,
+    known_peers: Option<PathBuf>,
+    clients: Option<Vec<PublicKey>>,
+}
+
+impl Default for Identities {
+    /// A gateway without a key pair, which accepts everybody.
+    fn default() -> Identities {
+        Identities {
+            key_pair: None,
+            trust: Trust::Any,
+            pins: BTreeMap::new(),
+            known_peers: None,
+            clients: None,
+        }
+    }
+}
+
+impl Identities {
+    /// Reads this gateway's key pair: from `file`, which must exist, or from the default one if that exists. Peers' keys
+    /// trusted on first use are stored beside it, in `known_peers`.
+    ///
+    /// Pins apply under any `trust`. By default peers without a pin are rejected if there is any pin, and else not
+    /// authenticated. With `clients`, a gateway accepts connections from these only.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn new(
+        file: Option<&Path>,
+        trust: Option<Trust>,
+        pins: BTreeMap<PeerName, PublicKey>,
+        clients: Option<Vec<PublicKey>>,
+    ) -> Result<Identities, IdentityError> {
+        let default = identity::default_file();
+        let key_pair = match (file, &default) {
+            (Some(file), _) => Some(identity::load(file)?),
+            (None, Ok(default)) if default.exists() => Some(identity::load(default)?),
+            (None, _) => None,
+        };
+        let file = file.map(Path::to_owned).or(default.ok());
+        let trust = trust.unwrap_or(if pins.is_empty() { Trust::Any } else { Trust::Pinned });
+        let known_peers = file.map(|file| file.with_file_name("known_peers"));
+        Ok(Identities { key_pair: key_pair.map(Arc::new), trust, pins, known_peers, clients })
+    }
+
+    /// Whether peers that this gateway connects to may have to authenticate.
+    #[must_use]
+    pub fn authenticates_peers(&self) -> bool {
+        self.trust != Trust::Any || !self.pins.is_empty()
+    }
+
+    /// Whether clients that connect to this gateway have to authenticate.
+    #[must_use]
+    pub fn authenticates_clients(&self) -> bool {
+        self.clients.is_some()
+    }
+
+    /// What the key of a peer with this name and address is verified against; `None` if it need not authenticate.
+    pub(crate) fn expected(
+        &self,
+        peer: &PeerName,
+        at: SocketAddr,
+    ) -> Result<Option<ExpectedPeer>, PeerAuthError> {
+        let pin = self.pins.get(peer).or_else(|| self.pins.get(&PeerName::from(at)));
+        let anchor = match (pin, self.trust) {
+            (Some(pin), _) => TrustAnchor::Pin(*pin),
+            (None, Trust::Any) => return Ok(None),
+            (None, Trust::FirstUse) => match &self.known_peers {
+                Some(file) => TrustAnchor::FirstUse(file.clone()),
+                None => return Err(PeerAuthError::NoDirectory),
+            },
+            (None, Trust::Pinned) => return Err(PeerAuthError::NotPinned(peer.clone())),
+        };
+        Ok(Some(ExpectedPeer { peer: peer.clone(), anchor }))
+    }
+
+    /// The long-term key pair, if there is one.
+    pub(crate) fn key_pair(&self) -> Option<&KeyPair> {
+        self.key_pair.as_deref()
+    }
+
+    /// The key pair to connect with: without a long-term one, one for this connection.
+    pub(crate) fn outbound_key_pair(&self) -> Result<Arc<KeyPair>, RandomError> {
+        self.key_pair.as_ref().map_or_else(|| KeyPair::generate().map(Arc::new), |own| Ok(Arc::clone(own)))
+    }
+
+    /// Verifies a client's key; `None` if anybody may connect.
+    pub(crate) fn verify_client(&self, got: &PublicKey) -> Result<Option<KeyMatch>, PeerAuthError> {
+        match &self.clients {
+            None => Ok(None),
+            Some(clients) if clients.contains(got) => Ok(Some(KeyMatch::Pinned)),
+            Some(_) => Err(PeerAuthError::Client(*got)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn key(byte: u8) -> PublicKey {
+        PublicKey::new([byte; 32])
+    }
+
+    fn name(text: &str) -> PeerName {
+        text.parse().expect("a peer's name")
+    }
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    /// The identities of a gateway with a directory for this test.
+    fn identities(test: &str, trust: Option<Trust>, pins: &[(&str, u8)]) -> (Identities, PathBuf) {
+        let directory = std::env::temp_dir().join(format!("plait-trust-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        let file = directory.join("identity.key");
+        identity::load_or_create(&file).expect("a writable directory");
+        let pins = pins.iter().map(|(peer, byte)| (name(peer), key(*byte))).collect();
+        (Identities::new(Some(&file), trust, pins, None).expect("it was created"), directory)
+    }
+
+    #[test]
+    fn pins_apply_by_name_and_address_and_reject_other_peers_by_default() {
+        let pins = [("server.example:443", 1), ("192.0.2.7:80", 2)];
+        let (identities, directory) = identities("pins", None, &pins);
+        let verify = |peer: &str, address: &str, byte| {
+            let expected = identities.expected(&name(peer), at(address)).expect("pinned");
+            expected.expect("something is expected").verify(&key(byte))
+        };
+        assert!(matches!(verify("SERVER.example:443", "192.0.2.9:443", 1), Ok(KeyMatch::Pinned)));
+        let error = verify("server.example:443", "192.0.2.9:443", 2).expect_err("another").to_string();
+        for part in ["server.example:443", &key(1).to_string(), &key(2).to_string(), "[peers]"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(matches!(verify("other.example:80", "192.0.2.7:80", 2), Ok(KeyMatch::Pinned)));
+        let unpinned = identities.expected(&name("server.example:80"), at("192.0.2.9:80"));
+        assert!(matches!(unpinned, Err(PeerAuthError::NotPinned(_))));
+        assert!(identities.authenticates_peers() && !identities.authenticates_clients());
+        fs::remove_dir_all(directory).expect("it was created here");
+    }
+
+    #[test]
+    fn trust_applies_to_peers_without_a_pin() {
+        for (trust, expects) in [(Trust::Any, false), (Trust::FirstUse, true)] {
+            let (identities, directory) = identities("trust", Some(trust), &[("server.example:443", 1)]);
+            let of = |peer| identities.expected(&name(peer), at("192.0.2.7:443")).expect("not refused");
+            assert_eq!(of("other.example:443").is_some(), expects);
+            assert!(of("server.example:443").is_some_and(|expected| expected.verify(&key(2)).is_err()));
+            fs::remove_dir_all(directory).expect("it was created here");
+        }
+        let nobody = Identities::default().expected(&name("a.example:1"), at("192.0.2.7:1"));
+        assert!(nobody.is_ok_and(|expected| expected.is_none()));
+    }
+
+    #[test]
+    fn first_key_of_a_peer_is_stored_and_every_other_rejected() {
+        let (identities, directory) = identities("first", Some(Trust::FirstUse), &[]);
+        let file = directory.join("known_peers");
+        let verify = |peer: &str, byte| {
+            let expected = identities.expected(&name(peer), at("192.0.2.7:443")).expect("not refused");
+            expected.expect("something is expected").verify(&key(byte))
+        };
+        assert!(matches!(verify("one.example:443", 1), Ok(KeyMatch::FirstUse)));
+        assert!(matches!(verify("two.example:443", 2), Ok(KeyMatch::FirstUse)));
+        assert!(matches!(verify("one.example:443", 1), Ok(KeyMatch::FirstUse)));
+        let text = fs::read_to_string(&file).expect("readable");
+        assert_eq!(text, format!("one.example:443 {}\ntwo.example:443 {}\n", key(1), key(2)));
+        assert_eq!(fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+        let error = verify("two.example:443", 1).expect_err("another").to_string();
+        let place = format!("{}, line 2", file.display());
+        assert!(error.contains(&place) && error.contains("remove that line"), "{error}");
+        assert_eq!(fs::read_to_string(&file).expect("readable"), text, "nothing is appended");
+        // A removed line is forgotten at once.
+        fs::write(&file, "\n").expect("it was created here");
+        assert!(matches!(verify("two.example:443", 1), Ok(KeyMatch::FirstUse)));
+        fs::remove_dir_all(directory).expect("it was created here");
+    }
+
+    #[test]
+    fn broken_file_of_known_peers_rejects_everybody() {
+        let (identities, directory) = identities("broken", Some(Trust::FirstUse), &[]);
+        let file = directory.join("known_peers");
+        let verify = || {
+            let expected = identities.expected(&name("one.example:443"), at("192.0.2.7:443"));
+            expected.expect("not refused").expect("something is expected").verify(&key(1))
+        };
+        let good = format!("other.example:1 {}\n", key(2));
+        for (text, at_line) in
+            [("one.example:443\n".to_owned(), 1), (format!("{good}one.example:443 plait-k"), 2)]
+        {
+            fs::write(&file, text).expect("it was created here");
+            assert!(matches!(verify(), Err(PeerAuthError::Line { line, .. }) if line == at_line));
+        }
+        fs::remove_file(&file).expect("it was created here");
+        fs::create_dir(&file).expect("it was created here");
+        assert!(matches!(verify(), Err(PeerAuthError::File { .. })));
+        fs::remove_dir_all(directory).expect("it was created here");
+    }
+
+    #[test]
+    fn only_listed_clients_are_accepted() {
+        let anybody = Identities::default();
+        assert!(matches!(anybody.verify_client(&key(1)), Ok(None)));
+        let named = Identities { clients: Some(vec![key(1)]), ..Identities::default() };
+        assert!(matches!(named.verify_client(&key(1)), Ok(Some(KeyMatch::Pinned))));
+        assert!(matches!(named.verify_client(&key(2)), Err(PeerAuthError::Client(_))));
+        assert!(named.authenticates_clients());
+    }
+
+    #[test]
+    fn without_a_long_term_key_pair_each_connection_has_its_own() {
+        let nobody = Identities::default();
+        let public = || nobody.outbound_key_pair().expect("random").public();
+        assert_ne!(public(), public());
+        let (identities, directory) = identities("long-term", None, &[]);
+        let own = identities.key_pair().expect("it was created").public();
+        assert_eq!(identities.outbound_key_pair().expect("it is there").public(), own);
+        fs::remove_dir_all(directory).expect("it was created here");
+    }
+}
