@@ -1,38 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What BPF programs and Rust exchange. The Rust side is generated from this file: scripts/bindings.
+ * The contract between BPF programs and Rust, whose side scripts/bindings generates from this file.
  */
-#ifndef PLAIT_HOST_INTF_H
-#define PLAIT_HOST_INTF_H
+#ifndef PLAIT_LINUX_INTF_H
+#define PLAIT_LINUX_INTF_H
 
 #include <linux/types.h>
 
-/**
- * One subflow and the connection it belongs to: connections.bpf.c writes one after the other.
- * <div rustbindgen nodebug></div>
- */
-struct plait_subflow {
-	__u64 local_key;  /* host order */
-	__u64 remote_key; /* host order */
-	__u64 connection_bytes_sent;
-	__u64 connection_bytes_received;
-	__u64 bytes_sent;
-	__u64 bytes_received;
-	__u8 local_address[16]; /* 4 bytes of it for AF_INET */
-	__u8 remote_address[16];
-	__u32 token;		/* host order */
-	__u16 family;		/* AF_INET or AF_INET6 */
-	__u16 local_port;	/* host order */
-	__u16 remote_port;	/* host order */
-	__u8 state;		/* TCP_ESTABLISHED, ... */
-	__u8 connection_counts; /* this kernel counts the bytes of connections */
-	__u8 padding[4];
-};
-
-_Static_assert(sizeof(struct plait_subflow) == 96, "the size that Rust reads");
-
-/** The last figures of a subflow: ended.bpf.c queues one for each. */
-struct plait_ended {
+/** The final statistics of a subflow: closed_subflows.bpf.c queues one for each. */
+struct plait_closed_subflow {
 	__u64 cookie;
 	__u64 bytes_sent;
 	__u64 bytes_acked;
@@ -51,10 +27,10 @@ struct plait_ended {
 	__u16 family;	   /* AF_INET or AF_INET6 */
 	__u16 local_port;  /* host order */
 	__u16 remote_port; /* host order */
-	__u8 joined;	   /* made by MP_JOIN */
+	__u8 joined;	   /* created by MP_JOIN */
 	__u8 padding[1];
 };
 
-_Static_assert(sizeof(struct plait_ended) == 112, "the size that Rust reads");
+_Static_assert(sizeof(struct plait_closed_subflow) == 112, "the size that Rust reads");
 
 #endif

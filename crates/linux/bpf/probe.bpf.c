@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * One small program for each thing that plait's programs need of the kernel. They are loaded, and attached to
- * an empty cgroup or a link that nobody uses, one by one: what the kernel refuses is not there. They change
- * nothing.
+ * One small program for each kernel feature that plait's programs need. Each is loaded, and attached to an
+ * empty cgroup or an unused link; if the kernel rejects it, the feature is missing. They change nothing.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -88,14 +87,14 @@ int getpeername6(struct bpf_sock_addr *ctx)
 }
 
 SEC("xdp")
-int let_in(struct xdp_md *ctx)
+int xdp_pass(struct xdp_md *ctx)
 {
 	(void)ctx;
 	return XDP_PASS;
 }
 
 SEC("tc")
-int let_out(struct __sk_buff *ctx)
+int tc_pass(struct __sk_buff *ctx)
 {
 	(void)ctx;
 	return TC_ACT_UNSPEC;

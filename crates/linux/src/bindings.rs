@@ -3,27 +3,8 @@ pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
 pub type __u64 = ::std::os::raw::c_ulonglong;
 #[repr(C)]
-#[derive(Copy, Clone)]
-pub struct plait_subflow {
-    pub local_key: __u64,
-    pub remote_key: __u64,
-    pub connection_bytes_sent: __u64,
-    pub connection_bytes_received: __u64,
-    pub bytes_sent: __u64,
-    pub bytes_received: __u64,
-    pub local_address: [__u8; 16usize],
-    pub remote_address: [__u8; 16usize],
-    pub token: __u32,
-    pub family: __u16,
-    pub local_port: __u16,
-    pub remote_port: __u16,
-    pub state: __u8,
-    pub connection_counts: __u8,
-    pub padding: [__u8; 4usize],
-}
-#[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct plait_ended {
+pub struct plait_closed_subflow {
     pub cookie: __u64,
     pub bytes_sent: __u64,
     pub bytes_acked: __u64,

@@ -5,7 +5,7 @@ use std::mem;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::ended::{End, Ended};
+use super::closed::{ClosedSubflow, ClosedSubflows};
 use super::message::{self, MptcpSocket, SubflowSocket};
 use super::{Closed, Connection, Error, Sample, Subflow};
 use crate::interfaces::{self, Interface};
@@ -37,7 +37,7 @@ pub struct Watch {
 /// Who tells of the ends of subflows.
 #[derive(Debug)]
 enum Source {
-    Program(Ended),
+    Program(ClosedSubflows),
     Freed(Listener),
     Nobody,
 }
@@ -46,7 +46,7 @@ enum Source {
 #[derive(Debug)]
 enum Ending {
     /// A subflow was closed.
-    Subflow(End),
+    Subflow(ClosedSubflow),
     /// A TCP socket, of which it is not said whether it was a subflow, was freed with these figures.
     Socket(Box<TcpInfo>),
 }
@@ -59,7 +59,7 @@ impl Watch {
     pub fn open() -> Result<Watch, Error> {
         // With neither of the two, less is known of subflows that end.
         let freed = || Listener::diag(&[SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY]);
-        let source = Ended::start().map(Source::Program);
+        let source = ClosedSubflows::start().map(Source::Program);
         let source = source.or_else(|_| freed().map(Source::Freed)).unwrap_or(Source::Nobody);
         Ok(Watch {
             socket: Socket::diag().map_err(Error::Open)?,
@@ -127,7 +127,7 @@ impl Watch {
     /// How often ends were lost, as there were more of them than there was room for until the next sample.
     pub fn lost(&self) -> u64 {
         match &self.source {
-            Source::Program(ended) => ended.lost(),
+            Source::Program(subflows) => subflows.lost(),
             Source::Freed(_) | Source::Nobody => self.lost,
         }
     }
@@ -140,8 +140,8 @@ impl Watch {
     /// Takes in what was told since the last time.
     fn listen(&mut self) {
         match &mut self.source {
-            Source::Program(ended) => {
-                let ends = std::iter::from_fn(|| ended.next());
+            Source::Program(subflows) => {
+                let ends = std::iter::from_fn(|| subflows.next());
                 self.endings.extend(ends.map(|end| (end.id(), Ending::Subflow(end))));
             }
             Source::Freed(freed) => loop {
@@ -172,7 +172,7 @@ impl Watch {
             let known = self.seen.remove(&id).or_else(|| self.gone.remove(&id));
             match (known, ending) {
                 (Some((token, subflow)), Ending::Subflow(end)) => {
-                    let tcp = end.figures(Some(subflow.tcp));
+                    let tcp = end.statistics(Some(subflow.tcp));
                     ended.push((token, Subflow { tcp, closed: Some(Closed::Final), ..subflow }));
                 }
                 (None, Ending::Subflow(end)) => {
@@ -195,7 +195,7 @@ impl Watch {
         ended
     }
 
-    fn ended_unseen(&mut self, end: &End) -> Subflow {
+    fn ended_unseen(&mut self, end: &ClosedSubflow) -> Subflow {
         let (local, remote) = end.ends();
         Subflow {
             id: end.id(),
@@ -208,7 +208,7 @@ impl Watch {
             local_id: None,
             remote_id: None,
             congestion_control: None,
-            tcp: end.figures(None),
+            tcp: end.statistics(None),
             closed: Some(Closed::Final),
         }
     }

@@ -1,4 +1,4 @@
-//! Trying what the kernel offers beside BPF programs.
+//! Probes kernel features other than BPF programs.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,6 @@ use socket2::Domain;
 use super::{Finding, command};
 use crate::blackhole;
 use crate::cgroup::Cgroup;
-use crate::connections::Connections;
 use crate::mptcp::{Info, Protocol, stream_socket};
 use crate::netns::NetNs;
 use crate::pm::{PathManager, user_space_sockets};
@@ -85,12 +84,6 @@ pub(super) fn type_information() -> Finding {
     let path = "/sys/kernel/btf/vmlinux";
     File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?;
     Ok(path.into())
-}
-
-pub(super) fn connection_list() -> Finding {
-    let program = Connections::load().map_err(|error| error.to_string())?;
-    let list = program.list().map_err(|error| error.to_string())?;
-    Ok(format!("{} MPTCP connections now", list.len()))
 }
 
 pub(super) fn network_namespaces() -> Finding {

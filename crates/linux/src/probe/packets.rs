@@ -1,6 +1,6 @@
-//! Trying where BPF programs meet packets: on an end of a virtual link, in a network namespace of its own.
+//! Probes the hooks for packets: on one end of a virtual link, in a temporary network namespace.
 //!
-//! `unsafe` is only where a link is made, for which libbpf-rs has no function that says in which mode.
+//! `unsafe` is used only to create a link in a given mode, for which libbpf-rs has no function.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,26 +14,26 @@ use super::programs::load;
 use crate::interfaces::interfaces;
 
 pub(super) fn xdp() -> Finding {
-    with_program("let_in", |program, if_index| {
+    with_program("xdp_pass", |program, if_index| {
         let attach = |flags| link(program, if_index, sys::BPF_XDP, flags);
         let Err(native) = attach(sys::XDP_FLAGS_DRV_MODE) else {
-            return Ok("attached in the driver of a virtual link".into());
+            return Ok("attached in native mode to a virtual link".into());
         };
         attach(sys::XDP_FLAGS_SKB_MODE)
-            .map(|_| format!("attached behind the driver of a virtual link; not in it: {native}"))
-            .map_err(|generic| format!("in the driver of a virtual link: {native}; behind it: {generic}"))
+            .map(|_| format!("attached in generic mode to a virtual link; native mode: {native}"))
+            .map_err(|generic| format!("native mode: {native}; generic mode: {generic}"))
     })
 }
 
 pub(super) fn tcx() -> Finding {
-    with_program("let_out", |program, if_index| {
+    with_program("tc_pass", |program, if_index| {
         link(program, if_index, sys::BPF_TCX_EGRESS, 0).map_err(|error| error.to_string())?;
         Ok("attached to a virtual link".into())
     })
 }
 
 pub(super) fn clsact() -> Finding {
-    with_program("let_out", |program, if_index| {
+    with_program("tc_pass", |program, if_index| {
         let mut filter = TcHookBuilder::new(program).ifindex(if_index).handle(1).priority(1).hook(TC_EGRESS);
         let attached = filter.create().and_then(|mut filter| filter.attach());
         attached.map_err(|error| error.to_string())?;
@@ -41,11 +41,11 @@ pub(super) fn clsact() -> Finding {
     })
 }
 
-/// One that is mounted nowhere, and gone with its descriptor.
+/// A detached mount, which ends with its descriptor.
 pub(super) fn file_system() -> Finding {
     let make = || fsconfig_create(fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?);
     make().map_err(|error| io::Error::from(error).to_string())?;
-    Ok("one was made and removed".into())
+    Ok("created and removed".into())
 }
 
 /// Loads a program of `probe.bpf.c`, and calls `work` with it and the index of an interface to attach it to.
@@ -55,7 +55,7 @@ fn with_program(name: &str, work: impl FnOnce(BorrowedFd<'_>, i32) -> Finding + 
         let interfaces = interfaces().map_err(|error| error.to_string())?;
         let end = interfaces.iter().find(|interface| interface.name == "plait0");
         let if_index = end.and_then(|end| i32::try_from(end.index).ok());
-        let if_index = if_index.ok_or("the virtual link that was made is not there")?;
+        let if_index = if_index.ok_or("expected the new virtual link plait0, got none")?;
         let object = load(&[name])?;
         let program = object.progs().find(|program| program.name() == name);
         let program = program.ok_or_else(|| format!("there is no program {name}"))?;
@@ -63,18 +63,18 @@ fn with_program(name: &str, work: impl FnOnce(BorrowedFd<'_>, i32) -> Finding + 
     })?
 }
 
-/// Attaches a program as long as the result lives.
-fn link(program: BorrowedFd<'_>, if_index: i32, place: u32, flags: u32) -> io::Result<OwnedFd> {
+/// Attaches a program for as long as the result lives.
+fn link(program: BorrowedFd<'_>, if_index: i32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
     let options = sys::bpf_link_create_opts {
         sz: size_of::<sys::bpf_link_create_opts>() as _,
         flags,
         ..Default::default()
     };
     // SAFETY: the options live until the call returns.
-    let result = unsafe { sys::bpf_link_create(program.as_raw_fd(), if_index, place, &options) };
+    let result = unsafe { sys::bpf_link_create(program.as_raw_fd(), if_index, attach_type, &options) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
     }
-    // SAFETY: a descriptor that was opened for us just now.
+    // SAFETY: a descriptor that was opened just now, and that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }

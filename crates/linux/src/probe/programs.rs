@@ -1,4 +1,4 @@
-//! Trying BPF programs: each is loaded, and attached to an empty cgroup.
+//! Probes BPF programs by loading each and attaching it to an empty cgroup.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -26,25 +26,27 @@ pub(super) fn redirect() -> Finding {
     attempt(&["connect4", "connect6", "getpeername4", "getpeername6"])
 }
 
-/// Loads these programs of `probe.bpf.c`, and attaches them.
+/// Loads these programs of `probe.bpf.c` and attaches them.
 fn attempt(names: &[&str]) -> Finding {
     let object = load(names)?;
     let cgroup = super::kernel::empty_cgroup()?;
     for program in object.progs_mut().filter(|program| names.iter().any(|name| program.name() == *name)) {
         let link = program.attach_cgroup(cgroup.as_fd().as_raw_fd());
-        drop(link.map_err(|error| format!("the kernel loads them, but does not attach them: {error}"))?);
+        drop(link.map_err(|error| format!("the kernel loads but does not attach the programs: {error}"))?);
     }
     Ok(if names.len() == 1 { "loaded and attached" } else { "all loaded and attached" }.into())
 }
 
-/// Loads these programs of `probe.bpf.c`, and those only.
+/// Loads only these programs of `probe.bpf.c`.
+///
+/// Selected by name, not by a skeleton: it would need every selection twice, for the opened and the loaded object.
 pub(super) fn load(names: &[&str]) -> Result<Object, String> {
     let mut object = ObjectBuilder::default().open_memory(PROBE).map_err(|error| error.to_string())?;
     for mut program in object.progs_mut() {
         let wanted = names.iter().any(|name| program.name() == *name);
         program.set_autoload(wanted);
     }
-    object.load().map_err(|error| format!("the kernel does not load them: {error}"))
+    object.load().map_err(|error| format!("the kernel rejects the programs: {error}"))
 }
 
 const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));

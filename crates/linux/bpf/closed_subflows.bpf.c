@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Queues the last figures of each subflow at the moment it is closed. Afterwards it is too late for some:
- * MPTCP empties the initial subflow of an accepted connection before the kernel tells that it is freed.
+ * Queues the final statistics of each subflow at the moment it is closed. Later is too late for some: MPTCP
+ * resets the initial subflow of an accepted connection before the kernel reports that it is freed.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -14,10 +14,10 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 16384);
-	__type(value, struct plait_ended);
-} ended SEC(".maps");
+	__type(value, struct plait_closed_subflow);
+} closed SEC(".maps");
 
-/* How many were closed while the queue was full. */
+/* The number of subflows closed while the queue was full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -25,33 +25,33 @@ struct {
 	__type(value, __u64);
 } lost SEC(".maps");
 
-/* Inode of the network namespace whose subflows are wanted. */
-const volatile __u32 network;
+/* Inode of the network namespace whose subflows are reported. */
+const volatile __u32 namespace_inode;
 
 SEC("tp_btf/inet_sock_set_state")
-int closed(__u64 *arguments)
+int on_state_change(__u64 *arguments)
 {
-	/* The socket, its state before, its state now. */
+	/* The socket, its old state, its new state. */
 	struct sock *socket = (struct sock *)arguments[0];
-	int after = arguments[2];
-	struct plait_ended record = {};
+	int new_state = arguments[2];
+	struct plait_closed_subflow record = {};
 	struct mptcp_subflow_context *subflow;
 	struct tcp_sock *tcp;
 	__u32 first = 0;
 	__u64 *count;
 
-	if (after != BPF_TCP_CLOSE)
+	if (new_state != BPF_TCP_CLOSE)
 		return 0;
-	if (BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum) != network)
+	if (BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum) != namespace_inode)
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(socket);
 	if (!tcp || !tcp->is_mptcp)
 		return 0;
-	/* By reads that may fail: a type for these pointers is not to be had before kernel 6.2. */
+	/* By reads that may fail: these pointers have no type in the verifier before kernel 6.2. */
 	subflow = tcp->inet_conn.icsk_ulp_data;
-	/* The connection may have forgotten its token by now. */
+	/* The subflow's token: that of the connection may be reset already. */
 	record.token = BPF_CORE_READ(subflow, token);
-	/* A listening socket has none. */
+	/* A listening socket has no token. */
 	if (!record.token)
 		return 0;
 	record.joined = BPF_CORE_READ_BITFIELD_PROBED(subflow, request_join) ||
@@ -74,7 +74,7 @@ int closed(__u64 *arguments)
 	record.local_port = socket->__sk_common.skc_num;
 	record.remote_port = bpf_ntohs(socket->__sk_common.skc_dport);
 	read_addresses(&socket->__sk_common, record.local_address, record.remote_address);
-	if (bpf_map_push_elem(&ended, &record, 0)) {
+	if (bpf_map_push_elem(&closed, &record, 0)) {
 		count = bpf_map_lookup_elem(&lost, &first);
 		if (count)
 			__sync_fetch_and_add(count, 1);

@@ -8,7 +8,7 @@
 //!
 //! Nothing that the kernel sends makes this module panic.
 
-mod ended;
+mod closed;
 mod growth;
 mod message;
 mod sample;

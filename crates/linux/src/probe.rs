@@ -142,13 +142,6 @@ const FEATURES: &[Probe] = &[
         how_to_get: "a kernel of version 5.8 or later with CONFIG_CGROUP_BPF",
     },
     Probe {
-        name: "list of connections by BPF (iter/tcp)",
-        essential: false,
-        attempt: kernel::connection_list,
-        lost_without: "connections of other programs in lists",
-        how_to_get: "a kernel of version 5.19 or later with BPF and BTF; root",
-    },
-    Probe {
         name: "BPF programs on packets that come in (XDP)",
         essential: false,
         attempt: packets::xdp,

@@ -1,73 +1,76 @@
-//! The last figures of each subflow of a network namespace, by a BPF program that runs when one is closed.
+//! The final statistics of each subflow of a network namespace, from a BPF program that runs when one is closed.
 //!
-//! It takes root and a kernel of version 5.12 or later with type information (BTF). The program looks at nothing but
-//! sockets that are being closed, and is gone with its [`Ended`].
+//! Requires root and a kernel of version 5.12 or later with type information (BTF). The program reads only sockets that
+//! are being closed, and is detached when its [`ClosedSubflows`] is dropped.
 //!
-//! `unsafe` here only asserts that the record the program writes is plain numbers.
+//! `unsafe` here only asserts that the program's record is plain numbers.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
-use crate::bindings::plait_ended;
+use crate::bindings::plait_closed_subflow;
 use crate::bytes::{u64_at, unmapped};
 use crate::mptcp::Token;
 use crate::netns::NetNs;
+use crate::skeleton::closed_subflows::ClosedSubflowsSkelBuilder;
 use crate::tcp_info::{State, TcpInfo};
 
-/// The running program.
+/// The attached program.
 #[derive(Debug)]
-pub(super) struct Ended {
-    object: Object,
+pub(super) struct ClosedSubflows {
+    closed: MapHandle,
+    lost: MapHandle,
     _link: Link,
 }
 
-/// The end of a subflow.
+/// A subflow that was closed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End(plait_ended);
+pub(super) struct ClosedSubflow(plait_closed_subflow);
 
-impl Ended {
+impl ClosedSubflows {
     /// Attaches the program for the network namespace of the calling thread.
-    pub(super) fn start() -> io::Result<Ended> {
-        let network = NetNs::current()?.identity()?.inode;
-        let network = u32::try_from(network).map_err(|_| io::Error::other("the inode is too great"))?;
+    pub(super) fn start() -> io::Result<ClosedSubflows> {
+        let inode = NetNs::current()?.identity()?.inode;
+        let inode = u32::try_from(inode).map_err(|_| io::Error::other("the inode exceeds 32 bits"))?;
         let start = || {
-            let mut opened = ObjectBuilder::default().open_memory(PROGRAM)?;
-            let constants = opened.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
-            let mut constants = constants.ok_or_else(|| io::Error::other("no constants"))?;
-            constants.set_initial_value(&network.to_ne_bytes())?;
-            let object = opened.load()?;
-            let program = object.progs_mut().next().ok_or_else(|| io::Error::other("no program"))?;
-            let link = program.attach()?;
-            Ok(Ended { object, _link: link })
+            let mut storage = MaybeUninit::uninit();
+            let mut program = ClosedSubflowsSkelBuilder::default().open(&mut storage)?;
+            if let Some(constants) = &mut program.maps.rodata_data {
+                constants.namespace_inode = inode;
+            }
+            let program = program.load()?;
+            Ok(ClosedSubflows {
+                closed: MapHandle::try_from(&program.maps.closed)?,
+                lost: MapHandle::try_from(&program.maps.lost)?,
+                _link: program.progs.on_state_change.attach()?,
+            })
         };
-        // That it cannot be attached is nothing to complain about on stderr, as the library does.
+        // Without root it cannot be attached, which libbpf should not report on stderr.
         let printing = libbpf_rs::set_print(None);
         let started = start();
         libbpf_rs::set_print(printing);
         started.map_err(|error: libbpf_rs::Error| io::Error::other(error.to_string()))
     }
 
-    /// The next subflow that has ended, the earliest first.
-    pub(super) fn next(&self) -> Option<End> {
-        let record = self.map("ended")?.lookup_and_delete(&[]).ok()??;
-        bytemuck::try_pod_read_unaligned(&record).ok().map(End)
+    /// The next subflow that was closed, in order.
+    pub(super) fn next(&self) -> Option<ClosedSubflow> {
+        let record = self.closed.lookup_and_delete(&[]).ok()??;
+        bytemuck::try_pod_read_unaligned(&record).ok().map(ClosedSubflow)
     }
 
-    /// How many ends were lost as more subflows ended than the queue holds.
+    /// The number of records lost because the queue was full.
     pub(super) fn lost(&self) -> u64 {
-        let count = self.map("lost").and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?);
+        let count = self.lost.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
         count.and_then(|bytes| u64_at(&bytes, 0)).unwrap_or(0)
-    }
-
-    fn map(&self, name: &str) -> Option<Map<'_>> {
-        self.object.maps().find(|map| map.name() == name)
     }
 }
 
-impl End {
+impl ClosedSubflow {
     /// [`super::Subflow::id`]
     pub(super) fn id(&self) -> u64 {
         self.0.cookie
@@ -78,7 +81,7 @@ impl End {
         Token(self.0.token)
     }
 
-    /// It was made by MP_JOIN.
+    /// Whether it was created by MP_JOIN.
     pub(super) fn joined(&self) -> bool {
         self.0.joined != 0
     }
@@ -94,10 +97,10 @@ impl End {
         (address(self.0.local_address, self.0.local_port), address(self.0.remote_address, self.0.remote_port))
     }
 
-    /// The figures it ended with; what the program does not tell is as it was `before`.
-    pub(super) fn figures(&self, before: Option<TcpInfo>) -> TcpInfo {
+    /// Its final statistics; values that the program does not report are those of `before`.
+    pub(super) fn statistics(&self, before: Option<TcpInfo>) -> TcpInfo {
         let record = &self.0;
-        let told = TcpInfo {
+        let reported = TcpInfo {
             state: State::Closed,
             rtt_us: record.rtt_us,
             rtt_variance_us: record.rtt_variance_us,
@@ -124,7 +127,7 @@ impl End {
             buffer_limited_us: None,
             window_scales: None,
         };
-        let Some(before) = before else { return told };
+        let Some(before) = before else { return reported };
         TcpInfo {
             min_rtt_us: before.min_rtt_us,
             rto_us: before.rto_us,
@@ -135,14 +138,12 @@ impl End {
             busy_us: before.busy_us,
             window_limited_us: before.window_limited_us,
             buffer_limited_us: before.buffer_limited_us,
-            ..told
+            ..reported
         }
     }
 }
 
 // SAFETY: integers only, and intf.h asserts that the size is the sum of the fields' sizes.
-unsafe impl Zeroable for plait_ended {}
+unsafe impl Zeroable for plait_closed_subflow {}
 // SAFETY: as above.
-unsafe impl Pod for plait_ended {}
-
-const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ended.bpf.o"));
+unsafe impl Pod for plait_closed_subflow {}
