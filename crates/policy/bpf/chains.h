@@ -6,7 +6,7 @@
  * Programs that can be replaced by themselves are called by functions of their own that do nothing but a tail
  * call: so they come back here, and what is found once, is found. What they know of the packet, and what they
  * answer, stays in struct plait_packet. Included by the programs of each kind of hook, which say before how
- * to call and how to end: CONTEXT, STEPS, LET_GO, context_of(), verdict_of().
+ * to call and how to end: CONTEXT, STEPS, PASS_THROUGH, context_of(), verdict_of().
  */
 #ifndef PLAIT_CHAINS_H
 #define PLAIT_CHAINS_H
@@ -101,13 +101,14 @@ ACTOR(block_subflow)
 ACTOR(add_subflow)
 ACTOR(record_flow)
 
-/* parameters[0]: n of entry PLAIT_OWN_ACTORS + n. */
-static __always_inline int do_own(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor)
+/* parameters[0]: n of entry PLAIT_CUSTOM_ACTORS + n. */
+static __always_inline int do_custom(CONTEXT *ctx, struct plait_packet *packet,
+				     const struct plait_actor *actor)
 {
 	/* If it is not there. */
-	packet->own_answer = PLAIT_ERROR;
-	call(ctx, PLAIT_OWN_ACTORS + (__u32)actor->parameters[0]);
-	return packet->own_answer;
+	packet->custom_result = PLAIT_ERROR;
+	call(ctx, PLAIT_CUSTOM_ACTORS + (__u32)actor->parameters[0]);
+	return packet->custom_result;
 }
 
 /* What an actor does with the packet. */
@@ -145,14 +146,14 @@ static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 		return do_add_subflow(ctx, packet, actor, flow);
 	case PLAIT_ACTOR_RECORD:
 		return do_record_flow(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_OWN:
-		return do_own(ctx, packet, actor);
+	case PLAIT_ACTOR_CUSTOM:
+		return do_custom(ctx, packet, actor);
 	}
 	return PLAIT_ERROR;
 }
 
 /* Since when whoever loaded the chain has not said that it still holds; 0: it holds. */
-static __always_inline __u64 lapsed_at(const struct plait_chain *chain, struct plait_packet *packet)
+static __always_inline __u64 expired_at(const struct plait_chain *chain, struct plait_packet *packet)
 {
 	__u32 lease = chain->lease;
 	__u64 *until;
@@ -166,10 +167,10 @@ static __always_inline __u64 lapsed_at(const struct plait_chain *chain, struct p
 }
 
 /* What set_backup said while the chain held stays said until somebody says otherwise. */
-static __always_inline int take_back(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
-				     const struct plait_chain *chain, __u64 lapsed)
+static __always_inline int revert_backup(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
+					 const struct plait_chain *chain, __u64 expired)
 {
-	if (!is_left_behind(flow, packet->hook, lapsed))
+	if (!backup_remains(flow, packet->hook, expired))
 		return 0;
 	for (__u32 n = 0; n < PLAIT_MAX_ACTORS; n++)
 		if (n < chain->actor_count && chain->actors[n].kind == PLAIT_ACTOR_SET_BACKUP)
@@ -226,7 +227,7 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 	struct plait_counter *counter;
 	struct plait_chain *chain;
 	int hits = 0, errors = 0;
-	__u64 began, lapsed;
+	__u64 began, expired;
 	__u32 slot;
 
 	if (!packet || !asked || place >= PLAIT_MAX_CHAINS)
@@ -235,9 +236,9 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 	chain = bpf_map_lookup_elem(&chains, &slot);
 	if (!chain)
 		return 0;
-	lapsed = lapsed_at(chain, packet);
-	if (lapsed)
-		return take_back(ctx, packet, flow, chain, lapsed);
+	expired = expired_at(chain, packet);
+	if (expired)
+		return revert_backup(ctx, packet, flow, chain, expired);
 	counter = count_packet(chain->counter, packet);
 	began = begins(asked);
 	for (__u32 n = 0; n < PLAIT_MAX_ACTORS; n++) {
@@ -258,23 +259,23 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 }
 
 /* Asks the selectors of the user's own that chains of this hook have. */
-__weak int ask_own(CONTEXT *ctx, struct plait_packet *packet, const struct plait_settings *asked)
+__weak int run_custom_selectors(CONTEXT *ctx, struct plait_packet *packet, const struct plait_settings *asked)
 {
 	if (!packet || !asked)
 		return 0;
-	for (__u32 n = 0; n < PLAIT_MAX_OWN; n++) {
+	for (__u32 n = 0; n < PLAIT_MAX_CUSTOM; n++) {
 		/* From memory, or the verifier would follow every number that it can be. */
-		if (!(*(const volatile __u32 *)&asked->own_selectors[packet->hook & 1] >> n & 1))
+		if (!(*(const volatile __u32 *)&asked->custom_selectors[packet->hook & 1] >> n & 1))
 			continue;
-		packet->own_answer = 0;
-		call(ctx, PLAIT_OWN_SELECTORS + n);
-		if (packet->own_answer)
-			packet->own_matched |= 1ull << n;
+		packet->custom_result = 0;
+		call(ctx, PLAIT_CUSTOM_SELECTORS + n);
+		if (packet->custom_result)
+			packet->custom_matched |= 1ull << n;
 	}
 	return 0;
 }
 
-static __always_inline void tell_packet(struct plait_packet *packet)
+static __always_inline void report_packet(struct plait_packet *packet)
 {
 	struct plait_event *event = plait_event(packet, PLAIT_EVENT_PACKET);
 
@@ -291,7 +292,7 @@ static __always_inline void tell_packet(struct plait_packet *packet)
 
 		event->chains[i] = chain ? chain->counter : 0;
 	}
-	plait_tell(event);
+	plait_submit_event(event);
 }
 
 /* Nobody says what a checksum holds, and to read all of a packet with data would take too long: what the SYN
@@ -308,24 +309,24 @@ static __always_inline int decide(CONTEXT *ctx, struct plait_packet *packet, str
 				  const struct plait_settings *asked)
 {
 	if (!(packet->kinds & PLAIT_IS_MPTCP) && !flow)
-		return LET_GO;
+		return PASS_THROUGH;
 	if (flow && packet->kinds & PLAIT_IS_SYN)
 		remember_checksum(ctx, packet, flow);
-	if (asked->own_selectors[packet->hook & 1])
-		ask_own(ctx, packet, asked);
+	if (asked->custom_selectors[packet->hook & 1])
+		run_custom_selectors(ctx, packet, asked);
 	if (packet->hook == PLAIT_INGRESS)
 		match_ingress(ctx);
 	else
 		match_egress(ctx);
 	if (!packet->chain_count)
-		return LET_GO;
+		return PASS_THROUGH;
 	for (__u32 place = 0; place < PLAIT_MAX_CHAINS; place++) {
 		if (place >= packet->chain_count || packet->verdict != PLAIT_PASS)
 			break;
 		do_chain(ctx, packet, flow, asked, place);
 	}
 	if (asked->tracing)
-		tell_packet(packet);
+		report_packet(packet);
 	return verdict_of(ctx, packet);
 }
 

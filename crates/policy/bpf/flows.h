@@ -48,7 +48,7 @@ static __always_inline int may_be_known(__u16 one, __u16 other)
 	return ports && ports->words[hash >> 6 & 1023] >> (hash & 63) & 1;
 }
 
-static __always_inline void make_known(__u16 one, __u16 other)
+static __always_inline void add_known_ports(__u16 one, __u16 other)
 {
 	__u32 zero = 0, hash = hash_of_ports(one, other);
 	struct known_ports *ports = bpf_map_lookup_elem(&known, &zero);
@@ -80,15 +80,15 @@ static __always_inline struct plait_flow *new_flow(const struct plait_packet *pa
 	struct plait_flow *flow;
 
 	if (bpf_map_update_elem(&flows, &packet->flow, &no_flow, BPF_ANY)) {
-		plait_count(PLAIT_LEFT_NO_MEMORY);
+		plait_count(PLAIT_SKIPPED_NO_MEMORY);
 		return NULL;
 	}
 	flow = plait_flow(packet);
 	if (!flow)
 		return NULL;
-	flow->half[0].offered_scale = PLAIT_NO_OPTION;
-	flow->half[1].offered_scale = PLAIT_NO_OPTION;
-	make_known(packet->source_port, packet->destination_port);
+	flow->dir[0].offered_scale = PLAIT_NO_OPTION;
+	flow->dir[1].offered_scale = PLAIT_NO_OPTION;
+	add_known_ports(packet->source_port, packet->destination_port);
 	plait_count(PLAIT_FLOWS_SEEN);
 	return flow;
 }
@@ -99,7 +99,7 @@ static __always_inline struct plait_flow *new_flow(const struct plait_packet *pa
  */
 static __always_inline int scale_of(const struct plait_flow *flow, __u32 hook)
 {
-	const struct plait_half *sent = &flow->half[hook & 1], *other = &flow->half[~hook & 1];
+	const struct plait_flow_dir *sent = &flow->dir[hook & 1], *other = &flow->dir[~hook & 1];
 
 	if (!sent->syn_seen || !other->syn_seen)
 		return -1;
@@ -110,7 +110,7 @@ static __always_inline int scale_of(const struct plait_flow *flow, __u32 hook)
 }
 
 /* RFC 6298 section 2, in integers as TCP implementations have it. */
-static __always_inline void measured(struct plait_flow *flow, __u64 nanoseconds)
+static __always_inline void update_rtt(struct plait_flow *flow, __u64 nanoseconds)
 {
 	__u32 now = nanoseconds / 1000;
 	__u32 off;
@@ -120,19 +120,19 @@ static __always_inline void measured(struct plait_flow *flow, __u64 nanoseconds)
 	if (!flow->rtt) {
 		flow->rtt = now;
 		flow->rtt_variance = now / 2;
-		flow->rtt_least = now;
+		flow->rtt_min = now;
 		return;
 	}
 	off = now > flow->rtt ? now - flow->rtt : flow->rtt - now;
 	flow->rtt_variance += off / 4 - flow->rtt_variance / 4;
 	flow->rtt += now / 8 - flow->rtt / 8;
-	if (now < flow->rtt_least)
-		flow->rtt_least = now;
+	if (now < flow->rtt_min)
+		flow->rtt_min = now;
 }
 
 /* The acknowledgment of what goes out here is awaited, unless an earlier one still is. */
-static __always_inline void await_acknowledgment(struct plait_flow *flow, struct plait_packet *packet,
-						 __u32 sequence)
+static __always_inline void start_rtt_sample(struct plait_flow *flow, struct plait_packet *packet,
+					     __u32 sequence)
 {
 	if (flow->sample_pending)
 		return;
@@ -142,24 +142,24 @@ static __always_inline void await_acknowledgment(struct plait_flow *flow, struct
 }
 
 /* It has come in: so long is the round trip. */
-static __always_inline void take_acknowledgment(struct plait_flow *flow, struct plait_packet *packet)
+static __always_inline void sample_rtt(struct plait_flow *flow, struct plait_packet *packet)
 {
 	if (packet->hook != PLAIT_INGRESS || !(packet->kinds & PLAIT_IS_ACK) || !flow->sample_pending ||
 	    is_later(flow->sample_sequence, packet->acknowledgment))
 		return;
 	flow->sample_pending = 0;
-	measured(flow, plait_now(packet) - flow->sample_nanoseconds);
+	update_rtt(flow, plait_now(packet) - flow->sample_nanoseconds);
 }
 
-static __always_inline void remember_syn(struct plait_flow *flow, struct plait_half *sent,
+static __always_inline void remember_syn(struct plait_flow *flow, struct plait_flow_dir *sent,
 					 struct plait_packet *packet)
 {
 	/* Which of those that were sent is acknowledged then, nobody knows (Karn). */
 	if (packet->hook == PLAIT_EGRESS && sent->syn_seen)
 		flow->sample_pending = 0;
 	else if (packet->hook == PLAIT_EGRESS)
-		await_acknowledgment(flow, packet, packet->sequence + 1);
-	flow->most_segment[packet->hook & 1] = packet->most_segment;
+		start_rtt_sample(flow, packet, packet->sequence + 1);
+	flow->mss[packet->hook & 1] = packet->mss;
 	sent->syn_seen = 1;
 	sent->offered_scale = packet->window_scale;
 	sent->initial_sequence = packet->sequence;
@@ -196,7 +196,8 @@ static __always_inline void remember_backup(struct plait_flow *flow, struct plai
 }
 
 /* Who gets an announcement has said so: it need not be made again. */
-static __always_inline void take_echo(struct plait_flow *flow, const struct plait_packet *packet)
+static __always_inline void cancel_echoed_announcement(struct plait_flow *flow,
+						       const struct plait_packet *packet)
 {
 	__u32 other = ~packet->hook & 1;
 
@@ -224,14 +225,14 @@ static __always_inline struct plait_connection *connection_of(const struct plait
 /* Data of this direction is new from `next` on. */
 static __always_inline void advance(struct plait_connection *connection, __u32 hook, __u32 next)
 {
-	if (connection->begun[hook] && !is_later(next, connection->next_data[hook]))
+	if (connection->is_known[hook] && !is_later(next, connection->next_data[hook]))
 		return;
 	connection->next_data[hook] = next;
-	connection->begun[hook] = 1;
+	connection->is_known[hook] = 1;
 }
 
 /* What this host acknowledges, it has: if that comes again, it was sent by two subflows. */
-static __always_inline void record_data_acknowledgment(struct plait_half *sent,
+static __always_inline void record_data_acknowledgment(struct plait_flow_dir *sent,
 						       const struct plait_packet *packet)
 {
 	__u32 acknowledgment = packet->data_acknowledgment;
@@ -254,7 +255,7 @@ static __always_inline __u32 new_to_connection(const struct plait_packet *packet
 
 	if (!connection)
 		return bytes;
-	if (connection->begun[hook]) {
+	if (connection->is_known[hook]) {
 		__s32 beyond = end - connection->next_data[hook];
 
 		fresh = beyond <= 0 ? 0 : (__u32)beyond < bytes ? (__u32)beyond : bytes;
@@ -266,7 +267,7 @@ static __always_inline __u32 new_to_connection(const struct plait_packet *packet
 }
 
 /* `fresh` of the last bytes of this packet are new to its subflow: whether they are to the connection. */
-static __always_inline void record_data(struct plait_half *sent, const struct plait_packet *packet,
+static __always_inline void record_data(struct plait_flow_dir *sent, const struct plait_packet *packet,
 					__u32 fresh)
 {
 	/* Segments that were sent as one have one mapping, each of them all of it. */
@@ -286,7 +287,7 @@ static __always_inline void record_data(struct plait_half *sent, const struct pl
 		__sync_fetch_and_add(&connection->bytes[packet->hook & 1], fresh);
 }
 
-static __always_inline void record_sent(struct plait_flow *flow, struct plait_half *sent,
+static __always_inline void record_sent(struct plait_flow *flow, struct plait_flow_dir *sent,
 					struct plait_packet *packet)
 {
 	__u32 end = end_of(packet), beyond = end - sent->next_sequence, fresh;
@@ -307,11 +308,11 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_ha
 		sent->retransmitted_bytes += packet->payload - fresh;
 	}
 	if (packet->hook == PLAIT_EGRESS)
-		await_acknowledgment(flow, packet, end);
+		start_rtt_sample(flow, packet, end);
 	record_data(sent, packet, fresh);
 }
 
-static __always_inline void record(struct plait_flow *flow, struct plait_half *sent,
+static __always_inline void record(struct plait_flow *flow, struct plait_flow_dir *sent,
 				   struct plait_packet *packet)
 {
 	int scale = scale_of(flow, packet->hook);
@@ -340,7 +341,7 @@ static __always_inline int names_token(const struct plait_packet *packet)
  * built on this one (VLANs, bridges, bonds), or from which it was redirected. Then there is nothing new in
  * it; on its way it may have been cut, or put together with others.
  */
-static __always_inline int has_passed(const struct plait_half *sent, const struct plait_packet *packet)
+static __always_inline int was_seen(const struct plait_flow_dir *sent, const struct plait_packet *packet)
 {
 	return sent->last_interface && sent->last_interface != packet->interface &&
 	       !is_later(end_of(packet), sent->next_sequence) &&
@@ -348,7 +349,7 @@ static __always_inline int has_passed(const struct plait_half *sent, const struc
 }
 
 /* It has passed here now, and nowhere before. */
-static __always_inline void note_pass(struct plait_half *sent, const struct plait_packet *packet)
+static __always_inline void count_packet_seen(struct plait_flow_dir *sent, const struct plait_packet *packet)
 {
 	__u32 end = end_of(packet);
 
@@ -362,7 +363,8 @@ static __always_inline void note_pass(struct plait_half *sent, const struct plai
 }
 
 /* What a subflow carried before its connection was known, the connection did. */
-static __always_inline void make_over(const struct plait_flow *flow, const struct plait_packet *packet)
+static __always_inline void credit_connection(const struct plait_flow *flow,
+					      const struct plait_packet *packet)
 {
 	struct plait_connection *connection = connection_of(packet);
 
@@ -370,7 +372,7 @@ static __always_inline void make_over(const struct plait_flow *flow, const struc
 		return;
 	for (int hook = 0; hook < 2; hook++)
 		__sync_fetch_and_add(&connection->bytes[hook],
-				     flow->half[hook].bytes - flow->half[hook].retransmitted_bytes);
+				     flow->dir[hook].bytes - flow->dir[hook].retransmitted_bytes);
 }
 
 /* Of the packet or its subflow, one may know the connection. */
@@ -381,7 +383,7 @@ static __always_inline void share_token(struct plait_flow *flow, struct plait_pa
 	} else if (flow->token != packet->token) {
 		flow->token = packet->token;
 		if (needs & PLAIT_NEEDS_CONNECTION)
-			make_over(flow, packet);
+			credit_connection(flow, packet);
 	}
 }
 
@@ -396,7 +398,7 @@ static __always_inline __u64 bytes_of_connection(const struct plait_flow *flow,
 		connection = bpf_map_lookup_elem(&connections, &token);
 	if (connection)
 		return connection->bytes[PLAIT_INGRESS] + connection->bytes[PLAIT_EGRESS];
-	return flow->half[PLAIT_INGRESS].bytes + flow->half[PLAIT_EGRESS].bytes;
+	return flow->dir[PLAIT_INGRESS].bytes + flow->dir[PLAIT_EGRESS].bytes;
 }
 
 /* The subflow of a packet, new if it begins here; NULL if none is known, or there is no room for it. */
@@ -415,8 +417,8 @@ static __always_inline struct plait_flow *subflow_of(const struct plait_packet *
 	if (flow && !plait_is_first_syn(packet))
 		return flow;
 	/* A SYN that is sent again begins nothing new. */
-	if (flow && flow->half[packet->hook & 1].syn_seen &&
-	    flow->half[packet->hook & 1].initial_sequence == packet->sequence)
+	if (flow && flow->dir[packet->hook & 1].syn_seen &&
+	    flow->dir[packet->hook & 1].initial_sequence == packet->sequence)
 		return flow;
 	return new_flow(packet);
 }
@@ -424,7 +426,7 @@ static __always_inline struct plait_flow *subflow_of(const struct plait_packet *
 /* Brings what is remembered of a packet's subflow up to date, and the packet up to what is remembered. */
 __weak int remember(struct plait_packet *packet, struct plait_flow *flow, const struct plait_settings *asked)
 {
-	struct plait_half *sent;
+	struct plait_flow_dir *sent;
 
 	if (!packet || !flow || !asked)
 		return 0;
@@ -440,9 +442,9 @@ __weak int remember(struct plait_packet *packet, struct plait_flow *flow, const 
 		flow->interface = packet->interface;
 	if (packet->kinds & (PLAIT_IS_FIN | PLAIT_IS_RST))
 		flow->flags |= packet->hook == PLAIT_INGRESS ? PLAIT_FLOW_FIN_IN : PLAIT_FLOW_FIN_OUT;
-	sent = &flow->half[packet->hook & 1];
-	if (has_passed(sent, packet)) {
-		packet->passed = 1;
+	sent = &flow->dir[packet->hook & 1];
+	if (was_seen(sent, packet)) {
+		packet->seen_before = 1;
 		packet->flow_bytes = minus(sent->bytes, sent->next_sequence - packet->sequence);
 		packet->connection_bytes = minus(packet->connection_bytes, packet->payload);
 		return 0;
@@ -452,12 +454,12 @@ __weak int remember(struct plait_packet *packet, struct plait_flow *flow, const 
 	if (packet->kinds & (PLAIT_HAS_MP_PRIO | PLAIT_HAS_MP_JOIN))
 		remember_backup(flow, packet);
 	if (packet->kinds & PLAIT_HAS_ADD_ADDR_ECHO)
-		take_echo(flow, packet);
+		cancel_echoed_announcement(flow, packet);
 	packet->flow_bytes = sent->bytes;
-	take_acknowledgment(flow, packet);
+	sample_rtt(flow, packet);
 	if (asked->needs & PLAIT_NEEDS_RECORD)
 		record(flow, sent, packet);
-	note_pass(sent, packet);
+	count_packet_seen(sent, packet);
 	if (packet->hook == PLAIT_EGRESS)
 		flow->redirected = 0;
 	return 0;

@@ -16,7 +16,7 @@ enum plait_limit {
 	/* Actors of a chain. */
 	PLAIT_MAX_ACTORS = 8,
 	/* Selectors and actors of the user's own that are loaded at a time. */
-	PLAIT_MAX_OWN = 24,
+	PLAIT_MAX_CUSTOM = 24,
 	/* Entries of the map of chains: many more than chains, so that one is not used again before every
 	 * packet has left it. */
 	PLAIT_CHAIN_SLOTS = 4096,
@@ -42,10 +42,10 @@ enum plait_step {
 	/* Finds the chains whose selectors match: written anew for every policy. */
 	PLAIT_MATCH_INGRESS = 0,
 	PLAIT_MATCH_EGRESS = 1,
-	/* The first of PLAIT_MAX_OWN selectors of the user's own, and then as many actors. */
-	PLAIT_OWN_SELECTORS = 8,
-	PLAIT_OWN_ACTORS = PLAIT_OWN_SELECTORS + PLAIT_MAX_OWN,
-	PLAIT_STEPS = PLAIT_OWN_ACTORS + PLAIT_MAX_OWN,
+	/* The first of PLAIT_MAX_CUSTOM selectors of the user's own, and then as many actors. */
+	PLAIT_CUSTOM_SELECTORS = 8,
+	PLAIT_CUSTOM_ACTORS = PLAIT_CUSTOM_SELECTORS + PLAIT_MAX_CUSTOM,
+	PLAIT_STEPS = PLAIT_CUSTOM_ACTORS + PLAIT_MAX_CUSTOM,
 };
 
 /* Bits of plait_packet.kinds: what a packet is and carries. The first are TCP's flags in their places (RFC
@@ -108,8 +108,8 @@ struct plait_packet {
 	__u64 flow_bytes;
 	/* Payload of the connection in both directions before this packet, if a selector asks for it. */
 	__u64 connection_bytes;
-	/* The user's own selectors that matched: bit n is entry PLAIT_OWN_SELECTORS + n. */
-	__u64 own_matched;
+	/* The user's own selectors that matched: bit n is entry PLAIT_CUSTOM_SELECTORS + n. */
+	__u64 custom_matched;
 	/* When somebody asked for the time first, by CLOCK_MONOTONIC; 0: nobody has yet. */
 	__u64 nanoseconds;
 	/* Bit of the chains whose actors hit, in the order of `chains`. */
@@ -140,7 +140,7 @@ struct plait_packet {
 	__u16 ip_at;
 	__u16 tcp_at;
 	/* The largest segment that a SYN asks for (RFC 9293 section 3.7.1); 0: none. */
-	__u16 most_segment;
+	__u16 mss;
 	/* Bytes of options behind TCP's header. */
 	__u8 options_length;
 	/* The shift count of RFC 7323 in a SYN; 255: none. */
@@ -161,9 +161,9 @@ struct plait_packet {
 	__u8 changed;
 	/* What a selector or actor of the user's own answers: whether the packet is of its kind, or enum
 	 * plait_outcome. */
-	__u8 own_answer;
+	__u8 custom_result;
 	/* It has passed by another interface already. */
-	__u8 passed;
+	__u8 seen_before;
 	__u8 padding[3];
 	/* By the option's subtype: where it begins in `options`; 255: it is not there. */
 	__u8 option_at[16];
@@ -183,7 +183,7 @@ enum plait_verdict {
 	/* To the interface `redirect_to`. */
 	PLAIT_REDIRECT = 2,
 	/* Back to where it came from, as it is now. */
-	PLAIT_ANSWER = 3,
+	PLAIT_REFLECT = 3,
 };
 
 /* What the checksum of TCP holds. */
@@ -212,7 +212,7 @@ enum plait_actor_kind {
 	PLAIT_ACTOR_GET_CONNECTION,
 	PLAIT_ACTOR_GET_SUBFLOW,
 	PLAIT_ACTOR_RECORD,
-	PLAIT_ACTOR_OWN,
+	PLAIT_ACTOR_CUSTOM,
 	PLAIT_ACTOR_KINDS,
 };
 
@@ -252,24 +252,24 @@ struct plait_counter {
 	__u64 nanoseconds;
 };
 
-/* Packets that were left alone, by the reason: entries of the map `left_alone`, per processor. */
-enum plait_left_alone {
-	PLAIT_LEFT_FRAGMENT = 0,
+/* Packets that were left alone, by the reason: entries of the map `skipped`, per processor. */
+enum plait_skip_reason {
+	PLAIT_SKIPPED_FRAGMENT = 0,
 	/* An IPv6 packet with extension headers. */
-	PLAIT_LEFT_EXTENSION,
+	PLAIT_SKIPPED_EXTENSION,
 	/* Headers that end too early or contradict each other. */
-	PLAIT_LEFT_MALFORMED,
+	PLAIT_SKIPPED_MALFORMED,
 	/* Options that end too early, are too short, or reach beyond the header. */
-	PLAIT_LEFT_BAD_OPTIONS,
-	PLAIT_LEFT_WRONG_CHECKSUM,
+	PLAIT_SKIPPED_BAD_OPTIONS,
+	PLAIT_SKIPPED_WRONG_CHECKSUM,
 	/* No room for a subflow in the map of subflows. */
-	PLAIT_LEFT_NO_MEMORY,
+	PLAIT_SKIPPED_NO_MEMORY,
 	/* An event that nobody read in time. */
-	PLAIT_LEFT_EVENT,
+	PLAIT_LOST_EVENT,
 	/* Not left alone, but counted here: subflows and connections that became known. */
 	PLAIT_FLOWS_SEEN,
 	PLAIT_CONNECTIONS_SEEN,
-	PLAIT_LEFT_ALONE_KINDS,
+	PLAIT_SKIP_COUNTERS,
 };
 
 /* Bits of plait_settings.needs: what of the packets' past the loaded chains ask for. */
@@ -292,15 +292,15 @@ struct plait_settings {
 	__u32 timing;
 	/* Not 0: packets that match are told as events. */
 	__u32 tracing;
-	/* The user's own selectors of each hook: bit n is entry PLAIT_OWN_SELECTORS + n. */
-	__u32 own_selectors[2];
+	/* The user's own selectors of each hook: bit n is entry PLAIT_CUSTOM_SELECTORS + n. */
+	__u32 custom_selectors[2];
 	/* The generation of the policy that was loaded last. */
 	__u32 generation;
 };
 _Static_assert(sizeof(struct plait_settings) == 24, "no hidden padding");
 
 /* One direction of a subflow. */
-struct plait_half {
+struct plait_flow_dir {
 	__u64 packets;
 	/* Payload, retransmissions included. */
 	__u64 bytes;
@@ -337,7 +337,7 @@ struct plait_half {
 	__u8 address_id;
 	__u8 padding[3];
 };
-_Static_assert(sizeof(struct plait_half) == 88, "no hidden padding");
+_Static_assert(sizeof(struct plait_flow_dir) == 88, "no hidden padding");
 
 /* How far the sender of the other direction may go by a rate: what the windows of this direction say. */
 struct plait_allowance {
@@ -358,7 +358,7 @@ _Static_assert(sizeof(struct plait_allowance) == 32, "no hidden padding");
 /* A subflow, as the hooks of this host see it. */
 struct plait_flow {
 	/* By enum plait_hook: what came in, what went out. */
-	struct plait_half half[2];
+	struct plait_flow_dir dir[2];
 	/* The last of a direction whose acknowledgment is awaited, when it was sent, and whether it is
 	 * awaited. */
 	__u64 sample_nanoseconds;
@@ -369,7 +369,7 @@ struct plait_flow {
 	 */
 	__u32 rtt;
 	__u32 rtt_variance;
-	__u32 rtt_least;
+	__u32 rtt_min;
 	/* Of the connection, at this host; 0: not known. */
 	__u32 token;
 	__u32 interface;
@@ -388,7 +388,7 @@ struct plait_flow {
 	 */
 	__u8 pending_length[2];
 	/* The largest segment that the SYN of each direction asks for; 0: none or not seen. */
-	__u16 most_segment[2];
+	__u16 mss[2];
 	__u8 pending[2][32];
 	/* When MP_PRIO was added last to a packet of each direction, by CLOCK_MONOTONIC, and how often since
 	 * it says what it says. */
@@ -422,8 +422,8 @@ enum plait_flow_flag {
 	/* MP_CAPABLE came in with the flag of the actor capable_flag. */
 	PLAIT_FLOW_CAPABLE_FLAG = 1 << 8,
 	/* The actor get_connection has told of it, with keys or without. */
-	PLAIT_FLOW_TOLD = 1 << 9,
-	PLAIT_FLOW_TOLD_KEYS = 1 << 10,
+	PLAIT_FLOW_REPORTED = 1 << 9,
+	PLAIT_FLOW_REPORTED_KEYS = 1 << 10,
 };
 
 /* A connection: what its subflows share. */
@@ -434,7 +434,7 @@ struct plait_connection {
 	 * that behind all that was sent; of what comes in, that which this host's acknowledgments ask for. */
 	__u32 next_data[2];
 	/* By enum plait_hook: that is known. */
-	__u8 begun[2];
+	__u8 is_known[2];
 	__u8 padding[6];
 };
 _Static_assert(sizeof(struct plait_connection) == 32, "no hidden padding");
@@ -449,7 +449,7 @@ enum plait_event_kind {
 	/* An ADD_ADDR was withheld. */
 	PLAIT_EVENT_WITHHELD,
 	/* Of the user's own. */
-	PLAIT_EVENT_OWN,
+	PLAIT_EVENT_CUSTOM,
 };
 
 /**

@@ -424,10 +424,10 @@ static __always_inline long plait_turn_around(struct plait_context context, cons
 /*
  * Turns a pure acknowledgment into one that goes back to its sender, with `option` of `length` bytes and, if
  * the packet has them, timestamps; `window` is what it offers, not scaled. If that is done, 0, and the
- * packet's verdict is PLAIT_ANSWER.
+ * packet's verdict is PLAIT_REFLECT.
  */
-static __always_inline long plait_answer(struct plait_context context, struct plait_packet *packet,
-					 const struct plait_option *option, __u32 length, __u16 window)
+static __always_inline long plait_reflect(struct plait_context context, struct plait_packet *packet,
+					  const struct plait_option *option, __u32 length, __u16 window)
 {
 	__u32 keep = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
 	__u32 *times = (void *)packet->options, sent = times[1];
@@ -451,7 +451,7 @@ static __always_inline long plait_answer(struct plait_context context, struct pl
 	/* What XDP sends, no interface completes. */
 	if (context.xdp)
 		packet->checksum = PLAIT_CHECKSUM_FULL;
-	packet->verdict = PLAIT_ANSWER;
+	packet->verdict = PLAIT_REFLECT;
 	return plait_put_option(context, packet, option, length, keep);
 }
 

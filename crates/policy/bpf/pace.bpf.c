@@ -50,7 +50,7 @@ static __always_inline int is_subflow(struct bpf_sock *socket)
 	       bpf_skc_to_mptcp_sock(socket);
 }
 
-static __always_inline __u64 half_of(__u32 first, __u32 second)
+static __always_inline __u64 address_half(__u32 first, __u32 second)
 {
 	return (__u64)bpf_ntohl(first) << 32 | bpf_ntohl(second);
 }
@@ -60,14 +60,14 @@ static __always_inline void name_flow(volatile struct bpf_sock_ops *ctx, struct 
 {
 	if (ctx->family == AF_INET) {
 		flow->local[0] = 0;
-		flow->local[1] = half_of(bpf_htonl(0xffff), ctx->local_ip4);
+		flow->local[1] = address_half(bpf_htonl(0xffff), ctx->local_ip4);
 		flow->remote[0] = 0;
-		flow->remote[1] = half_of(bpf_htonl(0xffff), ctx->remote_ip4);
+		flow->remote[1] = address_half(bpf_htonl(0xffff), ctx->remote_ip4);
 	} else {
-		flow->local[0] = half_of(ctx->local_ip6[0], ctx->local_ip6[1]);
-		flow->local[1] = half_of(ctx->local_ip6[2], ctx->local_ip6[3]);
-		flow->remote[0] = half_of(ctx->remote_ip6[0], ctx->remote_ip6[1]);
-		flow->remote[1] = half_of(ctx->remote_ip6[2], ctx->remote_ip6[3]);
+		flow->local[0] = address_half(ctx->local_ip6[0], ctx->local_ip6[1]);
+		flow->local[1] = address_half(ctx->local_ip6[2], ctx->local_ip6[3]);
+		flow->remote[0] = address_half(ctx->remote_ip6[0], ctx->remote_ip6[1]);
+		flow->remote[1] = address_half(ctx->remote_ip6[2], ctx->remote_ip6[3]);
 	}
 	flow->local_port = ctx->local_port;
 	flow->remote_port = bpf_ntohl(ctx->remote_port);

@@ -63,7 +63,7 @@ static __always_inline int scan_option(struct plait_packet *packet)
 	} else if (kind == TCPOPT_WINDOW_SCALE && length == 3) {
 		packet->window_scale = packet->options[at + 2];
 	} else if (kind == TCPOPT_MSS && length == 4) {
-		packet->most_segment = packet->options[at + 2] << 8 | packet->options[at + 3];
+		packet->mss = packet->options[at + 2] << 8 | packet->options[at + 3];
 	}
 	*(volatile __u8 *)&packet->at = at + length;
 	return 0;
@@ -78,7 +78,7 @@ __noinline int scan_options(struct plait_packet *packet)
 		return -1;
 	packet->kinds = 0;
 	packet->window_scale = PLAIT_NO_OPTION;
-	packet->most_segment = 0;
+	packet->mss = 0;
 	__builtin_memset(packet->option_at, PLAIT_NO_OPTION, sizeof(packet->option_at));
 	packet->at = plait_begins_with_timestamps(packet) ? PLAIT_TIMESTAMPS_LENGTH : 0;
 	for (int i = 0; i < PLAIT_MAX_OPTIONS; i++) {
@@ -147,7 +147,7 @@ enum search {
 };
 
 /* Of a header that contradicts itself. */
-static __always_inline enum search leave(__u32 reason)
+static __always_inline enum search skip(__u32 reason)
 {
 	plait_count(reason);
 	return HEADERS_NONE;
@@ -169,9 +169,9 @@ static __always_inline enum search find_tcp(void *ip, void *end, __be16 protocol
 			return HEADERS_NONE;
 		length = header->ihl * 4;
 		if (length < sizeof(*header) || header->version != 4)
-			return leave(PLAIT_LEFT_MALFORMED);
+			return skip(PLAIT_SKIPPED_MALFORMED);
 		if (header->frag_off & bpf_htons(IP_FRAGMENT))
-			return leave(PLAIT_LEFT_FRAGMENT);
+			return skip(PLAIT_SKIPPED_FRAGMENT);
 		found->ip_bytes = bpf_ntohs(header->tot_len);
 		found->tcp = ip + length;
 		found->tcp_at = found->ip_at + length;
@@ -182,11 +182,11 @@ static __always_inline enum search find_tcp(void *ip, void *end, __be16 protocol
 		if ((void *)(header + 1) > end)
 			return HEADERS_CUT;
 		if (is_extension(header->nexthdr))
-			return leave(PLAIT_LEFT_EXTENSION);
+			return skip(PLAIT_SKIPPED_EXTENSION);
 		if (header->nexthdr != IPPROTO_TCP)
 			return HEADERS_NONE;
 		if (header->version != 6)
-			return leave(PLAIT_LEFT_MALFORMED);
+			return skip(PLAIT_SKIPPED_MALFORMED);
 		found->ip_bytes = sizeof(*header) + bpf_ntohs(header->payload_len);
 		found->tcp = ip + sizeof(*header);
 		found->tcp_at = found->ip_at + sizeof(*header);
@@ -226,7 +226,7 @@ static __always_inline enum search find_ethernet(void *data, void *end, struct h
 static __always_inline int is_found(enum search result, const struct headers *found)
 {
 	if (result == HEADERS_CUT && found->tcp)
-		plait_count(PLAIT_LEFT_MALFORMED);
+		plait_count(PLAIT_SKIPPED_MALFORMED);
 	return result == HEADERS_FOUND;
 }
 
@@ -334,14 +334,14 @@ static __always_inline int read_packet(struct plait_packet *packet, const struct
 	__u32 headers = found->tcp_at - found->ip_at + tcp->doff * 4;
 
 	if (tcp->doff * 4 < PLAIT_TCP_HEADER || bytes < headers) {
-		plait_count(PLAIT_LEFT_MALFORMED);
+		plait_count(PLAIT_SKIPPED_MALFORMED);
 		return -1;
 	}
 	packet->options_length = tcp->doff * 4 - PLAIT_TCP_HEADER;
 	if (read_options(packet, found))
 		return -1;
 	if (scan_options(packet)) {
-		plait_count(PLAIT_LEFT_BAD_OPTIONS);
+		plait_count(PLAIT_SKIPPED_BAD_OPTIONS);
 		return -1;
 	}
 	packet->ip_at = found->ip_at;
@@ -356,18 +356,18 @@ static __always_inline int read_packet(struct plait_packet *packet, const struct
 	packet->connection_bytes = 0;
 	packet->flow_known = 0;
 	packet->nanoseconds = 0;
-	packet->own_matched = 0;
+	packet->custom_matched = 0;
 	packet->chain_count = 0;
 	packet->chains_hit = 0;
 	packet->verdict = PLAIT_PASS;
 	packet->checksum = PLAIT_CHECKSUM_UNKNOWN;
 	packet->changed = 0;
-	packet->passed = 0;
+	packet->seen_before = 0;
 	if (found->is_ipv6)
 		packet->kinds |= PLAIT_IS_IPV6;
 	read_tcp(packet, tcp);
 	if (packet->kinds & PLAIT_HAS_DSS && read_dss(packet)) {
-		plait_count(PLAIT_LEFT_BAD_OPTIONS);
+		plait_count(PLAIT_SKIPPED_BAD_OPTIONS);
 		return -1;
 	}
 	if (packet->kinds & PLAIT_HAS_ADD_ADDR && plait_option_byte(packet, MPTCP_ADD_ADDR, 2) & 1)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * What programs in the packet path are written with: plait's own, and selectors and actors of your own.
+ * The interface for programs in the packet path: plait's own, and custom selectors and actors.
  *
- * A packet is parsed once, when it arrives. What was found is a struct plait_packet (intf.h), which every
- * program after that reads instead of the packet itself. A program that changes the packet does so by the
- * functions below, which keep TCP's checksum right, whether it is complete or left to be completed by the
- * interface, and whether the packet is one segment or many that are sent as one.
+ * A packet is parsed once, when it arrives, into a struct plait_packet (intf.h), which all later programs read
+ * instead of the packet itself. To change a packet, use the functions below: they keep TCP's checksum correct,
+ * whether it is complete or left for the interface to complete, and whether the packet is one segment or many
+ * (GSO).
  *
- * A selector of your own answers whether a packet is of the kind that its name says:
+ * A custom selector returns whether a packet matches:
  *
  *	#include "plait.bpf.h"
  *
@@ -16,8 +16,8 @@
  *		return packet->window < 1000;
  *	}
  *
- * An actor of your own says what it did (enum plait_outcome); it may change the packet, and give it a verdict
- * by packet->verdict (enum plait_verdict):
+ * A custom actor returns its outcome (enum plait_outcome); it may change the packet, and set its verdict by
+ * packet->verdict (enum plait_verdict):
  *
  *	PLAIT_ACTOR(no_more_than_a_segment)
  *	{
@@ -26,22 +26,21 @@
  *		return plait_set_window(context, packet, 1) ? PLAIT_ERROR : PLAIT_HIT;
  *	}
  *
- * A file may have several of both. It ends with its licence, which some of the kernel's functions ask for:
+ * A file may define several of both. It ends with its licence, which some kernel functions require:
  *
  *	char _license[] SEC("license") = "GPL";
  *
- * A policy names the file, compiled or not, and then uses what is in it by name:
+ * A policy names the file, compiled or not, and then uses its selectors and actors by name:
  *
- *	[own.urgent]
+ *	[custom.urgent]
  *	file = "urgent.bpf.c"
  *
- * What there is to work with: `packet` and `context` (for the functions below); plait_flow() for what is
- * known of the subflow; plait_now() for the time; plait_option_byte() and plait_option_number() to read
- * options of MPTCP, plait_set_window(), plait_set_option_byte() and plait_replace() to change the header,
- * plait_add_option() and plait_erase_option() (options.h) to change what it has; plait_event() and
- * plait_tell() to tell user space; plait_storage() and plait_connection_storage() for 64 bytes of the file's
- * own for each subflow and each connection. Packets are seen from IP on as they came. A packet can be given
- *to at most 32 selectors and actors of your own.
+ * Available to programs: `packet` and `context` (for the functions below); plait_flow() for the state of the
+ * subflow; plait_now() for the time; plait_option_byte() and plait_option_number() to read MPTCP options;
+ * plait_set_window(), plait_set_option_byte() and plait_replace() to change the header; plait_add_option() and
+ * plait_erase_option() (options.h) to add and remove options; plait_event() and plait_submit_event() to emit
+ * events; plait_storage() and plait_connection_storage() for 64 bytes of state per subflow and per connection.
+ * From IP on, packets are as they arrived. At most 32 selectors and actors can be run on a packet.
  */
 #ifndef PLAIT_BPF_H
 #define PLAIT_BPF_H
@@ -52,29 +51,29 @@
 #include "constants.h"
 #include "intf.h"
 
-/* The packet as the hook has it: one of the two is NULL, and known to be when the program is compiled. */
+/* The packet in the hook's form: one of the two is NULL, as a compile-time constant. */
 struct plait_context {
 	struct xdp_md *xdp;
 	struct __sk_buff *skb;
 };
 
-/* What an actor did. */
+/* The outcome of an actor. */
 enum plait_outcome {
-	/* What it is for. */
+	/* It took effect. */
 	PLAIT_HIT = 0,
-	/* Nothing, as there was nothing to do. */
+	/* There was nothing to do. */
 	PLAIT_MISS = 1,
-	/* Nothing, though there was something to do. */
+	/* It failed. */
 	PLAIT_ERROR = 2,
 };
 
 /* The TCP header without its options, in bytes. */
 #define PLAIT_TCP_HEADER 20
-/* Where the window stands in it. */
+/* Offset of the window in it. */
 #define PLAIT_WINDOW_AT 14
-/* Where a TCP header can begin, in bytes: behind Ethernet, two VLAN tags and the longest header of IP. */
+/* Maximum offset of the TCP header, in bytes: after Ethernet, two VLAN tags and the longest IP header. */
 #define PLAIT_MAX_TCP_OFFSET (14 + 8 + 60)
-/* In a place of plait_packet.option_at: the packet has no such option. */
+/* Value in plait_packet.option_at: the packet has no such option. */
 #define PLAIT_NO_OPTION 255
 
 /* RFC 8684 section 3. */
@@ -90,7 +89,7 @@ enum plait_mptcp_subtype {
 	MPTCP_TCPRST = 8,
 };
 
-/* How long the MP_JOIN of a SYN is, and where the token stands in it (RFC 8684 section 3.2). */
+/* Length of MP_JOIN in a SYN, and the offset of the token in it (RFC 8684 section 3.2). */
 #define PLAIT_JOIN_OF_SYN 12
 #define PLAIT_JOIN_TOKEN_AT 4
 
@@ -117,17 +116,17 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PLAIT_LEFT_ALONE_KINDS);
+	__uint(max_entries, PLAIT_SKIP_COUNTERS);
 	__type(key, __u32);
 	__type(value, __u64);
-} left_alone SEC(".maps");
+} skipped SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, PLAIT_EVENT_BYTES);
 } events SEC(".maps");
 
-/* The packet that is worked on; NULL cannot happen, but the verifier does not know that. */
+/* The current packet. Never NULL, but the verifier does not know that. */
 static __always_inline struct plait_packet *plait_packet(void)
 {
 	__u32 zero = 0;
@@ -142,13 +141,13 @@ static __always_inline const struct plait_settings *plait_settings(void)
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* The subflow of a packet as it is remembered, or NULL. */
+/* The state of a packet's subflow, or NULL. */
 static __always_inline struct plait_flow *plait_flow(const struct plait_packet *packet)
 {
 	return bpf_map_lookup_elem(&flows, &packet->flow);
 }
 
-/* The time by CLOCK_MONOTONIC: one for all that is done with a packet, as to ask for it takes time itself. */
+/* CLOCK_MONOTONIC, read once per packet, as reading the clock is expensive. */
 static __always_inline __u64 plait_now(struct plait_packet *packet)
 {
 	if (!packet->nanoseconds)
@@ -158,13 +157,13 @@ static __always_inline __u64 plait_now(struct plait_packet *packet)
 
 static __always_inline void plait_count(__u32 reason)
 {
-	__u64 *count = bpf_map_lookup_elem(&left_alone, &reason);
+	__u64 *count = bpf_map_lookup_elem(&skipped, &reason);
 
 	if (count)
 		(*count)++;
 }
 
-/* The byte of an MPTCP option at `place`, of 0..option_length; 0 if there is no such option. */
+/* The byte at offset `place` of an MPTCP option; 0 if there is no such option or byte. */
 static __always_inline __u8 plait_option_byte(const struct plait_packet *packet, __u32 subtype, __u32 place)
 {
 	__u32 at = packet->option_at[subtype & 15];
@@ -174,8 +173,7 @@ static __always_inline __u8 plait_option_byte(const struct plait_packet *packet,
 	return packet->options[(at + place) & 63];
 }
 
-/* A number of 8 or 4 bytes in the options. They need not be aligned; the processors that BPF is compiled for
- * allow it. */
+/* A number of 8 or 4 bytes in the options. It need not be aligned. */
 static __always_inline __u64 plait_option_number(const struct plait_packet *packet, __u32 at, __u32 length)
 {
 	const __u8 *number = &packet->options[at & 63];
@@ -183,7 +181,7 @@ static __always_inline __u64 plait_option_number(const struct plait_packet *pack
 	return length == 8 ? bpf_be64_to_cpu(*(const __u64 *)number) : bpf_ntohl(*(const __u32 *)number);
 }
 
-/* The SYN that begins a subflow, and not the answer to it. */
+/* A SYN without ACK. */
 static __always_inline int plait_is_first_syn(const struct plait_packet *packet)
 {
 	return (packet->kinds & (PLAIT_IS_SYN | PLAIT_IS_ACK)) == PLAIT_IS_SYN;
@@ -198,8 +196,8 @@ static __always_inline void *plait_bytes(const struct xdp_md *xdp, __u32 at, __u
 
 	if (at > PLAIT_MAX_TCP_OFFSET + 60)
 		return NULL;
-	/* The bound again, behind the compiler's back: the verifier may have seen that of another copy of
-	 * `at`. */
+	/* Repeats the bound so that the compiler cannot omit it: the verifier may have seen it for another copy
+	 * of `at`. */
 	_Static_assert(PLAIT_MAX_TCP_OFFSET + 60 <= 0xff, "the mask keeps all of them");
 	asm volatile("" : "+r"(at));
 	bytes = data + (at & 0xff);
@@ -244,7 +242,7 @@ static __always_inline __u16 plait_fold(__u64 sum)
 	return sum;
 }
 
-/* The sum of the pseudo header (RFC 9293 section 3.1) as it stands in memory, for this many bytes of TCP. */
+/* The sum of the pseudo header (RFC 9293 section 3.1) in memory order, for `tcp_bytes` bytes of TCP. */
 static __always_inline __u64 plait_pseudo_header(const struct plait_packet *packet, __u32 tcp_bytes)
 {
 	__u64 sum = bpf_htons(6) + bpf_htons(tcp_bytes & 0xffff);
@@ -262,16 +260,14 @@ static __always_inline __u64 plait_pseudo_header(const struct plait_packet *pack
 	return sum;
 }
 
-/* The bit of plait_flow.flags which says that a direction's packets come with the sum of the pseudo header
- * alone.
- */
+/* The bit of plait_flow.flags for directions whose packets contain only the pseudo header's sum. */
 static __always_inline __u32 plait_partial_flag(__u32 hook)
 {
 	return hook == PLAIT_INGRESS ? PLAIT_FLOW_PARTIAL_IN : PLAIT_FLOW_PARTIAL_OUT;
 }
 
-/* By a key on the stack: from memory that a pointer leads to, which a function was given, Linux 6.1 takes
- * none. A function of its own, as there is no room for that on the stack of those that call it. */
+/* Copies the key to the stack: Linux 6.1 accepts no map key in memory behind a pointer argument. A separate
+ * function, as its callers have no stack space left. */
 __weak int plait_is_partial(const struct plait_packet *packet)
 {
 	struct plait_flow_key key;
@@ -284,7 +280,7 @@ __weak int plait_is_partial(const struct plait_packet *packet)
 	return flow && flow->flags & plait_partial_flag(packet->hook);
 }
 
-/* Of a packet without payload, by computing it. */
+/* Computes it for a packet without payload. */
 static __always_inline __u8 plait_compute_checksum(struct plait_context context,
 						   const struct plait_packet *packet)
 {
@@ -309,12 +305,11 @@ static __always_inline __u8 plait_compute_checksum(struct plait_context context,
 }
 
 /*
- * What the checksum of a packet holds (enum plait_checksum). Of one without payload it is computed; of one
- * with payload it is what packets of this direction of the subflow held before, as to read all of a packet
- * would take too long.
+ * The state of a packet's checksum (enum plait_checksum). Without payload it is computed; with payload it is
+ * taken from earlier packets of this direction, as reading the whole packet would be too expensive.
  *
- * Packets that this machine's own programs send, and those that come from its virtual interfaces, have the
- * sum of the pseudo header alone, until an interface sends them on a wire.
+ * Packets sent by local programs, and packets from local virtual interfaces, contain only the pseudo header's
+ * sum until an interface transmits them.
  */
 static __always_inline __u8 plait_checksum(struct plait_context context, struct plait_packet *packet)
 {
@@ -325,11 +320,11 @@ static __always_inline __u8 plait_checksum(struct plait_context context, struct 
 	else
 		packet->checksum = plait_compute_checksum(context, packet);
 	if (packet->checksum == PLAIT_CHECKSUM_WRONG)
-		plait_count(PLAIT_LEFT_WRONG_CHECKSUM);
+		plait_count(PLAIT_SKIPPED_WRONG_CHECKSUM);
 	return packet->checksum;
 }
 
-/* Where TCP's checksum stands in the packet. */
+/* Offset of TCP's checksum in the packet. */
 static __always_inline __u32 plait_checksum_at(const struct plait_packet *packet)
 {
 	return packet->tcp_at + 16;
@@ -337,7 +332,7 @@ static __always_inline __u32 plait_checksum_at(const struct plait_packet *packet
 
 /*
  * Replaces a 16-bit word of TCP's header or options, `at` bytes (an even number) behind the header's
- * beginning. Both are in network order. 0 if it is done; else the packet is as it was.
+ * beginning. Both are in network order. 0 on success; otherwise the packet is unchanged.
  */
 static __always_inline long plait_replace(struct plait_context context, struct plait_packet *packet, __u32 at,
 					  __u16 from, __u16 to)
@@ -365,7 +360,7 @@ static __always_inline long plait_replace(struct plait_context context, struct p
 	return 0;
 }
 
-/* Makes this the window that the packet offers, not scaled. 0 if it is done. */
+/* Sets the packet's window, unscaled. 0 on success. */
 static __always_inline long plait_set_window(struct plait_context context, struct plait_packet *packet,
 					     __u16 window)
 {
@@ -375,7 +370,7 @@ static __always_inline long plait_set_window(struct plait_context context, struc
 	return 0;
 }
 
-/* Makes this the byte at `at` of the options, which keep their lengths. 0 if it is done. */
+/* Sets the byte at offset `at` of the options; their lengths stay the same. 0 on success. */
 static __always_inline long plait_set_option_byte(struct plait_context context, struct plait_packet *packet,
 						  __u32 at, __u8 byte)
 {
@@ -391,13 +386,13 @@ static __always_inline long plait_set_option_byte(struct plait_context context, 
 	return 0;
 }
 
-/* An event to be filled and then given to plait_tell(); NULL if nobody read the earlier ones in time. */
+/* A new event, to be filled in and passed to plait_submit_event(); NULL if the buffer is full. */
 static __always_inline struct plait_event *plait_event(const struct plait_packet *packet, __u32 kind)
 {
 	struct plait_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
 	if (!event) {
-		plait_count(PLAIT_LEFT_EVENT);
+		plait_count(PLAIT_LOST_EVENT);
 		return NULL;
 	}
 	__builtin_memset(event, 0, sizeof(*event));
@@ -415,16 +410,16 @@ static __always_inline struct plait_event *plait_event(const struct plait_packet
 	return event;
 }
 
-static __always_inline void plait_tell(struct plait_event *event)
+static __always_inline void plait_submit_event(struct plait_event *event)
 {
 	bpf_ringbuf_submit(event, 0);
 }
 
 #include "options.h"
 
-/* plait's own programs call those of the others. */
+/* Custom programs are called by plait's own, which define STEPS. */
 #ifndef STEPS
-#include "own.h"
+#include "custom.h"
 #endif
 
 #endif

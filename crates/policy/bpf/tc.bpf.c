@@ -7,7 +7,7 @@
 #define CONTEXT struct __sk_buff
 #define STEPS tc_steps
 /* Other programs of the interface, and then the kernel, go on with the packet. */
-#define LET_GO TC_ACT_UNSPEC
+#define PASS_THROUGH TC_ACT_UNSPEC
 
 #include "plait.bpf.h"
 #include <bpf/bpf_core_read.h>
@@ -26,10 +26,10 @@ static __always_inline int verdict_of(struct __sk_buff *ctx, const struct plait_
 		return TC_ACT_SHOT;
 	case PLAIT_REDIRECT:
 		return bpf_redirect_neigh(packet->redirect_to, NULL, 0, 0);
-	case PLAIT_ANSWER:
+	case PLAIT_REFLECT:
 		return bpf_redirect(ctx->ifindex, packet->hook == PLAIT_EGRESS ? BPF_F_INGRESS : 0);
 	}
-	return LET_GO;
+	return PASS_THROUGH;
 }
 
 #include "chains.h"
@@ -77,10 +77,10 @@ static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethe
 	struct headers found = {};
 
 	if (!asked || !is_found(find_all(ctx, has_ethernet, &found), &found))
-		return LET_GO;
+		return PASS_THROUGH;
 	packet = read_arrival(&found, ctx->gso_size ? ctx->len - found.ip_at : found.ip_bytes, hook, asked);
 	if (!packet)
-		return LET_GO;
+		return PASS_THROUGH;
 	packet->interface = ctx->ifindex;
 	packet->mark = ctx->mark;
 	if (asked->needs & PLAIT_NEEDS_FLOW)

@@ -2,7 +2,7 @@
 /* Policies for packets that come in, at XDP: before the kernel has made anything of them. */
 #define CONTEXT struct xdp_md
 #define STEPS xdp_steps
-#define LET_GO XDP_PASS
+#define PASS_THROUGH XDP_PASS
 
 #include "plait.bpf.h"
 
@@ -18,7 +18,7 @@ static __always_inline int verdict_of(struct xdp_md *ctx, const struct plait_pac
 		return XDP_DROP;
 	case PLAIT_REDIRECT:
 		return bpf_redirect(packet->redirect_to, 0);
-	case PLAIT_ANSWER:
+	case PLAIT_REFLECT:
 		return XDP_TX;
 	}
 	return XDP_PASS;

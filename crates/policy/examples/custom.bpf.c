@@ -37,12 +37,12 @@ PLAIT_ACTOR(sample_every_hundredth)
 	seen->words[1] += packet->payload;
 	if (seen->words[0] % 100)
 		return PLAIT_MISS;
-	event = plait_event(packet, PLAIT_EVENT_OWN);
+	event = plait_event(packet, PLAIT_EVENT_CUSTOM);
 	if (!event)
 		return PLAIT_ERROR;
 	event->values[0] = seen->words[0];
 	event->values[1] = seen->words[1];
-	plait_tell(event);
+	plait_submit_event(event);
 	return PLAIT_HIT;
 }
 

@@ -5,7 +5,7 @@ pub type __u64 = ::std::os::raw::c_ulonglong;
 pub const PLAIT_MAX_OPTIONS: plait_limit = 40;
 pub const PLAIT_MAX_CHAINS: plait_limit = 64;
 pub const PLAIT_MAX_ACTORS: plait_limit = 8;
-pub const PLAIT_MAX_OWN: plait_limit = 24;
+pub const PLAIT_MAX_CUSTOM: plait_limit = 24;
 pub const PLAIT_CHAIN_SLOTS: plait_limit = 4096;
 pub const PLAIT_COUNTER_SLOTS: plait_limit = 8192;
 pub const PLAIT_LEASES: plait_limit = 64;
@@ -18,8 +18,8 @@ pub const PLAIT_EGRESS: plait_hook = 1;
 pub type plait_hook = ::std::os::raw::c_uint;
 pub const PLAIT_MATCH_INGRESS: plait_step = 0;
 pub const PLAIT_MATCH_EGRESS: plait_step = 1;
-pub const PLAIT_OWN_SELECTORS: plait_step = 8;
-pub const PLAIT_OWN_ACTORS: plait_step = 32;
+pub const PLAIT_CUSTOM_SELECTORS: plait_step = 8;
+pub const PLAIT_CUSTOM_ACTORS: plait_step = 32;
 pub const PLAIT_STEPS: plait_step = 56;
 pub type plait_step = ::std::os::raw::c_uint;
 pub const PLAIT_IS_FIN: plait_kind = 1;
@@ -63,7 +63,7 @@ pub struct plait_packet {
     pub data_acknowledgment: __u64,
     pub flow_bytes: __u64,
     pub connection_bytes: __u64,
-    pub own_matched: __u64,
+    pub custom_matched: __u64,
     pub nanoseconds: __u64,
     pub chains_hit: __u64,
     pub flow: plait_flow_key,
@@ -82,7 +82,7 @@ pub struct plait_packet {
     pub data_length: __u16,
     pub ip_at: __u16,
     pub tcp_at: __u16,
-    pub most_segment: __u16,
+    pub mss: __u16,
     pub options_length: __u8,
     pub window_scale: __u8,
     pub hook: __u8,
@@ -92,8 +92,8 @@ pub struct plait_packet {
     pub verdict: __u8,
     pub checksum: __u8,
     pub changed: __u8,
-    pub own_answer: __u8,
-    pub passed: __u8,
+    pub custom_result: __u8,
+    pub seen_before: __u8,
     pub padding: [__u8; 3usize],
     pub option_at: [__u8; 16usize],
     pub option_length: [__u8; 16usize],
@@ -103,7 +103,7 @@ pub struct plait_packet {
 pub const PLAIT_PASS: plait_verdict = 0;
 pub const PLAIT_DROP: plait_verdict = 1;
 pub const PLAIT_REDIRECT: plait_verdict = 2;
-pub const PLAIT_ANSWER: plait_verdict = 3;
+pub const PLAIT_REFLECT: plait_verdict = 3;
 pub type plait_verdict = ::std::os::raw::c_uint;
 pub const PLAIT_CHECKSUM_UNKNOWN: plait_checksum = 0;
 pub const PLAIT_CHECKSUM_FULL: plait_checksum = 1;
@@ -126,7 +126,7 @@ pub const PLAIT_ACTOR_CAPABLE_FLAG: plait_actor_kind = 12;
 pub const PLAIT_ACTOR_GET_CONNECTION: plait_actor_kind = 13;
 pub const PLAIT_ACTOR_GET_SUBFLOW: plait_actor_kind = 14;
 pub const PLAIT_ACTOR_RECORD: plait_actor_kind = 15;
-pub const PLAIT_ACTOR_OWN: plait_actor_kind = 16;
+pub const PLAIT_ACTOR_CUSTOM: plait_actor_kind = 16;
 pub const PLAIT_ACTOR_KINDS: plait_actor_kind = 17;
 pub type plait_actor_kind = ::std::os::raw::c_uint;
 #[repr(C)]
@@ -154,17 +154,17 @@ pub struct plait_counter {
     pub errors: __u64,
     pub nanoseconds: __u64,
 }
-pub const PLAIT_LEFT_FRAGMENT: plait_left_alone = 0;
-pub const PLAIT_LEFT_EXTENSION: plait_left_alone = 1;
-pub const PLAIT_LEFT_MALFORMED: plait_left_alone = 2;
-pub const PLAIT_LEFT_BAD_OPTIONS: plait_left_alone = 3;
-pub const PLAIT_LEFT_WRONG_CHECKSUM: plait_left_alone = 4;
-pub const PLAIT_LEFT_NO_MEMORY: plait_left_alone = 5;
-pub const PLAIT_LEFT_EVENT: plait_left_alone = 6;
-pub const PLAIT_FLOWS_SEEN: plait_left_alone = 7;
-pub const PLAIT_CONNECTIONS_SEEN: plait_left_alone = 8;
-pub const PLAIT_LEFT_ALONE_KINDS: plait_left_alone = 9;
-pub type plait_left_alone = ::std::os::raw::c_uint;
+pub const PLAIT_SKIPPED_FRAGMENT: plait_skip_reason = 0;
+pub const PLAIT_SKIPPED_EXTENSION: plait_skip_reason = 1;
+pub const PLAIT_SKIPPED_MALFORMED: plait_skip_reason = 2;
+pub const PLAIT_SKIPPED_BAD_OPTIONS: plait_skip_reason = 3;
+pub const PLAIT_SKIPPED_WRONG_CHECKSUM: plait_skip_reason = 4;
+pub const PLAIT_SKIPPED_NO_MEMORY: plait_skip_reason = 5;
+pub const PLAIT_LOST_EVENT: plait_skip_reason = 6;
+pub const PLAIT_FLOWS_SEEN: plait_skip_reason = 7;
+pub const PLAIT_CONNECTIONS_SEEN: plait_skip_reason = 8;
+pub const PLAIT_SKIP_COUNTERS: plait_skip_reason = 9;
+pub type plait_skip_reason = ::std::os::raw::c_uint;
 pub const PLAIT_NEEDS_FLOW: plait_need = 1;
 pub const PLAIT_NEEDS_TOKEN: plait_need = 2;
 pub const PLAIT_NEEDS_RECORD: plait_need = 4;
@@ -176,12 +176,12 @@ pub struct plait_settings {
     pub needs: __u32,
     pub timing: __u32,
     pub tracing: __u32,
-    pub own_selectors: [__u32; 2usize],
+    pub custom_selectors: [__u32; 2usize],
     pub generation: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct plait_half {
+pub struct plait_flow_dir {
     pub packets: __u64,
     pub bytes: __u64,
     pub next_sequence: __u32,
@@ -214,13 +214,13 @@ pub struct plait_allowance {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct plait_flow {
-    pub half: [plait_half; 2usize],
+    pub dir: [plait_flow_dir; 2usize],
     pub sample_nanoseconds: __u64,
     pub sample_sequence: __u32,
     pub sample_pending: __u32,
     pub rtt: __u32,
     pub rtt_variance: __u32,
-    pub rtt_least: __u32,
+    pub rtt_min: __u32,
     pub token: __u32,
     pub interface: __u32,
     pub flags: __u32,
@@ -230,7 +230,7 @@ pub struct plait_flow {
     pub withheld: [[__u8; 32usize]; 2usize],
     pub withheld_length: [__u8; 2usize],
     pub pending_length: [__u8; 2usize],
-    pub most_segment: [__u16; 2usize],
+    pub mss: [__u16; 2usize],
     pub pending: [[__u8; 32usize]; 2usize],
     pub prioritized_nanoseconds: [__u64; 2usize],
     pub announced_nanoseconds: [__u64; 2usize],
@@ -249,22 +249,22 @@ pub const PLAIT_FLOW_PARTIAL_OUT: plait_flow_flag = 32;
 pub const PLAIT_FLOW_FIN_IN: plait_flow_flag = 64;
 pub const PLAIT_FLOW_FIN_OUT: plait_flow_flag = 128;
 pub const PLAIT_FLOW_CAPABLE_FLAG: plait_flow_flag = 256;
-pub const PLAIT_FLOW_TOLD: plait_flow_flag = 512;
-pub const PLAIT_FLOW_TOLD_KEYS: plait_flow_flag = 1024;
+pub const PLAIT_FLOW_REPORTED: plait_flow_flag = 512;
+pub const PLAIT_FLOW_REPORTED_KEYS: plait_flow_flag = 1024;
 pub type plait_flow_flag = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct plait_connection {
     pub bytes: [__u64; 2usize],
     pub next_data: [__u32; 2usize],
-    pub begun: [__u8; 2usize],
+    pub is_known: [__u8; 2usize],
     pub padding: [__u8; 6usize],
 }
 pub const PLAIT_EVENT_PACKET: plait_event_kind = 1;
 pub const PLAIT_EVENT_CONNECTION: plait_event_kind = 2;
 pub const PLAIT_EVENT_SUBFLOW: plait_event_kind = 3;
 pub const PLAIT_EVENT_WITHHELD: plait_event_kind = 4;
-pub const PLAIT_EVENT_OWN: plait_event_kind = 5;
+pub const PLAIT_EVENT_CUSTOM: plait_event_kind = 5;
 pub type plait_event_kind = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]

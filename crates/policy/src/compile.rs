@@ -38,8 +38,8 @@ pub(crate) struct Host {
     pub(crate) roles: BTreeMap<String, Role>,
     /// Control group (version 2) IDs by absolute path; those that chains refer to are enough.
     pub(crate) cgroups: BTreeMap<String, u64>,
-    /// The custom selectors and actors of this policy: name to slot, relative to `PLAIT_OWN_SELECTORS` and
-    /// `PLAIT_OWN_ACTORS`.
+    /// The custom selectors and actors of this policy: name to slot, relative to `PLAIT_CUSTOM_SELECTORS` and
+    /// `PLAIT_CUSTOM_ACTORS`.
     pub(crate) custom: BTreeMap<String, u32>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Resolved {
     pub(crate) slot: u16,
     formula: Formula,
     needs: u32,
-    own_selectors: u32,
+    custom_selectors: u32,
 }
 
 impl Resolved {
@@ -92,7 +92,7 @@ pub(crate) struct MatchProgram {
     /// Bits of `enum plait_need`: what the chains need to know about earlier packets.
     pub(crate) needs: u32,
     /// The custom selectors in use: bit n is slot n.
-    pub(crate) own_selectors: u32,
+    pub(crate) custom_selectors: u32,
 }
 
 /// Why chains cannot be compiled.
@@ -134,6 +134,6 @@ pub(crate) fn match_program(
         kind,
         instructions: emit::program(kind, &found, packets)?,
         needs: chains.iter().fold(0, |needs, chain| needs | chain.needs),
-        own_selectors: chains.iter().fold(0, |custom, chain| custom | chain.own_selectors),
+        custom_selectors: chains.iter().fold(0, |custom, chain| custom | chain.custom_selectors),
     })
 }

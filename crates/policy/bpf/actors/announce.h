@@ -76,8 +76,8 @@ static __always_inline __u32 withhold(struct plait_flow *flow, __u32 hook, const
 	return differs;
 }
 
-static __always_inline void tell_withheld(const struct plait_packet *packet,
-					  const struct plait_option *option)
+static __always_inline void report_withheld(const struct plait_packet *packet,
+					    const struct plait_option *option)
 {
 	struct plait_event *event = plait_event(packet, PLAIT_EVENT_WITHHELD);
 
@@ -85,7 +85,7 @@ static __always_inline void tell_withheld(const struct plait_packet *packet,
 		return;
 	__builtin_memcpy(event->option, option, sizeof(*option));
 	event->address_id = event->option[3];
-	plait_tell(event);
+	plait_submit_event(event);
 }
 
 /* Makes a pure acknowledgment with ADD_ADDR its echo, on the way back. */
@@ -99,12 +99,12 @@ static __always_inline long answer_echo(struct plait_context context, struct pla
 	/* What is offered here is not known before something has been. */
 	if (!flow)
 		return -1;
-	window = flow->half[~packet->hook & 1].offered_window;
+	window = flow->dir[~packet->hook & 1].offered_window;
 	if (!window)
 		return -1;
 	bytes[1] = length;
 	bytes[2] |= ADD_ADDR_ECHO;
-	return plait_answer(context, packet, option, length, window);
+	return plait_reflect(context, packet, option, length, window);
 }
 
 /* Makes the HMAC of a packet's ADD_ADDR wrong, with which the option ends. */
@@ -129,7 +129,7 @@ static __always_inline int block_subflow(struct plait_context context, struct pl
 	    read_announcement(packet, &option))
 		return PLAIT_ERROR;
 	if (!flow || withhold(flow, packet->hook & 1, &option, length))
-		tell_withheld(packet, &option);
+		report_withheld(packet, &option);
 	if (!(packet->kinds & PLAIT_IS_PURE_ACK) ||
 	    packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN))
 		return spoil_announcement(context, packet) ? PLAIT_ERROR : PLAIT_HIT;

@@ -53,7 +53,7 @@ static __always_inline int set_priority(struct plait_context context, struct pla
 	is = flow->flags & flag ? 1 : 0;
 	times = is == backup ? flow->prioritized[hook] : 0;
 	/* What was not asked for here was so from the handshake on; if that was seen. */
-	if (is == backup && !times && flow->half[hook].syn_seen)
+	if (is == backup && !times && flow->dir[hook].syn_seen)
 		return PLAIT_MISS;
 	if (!is_due(packet, times, flow->prioritized_nanoseconds[hook], FIRST_PRIORITY_PAUSE))
 		return PLAIT_MISS;
@@ -84,7 +84,7 @@ static __always_inline int clear_backup(struct plait_context context, struct pla
  * Whether set_backup in a chain whose time was over at a moment (CLOCK_MONOTONIC) has left something behind:
  * the subflow is a backup as MP_PRIO said last before then, or is being told that it is none.
  */
-static __always_inline int is_left_behind(const struct plait_flow *flow, __u32 hook, __u64 moment)
+static __always_inline int backup_remains(const struct plait_flow *flow, __u32 hook, __u64 moment)
 {
 	if (!flow)
 		return 0;

@@ -21,7 +21,7 @@
 static __always_inline int get_connection(struct plait_context context, struct plait_packet *packet,
 					  const struct plait_actor *actor, struct plait_flow *flow)
 {
-	__u32 told = actor->parameters[0] ? PLAIT_FLOW_TOLD_KEYS : PLAIT_FLOW_TOLD;
+	__u32 told = actor->parameters[0] ? PLAIT_FLOW_REPORTED_KEYS : PLAIT_FLOW_REPORTED;
 	__u32 at = packet->option_at[MPTCP_CAPABLE];
 	struct plait_event *event;
 
@@ -36,7 +36,7 @@ static __always_inline int get_connection(struct plait_context context, struct p
 		event->keys[0] = plait_option_number(packet, at + INITIATOR_KEY_AT, 8);
 		event->keys[1] = plait_option_number(packet, at + RESPONDER_KEY_AT, 8);
 	}
-	plait_tell(event);
+	plait_submit_event(event);
 	if (flow)
 		flow->flags |= told;
 	return PLAIT_HIT;
@@ -58,7 +58,7 @@ static __always_inline int get_subflow(struct plait_context context, struct plai
 		return PLAIT_ERROR;
 	event->address_id = plait_option_byte(packet, MPTCP_JOIN, JOIN_ADDRESS_ID_AT);
 	event->backup = plait_option_byte(packet, MPTCP_JOIN, JOIN_BACKUP_AT) & 1;
-	plait_tell(event);
+	plait_submit_event(event);
 	return PLAIT_HIT;
 }
 

@@ -61,7 +61,7 @@ static __always_inline int become_reset(struct plait_context context, struct pla
 	    plait_write_options(context, packet))
 		return PLAIT_ERROR;
 	if (packet->hook == PLAIT_EGRESS)
-		packet->verdict = PLAIT_ANSWER;
+		packet->verdict = PLAIT_REFLECT;
 	return PLAIT_HIT;
 }
 

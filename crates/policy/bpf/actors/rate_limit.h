@@ -66,7 +66,7 @@ static __always_inline __u64 allowed_by(struct plait_flow *flow, struct plait_pa
 					__u32 generation)
 {
 	struct plait_allowance *allowance = &flow->allowance[packet->hook & 1];
-	__u32 segment = flow->most_segment[packet->hook & 1];
+	__u32 segment = flow->mss[packet->hook & 1];
 	__u64 now = plait_now(packet), most, least;
 	__s32 ahead;
 
@@ -120,7 +120,7 @@ static __always_inline int rate_limit(struct plait_context context, struct plait
 	if (plait_set_window(context, packet, most))
 		return PLAIT_ERROR;
 	/* Acknowledgments that are made up here repeat it (inject.rs, announce.h). */
-	flow->half[packet->hook & 1].offered_window = most;
+	flow->dir[packet->hook & 1].offered_window = most;
 	return PLAIT_HIT;
 }
 

@@ -56,7 +56,7 @@ static __always_inline long strip_link(struct __sk_buff *skb, const struct plait
 static __always_inline int was_redirected(const struct __sk_buff *skb, const struct plait_packet *packet,
 					  const struct plait_flow *flow)
 {
-	return skb->cb[0] == REDIRECTED || (flow && packet->passed && flow->redirected);
+	return skb->cb[0] == REDIRECTED || (flow && packet->seen_before && flow->redirected);
 }
 
 /* parameters[0]: the interface's index; 0: it is not there. */

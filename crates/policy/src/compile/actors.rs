@@ -6,10 +6,10 @@ use super::CompileError;
 use super::selectors::Translation;
 use crate::bindings::{
     PLAIT_ACTOR_ADD_SUBFLOW, PLAIT_ACTOR_BLOCK_SUBFLOW, PLAIT_ACTOR_CAPABLE_FLAG, PLAIT_ACTOR_CLEAR_BACKUP,
-    PLAIT_ACTOR_DENY_JOIN, PLAIT_ACTOR_DROP, PLAIT_ACTOR_FALL_BACK, PLAIT_ACTOR_GET_CONNECTION,
-    PLAIT_ACTOR_GET_SUBFLOW, PLAIT_ACTOR_MARK, PLAIT_ACTOR_OWN, PLAIT_ACTOR_PACE, PLAIT_ACTOR_RATE_LIMIT,
-    PLAIT_ACTOR_RECORD, PLAIT_ACTOR_REDIRECT, PLAIT_ACTOR_SET_BACKUP, PLAIT_NEEDS_FLOW, PLAIT_NEEDS_RECORD,
-    PLAIT_NEEDS_TOKEN, plait_actor,
+    PLAIT_ACTOR_CUSTOM, PLAIT_ACTOR_DENY_JOIN, PLAIT_ACTOR_DROP, PLAIT_ACTOR_FALL_BACK,
+    PLAIT_ACTOR_GET_CONNECTION, PLAIT_ACTOR_GET_SUBFLOW, PLAIT_ACTOR_MARK, PLAIT_ACTOR_PACE,
+    PLAIT_ACTOR_RATE_LIMIT, PLAIT_ACTOR_RECORD, PLAIT_ACTOR_REDIRECT, PLAIT_ACTOR_SET_BACKUP,
+    PLAIT_NEEDS_FLOW, PLAIT_NEEDS_RECORD, PLAIT_NEEDS_TOKEN, plait_actor,
 };
 use crate::model::{Actor, Announcement, JoinRefusal, Limit};
 
@@ -55,7 +55,7 @@ pub(super) fn actor(actor: &Actor, translation: &mut Translation<'_>) -> Result<
         Actor::Custom(name) => {
             let number = translation.host.custom.get(name);
             let number = number.ok_or_else(|| CompileError::UnknownCustom(name.clone()))?;
-            (PLAIT_ACTOR_OWN, [u64::from(*number), 0, 0, 0], TOKEN)
+            (PLAIT_ACTOR_CUSTOM, [u64::from(*number), 0, 0, 0], TOKEN)
         }
     };
     translation.needs |= needs;

@@ -11,7 +11,7 @@ use crate::model::{Chain, Interface};
 /// It refers to an unknown custom program, or uses something that its hook does not support.
 pub(crate) fn resolve(chain: &Chain, host: &Host) -> Result<Resolved, CompileError> {
     let mut translation =
-        Translation { host, hook: chain.hook, needs: 0, own_selectors: 0, absent: Vec::new() };
+        Translation { host, hook: chain.hook, needs: 0, custom_selectors: 0, absent: Vec::new() };
     let on = Formula::any(
         chain.interfaces.iter().map(|interface| translation.interface(interface)).collect::<Vec<_>>(),
     );
@@ -26,7 +26,7 @@ pub(crate) fn resolve(chain: &Chain, host: &Host) -> Result<Resolved, CompileErr
         slot: 0,
         formula: Formula::all([on, select]),
         needs: translation.needs,
-        own_selectors: translation.own_selectors,
+        custom_selectors: translation.custom_selectors,
         absent: translation.absent,
     })
 }

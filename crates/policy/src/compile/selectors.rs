@@ -20,7 +20,7 @@ pub(super) struct Translation<'h> {
     pub(super) host: &'h Host,
     pub(super) hook: Hook,
     pub(super) needs: u32,
-    pub(super) own_selectors: u32,
+    pub(super) custom_selectors: u32,
     pub(super) absent: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ impl Translation<'_> {
     fn custom(&mut self, name: &str) -> Result<Formula, CompileError> {
         let bit = self.host.custom.get(name).and_then(|number| 1u32.checked_shl(*number));
         let bit = bit.ok_or_else(|| CompileError::UnknownCustom(name.into()))?;
-        self.own_selectors |= bit;
+        self.custom_selectors |= bit;
         // What a custom selector needs is unknown, so provide everything.
         self.needs |= PLAIT_NEEDS_FLOW | PLAIT_NEEDS_TOKEN;
         Ok(Formula::any_of(OWN_MATCHED, bit.into()))

@@ -51,7 +51,7 @@ fields! {
 
 /// Only the lower 32 bits are used, and 32-bit operands make shorter instructions.
 pub(super) const KINDS: Field = low_half(offset_of!(plait_packet, kinds));
-pub(super) const OWN_MATCHED: Field = low_half(offset_of!(plait_packet, own_matched));
+pub(super) const OWN_MATCHED: Field = low_half(offset_of!(plait_packet, custom_matched));
 
 /// The offset of an address in the record: two 64-bit halves.
 #[derive(Debug, Clone, Copy)]

@@ -41,7 +41,7 @@ fn complete(flow: &mut plait_flow, subflow: &Subflow) {
         (Hook::Egress, local, subflow.backup_local, PLAIT_FLOW_BACKUP_OUT),
     ];
     for (hook, scale, backup, flag) in directions {
-        let half = &mut flow.half[hook as usize];
+        let half = &mut flow.dir[hook as usize];
         if half.syn_seen == 0 {
             half.syn_seen = 1;
             half.offered_scale = scale;
@@ -49,7 +49,7 @@ fn complete(flow: &mut plait_flow, subflow: &Subflow) {
                 flow.flags |= flag;
             }
         }
-        let segment = &mut flow.most_segment[hook as usize];
+        let segment = &mut flow.mss[hook as usize];
         if *segment == 0 {
             *segment = subflow.tcp.mss.try_into().unwrap_or(u16::MAX);
         }

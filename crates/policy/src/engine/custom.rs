@@ -16,7 +16,7 @@ use super::custom_file::{CustomFile, CustomPrograms, ProgramPair};
 use super::error::EngineError;
 use super::objects::Objects;
 use crate::Policy;
-use crate::bindings::{PLAIT_MAX_OWN, PLAIT_OWN_ACTORS, PLAIT_OWN_SELECTORS};
+use crate::bindings::{PLAIT_CUSTOM_ACTORS, PLAIT_CUSTOM_SELECTORS, PLAIT_MAX_CUSTOM};
 use crate::compile::ProgramKind;
 
 /// A slot in use.
@@ -59,10 +59,10 @@ impl CustomSlots {
                 }
                 let is_free =
                     |number: &u32| before.iter().chain(&slots.taken).all(|taken| taken.number != *number);
-                let number = (0..PLAIT_MAX_OWN).find(is_free).ok_or(EngineError::TooMany {
+                let number = (0..PLAIT_MAX_CUSTOM).find(is_free).ok_or(EngineError::TooMany {
                     what: "selectors and actors of your custom",
                     found: before.len() + slots.taken.len() + 1,
-                    max: PLAIT_MAX_OWN,
+                    max: PLAIT_MAX_CUSTOM,
                 })?;
                 let slot = CustomSlot { policy: policy.name.clone(), name: name.clone(), digest, number };
                 slots.new.push(slot.clone());
@@ -94,9 +94,9 @@ impl CustomSlots {
     pub(super) fn remove_unused(&self, objects: &Objects) -> Result<(), EngineError> {
         let mut unused = Vec::new();
         for number in
-            (0..PLAIT_MAX_OWN).filter(|number| self.taken.iter().all(|taken| taken.number != *number))
+            (0..PLAIT_MAX_CUSTOM).filter(|number| self.taken.iter().all(|taken| taken.number != *number))
         {
-            for step in [PLAIT_OWN_SELECTORS + number, PLAIT_OWN_ACTORS + number] {
+            for step in [PLAIT_CUSTOM_SELECTORS + number, PLAIT_CUSTOM_ACTORS + number] {
                 for kind in [ProgramKind::Xdp, ProgramKind::Tc] {
                     if objects.step(kind, step)?.is_some() {
                         unused.push((kind, step));
@@ -122,10 +122,10 @@ impl NewPrograms {
         };
         for (number, owned) in &self.0 {
             if let Some(selector) = &owned.selector {
-                set(PLAIT_OWN_SELECTORS, *number, selector)?;
+                set(PLAIT_CUSTOM_SELECTORS, *number, selector)?;
             }
             if let Some(actor) = &owned.actor {
-                set(PLAIT_OWN_ACTORS, *number, actor)?;
+                set(PLAIT_CUSTOM_ACTORS, *number, actor)?;
             }
         }
         Ok(())

@@ -246,5 +246,5 @@ const HEADERS: &[(&str, &[u8])] = &[
     ("constants.h", include_bytes!("../../../../bpf/include/constants.h")),
     ("intf.h", include_bytes!("../../bpf/intf.h")),
     ("options.h", include_bytes!("../../bpf/options.h")),
-    ("own.h", include_bytes!("../../bpf/own.h")),
+    ("custom.h", include_bytes!("../../bpf/custom.h")),
 ];

@@ -82,7 +82,7 @@ impl DryRun {
         plan.write(&objects)?;
         let settings = plait_settings {
             needs: matches.needs,
-            own_selectors: matches.own_selectors,
+            custom_selectors: matches.custom_selectors,
             ..objects.settings()?
         };
         objects.set_settings(&settings)?;

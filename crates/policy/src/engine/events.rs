@@ -21,8 +21,8 @@ use super::objects::Objects;
 use super::request::{Feature, FeatureRequest};
 use super::state::{CounterOwner, State};
 use crate::bindings::{
-    PLAIT_ANSWER, PLAIT_DROP, PLAIT_EGRESS, PLAIT_EVENT_CONNECTION, PLAIT_EVENT_OWN, PLAIT_EVENT_PACKET,
-    PLAIT_EVENT_SUBFLOW, PLAIT_EVENT_WITHHELD, PLAIT_REDIRECT, plait_event,
+    PLAIT_DROP, PLAIT_EGRESS, PLAIT_EVENT_CONNECTION, PLAIT_EVENT_CUSTOM, PLAIT_EVENT_PACKET,
+    PLAIT_EVENT_SUBFLOW, PLAIT_EVENT_WITHHELD, PLAIT_REDIRECT, PLAIT_REFLECT, plait_event,
 };
 use crate::{Hook, PacketKind};
 
@@ -275,7 +275,7 @@ impl EventKind {
                 EventKind::Subflow { address_id: event.address_id, backup: event.backup != 0 }
             }
             PLAIT_EVENT_WITHHELD => EventKind::Withheld { option: option(&event.option) },
-            PLAIT_EVENT_OWN => EventKind::Custom { values: event.values },
+            PLAIT_EVENT_CUSTOM => EventKind::Custom { values: event.values },
             kind => EventKind::Other { kind },
         }
     }
@@ -287,7 +287,7 @@ impl Verdict {
         match number {
             PLAIT_DROP => Verdict::Drop,
             PLAIT_REDIRECT => Verdict::Redirect,
-            PLAIT_ANSWER => Verdict::Answer,
+            PLAIT_REFLECT => Verdict::Answer,
             _ => Verdict::Pass,
         }
     }

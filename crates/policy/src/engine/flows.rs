@@ -12,7 +12,7 @@ use super::error::EngineError;
 use crate::Hook;
 use crate::bindings::{
     PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_BACKUP_OUT, PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, PLAIT_FLOW_JOINED,
-    PLAIT_FLOWS, plait_flow, plait_flow_key, plait_half,
+    PLAIT_FLOWS, plait_flow, plait_flow_dir, plait_flow_key,
 };
 
 /// The addresses and ports of a subflow, which identify it.
@@ -149,12 +149,7 @@ impl Flow {
         let half = |hook: Hook, backup, ended| {
             let direction = hook as usize;
             let set = |flag| flow.flags & flag != 0;
-            FlowDirection::new(
-                &flow.half[direction],
-                set(backup),
-                set(ended),
-                flow.withheld_length[direction],
-            )
+            FlowDirection::new(&flow.dir[direction], set(backup), set(ended), flow.withheld_length[direction])
         };
         Flow {
             tuple,
@@ -164,7 +159,7 @@ impl Flow {
             rtt: (flow.rtt != 0).then_some(Rtt {
                 smoothed: flow.rtt,
                 variance: flow.rtt_variance,
-                min: flow.rtt_least,
+                min: flow.rtt_min,
             }),
             received: half(Hook::Ingress, PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_FIN_IN),
             sent: half(Hook::Egress, PLAIT_FLOW_BACKUP_OUT, PLAIT_FLOW_FIN_OUT),
@@ -174,7 +169,7 @@ impl Flow {
 }
 
 impl FlowDirection {
-    fn new(half: &plait_half, backup: bool, ended: bool, withheld: u8) -> FlowDirection {
+    fn new(half: &plait_flow_dir, backup: bool, ended: bool, withheld: u8) -> FlowDirection {
         FlowDirection {
             packets: half.packets,
             bytes: half.bytes,

@@ -244,7 +244,7 @@ const MAPS: &[&str] = &[
     "packets",
     "chains",
     "counters",
-    "left_alone",
+    "skipped",
     "settings",
     "flows",
     "connections",

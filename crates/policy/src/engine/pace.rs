@@ -7,11 +7,15 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{Iter, Link, Object, ObjectBuilder, OpenObject, ProgramMut};
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Iter, Link, OpenObject};
 use plait_linux::cgroup;
+
+use super::skeleton::pace::{PaceSkel, PaceSkelBuilder};
 
 /// Why the pacing program cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
@@ -43,13 +47,12 @@ pub enum PaceError {
 /// the cookie of the namespace. Links are pinned in the directory `pins` on a BPF file system.
 pub(crate) fn attach(flows: BorrowedFd<'_>, network: u64, pins: &Path) -> Result<(), PaceError> {
     let root = cgroup::open_root().map_err(PaceError::Cgroup)?;
-    let object = load(flows, network).map_err(failed("load"))?;
-    let mut attached = program(&object, "pace")
-        .and_then(|program| program.attach_cgroup(root.as_raw_fd()))
-        .map_err(failed("attach"))?;
-    let mut restore =
-        program(&object, "restore").and_then(|program| program.attach()).map_err(failed("attach"))?;
-    let adopt = program(&object, "adopt").and_then(|program| program.attach()).map_err(failed("attach"))?;
+    let mut storage = MaybeUninit::uninit();
+    let skeleton = load(flows, network, &mut storage).map_err(failed("load"))?;
+    let programs = &skeleton.progs;
+    let mut attached = programs.pace.attach_cgroup(root.as_raw_fd()).map_err(failed("attach"))?;
+    let mut restore = programs.restore.attach().map_err(failed("attach"))?;
+    let adopt = programs.adopt.attach().map_err(failed("attach"))?;
     // Pin first what undoes the second.
     restore.pin(pins.join(RESTORE)).map_err(failed("pin"))?;
     attached.pin(pins.join(PACE)).map_err(failed("pin"))?;
@@ -81,23 +84,17 @@ pub(crate) fn detach(pins: &Path) -> Result<(), PaceError> {
     Ok(())
 }
 
-fn load(flows: BorrowedFd<'_>, network: u64) -> libbpf_rs::Result<Object> {
-    let mut object: OpenObject = ObjectBuilder::default().open_memory(OBJECT)?;
-    for mut map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if name == "flows" {
-            map.reuse_fd(flows)?;
-        } else if name.ends_with(".rodata") {
-            // The network cookie is the only constant.
-            map.set_initial_value(&network.to_ne_bytes())?;
-        }
+fn load<'o>(
+    flows: BorrowedFd<'_>,
+    network: u64,
+    storage: &'o mut MaybeUninit<OpenObject>,
+) -> libbpf_rs::Result<PaceSkel<'o>> {
+    let mut skeleton = PaceSkelBuilder::default().open(storage)?;
+    skeleton.maps.flows.reuse_fd(flows)?;
+    if let Some(constants) = &mut skeleton.maps.rodata_data {
+        constants.network = network;
     }
-    object.load()
-}
-
-fn program<'o>(object: &'o Object, name: &str) -> libbpf_rs::Result<ProgramMut<'o>> {
-    let missing = || libbpf_rs::Error::from(io::Error::from(ErrorKind::NotFound));
-    object.progs_mut().find(|program| program.name() == name).ok_or_else(missing)
+    skeleton.load()
 }
 
 /// Opens a pinned link, if it exists.
@@ -127,6 +124,5 @@ fn failed(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> PaceError
     move |reason| PaceError::Kernel { operation, reason }
 }
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pace.bpf.o"));
 const PACE: &str = "pace";
 const RESTORE: &str = "pace_restore";

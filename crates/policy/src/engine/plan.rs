@@ -160,7 +160,7 @@ impl Plan {
     /// Compiles and loads the match programs, without installing them.
     pub(super) fn load(&self, objects: &Objects) -> Result<MatchPrograms, EngineError> {
         let custom = Some(self.custom.load(&self.policies, objects)?);
-        let mut matches = MatchPrograms { programs: Vec::new(), custom, needs: 0, own_selectors: [0; 2] };
+        let mut matches = MatchPrograms { programs: Vec::new(), custom, needs: 0, custom_selectors: [0; 2] };
         for (kind, hook) in MATCH_POINTS {
             let chains: Vec<Resolved> =
                 self.chains.iter().filter(|chain| chain.hook == hook).cloned().collect();
@@ -181,7 +181,7 @@ pub(super) struct MatchPrograms {
     /// Bits of `enum plait_need`.
     pub(super) needs: u32,
     /// As in `struct plait_settings`.
-    pub(super) own_selectors: [u32; 2],
+    pub(super) custom_selectors: [u32; 2],
 }
 
 impl MatchPrograms {
@@ -196,7 +196,7 @@ impl MatchPrograms {
             programs,
             custom: None,
             needs: settings.needs,
-            own_selectors: settings.own_selectors,
+            custom_selectors: settings.custom_selectors,
         })
     }
 
@@ -224,7 +224,7 @@ impl MatchPrograms {
         let made = compile::match_program(kind, hook, chains, objects.map("packets")?.as_fd())
             .map_err(|reason| EngineError::Chains { hook, reason: reason.to_string() })?;
         self.needs |= made.needs;
-        self.own_selectors[hook as usize] |= made.own_selectors;
+        self.custom_selectors[hook as usize] |= made.custom_selectors;
         let name = if hook == Hook::Ingress { c"match_ingress" } else { c"match_egress" };
         made.load(name, objects.frags)
             .map_err(|reason| EngineError::Chains { hook, reason: reason.to_string() })

@@ -9,9 +9,9 @@ use super::flows;
 use super::objects::Objects;
 use super::state::State;
 use crate::bindings::{
-    PLAIT_CONNECTIONS_SEEN, PLAIT_FLOWS_SEEN, PLAIT_LEFT_BAD_OPTIONS, PLAIT_LEFT_EVENT, PLAIT_LEFT_EXTENSION,
-    PLAIT_LEFT_FRAGMENT, PLAIT_LEFT_MALFORMED, PLAIT_LEFT_NO_MEMORY, PLAIT_LEFT_WRONG_CHECKSUM,
-    plait_counter,
+    PLAIT_CONNECTIONS_SEEN, PLAIT_FLOWS_SEEN, PLAIT_LOST_EVENT, PLAIT_SKIPPED_BAD_OPTIONS,
+    PLAIT_SKIPPED_EXTENSION, PLAIT_SKIPPED_FRAGMENT, PLAIT_SKIPPED_MALFORMED, PLAIT_SKIPPED_NO_MEMORY,
+    PLAIT_SKIPPED_WRONG_CHECKSUM, plait_counter,
 };
 use crate::{Hook, Policy};
 
@@ -121,16 +121,15 @@ impl Statistics {
             }
             statistics.policies.push(PolicyStatistics { name: policy.name.clone(), chains });
         }
-        let skipped =
-            |reason| Ok::<_, EngineError>(per_cpu::<u64>(objects, "left_alone", reason)?.iter().sum());
+        let skipped = |reason| Ok::<_, EngineError>(per_cpu::<u64>(objects, "skipped", reason)?.iter().sum());
         statistics.skipped = SkipCounters {
-            fragments: skipped(PLAIT_LEFT_FRAGMENT)?,
-            extension_headers: skipped(PLAIT_LEFT_EXTENSION)?,
-            malformed: skipped(PLAIT_LEFT_MALFORMED)?,
-            bad_options: skipped(PLAIT_LEFT_BAD_OPTIONS)?,
-            wrong_checksum: skipped(PLAIT_LEFT_WRONG_CHECKSUM)?,
-            no_memory: skipped(PLAIT_LEFT_NO_MEMORY)?,
-            lost_events: skipped(PLAIT_LEFT_EVENT)?,
+            fragments: skipped(PLAIT_SKIPPED_FRAGMENT)?,
+            extension_headers: skipped(PLAIT_SKIPPED_EXTENSION)?,
+            malformed: skipped(PLAIT_SKIPPED_MALFORMED)?,
+            bad_options: skipped(PLAIT_SKIPPED_BAD_OPTIONS)?,
+            wrong_checksum: skipped(PLAIT_SKIPPED_WRONG_CHECKSUM)?,
+            no_memory: skipped(PLAIT_SKIPPED_NO_MEMORY)?,
+            lost_events: skipped(PLAIT_LOST_EVENT)?,
         };
         statistics.flows = flows::count(objects.map("flows")?)?;
         statistics.flows_seen = skipped(PLAIT_FLOWS_SEEN)?;

@@ -285,10 +285,10 @@ impl Swap<'_> {
             renew_lease(objects, entry, time)?;
         }
         let settings = objects.settings()?;
-        let [ingress, egress] = settings.own_selectors;
+        let [ingress, egress] = settings.custom_selectors;
         objects.set_settings(&plait_settings {
             needs: settings.needs | matches.needs,
-            own_selectors: [ingress | matches.own_selectors[0], egress | matches.own_selectors[1]],
+            custom_selectors: [ingress | matches.custom_selectors[0], egress | matches.custom_selectors[1]],
             ..settings
         })?;
         if plan.paces() && !pace::is_attached(&self.namespace.pins()) {
@@ -328,7 +328,7 @@ impl Swap<'_> {
             let settings = objects.settings()?;
             objects.set_settings(&plait_settings {
                 needs: matches.needs,
-                own_selectors: matches.own_selectors,
+                custom_selectors: matches.custom_selectors,
                 generation: settings.generation.wrapping_add(1),
                 ..settings
             })?;

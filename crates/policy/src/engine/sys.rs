@@ -14,8 +14,8 @@ use bytemuck::{Pod, Zeroable};
 use libbpf_rs::libbpf_sys as sys;
 
 use crate::bindings::{
-    plait_actor, plait_chain, plait_connection, plait_counter, plait_event, plait_flow, plait_flow_key,
-    plait_half, plait_packet, plait_settings,
+    plait_actor, plait_chain, plait_connection, plait_counter, plait_event, plait_flow, plait_flow_dir,
+    plait_flow_key, plait_packet, plait_settings,
 };
 
 /// Attaches a program to an interface of the current network namespace by a link, which detaches it when its last
@@ -131,7 +131,7 @@ plain!(
     plait_event,
     plait_flow,
     plait_flow_key,
-    plait_half,
+    plait_flow_dir,
     plait_packet,
     plait_settings
 );

@@ -9,7 +9,7 @@ use plait_wire::{BuildError, ipv4, ipv6, protocol};
 
 use super::InjectError;
 use crate::Hook;
-use crate::bindings::{PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, plait_flow, plait_half};
+use crate::bindings::{PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, plait_flow, plait_flow_dir};
 use crate::engine::FourTuple;
 
 /// Builds the packet, from the IP header on.
@@ -25,7 +25,7 @@ pub(super) fn build(
     if flow.flags & (PLAIT_FLOW_FIN_IN | PLAIT_FLOW_FIN_OUT) != 0 {
         return Err(InjectError::Ended(tuple));
     }
-    let [received, sent] = &flow.half;
+    let [received, sent] = &flow.dir;
     let (source, destination, local, other) = match hook {
         Hook::Egress => (tuple.local, tuple.remote, sent, received),
         Hook::Ingress => (tuple.remote, tuple.local, received, sent),
@@ -55,20 +55,20 @@ pub(super) fn build(
 
 /// Whether both sides have sent something after their SYNs: from then on an acknowledgment without a DATA_ACK is no
 /// longer taken for the last packet of the handshake.
-fn is_established(local: &plait_half, other: &plait_half) -> bool {
-    let recorded = |half: &plait_half| half.last_nanoseconds != 0;
+fn is_established(local: &plait_flow_dir, other: &plait_flow_dir) -> bool {
+    let recorded = |half: &plait_flow_dir| half.last_nanoseconds != 0;
     local.packets > 1 && other.packets > 1 && recorded(local) && recorded(other)
 }
 
 /// The number after everything seen sent, or the one the other side expects if some packets took another path.
-fn next_sequence(local: &plait_half, other: &plait_half) -> Seq {
+fn next_sequence(local: &plait_flow_dir, other: &plait_flow_dir) -> Seq {
     let (seen, awaited) = (Seq(local.next_sequence), Seq(other.acknowledgment));
     let is_later = awaited.since(seen) < 1 << 31;
     if is_later { awaited } else { seen }
 }
 
 /// Timestamps, aligned as recommended (RFC 7323, appendix A); empty if the subflow does not use them.
-fn timestamps<'a>(local: &plait_half, other: &plait_half) -> Vec<TcpOption<'a>> {
+fn timestamps<'a>(local: &plait_flow_dir, other: &plait_flow_dir) -> Vec<TcpOption<'a>> {
     let [value, echo] = local.timestamps.map(u32::from_be);
     if (value, echo) == (0, 0) {
         return Vec::new();
@@ -107,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    fn half(next_sequence: u32, acknowledgment: u32, times: [u32; 2]) -> plait_half {
-        plait_half {
+    fn half(next_sequence: u32, acknowledgment: u32, times: [u32; 2]) -> plait_flow_dir {
+        plait_flow_dir {
             packets: 3,
             last_nanoseconds: 1,
             last_interface: 2,
@@ -134,7 +134,7 @@ mod tests {
 
     /// The peer has sent up to 900, of which 890 is acknowledged; this host has sent up to 5000.
     fn flow() -> plait_flow {
-        plait_flow { half: [half(900, 5000, [70, 60]), half(5000, 890, [61, 70])], ..Zeroable::zeroed() }
+        plait_flow { dir: [half(900, 5000, [70, 60]), half(5000, 890, [61, 70])], ..Zeroable::zeroed() }
     }
 
     const PRIORITY: MptcpOption<'_> = MptcpOption::Priority(Priority { backup: true, address_id: None });
@@ -180,11 +180,11 @@ mod tests {
     #[test]
     fn uses_the_expected_sequence_number_if_packets_took_another_path() {
         let mut flow = flow();
-        flow.half[0].acknowledgment = 5001;
+        flow.dir[0].acknowledgment = 5001;
         let packet = build(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
         assert_eq!(parse(&packet).tcp.seq(), Seq(5001), "some of it took another way");
-        flow.half[1] = half(3, 890, [0; 2]);
-        flow.half[0].acknowledgment = u32::MAX - 3;
+        flow.dir[1] = half(3, 890, [0; 2]);
+        flow.dir[0].acknowledgment = u32::MAX - 3;
         let packet = build(v4(), &flow, Hook::Egress, &PRIORITY).unwrap();
         assert_eq!(parse(&packet).tcp.seq(), Seq(3), "sequence numbers wrap");
     }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn rejects_subflows_that_are_unestablished_closed_or_inconsistent() {
-        let early = plait_flow { half: [half(1, 1, [0; 2]), plait_half::zeroed()], ..Zeroable::zeroed() };
+        let early = plait_flow { dir: [half(1, 1, [0; 2]), plait_flow_dir::zeroed()], ..Zeroable::zeroed() };
         let ended = plait_flow { flags: PLAIT_FLOW_FIN_IN, ..flow() };
         for hook in [Hook::Ingress, Hook::Egress] {
             assert!(matches!(build(v4(), &early, hook, &PRIORITY), Err(InjectError::TooEarly(_))));
@@ -229,10 +229,10 @@ mod tests {
         ) {
             let [a, b, c, d, flags, _] = numbers;
             let [e, f, g, h] = times;
-            let mut flow = plait_flow { half: [half(a, b, [e, f]), half(c, d, [g, h])], ..Zeroable::zeroed() };
+            let mut flow = plait_flow { dir: [half(a, b, [e, f]), half(c, d, [g, h])], ..Zeroable::zeroed() };
             flow.flags = flags;
-            flow.half[0].packets = packets[0].into();
-            flow.half[1].packets = packets[1].into();
+            flow.dir[0].packets = packets[0].into();
+            flow.dir[1].packets = packets[1].into();
             let option = announcement(if v6_address { "2001:db8::9" } else { "192.0.2.9" }, port);
             let tuple = if v6_ends { v6() } else { v4() };
             for hook in [Hook::Ingress, Hook::Egress] {

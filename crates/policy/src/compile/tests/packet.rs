@@ -82,7 +82,7 @@ impl Packet {
         record[destination..destination + 16].copy_from_slice(&halves(self.destination));
         let family = if self.is_ipv6() { PacketKind::Ipv6.bit() } else { 0 };
         put!(kinds, u64::from(self.kinds.iter().fold(family, |bits, kind| bits | kind.bit())));
-        put!(own_matched, self.custom.iter().fold(0, |bits, name| bits | 1u64 << host().custom[*name]));
+        put!(custom_matched, self.custom.iter().fold(0, |bits, name| bits | 1u64 << host().custom[*name]));
         put!(source_port, self.source_port);
         put!(destination_port, self.destination_port);
         put!(sequence, self.sequence);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * PLAIT_SELECTOR and PLAIT_ACTOR: of one function each, they make a program for XDP and one for TC, which
- * plait's programs call and which answer in the packet's record. Included by plait.bpf.h, which says how they
- * are used.
+ * PLAIT_SELECTOR and PLAIT_ACTOR: each turns a function into a program for XDP and one for TC, which plait's
+ * programs call and which store their result in struct plait_packet. Included by plait.bpf.h, which documents
+ * their use.
  *
- * The programs are called select_NAME_xdp, select_NAME_tc, act_NAME_xdp and act_NAME_tc.
+ * The programs are named select_NAME_xdp, select_NAME_tc, act_NAME_xdp and act_NAME_tc.
  */
-#ifndef PLAIT_OWN_H
-#define PLAIT_OWN_H
+#ifndef PLAIT_CUSTOM_H
+#define PLAIT_CUSTOM_H
 
 #include <linux/pkt_cls.h>
 #include "options.h"
 
-/* What the programs of a file keep for a subflow or a connection: theirs alone. */
+/* State that the programs of a file store for a subflow or a connection, separate from other files. */
 struct plait_storage {
 	__u64 words[8];
 };
@@ -22,43 +22,43 @@ struct {
 	__uint(max_entries, 16384);
 	__type(key, struct plait_flow_key);
 	__type(value, struct plait_storage);
-} own_storage SEC(".maps");
+} custom_storage SEC(".maps");
 
 static __always_inline struct plait_storage *plait_storage_by(const struct plait_flow_key *key)
 {
-	struct plait_storage *found = bpf_map_lookup_elem(&own_storage, key), empty = {};
+	struct plait_storage *found = bpf_map_lookup_elem(&custom_storage, key), empty = {};
 
 	if (found)
 		return found;
-	/* Another processor may have been faster. */
-	bpf_map_update_elem(&own_storage, key, &empty, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&own_storage, key);
+	/* Fails if another processor was faster. */
+	bpf_map_update_elem(&custom_storage, key, &empty, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&custom_storage, key);
 }
 
-/* Zero at first; of more subflows and connections than there is room for, the one unused for longest begins
- * anew. NULL if there is no memory. */
+/* Initially zero. If there are more subflows and connections than entries, the least recently used one is
+ * reset. NULL if there is no memory. */
 static __always_inline struct plait_storage *plait_storage(const struct plait_packet *packet)
 {
 	return plait_storage_by(&packet->flow);
 }
 
-/* The same for the packet's connection, which its subflows share. NULL also while this host does not know the
- * connection: one that it forwards, or has accepted and not yet answered. */
+/* The same for the packet's connection, shared by its subflows. NULL also while this host does not know the
+ * connection: if it forwards it, or has accepted but not yet answered it. */
 static __always_inline struct plait_storage *plait_connection_storage(const struct plait_packet *packet)
 {
-	/* No subflow has such ends. */
+	/* No subflow has these addresses. */
 	struct plait_flow_key key = {.local = {0, packet->token}};
 
 	return packet->token ? plait_storage_by(&key) : NULL;
 }
 
-/* An actor may answer with any number: what is none of enum plait_outcome is an error. */
+/* Any other return value of an actor is an error. */
 static __always_inline __u8 plait_outcome_of(int answer)
 {
 	return answer == PLAIT_HIT || answer == PLAIT_MISS ? answer : PLAIT_ERROR;
 }
 
-/* What the programs themselves return, nobody looks at. */
+/* The return values of the programs themselves are ignored. */
 #define PLAIT_SELECTOR(name)                                                                                 \
 	static __always_inline int name(struct plait_context context, struct plait_packet *packet);          \
 	SEC("xdp") int select_##name##_xdp(struct xdp_md *ctx)                                               \
@@ -66,7 +66,7 @@ static __always_inline __u8 plait_outcome_of(int answer)
 		struct plait_packet *packet = plait_packet();                                                \
                                                                                                              \
 		if (packet)                                                                                  \
-			packet->own_answer = !!name((struct plait_context){.xdp = ctx}, packet);             \
+			packet->custom_result = !!name((struct plait_context){.xdp = ctx}, packet);          \
 		return XDP_PASS;                                                                             \
 	}                                                                                                    \
 	SEC("tc") int select_##name##_tc(struct __sk_buff *ctx)                                              \
@@ -74,7 +74,7 @@ static __always_inline __u8 plait_outcome_of(int answer)
 		struct plait_packet *packet = plait_packet();                                                \
                                                                                                              \
 		if (packet)                                                                                  \
-			packet->own_answer = !!name((struct plait_context){.skb = ctx}, packet);             \
+			packet->custom_result = !!name((struct plait_context){.skb = ctx}, packet);          \
 		return TC_ACT_UNSPEC;                                                                        \
 	}                                                                                                    \
 	static __always_inline int name(struct plait_context context, struct plait_packet *packet)
@@ -86,7 +86,7 @@ static __always_inline __u8 plait_outcome_of(int answer)
 		struct plait_packet *packet = plait_packet();                                                \
                                                                                                              \
 		if (packet)                                                                                  \
-			packet->own_answer =                                                                 \
+			packet->custom_result =                                                              \
 			    plait_outcome_of(name((struct plait_context){.xdp = ctx}, packet));              \
 		return XDP_PASS;                                                                             \
 	}                                                                                                    \
@@ -95,7 +95,7 @@ static __always_inline __u8 plait_outcome_of(int answer)
 		struct plait_packet *packet = plait_packet();                                                \
                                                                                                              \
 		if (packet)                                                                                  \
-			packet->own_answer =                                                                 \
+			packet->custom_result =                                                              \
 			    plait_outcome_of(name((struct plait_context){.skb = ctx}, packet));              \
 		return TC_ACT_UNSPEC;                                                                        \
 	}                                                                                                    \
