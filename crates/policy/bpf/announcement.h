@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The announcement of a given address, ADD_ADDR (RFC 8684 section 3.4.1), with the HMAC that only those can
- * make who know both keys of the connection. This host's kernel knows those of its own connections, from
- * Linux 5.19 on: the socket is found by the ends of the subflow.
+ * Announces a given address by ADD_ADDR (RFC 8684 section 3.4.1), with an HMAC keyed with both keys of the
+ * connection. The keys of this host's connections are read from the kernel (since Linux 5.19), where the socket
+ * is looked up by the addresses of the subflow.
  */
 #ifndef PLAIT_ANNOUNCEMENT_H
 #define PLAIT_ANNOUNCEMENT_H
@@ -13,8 +13,9 @@
 
 #define ADD_ADDR_HMAC 8
 
-/* How the socket of a packet's subflow is named by what it receives; its length. */
-static __always_inline __u32 name_socket(const struct plait_packet *packet, struct bpf_sock_tuple *name)
+/* Fills in the addresses of the socket of a packet's subflow, as in the packets that it receives; returns their
+ * length. */
+static __always_inline __u32 fill_socket_tuple(const struct plait_packet *packet, struct bpf_sock_tuple *name)
 {
 	const struct plait_flow_key *ends = &packet->flow;
 
@@ -34,8 +35,8 @@ static __always_inline __u32 name_socket(const struct plait_packet *packet, stru
 	return sizeof(name->ipv6);
 }
 
-/* The keys of the connection of a packet's subflow, this host's first. Not 0 if it is none of this host, or
- * the kernel cannot tell. */
+/* Reads the keys of the packet's connection, this host's first. Not 0 if the connection is not of this host, or
+ * the kernel does not support the look-up. */
 static __always_inline long find_keys(struct plait_context context, const struct plait_packet *packet,
 				      __u64 keys[2])
 {
@@ -46,7 +47,7 @@ static __always_inline long find_keys(struct plait_context context, const struct
 
 	if (!bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_skc_to_mptcp_sock))
 		return -1;
-	length = name_socket(packet, &name);
+	length = fill_socket_tuple(packet, &name);
 	if (context.skb)
 		socket = bpf_sk_lookup_tcp(context.skb, &name, length, BPF_F_CURRENT_NETNS, 0);
 	else if (context.xdp)
@@ -62,19 +63,19 @@ static __always_inline long find_keys(struct plait_context context, const struct
 	return keys[0] && keys[1] ? 0 : -1;
 }
 
-/* SHA-256 (FIPS 180-4) on its way: what came of the blocks before, and the next one. */
+/* State of SHA-256 (FIPS 180-4): the hash of the previous blocks, and the next block. */
 struct sha256 {
 	__u32 state[8];
-	/* Its first 16 words, and what is made of them. */
+	/* The block's 16 words, extended to the message schedule. */
 	__u32 words[64];
 	__u32 working[8];
-	/* The first hash of HMAC (RFC 2104), for the second. */
+	/* HMAC's inner hash (RFC 2104). */
 	__u32 inner[8];
 };
 
 #define BLOCK 64
 
-/* Not on the stack, which is short. */
+/* Too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -102,8 +103,8 @@ static __always_inline __u32 rotated(__u32 word, __u32 by)
 	return word >> by | word << (32 - by);
 }
 
-/* Takes the block in (section 6.2.2). */
-__weak int sha256_take(struct sha256 *hash)
+/* Processes a block (section 6.2.2). */
+__weak int sha256_process(struct sha256 *hash)
 {
 	if (!hash)
 		return -1;
@@ -119,7 +120,7 @@ __weak int sha256_take(struct sha256 *hash)
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < 64; i++) {
 		__u32 one, other;
-		/* What the standard calls a to h: with each round, each takes the name of the next. */
+		/* The standard's variables a to h, which rotate with each round. */
 #define WORKING(n) hash->working[((n) - i) & 7]
 
 		one = WORKING(4);
@@ -138,7 +139,7 @@ __weak int sha256_take(struct sha256 *hash)
 	return 0;
 }
 
-/* Begins one of the two hashes of HMAC (RFC 2104), of these keys one behind the other. */
+/* Starts HMAC's inner or outer hash (RFC 2104), keyed with the concatenation of both keys. */
 static __always_inline void hmac_begin(struct sha256 *hash, __u64 first, __u64 second, __u32 pad)
 {
 	for (int i = 0; i < 8; i++)
@@ -149,23 +150,23 @@ static __always_inline void hmac_begin(struct sha256 *hash, __u64 first, __u64 s
 	hash->words[1] ^= (__u32)first;
 	hash->words[2] ^= (__u32)(second >> 32);
 	hash->words[3] ^= (__u32)second;
-	sha256_take(hash);
+	sha256_process(hash);
 }
 
-/* Ends a block, and the message, of `bytes` bytes and 64 before; it is followed by its end already. */
+/* Finishes the hash of 64 + `bytes` bytes; the padding bit is already set. */
 static __always_inline void hmac_end(struct sha256 *hash, __u32 bytes)
 {
 	hash->words[15] = (BLOCK + bytes) * 8;
-	sha256_take(hash);
+	sha256_process(hash);
 }
 
-/* The announcement's address is one of IPv4, mapped. */
-static __always_inline int is_of_ipv4(const struct plait_actor *actor)
+/* Whether the announced address is a mapped IPv4 address. */
+static __always_inline int is_ipv4(const struct plait_actor *actor)
 {
 	return !actor->parameters[0] && actor->parameters[1] >> 32 == 0xffff;
 }
 
-/* Makes the HMAC of the address that an actor of add_subflow names, of its id, and its port. */
+/* Computes the HMAC of the id, address and port of an actor add_subflow. */
 __weak int hash_announcement(const struct plait_actor *actor, __u64 announcer, __u64 other)
 {
 	__u32 zero = 0, first, port;
@@ -179,9 +180,9 @@ __weak int hash_announcement(const struct plait_actor *actor, __u64 announcer, _
 	upper = actor->parameters[0];
 	lower = actor->parameters[1];
 	first = (__u32)actor->parameters[3] << 24;
-	/* Behind the message stands a bit. */
+	/* The padding bit follows the message. */
 	port = (actor->parameters[2] & 0xffff) << 8 | 0x80;
-	if (is_of_ipv4(actor)) {
+	if (is_ipv4(actor)) {
 		hash->words[0] = first | (__u32)lower >> 8;
 		hash->words[1] = (__u32)lower << 24 | port;
 		hmac_end(hash, 7);
@@ -202,7 +203,7 @@ __weak int hash_announcement(const struct plait_actor *actor, __u64 announcer, _
 	return 0;
 }
 
-/* Writes the announcement, whose HMAC was made last, with NOPs behind it. Returns its length. */
+/* Writes the announcement with the HMAC computed last, followed by NOPs. Returns its length. */
 __weak int write_announcement(struct plait_option *option, const struct plait_actor *actor)
 {
 	__u32 zero = 0, port, at;
@@ -215,7 +216,7 @@ __weak int write_announcement(struct plait_option *option, const struct plait_ac
 	upper = actor->parameters[0];
 	lower = actor->parameters[1];
 	port = actor->parameters[2] & 0xffff;
-	at = is_of_ipv4(actor) ? 8 : 20;
+	at = is_ipv4(actor) ? 8 : 20;
 	for (int i = 0; i < 8; i++)
 		option->words[i] = PLAIT_WORD_OF_NOPS;
 	option->words[0] = bpf_htonl((__u32)TCPOPT_MPTCP << 24 | (at + (port ? 2 : 0) + ADD_ADDR_HMAC) << 16 |

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * From a packet that is read to its verdict: its subflow is looked up, the program `match` of the loaded
- * policies finds the chains that apply, and their actors act.
+ * From a parsed packet to its verdict: its subflow is looked up, the generated match program of the loaded
+ * policies finds the chains that apply, and their actors run.
  *
- * Programs that can be replaced by themselves are called by functions of their own that do nothing but a tail
- * call: so they come back here, and what is found once, is found. What they know of the packet, and what they
- * answer, stays in struct plait_packet. Included by the programs of each kind of hook, which say before how
- * to call and how to end: CONTEXT, STEPS, PASS_THROUGH, context_of(), verdict_of().
+ * Programs that are replaced at run time are called through functions that consist of a tail call: the called
+ * program returns to the caller of that function. Input and results are in struct plait_packet. Included by the
+ * programs of each type of hook, which must define CONTEXT, STEPS, PASS_THROUGH, context_of(), verdict_of().
  */
 #ifndef PLAIT_CHAINS_H
 #define PLAIT_CHAINS_H
@@ -21,7 +20,7 @@ struct {
 	__type(value, struct plait_chain);
 } chains SEC(".maps");
 
-/* Until when (CLOCK_MONOTONIC) the chains of those hold who must say again and again that they live. */
+/* When chains expire (CLOCK_MONOTONIC) whose controller must renew its lease. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, PLAIT_LEASES);
@@ -43,14 +42,14 @@ struct {
 	__type(value, struct plait_counter);
 } counters SEC(".maps");
 
-/* Calls a program of STEPS, if it is there. What these functions return is nothing that can be relied on. */
+/* Calls a program of STEPS, if it exists. The return value of these functions is undefined. */
 __weak int call(CONTEXT *ctx, __u32 step)
 {
 	bpf_tail_call(ctx, &STEPS, step);
 	return 0;
 }
 
-/* The same: an entry that is known beforehand is called in half the time. */
+/* The same for a constant entry, which takes half the time. */
 __weak int match_ingress(CONTEXT *ctx)
 {
 	bpf_tail_call(ctx, &STEPS, PLAIT_MATCH_INGRESS);
@@ -63,8 +62,7 @@ __weak int match_egress(CONTEXT *ctx)
 	return 0;
 }
 
-/* Weak, as the compiler otherwise leaves out arguments that this definition does not use, and the verifier
- * wants them. */
+/* Weak: otherwise the compiler drops unused arguments, which the verifier needs. */
 #define ACTOR(name)                                                                                          \
 	__weak int do_##name(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor,     \
 			     struct plait_flow *flow)                                                        \
@@ -105,13 +103,13 @@ ACTOR(record_flow)
 static __always_inline int do_custom(CONTEXT *ctx, struct plait_packet *packet,
 				     const struct plait_actor *actor)
 {
-	/* If it is not there. */
+	/* The result if the program does not exist. */
 	packet->custom_result = PLAIT_ERROR;
 	call(ctx, PLAIT_CUSTOM_ACTORS + (__u32)actor->parameters[0]);
 	return packet->custom_result;
 }
 
-/* What an actor does with the packet. */
+/* Runs an actor. */
 static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 				    const struct plait_actor *actor, struct plait_flow *flow)
 {
@@ -152,7 +150,7 @@ static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 	return PLAIT_ERROR;
 }
 
-/* Since when whoever loaded the chain has not said that it still holds; 0: it holds. */
+/* When the chain's lease expired; 0: it is valid. */
 static __always_inline __u64 expired_at(const struct plait_chain *chain, struct plait_packet *packet)
 {
 	__u32 lease = chain->lease;
@@ -166,7 +164,7 @@ static __always_inline __u64 expired_at(const struct plait_chain *chain, struct 
 	return plait_now(packet) >= *until ? *until | 1 : 0;
 }
 
-/* What set_backup said while the chain held stays said until somebody says otherwise. */
+/* Reverts set_backup of an expired chain, whose effect would otherwise remain. */
 static __always_inline int revert_backup(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
 					 const struct plait_chain *chain, __u64 expired)
 {
@@ -189,37 +187,37 @@ static __always_inline struct plait_counter *count_packet(__u32 index, const str
 	return counter;
 }
 
-/* When something begins that is to be timed; 0 if it is not. */
-static __always_inline __u64 begins(const struct plait_settings *asked)
+/* The start time, if timing is enabled; otherwise 0. */
+static __always_inline __u64 start_time(const struct plait_settings *asked)
 {
 	return asked->timing ? bpf_ktime_get_ns() : 0;
 }
 
-static __always_inline void count_end(struct plait_counter *counter, __u64 began, int hits, int errors)
+static __always_inline void count_end(struct plait_counter *counter, __u64 start, int hits, int errors)
 {
 	if (!counter)
 		return;
 	counter->hits += hits;
 	counter->errors += errors;
-	if (began)
-		counter->nanoseconds += bpf_ktime_get_ns() - began;
+	if (start)
+		counter->nanoseconds += bpf_ktime_get_ns() - start;
 }
 
-/* An actor's turn: enum plait_outcome. */
+/* Runs and counts an actor; returns enum plait_outcome. */
 static __always_inline int act(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
 			       const struct plait_actor *actor, const struct plait_settings *asked)
 {
 	struct plait_counter *counter = count_packet(actor->counter, packet);
-	__u64 began = begins(asked);
+	__u64 start = start_time(asked);
 	int outcome = do_actor(ctx, packet, actor, flow);
 
-	count_end(counter, began, outcome == PLAIT_HIT, outcome == PLAIT_ERROR);
+	count_end(counter, start, outcome == PLAIT_HIT, outcome == PLAIT_ERROR);
 	return outcome;
 }
 
 /*
- * The turn of the chain at this place of those that matched: its actors, one after the other, until one ends
- * the packet's way. A function of its own, so that the verifier follows it once and not for every chain.
+ * Runs the actors of the chain at index `place` of those that matched, until one gives a verdict. A separate
+ * function, so that the verifier checks it once and not for every chain.
  */
 __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
 		    const struct plait_settings *asked, __u32 place)
@@ -227,7 +225,7 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 	struct plait_counter *counter;
 	struct plait_chain *chain;
 	int hits = 0, errors = 0;
-	__u64 began, expired;
+	__u64 start, expired;
 	__u32 slot;
 
 	if (!packet || !asked || place >= PLAIT_MAX_CHAINS)
@@ -240,7 +238,7 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 	if (expired)
 		return revert_backup(ctx, packet, flow, chain, expired);
 	counter = count_packet(chain->counter, packet);
-	began = begins(asked);
+	start = start_time(asked);
 	for (__u32 n = 0; n < PLAIT_MAX_ACTORS; n++) {
 		int outcome;
 
@@ -252,19 +250,19 @@ __weak int do_chain(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow
 		else if (outcome == PLAIT_ERROR)
 			errors = 1;
 	}
-	count_end(counter, began, hits, errors);
+	count_end(counter, start, hits, errors);
 	if (hits)
 		packet->chains_hit |= 1ull << place;
 	return 0;
 }
 
-/* Asks the selectors of the user's own that chains of this hook have. */
+/* Runs the custom selectors that chains of this hook use. */
 __weak int run_custom_selectors(CONTEXT *ctx, struct plait_packet *packet, const struct plait_settings *asked)
 {
 	if (!packet || !asked)
 		return 0;
 	for (__u32 n = 0; n < PLAIT_MAX_CUSTOM; n++) {
-		/* From memory, or the verifier would follow every number that it can be. */
+		/* Volatile: otherwise the verifier would explore every possible value. */
 		if (!(*(const volatile __u32 *)&asked->custom_selectors[packet->hook & 1] >> n & 1))
 			continue;
 		packet->custom_result = 0;
@@ -295,8 +293,8 @@ static __always_inline void report_packet(struct plait_packet *packet)
 	plait_submit_event(event);
 }
 
-/* Nobody says what a checksum holds, and to read all of a packet with data would take too long: what the SYN
- * has, the others have, too. */
+/* Reading all of a packet to determine the state of its checksum would be too expensive: that of the SYN is
+ * assumed for the later packets of the direction. */
 __weak int remember_checksum(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow)
 {
 	if (packet && flow && plait_checksum(context_of(ctx), packet) == PLAIT_CHECKSUM_PARTIAL)
@@ -304,7 +302,7 @@ __weak int remember_checksum(CONTEXT *ctx, struct plait_packet *packet, struct p
 	return 0;
 }
 
-/* From a packet that is read to its verdict. `flow` is what is remembered of its subflow, or NULL. */
+/* Decides on a parsed packet. `flow` is its subflow, or NULL. */
 static __always_inline int decide(CONTEXT *ctx, struct plait_packet *packet, struct plait_flow *flow,
 				  const struct plait_settings *asked)
 {
@@ -331,8 +329,8 @@ static __always_inline int decide(CONTEXT *ctx, struct plait_packet *packet, str
 }
 
 /*
- * Reads a packet whose headers are found, of `bytes` from IP's on. NULL if no chain applies: it neither
- * carries MPTCP, nor can it belong to a subflow that is known.
+ * Parses a packet whose headers were found, of `bytes` bytes from IP on. NULL if no chain can apply: if it has
+ * no MPTCP option and cannot belong to a tracked subflow.
  */
 static __always_inline struct plait_packet *read_arrival(const struct headers *found, __u32 bytes, __u8 hook,
 							 const struct plait_settings *asked)

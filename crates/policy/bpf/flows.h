@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * What is remembered of subflows and connections from packet to packet, if the loaded chains ask for it:
- * window scales, tokens, bytes, round-trip times, retransmissions and reinjections.
+ * Tracks subflows and connections, as far as the loaded chains need it: window scales, tokens, bytes, round-trip
+ * times, retransmissions and reinjections.
  */
 #ifndef PLAIT_FLOWS_H
 #define PLAIT_FLOWS_H
@@ -16,9 +16,8 @@ struct {
 } connections SEC(".maps");
 
 /*
- * A bit for each pair of ports that some subflow has: a packet without an option of MPTCP may belong to one
- * (RFC 8684 section 3.3.1: options give way to SACK), but most such packets are plain TCP, and are to be let
- * go at once.
+ * A Bloom filter of the port pairs of tracked subflows: a packet without MPTCP options may belong to one (RFC 8684
+ * section 3.3.1: SACK may take their space), but most such packets are plain TCP and should be skipped early.
  */
 struct known_ports {
 	__u64 words[1024];
@@ -57,19 +56,19 @@ static __always_inline void add_known_ports(__u16 one, __u16 other)
 		__sync_fetch_and_or(&ports->words[hash >> 6 & 1023], 1ull << (hash & 63));
 }
 
-/* Whether `a` is later than `b` of numbers that wrap (RFC 9293 section 3.4). */
+/* Whether sequence number `a` is after `b` (RFC 9293 section 3.4). */
 static __always_inline int is_later(__u32 a, __u32 b)
 {
 	return (__s32)(a - b) > 0;
 }
 
-/* Nothing is less than 0. */
-static __always_inline __u64 minus(__u64 of, __u64 by)
+/* Saturating subtraction. */
+static __always_inline __u64 subtract(__u64 of, __u64 by)
 {
 	return of > by ? of - by : 0;
 }
 
-/* The sequence number behind a packet; that of FIN itself is left out. */
+/* The sequence number after a packet, not counting FIN. */
 static __always_inline __u32 end_of(const struct plait_packet *packet)
 {
 	return packet->sequence + !!(packet->kinds & PLAIT_IS_SYN) + packet->payload;
@@ -94,8 +93,8 @@ static __always_inline struct plait_flow *new_flow(const struct plait_packet *pa
 }
 
 /*
- * How far the windows of this direction are shifted: only if both SYNs offer to (RFC 7323 section 2.2). -1 if
- * one of them was not seen.
+ * The window scale of this direction; 0 unless both SYNs offer one (RFC 7323 section 2.2). -1 if a SYN was not
+ * seen.
  */
 static __always_inline int scale_of(const struct plait_flow *flow, __u32 hook)
 {
@@ -109,7 +108,7 @@ static __always_inline int scale_of(const struct plait_flow *flow, __u32 hook)
 	return sent->offered_scale > 14 ? 14 : sent->offered_scale;
 }
 
-/* RFC 6298 section 2, in integers as TCP implementations have it. */
+/* RFC 6298 section 2, in integer arithmetic. */
 static __always_inline void update_rtt(struct plait_flow *flow, __u64 nanoseconds)
 {
 	__u32 now = nanoseconds / 1000;
@@ -130,7 +129,7 @@ static __always_inline void update_rtt(struct plait_flow *flow, __u64 nanosecond
 		flow->rtt_min = now;
 }
 
-/* The acknowledgment of what goes out here is awaited, unless an earlier one still is. */
+/* Starts an RTT sample with an outgoing packet, unless one is in progress. */
 static __always_inline void start_rtt_sample(struct plait_flow *flow, struct plait_packet *packet,
 					     __u32 sequence)
 {
@@ -141,7 +140,7 @@ static __always_inline void start_rtt_sample(struct plait_flow *flow, struct pla
 	flow->sample_pending = 1;
 }
 
-/* It has come in: so long is the round trip. */
+/* Finishes the RTT sample when its acknowledgment arrives. */
 static __always_inline void sample_rtt(struct plait_flow *flow, struct plait_packet *packet)
 {
 	if (packet->hook != PLAIT_INGRESS || !(packet->kinds & PLAIT_IS_ACK) || !flow->sample_pending ||
@@ -154,7 +153,7 @@ static __always_inline void sample_rtt(struct plait_flow *flow, struct plait_pac
 static __always_inline void remember_syn(struct plait_flow *flow, struct plait_flow_dir *sent,
 					 struct plait_packet *packet)
 {
-	/* Which of those that were sent is acknowledged then, nobody knows (Karn). */
+	/* A retransmission makes the sample ambiguous (Karn). */
 	if (packet->hook == PLAIT_EGRESS && sent->syn_seen)
 		flow->sample_pending = 0;
 	else if (packet->hook == PLAIT_EGRESS)
@@ -171,20 +170,19 @@ static __always_inline void remember_syn(struct plait_flow *flow, struct plait_f
 	}
 }
 
-/* The bit of plait_flow.flags that is the backup flag of a direction. */
+/* The bit of plait_flow.flags for the backup flag of a direction. */
 static __always_inline __u32 backup_flag(__u32 hook)
 {
 	return hook == PLAIT_INGRESS ? PLAIT_FLOW_BACKUP_IN : PLAIT_FLOW_BACKUP_OUT;
 }
 
-/* RFC 8684 section 3.3.8: who sends MP_PRIO with B asks not to be sent to on this subflow. So does MP_JOIN
- * with B. */
+/* RFC 8684 section 3.3.8: MP_PRIO with B, like MP_JOIN with B, requests that the peer not send on this subflow. */
 static __always_inline void remember_backup(struct plait_flow *flow, struct plait_packet *packet)
 {
 	__u32 flag = backup_flag(packet->hook);
 	__u32 subtype = packet->kinds & PLAIT_HAS_MP_PRIO ? MPTCP_PRIO : MPTCP_JOIN;
 
-	/* The MP_JOIN that ends the handshake has no such flag. */
+	/* The MP_JOIN in the third packet has no such flag. */
 	if (subtype == MPTCP_JOIN && !(packet->kinds & PLAIT_IS_SYN))
 		return;
 	if (subtype == MPTCP_PRIO)
@@ -195,7 +193,7 @@ static __always_inline void remember_backup(struct plait_flow *flow, struct plai
 		flow->flags &= ~flag;
 }
 
-/* Who gets an announcement has said so: it need not be made again. */
+/* An echo confirms an announcement, which then need not be repeated. */
 static __always_inline void cancel_echoed_announcement(struct plait_flow *flow,
 						       const struct plait_packet *packet)
 {
@@ -206,7 +204,7 @@ static __always_inline void cancel_echoed_announcement(struct plait_flow *flow,
 		flow->pending_length[other] = 0;
 }
 
-/* That of a packet whose token is known; NULL if there is no memory. The key is on the stack as in
+/* The connection of a packet with a token; NULL if there is no memory. The key is on the stack, as in
  * plait_is_partial(). */
 static __always_inline struct plait_connection *connection_of(const struct plait_packet *packet)
 {
@@ -218,11 +216,11 @@ static __always_inline struct plait_connection *connection_of(const struct plait
 		return connection;
 	if (!bpf_map_update_elem(&connections, &token, &no_connection, BPF_NOEXIST))
 		plait_count(PLAIT_CONNECTIONS_SEEN);
-	/* Another processor may have been faster. */
+	/* Fails if another processor was faster. */
 	return bpf_map_lookup_elem(&connections, &token);
 }
 
-/* Data of this direction is new from `next` on. */
+/* Data of this direction from `next` on is new. */
 static __always_inline void advance(struct plait_connection *connection, __u32 hook, __u32 next)
 {
 	if (connection->is_known[hook] && !is_later(next, connection->next_data[hook]))
@@ -231,7 +229,7 @@ static __always_inline void advance(struct plait_connection *connection, __u32 h
 	connection->is_known[hook] = 1;
 }
 
-/* What this host acknowledges, it has: if that comes again, it was sent by two subflows. */
+/* Incoming data that this host already acknowledged was sent on two subflows. */
 static __always_inline void record_data_acknowledgment(struct plait_flow_dir *sent,
 						       const struct plait_packet *packet)
 {
@@ -246,8 +244,8 @@ static __always_inline void record_data_acknowledgment(struct plait_flow_dir *se
 		advance(connection, PLAIT_INGRESS, acknowledgment);
 }
 
-/* Of the last `bytes` of this packet, how many are new to its connection, for the data sequence number `end`
- * behind them. */
+/* How many of the last `bytes` of this packet, which end at data sequence number `end`, are new to its
+ * connection. */
 static __always_inline __u32 new_to_connection(const struct plait_packet *packet, __u32 end, __u32 bytes)
 {
 	struct plait_connection *connection = connection_of(packet);
@@ -266,11 +264,12 @@ static __always_inline __u32 new_to_connection(const struct plait_packet *packet
 	return fresh;
 }
 
-/* `fresh` of the last bytes of this packet are new to its subflow: whether they are to the connection. */
+/* Counts the last `fresh` bytes of this packet, which are new to its subflow, as new to the connection or as
+ * reinjected. */
 static __always_inline void record_data(struct plait_flow_dir *sent, const struct plait_packet *packet,
 					__u32 fresh)
 {
-	/* Segments that were sent as one have one mapping, each of them all of it. */
+	/* GSO segments share one mapping. */
 	__u32 into = packet->sequence - sent->initial_sequence - packet->mapping_sequence;
 	struct plait_connection *connection;
 
@@ -281,7 +280,7 @@ static __always_inline void record_data(struct plait_flow_dir *sent, const struc
 		    fresh - new_to_connection(packet, packet->data_sequence + into + packet->payload, fresh);
 		return;
 	}
-	/* Where it belongs in the connection, nobody knows here. */
+	/* Without a mapping, its place in the connection is unknown. */
 	connection = connection_of(packet);
 	if (connection)
 		__sync_fetch_and_add(&connection->bytes[packet->hook & 1], fresh);
@@ -297,7 +296,7 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_fl
 	if (sent->last_interface && !is_later(end, sent->next_sequence)) {
 		sent->retransmitted_packets++;
 		sent->retransmitted_bytes += packet->payload;
-		/* Whose acknowledgment arrives then, nobody knows (Karn). */
+		/* A retransmission makes the sample ambiguous (Karn). */
 		if (packet->hook == PLAIT_EGRESS)
 			flow->sample_pending = 0;
 		return;
@@ -329,17 +328,17 @@ static __always_inline void record(struct plait_flow *flow, struct plait_flow_di
 	record_sent(flow, sent, packet);
 }
 
-/* The SYN of MP_JOIN names the connection by the token of who receives it (RFC 8684 section 3.2). */
-static __always_inline int names_token(const struct plait_packet *packet)
+/* Whether it is a SYN with MP_JOIN, which has the receiver's token (RFC 8684 section 3.2). */
+static __always_inline int has_token(const struct plait_packet *packet)
 {
 	return packet->hook == PLAIT_INGRESS && packet->kinds & PLAIT_HAS_MP_JOIN &&
 	       plait_is_first_syn(packet) && packet->option_length[MPTCP_JOIN] == PLAIT_JOIN_OF_SYN;
 }
 
 /*
- * Whether this packet has passed by another interface already: one that this one is built on, or that is
- * built on this one (VLANs, bridges, bonds), or from which it was redirected. Then there is nothing new in
- * it; on its way it may have been cut, or put together with others.
+ * Whether this packet was already seen on another interface: one stacked below or above this one (VLANs, bridges,
+ * bonds), or the one from which it was redirected. It then has nothing new; it may have been split or merged in
+ * between.
  */
 static __always_inline int was_seen(const struct plait_flow_dir *sent, const struct plait_packet *packet)
 {
@@ -348,7 +347,7 @@ static __always_inline int was_seen(const struct plait_flow_dir *sent, const str
 	       !is_later(packet->acknowledgment, sent->acknowledgment);
 }
 
-/* It has passed here now, and nowhere before. */
+/* Counts a packet on the interface where it is first seen. */
 static __always_inline void count_packet_seen(struct plait_flow_dir *sent, const struct plait_packet *packet)
 {
 	__u32 end = end_of(packet);
@@ -362,7 +361,7 @@ static __always_inline void count_packet_seen(struct plait_flow_dir *sent, const
 	sent->bytes += packet->payload;
 }
 
-/* What a subflow carried before its connection was known, the connection did. */
+/* Counts for the connection what the subflow carried before its connection was known. */
 static __always_inline void credit_connection(const struct plait_flow *flow,
 					      const struct plait_packet *packet)
 {
@@ -375,7 +374,7 @@ static __always_inline void credit_connection(const struct plait_flow *flow,
 				     flow->dir[hook].bytes - flow->dir[hook].retransmitted_bytes);
 }
 
-/* Of the packet or its subflow, one may know the connection. */
+/* Copies the token between the packet and its subflow. */
 static __always_inline void share_token(struct plait_flow *flow, struct plait_packet *packet, __u32 needs)
 {
 	if (!packet->token) {
@@ -387,7 +386,7 @@ static __always_inline void share_token(struct plait_flow *flow, struct plait_pa
 	}
 }
 
-/* What the packet's connection has carried; what its subflow has, if the connection is not known. */
+/* The bytes of the packet's connection, or of its subflow if the connection is unknown. */
 static __always_inline __u64 bytes_of_connection(const struct plait_flow *flow,
 						 const struct plait_packet *packet)
 {
@@ -401,7 +400,7 @@ static __always_inline __u64 bytes_of_connection(const struct plait_flow *flow,
 	return flow->dir[PLAIT_INGRESS].bytes + flow->dir[PLAIT_EGRESS].bytes;
 }
 
-/* The subflow of a packet, new if it begins here; NULL if none is known, or there is no room for it. */
+/* The subflow of a packet, created by the first SYN; NULL if it is not tracked or there is no memory. */
 static __always_inline struct plait_flow *subflow_of(const struct plait_packet *packet)
 {
 	struct plait_flow *flow = plait_flow(packet);
@@ -409,35 +408,35 @@ static __always_inline struct plait_flow *subflow_of(const struct plait_packet *
 	if (!(packet->kinds & PLAIT_IS_MPTCP)) {
 		if (!flow || !(packet->kinds & PLAIT_IS_SYN))
 			return flow;
-		/* This is one of plain TCP (RFC 8684 section 3.7); one of MPTCP had the same ends before, or
-		 * was asked for. */
+		/* A plain TCP connection (RFC 8684 section 3.7) with the addresses of an earlier or requested
+		 * MPTCP subflow. */
 		bpf_map_delete_elem(&flows, &packet->flow);
 		return NULL;
 	}
 	if (flow && !plait_is_first_syn(packet))
 		return flow;
-	/* A SYN that is sent again begins nothing new. */
+	/* A retransmitted SYN. */
 	if (flow && flow->dir[packet->hook & 1].syn_seen &&
 	    flow->dir[packet->hook & 1].initial_sequence == packet->sequence)
 		return flow;
 	return new_flow(packet);
 }
 
-/* Brings what is remembered of a packet's subflow up to date, and the packet up to what is remembered. */
-__weak int remember(struct plait_packet *packet, struct plait_flow *flow, const struct plait_settings *asked)
+/* Updates the packet's subflow, and the packet with the state of the subflow. */
+__weak int track(struct plait_packet *packet, struct plait_flow *flow, const struct plait_settings *asked)
 {
 	struct plait_flow_dir *sent;
 
 	if (!packet || !flow || !asked)
 		return 0;
 	packet->flow_known = 1;
-	if (names_token(packet))
+	if (has_token(packet))
 		packet->token =
 		    plait_option_number(packet, packet->option_at[MPTCP_JOIN] + PLAIT_JOIN_TOKEN_AT, 4);
 	share_token(flow, packet, asked->needs);
 	if (asked->needs & PLAIT_NEEDS_CONNECTION)
 		packet->connection_bytes = bytes_of_connection(flow, packet);
-	/* Only if it changes: the other direction's packets may be worked on by another processor. */
+	/* Only on changes: another processor may be using it for the other direction. */
 	if (flow->interface != packet->interface)
 		flow->interface = packet->interface;
 	if (packet->kinds & (PLAIT_IS_FIN | PLAIT_IS_RST))
@@ -445,8 +444,8 @@ __weak int remember(struct plait_packet *packet, struct plait_flow *flow, const 
 	sent = &flow->dir[packet->hook & 1];
 	if (was_seen(sent, packet)) {
 		packet->seen_before = 1;
-		packet->flow_bytes = minus(sent->bytes, sent->next_sequence - packet->sequence);
-		packet->connection_bytes = minus(packet->connection_bytes, packet->payload);
+		packet->flow_bytes = subtract(sent->bytes, sent->next_sequence - packet->sequence);
+		packet->connection_bytes = subtract(packet->connection_bytes, packet->payload);
 		return 0;
 	}
 	if (packet->kinds & PLAIT_IS_SYN)

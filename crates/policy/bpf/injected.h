@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* What stands before a packet that inject.rs made up for this host: "plaitinj". */
+/* Metadata in front of packets injected by inject.rs: "plaitinj". */
 #ifndef PLAIT_INJECTED_H
 #define PLAIT_INJECTED_H
 

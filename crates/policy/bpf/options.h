@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Adding an option of TCP to a packet, erasing one, and turning a packet into an answer to it.
+ * Adds TCP options to packets, erases them, and turns a packet into a reply to it.
  *
- * Packets with payload keep their size: of many segments that are sent as one, each would have to grow. One
- * without payload gets longer by as many bytes as its options need. Lengths and checksums of IP and TCP are
- * right afterwards, whatever TCP's checksum held (enum plait_checksum). A packet whose checksum is wrong is
- * left alone.
+ * Packets with payload keep their size, as each of their GSO segments would have to grow. Packets without payload
+ * grow as needed. The lengths and checksums of IP and TCP are updated, whatever the state of TCP's checksum (enum
+ * plait_checksum). A packet with a wrong checksum is not changed.
  */
 #ifndef PLAIT_OPTIONS_H
 #define PLAIT_OPTIONS_H
 
 #include "plait.bpf.h"
 
-/* An option of TCP and what follows it. */
+/* A TCP option, padded. */
 struct plait_option {
 	__u32 words[8];
 };
 #define PLAIT_MAX_OPTION 32
 
-/* Where fields stand behind the beginning of their header, in bytes. */
+/* Offsets of fields in their headers, in bytes. */
 enum plait_field {
 	IPV4_LENGTH_AT = 2,
 	IPV4_TTL_AT = 8,
@@ -30,8 +29,7 @@ enum plait_field {
 	TCP_OFFSET_AT = 12,
 };
 
-/* NOP, NOP, kind and length of timestamps, as they stand at the beginning of nearly every packet's options
- * (RFC 7323, appendix A). */
+/* NOP, NOP, kind and length of timestamps, the start of nearly every packet's options (RFC 7323, appendix A). */
 #define PLAIT_ALIGNED_TIMESTAMPS 0x0101080a
 #define PLAIT_TIMESTAMPS_LENGTH 12
 
@@ -52,13 +50,13 @@ static __always_inline int plait_may_grow(struct plait_context context, struct p
 	return holds == PLAIT_CHECKSUM_FULL || holds == PLAIT_CHECKSUM_PARTIAL;
 }
 
-/* Moves all that stands before TCP's options `by` bytes towards the beginning of the packet, for XDP. */
+/* Moves everything before the TCP options `by` bytes towards the start of the packet, for XDP. */
 __weak int plait_move_headers(struct xdp_md *xdp, __u32 bytes, __u32 by)
 {
 	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	__u16 *to = data, *from = data + (by & 63);
 
-	/* Headers have an even length, but for Ethernet not one of whole words. */
+	/* With Ethernet, the length of the headers is even, but not a multiple of 4. */
 	for (__u32 i = 0; i < (PLAIT_MAX_TCP_OFFSET + PLAIT_TCP_HEADER) / 2; i++) {
 		if (i * 2 >= bytes)
 			break;
@@ -70,12 +68,12 @@ __weak int plait_move_headers(struct xdp_md *xdp, __u32 bytes, __u32 by)
 }
 
 /*
- * Makes room for `by` more bytes of options in a packet without payload: 0, and it stands behind TCP's
- * options, or -1, and the packet is as it was.
+ * Inserts `by` bytes after the TCP options of a packet without payload. Returns 0, or -1 if the packet is
+ * unchanged.
  */
 static __always_inline long plait_grow(struct plait_context context, struct plait_packet *packet, __u32 by)
 {
-	/* Behind short packets Ethernet has padding, which can be used. */
+	/* Ethernet padding after short packets can be used. */
 	__u32 bytes = packet->ip_at + packet->ip_bytes + by, there;
 
 	if (context.skb)
@@ -84,8 +82,8 @@ static __always_inline long plait_grow(struct plait_context context, struct plai
 		return -1;
 	there = context.xdp->data_end - context.xdp->data;
 	if (packet->checksum == PLAIT_CHECKSUM_PARTIAL) {
-		/* The kernel remembers where the header is whose checksum is to be completed: it must stay
-		 * there. */
+		/* The kernel stores the offset of the header whose checksum it completes, so the header must
+		 * not move. */
 		return there >= bytes ? 0 : bpf_xdp_adjust_tail(context.xdp, bytes - there);
 	}
 	if (bpf_xdp_adjust_head(context.xdp, -(int)by))
@@ -93,7 +91,7 @@ static __always_inline long plait_grow(struct plait_context context, struct plai
 	return plait_move_headers(context.xdp, packet->tcp_at + PLAIT_TCP_HEADER, by);
 }
 
-/* Replaces a 16-bit word of IPv4's header, in network order; its checksum follows. */
+/* Replaces a 16-bit word of the IPv4 header, in network order, and updates its checksum. */
 static __always_inline long plait_replace_in_ipv4(struct plait_context context,
 						  const struct plait_packet *packet, __u32 at, __u16 from,
 						  __u16 to)
@@ -110,7 +108,7 @@ static __always_inline long plait_replace_in_ipv4(struct plait_context context,
 	return plait_store(context, packet->ip_at + at, &to, sizeof(to));
 }
 
-/* Says in the headers of IP and TCP that there are `by` more bytes of options. */
+/* Increases the lengths in the IP and TCP headers by `by` bytes. */
 static __always_inline long plait_lengthen(struct plait_context context, struct plait_packet *packet,
 					   __u32 by)
 {
@@ -163,7 +161,7 @@ static __always_inline long plait_write_options_of(struct plait_context context,
 	return plait_store(context, plait_checksum_at(packet), &checksum, sizeof(checksum));
 }
 
-/* Of the two kinds of packets, each for the verifier to follow once. */
+/* One function for each context, which the verifier checks once. */
 __weak int plait_write_options_xdp(struct xdp_md *xdp, struct plait_packet *packet)
 {
 	return packet ? plait_write_options_of((struct plait_context){.xdp = xdp}, packet) : -1;
@@ -174,7 +172,7 @@ __weak int plait_write_options_tc(struct __sk_buff *skb, struct plait_packet *pa
 	return packet ? plait_write_options_of((struct plait_context){.skb = skb}, packet) : -1;
 }
 
-/* Writes the options as packet->options has them, and TCP's checksum anew, in a packet without payload. */
+/* Writes packet->options and a new TCP checksum into a packet without payload. */
 static __always_inline long plait_write_options(struct plait_context context, struct plait_packet *packet)
 {
 	if (context.skb)
@@ -184,13 +182,13 @@ static __always_inline long plait_write_options(struct plait_context context, st
 	return -1;
 }
 
-/* All ones if a is less than b, else zero. No branch: where every loop has one, there are too many ways for
- * the verifier to follow. Both are small. */
+/* All ones if a < b, else zero, for small numbers. Branchless: branches in every loop would exceed what the
+ * verifier can explore. */
 static __always_inline __u32 plait_if_less(__u32 a, __u32 b)
 {
 	__u32 less = (__s32)(a - b) >> 31;
 
-	/* The compiler would see what it may be, and branch. */
+	/* Prevents the compiler from turning it into a branch. */
 	asm volatile("" : "+r"(less));
 	return less;
 }
@@ -198,15 +196,15 @@ static __always_inline __u32 plait_if_less(__u32 a, __u32 b)
 #define PLAIT_WORD_OF_NOPS (TCPOPT_NOP * 0x01010101)
 
 /*
- * Puts `option` of `length` bytes and NOPs up to the next word before the first `keep` bytes of
- * packet->options, and NOPs behind, up to `bytes`.
+ * Inserts `option` of `length` bytes, padded with NOPs to a word, before the first `keep` bytes of
+ * packet->options, and fills up with NOPs to `bytes`.
  */
 __weak int plait_arrange(struct plait_packet *packet, const struct plait_option *option, __u32 length,
 			 __u32 keep, __u32 bytes)
 {
 	__u32 words = (length + 3) / 4, less, *options;
 
-	/* So that the bound is seen to be that of what is added up below. */
+	/* Keeps the bound on the value that is used below. */
 	asm volatile("" : "+r"(words));
 	if (!packet || !option || words > PLAIT_MAX_OPTION / 4)
 		return -1;
@@ -222,8 +220,7 @@ __weak int plait_arrange(struct plait_packet *packet, const struct plait_option 
 
 		if (at >= words * 4)
 			break;
-		/* Or the compiler, which sees that it is small enough, would leave out what tells the
-		 * verifier. */
+		/* Otherwise the compiler omits the mask, which the verifier needs. */
 		asm volatile("" : "+r"(at));
 		packet->options[at & 63] = TCPOPT_NOP;
 	}
@@ -240,9 +237,9 @@ __weak int plait_arrange(struct plait_packet *packet, const struct plait_option 
 }
 
 /*
- * Puts an option of `length` bytes, at most 32, before the first `keep` bytes of the options of a packet
- * without payload; what followed those is gone. `keep` is a multiple of 4, and an option ends there.
- * 0 if it is done; else the packet is as it was.
+ * Inserts an option of `length` bytes, at most 32, before the first `keep` bytes of the options of a packet
+ * without payload, and discards the rest. `keep` is a multiple of 4, and an option ends there.
+ * 0 on success; otherwise the packet is unchanged.
  */
 static __always_inline long plait_put_option(struct plait_context context, struct plait_packet *packet,
 					     const struct plait_option *option, __u32 length, __u32 keep)
@@ -261,15 +258,15 @@ static __always_inline long plait_put_option(struct plait_context context, struc
 	return plait_write_options(context, packet);
 }
 
-/* Adds an option of `length` bytes, at most 32, before those that a packet without payload has. 0 if it is
- * done; else there is no room for it, or it may not be, and the packet is as it was. */
+/* Adds an option of `length` bytes, at most 32, before the options of a packet without payload. 0 on success;
+ * otherwise the packet is unchanged, as it has payload, a wrong checksum or no room. */
 static __always_inline long plait_add_option(struct plait_context context, struct plait_packet *packet,
 					     const struct plait_option *option, __u32 length)
 {
 	return plait_put_option(context, packet, option, length, packet->options_length);
 }
 
-/* All the options that a packet can have. */
+/* The TCP options of a packet. */
 struct plait_options {
 	__u32 words[PLAIT_MAX_OPTIONS / 4];
 };
@@ -322,7 +319,7 @@ __weak int plait_change_options_tc(struct __sk_buff *skb, struct plait_packet *p
 	return plait_change_options_of((struct plait_context){.skb = skb}, packet, before);
 }
 
-/* Makes `length` bytes of packet->options NOPs, from `at` on. */
+/* Overwrites `length` bytes of packet->options from `at` on with NOPs. */
 __weak int plait_blank(struct plait_packet *packet, __u32 at, __u32 length)
 {
 	if (!packet)
@@ -335,7 +332,7 @@ __weak int plait_blank(struct plait_packet *packet, __u32 at, __u32 length)
 	return 0;
 }
 
-/* The same in the packet, which may be of any size. */
+/* The same in the packet, with or without payload. */
 static __always_inline long plait_erase(struct plait_context context, struct plait_packet *packet, __u32 at,
 					__u32 length)
 {
@@ -354,7 +351,7 @@ static __always_inline long plait_erase(struct plait_context context, struct pla
 	return -1;
 }
 
-/* Makes an option of MPTCP NOPs, by its subtype, in a packet of any size. 0 if there was one. */
+/* Overwrites an MPTCP option, given by its subtype, with NOPs. 0 if there was one. */
 static __always_inline long plait_erase_mptcp(struct plait_context context, struct plait_packet *packet,
 					      __u32 subtype)
 {
@@ -366,14 +363,14 @@ static __always_inline long plait_erase_mptcp(struct plait_context context, stru
 	return 0;
 }
 
-/* Makes the first option of this kind NOPs, in a packet of any size; 0 if there was one. For options of
- * MPTCP, plait_erase_mptcp(). */
+/* Overwrites the first option of this kind with NOPs. 0 if there was one. For MPTCP options use
+ * plait_erase_mptcp(). */
 static __always_inline long plait_erase_option(struct plait_context context, struct plait_packet *packet,
 					       __u8 kind)
 {
 	packet->at = 0;
 	for (int i = 0; i < PLAIT_MAX_OPTIONS; i++) {
-		/* Through memory, where the verifier forgets what it was. */
+		/* Volatile: the verifier then does not track the value. */
 		__u32 at = *(volatile __u8 *)&packet->at;
 		__u8 found, length;
 
@@ -390,7 +387,7 @@ static __always_inline long plait_erase_option(struct plait_context context, str
 	return plait_erase(context, packet, packet->at, packet->options[(packet->at + 1) & 63]);
 }
 
-/* Exchanges two places of the packet, each of `length` bytes, a constant of at most 16. */
+/* Swaps two ranges of the packet of `length` bytes, a constant of at most 16. */
 static __always_inline long plait_exchange(struct plait_context context, __u32 one, __u32 other, __u32 length)
 {
 	__u8 first[16], second[16];
@@ -401,7 +398,7 @@ static __always_inline long plait_exchange(struct plait_context context, __u32 o
 	return plait_store(context, other, first, length);
 }
 
-/* Exchanges who sends the packet and who gets it, of Ethernet and IP, which lets it go as far as any. */
+/* Swaps the Ethernet and IP addresses and resets the hop limit. */
 static __always_inline long plait_turn_around(struct plait_context context, const struct plait_packet *packet)
 {
 	__u32 at = packet->ip_at;
@@ -410,7 +407,7 @@ static __always_inline long plait_turn_around(struct plait_context context, cons
 
 	if (at >= 14 && plait_exchange(context, 0, 6, 6))
 		return -1;
-	/* The addresses' order does not matter to a checksum. */
+	/* Swapping the addresses does not change checksums. */
 	if (packet->kinds & PLAIT_IS_IPV6)
 		return plait_exchange(context, at + IPV6_ADDRESSES_AT, at + IPV6_ADDRESSES_AT + 16, 16) ||
 		       plait_store(context, at + IPV6_HOP_LIMIT_AT, &hops, sizeof(hops));
@@ -422,9 +419,8 @@ static __always_inline long plait_turn_around(struct plait_context context, cons
 }
 
 /*
- * Turns a pure acknowledgment into one that goes back to its sender, with `option` of `length` bytes and, if
- * the packet has them, timestamps; `window` is what it offers, not scaled. If that is done, 0, and the
- * packet's verdict is PLAIT_REFLECT.
+ * Turns a pure acknowledgment into a reply to its sender, with `option` of `length` bytes, timestamps if the packet
+ * has them, and the unscaled `window`. On success, returns 0 and sets the verdict PLAIT_REFLECT.
  */
 static __always_inline long plait_reflect(struct plait_context context, struct plait_packet *packet,
 					  const struct plait_option *option, __u32 length, __u16 window)
@@ -448,7 +444,7 @@ static __always_inline long plait_reflect(struct plait_context context, struct p
 		times[1] = times[2];
 		times[2] = sent;
 	}
-	/* What XDP sends, no interface completes. */
+	/* Packets sent by XDP need a complete checksum. */
 	if (context.xdp)
 		packet->checksum = PLAIT_CHECKSUM_FULL;
 	packet->verdict = PLAIT_REFLECT;

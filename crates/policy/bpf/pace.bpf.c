@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Carries out what the actor `pace` asks for, on the sockets of this host: the kernel itself spreads what a
- * subflow sends (SO_MAX_PACING_RATE), without a packet being lost or delayed by anybody else.
+ * Applies the rate of the actor `pace` to the sockets of this host: the kernel paces the subflow
+ * (SO_MAX_PACING_RATE), so that no packet is dropped or delayed elsewhere.
  *
- * Attached to the root of all control groups, as a policy is for every program; so it sees the sockets of all
- * network namespaces, and leaves alone those of others. With each measurement of a round-trip time a socket
- * is told what its subflow was asked for last, and, when nothing asks any more, what it had before.
+ * Attached to the root control group, as a policy applies to all programs; it therefore sees the sockets of all
+ * network namespaces, and ignores those of others. With each round-trip time measurement, a socket gets the
+ * rate last set for its subflow, or its previous rate if none is set any more.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -16,8 +16,8 @@
 #include "intf.h"
 
 #define NO_PACE 0xffffffffu
-/* So long, and a round trip, a pace holds after the last packet that asked for it. */
-#define PACE_HOLDS 1000000000ull
+/* A rate expires this long, plus a round trip, after the last packet that set it. */
+#define PACE_TIMEOUT 1000000000ull
 
 /* The network namespace whose sockets these are (SO_NETNS_COOKIE). */
 const volatile __u64 network;
@@ -43,7 +43,7 @@ struct {
 	__type(value, struct paced);
 } paced SEC(".maps");
 
-/* A kernel that cannot tell (before 5.19) has all sockets of TCP looked at. */
+/* On kernels without the helper (before 5.19), all TCP sockets count. */
 static __always_inline int is_subflow(struct bpf_sock *socket)
 {
 	return !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_skc_to_mptcp_sock) ||
@@ -55,7 +55,7 @@ static __always_inline __u64 address_half(__u32 first, __u32 second)
 	return (__u64)bpf_ntohl(first) << 32 | bpf_ntohl(second);
 }
 
-/* Of the context, words alone may be read: volatile, lest the compiler reads two at a time. */
+/* The context allows only 32-bit reads: volatile prevents the compiler from combining them. */
 static __always_inline void name_flow(volatile struct bpf_sock_ops *ctx, struct plait_flow_key *flow)
 {
 	if (ctx->family == AF_INET) {
@@ -74,20 +74,20 @@ static __always_inline void name_flow(volatile struct bpf_sock_ops *ctx, struct 
 	flow->padding = 0;
 }
 
-/* What the socket's subflow is asked for now. */
+/* The rate set for the socket's subflow now. */
 static __always_inline __u32 pace_of(struct bpf_sock_ops *ctx)
 {
 	struct plait_flow_key name;
 	struct plait_flow *flow;
-	__u64 holds;
+	__u64 timeout;
 
 	name_flow(ctx, &name);
 	flow = bpf_map_lookup_elem(&flows, &name);
 	if (!flow || !flow->pace)
 		return NO_PACE;
-	/* The kernel has it eightfold. */
-	holds = PACE_HOLDS + (__u64)(ctx->srtt_us >> 3) * 1000;
-	if (bpf_ktime_get_ns() > flow->pace_nanoseconds + holds)
+	/* srtt_us is in 1/8 us. */
+	timeout = PACE_TIMEOUT + (__u64)(ctx->srtt_us >> 3) * 1000;
+	if (bpf_ktime_get_ns() > flow->pace_nanoseconds + timeout)
 		return NO_PACE;
 	return flow->pace < NO_PACE ? flow->pace : NO_PACE;
 }
@@ -95,23 +95,23 @@ static __always_inline __u32 pace_of(struct bpf_sock_ops *ctx)
 static __always_inline void set_pace(struct bpf_sock_ops *ctx, struct bpf_sock *socket)
 {
 	__u32 wanted = pace_of(ctx);
-	struct paced *told;
+	struct paced *rates;
 
-	told = bpf_sk_storage_get(&paced, socket, 0, wanted == NO_PACE ? 0 : BPF_SK_STORAGE_GET_F_CREATE);
-	if (!told || told->now == wanted)
+	rates = bpf_sk_storage_get(&paced, socket, 0, wanted == NO_PACE ? 0 : BPF_SK_STORAGE_GET_F_CREATE);
+	if (!rates || rates->now == wanted)
 		return;
 	if (wanted == NO_PACE) {
-		wanted = told->before;
+		wanted = rates->before;
 		bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &wanted, sizeof(wanted));
 		bpf_sk_storage_delete(&paced, socket);
 		return;
 	}
-	/* A kernel before 6.1 does not say. */
-	if (!told->now &&
-	    bpf_getsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &told->before, sizeof(told->before)))
-		told->before = NO_PACE;
+	/* Fails before kernel 6.1. */
+	if (!rates->now &&
+	    bpf_getsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &rates->before, sizeof(rates->before)))
+		rates->before = NO_PACE;
 	if (!bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &wanted, sizeof(wanted)))
-		told->now = wanted;
+		rates->now = wanted;
 }
 
 SEC("sockops")
@@ -134,7 +134,7 @@ int pace(struct bpf_sock_ops *ctx)
 	return 1;
 }
 
-/* Subflows that were there before are measured, too, from Linux 6.12 on. */
+/* Enables the measurements for existing subflows, since Linux 6.12. */
 SEC("iter/tcp")
 int adopt(struct bpf_iter__tcp *ctx)
 {
@@ -154,12 +154,12 @@ int adopt(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Every socket gets back what it had. */
+/* Restores the previous rate of every socket. */
 SEC("iter/tcp")
 int restore(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *socket = ctx->sk_common;
-	struct paced *told;
+	struct paced *rates;
 	struct tcp_sock *tcp;
 	__u32 before;
 
@@ -168,10 +168,10 @@ int restore(struct bpf_iter__tcp *ctx)
 	tcp = bpf_skc_to_tcp_sock(socket);
 	if (!tcp || !tcp->is_mptcp)
 		return 0;
-	told = bpf_sk_storage_get(&paced, tcp, 0, 0);
-	if (!told)
+	rates = bpf_sk_storage_get(&paced, tcp, 0, 0);
+	if (!rates)
 		return 0;
-	before = told->before;
+	before = rates->before;
 	bpf_setsockopt(tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &before, sizeof(before));
 	bpf_sk_storage_delete(&paced, tcp);
 	return 0;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * A packet becomes a struct plait_packet: Ethernet, VLAN tags, IP, TCP and its options, read once.
+ * Parses a packet into a struct plait_packet: Ethernet, VLAN tags, IP, TCP and its options, once.
  *
- * Whatever is no TCP, or carries no option of MPTCP, is let go as early as that is known. Reads within the
- * packet's first bytes only, and nothing beyond where the headers say that they end; what contradicts itself
- * is left alone, and counted.
+ * Packets other than TCP, or without MPTCP options, are skipped as early as possible. Reads only the headers, and
+ * nothing beyond their stated length; inconsistent packets are skipped and counted.
  */
 #ifndef PLAIT_PARSE_H
 #define PLAIT_PARSE_H
@@ -17,7 +16,7 @@
 #include "plait.bpf.h"
 
 #define MAX_VLAN_TAGS 2
-/* Of iphdr.frag_off: more fragments follow, or this is not the first. */
+/* In iphdr.frag_off: the more-fragments flag and the offset. */
 #define IP_FRAGMENT 0x3fff
 
 struct vlan_tag {
@@ -25,7 +24,7 @@ struct vlan_tag {
 	__be16 protocol;
 };
 
-/* Extension headers that IPv6 may have before TCP. */
+/* IPv6 extension headers that may precede TCP. */
 static __always_inline int is_extension(__u8 next)
 {
 	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT ||
@@ -33,13 +32,13 @@ static __always_inline int is_extension(__u8 next)
 }
 
 /*
- * Looks at the TCP option of packet->options that begins at packet->at, and goes on to the next. 0 if there
- * may be one; 1 at the end; -1 if the option is cut off, too short, or reaches beyond the header.
+ * Parses the TCP option at packet->at and advances to the next. Returns 0 if there may be another; 1 at the end;
+ * -1 if the option is truncated, too short, or extends beyond the header.
  */
 static __always_inline int scan_option(struct plait_packet *packet)
 {
-	/* Through memory, where the verifier forgets what it was: so it follows one walk only, and not every
-	 * one. */
+	/* Volatile: the verifier then does not track the value and explores one iteration instead of all
+	 * combinations. */
 	__u32 at = *(volatile __u8 *)&packet->at, length, subtype;
 	__u8 kind;
 
@@ -69,7 +68,7 @@ static __always_inline int scan_option(struct plait_packet *packet)
 	return 0;
 }
 
-/* All of them; 0 if they are well formed. */
+/* Parses all options; 0 if they are well formed. */
 __noinline int scan_options(struct plait_packet *packet)
 {
 	int end = 0;
@@ -90,7 +89,7 @@ __noinline int scan_options(struct plait_packet *packet)
 }
 
 /* RFC 8684 section 3.3: kind, length, subtype, flags, [data acknowledgment], [sequence, subflow sequence,
- * length]. 0 if it is as long as its flags say. */
+ * length]. 0 if its length matches its flags. */
 __noinline int read_dss(struct plait_packet *packet)
 {
 	__u32 at, length, ack, sequence;
@@ -124,36 +123,36 @@ __noinline int read_dss(struct plait_packet *packet)
 	return 0;
 }
 
-/* Where the headers are, found before anything is written down. */
+/* The headers of a packet, located before it is parsed. */
 struct headers {
-	/* Of what there is to read of the packet. */
+	/* End of the readable part of the packet. */
 	void *end;
 	void *ip;
-	/* NULL where there is none. */
+	/* NULL if there is none. */
 	struct tcphdr *tcp;
 	__u32 ip_at;
 	__u32 tcp_at;
-	/* Of IP and what follows, as IP says it. */
+	/* Size from IP on, according to the IP header. */
 	__u32 ip_bytes;
 	int is_ipv6;
 };
 
 enum search {
 	HEADERS_FOUND = 0,
-	/* There is no TCP, or none that is looked at. */
+	/* Not TCP, or TCP that is skipped. */
 	HEADERS_NONE,
-	/* What there is to read ends before they do. */
+	/* The readable part ends within the headers. */
 	HEADERS_CUT,
 };
 
-/* Of a header that contradicts itself. */
+/* Skips a packet. */
 static __always_inline enum search skip(__u32 reason)
 {
 	plait_count(reason);
 	return HEADERS_NONE;
 }
 
-/* Finds TCP's header, with its options, behind IP's, which begins at `ip`. */
+/* Locates the TCP header, with its options, after the IP header at `ip`. */
 static __always_inline enum search find_tcp(void *ip, void *end, __be16 protocol, struct headers *found)
 {
 	found->end = end;
@@ -222,7 +221,7 @@ static __always_inline enum search find_ethernet(void *data, void *end, struct h
 	return find_tcp(data + found->ip_at, end, protocol, found);
 }
 
-/* Whether all headers were found; counts those of TCP that end too early. */
+/* Whether all headers were found; counts truncated TCP headers. */
 static __always_inline int is_found(enum search result, const struct headers *found)
 {
 	if (result == HEADERS_CUT && found->tcp)
@@ -276,7 +275,7 @@ static __always_inline void read_ends(struct plait_packet *packet, const struct 
 	packet->flow.padding = 0;
 }
 
-/* Copies TCP's options, zero behind them. They are all there, but the verifier does not know. */
+/* Copies the TCP options, padded with zeros. They are all readable, but the verifier does not know that. */
 static __always_inline int read_options(struct plait_packet *packet, const struct headers *found)
 {
 	const __u32 *from = (const void *)(found->tcp + 1);
@@ -295,8 +294,7 @@ static __always_inline int read_options(struct plait_packet *packet, const struc
 	return 0;
 }
 
-/* No options, or timestamps alone: what can be known of a packet of plain TCP without walking through them.
- */
+/* Whether there are no options or only timestamps, as in most plain TCP packets: needs no parsing. */
 static __always_inline int has_no_other_options(const struct headers *found)
 {
 	const __u32 *options = (const void *)(found->tcp + 1);
@@ -325,8 +323,8 @@ static __always_inline void read_tcp(struct plait_packet *packet, const struct t
 }
 
 /*
- * Writes down all that the packet says. `bytes` are those of IP and what follows. 0 if it is whole; it
- * carries MPTCP if packet->kinds says so.
+ * Parses a packet of `bytes` bytes from IP on. 0 if it is well formed; packet->kinds tells whether it has MPTCP
+ * options.
  */
 static __always_inline int read_packet(struct plait_packet *packet, const struct headers *found, __u32 bytes)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/* Hands a packet that was made up to the kernel as though it had come in: see src/inject/receive.rs. What
- * stands before it says to plait's programs that it was. */
+/* Passes an injected packet to the kernel as if it had been received: see src/inject/receive.rs. Its metadata
+ * tells plait's programs that it was injected. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "injected.h"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Policies for packets that go out, and for those that come in by interfaces that XDP does not know: at
- * traffic control (TCX or clsact). Interfaces without Ethernet, as modems and tunnels are, have programs of
- * their own.
+ * Policies at traffic control (TCX or clsact): for outgoing packets, and for incoming packets on interfaces
+ * without XDP. Interfaces without Ethernet, such as modems and tunnels, have separate programs.
  */
 #define CONTEXT struct __sk_buff
 #define STEPS tc_steps
-/* Other programs of the interface, and then the kernel, go on with the packet. */
+/* Continue with the other programs of the interface, and then the kernel. */
 #define PASS_THROUGH TC_ACT_UNSPEC
 
 #include "plait.bpf.h"
@@ -34,8 +33,8 @@ static __always_inline int verdict_of(struct __sk_buff *ctx, const struct plait_
 
 #include "chains.h"
 
-/* The token of the connection whose socket sends this; 0 if it is forwarded, or no subflow, or this kernel
- * cannot tell. */
+/* The token of the connection whose socket sends the packet; 0 if it is forwarded or no subflow, or if the
+ * kernel does not support the look-up. */
 static __always_inline __u32 token_of(struct __sk_buff *ctx)
 {
 	struct bpf_sock *sender = ctx->sk;
@@ -54,10 +53,10 @@ static __always_inline enum search find(struct __sk_buff *ctx, int has_ethernet,
 	return has_ethernet ? find_ethernet(data, end, found) : find_tcp(data, end, ctx->protocol, found);
 }
 
-/* The longest headers that are read. */
+/* Maximum length of the parsed headers. */
 #define MAX_HEADERS (PLAIT_MAX_TCP_OFFSET + 60)
 
-/* Most packets have their headers in one piece; of others, they are brought together, which takes a while. */
+/* The headers of most packets are linear; otherwise they are pulled into the linear area, which is slow. */
 static __always_inline enum search find_all(struct __sk_buff *ctx, int has_ethernet, struct headers *found)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -86,10 +85,10 @@ static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethe
 	if (asked->needs & PLAIT_NEEDS_FLOW)
 		flow = subflow_of(packet);
 	if (flow) {
-		/* It stays what it is. */
+		/* The token of a flow never changes. */
 		if (hook == PLAIT_EGRESS && asked->needs & PLAIT_NEEDS_TOKEN && !flow->token)
 			packet->token = token_of(ctx);
-		remember(packet, flow, asked);
+		track(packet, flow, asked);
 	}
 	return decide(ctx, packet, flow, asked);
 }

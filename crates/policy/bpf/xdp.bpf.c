@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/* Policies for packets that come in, at XDP: before the kernel has made anything of them. */
+/* Policies for incoming packets at XDP, before the kernel processes them. */
 #define CONTEXT struct xdp_md
 #define STEPS xdp_steps
 #define PASS_THROUGH XDP_PASS
@@ -45,7 +45,7 @@ int ingress(struct xdp_md *ctx)
 	if (asked->needs & PLAIT_NEEDS_FLOW)
 		flow = subflow_of(packet);
 	if (flow)
-		remember(packet, flow, asked);
+		track(packet, flow, asked);
 	return decide(ctx, packet, flow, asked);
 }
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Announcements of addresses, ADD_ADDR (RFC 8684 section 3.4.1): withheld from who would receive them, and
- * made, or made again.
+ * Address announcements, ADD_ADDR (RFC 8684 section 3.4.1): withheld from the receiver, added, or repeated.
  *
- * An announcement must not be overwritten by NOPs: it may be the first that tells a host that its peer
- * has finished the handshake, and without an option of MPTCP the whole connection falls back to TCP. So a
- * pure acknowledgment that carries one is dropped: its sender announces again after a while, and is withheld
- * again, unless it is told that the announcement has arrived. (XDP tells it in vain over a pair of virtual
- * interfaces whose other end takes no packets from XDP; the announcement stays withheld.) In a packet with
- * payload the HMAC is made wrong, so that the receiver ignores the announcement.
+ * An announcement must not be overwritten with NOPs: it may be the first sign to a host that its peer has completed
+ * the handshake, and without an MPTCP option the connection falls back to TCP. So a pure acknowledgment with an
+ * announcement is dropped; the sender repeats it after a while, and it is withheld again, unless the sender gets an
+ * echo. (At XDP the echo is lost on a pair of virtual interfaces whose other end accepts no packets from XDP; the
+ * announcement is still withheld.) In a packet with payload the HMAC is invalidated, so that the receiver ignores
+ * the announcement.
  *
- * Of the announcements withheld on a subflow, the last of each direction is remembered; each is told once.
+ * The last withheld announcement of each direction of a subflow is stored; each is reported once.
  */
 #ifndef PLAIT_ACTORS_ANNOUNCE_H
 #define PLAIT_ACTORS_ANNOUNCE_H
@@ -27,7 +26,7 @@ static __always_inline int is_announcement(__u32 length)
 	return length == 16 || length == 18 || length == 28 || length == 30;
 }
 
-/* Made by inject.rs, and so meant: sent by a raw socket, or marked by pass.bpf.c. */
+/* Whether it was injected on purpose by inject.rs: sent by a raw socket, or marked by pass.bpf.c. */
 static __always_inline int is_injected(struct plait_context context)
 {
 	struct bpf_sock *sender;
@@ -45,7 +44,7 @@ static __always_inline int is_injected(struct plait_context context)
 	return sender && sender->type == SOCK_RAW;
 }
 
-/* The ADD_ADDR of a packet, with NOPs behind it. */
+/* Copies the ADD_ADDR of a packet, padded with NOPs. */
 __weak int read_announcement(const struct plait_packet *packet, struct plait_option *option)
 {
 	__u32 at, length;
@@ -55,14 +54,14 @@ __weak int read_announcement(const struct plait_packet *packet, struct plait_opt
 	at = packet->option_at[MPTCP_ADD_ADDR];
 	length = packet->option_length[MPTCP_ADD_ADDR];
 	for (__u32 i = 0; i < sizeof(*option); i++) {
-		__u32 is_of_it = plait_if_less(i, length);
+		__u32 mask = plait_if_less(i, length);
 
-		((__u8 *)option)[i] = (packet->options[(at + i) & 63] & is_of_it) | (TCPOPT_NOP & ~is_of_it);
+		((__u8 *)option)[i] = (packet->options[(at + i) & 63] & mask) | (TCPOPT_NOP & ~mask);
 	}
 	return 0;
 }
 
-/* Writes down an announcement; not 0 if it is not the one that was. */
+/* Stores a withheld announcement; not 0 if it differs from the stored one. */
 static __always_inline __u32 withhold(struct plait_flow *flow, __u32 hook, const struct plait_option *option,
 				      __u32 length)
 {
@@ -88,7 +87,7 @@ static __always_inline void report_withheld(const struct plait_packet *packet,
 	plait_submit_event(event);
 }
 
-/* Makes a pure acknowledgment with ADD_ADDR its echo, on the way back. */
+/* Turns a pure acknowledgment with ADD_ADDR into its echo, sent back. */
 static __always_inline long answer_echo(struct plait_context context, struct plait_packet *packet,
 					const struct plait_flow *flow, struct plait_option *option)
 {
@@ -96,7 +95,7 @@ static __always_inline long answer_echo(struct plait_context context, struct pla
 	__u8 *bytes = (void *)option;
 	__u16 window;
 
-	/* What is offered here is not known before something has been. */
+	/* The window to offer is unknown until one was seen. */
 	if (!flow)
 		return -1;
 	window = flow->dir[~packet->hook & 1].offered_window;
@@ -107,15 +106,15 @@ static __always_inline long answer_echo(struct plait_context context, struct pla
 	return plait_reflect(context, packet, option, length, window);
 }
 
-/* Makes the HMAC of a packet's ADD_ADDR wrong, with which the option ends. */
-static __always_inline long spoil_announcement(struct plait_context context, struct plait_packet *packet)
+/* Invalidates the HMAC at the end of a packet's ADD_ADDR. */
+static __always_inline long invalidate_announcement(struct plait_context context, struct plait_packet *packet)
 {
 	__u32 at = packet->option_at[MPTCP_ADD_ADDR] + packet->option_length[MPTCP_ADD_ADDR] - 1;
 
 	return plait_set_option_byte(context, packet, at, ~packet->options[at & 63]);
 }
 
-/* parameters[0]: not 0: the sender gets the echo, as though the announcement had arrived. */
+/* parameters[0]: not 0: the sender gets an echo, as if the announcement had arrived. */
 static __always_inline int block_subflow(struct plait_context context, struct plait_packet *packet,
 					 const struct plait_actor *actor, struct plait_flow *flow)
 {
@@ -132,22 +131,21 @@ static __always_inline int block_subflow(struct plait_context context, struct pl
 		report_withheld(packet, &option);
 	if (!(packet->kinds & PLAIT_IS_PURE_ACK) ||
 	    packet->kinds & (PLAIT_HAS_MP_CAPABLE | PLAIT_HAS_MP_JOIN))
-		return spoil_announcement(context, packet) ? PLAIT_ERROR : PLAIT_HIT;
+		return invalidate_announcement(context, packet) ? PLAIT_ERROR : PLAIT_HIT;
 	if (!actor->parameters[0] || answer_echo(context, packet, flow, &option))
 		packet->verdict = PLAIT_DROP;
 	return PLAIT_HIT;
 }
 
-/* Longer than most round trips, as each is answered by an echo. */
+/* Longer than most round trips, to allow for the echo. */
 #define FIRST_ANNOUNCEMENT_PAUSE 1000000000ull
 
 /*
- * Makes the address that an actor names the one that is announced. Of several, each has its turn, and each is
- * announced once on each subflow and in each direction: until its echo passes, or as often as what nobody
- * confirms. PLAIT_HIT if it has its turn.
+ * Selects the address of an actor as the one to announce. Several addresses take turns, and each is announced once
+ * per subflow and direction: until its echo is seen, at most MAX_TIMES times. PLAIT_HIT if it is selected.
  */
-static __always_inline int take_given(struct plait_context context, const struct plait_packet *packet,
-				      const struct plait_actor *actor, struct plait_flow *flow)
+static __always_inline int select_address(struct plait_context context, const struct plait_packet *packet,
+					  const struct plait_actor *actor, struct plait_flow *flow)
 {
 	__u32 hook = packet->hook & 1, id = actor->parameters[3] & 0xff;
 	__u64 *announced = &flow->announced_ids[hook][id >> 6], bit = 1ull << (id & 63);
@@ -160,7 +158,7 @@ static __always_inline int take_given(struct plait_context context, const struct
 	*announced |= bit;
 	if (find_keys(context, packet, keys))
 		return PLAIT_ERROR;
-	/* The announcer's key is the first. */
+	/* The announcer's key comes first. */
 	if (hash_announcement(actor, keys[hook == PLAIT_INGRESS], keys[hook == PLAIT_EGRESS]))
 		return PLAIT_ERROR;
 	flow->pending_length[hook] = write_announcement((struct plait_option *)flow->pending[hook], actor);
@@ -169,9 +167,9 @@ static __always_inline int take_given(struct plait_context context, const struct
 }
 
 /*
- * How many bytes of a pure acknowledgment's options stay when `length` more are added; more than there can
- * be if there is no room for them. If all do not, those of a data acknowledgment go, which later ones repeat,
- * and for the longest form timestamps as well; that is what Linux does.
+ * How many bytes of a pure acknowledgment's options to keep when `length` more are added; more than the maximum if
+ * there is no room. If not all fit, the data acknowledgment is dropped, which later packets repeat, and for the
+ * longest form the timestamps as well, like Linux does.
  */
 static __always_inline __u32 kept_options(const struct plait_packet *packet, __u32 length)
 {
@@ -187,8 +185,8 @@ static __always_inline __u32 kept_options(const struct plait_packet *packet, __u
 	return timestamps + needed <= PLAIT_MAX_OPTIONS ? timestamps : 0;
 }
 
-/* parameters[0] and [1]: the address, mapped if it is one of IPv4; [2]: its port, or 0; [3]: its id. All 0:
- * that which was withheld. */
+/* parameters[0] and [1]: the address, mapped if IPv4; [2]: its port, or 0; [3]: its id. All 0: the withheld
+ * announcement. */
 static __always_inline int add_subflow(struct plait_context context, struct plait_packet *packet,
 				       const struct plait_actor *actor, struct plait_flow *flow)
 {
@@ -199,7 +197,7 @@ static __always_inline int add_subflow(struct plait_context context, struct plai
 	if (!flow)
 		return PLAIT_MISS;
 	if (actor->parameters[0] | actor->parameters[1]) {
-		int outcome = take_given(context, packet, actor, flow);
+		int outcome = select_address(context, packet, actor, flow);
 
 		if (outcome != PLAIT_HIT)
 			return outcome;

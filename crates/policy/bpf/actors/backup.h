@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Asks who receives these packets to use their subflow as a backup, or no longer so: MP_PRIO (RFC 8684
- * section 3.3.8) is added to pure acknowledgments.
+ * Requests that the receiver use the subflow as a backup, or no longer: adds MP_PRIO (RFC 8684 section 3.3.8) to pure
+ * acknowledgments.
  *
- * It is added when the subflow is not yet what is asked for. Nothing confirms MP_PRIO, and a pure
- * acknowledgment that is lost is not sent again: so it is added four times, to the first one that has room
- * for it after 0, 100, 300 and 700 ms. Then no more, until somebody says otherwise on this subflow.
+ * It is added if the subflow does not have the requested priority yet. MP_PRIO is not confirmed, and lost pure
+ * acknowledgments are not retransmitted: so it is added four times, to the first one with room for it after 0, 100,
+ * 300 and 700 ms, and then no more until the priority of the subflow changes.
  */
 #ifndef PLAIT_ACTORS_BACKUP_H
 #define PLAIT_ACTORS_BACKUP_H
@@ -13,11 +13,10 @@
 #include "../options.h"
 #include "../flows.h"
 
-/* How often something that nobody confirms is sent. */
+/* How often an unconfirmed option is sent. */
 #define MAX_TIMES 4
 
-/* Whether it is time to send what has been sent `times` before: the second pause is twice as long as the
- * first, and so on. */
+/* Whether to send again what was sent `times` times: each pause is twice as long as the previous one. */
 static __always_inline int is_due(struct plait_packet *packet, __u32 times, __u64 last, __u64 first_pause)
 {
 	if (!times)
@@ -25,8 +24,7 @@ static __always_inline int is_due(struct plait_packet *packet, __u32 times, __u6
 	return times < MAX_TIMES && plait_now(packet) - last >= first_pause << ((times - 1) & 3);
 }
 
-/* An acknowledgment to which an option of MPTCP can be added: the handshake is over for who receives it,
- * which the data acknowledgment says if nothing did before. */
+/* Whether an MPTCP option can be added: the data acknowledgment completes the handshake for the receiver. */
 static __always_inline int may_carry(const struct plait_packet *packet)
 {
 	return packet->kinds & PLAIT_IS_PURE_ACK && packet->kinds & PLAIT_HAS_DATA_ACK &&
@@ -34,8 +32,8 @@ static __always_inline int may_carry(const struct plait_packet *packet)
 }
 
 #define FIRST_PRIORITY_PAUSE 100000000ull
-/* In parameters[0]: the form of version 0, which names the address whose id is in the lowest byte (RFC 6824
- * section 3.3.8). Without, that of version 1. */
+/* In parameters[0]: use the format of version 0, with the address id in the lowest byte (RFC 6824 section 3.3.8),
+ * instead of version 1. */
 #define WITH_ADDRESS_ID 0x100
 
 static __always_inline int set_priority(struct plait_context context, struct plait_packet *packet,
@@ -52,7 +50,7 @@ static __always_inline int set_priority(struct plait_context context, struct pla
 		return PLAIT_MISS;
 	is = flow->flags & flag ? 1 : 0;
 	times = is == backup ? flow->prioritized[hook] : 0;
-	/* What was not asked for here was so from the handshake on; if that was seen. */
+	/* The priority is as requested since the handshake, if that was seen. */
 	if (is == backup && !times && flow->dir[hook].syn_seen)
 		return PLAIT_MISS;
 	if (!is_due(packet, times, flow->prioritized_nanoseconds[hook], FIRST_PRIORITY_PAUSE))
@@ -81,8 +79,8 @@ static __always_inline int clear_backup(struct plait_context context, struct pla
 }
 
 /*
- * Whether set_backup in a chain whose time was over at a moment (CLOCK_MONOTONIC) has left something behind:
- * the subflow is a backup as MP_PRIO said last before then, or is being told that it is none.
+ * Whether the effect of set_backup in a chain that expired at `moment` (CLOCK_MONOTONIC) remains: the subflow is a
+ * backup by an MP_PRIO sent before then, or its reversal is still being sent.
  */
 static __always_inline int backup_remains(const struct plait_flow *flow, __u32 hook, __u64 moment)
 {

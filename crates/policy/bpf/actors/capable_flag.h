@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Says one bit in the handshake of MPTCP itself: a flag of MP_CAPABLE that RFC 8684 section 3.1 reserves
- * (D to G).
+ * Signals one bit in the MPTCP handshake: a reserved flag of MP_CAPABLE (D to G, RFC 8684 section 3.1).
  *
- * An MPTCP that finds one of them set takes the whole option for one it does not know, so who receives it
- * must have this actor, too: at egress the flag is set, at ingress it is remembered (PLAIT_FLOW_CAPABLE_FLAG)
- * and cleared. It is set in every SYN, but in a SYN-ACK only where the SYN had it.
+ * An MPTCP implementation ignores an option with a reserved flag, so the receiver must use this actor as well: at
+ * egress it sets the flag, at ingress it stores it (PLAIT_FLOW_CAPABLE_FLAG) and clears it. The flag is set in every
+ * SYN, but in a SYN-ACK only if the SYN had it.
  */
 #ifndef PLAIT_ACTORS_CAPABLE_FLAG_H
 #define PLAIT_ACTORS_CAPABLE_FLAG_H
 
 #include "../flows.h"
 
-/* Where the flags stand in MP_CAPABLE. */
+/* Offset of the flags in MP_CAPABLE. */
 #define CAPABLE_FLAGS_AT 3
 #define FLAG_D 0x10
 #define FLAGS_D_TO_G 0x1e

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* Tells of connections and subflows that begin. */
+/* Reports new connections and subflows. */
 #ifndef PLAIT_ACTORS_GET_H
 #define PLAIT_ACTORS_GET_H
 
 #include "../flows.h"
 
-/* Where the keys stand in MP_CAPABLE, and how long it is with both (RFC 8684 section 3.1). */
+/* Offsets of the keys in MP_CAPABLE, and its length with both (RFC 8684 section 3.1). */
 #define INITIATOR_KEY_AT 4
 #define RESPONDER_KEY_AT 12
 #define CAPABLE_WITH_KEYS 20
-/* Where these stand in MP_JOIN (RFC 8684 section 3.2). */
+/* Offsets in MP_JOIN (RFC 8684 section 3.2). */
 #define JOIN_BACKUP_AT 2
 #define JOIN_ADDRESS_ID_AT 3
 #define JOIN_OF_SYN_ACK 16
 
 /*
- * Once for each connection, at the first MP_CAPABLE with both keys: in the third packet of the handshake, or
- * in the first with data. parameters[0]: the event has the keys.
+ * Once per connection, at the first MP_CAPABLE with both keys: in the third packet of the handshake, or in the
+ * first with data. parameters[0]: include the keys in the event.
  */
 static __always_inline int get_connection(struct plait_context context, struct plait_packet *packet,
 					  const struct plait_actor *actor, struct plait_flow *flow)
 {
-	__u32 told = actor->parameters[0] ? PLAIT_FLOW_REPORTED_KEYS : PLAIT_FLOW_REPORTED;
+	__u32 flag = actor->parameters[0] ? PLAIT_FLOW_REPORTED_KEYS : PLAIT_FLOW_REPORTED;
 	__u32 at = packet->option_at[MPTCP_CAPABLE];
 	struct plait_event *event;
 
 	if (at == PLAIT_NO_OPTION || packet->option_length[MPTCP_CAPABLE] < CAPABLE_WITH_KEYS)
 		return PLAIT_MISS;
-	if (flow && flow->flags & told)
+	if (flow && flow->flags & flag)
 		return PLAIT_MISS;
 	event = plait_event(packet, PLAIT_EVENT_CONNECTION);
 	if (!event)
@@ -38,12 +38,12 @@ static __always_inline int get_connection(struct plait_context context, struct p
 	}
 	plait_submit_event(event);
 	if (flow)
-		flow->flags |= told;
+		flow->flags |= flag;
 	return PLAIT_HIT;
 }
 
-/* At the SYN and the SYN-ACK of MP_JOIN: the token, if the SYN comes in or the sender is known, the sender's
- * address id, and whether it is a backup. */
+/* At the SYN and SYN-ACK with MP_JOIN: the token, if the SYN is incoming or the sender is known, the sender's
+ * address id, and the backup flag. */
 static __always_inline int get_subflow(struct plait_context context, struct plait_packet *packet,
 				       const struct plait_actor *actor, struct plait_flow *flow)
 {

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Keeps MPTCP off a path: deny_join refuses subflows that would join by it, fall_back lets connections that
- * begin there be plain TCP.
+ * Keeps MPTCP off a path: deny_join refuses subflows that join on it, fall_back makes connections that start there
+ * plain TCP.
  *
- * A join is refused in the way that ends it at once on the side which waits, or by dropping its packets. What
- * comes in asks this host: its SYN gets the token 0, which no connection has, so that the host itself refuses
- * (RFC 8684 section 3.2), and other packets become the reset that the host would have got. What goes out is
- * answered with a reset before it leaves, so that not even the wish is seen on the path.
+ * A join is refused so that the waiting end aborts immediately, or by dropping its packets. The SYN of an incoming
+ * join gets the token 0, which no connection has, so that the host itself refuses it (RFC 8684 section 3.2); other
+ * incoming packets become the reset that the host would have received. Outgoing packets are answered with a reset
+ * before they leave, so that the path does not see the attempt.
  */
 #ifndef PLAIT_ACTORS_JOIN_H
 #define PLAIT_ACTORS_JOIN_H
 
 #include "../options.h"
 
-/* Where TCP's flags stand in its header. */
+/* Offset of the flags in the TCP header. */
 #define TCP_FLAGS_AT 13
-/* RFC 8684 section 3.6: the path's administration forbids it, and not for the moment only. */
+/* RFC 8684 section 3.6: administratively prohibited, not transient. */
 #define RESET_PROHIBITED 3
 #define MPTCP_TCPRST_LENGTH 4
-/* The longest MP_CAPABLE that a SYN has: that of a SYN-ACK, with a key (RFC 8684 section 3.1). */
+/* Maximum length of MP_CAPABLE in a SYN or SYN-ACK, with a key (RFC 8684 section 3.1). */
 #define MAX_CAPABLE 12
 
-/* Behind the beginning of TCP's header. */
+/* Offsets in the TCP header. */
 #define TCP_SEQUENCE_AT 4
 #define TCP_ACKNOWLEDGMENT_AT 8
 
-/* Sends a packet back to who sent it, to whom it is what was waited for (RFC 9293 section 3.10.7.1). */
+/* Turns a packet around, with sequence numbers that its sender accepts (RFC 9293 section 3.10.7.1). */
 static __always_inline long send_back(struct plait_context context, const struct plait_packet *packet)
 {
 	__u32 sequence = packet->kinds & PLAIT_IS_ACK ? bpf_htonl(packet->acknowledgment) : 0;
@@ -37,13 +37,13 @@ static __always_inline long send_back(struct plait_context context, const struct
 	       plait_store(context, at + TCP_ACKNOWLEDGMENT_AT, &acknowledgment, sizeof(acknowledgment));
 }
 
-/* The packet becomes a reset: for who sent it, when it goes out, else for who gets it. */
+/* Turns the packet into a reset: for its sender at egress, for its receiver at ingress. */
 static __always_inline int become_reset(struct plait_context context, struct plait_packet *packet)
 {
 	__u8 flags = PLAIT_IS_RST | PLAIT_IS_ACK;
 	__u32 *options = (void *)packet->options;
 
-	/* To be refused is what matters; with payload, no reset can be made of it. */
+	/* A packet with payload cannot be turned into a reset. */
 	if (packet->payload) {
 		packet->verdict = PLAIT_DROP;
 		return PLAIT_HIT;
@@ -88,7 +88,7 @@ static __always_inline int deny_join(struct plait_context context, struct plait_
 	return PLAIT_HIT;
 }
 
-/* Both sides take a handshake without MP_CAPABLE for one of plain TCP (RFC 8684 section 3.7). */
+/* Without MP_CAPABLE in the handshake, both ends use plain TCP (RFC 8684 section 3.7). */
 static __always_inline int fall_back(struct plait_context context, struct plait_packet *packet,
 				     const struct plait_actor *actor, struct plait_flow *flow)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Asks for a rate at which this host sends on the subflow. The program in pace.bpf.c carries it out on the
- * socket itself, within a round trip, as long as packets say so again.
+ * Sets the rate at which this host sends on the subflow. The program in pace.bpf.c applies it to the socket within a
+ * round trip, and keeps it as long as packets match.
  */
 #ifndef PLAIT_ACTORS_PACE_H
 #define PLAIT_ACTORS_PACE_H

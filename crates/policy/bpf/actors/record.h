@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* Says that a subflow is recorded: that is done for all of them as soon as one chain asks (flows.h). */
+/* Requests that subflows be recorded, which flows.h does for all as soon as one chain needs it. */
 #ifndef PLAIT_ACTORS_RECORD_H
 #define PLAIT_ACTORS_RECORD_H
 

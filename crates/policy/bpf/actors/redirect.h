@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Lets a packet leave by another interface, to the next hop of the route to its destination that goes by it.
+ * Sends a packet out by another interface, to the next hop of the route to its destination there.
  *
- * What comes in is forwarded so: a hop is counted, and what the link has put before IP is taken away. TC
- * alone knows of next hops, so interfaces whose chains redirect what comes in are met by TC
- * (engine/attach.rs).
+ * Incoming packets are forwarded: the hop limit is decremented and the link-layer header removed. Only TC resolves
+ * next hops, so interfaces whose chains redirect incoming packets are attached to at TC (engine/attach.rs).
  */
 #ifndef PLAIT_ACTORS_REDIRECT_H
 #define PLAIT_ACTORS_REDIRECT_H
@@ -12,10 +11,10 @@
 #include "../options.h"
 
 #define ETHERNET_HEADER 14
-/* In skb->cb[0], which is clear where IP sends a packet: it has been redirected. */
+/* In skb->cb[0], which is zero when IP sends a packet: it was redirected. */
 #define REDIRECTED 0x706c6169
 
-/* How many hops the packet may still go (RFC 791 section 3.2, RFC 8200 section 3). */
+/* The TTL or hop limit (RFC 791 section 3.2, RFC 8200 section 3). */
 static __always_inline __u8 hops_left(struct plait_context context, const struct plait_packet *packet)
 {
 	__u32 at = packet->kinds & PLAIT_IS_IPV6 ? IPV6_HOP_LIMIT_AT : IPV4_TTL_AT;
@@ -30,7 +29,7 @@ static __always_inline long count_hop(struct plait_context context, const struct
 	__u16 protocol = 6;
 
 	hops--;
-	/* Over which the interface may have computed a sum, of IPv6 without one of its own. */
+	/* IPv6 has no header checksum, but the interface may have computed a sum over the packet. */
 	if (packet->kinds & PLAIT_IS_IPV6)
 		return bpf_skb_store_bytes(context.skb, packet->ip_at + IPV6_HOP_LIMIT_AT, &hops,
 					   sizeof(hops), BPF_F_RECOMPUTE_CSUM);
@@ -38,7 +37,7 @@ static __always_inline long count_hop(struct plait_context context, const struct
 				     bpf_htons(hops << 8 | protocol));
 }
 
-/* Leaves a header of Ethernet and no tag before IP, which the next link writes anew. */
+/* Leaves an Ethernet header without VLAN tags, to be rewritten by the next link. */
 static __always_inline long strip_link(struct __sk_buff *skb, const struct plait_packet *packet)
 {
 	if (!packet->ip_at)
@@ -50,8 +49,8 @@ static __always_inline long strip_link(struct __sk_buff *skb, const struct plait
 }
 
 /*
- * A packet that goes out again, by what the other interface is built on, is to stay there. Bridges and bonds
- * clear cb; VLANs keep it, and their packets may pass by the interface from which they were redirected.
+ * A redirected packet that goes out again, by an interface below the other one, must not be redirected again.
+ * Bridges and bonds clear cb; VLANs keep it, and their packets may be seen on the original interface.
  */
 static __always_inline int was_redirected(const struct __sk_buff *skb, const struct plait_packet *packet,
 					  const struct plait_flow *flow)
@@ -59,7 +58,7 @@ static __always_inline int was_redirected(const struct __sk_buff *skb, const str
 	return skb->cb[0] == REDIRECTED || (flow && packet->seen_before && flow->redirected);
 }
 
-/* parameters[0]: the interface's index; 0: it is not there. */
+/* parameters[0]: the interface's index; 0: it does not exist. */
 static __always_inline int redirect(struct plait_context context, struct plait_packet *packet,
 				    const struct plait_actor *actor, struct plait_flow *flow)
 {
@@ -72,7 +71,7 @@ static __always_inline int redirect(struct plait_context context, struct plait_p
 		return PLAIT_MISS;
 	if (packet->hook == PLAIT_INGRESS) {
 		hops = hops_left(context, packet);
-		/* This host is to say so to the sender. */
+		/* The kernel reports this to the sender. */
 		if (hops <= 1)
 			return PLAIT_MISS;
 		if (count_hop(context, packet, hops))

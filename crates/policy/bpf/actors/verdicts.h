@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* Actors that say where a packet goes. */
+/* Actors that set a verdict or a mark. */
 #ifndef PLAIT_ACTORS_VERDICTS_H
 #define PLAIT_ACTORS_VERDICTS_H
 
@@ -12,7 +12,7 @@ static __always_inline int drop(struct plait_context context, struct plait_packe
 	return PLAIT_HIT;
 }
 
-/* parameters[0]: the mark; parameters[1]: which of its bits are set. */
+/* parameters[0]: the mark; parameters[1]: the mask of the bits to set. */
 static __always_inline int mark(struct plait_context context, struct plait_packet *packet,
 				const struct plait_actor *actor, struct plait_flow *flow)
 {
