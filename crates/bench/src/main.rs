@@ -5,6 +5,7 @@
 mod codec;
 mod machine;
 mod policy;
+mod rejected;
 
 use std::io::Write as _;
 use std::process::ExitCode;

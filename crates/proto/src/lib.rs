@@ -5,11 +5,9 @@
 //! - [`sealed`]: the handshake of mode `sealed`: messages, state machines of both ends, and the responder's table of
 //!   half-open sessions.
 //! - [`identity`]: long-term key pairs by which the ends of mode `sealed` authenticate.
-//! - [`candidates`]: what was considered and rejected, for comparison only.
 //!
 //! The protocol is specified in `docs/internals/protocol.md`, its promises in `docs/reference/threat-model.md`.
 
-pub mod candidates;
 pub mod codec;
 pub mod identity;
 pub mod option;

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plait_proto::candidates::block_chaining::{BLOCK, Chain};
-use plait_proto::candidates::packet_pairs::{self, Code};
-use plait_proto::candidates::{shamir, xor_sharing};
+use crate::rejected::block_chaining::{BLOCK, Chain};
+use crate::rejected::packet_pairs::{self, Code};
+use crate::rejected::{shamir, xor_sharing};
 use plait_proto::codec::stream::StreamCipher;
 
 use super::modes::keystream;

@@ -1,16 +1,15 @@
 //! Network coding of packet pairs: of two packets `a` and `b`, two combinations travel on two paths.
 //!
-//! Gives: nothing is added, and for one of two forms no packet is readable as it is. Lacks secrecy: a path carries
-//! half of the information, so half is what it tells, namely one equation for every two packets. Whoever knows or
-//! guesses one packet of a pair, and much of what programs send can be guessed, reads the other. The receiver has to
-//! wait for both, and the loss of one path is the loss of everything (half coded, of half). No integrity.
+//! Advantage: no overhead, and in one of two forms no packet is sent as plaintext. No secrecy: a path reveals one equation
+//! for every two packets, so that whoever knows or guesses one packet of a pair reads the other. The receiver waits for
+//! both, and losing one path loses everything (half coded: half). No integrity.
 
 use super::gf256::{inverse, multiply};
-use super::{Error, same_length};
+use super::error::{Error, same_length};
 
 /// Which combinations travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Code {
+pub(crate) enum Code {
     /// `a` on the first path, `a ^ b` on the second: the textbook's butterfly.
     Half,
     /// `a ^ b` on the first path, `a ^ 2b` on the second, in GF(256): no packet travels as it is.
@@ -22,7 +21,7 @@ pub enum Code {
 /// # Errors
 ///
 /// [`Error::Length`] if they are not equally long. Nothing is changed then.
-pub fn encode(code: Code, a: &mut [u8], b: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn encode(code: Code, a: &mut [u8], b: &mut [u8]) -> Result<(), Error> {
     same_length(a.len(), b)?;
     for (a, b) in a.iter_mut().zip(b) {
         (*a, *b) = match code {
@@ -38,7 +37,7 @@ pub fn encode(code: Code, a: &mut [u8], b: &mut [u8]) -> Result<(), Error> {
 /// # Errors
 ///
 /// [`Error::Length`] if they are not equally long. Nothing is changed then.
-pub fn decode(code: Code, first: &mut [u8], second: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn decode(code: Code, first: &mut [u8], second: &mut [u8]) -> Result<(), Error> {
     same_length(first.len(), second)?;
     let third = inverse(3);
     for (first, second) in first.iter_mut().zip(second) {
@@ -70,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_paths_give_the_packets(
+        fn decodes_both_packets(
             pair in (0..400_usize).prop_flat_map(|length| {
                 let packet = || prop::collection::vec(any::<u8>(), length);
                 (packet(), packet())
@@ -86,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn half_coded_one_path_reads_every_second_packet() {
+    fn half_coded_path_reveals_every_second_packet() {
         assert_eq!(coded(Code::Half, REQUEST, COOKIE).0, REQUEST);
     }
 
     #[test]
-    fn who_knows_one_packet_reads_the_other_from_either_coded_path() {
+    fn one_known_packet_reveals_the_other() {
         let (_, second) = coded(Code::Half, REQUEST, COOKIE);
         let recovered: Vec<u8> = second.iter().zip(REQUEST).map(|(coded, a)| coded ^ a).collect();
         assert_eq!(recovered, COOKIE, "half coded, second path");
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_packets_are_seen_to_be_equal() {
+    fn reveals_equal_packets() {
         let (first, _) = coded(Code::Both, REQUEST, REQUEST);
         assert!(first.iter().all(|byte| *byte == 0));
     }
@@ -114,7 +113,7 @@ mod tests {
     /// What the coded form does give: for every `a`, what a path carries takes every value once as `b` does. A packet
     /// is hidden exactly as well as the packet it is paired with is unknown.
     #[test]
-    fn a_packet_paired_with_an_unknown_one_is_hidden() {
+    fn unknown_packet_hides_its_pair() {
         for a in 0..=255 {
             let pairs: Vec<_> = (0..=255).map(|b| coded(Code::Both, &[a], &[b])).collect();
             let mut first: Vec<u8> = pairs.iter().map(|pair| pair.0[0]).collect();
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_packets_of_different_lengths() {
+    fn rejects_packets_of_different_lengths() {
         let error = Err(Error::Length { expected: 4, got: 5 });
         let (mut four, mut three) = (*b"four", *b"three");
         assert_eq!(encode(Code::Both, &mut four, &mut three), error);

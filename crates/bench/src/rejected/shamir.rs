@@ -3,12 +3,11 @@
 //! Each byte of the secret is the value at 0 of a polynomial of degree k - 1 whose other coefficients are random;
 //! share `x` is the value at `x`. Any k shares determine the polynomial, fewer say nothing of its value at 0.
 //!
-//! Gives: whoever has fewer than k shares knows nothing of the secret, whatever they compute; n - k paths may fail.
-//! Lacks: each path carries as much as the whole secret, and k - 1 times as many random bytes are needed. No
-//! integrity: one wrong share gives a wrong secret.
+//! Advantage: fewer than k shares reveal nothing, unconditionally; n - k paths may fail. Cost: each path carries as much as
+//! the whole secret, plus k - 1 times as many random bytes. No integrity: one wrong share yields a wrong secret.
 
 use super::gf256::{inverse, multiply, multiply_add};
-use super::{Error, same_length};
+use super::error::{Error, same_length};
 
 /// Splits `secret` into all of `shares`, which take its length, so that any `threshold` of them give it back. The
 /// first share belongs to point 1, the next to point 2, and so on. `random` fills what it is given with fresh random
@@ -17,7 +16,7 @@ use super::{Error, same_length};
 /// # Errors
 ///
 /// [`Error::Threshold`] unless there are 1 to 255 shares and the threshold is 1 to as many.
-pub fn split(
+pub(crate) fn split(
     secret: &[u8],
     threshold: usize,
     shares: &mut [Vec<u8>],
@@ -48,7 +47,7 @@ pub fn split(
 ///
 /// [`Error::Shares`] if there are none, [`Error::Point`] if a point is 0 or occurs twice, [`Error::Length`] if a
 /// share is not as long as `secret`.
-pub fn combine(shares: &[(u8, &[u8])], secret: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn combine(shares: &[(u8, &[u8])], secret: &mut [u8]) -> Result<(), Error> {
     if shares.is_empty() {
         return Err(Error::Shares { expected: 1, got: 0 });
     }
@@ -85,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_shares_as_many_as_the_threshold_give_the_secret(
+        fn any_threshold_of_shares_recovers_the_secret(
             secret in prop::collection::vec(any::<u8>(), 0..300),
             (threshold, number) in (1..7_usize).prop_flat_map(|threshold| (Just(threshold), threshold..9)),
             coefficients in prop::collection::vec(any::<u8>(), 1..2000),
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_shares_give_something_else_and_nobody_is_told() {
+    fn too_few_shares_yield_garbage_without_error() {
         let shares = shares_of(b"text", 3, 3, b"coefficients");
         let mut combined = [0; 4];
         assert_eq!(combine(&[(1, &shares[0]), (2, &shares[1])], &mut combined), Ok(()));
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_belong_together() {
+    fn rejects_mismatched_shares() {
         let mut shares = vec![Vec::new(); 3];
         for threshold in [0, 4] {
             let error = split(b"text", threshold, &mut shares, |_| ());

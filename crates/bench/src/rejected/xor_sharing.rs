@@ -1,10 +1,9 @@
 //! Secret sharing by XOR, n of n: every share but one is random, and the XOR of all is the secret.
 //!
-//! Gives: whoever lacks any one share knows nothing of the secret, whatever they compute. Lacks: each path carries as
-//! much as the whole secret, as many random bytes are needed as all shares but one have, and the loss of one path is
-//! the loss of everything. No integrity.
+//! Advantage: without any one share nothing is revealed, unconditionally. Cost: each path carries as much as the whole
+//! secret, all shares but one are random bytes, and losing one path loses everything. No integrity.
 
-use super::{Error, add, same_length};
+use super::error::{Error, add, same_length};
 
 /// Splits `secret` into all of `shares`, which take its length. `random` fills what it is given with fresh random
 /// bytes.
@@ -12,7 +11,7 @@ use super::{Error, add, same_length};
 /// # Errors
 ///
 /// [`Error::Shares`] if there is no share to be made.
-pub fn split(secret: &[u8], shares: &mut [Vec<u8>], mut random: impl FnMut(&mut [u8])) -> Result<(), Error> {
+pub(crate) fn split(secret: &[u8], shares: &mut [Vec<u8>], mut random: impl FnMut(&mut [u8])) -> Result<(), Error> {
     let (last, pads) = shares.split_last_mut().ok_or(Error::Shares { expected: 1, got: 0 })?;
     last.clear();
     last.extend_from_slice(secret);
@@ -29,7 +28,7 @@ pub fn split(secret: &[u8], shares: &mut [Vec<u8>], mut random: impl FnMut(&mut 
 /// # Errors
 ///
 /// [`Error::Length`] if a share is not as long as `secret`.
-pub fn combine(shares: &[impl AsRef<[u8]>], secret: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn combine(shares: &[impl AsRef<[u8]>], secret: &mut [u8]) -> Result<(), Error> {
     secret.fill(0);
     for share in shares {
         same_length(secret.len(), share.as_ref())?;
@@ -54,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_shares_give_the_secret(
+        fn all_shares_recover_the_secret(
             secret in prop::collection::vec(any::<u8>(), 0..500),
             number in 1..8_usize,
             pads in prop::collection::vec(any::<u8>(), 1..3000),
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_belong_together() {
+    fn rejects_mismatched_shares() {
         assert_eq!(split(b"text", &mut [], |_| ()), Err(Error::Shares { expected: 1, got: 0 }));
         let error = combine(&[&b"four"[..], b"three"], &mut [0; 4]);
         assert_eq!(error, Err(Error::Length { expected: 4, got: 5 }));

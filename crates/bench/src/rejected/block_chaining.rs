@@ -1,27 +1,27 @@
 //! Block chaining without a cipher: every block is XORed with the block before it, as it went over the wire.
 //!
 //! `C[j] = P[j] ^ C[j-1]`, where `C[-1]` is an initial block that both ends know: cipher block chaining (NIST SP
-//! 800-38A, section 6.2) with the cipher left out. Gives: nothing is added, and what one looks at is not the text.
-//! Lacks secrecy: both `C[j]` and `C[j-1]` are on the wire, so whoever captured them has `P[j]`. Only a block whose
-//! predecessor took another path is hidden. No integrity: a changed block changes itself and the next, nothing else.
+//! 800-38A, section 6.2) with the cipher left out. Advantage: no overhead, and the wire does not show
+//! the text. No secrecy: whoever captures `C[j]` and `C[j-1]` has `P[j]`. Only a block whose predecessor took another path
+//! is hidden. No integrity: a changed block changes only itself and the next.
 
 /// Bytes of a block, as of AES.
-pub const BLOCK: usize = 16;
+pub(crate) const BLOCK: usize = 16;
 
 /// One direction, in either role.
-pub struct Chain {
+pub(crate) struct Chain {
     previous: [u8; BLOCK],
 }
 
 impl Chain {
     /// A direction that begins after the block `initial`.
     #[must_use]
-    pub fn new(initial: [u8; BLOCK]) -> Self {
+    pub(crate) fn new(initial: [u8; BLOCK]) -> Self {
         Self { previous: initial }
     }
 
     /// Replaces the next blocks of plaintext by their form on the wire.
-    pub fn encode(&mut self, blocks: &mut [[u8; BLOCK]]) {
+    pub(crate) fn encode(&mut self, blocks: &mut [[u8; BLOCK]]) {
         for block in blocks {
             for (byte, previous) in block.iter_mut().zip(&mut self.previous) {
                 *byte ^= *previous;
@@ -31,7 +31,7 @@ impl Chain {
     }
 
     /// Replaces the next blocks on the wire by their plaintext.
-    pub fn decode(&mut self, blocks: &mut [[u8; BLOCK]]) {
+    pub(crate) fn decode(&mut self, blocks: &mut [[u8; BLOCK]]) {
         for block in blocks {
             let wire = *block;
             for (byte, previous) in block.iter_mut().zip(self.previous) {
@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_gives_the_blocks_in_any_cut(
+        fn decodes_blocks_in_pieces_of_any_size(
             plain in prop::collection::vec(any::<[u8; BLOCK]>(), 0..60),
             initial in any::<[u8; BLOCK]>(),
             pieces in prop::collection::vec(1..20_usize, 0..10),
