@@ -4,8 +4,8 @@
 //! for every two packets, so that whoever knows or guesses one packet of a pair reads the other. The receiver waits for
 //! both, and losing one path loses everything (half coded: half). No integrity.
 
-use super::gf256::{inverse, multiply};
 use super::error::{Error, same_length};
+use super::gf256::{inverse, multiply};
 
 /// Which combinations travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,8 +6,8 @@
 //! Advantage: fewer than k shares reveal nothing, unconditionally; n - k paths may fail. Cost: each path carries as much as
 //! the whole secret, plus k - 1 times as many random bytes. No integrity: one wrong share yields a wrong secret.
 
-use super::gf256::{inverse, multiply, multiply_add};
 use super::error::{Error, same_length};
+use super::gf256::{inverse, multiply, multiply_add};
 
 /// Splits `secret` into all of `shares`, which take its length, so that any `threshold` of them give it back. The
 /// first share belongs to point 1, the next to point 2, and so on. `random` fills what it is given with fresh random

@@ -11,7 +11,11 @@ use super::error::{Error, add, same_length};
 /// # Errors
 ///
 /// [`Error::Shares`] if there is no share to be made.
-pub(crate) fn split(secret: &[u8], shares: &mut [Vec<u8>], mut random: impl FnMut(&mut [u8])) -> Result<(), Error> {
+pub(crate) fn split(
+    secret: &[u8],
+    shares: &mut [Vec<u8>],
+    mut random: impl FnMut(&mut [u8]),
+) -> Result<(), Error> {
     let (last, pads) = shares.split_last_mut().ok_or(Error::Shares { expected: 1, got: 0 })?;
     last.clear();
     last.extend_from_slice(secret);
