@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The kernel's type information (BTF), as far as it takes to find out where a member of a structure is. Nothing in the
- * file is believed beyond its ends.
+ * Reads the kernel's type information (BTF) to find the offset of a structure's member. Every access is bounds-checked.
  */
 #include <linux/btf.h>
 #include <linux/err.h>
@@ -14,11 +13,11 @@
 
 #define BTF_OF_KERNEL "/sys/kernel/btf/vmlinux"
 
-/* Structures without a name within each other, at most. */
+/* Maximum nesting of anonymous structures. */
 #define MAX_NESTED 4
 
-/* Bytes that follow a type; -1: of an unknown kind. */
-static long following(const struct btf_type *type)
+/* Bytes that follow a type's header; -1: unknown kind. */
+static long trailing_bytes(const struct btf_type *type)
 {
 	u32 count = BTF_INFO_VLEN(type->info);
 
@@ -57,7 +56,7 @@ static long following(const struct btf_type *type)
 	}
 }
 
-/* The type at @at with all that follows it; NULL at the end, or at what cannot be read. */
+/* The type at @at if it is complete; NULL at the end, or at a type that cannot be parsed. */
 static const struct btf_type *type_at(const void *at, const void *end, const void **next)
 {
 	const struct btf_type *type = at;
@@ -65,7 +64,7 @@ static const struct btf_type *type_at(const void *at, const void *end, const voi
 
 	if (end - at < (long)sizeof(*type))
 		return NULL;
-	more = following(type);
+	more = trailing_bytes(type);
 	if (more < 0 || end - at < (long)sizeof(*type) + more)
 		return NULL;
 	*next = at + sizeof(*type) + more;
@@ -83,7 +82,7 @@ static int index_types(struct plait_btf *btf, const void *types, u32 len)
 	btf->types = vzalloc(array_size(count, sizeof(*btf->types)));
 	if (!btf->types)
 		return -ENOMEM;
-	/* Number 0 is void, and not in the file. */
+	/* Id 0 is void, and not in the file. */
 	btf->count = 1;
 	for (at = types; (type = type_at(at, end, &next)); at = next)
 		btf->types[btf->count++] = type;
@@ -104,8 +103,8 @@ static int read_all(struct file *file, void *bytes, loff_t size)
 }
 
 /*
- * Its size, or an error. Not by kernel_read_file(), before which security modules are asked: it is for what the kernel
- * will run or obey, of kinds that they know.
+ * Returns the size, or an error. Not kernel_read_file(), which asks security modules: it is for code and policies, of
+ * kinds that they know.
  */
 static ssize_t read_file(const char *path, void **bytes)
 {
@@ -168,12 +167,12 @@ static const char *name_at(const struct plait_btf *btf, u32 offset)
 	return offset < btf->strings_len ? btf->strings + offset : "";
 }
 
-/* What a type is when its other names and qualifiers are taken off; NULL: void, or nothing. */
-static const struct btf_type *bare(const struct plait_btf *btf, u32 id)
+/* Resolves typedefs and qualifiers; NULL: void, or invalid. */
+static const struct btf_type *resolve_type(const struct plait_btf *btf, u32 id)
 {
-	int most = 16;
+	int limit = 16;
 
-	while (id && id < btf->count && most--) {
+	while (id && id < btf->count && limit--) {
 		const struct btf_type *type = btf->types[id];
 
 		switch (BTF_INFO_KIND(type->info)) {
@@ -198,7 +197,7 @@ static bool is_structure(const struct btf_type *type)
 	return kind == BTF_KIND_STRUCT || kind == BTF_KIND_UNION;
 }
 
-/* The member's type, with its offset in bits added to @bits. Looks into members without a name, too. */
+/* The member's type; adds its offset in bits to @bits. Searches anonymous members, too. */
 static const struct btf_type *member(const struct plait_btf *btf, const struct btf_type *type,
 				     const char *name, size_t len, u32 *bits, int nested)
 {
@@ -207,7 +206,7 @@ static const struct btf_type *member(const struct plait_btf *btf, const struct b
 
 	for (; at < end; at++) {
 		u32 offset = BTF_INFO_KFLAG(type->info) ? BTF_MEMBER_BIT_OFFSET(at->offset) : at->offset;
-		const struct btf_type *found = bare(btf, at->type);
+		const struct btf_type *found = resolve_type(btf, at->type);
 		const char *its = name_at(btf, at->name_off);
 
 		if (!*its && is_structure(found) && nested < MAX_NESTED)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Where the running kernel keeps the members of its structures. */
+/* Offsets of structure members in the running kernel. */
 #ifndef PLAIT_BTF_H
 #define PLAIT_BTF_H
 
@@ -9,7 +9,7 @@ struct btf_type;
 
 struct plait_btf {
 	void *file;
-	/* By number; the first is void's. */
+	/* By type id; id 0 is void. */
 	const struct btf_type **types;
 	u32 count;
 	const char *strings;

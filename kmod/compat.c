@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The functions that the kernel changed its mind about: MPTCP's, called by us, and ours, called by the kernel. */
+/* Functions whose signature differs between kernels: MPTCP's, called by us, and ours, called by the kernel. */
 #include "plait.h"
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
@@ -38,8 +38,8 @@ void plait_set_accept(struct proto_ops *ops)
 #endif
 
 /*
- * The length of an address in the message had a parameter of its own until 7.1, and in stable kernels of before to
- * this day or to some day: so its type is asked, and not the version. Only the error queue has addresses to tell.
+ * The address length was a parameter of its own until 7.1; stable kernels may or may not have the change backported, so
+ * test the type and not the version. Only the error queue returns addresses.
  */
 typedef int old_recvmsg_fn(struct sock *sk, struct msghdr *msg, size_t len, int flags, int *addr_len);
 typedef int recvmsg_fn(struct sock *sk, struct msghdr *msg, size_t len, int flags);

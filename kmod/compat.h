@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels that the module is built for: from Debian's 6.1 to mainline. Nothing but this file
- * and compat.c asks for a kernel's version.
+ * Differences between the supported kernels, from Debian's 6.1 to mainline. Only this file and compat.c test the
+ * kernel's version.
  */
 #ifndef PLAIT_COMPAT_H
 #define PLAIT_COMPAT_H
@@ -17,7 +17,7 @@
 #include <asm/unaligned.h>
 #endif
 
-/* 6.2 gave the directions of an iov_iter names of their own. */
+/* Named since 6.2. */
 #ifndef ITER_SOURCE
 #define ITER_SOURCE WRITE
 #define ITER_DEST READ
@@ -34,13 +34,13 @@ struct proto_accept_arg {
 #define sockaddr_unsized sockaddr
 #endif
 
-/* compat.c: in the newest form, whatever the running kernel's */
+/* compat.c: the newest signatures, on any kernel */
 
 int plait_call_accept(const struct proto_ops *ops, struct socket *sock, struct socket *newsock,
 		      struct proto_accept_arg *arg);
 int plait_call_recvmsg(const struct proto *proto, struct sock *sk, struct msghdr *msg, size_t len,
 		       int flags);
-/* Have plait_accept() and plait_recvmsg() called. */
+/* Install plait_accept() and plait_recvmsg(). */
 void plait_set_accept(struct proto_ops *ops);
 void plait_set_recvmsg(struct proto *proto);
 

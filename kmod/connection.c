@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What becomes of one connection. It is decided once, at the first call that moves bytes after the handshake, from the
- * first rule that matches and from what the ends negotiated; a protected connection never becomes a plain one.
+ * The state of one connection. It is decided once, at the first call that moves bytes after the handshake, by the first
+ * rule that matches and the negotiated mode; a protected connection never becomes a plain one.
  *
- * It hangs at sk_user_data, which the kernel does not copy to accepted sockets and which nothing else uses on sockets
+ * It is stored in sk_user_data, which the kernel does not copy to accepted sockets and which nothing else uses on sockets
  * that user space made with MPTCP.
  */
 #include <linux/slab.h>
@@ -18,7 +18,7 @@ struct plait_connection *plait_connection_find(const struct sock *sk)
 	return (void *)((uintptr_t)READ_ONCE(sk->sk_user_data) & SK_USER_DATA_PTRMASK);
 }
 
-struct plait_connection *plait_connection_of(struct sock *sk)
+struct plait_connection *plait_connection_get(struct sock *sk)
 {
 	struct plait_connection *connection = plait_connection_find(sk);
 	void *tagged;
@@ -35,19 +35,19 @@ struct plait_connection *plait_connection_of(struct sock *sk)
 		kfree(connection);
 		return plait_connection_find(sk);
 	}
-	plait_count(PLAIT_OPENED, 1);
+	plait_count(PLAIT_COUNT_OPENED, 1);
 	return connection;
 }
 
 void plait_connection_reset(struct plait_connection *connection)
 {
-	plait_direction_end(&connection->out);
-	plait_direction_end(&connection->in);
+	plait_direction_destroy(&connection->out);
+	plait_direction_destroy(&connection->in);
 	connection->initiator = false;
-	connection->ordered = false;
-	connection->heard = false;
-	/* As in conclude(). */
-	smp_store_release(&connection->fate, PLAIT_UNDECIDED);
+	connection->has_rule = false;
+	connection->first_data_checked = false;
+	/* Pairs with plait_connection_decide(). */
+	smp_store_release(&connection->state, PLAIT_UNDECIDED);
 }
 
 void plait_connection_free(struct sock *sk)
@@ -59,17 +59,17 @@ void plait_connection_free(struct sock *sk)
 	WRITE_ONCE(sk->sk_user_data, NULL);
 	plait_connection_reset(connection);
 	kfree(connection);
-	plait_count(PLAIT_CLOSED, 1);
+	plait_count(PLAIT_COUNT_CLOSED, 1);
 }
 
-void plait_return_error(struct sock *sk, int error)
+void plait_set_error(struct sock *sk, int error)
 {
-	/* These come from the connection's state, and come again. */
+	/* These follow from the connection's state and recur. */
 	if (error != -EAGAIN && error != -EPIPE && error != -ENOTCONN)
 		WRITE_ONCE(sk->sk_err, -error);
 }
 
-static int begin(struct sock *sk, struct plait_connection *connection, u8 mode)
+static int init_directions(struct sock *sk, struct plait_connection *connection, u8 mode)
 {
 	struct plait_keys out = { .from_initiator = connection->initiator };
 	struct plait_keys in = { .from_initiator = !connection->initiator };
@@ -79,34 +79,34 @@ static int begin(struct sock *sk, struct plait_connection *connection, u8 mode)
 	put_unaligned_be64(plait_remote_key(sk), out.receiver);
 	memcpy(in.sender, out.receiver, PLAIT_KEY_SIZE);
 	memcpy(in.receiver, out.sender, PLAIT_KEY_SIZE);
-	err = plait_direction_begin(&connection->out, mode, &out);
+	err = plait_direction_init(&connection->out, mode, &out);
 	if (!err) {
-		err = plait_direction_begin(&connection->in, mode, &in);
+		err = plait_direction_init(&connection->in, mode, &in);
 		if (err)
-			plait_direction_end(&connection->out);
+			plait_direction_destroy(&connection->out);
 	}
 	memzero_explicit(&out, sizeof(out));
 	memzero_explicit(&in, sizeof(in));
 	return err;
 }
 
-static int fate_unprotected(const struct plait_order *order)
+static int state_unprotected(const struct plait_rule_action *action)
 {
-	return order->require ? PLAIT_REFUSED : PLAIT_PLAIN;
+	return action->require ? PLAIT_REFUSED : PLAIT_PLAIN;
 }
 
 /*
- * The fate by what the ends agreed on; a protected one's mode goes to @mode. The negotiator runs while a packet of the
- * handshake is processed, with the first subflow locked, and the connection may be seen from here before it has:
- * locking the subflow waits for it.
+ * The state by the negotiated outcome; the mode of a protected connection is stored in @mode. The negotiator runs while
+ * a packet of the handshake is processed, with the first subflow locked, and this may run before it: locking the subflow
+ * waits for it.
  */
-static int negotiated(struct sock *sk, struct sock *subflow, const struct plait_order *order, u8 *mode)
+static int negotiated(struct sock *sk, struct sock *subflow, const struct plait_rule_action *action, u8 *mode)
 {
 	struct plait_verdict verdict;
 
 	lock_sock_nested(subflow, SINGLE_DEPTH_NESTING);
 	release_sock(subflow);
-	if (!plait_verdict_read(sk, order->verdicts, &verdict))
+	if (!plait_verdict_read(sk, action->verdicts, &verdict))
 		return PLAIT_REFUSED;
 	switch (verdict.outcome) {
 	case PLAIT_OUTCOME_NEGOTIATED:
@@ -115,7 +115,7 @@ static int negotiated(struct sock *sk, struct sock *subflow, const struct plait_
 	case PLAIT_OUTCOME_PLAIN:
 	case PLAIT_OUTCOME_NO_COMMON_MODE:
 	case PLAIT_OUTCOME_FALLBACK:
-		return fate_unprotected(order);
+		return state_unprotected(action);
 	default:
 		return PLAIT_REFUSED;
 	}
@@ -123,54 +123,54 @@ static int negotiated(struct sock *sk, struct sock *subflow, const struct plait_
 
 static int decide(struct sock *sk, struct plait_connection *connection)
 {
-	const struct plait_order *order = &connection->order;
+	const struct plait_rule_action *action = &connection->action;
 	struct sock *first = plait_first_subflow(sk);
-	int fate = PLAIT_PROTECTED;
-	u8 mode = order->mode;
+	int state = PLAIT_PROTECTED;
+	u8 mode = action->mode;
 	int err;
 
-	if (!connection->ordered)
+	if (!connection->has_rule)
 		return PLAIT_PLAIN;
-	if (order->verdicts)
-		fate = first ? negotiated(sk, first, order, &mode) : PLAIT_REFUSED;
+	if (action->verdicts)
+		state = first ? negotiated(sk, first, action, &mode) : PLAIT_REFUSED;
 	/* After a fallback to TCP there is no key to protect anything with. */
-	if (fate == PLAIT_PROTECTED && !plait_remote_key(sk))
-		fate = order->verdicts ? PLAIT_REFUSED : fate_unprotected(order);
-	if (fate != PLAIT_PROTECTED)
-		return fate;
-	err = begin(sk, connection, mode);
+	if (state == PLAIT_PROTECTED && !plait_remote_key(sk))
+		state = action->verdicts ? PLAIT_REFUSED : state_unprotected(action);
+	if (state != PLAIT_PROTECTED)
+		return state;
+	err = init_directions(sk, connection, mode);
 	return err == -EOPNOTSUPP ? PLAIT_REFUSED : err ? : PLAIT_PROTECTED;
 }
 
-void plait_connection_order(struct sock *sk, struct plait_connection *connection, u16 port)
+void plait_connection_match_rule(struct sock *sk, struct plait_connection *connection, u16 port)
 {
-	connection->ordered = plait_rules_match(sk, port, &connection->order);
+	connection->has_rule = plait_rules_match(sk, port, &connection->action);
 }
 
-bool plait_refuses_tcp(const struct sock *listener, struct sock *child)
+bool plait_tcp_is_refused(const struct sock *listener, struct sock *child)
 {
-	struct plait_order order;
+	struct plait_rule_action action;
 	u8 mode;
 
-	if (!plait_rules_match(listener, inet_sk(listener)->inet_num, &order))
+	if (!plait_rules_match(listener, inet_sk(listener)->inet_num, &action))
 		return false;
-	if (!order.verdicts)
-		return order.require;
-	return negotiated(child, child, &order, &mode) != PLAIT_PLAIN;
+	if (!action.verdicts)
+		return action.require;
+	return negotiated(child, child, &action, &mode) != PLAIT_PLAIN;
 }
 
-static void conclude(struct sock *sk, struct plait_connection *connection, int fate)
+static void set_state(struct sock *sk, struct plait_connection *connection, int state)
 {
-	if (fate == PLAIT_REFUSED) {
-		/* Resets every subflow. Where it cannot, no byte passes all the same. */
-		plait_base(sk)->disconnect(sk, 0);
+	if (state == PLAIT_REFUSED) {
+		/* Resets every subflow. Even if that fails, no byte passes. */
+		plait_base_proto(sk)->disconnect(sk, 0);
 		plait_count(PLAIT_COUNT_REFUSED, 1);
 	} else {
-		plait_count(fate == PLAIT_PLAIN ? PLAIT_COUNT_PLAIN : PLAIT_COUNT_PROTECTED, 1);
+		plait_count(state == PLAIT_PLAIN ? PLAIT_COUNT_PLAIN : PLAIT_COUNT_PROTECTED, 1);
 	}
-	pr_debug("%p: fate %d, mode %#x\n", sk, fate, connection->out.mode);
-	/* Whoever sees the fate sees the transforms. */
-	smp_store_release(&connection->fate, fate);
+	pr_debug("%p: state %d, mode %#x\n", sk, state, connection->out.mode);
+	/* Publish the transforms before the state. */
+	smp_store_release(&connection->state, state);
 }
 
 static bool is_connected(const struct sock *sk)
@@ -178,45 +178,45 @@ static bool is_connected(const struct sock *sk)
 	return !((1 << sk->sk_state) & (TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT | TCPF_SYN_RECV));
 }
 
-int plait_settle(struct sock *sk, struct plait_connection *connection, bool arrived)
+int plait_connection_decide(struct sock *sk, struct plait_connection *connection, bool arrived)
 {
-	/* Pairs with conclude(). */
-	int fate = smp_load_acquire(&connection->fate);
+	/* Pairs with set_state(). */
+	int state = smp_load_acquire(&connection->state);
 
-	if (fate != PLAIT_UNDECIDED)
-		return fate;
+	if (state != PLAIT_UNDECIDED)
+		return state;
 	lock_sock(sk);
-	fate = connection->fate;
-	if (fate == PLAIT_UNDECIDED && (arrived || is_connected(sk))) {
-		fate = decide(sk, connection);
-		if (fate >= 0)
-			conclude(sk, connection, fate);
+	state = connection->state;
+	if (state == PLAIT_UNDECIDED && (arrived || is_connected(sk))) {
+		state = decide(sk, connection);
+		if (state >= 0)
+			set_state(sk, connection, state);
 	}
 	release_sock(sk);
-	return fate;
+	return state;
 }
 
 /*
- * A peer that negotiates makes no further subflow before its first flight has arrived. One that was made all the same
- * says that somebody else made it, or that the first flight crossed paths that are not trusted.
+ * A peer that negotiates creates no further subflow before its first flight has arrived. If there is one, an attacker
+ * created it, or the first flight crossed untrusted paths.
  */
-int plait_hear(struct sock *sk, struct plait_connection *connection)
+int plait_check_first_data(struct sock *sk, struct plait_connection *connection)
 {
 	struct plait_verdict verdict;
 	bool early;
 
-	if (connection->heard)
+	if (connection->first_data_checked)
 		return 0;
-	connection->heard = true;
-	if (connection->initiator || !connection->order.verdicts)
+	connection->first_data_checked = true;
+	if (connection->initiator || !connection->action.verdicts)
 		return 0;
-	early = plait_verdict_read(sk, connection->order.verdicts, &verdict) &&
+	early = plait_verdict_read(sk, connection->action.verdicts, &verdict) &&
 		verdict.joined & PLAIT_JOINED_EARLY;
 	memzero_explicit(&verdict, sizeof(verdict));
 	if (!early)
 		return 0;
 	lock_sock(sk);
-	conclude(sk, connection, PLAIT_REFUSED);
+	set_state(sk, connection, PLAIT_REFUSED);
 	release_sock(sk);
 	return -ECONNRESET;
 }

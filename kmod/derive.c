@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* HMAC-SHA256 (RFC 2104), from which all seeds and keys are derived. */
+/* HMAC-SHA256 (RFC 2104), used to derive all seeds and keys. */
 #include <crypto/hash.h>
 #include <linux/err.h>
 

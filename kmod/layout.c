@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * MPTCP's state of a connection, as far as the module needs it. The structure is private to MPTCP and differs between
- * kernels; the kernel's own type information says how the running one has it.
+ * The members of struct mptcp_sock that the module needs. The structure is private to MPTCP and differs between kernels;
+ * the running kernel's type information (BTF) gives the offsets.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -74,8 +74,8 @@ struct sock *plait_first_subflow(const struct sock *sk)
 	return READ_ONCE(*(struct sock **)field_of(sk, FIRST));
 }
 
-/* As MPTCP itself does for a socket that is made while net.mptcp.pm_type is 1. */
-void plait_leave_paths_to_userspace(struct sock *sk)
+/* As MPTCP itself does for a socket that is created while net.mptcp.pm_type is 1. */
+void plait_use_userspace_pm(struct sock *sk)
 {
 	WRITE_ONCE(*(u8 *)field_of(sk, PM_TYPE), PM_TYPE_USERSPACE);
 	WRITE_ONCE(*(bool *)field_of(sk, PM_WORK), false);

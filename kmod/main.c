@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * plait.ko: the transforms of plait's gateway inside the kernel, for programs that know nothing of it and without a
- * proxy. A program's bytes are copied, transformed and given to MPTCP, and the other way round; they are never
- * changed where the program has them.
+ * plait.ko: the gateway's transforms in the kernel, for unmodified programs and without a proxy. A program's bytes are
+ * copied, transformed and passed to MPTCP, and the other way round; they are never modified in place.
  *
- * Loading looks for all that is needed and fails with a reason; a kernel that keeps its connections differently is
- * not guessed at.
+ * Loading locates everything that is needed and fails with a reason if something is missing: the layout of a kernel's
+ * structures is never guessed.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -35,7 +34,7 @@ static int __init plait_init(void)
 	return 0;
 }
 
-/* No socket has our functions any more: each held a reference to the module. */
+/* No hooked socket is left: each held a reference to the module. */
 static void __exit plait_exit(void)
 {
 	plait_protos_unhook();

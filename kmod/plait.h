@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the module's files offer each other.
+ * Interfaces between the module's files.
  *
- *	main.c		life of the module
- *	proto.c		MPTCP's struct proto, with our functions in it, on the sockets that rules take
- *	connection.c	what becomes of one connection: plain, protected, refused
- *	send.c		a program's bytes on their way out
- *	receive.c	and in
+ *	main.c		module init and exit
+ *	proto.c		hooks: MPTCP's struct proto with our functions, on sockets that rules match
+ *	connection.c	state of one connection: plain, protected, refused
+ *	send.c		sendmsg
+ *	receive.c	recvmsg
  *	transform.c	the two directions' transforms: xor64.c, stream.c, keyed by derive.c
- *	rules.c		which connections, and how
+ *	rules.c		which connections to protect, and how
  *	verdict.c	what the two ends negotiated
- *	compat.c	what differs between kernels
+ *	compat.c	differences between kernel versions
  *	layout.c	MPTCP's own state of a connection, found by btf.c
  *	status.c	counters
  */
@@ -53,9 +53,9 @@ struct plait_keystream {
 
 /* One direction of a connection's byte stream. */
 struct plait_direction {
-	/* Held by who moves bytes of this direction, and never while waiting for the network. */
+	/* Held while bytes of this direction are moved, never while waiting for the network. */
 	struct mutex lock;
-	/* One of enum plait_mode; 0 before plait_direction_begin(). */
+	/* One of enum plait_mode; 0 before plait_direction_init(). */
 	u8 mode;
 	union {
 		struct plait_xor64 xor64;
@@ -63,7 +63,7 @@ struct plait_direction {
 	};
 };
 
-/* What a direction's secrets are made of. */
+/* The MPTCP keys from which a direction's secrets are derived. */
 struct plait_keys {
 	u8 sender[PLAIT_KEY_SIZE];
 	u8 receiver[PLAIT_KEY_SIZE];
@@ -71,28 +71,28 @@ struct plait_keys {
 };
 
 /*
- * Memory for bytes on their way through a transform. Before them is room in which it puts what it needs of the past,
- * and they begin where they stand in a block of the cipher, so that no block straddles two pages.
+ * Buffer in which bytes are transformed. Space before them holds earlier bytes that the transform needs, and they are
+ * aligned as in the cipher's blocks, so that no block straddles two pages.
  */
 struct plait_bounce {
 	u8 *bytes;
 	void *memory;
 };
 
-/* Most bytes that are moved at a time, peeking excepted: with the room before them 16 KiB. */
+/* Maximum bytes moved at a time, except when peeking: 16 KiB with the space before them. */
 #define PLAIT_PIECE ((size_t)SZ_16K - 256)
 
 int plait_bounce_get(struct plait_bounce *bounce, size_t size);
 void plait_bounce_put(struct plait_bounce *bounce);
-/* To be called before each use, with the direction locked. */
-void plait_bounce_place(struct plait_bounce *bounce, const struct plait_direction *direction);
+/* Call before each use, with the direction locked. */
+void plait_bounce_align(struct plait_bounce *bounce, const struct plait_direction *direction);
 
-int plait_direction_begin(struct plait_direction *direction, u8 mode, const struct plait_keys *keys);
-void plait_direction_end(struct plait_direction *direction);
+int plait_direction_init(struct plait_direction *direction, u8 mode, const struct plait_keys *keys);
+void plait_direction_destroy(struct plait_direction *direction);
 
 /*
- * The wire form of the next plaintext bytes, and back, in place. Neither moves on: that plait_advance() does, by as
- * many of the bytes just transformed as were really taken.
+ * Transform the next bytes to wire form and back. Neither advances the stream: plait_advance() does, by as many of the
+ * bytes just transformed as were actually consumed.
  */
 int plait_encode(struct plait_direction *direction, struct plait_bounce *plain,
 		 struct plait_bounce *wire, size_t len);
@@ -110,8 +110,8 @@ void plait_xor64_advance(struct plait_xor64 *state, const u8 *plain, size_t len)
 
 #define PLAIT_CIPHER_BLOCK 16
 
-int plait_keystream_begin(struct plait_keystream *keystream, const struct plait_keys *keys);
-void plait_keystream_end(struct plait_keystream *keystream);
+int plait_keystream_init(struct plait_keystream *keystream, const struct plait_keys *keys);
+void plait_keystream_destroy(struct plait_keystream *keystream);
 /* Before @from and @to must be as many writable bytes as the position is into its block; see struct plait_bounce. */
 int plait_keystream_apply(struct plait_keystream *keystream, u8 *from, u8 *to, size_t len);
 
@@ -124,22 +124,22 @@ int plait_hmac_sha256(const u8 *key, size_t key_len, const u8 *message, size_t m
 
 /* rules.c */
 
-/* What a rule says of a connection that it matches. */
-struct plait_order {
-	/* Applied without asking the peer; 0: as negotiated. */
+/* What to do with a connection that a rule matches. */
+struct plait_rule_action {
+	/* Applied without negotiation; 0: as negotiated. */
 	u8 mode;
 	/* Refuse what cannot be protected. */
 	bool require;
-	/* A program looks after the paths of connections that begin here. */
+	/* A user-space path manager creates subflows of outgoing connections. */
 	bool hold;
 	/* The BPF map with the negotiator's verdicts. */
 	u32 verdicts;
 };
 
-/* Whether a socket that is being made may come to match. */
-bool plait_rules_concern(const struct sock *sk);
+/* Whether a socket that is being created may match a rule later. */
+bool plait_rules_may_match(const struct sock *sk);
 /* The first rule for a connection with the service's @port. */
-bool plait_rules_match(const struct sock *sk, u16 port, struct plait_order *order);
+bool plait_rules_match(const struct sock *sk, u16 port, struct plait_rule_action *action);
 int plait_rules_write(char *line);
 void plait_rules_show(struct seq_file *file);
 int plait_rules_start(void);
@@ -147,7 +147,7 @@ void plait_rules_stop(void);
 
 /* connection.c */
 
-enum plait_fate {
+enum plait_connection_state {
 	PLAIT_UNDECIDED,
 	PLAIT_PLAIN,
 	PLAIT_PROTECTED,
@@ -155,38 +155,38 @@ enum plait_fate {
 };
 
 struct plait_connection {
-	/* enum plait_fate; written with the socket locked. */
-	int fate;
+	/* enum plait_connection_state; written with the socket locked. */
+	int state;
 	/* This end called connect(). */
 	bool initiator;
-	/* Whether a rule matched when the connection was begun or accepted; whatever becomes of the rules, it counts. */
-	bool ordered;
-	/* The peer's first bytes have been looked at. */
-	bool heard;
-	struct plait_order order;
+	/* Whether a rule matched when the connection was opened or accepted; later rule changes do not matter. */
+	bool has_rule;
+	/* plait_check_first_data() was called. */
+	bool first_data_checked;
+	struct plait_rule_action action;
 	struct plait_direction out, in;
 };
 
-/* The socket's, made when it has none; NULL: no memory. */
-struct plait_connection *plait_connection_of(struct sock *sk);
-/* The socket's, if it has one. */
+/* The socket's connection, allocated if it has none; NULL: out of memory. */
+struct plait_connection *plait_connection_get(struct sock *sk);
+/* The socket's connection, or NULL. */
 struct plait_connection *plait_connection_find(const struct sock *sk);
-/* Forgets what was decided: the socket may connect anew. Both directions must be locked. */
+/* Back to undecided: the socket may connect again. Both directions must be locked. */
 void plait_connection_reset(struct plait_connection *connection);
 void plait_connection_free(struct sock *sk);
-/* Looks for the rule of a connection to or at the service's @port, once it is begun or accepted. */
-void plait_connection_order(struct sock *sk, struct plait_connection *connection, u16 port);
+/* Looks up the rule for a connection to or on the service's @port, when it is opened or accepted. */
+void plait_connection_match_rule(struct sock *sk, struct plait_connection *connection, u16 port);
 /*
- * Decides once the connection is there, which @arrived data prove; before that PLAIT_UNDECIDED. Else a fate, or an
- * error that may pass. Takes the socket's lock.
+ * Decides once the connection is established (@arrived: data prove that it is); before that PLAIT_UNDECIDED. Returns the
+ * state, or an error that may be temporary. Takes the socket's lock.
  */
-int plait_settle(struct sock *sk, struct plait_connection *connection, bool arrived);
-/* To be called with the peer's first bytes, before the program has them; an error if they must not be taken. */
-int plait_hear(struct sock *sk, struct plait_connection *connection);
-/* Whether what @listener accepted as a TCP connection must not go on. */
-bool plait_refuses_tcp(const struct sock *listener, struct sock *child);
-/* Gives an error back to the socket, for the call after this one. */
-void plait_return_error(struct sock *sk, int error);
+int plait_connection_decide(struct sock *sk, struct plait_connection *connection, bool arrived);
+/* Call with the peer's first bytes before the program gets them; an error if they must not be delivered. */
+int plait_check_first_data(struct sock *sk, struct plait_connection *connection);
+/* Whether a TCP connection accepted by @listener must be refused. */
+bool plait_tcp_is_refused(const struct sock *listener, struct sock *child);
+/* Sets the socket's error, for the next call. */
+void plait_set_error(struct sock *sk, int error);
 
 /* verdict.c */
 
@@ -198,18 +198,18 @@ int plait_layout_find(void);
 u64 plait_local_key(const struct sock *sk);
 u64 plait_remote_key(const struct sock *sk);
 struct sock *plait_first_subflow(const struct sock *sk);
-/* MPTCP keeps the key of the connection before: a key that is found after this is the next one's. */
+/* MPTCP keeps the previous connection's key: clear it, so that a key found later is the next one's. */
 void plait_forget_remote_key(struct sock *sk);
-/* For a socket that is not connected: whoever looks after its paths must make all further subflows. */
-void plait_leave_paths_to_userspace(struct sock *sk);
+/* For an unconnected socket: only a user-space path manager creates further subflows. */
+void plait_use_userspace_pm(struct sock *sk);
 
 /* proto.c */
 
 int plait_protos_find(void);
 void plait_protos_hook(void);
 void plait_protos_unhook(void);
-/* MPTCP's own functions, for a socket that has ours. */
-const struct proto *plait_base(const struct sock *sk);
+/* MPTCP's original functions, for a hooked socket. */
+const struct proto *plait_base_proto(const struct sock *sk);
 int plait_accept(struct socket *sock, struct socket *newsock, struct proto_accept_arg *arg);
 
 /* send.c, receive.c */
@@ -220,9 +220,9 @@ int plait_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags);
 /* status.c */
 
 enum plait_counter {
-	PLAIT_TAKEN,
-	PLAIT_OPENED,
-	PLAIT_CLOSED,
+	PLAIT_COUNT_HOOKED,
+	PLAIT_COUNT_OPENED,
+	PLAIT_COUNT_CLOSED,
 	PLAIT_COUNT_PROTECTED,
 	PLAIT_COUNT_PLAIN,
 	PLAIT_COUNT_REFUSED,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Puts our functions on sockets. MPTCP's struct proto is copied for each address family, and the copy has ours for
- * what moves bytes or ends a connection. A socket is taken when it is made, by giving it the copy; what a listening
- * socket accepts inherits it. In MPTCP's own struct proto only .init is ours, so sockets that are not taken, and those
- * from before the module was loaded, never come here again.
+ * Hooks sockets. MPTCP's struct proto is copied for each address family, and the copy has our functions for what moves
+ * bytes or ends a connection. A socket is hooked when it is created, by giving it the copy; accepted sockets inherit it.
+ * In MPTCP's own struct proto only .init is ours, so sockets that are not hooked, and those from before the module was
+ * loaded, never get here again.
  *
- * A taken socket holds a reference to the module until its memory is freed, because the copy's owner is the module and
- * the kernel's core drops that reference by sk_prot_creator: after it no code of ours can run for that socket.
+ * A hooked socket holds a reference to the module until its memory is freed, because the copy's owner is the module and
+ * the kernel's core drops that reference by sk_prot_creator: after that none of our code can run for that socket.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -22,7 +22,7 @@
 
 struct family {
 	int number;
-	/* MPTCP's own, whose .init is hooked, and what that was. */
+	/* MPTCP's own struct proto, whose .init is hooked, and the original .init. */
 	struct proto *base;
 	int (*init)(struct sock *sk);
 	const struct proto_ops *base_ops;
@@ -35,7 +35,7 @@ static struct family families[] = {
 	{ .number = AF_INET6 },
 };
 
-/* Whoever is in hooked_init(). */
+/* Callers inside hooked_init(). */
 DEFINE_STATIC_SRCU(in_hook);
 
 static struct family *family_of(const struct sock *sk)
@@ -43,30 +43,30 @@ static struct family *family_of(const struct sock *sk)
 	return &families[sk->sk_family == AF_INET6];
 }
 
-const struct proto *plait_base(const struct sock *sk)
+const struct proto *plait_base_proto(const struct sock *sk)
 {
 	return family_of(sk)->base;
 }
 
 static int plait_connect(struct sock *sk, struct sockaddr_unsized *address, int len)
 {
-	struct plait_connection *connection = plait_connection_of(sk);
-	/* In an IPv6 address the port has the same place. */
+	struct plait_connection *connection = plait_connection_get(sk);
+	/* The port is at the same offset in an IPv6 address. */
 	u16 port = ntohs(((struct sockaddr_in *)address)->sin_port);
 
 	if (!connection)
 		return -ENOMEM;
 	connection->initiator = true;
-	plait_connection_order(sk, connection, port);
+	plait_connection_match_rule(sk, connection, port);
 	plait_forget_remote_key(sk);
-	if (connection->ordered && connection->order.hold)
-		plait_leave_paths_to_userspace(sk);
-	return plait_base(sk)->connect(sk, address, len);
+	if (connection->has_rule && connection->action.hold)
+		plait_use_userspace_pm(sk);
+	return plait_base_proto(sk)->connect(sk, address, len);
 }
 
 /*
- * Called with the socket locked, while who moves bytes locks the direction first and the socket then: so these locks
- * can only be tried. MPTCP itself refuses to disconnect under a call that waits.
+ * Called with the socket locked, while moving bytes locks the direction first and then the socket: so only trylock is
+ * possible here. MPTCP itself refuses to disconnect during a blocking call.
  */
 static int plait_disconnect(struct sock *sk, int flags)
 {
@@ -74,11 +74,11 @@ static int plait_disconnect(struct sock *sk, int flags)
 	int err = -EBUSY;
 
 	if (!connection)
-		return plait_base(sk)->disconnect(sk, flags);
+		return plait_base_proto(sk)->disconnect(sk, flags);
 	if (!mutex_trylock(&connection->out.lock))
 		return err;
 	if (mutex_trylock(&connection->in.lock)) {
-		err = plait_base(sk)->disconnect(sk, flags);
+		err = plait_base_proto(sk)->disconnect(sk, flags);
 		if (!err)
 			plait_connection_reset(connection);
 		mutex_unlock(&connection->in.lock);
@@ -87,19 +87,19 @@ static int plait_disconnect(struct sock *sk, int flags)
 	return err;
 }
 
-/* The rules that are in force count, so the fate is decided at once; an error that may pass leaves it for later. */
-static int settle_accepted(struct sock *sk)
+/* Decided at once, by the current rules; a temporary error leaves it for later. */
+static int decide_accepted(struct sock *sk)
 {
-	struct plait_connection *connection = plait_connection_of(sk);
+	struct plait_connection *connection = plait_connection_get(sk);
 
 	if (!connection)
 		return -ENOMEM;
-	plait_connection_order(sk, connection, inet_sk(sk)->inet_num);
-	plait_settle(sk, connection, true);
+	plait_connection_match_rule(sk, connection, inet_sk(sk)->inet_num);
+	plait_connection_decide(sk, connection, true);
 	return 0;
 }
 
-/* A connection that fell back to TCP in its handshake is accepted as a TCP socket, whose functions are not ours. */
+/* A connection that fell back to TCP in its handshake is accepted as a TCP socket, which is not hooked. */
 int plait_accept(struct socket *sock, struct socket *newsock, struct proto_accept_arg *arg)
 {
 	struct sock *listener = sock->sk;
@@ -109,8 +109,8 @@ int plait_accept(struct socket *sock, struct socket *newsock, struct proto_accep
 	if (err)
 		return err;
 	if (newsock->sk->sk_prot == listener->sk_prot)
-		return settle_accepted(newsock->sk);
-	if (plait_refuses_tcp(listener, newsock->sk)) {
+		return decide_accepted(newsock->sk);
+	if (plait_tcp_is_refused(listener, newsock->sk)) {
 		tcp_abort(newsock->sk, ECONNRESET);
 		plait_count(PLAIT_COUNT_REFUSED, 1);
 	}
@@ -120,15 +120,15 @@ int plait_accept(struct socket *sock, struct socket *newsock, struct proto_accep
 static void plait_destroy(struct sock *sk)
 {
 	plait_connection_free(sk);
-	plait_base(sk)->destroy(sk);
+	plait_base_proto(sk)->destroy(sk);
 }
 
-static void take(struct family *family, struct sock *sk)
+static void hook_socket(struct family *family, struct sock *sk)
 {
 	sk->sk_prot_creator = &family->ours;
 	WRITE_ONCE(sk->sk_prot, &family->ours);
 	WRITE_ONCE(sk->sk_socket->ops, &family->ops);
-	plait_count(PLAIT_TAKEN, 1);
+	plait_count(PLAIT_COUNT_HOOKED, 1);
 }
 
 static int hooked_init(struct sock *sk)
@@ -137,8 +137,8 @@ static int hooked_init(struct sock *sk)
 	int index = srcu_read_lock(&in_hook);
 	int err = family->init(sk);
 
-	if (!err && !sk->sk_kern_sock && plait_rules_concern(sk) && try_module_get(THIS_MODULE))
-		take(family, sk);
+	if (!err && !sk->sk_kern_sock && plait_rules_may_match(sk) && try_module_get(THIS_MODULE))
+		hook_socket(family, sk);
 	srcu_read_unlock(&in_hook, index);
 	return err;
 }
@@ -157,12 +157,12 @@ static void copy_proto(struct family *family, struct socket *probe)
 	family->base_ops = probe->ops;
 	family->ops = *probe->ops;
 	plait_set_accept(&family->ops);
-	/* Where these are missing, recvmsg is used in their place. */
+	/* Without these, the kernel uses recvmsg. */
 	family->ops.splice_read = NULL;
 	family->ops.read_sock = NULL;
 }
 
-/* There is no name to look them up by: a socket of our own has them. */
+/* They have no symbol to look up: create a socket to find them. */
 int plait_protos_find(void)
 {
 	struct socket *probe;
@@ -175,7 +175,7 @@ int plait_protos_find(void)
 		if (i && (err == -EAFNOSUPPORT || err == -EPROTONOSUPPORT))
 			continue;
 		if (err) {
-			pr_err("cannot make an MPTCP socket, error %d: is net.mptcp.enabled 1?\n", err);
+			pr_err("cannot create an MPTCP socket, error %d: is net.mptcp.enabled 1?\n", err);
 			return err;
 		}
 		copy_proto(&families[i], probe);
@@ -194,8 +194,8 @@ void plait_protos_hook(void)
 }
 
 /*
- * Whoever has read the pointer before it was put back may not have locked yet, and whoever has unlocked may not have
- * returned yet: neither sleeps there, so a grace period of tasks covers both.
+ * A task that read the pointer before it was restored may not have locked yet, and one that has unlocked may not have
+ * returned yet: neither sleeps there, so an RCU tasks grace period covers both.
  */
 void plait_protos_unhook(void)
 {

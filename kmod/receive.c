@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A connection's bytes on their way in. They are peeked at, transformed in the copy, and copied to the program; only
- * what was really copied is then consumed. So MPTCP's queue is the only place where bytes wait, poll() and SIOCINQ tell
- * the truth, and a copy that fails loses nothing.
+ * recvmsg(): bytes are peeked at, transformed in the copy, and copied to the program; only what was actually copied is
+ * then consumed. So MPTCP's queue is the only place where bytes wait, poll() and SIOCINQ stay correct, and a failed copy
+ * loses nothing.
  *
- * MPTCP is always called so that it does not wait. The waiting is done here, with the direction unlocked, on the queue
- * that MPTCP wakes for every event after which a call may go differently.
+ * MPTCP is always called without blocking. Blocking is done here, with the direction unlocked, on the wait queue that
+ * MPTCP wakes for every event that may change the outcome of a call.
  */
 #include <linux/sched/signal.h>
 #include <linux/wait.h>
@@ -20,12 +20,12 @@ struct reading {
 	struct plait_connection *connection;
 	struct msghdr *msg;
 	int flags;
-	/* The program's, for every time that MPTCP writes to them anew. */
+	/* The program's control buffer, restored for each call of MPTCP. */
 	void *control;
 	size_t control_len;
 };
 
-/* MPTCP's recvmsg() without waiting, into @bytes, with what else it has to say in @msg. */
+/* MPTCP's recvmsg() without blocking, into @bytes; control messages go to @msg. */
 static int receive_raw(struct sock *sk, struct msghdr *msg, u8 *bytes, size_t len, int flags)
 {
 	struct iov_iter programs = msg->msg_iter;
@@ -33,29 +33,29 @@ static int receive_raw(struct sock *sk, struct msghdr *msg, u8 *bytes, size_t le
 	int result;
 
 	iov_iter_kvec(&msg->msg_iter, ITER_DEST, &vector, 1, len);
-	result = plait_call_recvmsg(plait_base(sk), sk, msg, len, flags | MSG_DONTWAIT);
+	result = plait_call_recvmsg(plait_base_proto(sk), sk, msg, len, flags | MSG_DONTWAIT);
 	msg->msg_iter = programs;
 	return result;
 }
 
-/* As receive_raw(), where the program is to get what MPTCP has to say beside the bytes. */
-static int receive_telling(const struct reading *reading, u8 *bytes, size_t len, int flags)
+/* As receive_raw(), with control messages for the program. */
+static int receive_with_cmsg(const struct reading *reading, u8 *bytes, size_t len, int flags)
 {
 	reading->msg->msg_control = reading->control;
 	reading->msg->msg_controllen = reading->control_len;
 	return receive_raw(reading->sk, reading->msg, bytes, len, flags);
 }
 
-/* Takes from the queue what the program has; nobody else can have, as the direction is locked. */
+/* Removes from the queue what the program has; nobody else can, as the direction is locked. */
 static void consume(const struct reading *reading, u8 *bytes, size_t len)
 {
-	int consumed = receive_telling(reading, bytes, len, MSG_TRUNC);
+	int consumed = receive_with_cmsg(reading, bytes, len, MSG_TRUNC);
 
 	if (WARN_ON_ONCE(consumed != len))
 		plait_count(PLAIT_ERRORS, 1);
 }
 
-/* Gives the program what there is, at most @len bytes. Returns how much; 0 at the end of the stream; an error. */
+/* Delivers what is queued, at most @len bytes. Returns how much; 0 at the end of the stream; or an error. */
 static int receive_now(const struct reading *reading, struct plait_bounce *bounce, size_t len)
 {
 	struct plait_direction *in = &reading->connection->in;
@@ -63,14 +63,14 @@ static int receive_now(const struct reading *reading, struct plait_bounce *bounc
 	size_t copied;
 	int found, err;
 
-	plait_bounce_place(bounce, in);
+	plait_bounce_align(bounce, in);
 	if (reading->flags & MSG_PEEK)
-		found = receive_telling(reading, bounce->bytes, len, MSG_PEEK);
+		found = receive_with_cmsg(reading, bounce->bytes, len, MSG_PEEK);
 	else
 		found = receive_raw(reading->sk, &quiet, bounce->bytes, len, MSG_PEEK);
 	if (found <= 0)
 		return found;
-	err = plait_hear(reading->sk, reading->connection);
+	err = plait_check_first_data(reading->sk, reading->connection);
 	if (err)
 		return err;
 	err = plait_decode(in, bounce, found);
@@ -104,14 +104,14 @@ static int receive_piece(const struct reading *reading, size_t len)
 		return result;
 	mutex_lock(&in->lock);
 	result = -ECONNRESET;
-	if (READ_ONCE(reading->connection->fate) == PLAIT_PROTECTED)
+	if (READ_ONCE(reading->connection->state) == PLAIT_PROTECTED)
 		result = receive_now(reading, &bounce, len);
 	mutex_unlock(&in->lock);
 	plait_bounce_put(&bounce);
 	return result;
 }
 
-/* A socket that is connecting, or has been reset, or was never connected: has it data all the same? */
+/* Whether a socket that is connecting, was reset or was never connected has data nevertheless. */
 static bool has_data(struct sock *sk)
 {
 	struct msghdr quiet = {};
@@ -119,18 +119,18 @@ static bool has_data(struct sock *sk)
 	int found = receive_raw(sk, &quiet, &byte, sizeof(byte), MSG_PEEK);
 
 	if (found < 0)
-		plait_return_error(sk, found);
+		plait_set_error(sk, found);
 	return found > 0;
 }
 
-/* Whether nothing will come after what is there. */
+/* Whether nothing will follow what is queued. */
 static bool has_ended(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_err) || sk->sk_state == TCP_CLOSE ||
 	       READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN;
 }
 
-/* Waits for whatever changes, once @wait stands in the queue. */
+/* Waits for the next event, once @wait is in the queue. */
 static int wait_for_change(struct wait_queue_entry *wait, long *timeout)
 {
 	if (!*timeout)
@@ -141,19 +141,19 @@ static int wait_for_change(struct wait_queue_entry *wait, long *timeout)
 	return 0;
 }
 
-/* Until the fate is known: 0 or the error with which the call ends. */
-static int wait_until_settled(const struct reading *reading, struct wait_queue_entry *wait,
-			      long *timeout, int *fate)
+/* Waits until the state is decided: 0 or the error of the call. */
+static int wait_until_decided(const struct reading *reading, struct wait_queue_entry *wait,
+			      long *timeout, int *state)
 {
 	struct sock *sk = reading->sk;
 	int err = 0;
 
 	while (!err) {
-		*fate = plait_settle(sk, reading->connection, false);
-		if (*fate == PLAIT_UNDECIDED && has_data(sk))
-			*fate = plait_settle(sk, reading->connection, true);
-		if (*fate != PLAIT_UNDECIDED)
-			return min(*fate, 0);
+		*state = plait_connection_decide(sk, reading->connection, false);
+		if (*state == PLAIT_UNDECIDED && has_data(sk))
+			*state = plait_connection_decide(sk, reading->connection, true);
+		if (*state != PLAIT_UNDECIDED)
+			return min(*state, 0);
 		if (sk->sk_state == TCP_CLOSE || sk->sk_state == TCP_LISTEN)
 			return 0;
 		err = wait_for_change(wait, timeout);
@@ -161,17 +161,17 @@ static int wait_until_settled(const struct reading *reading, struct wait_queue_e
 	return err;
 }
 
-/* Whether more may come before anything is taken. */
-static bool has_room(const struct sock *sk)
+/* Whether the receive buffer has space for more. */
+static bool has_space(const struct sock *sk)
 {
 	return atomic_read(&sk->sk_rmem_alloc) < READ_ONCE(sk->sk_rcvbuf) / 2;
 }
 
-/* What a peek finds is not gone: every look begins anew, until there is enough. */
+/* Peeking consumes nothing: start over until there is enough. */
 static int peek(const struct reading *reading, struct wait_queue_entry *wait, long timeout,
 		size_t len, size_t target)
 {
-	size_t most = min_t(size_t, len, max_t(size_t, READ_ONCE(reading->sk->sk_rcvbuf), PAGE_SIZE));
+	size_t max = min_t(size_t, len, max_t(size_t, READ_ONCE(reading->sk->sk_rcvbuf), PAGE_SIZE));
 	struct iov_iter start = reading->msg->msg_iter;
 	int found;
 
@@ -179,9 +179,9 @@ static int peek(const struct reading *reading, struct wait_queue_entry *wait, lo
 		bool enough;
 		int err;
 
-		found = receive_piece(reading, most);
-		enough = found >= (int)min(target, most) ||
-			 (found > 0 && (has_ended(reading->sk) || !has_room(reading->sk)));
+		found = receive_piece(reading, max);
+		enough = found >= (int)min(target, max) ||
+			 (found > 0 && (has_ended(reading->sk) || !has_space(reading->sk)));
 		if (enough || !found || (found < 0 && found != -EAGAIN))
 			return found;
 		err = wait_for_change(wait, &timeout);
@@ -191,7 +191,7 @@ static int peek(const struct reading *reading, struct wait_queue_entry *wait, lo
 	}
 }
 
-/* Returns why it stopped: 0 enough or the end of the stream, else an error; @received says how much there was. */
+/* Returns 0 if there was enough or at the end of the stream, else an error; @received is how much was delivered. */
 static int receive(const struct reading *reading, struct wait_queue_entry *wait, long timeout,
 		   size_t len, size_t target, size_t *received)
 {
@@ -203,14 +203,14 @@ static int receive(const struct reading *reading, struct wait_queue_entry *wait,
 		result = receive_piece(reading, size);
 		if (result > 0) {
 			*received += result;
-			/* Less than asked for is all there was. */
+			/* Less than requested: the queue is empty. */
 			if (result < size && *received >= target)
 				return 0;
 			continue;
 		}
 		if (result != -EAGAIN) {
 			if (*received && result < 0 && result != -EFAULT)
-				plait_return_error(reading->sk, result);
+				plait_set_error(reading->sk, result);
 			return result;
 		}
 		if (*received && (*received >= target || has_ended(reading->sk)))
@@ -247,29 +247,29 @@ int plait_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags)
 		.control = msg->msg_control,
 		.control_len = msg->msg_controllen,
 	};
-	int fate = PLAIT_UNDECIDED;
+	int state = PLAIT_UNDECIDED;
 	int result;
 
 	if (!len || flags & MSG_ERRQUEUE)
-		return plait_call_recvmsg(plait_base(sk), sk, msg, len, flags);
-	reading.connection = plait_connection_of(sk);
+		return plait_call_recvmsg(plait_base_proto(sk), sk, msg, len, flags);
+	reading.connection = plait_connection_get(sk);
 	if (!reading.connection)
 		return -ENOMEM;
-	if (READ_ONCE(reading.connection->fate) == PLAIT_PLAIN)
-		return plait_call_recvmsg(plait_base(sk), sk, msg, len, flags);
+	if (READ_ONCE(reading.connection->state) == PLAIT_PLAIN)
+		return plait_call_recvmsg(plait_base_proto(sk), sk, msg, len, flags);
 	len = min_t(size_t, len, INT_MAX);
-	/* In the queue before the first look, so that nothing that comes after it is missed. */
+	/* In the queue before the first check, so that no later event is missed. */
 	add_wait_queue(sk_sleep(sk), &wait);
-	result = wait_until_settled(&reading, &wait, &timeout, &fate);
-	if (!result && fate == PLAIT_PROTECTED)
+	result = wait_until_decided(&reading, &wait, &timeout, &state);
+	if (!result && state == PLAIT_PROTECTED)
 		result = receive_protected(&reading, &wait, timeout, len);
 	remove_wait_queue(sk_sleep(sk), &wait);
-	if (result || fate == PLAIT_PROTECTED)
+	if (result || state == PLAIT_PROTECTED)
 		return result;
-	if (fate == PLAIT_REFUSED)
+	if (state == PLAIT_REFUSED)
 		return -ECONNRESET;
-	/* A socket without a connection: MPTCP has the error for it. */
-	if (fate == PLAIT_UNDECIDED)
+	/* A socket without a connection: MPTCP returns the error. */
+	if (state == PLAIT_UNDECIDED)
 		flags |= MSG_DONTWAIT;
-	return plait_call_recvmsg(plait_base(sk), sk, msg, len, flags);
+	return plait_call_recvmsg(plait_base_proto(sk), sk, msg, len, flags);
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which connections are protected, and how. A rule is a line of words; it counts for the network namespace in which it
- * was written, and for sockets that are made after it. The first rule that matches decides.
+ * Which connections are protected, and how. A rule is a line of words; it applies to the network namespace in which it
+ * was written, and to sockets created after it. The first rule that matches wins.
  *
- *	mode=xor64-key|xor64-hmac|stream	so, without asking the peer
- *	verdicts=N				as negotiated: what BPF map N says of the connection
- *	cgroup=PATH				sockets made in that control group or below it
+ *	mode=xor64-key|xor64-hmac|stream	use this mode, without negotiation
+ *	verdicts=N				as negotiated: BPF map N has the outcome
+ *	cgroup=PATH				sockets created in that control group or below it
  *	port=N[-M][,...]			the service's port
  *	mark=N[/MASK]				sockets with that SO_MARK
  *	require					refuse what cannot be protected, rather than carry it plain
- *	hold					one subflow, until a program that manages paths makes more
+ *	hold					one subflow, until a user-space path manager creates more
  *
- * Exactly one of mode and verdicts must be given. What is not given matches everything. The line "clear" removes the
+ * Exactly one of mode and verdicts must be given. What is omitted matches everything. The line "clear" removes the
  * rules of the namespace, "clear verdicts=N" those with that map.
  */
 #include <linux/cgroup.h>
@@ -28,7 +28,7 @@
 
 #define MAX_PORTS PLAIT_MAX_PORTS
 
-/* What may follow "clear". */
+/* Argument of "clear". */
 #define CLEARED " verdicts="
 
 struct ports {
@@ -37,13 +37,13 @@ struct ports {
 
 struct rule {
 	struct list_head node;
-	/* The namespace's number: unlike a pointer it needs no reference and is never used again. */
+	/* The namespace's cookie: unlike a pointer it needs no reference and is never reused. */
 	u64 net;
 	struct cgroup *cgroup;
 	u32 mark, mask;
 	struct ports ports[MAX_PORTS];
 	int ports_len;
-	struct plait_order order;
+	struct plait_rule_action action;
 };
 
 static LIST_HEAD(rules);
@@ -58,14 +58,14 @@ static const struct {
 	{ "stream", PLAIT_MODE_STREAM_KEYS },
 };
 
-static bool has_place(const struct rule *rule, const struct sock *sk)
+static bool matches_scope(const struct rule *rule, const struct sock *sk)
 {
 	return rule->net == sock_net(sk)->net_cookie &&
 	       (!rule->cgroup ||
 		cgroup_is_descendant(sock_cgroup_ptr(&((struct sock *)sk)->sk_cgrp_data), rule->cgroup));
 }
 
-static bool has_port(const struct rule *rule, u16 port)
+static bool matches_port(const struct rule *rule, u16 port)
 {
 	int i;
 
@@ -75,14 +75,14 @@ static bool has_port(const struct rule *rule, u16 port)
 	return !rule->ports_len;
 }
 
-bool plait_rules_concern(const struct sock *sk)
+bool plait_rules_may_match(const struct sock *sk)
 {
 	const struct rule *rule;
 	bool found = false;
 
 	read_lock(&lock);
 	list_for_each_entry(rule, &rules, node) {
-		found = has_place(rule, sk);
+		found = matches_scope(rule, sk);
 		if (found)
 			break;
 	}
@@ -90,17 +90,17 @@ bool plait_rules_concern(const struct sock *sk)
 	return found;
 }
 
-bool plait_rules_match(const struct sock *sk, u16 port, struct plait_order *order)
+bool plait_rules_match(const struct sock *sk, u16 port, struct plait_rule_action *action)
 {
 	const struct rule *rule;
 	bool found = false;
 
 	read_lock(&lock);
 	list_for_each_entry(rule, &rules, node) {
-		found = has_place(rule, sk) && has_port(rule, port) &&
+		found = matches_scope(rule, sk) && matches_port(rule, port) &&
 			(READ_ONCE(sk->sk_mark) & rule->mask) == rule->mark;
 		if (found) {
-			*order = rule->order;
+			*action = rule->action;
 			break;
 		}
 	}
@@ -123,14 +123,14 @@ static void clear_namespace(u64 net, u32 verdicts)
 
 	write_lock(&lock);
 	list_for_each_entry_safe(rule, next, &rules, node)
-		if (rule->net == net && (!verdicts || rule->order.verdicts == verdicts))
+		if (rule->net == net && (!verdicts || rule->action.verdicts == verdicts))
 			list_move(&rule->node, &cleared);
 	write_unlock(&lock);
 	list_for_each_entry_safe(rule, next, &cleared, node)
 		free_rule(rule);
 }
 
-/* A namespace takes its rules along. */
+/* Rules are removed with their namespace. */
 static void __net_exit forget_namespace(struct net *net)
 {
 	clear_namespace(net->net_cookie, 0);
@@ -145,7 +145,7 @@ int plait_rules_start(void)
 	return register_pernet_subsys(&operations);
 }
 
-/* Forgets every namespace. */
+/* Removes the rules of every namespace. */
 void plait_rules_stop(void)
 {
 	unregister_pernet_subsys(&operations);
@@ -157,8 +157,8 @@ static int parse_mode(struct rule *rule, const char *name)
 
 	for (i = 0; i < ARRAY_SIZE(modes); i++)
 		if (!strcmp(name, modes[i].name))
-			rule->order.mode = modes[i].mode;
-	return rule->order.mode ? 0 : -EINVAL;
+			rule->action.mode = modes[i].mode;
+	return rule->action.mode ? 0 : -EINVAL;
 }
 
 static int parse_cgroup(struct rule *rule, const char *path)
@@ -213,11 +213,11 @@ static int parse_word(struct rule *rule, char *value)
 	const char *name = strsep(&value, "=");
 
 	if (!value && !strcmp(name, "require")) {
-		rule->order.require = true;
+		rule->action.require = true;
 		return 0;
 	}
 	if (!value && !strcmp(name, "hold")) {
-		rule->order.hold = true;
+		rule->action.hold = true;
 		return 0;
 	}
 	if (!value)
@@ -225,7 +225,7 @@ static int parse_word(struct rule *rule, char *value)
 	if (!strcmp(name, "mode"))
 		return parse_mode(rule, value);
 	if (!strcmp(name, "verdicts"))
-		return kstrtou32(value, 10, &rule->order.verdicts);
+		return kstrtou32(value, 10, &rule->action.verdicts);
 	if (!strcmp(name, "cgroup"))
 		return parse_cgroup(rule, value);
 	if (!strcmp(name, "port"))
@@ -263,7 +263,7 @@ int plait_rules_write(char *line)
 	while (!err && (word = strsep(&line, " \t")))
 		if (*word)
 			err = parse_word(rule, word);
-	if (!err && !rule->order.mode == !rule->order.verdicts)
+	if (!err && !rule->action.mode == !rule->action.verdicts)
 		err = -EINVAL;
 	if (err) {
 		free_rule(rule);
@@ -281,7 +281,7 @@ static void show_path(struct seq_file *file, struct cgroup *cgroup)
 	size_t size = seq_get_buf(file, &buffer);
 	int len = size ? cgroup_path(cgroup, buffer, size) : -1;
 
-	/* Too long for the buffer: seq_file comes again with a larger one. */
+	/* Too long for the buffer: seq_file retries with a larger one. */
 	seq_commit(file, len >= 0 && len < size ? len : -1);
 }
 
@@ -290,10 +290,10 @@ static void show(struct seq_file *file, const struct rule *rule)
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(modes); i++)
-		if (modes[i].mode == rule->order.mode)
+		if (modes[i].mode == rule->action.mode)
 			seq_printf(file, "mode=%s", modes[i].name);
-	if (rule->order.verdicts)
-		seq_printf(file, "verdicts=%u", rule->order.verdicts);
+	if (rule->action.verdicts)
+		seq_printf(file, "verdicts=%u", rule->action.verdicts);
 	if (rule->cgroup) {
 		seq_puts(file, " cgroup=");
 		show_path(file, rule->cgroup);
@@ -303,9 +303,9 @@ static void show(struct seq_file *file, const struct rule *rule)
 			   rule->ports[i].last);
 	if (rule->mask)
 		seq_printf(file, " mark=%#x/%#x", rule->mark, rule->mask);
-	if (rule->order.require)
+	if (rule->action.require)
 		seq_puts(file, " require");
-	if (rule->order.hold)
+	if (rule->action.hold)
 		seq_puts(file, " hold");
 	seq_putc(file, '\n');
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A program's bytes on their way out: copied piece by piece, transformed in the copy, and given to MPTCP. A direction
- * moves on by what MPTCP took of a piece; the rest is forgotten and stays the program's to send again.
+ * sendmsg(): the program's bytes are copied piece by piece, transformed in the copy, and passed to MPTCP. A direction
+ * advances by what MPTCP accepted of a piece; the rest is dropped, and the program sends it again.
  *
- * MPTCP is always called so that it does not wait. The waiting is done here, with the direction unlocked: so one that
- * waits for room never keeps one that must not wait, and a timeout counts for the call and not for a piece.
+ * MPTCP is always called without blocking. Blocking is done here, with the direction unlocked: so a caller that waits for
+ * buffer space never delays a non-blocking one, and a timeout applies to the call and not to a piece.
  */
 #include <linux/sched/signal.h>
 #include <net/sock.h>
@@ -21,10 +21,10 @@ static int connect_first(struct sock *sk, struct msghdr *msg)
 	};
 
 	iov_iter_kvec(&empty.msg_iter, ITER_SOURCE, NULL, 0, 0);
-	return plait_base(sk)->sendmsg(sk, &empty, 0);
+	return plait_base_proto(sk)->sendmsg(sk, &empty, 0);
 }
 
-/* What MPTCP took of the next piece, or an error. */
+/* How much MPTCP accepted of the next piece, or an error. */
 static int send_piece(struct sock *sk, struct plait_direction *out, struct plait_bounce *plain,
 		      struct plait_bounce *wire, struct iov_iter *bytes, size_t len, int flags)
 {
@@ -33,8 +33,8 @@ static int send_piece(struct sock *sk, struct plait_direction *out, struct plait
 	size_t copied;
 	int taken;
 
-	plait_bounce_place(plain, out);
-	plait_bounce_place(wire, out);
+	plait_bounce_align(plain, out);
+	plait_bounce_align(wire, out);
 	copied = copy_from_iter(plain->bytes, len, bytes);
 	if (!copied)
 		return -EFAULT;
@@ -42,7 +42,7 @@ static int send_piece(struct sock *sk, struct plait_direction *out, struct plait
 	if (!taken) {
 		vector = (struct kvec){ .iov_base = wire->bytes, .iov_len = copied };
 		iov_iter_kvec(&piece.msg_iter, ITER_SOURCE, &vector, 1, copied);
-		taken = plait_base(sk)->sendmsg(sk, &piece, copied);
+		taken = plait_base_proto(sk)->sendmsg(sk, &piece, copied);
 	}
 	if (taken > 0)
 		plait_advance(out, plain, taken);
@@ -51,21 +51,21 @@ static int send_piece(struct sock *sk, struct plait_direction *out, struct plait
 }
 
 /*
- * There may be room by now, which must not be waited for. If there was room before, too, it is the machine that has no
- * memory, and sk_stream_wait_memory() pauses.
+ * There may be space by now, so check before waiting. If there was space before, too, the machine is out of memory, and
+ * sk_stream_wait_memory() pauses.
  */
-static int wait_for_room(struct sock *sk, long *timeout, bool had_room)
+static int wait_for_space(struct sock *sk, long *timeout, bool had_space)
 {
 	int err = 0;
 
 	lock_sock(sk);
-	if (had_room || !sk_stream_memory_free(sk))
+	if (had_space || !sk_stream_memory_free(sk))
 		err = sk_stream_wait_memory(sk, timeout);
 	release_sock(sk);
 	return err;
 }
 
-/* Sends all, or as much as goes; @sent says how much. Returns why it stopped, 0 at the end. */
+/* Sends as much as possible; @sent is how much. Returns the error that stopped it, 0 if all was sent. */
 static int send_all(struct sock *sk, struct plait_connection *connection, struct msghdr *msg,
 		    size_t len, size_t *sent)
 {
@@ -86,9 +86,9 @@ static int send_all(struct sock *sk, struct plait_connection *connection, struct
 		bool last = size == len - *sent;
 		int flags = last ? msg->msg_flags & MSG_MORE : MSG_MORE;
 
-		/* While this call waited, somebody may have disconnected the socket. */
+		/* The socket may have been disconnected while this call waited. */
 		result = -ECONNRESET;
-		if (READ_ONCE(connection->fate) != PLAIT_PROTECTED)
+		if (READ_ONCE(connection->state) != PLAIT_PROTECTED)
 			break;
 		result = send_piece(sk, out, &plain, &wire, &msg->msg_iter, size, flags);
 		if (result > 0) {
@@ -99,11 +99,11 @@ static int send_all(struct sock *sk, struct plait_connection *connection, struct
 		if (result == -EFAULT)
 			plait_count(PLAIT_FAULTS, 1);
 		else if (*sent)
-			plait_return_error(sk, result);
+			plait_set_error(sk, result);
 		if (result != -EAGAIN || !timeout)
 			break;
 		mutex_unlock(&out->lock);
-		result = wait_for_room(sk, &timeout, waited);
+		result = wait_for_space(sk, &timeout, waited);
 		mutex_lock(&out->lock);
 		if (result)
 			break;
@@ -123,26 +123,26 @@ int plait_sendmsg(struct sock *sk, struct msghdr *msg, size_t len)
 	int result;
 
 	if (!len)
-		return plait_base(sk)->sendmsg(sk, msg, len);
-	connection = plait_connection_of(sk);
+		return plait_base_proto(sk)->sendmsg(sk, msg, len);
+	connection = plait_connection_get(sk);
 	if (!connection)
 		return -ENOMEM;
-	if (READ_ONCE(connection->fate) == PLAIT_UNDECIDED) {
+	if (READ_ONCE(connection->state) == PLAIT_UNDECIDED) {
 		result = connect_first(sk, msg);
 		if (result < 0)
 			return result;
 	}
-	result = plait_settle(sk, connection, false);
+	result = plait_connection_decide(sk, connection, false);
 	switch (result) {
 	case PLAIT_PLAIN:
-		return plait_base(sk)->sendmsg(sk, msg, len);
+		return plait_base_proto(sk)->sendmsg(sk, msg, len);
 	case PLAIT_PROTECTED:
 		result = send_all(sk, connection, msg, len, &sent);
 		break;
 	case PLAIT_REFUSED:
 		return -ECONNRESET;
 	case PLAIT_UNDECIDED:
-		/* It was there, and has ended. */
+		/* It was established, and has ended. */
 		result = -EPIPE;
 	}
 	plait_count(PLAIT_BYTES_SENT, sent);

@@ -14,9 +14,9 @@
 #include "plait.h"
 
 static const char *const names[PLAIT_COUNTERS] = {
-	[PLAIT_TAKEN] = "sockets_taken",
-	[PLAIT_OPENED] = "sockets_used",
-	[PLAIT_CLOSED] = "sockets_ended",
+	[PLAIT_COUNT_HOOKED] = "sockets_taken",
+	[PLAIT_COUNT_OPENED] = "sockets_used",
+	[PLAIT_COUNT_CLOSED] = "sockets_ended",
 	[PLAIT_COUNT_PROTECTED] = "connections_protected",
 	[PLAIT_COUNT_PLAIN] = "connections_plain",
 	[PLAIT_COUNT_REFUSED] = "connections_refused",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * stream, in the form that needs no handshake: AES-256 in counter mode, keyed by HKDF (RFC 5869, SHA-256) over both
+ * Mode stream in the form without a handshake: AES-256 in counter mode, keyed by HKDF (RFC 5869, SHA-256) over both
  * MPTCP keys.
  *
  *	PRK                   = HKDF-Extract(salt = "plait stream keys 1", IKM = Ki || Kr)
@@ -8,8 +8,8 @@
  *
  * Direction, epochs and counter are those of mode stream in docs/internals/protocol.md.
  *
- * What it is worth: who sees the handshake of the first subflow has both keys. Who sees other subflows alone has a
- * token and data sequence numbers, hashes of one key each, to test guesses by: a search through 2^64 keys, twice, and
+ * Strength: an attacker who sees the handshake of the first subflow has both keys. One who sees only other subflows has a
+ * token and data sequence numbers, hashes of one key each, to test guesses against: a search through 2^64 keys, twice,
  * not one through 2^128. There is no integrity.
  */
 #include <crypto/skcipher.h>
@@ -24,7 +24,7 @@
 
 static const u8 salt[] = "plait stream keys 1";
 
-/* The first block of HKDF-Expand is all that 32 bytes need: its counter is 1. */
+/* 32 bytes are the first block of HKDF-Expand, whose counter is 1. */
 struct expand_input {
 	u8 direction;
 	__be64 epoch;
@@ -66,7 +66,7 @@ static int extract(struct plait_keystream *keystream, const struct plait_keys *k
 	return err;
 }
 
-int plait_keystream_begin(struct plait_keystream *keystream, const struct plait_keys *keys)
+int plait_keystream_init(struct plait_keystream *keystream, const struct plait_keys *keys)
 {
 	int err;
 
@@ -85,11 +85,11 @@ int plait_keystream_begin(struct plait_keystream *keystream, const struct plait_
 	if (!err)
 		err = enter_epoch(keystream, 0);
 	if (err)
-		plait_keystream_end(keystream);
+		plait_keystream_destroy(keystream);
 	return err;
 }
 
-void plait_keystream_end(struct plait_keystream *keystream)
+void plait_keystream_destroy(struct plait_keystream *keystream)
 {
 	skcipher_request_free(keystream->request);
 	crypto_free_skcipher(keystream->cipher);

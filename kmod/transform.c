@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What is done to the bytes of one direction, whatever the mode. Lengths never change. */
+/* The transform of one direction, in any mode. Lengths never change. */
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
 #include "plait.h"
 
-/* Before a bounce buffer's bytes: 65 of xor64's past, and what aligns the cipher's blocks. */
-#define ROOM 128
+/* Space before a bounce buffer's bytes: 65 earlier bytes for xor64, and alignment of the cipher's blocks. */
+#define HEADROOM 128
 
 int plait_bounce_get(struct plait_bounce *bounce, size_t size)
 {
 	/* Memory whose size is a power of two is aligned to it. */
-	bounce->memory = kvmalloc(roundup_pow_of_two(ROOM + PLAIT_CIPHER_BLOCK + size), GFP_KERNEL);
+	bounce->memory = kvmalloc(roundup_pow_of_two(HEADROOM + PLAIT_CIPHER_BLOCK + size), GFP_KERNEL);
 	return bounce->memory ? 0 : -ENOMEM;
 }
 
@@ -22,15 +22,15 @@ void plait_bounce_put(struct plait_bounce *bounce)
 	bounce->memory = NULL;
 }
 
-void plait_bounce_place(struct plait_bounce *bounce, const struct plait_direction *direction)
+void plait_bounce_align(struct plait_bounce *bounce, const struct plait_direction *direction)
 {
-	bounce->bytes = bounce->memory + ROOM;
+	bounce->bytes = bounce->memory + HEADROOM;
 	if (direction->mode == PLAIT_MODE_STREAM_KEYS)
 		bounce->bytes += direction->keystream.position % PLAIT_CIPHER_BLOCK;
 }
 
 /* The seed is the last thing before the stream; before it are zeros. */
-static int begin_xor64(struct plait_xor64 *state, u8 mode, const struct plait_keys *keys)
+static int init_xor64(struct plait_xor64 *state, u8 mode, const struct plait_keys *keys)
 {
 	u8 *end = state->window + sizeof(state->window);
 
@@ -43,17 +43,17 @@ static int begin_xor64(struct plait_xor64 *state, u8 mode, const struct plait_ke
 				 end - PLAIT_HASH_SIZE);
 }
 
-int plait_direction_begin(struct plait_direction *direction, u8 mode, const struct plait_keys *keys)
+int plait_direction_init(struct plait_direction *direction, u8 mode, const struct plait_keys *keys)
 {
 	int err;
 
 	switch (mode) {
 	case PLAIT_MODE_XOR64_KEY:
 	case PLAIT_MODE_XOR64_HMAC:
-		err = begin_xor64(&direction->xor64, mode, keys);
+		err = init_xor64(&direction->xor64, mode, keys);
 		break;
 	case PLAIT_MODE_STREAM_KEYS:
-		err = plait_keystream_begin(&direction->keystream, keys);
+		err = plait_keystream_init(&direction->keystream, keys);
 		break;
 	default:
 		err = -EOPNOTSUPP;
@@ -63,10 +63,10 @@ int plait_direction_begin(struct plait_direction *direction, u8 mode, const stru
 	return err;
 }
 
-void plait_direction_end(struct plait_direction *direction)
+void plait_direction_destroy(struct plait_direction *direction)
 {
 	if (direction->mode == PLAIT_MODE_STREAM_KEYS)
-		plait_keystream_end(&direction->keystream);
+		plait_keystream_destroy(&direction->keystream);
 	else
 		memzero_explicit(&direction->xor64, sizeof(direction->xor64));
 	direction->mode = 0;

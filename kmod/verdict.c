@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the gateway's BPF program (crates/gateway/bpf/negotiate.bpf.c) found out about a connection in its handshake. It
- * keeps that in the socket's storage, where it is looked up by the map's number: so whoever may make such maps decides
- * which one is believed.
+ * The outcome of the negotiation, as the gateway's BPF program (negotiate.bpf.c) stored it in the socket's local storage.
+ * It is looked up by the map's id: whoever may create such maps decides which one is trusted.
  */
 #include <linux/bpf_local_storage.h>
 #include <linux/rculist.h>

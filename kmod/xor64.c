@@ -16,8 +16,8 @@
 
 #define WINDOW sizeof_field(struct plait_xor64, window)
 
-/* Puts the window before the bytes; returns its sum. */
-static u8 begin(const struct plait_xor64 *state, u8 *bytes)
+/* Copies the window before the bytes; returns its sum. */
+static u8 prepend_window(const struct plait_xor64 *state, u8 *bytes)
 {
 	u64 sum = 0;
 	size_t i;
@@ -34,7 +34,7 @@ static u8 begin(const struct plait_xor64 *state, u8 *bytes)
 
 void plait_xor64_encode(const struct plait_xor64 *state, u8 *plain, u8 *wire, size_t len)
 {
-	u8 last = begin(state, plain);
+	u8 last = prepend_window(state, plain);
 	const u8 *leaving = plain - WINDOW - 1;
 	size_t i;
 
@@ -57,7 +57,7 @@ void plait_xor64_encode(const struct plait_xor64 *state, u8 *plain, u8 *wire, si
 
 void plait_xor64_decode(const struct plait_xor64 *state, u8 *bytes, size_t len)
 {
-	u64 last = begin(state, bytes);
+	u64 last = prepend_window(state, bytes);
 	const u8 *leaving = bytes - WINDOW - 1;
 	size_t i;
 
@@ -76,7 +76,7 @@ void plait_xor64_decode(const struct plait_xor64 *state, u8 *bytes, size_t len)
 	}
 }
 
-/* The window as it was still stands before @plain, for fewer bytes than it has. */
+/* The previous window is still before @plain, which matters if there are fewer bytes than it has. */
 void plait_xor64_advance(struct plait_xor64 *state, const u8 *plain, size_t len)
 {
 	memcpy(state->window, plain + len - WINDOW, WINDOW);
