@@ -53,6 +53,7 @@ mod failover;
 mod interval;
 mod options;
 mod path;
+pub mod plot;
 mod read;
 mod readable;
 mod report;

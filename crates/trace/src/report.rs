@@ -14,10 +14,9 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use plait_chart::Plot;
-
 use crate::export::document::{Connection, Totals};
 use crate::interval::Interval;
+use crate::plot::Plot;
 use page::Page;
 use reported_connection::{MAX_PARTS, OmittedConnections, ReportedConnection, importance};
 use series::ConnectionSeries;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use plait_chart::{Curve, Over, Plot as Picture, Style, Sweep, Value as Point};
+use plait_trace::plot::{Curve, Over, Plot as Picture, Style, Sweep, Value as Point};
 use serde_json::Value;
 
 use super::{Condition, Drawn, Experiment, Plot, Results, RunVariant, Shows, text_of};
@@ -23,7 +23,7 @@ pub(super) fn draw(experiment: &Experiment, results: &Results, directory: &Path)
         let found = match &plot.shows {
             Shows::Sweep { metric, x, series } => {
                 let picture = sweep(plot, (metric, x, series.as_deref()), &variants, results);
-                Some((picture.svg.clone().into_bytes(), picture.png()))
+                Some((picture.svg.into_bytes(), picture.png))
             }
             Shows::Throughput => over_time("throughput", &variants, directory)?,
             Shows::RoundTrip => over_time("rtt", &variants, directory)?,
@@ -113,13 +113,13 @@ fn sweep(
     let sweep = Sweep {
         title: plot.title.clone(),
         note: format!("{quick}mean{interval} of {} {runs}", results.repetitions),
-        unit: if unit.is_empty() { metric.replace('_', " ") } else { unit },
-        along: x.replace('_', " "),
+        y_label: if unit.is_empty() { metric.replace('_', " ") } else { unit },
+        x_label: x.replace('_', " "),
         over,
         reference: "the paper's value".into(),
         curves,
     };
-    Picture { name: file_name(&plot.title), svg: sweep.svg() }
+    Picture::draw(file_name(&plot.title), &sweep)
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ fn write_plots(report: &Report, directory: &Path) -> io::Result<Vec<AtomicFile>>
     fs::create_dir_all(directory).map_err(|error| with_path(error, directory))?;
     let mut files = Vec::new();
     for plot in report.plots() {
-        for (ending, content) in [("svg", plot.svg.as_bytes()), ("png", &plot.png())] {
+        for (ending, content) in [("svg", plot.svg.as_bytes()), ("png", plot.png.as_slice())] {
             let mut file = AtomicFile::create(directory.join(format!("{}.{ending}", plot.name)))?;
             file.write_all(content)?;
             files.push(file);

@@ -1,28 +1,27 @@
-//! Which plots there are of a connection, and what they draw.
+//! The plots of a connection.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use plait_chart::{Chart, Plot, Series, Shape, Share, Shares, Style};
-
 use super::reported_connection::ReportedConnection;
 use super::series::{ConnectionSeries, DirectionSeries, Point};
 use crate::direction::Direction;
 use crate::export::document::{self, Connection};
+use crate::plot::{Chart, Plot, Series, Shape, Share, Shares, Style};
 
-/// How many connections are worth plots of their own.
+/// Maximum number of connections with plots.
 const MAX_CONNECTIONS: usize = 3;
-/// Into how many intervals time is divided at most, for lines that eyes can follow.
+/// Maximum number of intervals, for readable lines.
 const INTERVALS: u64 = 300;
-/// Over how many intervals without a sample a line of round-trip times goes on.
+/// Maximum number of intervals without a sample that a line of round-trip times bridges.
 const GAP: u64 = 8;
-/// How far above the highest line a chart ends, for outliers not to flatten all else.
-const FARTHEST: f64 = 4.0;
+/// A chart ends at this multiple of the highest line, so that outliers do not flatten the rest.
+const MAX_OUTLIER: f64 = 4.0;
 
-/// The plots of the first few of these connections.
+/// Draws the plots of the first few connections.
 pub(super) fn draw(connections: &[&ReportedConnection], interval: Duration) -> Vec<Plot> {
-    let plotted = connections.iter().take(MAX_CONNECTIONS).filter_map(|kept| View::of(kept, interval));
+    let plotted = connections.iter().take(MAX_CONNECTIONS).filter_map(|kept| View::new(kept, interval));
     plotted.flat_map(|view| view.plots()).collect()
 }
 
@@ -36,7 +35,7 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     /// `None` for a connection that carried nothing.
-    fn of(kept: &'a ReportedConnection, interval: Duration) -> Option<Self> {
+    fn new(kept: &'a ReportedConnection, interval: Duration) -> Option<Self> {
         let ReportedConnection { connection, series, .. } = kept;
         let mut series = series.clone();
         while series.span()?.end - series.span()?.start > INTERVALS {
@@ -52,13 +51,14 @@ impl<'a> View<'a> {
     }
 
     fn plots(&self) -> Vec<Plot> {
-        let plot = |what, svg| Plot { name: format!("connection-{}-{what}", self.connection.id), svg };
-        let mut plots = vec![plot("share", self.share().svg())];
-        // Within one interval, there is nothing over time.
+        let name = |kind| format!("connection-{}-{kind}", self.connection.id);
+        let plot = |kind, chart: Chart| Plot::draw(name(kind), &chart);
+        let mut plots = vec![Plot::draw(name("share"), &self.share())];
+        // A single interval has no course over time.
         if self.series.span().is_some_and(|span| span.end - span.start > 1) {
-            plots.extend(self.throughput().map(|chart| plot("throughput", chart.svg())));
-            plots.extend(self.rtt().map(|chart| plot("rtt", chart.svg())));
-            plots.extend(self.sequence().map(|chart| plot("sequence", chart.svg())));
+            plots.extend(self.throughput().map(|chart| plot("throughput", chart)));
+            plots.extend(self.rtt().map(|chart| plot("rtt", chart)));
+            plots.extend(self.sequence().map(|chart| plot("sequence", chart)));
         }
         plots
     }
@@ -78,8 +78,10 @@ impl<'a> View<'a> {
             series.insert(0, (Style::Total, "total".into(), total.clone()));
         }
         let rate = |bytes: u64| bytes as f64 * 8.0 / self.interval;
-        let unit =
-            Unit::of(rate(total.into_values().max().unwrap_or_default()), ["bit/s", "kb/s", "Mb/s", "Gb/s"]);
+        let unit = Unit::for_max(
+            rate(total.into_values().max().unwrap_or_default()),
+            ["bit/s", "kb/s", "Mb/s", "Gb/s"],
+        );
         let series: Vec<_> = series
             .into_iter()
             .map(|(style, label, bytes)| {
@@ -124,7 +126,7 @@ impl<'a> View<'a> {
         let placed = || carrying.iter().flat_map(|(_, series)| series.values().map(|point| &point.positions));
         let positions = || placed().filter(|positions| !positions.is_empty());
         let end = positions().map(|positions| positions.end).max()?;
-        let unit = Unit::of(end as f64, ["B", "kB", "MB", "GB"]);
+        let unit = Unit::for_max(end as f64, ["B", "kB", "MB", "GB"]);
         let slot = self.interval / carrying.len() as f64;
         let mut series = Vec::new();
         for (place, &(index, sent)) in carrying.iter().enumerate() {
@@ -164,7 +166,7 @@ impl<'a> View<'a> {
             bar.parts.push((index, bytes as f64 / total as f64));
         }
         let bars = bars.into_iter().map(|(_, bytes, mut bar)| {
-            let unit = Unit::of(bytes as f64, ["B", "kB", "MB", "GB"]);
+            let unit = Unit::for_max(bytes as f64, ["B", "kB", "MB", "GB"]);
             let percent = bytes as f64 / total as f64 * 100.0;
             bar.value = format!("{percent:.1} % ({:.1} {})", unit.apply(bytes as f64), unit.name);
             bar
@@ -172,7 +174,7 @@ impl<'a> View<'a> {
         Shares { title: self.title("Share of each path"), note: self.way().into(), bars: bars.collect() }
     }
 
-    /// A chart of all the connection's time. Without `from_zero`, values may be negative.
+    /// A chart over the connection's duration. Without `from_zero`, values may be negative.
     fn chart(&self, what: &str, how: &str, unit: String, from_zero: bool, series: Vec<Series>) -> Chart {
         let heights = || {
             series.iter().flat_map(|series| &series.shapes).flat_map(|shape| match shape {
@@ -185,22 +187,22 @@ impl<'a> View<'a> {
             _ => None,
         });
         let top = heights().fold(0.0, f64::max);
-        let top = lines.reduce(f64::max).map_or(top, |line| top.min(line * FARTHEST));
+        let top = lines.reduce(f64::max).map_or(top, |line| top.min(line * MAX_OUTLIER));
         let bottom = if from_zero { 0.0 } else { heights().fold(0.0, f64::min) };
         let last = self.series.span().map_or(0.0, |span| self.time(span.end));
         Chart {
             title: self.title(what),
             note: format!("{how}{}, in intervals of {} s", self.way(), (self.interval * 1e6).round() / 1e6),
-            unit,
-            along: "seconds since the connection's start".into(),
+            y_label: unit,
+            x_label: "seconds since the connection's start".into(),
             x: 0.0..last.max(self.connection.duration_s).max(1e-6),
             y: bottom..bottom + ((top - bottom) * 1.05).max(1e-9),
-            shades: self.shades(),
+            highlights: self.highlights(),
             series,
         }
     }
 
-    fn shades(&self) -> Vec<(Range<f64>, String)> {
+    fn highlights(&self) -> Vec<(Range<f64>, String)> {
         let since = |time: f64| time - self.connection.start;
         let failovers = self.connection.failovers.iter();
         failovers
@@ -212,14 +214,14 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// The subflows that carried something, by index.
+    /// The subflows that carried data, by index.
     fn carrying(&self) -> impl Iterator<Item = (usize, &DirectionSeries)> {
         self.series.sent(self.direction).enumerate().filter(|(index, series)| {
             *index < self.connection.subflows.len() && series.values().any(|point| point.bytes > 0)
         })
     }
 
-    /// From interval to interval, and down to nothing in those that are missing.
+    /// A step line, zero in missing intervals.
     fn steps(&self, values: &BTreeMap<u64, u64>, height: impl Fn(u64) -> f64) -> Vec<(f64, f64)> {
         let mut points = Vec::new();
         let mut until = None;
@@ -235,8 +237,8 @@ impl<'a> View<'a> {
         points
     }
 
-    /// When an interval starts, in seconds since the connection did. Intervals are aligned to the clock: the first
-    /// one may start before.
+    /// Start of an interval in seconds since the connection's start. Intervals are aligned to the clock, so the first one may
+    /// start earlier.
     fn time(&self, interval: u64) -> f64 {
         (interval as f64 * self.interval - self.connection.start).max(0.0)
     }
@@ -261,19 +263,19 @@ fn path(subflow: &document::Subflow) -> String {
     format!("{} \u{2192} {}", subflow.src.ip(), subflow.dst.ip())
 }
 
-/// A unit in which values are neither very large nor very small.
+/// A unit with a suitable prefix.
 struct Unit {
     name: &'static str,
     size: f64,
 }
 
 impl Unit {
-    /// The unit for values up to `most`, of four that are a thousand times as large as the one before.
-    fn of(most: f64, names: [&'static str; 4]) -> Self {
+    /// The unit for values up to `max`, each a thousand times the one before.
+    fn for_max(max: f64, names: [&'static str; 4]) -> Self {
         let (name, size) = names
             .into_iter()
             .zip([1.0, 1e3, 1e6, 1e9])
-            .rfind(|unit| unit.1 <= most)
+            .rfind(|unit| unit.1 <= max)
             .unwrap_or((names[0], 1.0));
         Self { name, size }
     }
