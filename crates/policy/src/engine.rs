@@ -20,6 +20,7 @@
 //! ```
 
 mod attach;
+mod attach_mode;
 mod custom;
 mod custom_file;
 mod dry_run;
@@ -54,7 +55,7 @@ use plait_linux::interfaces;
 use plait_wire::Role;
 use serde::Serialize;
 
-pub use attach::{AttachFailures, AttachMode};
+pub use attach_mode::{AttachFailures, AttachMode};
 pub use dry_run::{DryRun, TestPacket, TestRun};
 pub use error::EngineError;
 pub use events::{ChainMatch, Event, EventKind, Events, Keys, Verdict};

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets `policy` and `selector`: as they are here, and all inputs pass the targets' checks.
+//! The seeds of the fuzz targets `policy` and `selector` are up to date and pass the checks of the targets.
 
 #[path = "../../../fuzz/checks/policy.rs"]
 mod policy;
@@ -80,7 +80,7 @@ fn selector_seeds() {
     seeds::replay("selector", selector::check);
 }
 
-/// A seed that is refused shows nothing.
+/// A rejected seed would test nothing.
 #[test]
 fn corpus_seeds_parse() {
     assert_eq!(plait_policy::Policy::parse(ACTORS, "all.toml").expect("a policy").chains.len(), 4);

@@ -1,5 +1,5 @@
-//! Programs of random chains find, of random packets, what a second reading of the selectors finds: as steps, and as
-//! instructions that run in the kernel.
+//! Programs of random chains match random packets as a reference evaluator does: as steps, and as instructions in the
+//! kernel.
 
 mod kernel;
 mod packet;
@@ -47,7 +47,7 @@ fn selecting(text: &str) -> Chain {
     chain(text.parse().expect(text))
 }
 
-/// Chains whose slots are their numbers from 100.
+/// Resolved chains with slots from 100 on.
 fn resolved(chains: &[Chain]) -> Vec<Resolved> {
     let with_slot =
         |(slot, chain)| Resolved { slot, ..resolve(chain, &host()).expect("a chain for this host") };
@@ -89,7 +89,7 @@ fn steps_of(chains: &[Chain]) -> Vec<Step> {
     of(resolved.iter().map(|chain| (&chain.formula, chain.slot))).expect("few tests")
 }
 
-/// The slots that steps find.
+/// The slots of matching chains according to the steps.
 fn walk(steps: &[Step], record: &[u8]) -> Vec<u16> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -158,7 +158,7 @@ fn prefixes_of_every_length_match_exactly() {
         packet.source = v6.into();
         assert_eq!(program.run(&packet.record()).0, [100], "/{length}");
         if let Some(bit) = 128u32.checked_sub(length.into()) {
-            // The last bit of the prefix, and the first behind it.
+            // The last bit of the prefix, and the first after it.
             let other = |bit: u32| 1u128.checked_shl(bit).map(|bit| Ipv6Addr::from_bits(v6.to_bits() ^ bit));
             if let Some(outside) = other(bit) {
                 packet.source = outside.into();
@@ -311,7 +311,7 @@ fn the_verifier_accepts_the_maximum_of_chains() {
     );
     let Some(kernel) = Kernel::or_skip(test) else { return };
     let program = kernel.load(ProgramKind::Xdp, Hook::Ingress, &resolved(&chains));
-    // Every instruction some few times, and not once for each way that leads to it.
+    // The verifier visits each instruction a few times, not once per path.
     let (instructions, verified) = program.verified();
     assert!(verified < 4 * instructions, "{verified} instructions were verified of {instructions}");
     let all = Packet { interface: WWAN0, custom: vec!["urgent"], ..packet("10.0.0.1", "10.0.0.2") };

@@ -10,7 +10,6 @@
 //! what the other program passes. XDP also needs an Ethernet header, so TUN devices and modems without one use TC. So
 //! do interfaces from which a chain redirects ingress packets, as only TC finds the next hop.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -22,35 +21,11 @@ use plait_linux::netns::NetNs;
 use plait_linux::traffic_control::{clsact_filters, has_clsact};
 use serde::{Deserialize, Serialize};
 
+use super::attach_mode::{AttachFailures, AttachMode};
 use super::error::EngineError;
 use super::objects::Objects;
 use super::sys as raw;
 use crate::Hook;
-
-/// How a program is attached to an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AttachMode {
-    /// XDP in the driver, before the kernel allocates anything for a packet.
-    Native,
-    /// XDP after the driver: works with all drivers, but is slower.
-    Generic,
-    /// A TC program attached by a BPF link (TCX).
-    Tcx,
-    /// A filter of the `clsact` queueing discipline.
-    Clsact,
-}
-
-impl fmt::Display for AttachMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            AttachMode::Native => "native",
-            AttachMode::Generic => "generic",
-            AttachMode::Tcx => "tcx",
-            AttachMode::Clsact => "clsact",
-        })
-    }
-}
 
 /// A program on an interface, attached or about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,20 +201,6 @@ pub(super) fn unlink_all(links: &Path) -> io::Result<()> {
         unlink(&entry?.path())?;
     }
     Ok(())
-}
-
-/// The modes that were tried, and why each failed.
-#[derive(Debug)]
-pub struct AttachFailures(Vec<(AttachMode, io::Error)>);
-
-impl fmt::Display for AttachFailures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (mode, error)) in self.0.iter().enumerate() {
-            let separator = if number == 0 { "" } else { "; " };
-            write!(f, "{separator}{mode}: {error}")?;
-        }
-        Ok(())
-    }
 }
 
 /// Detaches at once, instead of when the kernel drops the last reference.

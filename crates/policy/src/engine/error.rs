@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plait_linux::{bpf_files, cgroup, netlink};
 
-use super::attach::AttachFailures;
+use super::attach_mode::AttachFailures;
 use super::custom_file::CustomFileError;
 use super::pace::PaceError;
 use crate::Hook;

@@ -13,7 +13,8 @@ use plait_linux::cgroup;
 use plait_linux::interfaces::{self, Interface};
 use plait_wire::Role;
 
-use super::attach::{AttachMode, AttachPoint, Attacher, detach, unlink_all};
+use super::attach::{AttachPoint, Attacher, detach, unlink_all};
+use super::attach_mode::AttachMode;
 use super::error::EngineError;
 use super::namespace::Namespace;
 use super::objects::{CONTRACT, Objects};

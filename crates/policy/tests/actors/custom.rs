@@ -1,4 +1,4 @@
-//! Selectors and actors of the user's own: the files in examples/.
+//! Custom selectors and actors: the files in examples/.
 
 use plait_policy::Hook::Egress;
 use plait_policy::engine::Verdict;

@@ -13,7 +13,7 @@ use super::{dry_run, outcomes};
 /// Flag D of MP_CAPABLE (RFC 8684, section 3.1).
 const D: u8 = 0x10;
 
-/// The flags of MP_CAPABLE that a packet leaves with.
+/// The flags of MP_CAPABLE after a run.
 fn flags_after(dry_run: &DryRun, packet: &Packet) -> u8 {
     let ran = dry_run.run(&frame(packet.hook, &packet.bytes()), 1).expect("a run");
     assert_eq!(ran.verdict, Verdict::Pass);
@@ -33,7 +33,7 @@ fn capable_flag_is_set_at_egress_and_cleared_at_ingress() {
     let Some(dry_run) = dry_run("capable_flag_is_set", "'capable_flag'") else { return };
     for (ipv6, partial) in [(false, false), (true, false), (false, true)] {
         let [syn, answer] = handshake(Some(7), Some(7), partial, ipv6);
-        // A try does not tell TC that a checksum is to be completed.
+        // A test run cannot mark a checksum as partial for TC.
         if !partial {
             assert_eq!(flags_after(&dry_run, &syn), CapableFlags::HMAC.0 | D);
         }

@@ -57,7 +57,7 @@ fn an_ingress_join_syn_loses_its_token() {
         for partial in [false, true] {
             let packet = Packet { partial, ..packet.clone() };
             let bytes = packet.bytes();
-            // TC knows of a checksum that is to be completed by other means than a try has.
+            // A test run cannot mark a checksum as partial for TC.
             let frames = [frame(Ingress, &bytes), via_tc(Ingress, &bytes)];
             for frame in frames.into_iter().filter(|frame| !(partial && frame.via_tc)) {
                 let ran = dry_run.run(&frame, 1).expect("a run");
@@ -140,7 +140,7 @@ fn fall_back_removes_mp_capable_from_the_handshake() {
         (SYN | ACK, capable(CapableKeys::Sender(key(1)))),
         (SYN, version_0),
     ] {
-        // Where the option begins at an even and at an odd place.
+        // With the option at an even and at an odd offset.
         for scale in [None, Some(7)] {
             for hook in [Ingress, Egress] {
                 for packet in both_families(Packet::new(hook, flags).with(syn_options(scale, option.clone())))

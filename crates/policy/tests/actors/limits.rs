@@ -1,4 +1,4 @@
-//! rate_limit: never a SYN, never more than was offered, and nothing without knowing how windows are scaled.
+//! rate_limit: does not modify SYNs, never increases a window, and needs the window scale.
 
 use plait_policy::Hook::{Egress, Ingress};
 use plait_policy::engine::DryRun;
@@ -15,7 +15,7 @@ fn run(dry_run: &DryRun, packet: &Packet) -> u16 {
     let (before, after) = (packet.bytes(), ran.bytes);
     let segment = parsed(&after, packet.partial);
     let window = segment.tcp.window();
-    // Nothing else has changed, but the checksum.
+    // Only the window and the checksum changed.
     let tcp_at = if packet.ipv6 { 54 } else { 34 };
     for at in (0..before.len()).filter(|at| !(tcp_at + 14..tcp_at + 18).contains(at)) {
         assert_eq!(before[at], after[at], "byte {at}");
@@ -25,7 +25,7 @@ fn run(dry_run: &DryRun, packet: &Packet) -> u16 {
 
 fn begin(dry_run: &DryRun, here: Option<u8>, there: Option<u8>, partial: bool, ipv6: bool) {
     for packet in handshake(here, there, partial, ipv6) {
-        // A try does not tell TC that a checksum is to be completed; nothing is changed here in any case.
+        // A test run cannot mark a checksum as partial for TC; nothing is modified here in any case.
         assert_eq!(run(dry_run, &packet), packet.window, "a SYN's window");
     }
 }
@@ -72,7 +72,7 @@ fn windows_are_unchanged_without_a_handshake() {
         for hook in [Ingress, Egress] {
             assert_eq!(run(&dry_run, &Packet::new(hook, ACK)), 60_000);
         }
-        // Half of one says nothing either.
+        // Half a handshake is not enough either.
         let [syn, _] = handshake(Some(7), Some(7), false, false);
         run(&dry_run, &syn);
         assert_eq!(run(&dry_run, &Packet::new(Egress, ACK)), 60_000);
@@ -88,7 +88,7 @@ fn every_single_packet_is_modified() {
     let frames = packets.each_ref().map(|bytes| frame(Ingress, bytes));
     assert_eq!(dry_run.durations(&frames, 50).expect("durations").len(), 100);
     assert_eq!(outcomes(&dry_run), (100, 0));
-    // In a row, only the first finds a window that is too large.
+    // In one run with repetitions, only the first finds a window that is too large.
     dry_run.run(&frames[0], 50).expect("a run");
     assert_eq!(outcomes(&dry_run), (101, 0));
 }
@@ -112,7 +112,7 @@ fn the_right_window_edge_never_moves_back() {
     let mut acknowledgment = 2001u32;
     let mut end = None;
     for number in 0..500u32 {
-        // Of no, less than one, and up to two segments.
+        // With no, less than one, and up to two segments.
         acknowledgment += number.wrapping_mul(2_654_435_761) % 3000;
         let packet = Packet { acknowledgment, window: 65_535, ..Packet::new(Egress, ACK) };
         let now = Seq(acknowledgment).advance(run(&dry_run, &packet).into());

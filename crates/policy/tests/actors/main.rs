@@ -1,4 +1,4 @@
-//! Actors, on packets that nobody sends: what they make of them, byte by byte.
+//! Actors in dry runs: how they modify packets, byte by byte.
 
 mod custom;
 mod flags;
@@ -9,8 +9,7 @@ mod packet;
 use plait_policy::Policy;
 use plait_policy::engine::DryRun;
 
-/// A policy of one chain for each hook, all packets of which meet these actors. `None`, said on the standard output,
-/// without root.
+/// A policy that applies these actors to all packets of both hooks. `None`, with a message, without root.
 fn dry_run(test: &str, actors: &str) -> Option<DryRun> {
     let chain = |hook| format!("[[chains]]\nname = \"{hook}\"\nhook = \"{hook}\"\nactors = [{actors}]\n");
     dry_run_of(test, &format!("interfaces = [\"*\"]\n{}{}", chain("ingress"), chain("egress")))
@@ -25,7 +24,7 @@ fn dry_run_of(test: &str, text: &str) -> Option<DryRun> {
     Some(DryRun::new(&[policy], None).expect("a dry_run"))
 }
 
-/// How often the first actors of the chains of both hooks did what they are for, and could not.
+/// Hits and errors of the first actors of both hooks.
 fn outcomes(dry_run: &DryRun) -> (u64, u64) {
     let statistics = dry_run.statistics().expect("statistics");
     let chains = statistics.policies.iter().flat_map(|policy| &policy.chains);

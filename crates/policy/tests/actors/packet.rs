@@ -1,4 +1,4 @@
-//! Packets between this host and a peer, built without the programs that are tested, and looked at again.
+//! Builds and parses packets between this host and a peer, without code of the tested programs.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ pub(crate) struct Packet {
     pub(crate) window: u16,
     pub(crate) options: Vec<TcpOption<'static>>,
     pub(crate) payload: usize,
-    /// TCP's checksum holds the sum of the pseudo header alone, to be completed by an interface.
+    /// The TCP checksum covers the pseudo header only, to be completed by an interface.
     pub(crate) partial: bool,
 }
 
@@ -47,12 +47,12 @@ impl Packet {
         }
     }
 
-    /// With these options alone.
+    /// With exactly these options.
     pub(crate) fn with(self, options: Vec<TcpOption<'static>>) -> Packet {
         Packet { options, ..self }
     }
 
-    /// The bytes, from Ethernet on.
+    /// The frame.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let (here, there) = tuple(self.ipv6);
         let (source, destination) = if self.hook == Hook::Egress { (here, there) } else { (there, here) };
@@ -96,24 +96,24 @@ impl Packet {
     }
 }
 
-/// What comes in by XDP.
+/// A packet for XDP or TC egress.
 pub(crate) fn frame(hook: Hook, bytes: &[u8]) -> TestPacket<'_> {
     TestPacket { hook, via_tc: false, bytes, mark: 0 }
 }
 
-/// What comes in by TC.
+/// A packet for TC at ingress.
 pub(crate) fn via_tc(hook: Hook, bytes: &[u8]) -> TestPacket<'_> {
     TestPacket { via_tc: true, ..frame(hook, bytes) }
 }
 
-/// Of this host, and of its peer.
+/// The addresses of this host and its peer.
 pub(crate) fn tuple(ipv6: bool) -> (SocketAddr, SocketAddr) {
     let (here, there) =
         if ipv6 { ("[fd00::1]:40000", "[fd00::2]:443") } else { ("192.0.2.1:40000", "198.51.100.1:443") };
     (here.parse().expect("an address"), there.parse().expect("an address"))
 }
 
-/// Parses a packet, whose checksums must be right, or that of TCP the one that was to be completed.
+/// Parses a packet and verifies its checksums; `partial`: the TCP checksum covers the pseudo header only.
 pub(crate) fn parsed(bytes: &[u8], partial: bool) -> Segment<'_> {
     let segment = Segment::parse(LinkType::Ethernet, bytes, bytes.len()).expect("a segment");
     let ip = ethernet::Frame::parse(bytes).expect("Ethernet").payload();
@@ -138,7 +138,7 @@ pub(crate) fn parsed(bytes: &[u8], partial: bool) -> Segment<'_> {
     segment
 }
 
-/// RFC 1071, one 16-bit word after the other; parts of an even length, but for the last.
+/// The checksum of RFC 1071; all parts but the last have an even length.
 fn sum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0u32;
     for part in parts {
@@ -155,7 +155,7 @@ pub(crate) fn options<'a>(segment: &Segment<'a>) -> Vec<TcpOption<'a>> {
     segment.tcp.options().collect::<Result<_, _>>().expect("well-formed options")
 }
 
-/// Those of MPTCP.
+/// The MPTCP options of a packet.
 pub(crate) fn mptcp<'a>(segment: &Segment<'a>) -> Vec<MptcpOption<'a>> {
     let mptcp = |option| if let TcpOption::Mptcp(mptcp) = option { Some(mptcp) } else { None };
     options(segment).into_iter().filter_map(mptcp).collect()
@@ -165,7 +165,7 @@ pub(crate) fn timestamps() -> TcpOption<'static> {
     TcpOption::Timestamps { value: 5, echo: 6 }
 }
 
-/// As Linux has them in a SYN, and then one of MPTCP.
+/// The options of a Linux SYN, followed by an MPTCP option.
 pub(crate) fn syn_options(scale: Option<u8>, last: MptcpOption<'static>) -> Vec<TcpOption<'static>> {
     let mut options = vec![TcpOption::MaxSegmentSize(1460), TcpOption::SackPermitted, timestamps()];
     if let Some(scale) = scale {
@@ -184,7 +184,7 @@ pub(crate) fn key(byte: u8) -> Key {
     Key::new([byte; 8])
 }
 
-/// The handshake of a connection that this host begins, with the window scales that it and its peer offer.
+/// The handshake of a connection that this host initiates, with the window scales of both ends.
 pub(crate) fn handshake(here: Option<u8>, there: Option<u8>, partial: bool, ipv6: bool) -> [Packet; 2] {
     let syn = Packet::new(Hook::Egress, SYN).with(syn_options(here, capable(CapableKeys::None)));
     let answer = Packet::new(Hook::Ingress, SYN | ACK);

@@ -1,4 +1,4 @@
-//! Programs are attached in the best way that an interface allows, and leave nothing behind.
+//! Attach modes, and what detaching leaves.
 
 use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
 use plait_policy::Hook;
@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use crate::host::{Host, policy};
 
-const BOTH_WAYS: &str = r#"
+const BOTH_HOOKS: &str = r#"
     name = "both"
     interfaces = ["a0"]
     [[chains]]
@@ -27,8 +27,8 @@ fn modes(engine: &Engine) -> Vec<(Hook, Option<AttachMode>)> {
     attachments.iter().map(|Attachment { hook, mode, .. }| (*hook, *mode)).collect()
 }
 
-/// TCX came with Linux 6.6.
-fn via_tc() -> AttachMode {
+/// The TC mode of this kernel: TCX since Linux 6.6.
+fn tc_mode() -> AttachMode {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     let version = (numbers.next(), numbers.next());
@@ -40,8 +40,8 @@ fn load_processes_packets_and_unload_leaves_nothing() {
     let name = "load_processes_packets_and_unload_leaves_nothing";
     let Some(host) = Host::new(name) else { return };
     let objects = host.with_engine(|engine| {
-        engine.load(&policy(BOTH_WAYS)).expect("loaded");
-        assert_eq!(modes(engine), [(Hook::Ingress, Some(via_tc())), (Hook::Egress, Some(via_tc()))]);
+        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
+        assert_eq!(modes(engine), [(Hook::Ingress, Some(tc_mode())), (Hook::Egress, Some(tc_mode()))]);
         host.receive(200_000);
         let statistics = engine.statistics().expect("statistics");
         let [chain_in, chain_out] = &statistics.policies[0].chains[..] else { panic!("two chains") };
@@ -74,12 +74,12 @@ fn avoided_modes_are_not_used() {
         for (avoided, ingress) in [
             (vec![], AttachMode::Native),
             (vec![AttachMode::Native], AttachMode::Generic),
-            (vec![AttachMode::Native, AttachMode::Generic], via_tc()),
+            (vec![AttachMode::Native, AttachMode::Generic], tc_mode()),
             (vec![AttachMode::Native, AttachMode::Generic, AttachMode::Tcx], AttachMode::Clsact),
         ] {
             let engine = avoiding(&avoided);
-            engine.load(&policy(BOTH_WAYS)).expect("loaded");
-            let egress = if avoided.contains(&AttachMode::Tcx) { AttachMode::Clsact } else { via_tc() };
+            engine.load(&policy(BOTH_HOOKS)).expect("loaded");
+            let egress = if avoided.contains(&AttachMode::Tcx) { AttachMode::Clsact } else { tc_mode() };
             assert_eq!(modes(&engine), [(Hook::Ingress, Some(ingress)), (Hook::Egress, Some(egress))]);
             host.receive(100_000);
             let statistics = engine.statistics().expect("statistics");
@@ -93,7 +93,7 @@ fn avoided_modes_are_not_used() {
             assert!(!host.tc("qdisc show dev a0").contains("clsact"));
         }
         let error = avoiding(&[AttachMode::Native, AttachMode::Generic, AttachMode::Tcx, AttachMode::Clsact])
-            .load(&policy(BOTH_WAYS))
+            .load(&policy(BOTH_HOOKS))
             .expect_err("no way is left");
         assert!(matches!(&error, EngineError::Attach { interface, .. } if interface == "a0"), "{error}");
         let [state, pins] = host.directories();
@@ -107,8 +107,8 @@ fn interfaces_without_ethernet_use_tc() {
     host.ip("tuntap add dev t0 mode tun");
     host.ip("link set t0 up");
     host.with_engine(|engine| {
-        engine.load(&policy(&BOTH_WAYS.replace("a0", "t0"))).expect("loaded");
-        assert_eq!(modes(engine), [(Hook::Ingress, Some(via_tc())), (Hook::Egress, Some(via_tc()))]);
+        engine.load(&policy(&BOTH_HOOKS.replace("a0", "t0"))).expect("loaded");
+        assert_eq!(modes(engine), [(Hook::Ingress, Some(tc_mode())), (Hook::Egress, Some(tc_mode()))]);
         engine.unload("both").expect("unloaded");
     });
 }
@@ -121,18 +121,18 @@ fn foreign_tc_filters_are_kept() {
     let before = host.tc("filter show dev a0 egress");
     host.with_engine(|_| {
         let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
-        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
         assert!(host.tc("filter show dev a0 egress").contains("egress"));
         host.receive(50_000);
         engine.unload("both").expect("unloaded");
     });
     assert_eq!(host.tc("filter show dev a0 egress"), before);
 
-    // A discipline that plait made stays as long as others have filters in it.
+    // A clsact that plait created stays while it contains foreign filters.
     host.tc("qdisc del dev a0 clsact");
     host.with_engine(|_| {
         let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
-        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
         host.tc("filter add dev a0 egress prio 5 protocol ip u32 match ip dst 10.9.9.9/32 flowid 1:1");
         engine.unload("both").expect("unloaded");
     });
@@ -155,8 +155,8 @@ fn a_foreign_xdp_program_is_kept_and_tc_is_used() {
         let id = other.query_id(index, XdpFlags::NONE).expect("a program");
 
         let asking = Engine::current().expect("an engine").prefer_xdp();
-        asking.load(&policy(BOTH_WAYS)).expect("loaded");
-        assert_eq!(modes(engine)[0], (Hook::Ingress, Some(via_tc())));
+        asking.load(&policy(BOTH_HOOKS)).expect("loaded");
+        assert_eq!(modes(engine)[0], (Hook::Ingress, Some(tc_mode())));
         host.receive(50_000);
         assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
         engine.unload("both").expect("unloaded");
@@ -169,7 +169,7 @@ fn jumbo_frames_are_processed() {
     let Some(host) = Host::new("jumbo_frames_are_processed") else { return };
     host.set_mtu(9000);
     host.with_engine(|engine| {
-        engine.load(&policy(BOTH_WAYS)).expect("loaded");
+        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
         host.receive(500_000);
         let flows = engine.flows().expect("flows");
         assert!(flows[0].received.bytes >= 500_000, "{flows:?}");

@@ -1,4 +1,4 @@
-//! What fails leaves everything as it was, and what a killed process leaves is mended.
+//! Failed changes leave the previous state, and killed processes are recovered from.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -58,7 +58,7 @@ fn policies_outlive_the_loading_process() {
     host.assert_nothing_left(&objects);
 }
 
-/// `ip netns exec` gives each command mounts of its own, which end with it.
+/// `ip netns exec` runs each command in a mount namespace that ends with it.
 #[test]
 fn policies_outlive_a_private_mount_namespace() {
     let Some(host) = Host::new("policies_outlive_a_private_mount_namespace") else { return };
@@ -137,7 +137,7 @@ fn leftovers_of_deleted_namespaces_are_removed() {
     let ([state, pins], objects) = (gone.directories(), gone.objects());
     drop(gone);
     assert!(pins.exists());
-    // The kernel ends a namespace a moment after nothing uses it any more.
+    // The kernel deletes an unused namespace with a delay.
     let removed = std::iter::repeat_with(|| {
         std::thread::sleep(Duration::from_millis(10));
         clean_leftovers().expect("leftovers")
@@ -233,7 +233,7 @@ fn unreadable_state_is_reported_and_can_be_unloaded() {
     });
 }
 
-/// Who is killed is this test program, started again for one test only.
+/// The killed process is this test program, started for a single test.
 #[test]
 fn a_killed_change_leaves_the_old_or_the_new_policies() {
     let Some(host) = Host::new("a_killed_change_leaves_the_old_or_the_new_policies") else { return };
@@ -247,7 +247,7 @@ fn a_killed_change_leaves_the_old_or_the_new_policies() {
             .spawn()
             .expect("a process");
         let output = child.stdout.take().expect("its output");
-        // Read from as long as it lives, as it would end if nobody did.
+        // Keep reading: the process would end if its stdout were closed.
         let mut steps =
             BufReader::new(output).lines().map_while(Result::ok).filter(|line| line.contains("step"));
         let begun = steps.by_ref().take(1 + round % 7).count();

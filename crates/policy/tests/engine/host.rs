@@ -1,4 +1,4 @@
-//! A host with one link to a peer, in network namespaces, and what the kernel holds of its engine.
+//! A host and a peer in network namespaces, and the kernel objects of the host's engine.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -18,14 +18,15 @@ use socket2::Domain;
 
 use crate::topology::{can_run, ip};
 
-/// The host, whose interface `a0` (10.0.0.1, fd00::1) leads to `b0` (10.0.0.2, fd00::2) of its peer. Gone when dropped.
+/// The host, whose interface `a0` (10.0.0.1, fd00::1) is connected to `b0` (10.0.0.2, fd00::2) of its peer. Removed
+/// on drop.
 pub(crate) struct Host {
     pub(crate) namespace: Named,
     peer: Named,
 }
 
 impl Host {
-    /// `None`, said on the standard output, where the test cannot run.
+    /// `None`, with a message, where the test cannot run.
     pub(crate) fn new(test: &str) -> Option<Host> {
         if !can_run(test) {
             return None;
@@ -39,7 +40,7 @@ impl Host {
         Some(host)
     }
 
-    /// Makes the link.
+    /// Creates the link.
     pub(crate) fn connect(&self) {
         let (host, peer) = (self.namespace.name(), self.peer.name());
         ip(&format!("link add a0 netns {host} type veth peer name b0 netns {peer}"));
@@ -61,7 +62,7 @@ impl Host {
         ip(&format!("-n {} {arguments}", self.namespace.name()));
     }
 
-    /// Runs `tc` inside the host; what it prints.
+    /// Runs `tc` inside the host and returns its output.
     pub(crate) fn tc(&self, arguments: &str) -> String {
         let words = ["-n", self.namespace.name()].into_iter().chain(arguments.split(' '));
         let output = Command::new("tc").args(words).output().expect("the command tc");
@@ -69,7 +70,7 @@ impl Host {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Sends these many bytes from the peer to the host by an MPTCP connection, and one byte back at its end.
+    /// Sends this many bytes from the peer to the host over MPTCP, and one byte back.
     pub(crate) fn receive(&self, bytes: usize) {
         let any: SocketAddr = "0.0.0.0:0".parse().expect("an address");
         let listen = || {
@@ -100,33 +101,32 @@ impl Host {
         });
     }
 
-    /// The directory of what is loaded, and that of pins.
+    /// The directories of the state and of pins.
     pub(crate) fn directories(&self) -> [PathBuf; 2] {
         let inode = self.namespace.identity().expect("an identity").inode.to_string();
         let run = plait_linux::run_directory().expect("a directory");
         [run.join("policy").join(&inode), run.join("bpf").join(&inode)]
     }
 
-    /// Gives both ends of the link this MTU.
+    /// Sets the MTU of both ends of the link.
     pub(crate) fn set_mtu(&self, mtu: u32) {
         self.ip(&format!("link set a0 mtu {mtu}"));
         ip(&format!("-n {} link set b0 mtu {mtu}", self.peer.name()));
     }
 
-    /// What the kernel holds of the engine as soon as it is no more than this many programs: it frees them when no
-    /// processor can use them any more.
+    /// The objects of the engine, once there are no more than this many programs; the kernel frees them with a delay.
     pub(crate) fn settled(&self, programs: usize) -> Objects {
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_CHECKS {
             let objects = self.objects();
             if objects.programs.len() <= programs {
                 return objects;
             }
-            thread::sleep(PAUSE);
+            thread::sleep(CHECK_INTERVAL);
         }
         self.objects()
     }
 
-    /// The kernel has nothing of these objects any more, and the run directory nothing of the engine.
+    /// Asserts that these objects were freed and the directories of the engine removed.
     pub(crate) fn assert_nothing_left(&self, objects: &Objects) {
         for directory in self.directories() {
             assert!(!directory.exists(), "{} is still there", directory.display());
@@ -134,7 +134,7 @@ impl Host {
         assert_gone(objects);
     }
 
-    /// What the kernel holds of the engine. It must be loaded.
+    /// The objects of the engine, which must be loaded.
     pub(crate) fn objects(&self) -> Objects {
         let [_, pins] = self.directories();
         let maps = std::fs::read_dir(pins.join("maps")).expect("pinned maps").map(|entry| {
@@ -145,7 +145,7 @@ impl Host {
     }
 }
 
-/// Numbers of maps, programs and links.
+/// IDs of maps, programs and links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Objects {
     pub(crate) maps: BTreeSet<u32>,
@@ -154,7 +154,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// These maps as far as they exist, the programs that use one of them, and the links of these programs.
+    /// These maps, the programs that use one of them, and the links of these programs.
     fn using(maps: BTreeSet<u32>) -> Objects {
         let options = ProgInfoQueryOptions::default().include_map_ids(true);
         let programs = ProgInfoIter::with_query_opts(options)
@@ -164,7 +164,7 @@ impl Objects {
         Objects::with(maps, programs)
     }
 
-    /// Those that exist still.
+    /// The objects that still exist.
     pub(crate) fn still_there(&self) -> Objects {
         let programs = ProgInfoIter::default().map(|program| program.id);
         let programs = programs.filter(|program| self.programs.contains(program)).collect();
@@ -182,8 +182,8 @@ impl Objects {
     }
 }
 
-/// The numbers of all maps. Without a descriptor of any: a map of programs that is opened while the kernel frees it is
-/// never freed.
+/// The IDs of all maps, without opening them: a program array that is opened while the kernel frees it is never
+/// freed.
 fn all_maps() -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut number = 0;
@@ -194,24 +194,24 @@ fn all_maps() -> BTreeSet<u32> {
     found
 }
 
-/// The kernel has nothing of these objects any more.
+/// Asserts that these objects were freed.
 pub(crate) fn assert_gone(objects: &Objects) {
-    let is_gone = (0..PATIENCE).any(|_| {
+    let is_gone = (0..MAX_CHECKS).any(|_| {
         let gone = objects.still_there().is_empty();
         if !gone {
-            thread::sleep(PAUSE);
+            thread::sleep(CHECK_INTERVAL);
         }
         gone
     });
     assert!(is_gone, "still there: {:?}", objects.still_there());
 }
 
-/// A policy of this text.
+/// Parses a policy.
 pub(crate) fn policy(text: &str) -> Policy {
     Policy::parse(text, "test").expect("a policy")
 }
 
-/// How often, and how far apart, it is looked whether the kernel has freed something.
-const PATIENCE: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(10);
+/// How often, and at which interval, to check whether the kernel has freed objects.
+const MAX_CHECKS: u32 = 500;
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 static COUNT: AtomicU32 = AtomicU32::new(0);

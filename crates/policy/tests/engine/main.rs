@@ -1,4 +1,4 @@
-//! The engine, in network namespaces on this kernel.
+//! The engine in network namespaces.
 
 mod attaching;
 mod faults;

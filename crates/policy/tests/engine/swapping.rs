@@ -1,4 +1,4 @@
-//! Policies are loaded, replaced and removed while packets pass.
+//! Loading, replacing and unloading policies while packets pass.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use plait_policy::engine::{EngineError, EventKind};
 
 use crate::host::{Host, policy};
 
-/// Two dozen chains, of which `number` makes a difference.
+/// 24 chains that depend on `number`.
 fn many(number: usize) -> String {
     let mut text = String::from("name = \"many\"\ninterfaces = [\"a0\"]\n");
     for chain in 0..24 {

@@ -1,4 +1,4 @@
-//! ADD_ADDR withheld, answered and added, packet by packet.
+//! ADD_ADDR blocked, echoed and added, packet by packet.
 
 use plait_policy::Hook;
 use plait_policy::engine::{DryRun, Verdict};
@@ -15,7 +15,7 @@ fn announcement(length: u8) -> Vec<u8> {
 
 const LENGTHS: [u8; 4] = [16, 18, 28, 30];
 
-/// Filled with NOPs.
+/// Padded with NOPs.
 fn padded(option: &[u8]) -> Vec<u8> {
     let mut padded = option.to_vec();
     padded.resize(option.len().next_multiple_of(4), 1);
@@ -62,7 +62,7 @@ fn block_subflow_invalidates_the_hmac_on_data_packets() {
         return;
     }
     for_each_place(&[("packet(add_addr)", "\"block_subflow\"")], |subflow| {
-        // The kernel itself mends sums in place for TC, and takes those of tried packets to be of all the packet.
+        // In a test run at TC the kernel treats the checksum as covering the whole packet and adjusts it.
         let Place { checksum, via_tc, .. } = subflow.place;
         if checksum == Checksum::Partial && via_tc {
             return;
@@ -139,7 +139,8 @@ fn add_subflow_adds_the_blocked_option_to_a_pure_acknowledgment() {
             let option = padded(&announcement(length));
             assert_eq!(subflow.run(&acknowledgment(&option)).verdict, Verdict::Drop);
             subflow.stays(&Segment { payload: vec![1], ..usual() });
-            // With an 8-byte DATA_ACK and timestamps there is room for 16 bytes; then the one gives way, then both.
+            // With an 8-byte DATA_ACK and timestamps there is room for 16 bytes; first the DATA_ACK is shortened,
+            // then timestamps are dropped.
             let rest: &[u8] = match length {
                 16 => &usual().options,
                 18 | 28 => &TIMESTAMPS,

@@ -46,7 +46,7 @@ fn mp_prio_of_version_0_carries_an_address_id() {
         for (actor, subtype) in actors {
             let dry_run = dry_run(hook, &[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))]);
             for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
-                // How the subflow began was not seen.
+                // The beginning of the subflow was not seen.
                 let subflow = Subflow { dry_run: &dry_run, place, port: number };
                 assert_eq!(subflow.becomes(&usual()), with(&[30, 4, subtype, 3], &usual()));
             }
@@ -77,11 +77,11 @@ fn mp_prio_is_added_only_while_the_backup_flag_differs() {
     let asked_for = subflow(&clear, 4);
     asked_for.join(0);
     asked_for.stays(&usual());
-    // The host says itself that the subflow is a backup, and after that not what is asked for.
+    // The host sends MP_PRIO itself, and later one that contradicts the actor.
     asked_for.stays(&with(&SET, &usual()));
     assert_eq!(asked_for.becomes(&usual()), with(&CLEAR, &usual()));
 
-    // How the subflow began was not seen.
+    // The beginning of the subflow was not seen.
     assert_eq!(subflow(&set, 5).becomes(&usual()), with(&SET, &usual()));
     assert_eq!(subflow(&clear, 6).becomes(&usual()), with(&CLEAR, &usual()));
 }
@@ -114,7 +114,7 @@ fn mp_prio_is_added_only_to_acknowledgments_of_established_subflows() {
     let dry_run = dry_run(place.hook, &[("any", "\"set_backup\"")]);
     let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
     subflow.open();
-    // Plain TCP, an announcement, options that end too early.
+    // Plain TCP, an announcement, truncated options.
     subflow.stays(&acknowledgment(&TIMESTAMPS));
     subflow.stays(&acknowledgment(&[&[30, 16, 0x30, 1][..], &[7; 12]].concat()));
     subflow.stays(&acknowledgment(&[&DATA_ACK_8[..], &[30, 20, 0x20, 1]].concat()));

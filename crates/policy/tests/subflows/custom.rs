@@ -1,4 +1,4 @@
-//! What actors of the user's own do with options: erase them, and add some.
+//! Custom actors that remove and add options.
 
 use std::fs;
 use std::process::Command;
@@ -58,7 +58,7 @@ fn custom_actors_remove_and_add_options() {
         let chains: Vec<_> = selectors.iter().zip(&actors).map(|(a, b)| (a.as_str(), b.as_str())).collect();
         let dry_run = dry_run_with(&format!("[custom]\n{own}"), hook, &chains);
         for place in places().into_iter().filter(|place| place.hook == hook) {
-            // The kernel itself mends sums in place for TC, and takes those of tried packets to be of all the packet.
+            // In a test run at TC the kernel treats the checksum as covering the whole packet and adjusts it.
             let mends = place.checksum == Checksum::Full || !place.via_tc;
             let subflow = |port| Subflow { dry_run: &dry_run, place, port };
             let odd = acknowledgment(&[&[1], &TIMESTAMPS[2..], &[1], &DATA_ACK_8].concat());

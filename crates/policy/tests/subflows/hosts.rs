@@ -1,4 +1,4 @@
-//! Between two hosts, whose kernels count what arrives.
+//! Actors between two hosts, verified by the counters of their kernels.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ const FAMILIES: [Family; 2] = [
 
 const WITHOUT_XDP: [AttachMode; 2] = [AttachMode::Native, AttachMode::Generic];
 
-/// A policy with a chain for each of these interfaces, hooks, selectors and actors.
+/// A policy with one chain per tuple of interface, hook, selector and actors.
 fn policy(chains: &[(&str, Hook, &str, &str)]) -> Policy {
     let chains = chains.iter().enumerate().map(|(number, (interface, hook, select, actors))| {
         format!(
@@ -40,7 +40,7 @@ fn policy(chains: &[(&str, Hook, &str, &str)]) -> Policy {
     Policy::parse(&chains.collect::<String>(), "test").expect("a policy")
 }
 
-/// An engine of a host, whose policies end with it.
+/// An engine whose policies are unloaded on drop.
 struct LoadedEngine(Engine);
 
 impl LoadedEngine {
@@ -51,7 +51,7 @@ impl LoadedEngine {
         LoadedEngine(engine)
     }
 
-    /// Of the only actor of the first chain.
+    /// The hits of the only actor of the first chain.
     fn hits(&self) -> u64 {
         self.0.statistics().expect("statistics").policies[0].chains[0].actors[0].count.hits
     }
@@ -71,7 +71,7 @@ fn count(host: &Named, name: &str) -> i64 {
     *counters.get(name).unwrap_or_else(|| panic!("the kernel has no counter {name}"))
 }
 
-/// Every checksum was right, of TCP and of MPTCP.
+/// Asserts that there were no TCP or MPTCP checksum errors.
 fn assert_no_wrong_checksums(net: &Topology) {
     for host in [&net.client, &net.server] {
         assert_eq!(count(host, "TcpInCsumErrors"), 0);
@@ -88,7 +88,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sends bytes that depend on their place, and compares them at the other end.
+/// Sends bytes that depend on their offset, and verifies them at the receiver.
 fn transfer(from: &mut Socket, to: &mut Socket, bytes: usize) {
     let sent: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect();
     let mut received = vec![0; bytes];
@@ -104,7 +104,7 @@ fn exchange(client: &mut Socket, server: &mut Socket) {
     transfer(server, client, 2000);
 }
 
-/// The ends of a subflow, as the owner of the socket has them.
+/// The addresses of a subflow, as seen by the owner of the socket.
 fn tuple(socket: &Socket, number: usize) -> FourTuple {
     let subflow = &FullInfo::of(socket).expect("information").subflows[number];
     FourTuple { local: subflow.local, remote: subflow.remote }
@@ -126,7 +126,7 @@ fn hosts_process_added_mp_prio() {
                 avoided,
                 &policy(&[("a1", hook, "packet(pure_ack)", "\"set_backup\"")]),
             );
-            // Who counts is who gets the acknowledgments that pass.
+            // The receiver of the acknowledgments counts.
             let host = if hook == Hook::Egress { &net.server } else { &net.client };
             let before = count(host, "MPTcpExtMPPrioRx");
             let (mut client, mut server) =
@@ -134,7 +134,7 @@ fn hosts_process_added_mp_prio() {
             transfer(&mut client, &mut server, 4 << 20);
             transfer(&mut server, &mut client, 4 << 20);
             wait_for("MP_PRIO", || count(host, "MPTcpExtMPPrioRx") > before);
-            // No more often than it is said to be added.
+            // At most the documented number of times.
             assert!(loaded.hits() >= 1 && loaded.hits() <= 4, "{}", loaded.hits());
             exchange(&mut client, &mut server);
             for socket in [&client, &server] {
@@ -174,12 +174,12 @@ fn mp_prio_is_injected_into_idle_subflows() {
     assert_no_wrong_checksums(&net);
 }
 
-/// A connection over the first link whose server announces its address on the second, if it is said to; the kernels'
-/// path managers are to follow.
+/// A connection over the first link; with `announces`, the server announces its address on the second. The in-kernel
+/// path manager creates subflows.
 fn announced(net: &Topology, family: &Family, announces: bool) -> Pair {
     let limits = Limits { subflows: 4, add_addr_accepted: 4 };
     let port = net.server.run(|| {
-        // It announces again every second.
+        // It repeats announcements every second.
         std::fs::write("/proc/sys/net/mptcp/add_addr_timeout", "1").expect("a setting");
         let manager = PathManager::open().expect("a path manager");
         manager.set_limits(limits).expect("limits");
@@ -211,11 +211,11 @@ fn announced(net: &Topology, family: &Family, announces: bool) -> Pair {
     Pair { client, server, _listener: listener }
 }
 
-/// The ends of a connection.
+/// Both ends of a connection.
 struct Pair {
     client: Socket,
     server: Socket,
-    /// A join needs somebody to listen where the connection began.
+    /// Joins need the listener of the initial subflow.
     _listener: Socket,
 }
 
@@ -225,7 +225,7 @@ fn subflows(socket: &Socket) -> usize {
     full.subflows.len()
 }
 
-/// Lets both ends send acknowledgments without data: what waits for 40 ms is not acknowledged by an answer.
+/// Makes both ends send pure acknowledgments: after 40 ms, they are not piggybacked on data.
 fn acknowledge(pair: &mut Pair) {
     transfer(&mut pair.client, &mut pair.server, 2000);
     thread::sleep(Duration::from_millis(60));
@@ -233,7 +233,7 @@ fn acknowledge(pair: &mut Pair) {
     thread::sleep(Duration::from_millis(60));
 }
 
-/// The peer announces again and again, and no subflow comes of it.
+/// Asserts that announcements are repeated without creating a subflow.
 fn assert_withheld(loaded: &LoadedEngine, pair: &mut Pair) {
     wait_for("two announcements", || loaded.hits() >= 2);
     exchange(&mut pair.client, &mut pair.server);
@@ -289,13 +289,13 @@ fn echoed_announcements_are_not_repeated() {
             (&net.client, "a0", Hook::Ingress, &[]),
         ] {
             let other = if hook == Hook::Egress { Hook::Ingress } else { Hook::Egress };
-            // The echo offers the window that the other direction's packets offer.
+            // The echo carries the window of the other direction.
             let blocking = policy(&[
                 (interface, hook, "packet(add_addr)", "{ block_subflow = { echo = true } }"),
                 (interface, other, "packet(fin)", "\"record\""),
             ]);
             let loaded = LoadedEngine::new(host, avoided, &blocking);
-            // What XDP sends, a virtual interface takes only if its packets are handled as a network card's are.
+            // A veth interface accepts XDP_TX packets only if its peer has an XDP program.
             let by_xdp = hook == Hook::Ingress && avoided.is_empty();
             let idle = policy(&[("b0", Hook::Ingress, "packet(fin)", "\"record\"")]);
             let _taking = by_xdp.then(|| LoadedEngine::new(&net.server, &[], &idle));
@@ -358,7 +358,7 @@ fn hosts_process_announcements_of_a_given_address() {
                 };
                 let given = format!("{{ add_subflow = {{ address = \"{address}\", id = 9{port} }} }}");
                 loaded.0.replace(&[chains(&given)]).expect("another policy");
-                // The kernel counts none whose HMAC is wrong.
+                // The kernel only counts announcements with a valid HMAC.
                 wait_for("an announcement", || {
                     acknowledge(&mut pair);
                     count(&net.client, "MPTcpExtAddAddr") > before
@@ -417,7 +417,7 @@ fn expired_backups_are_cleared_by_keepalives() {
         });
         let (said, hits) = (count(host, "MPTcpExtMPPrioRx"), loaded.hits());
         assert!(said > before);
-        // An idle subflow has no packets but those that keep it alive: what answers them is acknowledged.
+        // An idle subflow only has keepalive packets, whose answers are acknowledged.
         let asking = if hook == Hook::Egress { &server } else { &client };
         asking.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(1))).expect("an option");
         assert!(loaded.0.renew("test", Duration::ZERO).expect("a lease"));
@@ -450,7 +450,7 @@ impl Routed {
             ip(&format!("-n {near} link set {own} up"));
             ip(&format!("-n {far} link set {other} up"));
             ip(&format!("-n {near} route add default via 10.{subnet}.0.9"));
-            // Hosts leave checksums to the router's interfaces, which complete them, and check those that they get.
+            // Checksum offload is off at the router, so that it completes checksums and the hosts verify them.
             ip(&format!("netns exec {far} ethtool -K {other} tx off"));
             ip(&format!("netns exec {near} ethtool -K {own} rx off"));
         }
@@ -459,7 +459,7 @@ impl Routed {
         routed
     }
 
-    /// Client and server of a connection that carried data both ways.
+    /// A connection that has carried data in both directions.
     fn connect(&self) -> Pair {
         let listen = || {
             let (listener, _) = stream_socket(Domain::IPV4).expect("a socket");
@@ -511,7 +511,7 @@ fn a_router_modifies_and_injects_mp_prio() {
             (interface, other, "packet(fin)", "\"record\""),
         ]);
         loaded.0.replace(&[idle]).expect("another policy");
-        // What leaves the router is what the host behind the interface gets.
+        // Egress at the router is towards the host behind the interface.
         let at_client = tuple(&pair.client, 0);
         let tuple = match interface {
             "r1" => at_client,

@@ -1,6 +1,6 @@
-//! What actors add to subflows and withhold from them: MP_PRIO and ADD_ADDR.
+//! Actors that add MP_PRIO and ADD_ADDR to subflows or remove them.
 //!
-//! Packet by packet, by test runs of the programs; and between two hosts, by the kernel's own counters.
+//! Packet by packet in dry runs, and between two hosts, verified by kernel counters.
 
 mod announcements;
 mod backup;

@@ -1,34 +1,33 @@
-//! Packets of subflows as programs meet them, built and taken apart byte by byte: nothing here shares code with what is
-//! tested.
+//! Builds and parses packets of subflows without code of the tested programs.
 
 use plait_policy::engine::{DryRun, TestPacket, TestRun, Verdict};
 use plait_policy::{Hook, Policy};
 
-/// How packets look where they are met.
+/// The format of packets at a hook.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Where what is tested is.
+    /// The hook under test.
     pub(crate) hook: Hook,
-    /// What comes in is met by TC, not by XDP.
+    /// Process ingress packets by TC instead of XDP.
     pub(crate) via_tc: bool,
     pub(crate) v6: bool,
     /// VLAN tags.
     pub(crate) tags: usize,
-    /// Bytes of options of IPv4.
+    /// Bytes of IPv4 options.
     pub(crate) ip_options: usize,
     pub(crate) checksum: Checksum,
 }
 
-/// What TCP's checksum holds.
+/// The state of the TCP checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checksum {
     Full,
-    /// The sum of the pseudo header, to be completed by the interface.
+    /// Partial: the pseudo header only, to be completed by the interface.
     Partial,
     Wrong,
 }
 
-/// One of each.
+/// Variants that cover each value.
 pub(crate) fn places() -> Vec<Place> {
     let mut places = Vec::new();
     for (hook, via_tc) in [(Hook::Ingress, false), (Hook::Ingress, true), (Hook::Egress, true)] {
@@ -43,7 +42,7 @@ pub(crate) fn places() -> Vec<Place> {
     places
 }
 
-/// Whether programs can be run here; if not, the standard output says so of the running test.
+/// Whether test runs are possible; if not, prints a message.
 pub(crate) fn may_run() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -53,12 +52,12 @@ pub(crate) fn may_run() -> bool {
     is_root
 }
 
-/// A policy with one chain for each of these pairs of a selector and actors, at this hook of every interface.
+/// A policy with a chain for each selector and actors, at this hook of every interface.
 pub(crate) fn dry_run(hook: Hook, chains: &[(&str, &str)]) -> DryRun {
     dry_run_with("", hook, chains)
 }
 
-/// The same, of a policy that begins with these lines.
+/// The same, with these lines at the top of the policy.
 pub(crate) fn dry_run_with(lines: &str, hook: Hook, chains: &[(&str, &str)]) -> DryRun {
     let chains = chains.iter().enumerate().map(|(number, (select, actors))| {
         format!(
@@ -71,7 +70,7 @@ pub(crate) fn dry_run_with(lines: &str, hook: Hook, chains: &[(&str, &str)]) -> 
     DryRun::new(&[policy], None).expect("a dry_run")
 }
 
-/// The errors of the only actor of the chain with this number.
+/// The errors of the only actor of a chain.
 pub(crate) fn errors(dry_run: &DryRun, chain: usize) -> u64 {
     dry_run.statistics().expect("statistics").policies[0].chains[chain].actors[0].count.errors
 }
@@ -97,7 +96,7 @@ pub(crate) const TIMESTAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
 pub(crate) const DATA_ACK_8: [u8; 12] = [30, 12, 0x20, 0x03, 1, 2, 3, 4, 5, 6, 7, 8];
 pub(crate) const DATA_ACK_4: [u8; 8] = [30, 8, 0x20, 0x01, 5, 6, 7, 8];
 
-/// A pure acknowledgment of an established subflow, by who sends at the hook.
+/// A pure acknowledgment of an established subflow, sent by the side whose packets pass the hook.
 pub(crate) fn acknowledgment(options: &[u8]) -> Segment {
     Segment { flags: ACK, seq: 1001, ack: 5001, window: 501, options: options.into(), payload: Vec::new() }
 }
@@ -107,7 +106,7 @@ pub(crate) fn usual() -> Segment {
     acknowledgment(&[&TIMESTAMPS[..], &DATA_ACK_8].concat())
 }
 
-/// A subflow of packets that look the same, told from others by its port.
+/// A subflow, identified by its port.
 pub(crate) struct Subflow<'a> {
     pub(crate) dry_run: &'a DryRun,
     pub(crate) place: Place,
@@ -115,7 +114,7 @@ pub(crate) struct Subflow<'a> {
 }
 
 impl Subflow<'_> {
-    /// Lets the packets of a handshake of MP_CAPABLE pass, which stay as they are.
+    /// Runs the packets of an MP_CAPABLE handshake, which must not be modified.
     pub(crate) fn open(&self) {
         let key = |last| [1, 2, 3, 4, 5, 6, 7, last];
         let syn = [&[30, 4, 0x01, 0x01, 3, 3, 7, 1][..]].concat();
@@ -124,7 +123,7 @@ impl Subflow<'_> {
         self.shake_hands([syn, syn_ack, ack]);
     }
 
-    /// The same of MP_JOIN, whose SYN has these flags.
+    /// The same for MP_JOIN, with these flags in the SYN.
     pub(crate) fn join(&self, flags: u8) {
         let syn = [&[30, 12, 0x10 | flags, 3][..], &[1; 8], &[3, 3, 7, 1]].concat();
         let syn_ack = [&[30, 16, 0x10, 4][..], &[2; 12], &[3, 3, 7, 1]].concat();
@@ -132,7 +131,7 @@ impl Subflow<'_> {
         self.shake_hands([syn, syn_ack, ack]);
     }
 
-    /// Who sends at the hook begins.
+    /// The side whose packets pass the hook initiates.
     fn shake_hands(&self, [syn, syn_ack, ack]: [Vec<u8>; 3]) {
         let other = if self.place.hook == Hook::Ingress { Hook::Egress } else { Hook::Ingress };
         for (hook, flags, seq, ack, options) in [
@@ -146,14 +145,14 @@ impl Subflow<'_> {
         }
     }
 
-    /// Lets the other side acknowledge, offering a window.
+    /// Runs an acknowledgment of the other side with this window.
     pub(crate) fn acknowledged(&self, window: u16) {
         let other = if self.place.hook == Hook::Ingress { Hook::Egress } else { Hook::Ingress };
         let segment = Segment { seq: 5001, ack: 1001, window, ..usual() };
         self.run_at(other, &segment);
     }
 
-    /// The packet passes the hook as it is.
+    /// Asserts that the packet passes unmodified.
     #[track_caller]
     pub(crate) fn stays(&self, segment: &Segment) {
         let (ran, frame) = self.run_at(self.place.hook, segment);
@@ -161,7 +160,7 @@ impl Subflow<'_> {
         assert_eq!(ran.bytes, frame, "{:?} {segment:?}", self.place);
     }
 
-    /// What becomes of a packet at the hook: only TCP may change, and as it does the lengths and checksums.
+    /// Runs a packet; only TCP, lengths and checksums may change.
     #[track_caller]
     pub(crate) fn becomes(&self, segment: &Segment) -> Segment {
         let (ran, frame) = self.run_at(self.place.hook, segment);
@@ -174,12 +173,12 @@ impl Subflow<'_> {
         after.segment()
     }
 
-    /// What becomes of a packet at the hook.
+    /// Runs a packet.
     pub(crate) fn run(&self, segment: &Segment) -> TestRun {
         self.run_at(self.place.hook, segment).0
     }
 
-    /// What becomes of a packet that is answered: the verdict says so, and it goes back.
+    /// Runs a packet that must be answered.
     #[track_caller]
     pub(crate) fn answer(&self, segment: &Segment) -> Segment {
         let (ran, frame) = self.run_at(self.place.hook, segment);
@@ -271,7 +270,7 @@ impl<'a> Parts<'a> {
         if self.v6 { &self.ip[8..40] } else { &self.ip[12..20] }
     }
 
-    /// All but the length and, of IPv4, the checksum.
+    /// Everything but the length and the IPv4 checksum.
     fn unchanging_ip(&self) -> Vec<u8> {
         let mut ip = self.ip.to_vec();
         let changing: &[usize] = if self.v6 { &[4, 5] } else { &[2, 3, 10, 11] };
@@ -281,7 +280,7 @@ impl<'a> Parts<'a> {
         ip
     }
 
-    /// Lengths and checksums are right.
+    /// Asserts that lengths and checksums are valid.
     #[track_caller]
     fn check(&self, checksum: Checksum) {
         let length = |at| usize::from(u16::from_be_bytes([self.ip[at], self.ip[at + 1]]));
@@ -318,7 +317,7 @@ fn pseudo(source: &[u8], destination: &[u8], length: usize) -> Vec<u8> {
     [source, destination, &(length as u32).to_be_bytes(), &[0, 0, 0, 6]].concat()
 }
 
-/// The sum of 16-bit words of RFC 1071.
+/// The checksum of RFC 1071.
 fn sum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();

@@ -1,7 +1,7 @@
-//! Match programs that run in the kernel, on records that a test fills.
+//! Runs match programs in the kernel on given packet records.
 //!
-//! `unsafe` here calls the two functions of libbpf that run a program and tell about it, for which its Rust binding has
-//! no other form for programs that are not from an object file.
+//! `unsafe` here calls the libbpf functions that run a program and query it, which libbpf-rs offers only for programs
+//! from object files.
 
 use std::fs;
 use std::mem::offset_of;
@@ -32,7 +32,7 @@ pub(super) struct Program<'k> {
 }
 
 impl Kernel {
-    /// None without privileges, and the test says so.
+    /// `None`, with a message, without privileges.
     pub(super) fn or_skip(test: &str) -> Option<Self> {
         let kernel = Self::new();
         if kernel.is_none() {
@@ -57,18 +57,18 @@ impl Kernel {
         Program { kernel: self, program }
     }
 
-    /// One chain at XDP, with slot 100.
+    /// A single chain at XDP with slot 100.
     pub(super) fn load_selector(&self, text: &str) -> Program<'_> {
         self.load(ProgramKind::Xdp, Hook::Ingress, &resolved(&[selecting(text)]))
     }
 }
 
 impl Program<'_> {
-    /// Runs it on this record: the chains that it found, and its verdict.
+    /// Runs it on a record: the chains it found, and its verdict.
     pub(super) fn run(&self, record: &[u8]) -> (Vec<u16>, i32) {
         let packets = &self.kernel.packets;
         let key = 0u32.to_ne_bytes();
-        // Whatever processor it runs on.
+        // On any CPU.
         let records = vec![record.to_vec(); num_possible_cpus().expect("processors")];
         packets.update_percpu(&key, &records, MapFlags::ANY).expect("a record");
         let verdict = self.test_run(1).0;
@@ -79,7 +79,7 @@ impl Program<'_> {
         (chains.map(|slot| u16::from_ne_bytes([slot[0], slot[1]])).collect(), verdict)
     }
 
-    /// Runs it that often: its verdict, and the nanoseconds of a run.
+    /// Runs it repeatedly: its verdict, and the nanoseconds per run.
     pub(super) fn test_run(&self, repeat: i32) -> (i32, u32) {
         let frame = [0u8; 64];
         let mut options = bpf_test_run_opts {
@@ -89,24 +89,24 @@ impl Program<'_> {
             repeat,
             ..Default::default()
         };
-        // SAFETY: the frame and the options are as long as they say, and live as long as the call.
+        // SAFETY: the frame and the options have the given lengths and outlive the call.
         let result = unsafe { bpf_prog_test_run_opts(self.program.as_raw_fd(), &mut options) };
         assert_eq!(result, 0, "the program runs");
         (options.retval as i32, options.duration)
     }
 
-    /// How many instructions it has, and how many the verifier went through.
+    /// The number of its instructions, and of those the verifier processed.
     pub(super) fn verified(&self) -> (u32, u32) {
         let mut info = bpf_prog_info::default();
         let mut size = size_of::<bpf_prog_info>() as u32;
-        // SAFETY: writes at most `size` bytes, and no arrays as none are named.
+        // SAFETY: writes at most `size` bytes, and no arrays.
         let result = unsafe { bpf_prog_get_info_by_fd(self.program.as_raw_fd(), &mut info, &mut size) };
         assert_eq!(result, 0, "the kernel tells");
         (info.xlated_prog_len / 8, info.verified_insns)
     }
 }
 
-/// A control group that this process is in until it is dropped: its path, its id, and that of the root.
+/// A control group of this process until drop: its path, its ID, and the ID of the root.
 pub(super) struct Inside {
     _cgroup: Cgroup,
     pub(super) path: String,

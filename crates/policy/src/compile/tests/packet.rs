@@ -1,4 +1,4 @@
-//! Packets of which a test says everything, and what selectors say of them when they are read as they are described.
+//! Packet records, and a reference evaluator of selectors.
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,7 +17,7 @@ pub(super) const WLAN0: u32 = 2;
 pub(super) const WWAN0: u32 = 3;
 pub(super) const VLAN: u32 = 7;
 
-/// What a test says of a packet.
+/// The properties of a packet.
 #[derive(Debug, Clone)]
 pub(super) struct Packet {
     pub(super) source: IpAddr,
@@ -35,7 +35,7 @@ pub(super) struct Packet {
     pub(super) custom: Vec<&'static str>,
 }
 
-/// One of TCP and nothing else.
+/// A TCP packet without other properties.
 pub(super) fn packet(source: &str, destination: &str) -> Packet {
     Packet {
         source: source.parse().expect("an address"),
@@ -96,7 +96,7 @@ impl Packet {
     }
 }
 
-/// Whether a selector holds, read from its description.
+/// Whether a selector matches, by its documentation.
 pub(super) fn holds(selector: &Selector, packet: &Packet) -> bool {
     let ports = |ports: Option<Ports>, port: u16| {
         ports.is_none_or(|ports| (ports.first..=ports.last).contains(&port))
@@ -147,7 +147,7 @@ pub(super) fn holds(selector: &Selector, packet: &Packet) -> bool {
     }
 }
 
-/// Bit by bit.
+/// Compares bit by bit.
 fn contains(prefix: Prefix, address: IpAddr) -> bool {
     let bits = |address: IpAddr| -> Vec<bool> {
         let bytes = match address {
@@ -161,12 +161,12 @@ fn contains(prefix: Prefix, address: IpAddr) -> bool {
         && bits(prefix.address())[..length] == bits(address)[..length]
 }
 
-/// Whether a number lies on the way from the first up to the last, beyond the highest number if that is where it leads.
+/// Whether a number is in an inclusive range that may wrap around.
 fn in_circle(first: u64, last: u64, number: u64) -> bool {
     if first <= last { (first..=last).contains(&number) } else { number >= first || number <= last }
 }
 
-/// Packets at random.
+/// Random packets.
 pub(super) fn packets() -> impl Strategy<Value = Packet> {
     let kinds = PacketKind::ALL.iter().copied().filter(|kind| *kind != PacketKind::Ipv6).collect::<Vec<_>>();
     let tuple = (strategies::addresses(), strategies::addresses(), strategies::port(), strategies::port());
@@ -180,7 +180,7 @@ pub(super) fn packets() -> impl Strategy<Value = Packet> {
     let custom = prop::sample::subsequence(&strategies::CUSTOM[..], 0..=2);
     (tuple, prop::sample::subsequence(kinds, 0..=20), numbers, about, custom).prop_map(
         |((source, destination, source_port, destination_port), kinds, numbers, about, custom)| {
-            // Both are of one family.
+            // Both addresses have the same family.
             let v6 = |address: IpAddr| -> Ipv6Addr {
                 match address {
                     IpAddr::V4(v4) => v4.to_ipv6_mapped(),

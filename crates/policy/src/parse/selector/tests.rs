@@ -145,13 +145,13 @@ fn nesting_depth_is_limited() {
     assert_eq!(error(&nested(1_000_000)), expected);
     let nots: String = repeat_n("not ", MAX_SELECTOR_DEPTH + 1).chain(["any"]).collect();
     assert!(error(&nots).contains("at most 128"));
-    // What was read is written no deeper.
+    // Display adds no parentheses.
     let max = MAX_SELECTOR_DEPTH - 1;
     let alternating: String =
         repeat_n("(any or any and ", max).chain(["not any"]).chain(repeat_n(")", max)).collect();
     let selector = read(&alternating);
     assert_eq!(read(&selector.to_string()), selector);
-    // Width has none.
+    // Width is not limited.
     let wide = vec!["any"; 100_000].join(" or ");
     assert!(matches!(read(&wide), Selector::Or(parts) if parts.len() == 100_000));
 }
