@@ -49,7 +49,7 @@ pub enum CustomFileError {
         output: String,
     },
     /// The kernel rejects the programs.
-    #[error("the kernel does not load the programs of {}: {reason}; it output last:\n{verifier}", .file.display())]
+    #[error("cannot load the programs of {}: {reason}; end of the verifier log:\n{verifier}", .file.display())]
     Load {
         /// The file.
         file: PathBuf,
