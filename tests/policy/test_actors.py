@@ -1,4 +1,4 @@
-"""Every actor of a policy: what packets built by scapy are afterwards, byte for byte, with the checksums that scapy computes."""
+"""Every actor on packets built by scapy: the resulting bytes, with the checksums scapy computes."""
 
 import pytest
 from packets import (
@@ -46,13 +46,13 @@ def ack(*options, **fields):
 
 
 def counts(result, actor=0) -> tuple[int, int, int]:
-    """Of the first chain: packets, hits, errors of an actor."""
+    """Packets, hits and errors of an actor of the first chain."""
     found = result.totals["chains"][0]["actors"][actor]
     return found["packets"], found["hits"], found["errors"]
 
 
 def expect(result, sent, after: dict):
-    """All left as they came but these, by number from 0: their new form, or `None` where they do not leave."""
+    """Asserts that all packets passed unmodified except these, by index: the expected packet, or `None` if dropped."""
     left = [after.get(number, each) for number, each in enumerate(sent)]
     assert result.output == [bytes(each) for each in left if each is not None]
     for number, each in enumerate(sent):
@@ -80,7 +80,7 @@ def network(hops, ipv6):
 @FAMILIES
 @pytest.mark.parametrize("hook", ["ingress", "egress"])
 def test_redirect(tmp_path, hook, ipv6):
-    """What comes in is forwarded, a hop further; what has no hop left is not."""
+    """Ingress packets are forwarded with a decremented TTL, unless it expires."""
     sent = [
         packet(dss(ack=1), network=network(64, ipv6)),
         packet(remove_addr(1), ipv6=ipv6),
@@ -120,7 +120,7 @@ def test_mark_changes_no_byte_of_the_packet(tmp_path):
 
 @FAMILIES
 def test_rate_limit_uses_the_window_scale_of_the_sender(tmp_path, ipv6):
-    """The client's scale is 7: a window of 250 is 32000 bytes."""
+    """The client's window scale is 7: 250 means 32000 bytes."""
     sent = [
         *shake(ipv6),
         packet(*STAMPS, dss(ack=9), window=251, ipv6=ipv6),
@@ -130,9 +130,9 @@ def test_rate_limit_uses_the_window_scale_of_the_sender(tmp_path, ipv6):
         packet(*STAMPS, dss(ack=9, sequence=1, length=3), payload=b"abc", window=65535, ipv6=ipv6),
         packet(*STAMPS, dss(ack=9), flags="FA", window=65535, ipv6=ipv6),
         packet(flags="R", window=65535, ipv6=ipv6),
-        # Of the other direction, which no chain is for.
+        # The other direction matches no chain.
         packet(*STAMPS, dss(ack=9), back=True, window=65535, ipv6=ipv6),
-        # What belongs to the subflow without an option of MPTCP is limited as well.
+        # Packets of the subflow without MPTCP options are limited as well.
         packet(*STAMPS, window=65535, ipv6=ipv6),
     ]
     result = dry_run(tmp_path, policy(chain(actors='[{ rate_limit = { window = "32kB" } }]')), sent, *LOCAL)
@@ -167,7 +167,7 @@ def test_plain_tcp_that_reuses_the_addresses_of_a_subflow_is_not_modified(tmp_pa
 
 
 def test_a_valid_checksum_of_zero_or_ones_is_accepted(tmp_path):
-    """Even the one in 65,536 that is the sum of the pseudo header as well."""
+    """Even if the complete checksum equals that of the pseudo header, one in 65,536."""
 
     def numbered(number, window=65535):
         return packet(*STAMPS, dss(ack=9), window=window, seq=number)
@@ -203,7 +203,7 @@ def test_without_the_complete_handshake_windows_are_not_modified(tmp_path):
 
 
 def test_without_the_window_scale_option_the_scale_is_zero(tmp_path):
-    """RFC 7323 section 2.2: only if both SYNs have the option are windows scaled."""
+    """RFC 7323, section 2.2: windows are scaled only if both SYNs have the option."""
     limit = policy(chain(actors='[{ rate_limit = { window = "1000B" } }]'))
     without = syn_ack(mp_capable(7))
     without[scapy.TCP].options = [each for each in without[scapy.TCP].options if each[0] != "WScale"]
@@ -219,7 +219,7 @@ def test_a_rate_limit_allows_at_least_two_segments(tmp_path):
 
 
 def test_partial_checksums_stay_partial(tmp_path):
-    """As packets of this machine's own virtual interfaces come to XDP (CHECKSUM_PARTIAL)."""
+    """As in packets from virtual interfaces of the same host (CHECKSUM_PARTIAL)."""
     for ipv6 in (False, True):
         begin = [partial(each) for each in shake(ipv6)]
         limited = partial(packet(*STAMPS, dss(ack=9), window=65535, ipv6=ipv6))
@@ -235,7 +235,7 @@ def test_partial_checksums_stay_partial(tmp_path):
 
 
 def partial(each):
-    """The packet with the sum of its pseudo header as its checksum, not complemented."""
+    """The packet with the partial checksum: the sum of the pseudo header, not complemented."""
     whole = scapy.Ether(bytes(each))
     tcp = whole[scapy.TCP]
     length = len(bytes(tcp))
@@ -268,7 +268,7 @@ def test_set_backup_adds_mp_prio_to_a_pure_acknowledgment(tmp_path, hook, back, 
     with_priority = bytes(some(mp_prio(True), NOP))
     assert result.output[:6] == [bytes(each) for each in sent[:6]]
     assert result.output[6] == with_priority
-    # Nothing confirms it, so it is said again after a tenth of a second.
+    # MP_PRIO is not acknowledged, so it is repeated after 100 ms.
     assert result.output[7] in (bytes(some()), with_priority)
     assert counts(result)[2] == 1, "no room in the forty bytes that are full"
 
@@ -300,7 +300,7 @@ ADDRESSES = {
 @FAMILIES
 @pytest.mark.parametrize("announcement", ADDRESSES.values(), ids=ADDRESSES)
 def test_block_subflow_removes_add_addr(tmp_path, ipv6, announcement):
-    """A pure acknowledgment with it ends here; with data, the receiver gets a wrong HMAC, and ignores it."""
+    """A pure acknowledgment is dropped; on a data packet the HMAC is invalidated, so that the receiver ignores it."""
     alone = packet(*STAMPS, announcement, ipv6=ipv6)
     data = packet(announcement, payload=b"data", ipv6=ipv6)
     echo = packet(*STAMPS, add_addr("192.0.2.99", 4, echo=True), ipv6=ipv6)
@@ -349,13 +349,13 @@ def test_add_subflow_adds_the_blocked_address(tmp_path, ipv6, announcement):
     result = dry_run(tmp_path, policy(block, add), sent, *LOCAL)
     kept = (*STAMPS, dss(ack=9, ack_bytes=4))
     if len(announcement[1]) > 20:
-        # 28 bytes leave room for the timestamps alone; later packets repeat the data acknowledgment.
+        # 28 bytes leave room for timestamps only; later packets repeat the DATA_ACK.
         kept = STAMPS
     expect(result, sent, {3: None, 4: packet(announcement, *kept, ipv6=ipv6)})
 
 
 def test_add_subflow_fails_without_the_keys_of_the_connection(tmp_path):
-    """An address that nobody announced takes an HMAC, which takes the keys of a connection of this host."""
+    """A new announcement needs an HMAC, and thus the keys of a local connection."""
     sent = [*shake(), ack(), ack()]
     actors = '[{ add_subflow = { address = "192.0.2.50", id = 7 } }]'
     result = dry_run(tmp_path, policy(chain(actors=actors)), sent, *LOCAL)
@@ -377,7 +377,7 @@ def test_deny_join_drops_joins(tmp_path, ipv6):
 
 @FAMILIES
 def test_deny_join_invalidates_the_token_of_ingress_joins(tmp_path, ipv6):
-    """With the token 0, which no connection has."""
+    """The token becomes 0, which no connection has."""
     sent = [syn(mp_join_syn(0x1A2B3C4D, nonce=77), ipv6=ipv6)]
     result = dry_run(tmp_path, policy(chain(actors='[{ deny_join = "reset" }]')), sent, *LOCAL)
     expect(result, sent, {0: syn(mp_join_syn(0, nonce=77), ipv6=ipv6)})
@@ -401,7 +401,7 @@ def test_deny_join_answers_egress_joins_with_a_reset(tmp_path, ipv6):
 
 
 def test_joins_that_cannot_be_reset_are_dropped(tmp_path):
-    """With payload, no packet can become the reset; that nothing joins is what counts."""
+    """A packet with payload cannot become a reset."""
     deny = chain(hook="egress", actors='[{ deny_join = "reset" }]')
     sent = [packet(mp_join_ack(), payload=b"data", back=True)]
     result = dry_run(tmp_path, policy(deny), sent, *LOCAL)
@@ -422,7 +422,7 @@ def test_fall_back_removes_mp_capable(tmp_path, ipv6, hook):
         packet(dss(ack=9), ipv6=ipv6, **end),
     ]
     result = dry_run(tmp_path, policy(chain(hook=hook, actors='["fall_back"]')), sent, *LOCAL)
-    # Where the builder puts NOPs for the sake of alignment they stand in front.
+    # The packet builder pads with leading NOPs.
     plain = [packet(NOP, *common, *[NOP] * length, **begin) for length in (4, 12)]
     expect(result, sent, {0: plain[0], 1: plain[1]})
 
@@ -431,14 +431,14 @@ def test_fall_back_removes_mp_capable(tmp_path, ipv6, hook):
 def test_capable_flag_is_set_at_egress_and_cleared_at_ingress(tmp_path, ipv6):
     both = policy(*(chain(hook, hook, actors='["capable_flag"]') for hook in ("ingress", "egress")))
     flagged = mp_capable(flags=0x11)
-    # The client has it, and is answered in kind.
+    # The client supports the flag, so the answer has it.
     sent = [syn(flagged, ipv6=ipv6), syn_ack(mp_capable(7), ipv6=ipv6), packet(mp_capable(7, 8), ipv6=ipv6)]
     after = {0: syn(mp_capable(), ipv6=ipv6), 1: syn_ack(mp_capable(7, flags=0x11), ipv6=ipv6)}
     expect(dry_run(tmp_path, both, sent, *LOCAL), sent, after)
-    # The client has it not.
+    # The client does not support the flag.
     sent[0] = syn(mp_capable(), ipv6=ipv6)
     expect(dry_run(tmp_path, both, sent, *LOCAL), sent, {})
-    # This host begins.
+    # This host initiates.
     out = ("--local", CLIENT, "--local", CLIENT6)
     sent = [syn(mp_capable(), ipv6=ipv6), syn_ack(mp_capable(7, flags=0x11), ipv6=ipv6)]
     after = {0: syn(flagged, ipv6=ipv6), 1: syn_ack(mp_capable(7), ipv6=ipv6)}
@@ -476,11 +476,11 @@ def test_record_counts_each_direction(tmp_path, ipv6):
         packet(mp_join_ack(), ipv6=ipv6),
         data(0, 100, 500),
         data(100, 100, 600),
-        # Once again, whole; and half of it new.
+        # Retransmitted completely, then half retransmitted and half new.
         data(0, 100, 500),
         data(150, 100, 650),
         packet(*STAMPS, dss(ack=700), back=True, ipv6=ipv6, window=3),
-        # Another subflow of the same connection carries 600 to 700 again, and then what is late, but not twice.
+        # Another subflow of the connection reinjects 600 to 700, then carries late data once.
         syn(mp_join_syn(5), ipv6=ipv6, seq=999, **joined),
         syn_ack(mp_join_syn_ack(), ipv6=ipv6, dport=40002),
         packet(mp_join_ack(), ipv6=ipv6, **joined),
@@ -535,7 +535,7 @@ def test_reinjections_are_counted_across_sequence_wraparound(tmp_path, sequence_
         data(0, first, 40001),
         data(0, first + 100, 40002),
         data(100, first + 200, 40001),
-        # What the other has carried, and then what none has.
+        # Data that the other subflow carried, then new data.
         data(100, first, 40002),
         data(200, first + 300, 40002),
     ]
@@ -559,7 +559,7 @@ def test_a_chain_counts_hits_and_errors_of_its_actors(tmp_path):
 
 
 def test_generated_packets_advertise_the_last_window_sent(tmp_path):
-    """An echo that answers for this host offers no more than rate_limit lets it offer."""
+    """A generated echo advertises at most the window that rate_limit allows."""
     offered = packet(*STAMPS, dss(ack=9), back=True, window=777)
     alone = packet(*STAMPS, add_addr("192.0.2.99", 4), seq=5000, ack=6000)
     limit = chain("limit", "egress", actors='[{ rate_limit = { window = "32kB" } }]')
@@ -570,7 +570,7 @@ def test_generated_packets_advertise_the_last_window_sent(tmp_path):
 
 
 def test_actors_are_applied_in_order(tmp_path):
-    """On what the one before made of the packet."""
+    """Each actor sees the modifications of the previous one."""
     sent = [*shake(), packet(*STAMPS, dss(ack=9), window=65535)]
     actors = '[{ rate_limit = { window = "64kB" } }, "set_backup", { rate_limit = { window = "32kB" } }]'
     result = dry_run(tmp_path, policy(chain(select="packet(dss)", actors=actors)), sent, *LOCAL)
@@ -579,7 +579,7 @@ def test_actors_are_applied_in_order(tmp_path):
 
 
 def test_unknown_options_are_preserved(tmp_path):
-    """Subtypes that no RFC has yet."""
+    """Unassigned subtypes."""
     sent = [*shake(), packet(*STAMPS, option(12, 3, b"new"), dss(ack=9, ack_bytes=4), window=65535)]
     limit = chain(select="packet(dss)", actors='[{ rate_limit = { window = "32kB" } }]')
     after = packet(*STAMPS, option(12, 3, b"new"), dss(ack=9, ack_bytes=4), window=250)

@@ -1,4 +1,4 @@
-"""Controllers from Python: what the loop that they run in promises, whatever becomes of them."""
+"""Python controllers that run, fail, hang, or are replaced or killed."""
 
 import re
 import signal
@@ -38,7 +38,7 @@ def test_the_documented_controller_limits_is_replaced_and_expires_when_killed(wo
     wait_for("end of the limit", lambda: load.mbps(0.2) > 30, timeout=4)
     assert time.monotonic() - killed < 3, "its expiry is 2 s"
     assert names(work, pair.client) == []
-    # What is left of it goes with the next change.
+    # Its expired policy is removed by the next change.
     run(work, "load(Policy('other', []))\nunload('other')\nassert not loaded()", pair.client)
     load.close()
 
@@ -100,14 +100,14 @@ class Turn:
     interval = 0.2
     begun = None
     def tick(self, view):
-        # After the first, for which programs are loaded.
+        # Not in the first tick, which loads the programs.
         if view.elapsed and not self.begun:
             self.begun = time.monotonic()
         past = time.monotonic() - self.begun if self.begun else 0
         for subflow in view.subflows:
             if subflow.joined:
                 print(past, subflow.backup_local, subflow.backup_remote, subflow.receive_rate, flush=True)
-                # The last one is set when the controller ends.
+                # The last backup is still set when the controller ends.
                 if past < 3 or 6 < past:
                     yield Backup(subflow)
 run(Turn(), "turn", ticks=45)
@@ -127,6 +127,6 @@ def test_backups_are_set_and_cleared_on_idle_subflows(work, distant):
     assert rate(2, 3) < 1 and rate(5, 6) > 10 and rate(7.5, 9) < 1
     assert "True" in {remote for past, _, remote, _ in ticks if 2 < float(past) < 3}
     time.sleep(1)
-    # It ended, and took it back.
+    # The controller has ended and reverted it.
     assert load.mbps(2) > 60
     load.close()

@@ -1,4 +1,4 @@
-"""No subflow joins by a path, and none begins there: not one packet of MPTCP crosses it."""
+"""A policy that keeps every MPTCP packet off a path."""
 
 import time
 
@@ -29,7 +29,7 @@ REFUSED_AT = {
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_never_on_keeps_mptcp_off_a_path(pair, family):
-    """The server announces its address there, the client announces its own, and addresses come and go meanwhile."""
+    """Both ends announce addresses on the path, and addresses are added and removed."""
     trusted, forbidden = (pair.ETH, pair.WLAN) if family == "ipv4" else (pair.ETH6, pair.WLAN6)
     load(pair.client, NEVER_ON)
     own = forbidden.removesuffix("2") + "1"
@@ -51,12 +51,12 @@ def test_never_on_keeps_mptcp_off_a_path(pair, family):
 
     with pair.capture("wlan") as capture:
         exchange(pair, trusted, change_addresses)
-        # And a connection that knows no other way is one of plain TCP.
+        # A connection on that path alone is plain TCP.
         before = counters(pair.client)
         exchange(pair, forbidden)
     out, into = hits(pair.client)
     assert out > 0 and into > 0
-    # The server asked to join, in vain; what left the client, and came to it, had nothing of MPTCP.
+    # The server tried to join; no packet sent or delivered by the client had MPTCP options.
     asked = capture.fields(
         "ip.src", "ipv6.src", "tcp.flags", where="tcp.options.mptcp.subtype || tcp.option_kind == 30"
     )
@@ -82,9 +82,9 @@ def test_a_reset_join_is_not_retried(pair, where, family):
     )
 
     def refused():
-        # The first connection's data made the server announce its address, and the client join.
+        # The data of the first connection triggered the announcement and the join.
         wait_for("refused join", lambda: hits(host) > [0])
-        # A SYN that is not answered is sent again after a second.
+        # An unanswered SYN is retransmitted after a second.
         time.sleep(0.5)
         asked = hits(host)
         time.sleep(1.5)
@@ -100,7 +100,7 @@ def test_a_reset_join_is_not_retried(pair, where, family):
 
 
 def test_a_join_in_progress_ends_with_its_answer(pair):
-    """A policy that sees the SYN-ACK alone resets the subflow where it arrives."""
+    """A policy that only matches the SYN-ACK resets the subflow at its receiver."""
     load(
         pair.client,
         'interfaces = ["wlan"]\n[[chains]]\nname = "deny"\nhook = "ingress"\nactors = [{ deny_join = "reset" }]\n',
@@ -112,7 +112,7 @@ def test_a_join_in_progress_ends_with_its_answer(pair):
 
 @pytest.mark.parametrize("flagged", ["both", "client", "neither"])
 def test_capable_flag_is_invisible_to_both_kernels_on_a_path(pair, flagged):
-    """With the actor at both ends the connection is MPTCP; a peer without it ignores the whole option."""
+    """With the actor at both ends the connection is MPTCP; a peer without it ignores the option."""
     text = 'interfaces = ["*"]\n' + "".join(
         f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nactors = ["capable_flag"]\n'
         for hook in ("egress", "ingress")

@@ -1,4 +1,4 @@
-"""Every selector of a policy: which packets built by scapy it chooses, by what scapy's fields say of them."""
+"""Every selector on packets built by scapy, compared with the values of scapy's fields."""
 
 import ipaddress
 import random
@@ -90,7 +90,7 @@ def port(field, first, last=None):
 
 
 def within(first, last, number):
-    """Ranges go on from the highest number with 0."""
+    """Ranges wrap around."""
     return first <= number <= last if first <= last else number >= first or number <= last
 
 
@@ -146,7 +146,7 @@ SELECTORS = {
 
 
 def corpus(ipv6: bool) -> list:
-    """Everything MPTCP sends, in both directions, with numbers at and beside the ends of the ranges above."""
+    """All kinds of MPTCP packets, in both directions, with numbers at and next to the boundaries above."""
     other = CLIENT6 if ipv6 else "192.0.2.3"
     stamped = (NOP, NOP, TIMESTAMPS)
     some = [
@@ -202,7 +202,7 @@ def corpus(ipv6: bool) -> list:
 
 
 def turned(each):
-    """The same from the other end."""
+    """The packet in the reverse direction."""
     copy = each.copy()
     ip, tcp = network(copy), copy[scapy.TCP]
     ip.src, ip.dst = ip.dst, ip.src
@@ -221,7 +221,7 @@ def in_ipv6(each):
 
 
 def agree(directory, selectors: dict, hook: str, sent):
-    """Each selector chooses the packets that its test does; nothing is changed."""
+    """Each selector matches exactly the packets of its predicate, and modifies none."""
     names = list(selectors)
     for start in range(0, len(names), MAX_TOLD):
         some = names[start : start + MAX_TOLD]
@@ -251,7 +251,7 @@ def test_nested_expressions_match_a_reference_evaluator(tmp_path, hook):
     rng = random.Random(5)
 
     def expression(depth):
-        """A text, and its meaning."""
+        """A random expression: text and predicate."""
         if depth == 0 or rng.random() < 0.15:
             return rng.choice(list(SELECTORS.items()))
         if rng.random() < 0.3:
@@ -291,7 +291,7 @@ def test_size_counts_earlier_payload_of_the_subflow(tmp_path, hook, local):
         sent.append(packet(sequence, seq=1000 + before, payload=b"x" * length))
         sizes.append(before)
         before += length
-        # What comes back is another direction.
+        # The reverse direction is counted separately.
         sent.append(packet(dss(ack=before + 1), back=True))
         sizes.append(None)
     sizes[1] = None
@@ -307,7 +307,7 @@ def test_size_counts_earlier_payload_of_the_subflow(tmp_path, hook, local):
 
 
 def test_connection_size_sums_subflows_and_directions(tmp_path):
-    """What was sent by two of them counts once; of a connection that nothing names, its subflow counts alone."""
+    """Data sent by two subflows counts once; for an unknown connection, only the subflow counts."""
     token = 0x1A2B3C4D
     sizes = [(0, 1000), (1000, 2000), (2000, 1 << 64)]
     sent, before = [], []
@@ -332,7 +332,7 @@ def test_connection_size_sums_subflows_and_directions(tmp_path):
     passes(back(0, 1, 700, dport=40002, ack=601), 600)
     passes(data(0, 601, 700, sport=40002), 1300)
     passes(packet(dss(ack=1301), back=True), 2000)
-    # Sent again by the subflow that it was not sent by, and by the same.
+    # Reinjected by the other subflow, and retransmitted by the same.
     passes(data(700, 1, 600, sport=40002), 2000)
     passes(data(0, 1, 600), 2000)
     passes(data(600, 1301, 100), 2000)
@@ -355,7 +355,7 @@ def test_connection_size_sums_subflows_and_directions(tmp_path):
 
 
 def test_connection_matches_the_token_of_joins(tmp_path):
-    """The SYN of MP_JOIN names the connection by its receiver's token (RFC 8684, section 3.2)."""
+    """The SYN of MP_JOIN carries the token of its receiver (RFC 8684, section 3.2)."""
     token, other = 0x1A2B3C4D, 0x1A2B3C4E
     sent = [
         syn(mp_join_syn(token)),
@@ -388,7 +388,7 @@ def test_path_matches_the_interface(tmp_path):
 
 
 def test_chains_run_by_priority_then_file_order(tmp_path):
-    """What is dropped meets no further chain."""
+    """A dropped packet skips the remaining chains."""
     sent = [packet(dss(ack=1))]
     late, early, drop = (
         chain("late", priority=30),
@@ -414,9 +414,9 @@ def test_plain_tcp_matches_no_chain(tmp_path):
         packet(NOP, NOP, TIMESTAMPS, payload=b"x" * 100),
         packet((30, b""), payload=b"x"),
         packet((254, b"\x1e\x0c\x00\x81")),
-        # What would be MPTCP's behind the end of options is none.
+        # MPTCP bytes after the end of options do not count.
         packet(("EOL", None), (30, b"\x00\x81" + bytes(4)), aligned=False),
-        # In the middle of another option: a SACK block that reads as MP_CAPABLE.
+        # Inside another option: a SACK block that looks like MP_CAPABLE.
         packet(NOP, NOP, ("SAck", (0x1E0C0181, 0x1E0C0181))),
         packet(payload=b"\x1e\x0c\x01\x81" * 20),
         packet((19, b"\x1e\x0c\x01\x81" * 4)),

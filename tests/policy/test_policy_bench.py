@@ -1,4 +1,4 @@
-"""`plait-bench policy` measures the cases it is asked for. Its figures are not tested."""
+"""`plait-bench policy` measures the selected cases. The figures are not tested."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def test_measures_the_selected_cases():
     assert done.returncode == 0, done.stderr
     results = {result["case"]: result for result in json.loads(done.stdout)["results"]}
     assert list(results) == selected
-    # An actor that does not act is an error, so that it cannot look cheap.
+    # An actor without effect is an error, so that it cannot appear cheap.
     assert all(result["ns"] > 0 for result in results.values())
     references = {
         name: [key for key in result if key.startswith("above_")] for name, result in results.items()

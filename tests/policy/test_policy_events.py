@@ -1,4 +1,4 @@
-"""What begins is told as it happens: connections, and subflows with the token that the kernel knows them by."""
+"""Events for new connections and subflows, with the tokens of the kernel."""
 
 import json
 import re
@@ -18,7 +18,7 @@ TOLD = 'interfaces = ["*"]\n' + "".join(
 
 
 def tokens(host) -> set[str]:
-    """Of the connections of a host, by ss, which prints no zeros before them."""
+    """The tokens of a host's connections according to ss, which omits leading zeros."""
     found = re.findall(r"\btoken:(\w+)", host.run("ss", "-HMni", text=True).stdout)
     return {token.zfill(8) for token in found}
 
@@ -47,7 +47,7 @@ def test_connections_and_subflows_emit_events(pair):
     syn, syn_ack = events("subflow")[:2]
     assert (syn["hook"], syn_ack["hook"]) == ("ingress", "egress")
     assert {syn["token"]} == known and len(known) == 1
-    # Both ends have id 0 for the address that the connection began with: these are others.
+    # Identifier 0 is the address of the initial subflow, so these differ.
     assert syn_ack["address_id"] == 1
-    # Nobody is told keys who prints.
+    # Printed events contain no keys.
     assert "keys" not in printed.read_text()

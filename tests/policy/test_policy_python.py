@@ -1,4 +1,4 @@
-"""plait.policy: policies from Python, and what is told of those that are loaded."""
+"""plait.policy: composing, loading and observing policies from Python."""
 
 import hashlib
 import json

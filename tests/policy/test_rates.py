@@ -1,4 +1,4 @@
-"""rate_limit and pace hold their rate, on paths with a round trip of 20 ms and between programs of this kernel."""
+"""rate_limit and pace enforce their rate, with a round-trip time of 20 ms and between local namespaces."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ each_way = { rate = "100mbit", delay = "10ms" }
 
 @pytest.fixture
 def wire(tmp_path):
-    """A client and a server with a link of 100 Mb/s and a round trip of 20 ms, and their addresses."""
+    """A client and a server with a link of 100 Mb/s and a round-trip time of 20 ms, and their addresses."""
     file = tmp_path / "wire.toml"
     file.write_text(TOPOLOGY)
     done = subprocess.run([PLAIT, "lab", "up", file, "--json"], capture_output=True, text=True, timeout=60)
@@ -44,7 +44,7 @@ def wire(tmp_path):
 
 @contextlib.contextmanager
 def loaded(host, hook, actor, select="any"):
-    """A policy of one chain, for as long as the block lasts."""
+    """Loads a policy of one chain while the block runs."""
     load(host, policy(chain("limit", hook, select, f"[{actor}]")))
     try:
         yield
@@ -58,14 +58,14 @@ def loaded(host, hook, actor, select="any"):
 
 @contextlib.contextmanager
 def connected(client, server, address, sends, any_family=False, port=0):
-    """A connection on which one side sends as much as it can, and the socket that receives."""
+    """A connection on which one side sends as fast as it can; yields the receiving socket."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = listen(server, 9000, "::" if any_family else address, MPTCP)
     with listener, client.socket(family, MPTCP) as near:
         near.bind(("", port))
         near.settimeout(10)
         near.connect((address, 9000))
-        # MPTCP takes a connection for established with its first data.
+        # MPTCP considers a connection established with its first data.
         near.sendall(b"x")
         far, _ = listener.accept()
         with far:
@@ -94,7 +94,7 @@ def send_until(connection, stopping):
 
 
 def rate(sink, seconds=3.0, skipped=1.0) -> float:
-    """Bits per second that arrive, after a while that does not count."""
+    """The received bits per second, after a warm-up."""
     begun = time.monotonic()
     while time.monotonic() - begun < skipped:
         sink.recv(1 << 20)
@@ -134,7 +134,7 @@ def test_the_lowest_of_several_rates_is_enforced(wire, order):
 
 
 def test_a_window_limits_the_rate_by_the_round_trip_time(wire):
-    """30 kB of each 20 ms."""
+    """30 kB per 20 ms."""
     client, server, addresses = wire
     actor = '{ rate_limit = { window = "30kB" } }'
     with loaded(client, "egress", actor), connected(client, server, addresses[0], "server") as sink:
@@ -150,13 +150,13 @@ def test_pacing_starts_and_stops_with_its_policy(wire):
     with connected(client, server, addresses[0], "client") as sink:
         assert rate(sink, 1.5) > FASTER
         with loaded(client, "egress", '{ pace = "8mbit" }'):
-            # What was sent before still arrives.
+            # Skip data sent before.
             assert rate(sink, 2, 2) == pytest.approx(8e6, rel=0.1)
         assert rate(sink, 1.5) > FASTER
 
 
 def test_pacing_stops_when_packets_no_longer_match(wire):
-    """The policy stays, but what was chosen is no longer: as when a controller is gone, whose chains lapse."""
+    """The policy stays, but packets no longer match, as when the chains of a controller expire."""
     client, server, addresses = wire
     select = "size(0-4MB)"
     with loaded(client, "egress", '{ pace = "8mbit" }', select):
@@ -166,7 +166,7 @@ def test_pacing_stops_when_packets_no_longer_match(wire):
 
 
 def test_pacing_covers_mapped_addresses_but_not_other_namespaces(make_pair):
-    """A socket of IPv6 that speaks IPv4 is paced as any; the same addresses and ports elsewhere are not."""
+    """IPv6 sockets with mapped addresses are paced; equal addresses and ports in another namespace are not."""
     paced, other = make_pair(), make_pair()
     with loaded(paced.server, "egress", '{ pace = "20mbit" }'):
         more = {"sends": "server", "any_family": True, "port": 41000}
@@ -185,7 +185,7 @@ def test_pacing_holds_with_segmentation_offload(pair, segmented):
         loaded(pair.client, "egress", '{ pace = "80mbit" }', "path(eth)"),
         connected(pair.client, pair.server, pair.ETH, "client") as sink,
     ):
-        # Subflows of the other link are not asked to.
+        # Subflows of the other link do not match.
         remove_other_subflows(pair)
         assert rate(sink) == pytest.approx(80e6, rel=0.1)
     without_checksum_errors(pair)
@@ -207,7 +207,7 @@ def subflows(host) -> int:
 
 @pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
 def test_windows_of_offloaded_packets_are_limited_with_valid_checksums(pair, segmented):
-    """Both sides send at once, so that acknowledgments ride on data."""
+    """Both sides send at once, so that acknowledgments are piggybacked on data."""
     if not segmented:
         send_one_by_one(pair, "eth", "wlan")
     with (

@@ -1,4 +1,4 @@
-"""A policy that has nothing to do changes nothing: bytes, and what the kernel counts of MPTCP, are those without it."""
+"""A policy that matches nothing changes neither the transferred bytes nor the MPTCP counters of the kernel."""
 
 import pytest
 from hosts import tool
@@ -51,14 +51,14 @@ def test_a_policy_that_matches_nothing_changes_nothing(make_pair, family, segmen
             for host in hosts:
                 told = stats(host)
                 assert all(each["packets"] == 0 for one in told["policies"] for each in one["chains"])
-                # Hosts tell which multicast groups they listen to in packets with an extension header.
+                # Multicast listener reports have an extension header.
                 left = {why for why, count in told["skipped"].items() if count}
                 assert left <= {"extension_headers"}
         pair.remove()
 
 
 def test_control_the_same_chains_match_the_transfer(pair):
-    """The same chains, asked for: both hooks of both links are met, by all that the transfer sent."""
+    """Control: chains that match see the transfer at both hooks of both links."""
     chains = [
         chain(f"{link}-{hook}", hook, f"path({link})")
         for link in ("eth", "wlan")
@@ -112,7 +112,7 @@ def test_mtu_9000(pair):
 
 
 def test_vlan(pair):
-    """On the interface below and on the one above alike, with addresses of the VLAN."""
+    """On the VLAN interface and on the one below it, with addresses of the VLAN."""
     for number, host in ((1, pair.client), (2, pair.server)):
         vlan = ("link", "add", "link", "eth", "name", "eth.5", "type", "vlan", "id", "5")
         if b"Unknown device type" in host.run("ip", *vlan).stderr:
@@ -132,7 +132,7 @@ def test_vlan(pair):
 
 
 def test_device_without_ethernet(pair):
-    """TUN has no header before IP's, and no XDP."""
+    """TUN devices have no Ethernet header, and no XDP."""
     tool("ip", "-n", pair.client.name, "tuntap", "add", "tun0", "mode", "tun")
     tool("ip", "-n", pair.client.name, "link", "set", "tun0", "up")
     load(

@@ -1,4 +1,4 @@
-"""What actors do to real MPTCP on a link without Ethernet, where packets have nothing before IP."""
+"""Actors on real MPTCP connections over a link without Ethernet headers."""
 
 import os
 
@@ -15,7 +15,7 @@ SIZE = 500_000
 
 
 class ByTun(Pair):
-    """Its link `wlan` is one of TUN devices."""
+    """A pair whose link `wlan` consists of TUN devices."""
 
     def join(self, link):
         if link == "wlan":
@@ -45,7 +45,7 @@ def stays_mptcp(pair):
 @FAMILIES
 @pytest.mark.parametrize(("hook", "hears"), [("egress", "server"), ("ingress", "client")])
 def test_set_backup_without_ethernet(by_tun, family, hook, hears):
-    """By acknowledgments that get longer."""
+    """The option lengthens acknowledgments."""
     load(by_tun.client, policy(chain(hook=hook, select="path(wlan)", actors='["set_backup"]')))
     transfer(by_tun, by_tun.ETH if family == "ipv4" else by_tun.ETH6, SIZE)
     assert counters(getattr(by_tun, hears))["MPTcpExtMPPrioRx"] >= 1
