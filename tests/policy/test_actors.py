@@ -52,7 +52,7 @@ def counts(result, actor=0) -> tuple[int, int, int]:
 
 
 def expect(result, sent, after: dict):
-    """Asserts that all packets passed unmodified except these, by index: the expected packet, or `None` if dropped."""
+    """Asserts that all packets passed unmodified except these: the expected packet, or `None` if dropped."""
     left = [after.get(number, each) for number, each in enumerate(sent)]
     assert result.output == [bytes(each) for each in left if each is not None]
     for number, each in enumerate(sent):
@@ -300,7 +300,7 @@ ADDRESSES = {
 @FAMILIES
 @pytest.mark.parametrize("announcement", ADDRESSES.values(), ids=ADDRESSES)
 def test_block_subflow_removes_add_addr(tmp_path, ipv6, announcement):
-    """A pure acknowledgment is dropped; on a data packet the HMAC is invalidated, so that the receiver ignores it."""
+    """A pure acknowledgment is dropped; on a data packet the HMAC is invalidated."""
     alone = packet(*STAMPS, announcement, ipv6=ipv6)
     data = packet(announcement, payload=b"data", ipv6=ipv6)
     echo = packet(*STAMPS, add_addr("192.0.2.99", 4, echo=True), ipv6=ipv6)

@@ -15,7 +15,7 @@ from policies import chain, hits, load, policy, stats
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 # Segmentation offload and address family affect actors independently, so each value of both is tested once.
 VARIANTS = pytest.mark.parametrize(
-    ("family", "segments"), [("ipv4", "GSO"), ("ipv6", "no GSO")], indirect=["segments"], ids=["ipv4-GSO", "ipv6-no GSO"]
+    ("family", "segments"), [("ipv4", "GSO"), ("ipv6", "no GSO")], indirect=["segments"]
 )
 SIZE = 4_000_000
 

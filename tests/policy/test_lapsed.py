@@ -83,7 +83,7 @@ def test_backups_of_a_dead_controller_are_reverted_after_the_expiry(work, distan
         took = time.monotonic() - since
     # The expiry is 2 s; reverting takes a wake-up of the guard, and of this test.
     if took >= 3 and disturbance.worst > 0.1:
-        inconclusive(f"took {took:.1f} s while a ready thread waited {disturbance.worst:.2f} s for a processor")
+        inconclusive(f"took {took:.1f} s; a ready thread waited {disturbance.worst:.2f} s for a processor")
     assert took < 3
     assert all(now > then for now, then in zip(priorities_received(distant), before, strict=True))
     wait_for("end of the policy", lambda: run(work, "print(loaded())", distant.client).stdout == "[]\n")

@@ -166,7 +166,7 @@ def test_pacing_stops_when_packets_no_longer_match(wire):
 
 
 def test_pacing_covers_mapped_addresses_but_not_other_namespaces(make_pair):
-    """IPv6 sockets with mapped addresses are paced; equal addresses and ports in another namespace are not."""
+    """IPv6 sockets with mapped addresses are paced; the same addresses in another namespace are not."""
     paced, other = make_pair(), make_pair()
     with loaded(paced.server, "egress", '{ pace = "20mbit" }'):
         more = {"sends": "server", "any_family": True, "port": 41000}
