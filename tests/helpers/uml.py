@@ -1,4 +1,4 @@
-"""Runs scripts in user-mode-linux, for kernel modules this kernel lacks; the host's files are mounted read-only."""
+"""Runs scripts in user-mode-linux, for modules this kernel lacks; the host's files are read-only."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ TAG = 5
 
 
 def join(kind: str, first: Host, second: Host, name: str) -> Tunnel | None:
-    """Creates an interface with this name on both hosts: a veth pair (`veth`), a VLAN or bridge on a veth pair named
-    `NAME-below` (`vlan`, `bridge`), or TUN devices (`tun`), which last until the returned tunnel is closed."""
+    """Creates an interface with this name on both hosts: a veth pair (`veth`), a VLAN or bridge on a veth pair
+    named `NAME-below` (`vlan`, `bridge`), or TUN devices (`tun`), which last until the tunnel is closed."""
     if kind == "tun":
         return Tunnel(first, second, name)
     below = name if kind == "veth" else f"{name}-below"

@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 
 class Tenancy:
-    """A guest behind `tap` of a host whose `up1` and `up2` lead to the same server; the route prefers `up1`."""
+    """A guest behind `tap` of a host whose `up1` and `up2` lead to one server; routing prefers `up1`."""
 
     SERVICE = {"ipv4": "10.79.0.1", "ipv6": "fd79::1"}
     LINKS = {"tap": ("guest", "host"), "up1": ("host", "server"), "up2": ("host", "server")}
@@ -217,8 +217,8 @@ OUTWARD = {
 
 
 @pytest.mark.parametrize("kinds", OUTWARD.values(), ids=OUTWARD)
-def test_egress_redirect_between_kinds_of_interfaces_counts_packets_once(work, make_tenancy, kinds):  # noqa: F811
-    """A packet passes the routed interface, the redirect target, and the interfaces below them, but counts once."""
+def test_egress_redirect_counts_packets_once(work, make_tenancy, kinds):  # noqa: F811
+    """A packet passes the routed interface, the target, and the interfaces below, but counts once."""
     tenancy = make_tenancy(kinds)
     size = SMALL if "tun" in kinds.values() else SIZE
     record = [chain(f"record-{hook}", hook) for hook in ("ingress", "egress")]

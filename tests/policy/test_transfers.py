@@ -1,4 +1,4 @@
-"""A policy that matches nothing changes neither the transferred bytes nor the MPTCP counters of the kernel."""
+"""A policy that matches nothing changes neither the transferred bytes nor the MPTCP counters."""
 
 import pytest
 from hosts import tool
