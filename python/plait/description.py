@@ -146,7 +146,7 @@ class Description:
     """A lab and what is in it."""
 
     id: str
-    """The run id, which is the process id of its keeper."""
+    """The run id, which is the process id of its supervisor."""
     file: str
     """The topology's file; `-` if it came from this program."""
     up_s: float

@@ -98,19 +98,19 @@ def up(topology: Source | None = None, *, text: str | None = None, backend: Back
     words = command("lab", "up", "--foreground", "--json", *options, "--", file)
     said = tempfile.TemporaryFile()
     # A session of its own: a Ctrl-C is for this program, which then ends the lab, or not.
-    keeper = subprocess.Popen(
+    supervisor = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
     )
     try:
-        _give(keeper, given)
-        announced = _announced(keeper)
+        _give(supervisor, given)
+        announced = _announced(supervisor)
         if announced is None:
-            keeper.wait()
+            supervisor.wait()
             raise error(_text_of(said))
         _warn(_text_of(said))
-        return Lab(_document.read(Description, announced), keeper, said)
+        return Lab(_document.read(Description, announced), supervisor, said)
     except BaseException:
-        _end(os.getpid(), keeper, [])
+        _end(os.getpid(), supervisor, [])
         raise
 
 
@@ -126,15 +126,15 @@ class Lab:
     services: dict[str, Service]
     """By name, as they were when the lab had come up."""
 
-    def __init__(self, description: Description, keeper: subprocess.Popen[str], said: IO[bytes]) -> None:
+    def __init__(self, description: Description, supervisor: subprocess.Popen[str], said: IO[bytes]) -> None:
         self.id = description.id
         self.hosts = {host.name: host for host in description.hosts}
         self.links = {link.name: link for link in description.links}
         self.services = {service.name: service for service in description.services}
-        self._keeper, self._said = keeper, said
+        self._supervisor, self._said = supervisor, said
         self._programs: list[subprocess.Popen[Any]] = []
         # Also when this value is forgotten, and when the interpreter exits.
-        self._end = weakref.finalize(self, _end, os.getpid(), keeper, self._programs)
+        self._end = weakref.finalize(self, _end, os.getpid(), supervisor, self._programs)
 
     def __enter__(self) -> Self:
         return self
@@ -153,7 +153,7 @@ class Lab:
             before = len(_text_of(self._said))
             self._end()
             told = _text_of(self._said)[before:]
-            if status := self._keeper.returncode:
+            if status := self._supervisor.returncode:
                 raise error(told or f"the lab {self.id} has ended by itself, with status {status}")
             _warn(told)
 
@@ -202,7 +202,7 @@ class Lab:
                 value = os.fspath(value)
             options.append(f"--set={name}={value if isinstance(value, str) else _toml.value(value, name)}")
         self._check_up()
-        ask("lab", "event", f"--lab={self.id}", *options, "--", link, action)
+        ask("lab", "inject", f"--lab={self.id}", *options, "--", link, action)
 
     def statistics(self) -> dict[str, Statistics]:
         """What each link did so far; one whose statistics cannot be had is left out."""
@@ -245,7 +245,7 @@ class Lab:
         raise Error(f"the lab {self.id} has ended")
 
     def _check_up(self) -> None:
-        if self._keeper.poll() is not None:
+        if self._supervisor.poll() is not None:
             raise Error(f"the lab {self.id} has ended: {_text_of(self._said).strip()}".rstrip(": "))
 
 
@@ -255,12 +255,12 @@ class Progress:
 
     done: int
     """Valid repetitions so far, of all variants."""
-    of: int
-    """How many are wanted."""
-    what: str
-    """What goes on."""
-    thrown_away: str | None
-    """Why the last repetition was thrown away, if it was."""
+    total: int
+    """Repetitions to run, of all variants."""
+    activity: str
+    """The current step."""
+    discarded: str | None
+    """Why the last repetition was discarded, if it was."""
 
 
 def run(
@@ -338,11 +338,11 @@ def _give(program: subprocess.Popen[str], text: str) -> None:
         program.stdin.write(text)
 
 
-def _announced(keeper: subprocess.Popen[str]) -> Any:
-    """What a keeper prints once its lab is up; `None` if it ended before. The pipe stays open: its end is that of the lab."""
-    assert keeper.stdout
+def _announced(supervisor: subprocess.Popen[str]) -> Any:
+    """The description that a supervisor prints once its lab is up; `None` if it ended before. The pipe stays open until the lab ends."""
+    assert supervisor.stdout
     text = ""
-    for line in iter(keeper.stdout.readline, ""):
+    for line in iter(supervisor.stdout.readline, ""):
         text += line
         # Only the document's own brackets stand at the beginning of a line.
         if line.startswith("}") or (line.startswith("{") and line.endswith("}\n")):
@@ -350,7 +350,7 @@ def _announced(keeper: subprocess.Popen[str]) -> Any:
     return None
 
 
-def _end(owner: int, keeper: subprocess.Popen[str], programs: Sequence[subprocess.Popen[Any]]) -> None:
+def _end(owner: int, supervisor: subprocess.Popen[str], programs: Sequence[subprocess.Popen[Any]]) -> None:
     """Ends programs, then a lab, unless this process is a fork of the one whose lab it is."""
     if os.getpid() != owner:
         return
@@ -363,16 +363,16 @@ def _end(owner: int, keeper: subprocess.Popen[str], programs: Sequence[subproces
         except subprocess.TimeoutExpired:
             program.kill()
             program.wait()
-    keeper.terminate()
+    supervisor.terminate()
     try:
-        keeper.wait(END_LIMIT_S)
+        supervisor.wait(END_LIMIT_S)
     except subprocess.TimeoutExpired:
         # What it leaves is found by the next lab, and by `plait doctor --clean`.
-        keeper.kill()
-        keeper.wait()
+        supervisor.kill()
+        supervisor.wait()
     finally:
-        if keeper.stdout:
-            keeper.stdout.close()
+        if supervisor.stdout:
+            supervisor.stdout.close()
 
 
 @contextlib.contextmanager

@@ -60,8 +60,8 @@ class StepRun:
     """A program that ran."""
 
     step: str
-    seconds: float
-    failed: str | None
+    duration_s: float
+    error: str | None
     """Why it failed, if it did."""
 
 
@@ -82,7 +82,7 @@ class Occurred:
     action: str
     at_s: float
     """For when it was scheduled."""
-    happened_s: float
+    applied_s: float
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class Results:
     title: str
     source: str
     """Where it was published."""
-    text: str
-    remark: str | None
+    description: str
+    note: str | None
     valid: bool
     """Whether every variant has as many valid repetitions as were asked for. Look here first."""
     invalid_because: list[str]

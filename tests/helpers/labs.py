@@ -43,7 +43,7 @@ EXPERIMENT = """
 name = "pings"
 title = "Round trips"
 source = "none"
-text = "What a ping takes."
+description = "What a ping takes."
 repetitions = 2
 lateness_limit = "50ms"
 [parameters]
@@ -60,7 +60,7 @@ name = "ping"
 host = "client"
 command = ["ping", "-c", "3", "-i", "0.1", "${server.wire}"]
 [metrics.took_s]
-measure = "seconds"
+measure = "duration_s"
 step = "ping"
 unit = "s"
 paper = 0.3

@@ -14,8 +14,8 @@ UPLOAD = """
 name = "upload"
 title = "An upload over two links"
 source = "a paper, Table 1"
-text = "What is done."
-remark = "What has to be known."
+description = "What is done."
+note = "What has to be known."
 repetitions = 2
 quick = { repetitions = 1 }
 lateness_limit = "1s"
@@ -78,8 +78,8 @@ path = "wlan"
 statistic = "min"
 [metrics.of_links]
 measure = "ratio"
-of = "goodput_mbps"
-to_value = 12
+numerator = "goodput_mbps"
+denominator_value = 12
 [[plots]]
 title = "Throughput of the upload"
 kind = "throughput"
@@ -90,7 +90,7 @@ SWEEP = """
 name = "sweep"
 title = "Counting"
 source = "a paper, Figure 2"
-text = "What is done."
+description = "What is done."
 repetitions = 2
 quick = { repetitions = 1, parameters = { size = [1] } }
 [parameters]
@@ -108,9 +108,9 @@ paper = [{ when = { size = 2 }, value = 2.5 }]
 expect = [{ when = { way = "back", size = 2 }, at_least = 3 }]
 [metrics.gain]
 measure = "ratio"
-of = "found"
-to = "found"
-to_variant = { size = 1 }
+numerator = "found"
+denominator = "found"
+denominator_variant = { size = 1 }
 [[plots]]
 title = "What was found"
 metric = "found"
@@ -124,7 +124,7 @@ CUT = """
 name = "cut"
 title = "A cut"
 source = "nobody"
-text = "What is done."
+description = "What is done."
 repetitions = 1
 lateness_limit = "1s"
 [hosts.client]
@@ -160,7 +160,7 @@ measure = "longest_gap_s"
 from = "0.5s"
 to = "2s"
 [metrics.return_s]
-measure = "return_s"
+measure = "recovery_s"
 path = "only"
 after = "2s"
 [metrics.before_mbps]
@@ -174,7 +174,7 @@ to = "2s"
 [metrics.survived]
 measure = "survived"
 [metrics.waited_s]
-measure = "seconds"
+measure = "duration_s"
 """
 
 READ = """
@@ -182,7 +182,7 @@ READ = """
 name = "read"
 title = "Listening"
 source = "nobody"
-text = "What is done."
+description = "What is done."
 repetitions = 1
 lateness_limit = "1s"
 [parameters]
@@ -227,7 +227,7 @@ READY = """
 name = "ready"
 title = "Waiting"
 source = "nobody"
-text = "What is done."
+description = "What is done."
 repetitions = 1
 [hosts.one]
 [[services]]
@@ -343,7 +343,7 @@ def test_a_cut_shows_in_gap_and_return(lab, tmp_path):
     (run,) = [run for run in found["variants"][0]["repetitions"] if run["valid"]]
     assert [event["action"] for event in run["events"]] == ["blackhole", "restore"]
     for event in run["events"]:
-        assert event["happened_s"] == pytest.approx(event["at_s"], abs=0.1)
+        assert event["applied_s"] == pytest.approx(event["at_s"], abs=0.1)
     metrics = run["metrics"]
     assert metrics["before_mbps"] == pytest.approx(8 * 1448 / 1514, rel=0.1)
     assert metrics["during_mbps"] == 0
@@ -373,7 +373,7 @@ def test_a_run_that_was_late_is_refused(lab, tmp_path):
     found = results(tmp_path)
     validate(found)
     assert not found["valid"] and found["invalid_because"]
-    assert found["metrics"]["goodput_mbps"]["n"] == 0, "what was thrown away is not averaged"
+    assert found["metrics"]["goodput_mbps"]["n"] == 0, "discarded repetitions are not averaged"
     assert all(not run["valid"] for run in found["variants"][0]["repetitions"])
 
 
@@ -424,8 +424,8 @@ def test_parameters_make_variants(lab, tmp_path):
     done = lab(SWEEP, tmp_path, "--quick", "-p", "way=back,forth", "--progress")
     assert done.returncode == 0, done.stderr
     progress = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [(at["done"], at["of"]) for at in progress] == [(0, 2), (1, 2), (2, 2)]
-    assert progress[1] == {"done": 1, "of": 2, "what": "repetition 1, way=forth, size=1", "thrown_away": None}
+    assert [(at["done"], at["total"]) for at in progress] == [(0, 2), (1, 2), (2, 2)]
+    assert progress[1] == {"done": 1, "total": 2, "activity": "repetition 1, way=forth, size=1", "discarded": None}
     found = results(tmp_path)
     assert found["quick"] and found["parameters"] == {"way": ["back", "forth"], "size": [1]}
 

@@ -226,15 +226,15 @@ def test_five_at_once_and_fifty_in_a_row_leave_nothing(tmp_path):
 
 
 @pytest.mark.alone
-def test_a_killed_keeper_is_cleaned_up_by_doctor(up):
+def test_a_killed_supervisor_is_cleaned_up_by_doctor(up):
     before = network_of_the_machine()
     lab = up(ROUTER)
     outlives = [PLAIT, "lab", "exec", "--lab", lab["id"], "client", "--", "sleep", "1000"]
     sleep = subprocess.Popen(outlives)
     wait_for("sleep", lambda: pathlib.Path(f"/proc/{sleep.pid}/comm").read_text() == "sleep\n")
     os.kill(int(lab["id"]), signal.SIGKILL)
-    keeper = pathlib.Path(f"/proc/{lab['id']}/exe")
-    wait_for("end of the keeper", lambda: not keeper.is_symlink() or not os.path.exists(keeper))
+    supervisor = pathlib.Path(f"/proc/{lab['id']}/exe")
+    wait_for("end of the supervisor", lambda: not supervisor.is_symlink() or not os.path.exists(supervisor))
     assert left_behind(lab["id"])
     assert lab["id"] not in plait("ps").stdout
     removed = tool(PLAIT, "doctor", "--clean")
@@ -323,11 +323,11 @@ def test_what_an_event_takes_away_is_given_back(up, end):
     lab = up(ROUTER)
     down, again = end.split()
     before = state(lab)
-    assert plait("event", "--lab", lab["id"], "lte1", down).returncode == 0
+    assert plait("inject", "--lab", lab["id"], "lte1", down).returncode == 0
     assert "10.77.3.0/24 via 10.77.1.2" not in state(lab)
     # The other link stands in.
     assert "0% packet loss" in output(lab, "client", "ping", "-c1", "-W1", "10.77.3.2")
-    assert plait("event", "--lab", lab["id"], "lte1", again).returncode == 0
+    assert plait("inject", "--lab", lab["id"], "lte1", again).returncode == 0
     assert state(lab) == before
     ping = ("ping", "-c1", "-W1", "-I", "10.77.1.1", "10.77.3.2")
     assert "0% packet loss" in output(lab, "client", *ping)
@@ -383,7 +383,7 @@ def test_an_event_that_cannot_be_says_so(up):
         ("wire", "adjust", "--set", "rate=1mbit"): "the backend none does not support",
     }
     for arguments, message in cases.items():
-        done = plait("event", "--lab", lab["id"], *arguments)
+        done = plait("inject", "--lab", lab["id"], *arguments)
         assert done.returncode == 1 and message in done.stderr, done.stderr
 
 
@@ -438,7 +438,7 @@ def test_the_examples_of_the_documentation_come_up(up):
 def test_commands_without_a_lab_say_so():
     if json.loads(plait("ps", "--json").stdout):
         pytest.skip("another lab is up")
-    for command in (["exec", "client", "--", "true"], ["down"], ["event", "x", "restore"]):
+    for command in (["exec", "client", "--", "true"], ["down"], ["inject", "x", "restore"]):
         done = plait(*command)
         assert done.returncode == 1 and "no lab is up" in done.stderr
     assert plait("ps").stdout == "no lab is up\n"

@@ -38,7 +38,7 @@ def test_results_are_those_of_the_command(lab, tmp_path):
     ]
     assert math.isclose(sum(row["value"] for row in values[:2]) / 2, rows[0]["mean"])
     assert [step.done for step in told] == sorted(step.done for step in told)
-    assert told[0].done == 0 and told[0].of == 4 and told[0].thrown_away is None and "2ms" in told[0].what
+    assert told[0].done == 0 and told[0].total == 4 and told[0].discarded is None and "2ms" in told[0].activity
 
 
 @needs_labs
@@ -87,7 +87,7 @@ def test_a_killed_interpreter_takes_its_experiment_along(program):
     running = program(f"""
 from plait import lab
 experiment = {EXPERIMENT!r}.replace('"3"', '"1000"')
-lab.run(text=experiment, output="out", progress=lambda step: print(step.what, flush=True))
+lab.run(text=experiment, output="out", progress=lambda step: print(step.activity, flush=True))
 """)
     assert running.stdout.readline().startswith("repetition 1"), running.stderr.read()
     (experiment,) = children(running.pid)

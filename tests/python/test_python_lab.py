@@ -181,7 +181,7 @@ def test_mistakes_show_their_line(lab, tmp_path):
     with pytest.raises(lab.Error, match="warp"):
         lab.up(PAIR, backend="warp")
     with pytest.raises(lab.Error, match="expected"):
-        lab.run(text=EXPERIMENT.replace("seconds", "parsecs"))
+        lab.run(text=EXPERIMENT.replace("duration_s", "duration_parsecs"))
 
 
 def test_a_missing_command_is_told(lab, monkeypatch):

@@ -111,7 +111,7 @@ def test_what_is_left_when_both_are_killed_is_removed_by_doctor(program):
     os.kill(int(lab_id), signal.SIGKILL)
     running.kill()
     running.wait(10)
-    wait_for("end of the keeper", lambda: not is_running(lab_id))
+    wait_for("end of the supervisor", lambda: not is_running(lab_id))
     assert left_of(lab_id)
     tool(PLAIT, "doctor", "--clean")
     assert not left_of(lab_id)

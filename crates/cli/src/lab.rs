@@ -1,17 +1,17 @@
 //! `plait lab`: links, topologies and experiments in network namespaces.
 
+mod broken_pipe;
 mod control;
 mod description;
 mod down;
-mod event;
 mod exec;
-mod figure;
-mod keeper;
+mod inject;
 mod link;
+mod number;
 mod ps;
-mod reader;
 mod results;
 mod run;
+mod supervisor;
 mod up;
 
 use std::process::ExitCode;
@@ -19,23 +19,23 @@ use std::process::ExitCode;
 /// Arguments of `plait lab`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Args {
-    /// Build the hosts, links and services of a topology, and keep them until `plait lab down`
+    /// Build the hosts, links and services of a topology, and run them until `plait lab down`
     Up(up::Args),
     /// Run a program on a host of a lab
     Exec(exec::ExecArgs),
     /// Open a shell on a host of a lab
     Shell(exec::ShellArgs),
-    /// Labs that are up: hosts, links with what they did, services
+    /// List labs: hosts, links with their counters, services
     Ps(ps::Args),
-    /// Let something happen to a link of a lab now
-    Event(event::Args),
-    /// End a lab: its services, programs, links and hosts
+    /// Apply an event to a link of a running lab
+    Inject(inject::Args),
+    /// Remove a lab: its services, programs, links and hosts
     Down(down::Args),
-    /// A link between two namespaces, with a rate, delay, jitter, loss and queue, until Ctrl-C
+    /// Run a link between two namespaces, with a rate, delay, jitter, loss and queue, until Ctrl-C
     Link(Box<link::Args>),
-    /// Run an experiment: repeat, capture, measure, compare with what a paper printed
+    /// Run an experiment: repeat, capture, measure, compare with published results
     Run(Box<run::Args>),
-    /// Write the page of results from what `plait lab run` left
+    /// Write a Markdown page from the results of `plait lab run`
     Results(results::Args),
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Args::Exec(args) => exec::exec(&args),
         Args::Shell(args) => exec::shell(&args),
         Args::Ps(args) => ps::run(&args),
-        Args::Event(args) => event::run(&args),
+        Args::Inject(args) => inject::run(&args),
         Args::Down(args) => down::run(&args),
         Args::Link(args) => link::run(&args),
         Args::Run(args) => run::run(&args),

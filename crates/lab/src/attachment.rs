@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 
+use crate::error::Error;
+use crate::host::Host;
 use crate::routes::{Plan, Route, Rule};
 use crate::topology::{Address, EndpointFlag};
-use crate::{Error, Host};
 
 /// An interface and what belongs to it.
 #[derive(Debug)]

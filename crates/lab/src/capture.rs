@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::{Error, Host, Process};
+use crate::error::Error;
+use crate::host::Host;
+use crate::process::Process;
 
 /// How long `tcpdump` may take to open an interface.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -19,7 +21,7 @@ const QUIET: Duration = Duration::from_millis(300);
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 /// More than the longest frame on a lab's links. What tcpdump takes by default is a hundred times as much, and in
 /// immediate mode, in which each packet takes up the room of the longest one, leaves room for 250 packets.
-const SNAP_LENGTH: u32 = 2048;
+const FULL_SNAPLEN: u32 = 2048;
 /// The ring between kernel and listener, in KiB: some 30,000 packets, a third of a second of a gigabit link.
 const BUFFER_KIB: &str = "65536";
 
@@ -34,11 +36,16 @@ pub struct Capture {
 impl Capture {
     /// Listens on `interface` of `host` and writes to `file`; returns once packets are really being captured.
     pub fn start(host: &Host, interface: &str, file: &Path) -> Result<Self, Error> {
-        Self::start_cut(host, interface, SNAP_LENGTH, file)
+        Self::start_with_snaplen(host, interface, FULL_SNAPLEN, file)
     }
 
-    /// The same of at most `snap` bytes of each packet.
-    pub fn start_cut(host: &Host, interface: &str, snap: u32, file: &Path) -> Result<Self, Error> {
+    /// The same of at most `snaplen` bytes of each packet.
+    pub fn start_with_snaplen(
+        host: &Host,
+        interface: &str,
+        snaplen: u32,
+        file: &Path,
+    ) -> Result<Self, Error> {
         let mut command = host.command("tcpdump");
         // -Z root: the listener would otherwise become a user that may not write into the given directory.
         command.args([
@@ -48,7 +55,7 @@ impl Capture {
             "-U",
             "--immediate-mode",
             "-s",
-            &snap.to_string(),
+            &snaplen.to_string(),
             "-B",
             BUFFER_KIB,
         ]);

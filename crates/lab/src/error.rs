@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// The lab that a link belonged to is gone.
     #[error("the link {link} is gone with its lab")]
-    Gone {
+    Closed {
         /// Its name.
         link: String,
     },
@@ -122,27 +122,27 @@ pub enum Error {
         expected: &'static str,
     },
     /// There is none of this name in the lab.
-    #[error("expected one of the {what} {}, got {found:?}", .known.join(", "))]
+    #[error("expected one of the {what} {}, got {got:?}", .known.join(", "))]
     Unknown {
         /// Hosts or links.
         what: &'static str,
         /// What there is.
         known: Vec<String>,
         /// What was asked for.
-        found: String,
+        got: String,
     },
     /// Links are numbered, and the numbers are used up.
     #[error("a lab has at most 254 links, and this would be one more")]
     TooManyLinks,
     /// A name that cannot be part of a namespace's or interface's name.
-    #[error("{given:?} is not a name for {what}: expected 1 to {longest} letters, digits or underscores")]
+    #[error("{got:?} is not a name for {what}: expected 1 to {max_length} letters, digits or underscores")]
     BadName {
         /// What was given.
-        given: String,
+        got: String,
         /// What it should have named.
         what: &'static str,
         /// How long it may be.
-        longest: usize,
+        max_length: usize,
     },
 }
 

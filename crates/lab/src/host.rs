@@ -10,15 +10,15 @@ use std::sync::Arc;
 use plait_linux::netns::{Named, NetNs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::process::run_with_input;
-use crate::{Error, Process};
+use crate::error::Error;
+use crate::process::{Process, run_with_input};
 use plait_linux::signal::StopSignal;
 
 /// A host of a [`Lab`](crate::Lab), which owns its namespace; clones name the same host.
 #[derive(Debug, Clone)]
 pub struct Host {
     inner: Arc<Inner>,
-    interrupt: StopSignal,
+    stop: StopSignal,
 }
 
 #[derive(Debug)]
@@ -31,10 +31,10 @@ impl Host {
     /// Makes the namespace. Without reverse-path filtering: MPTCP joins would otherwise be dropped when a reply's route
     /// differs from the path it came by. Without a search for duplicates of IPv6 addresses: nobody else is there to
     /// have one, and for a second routers could not ask for their neighbours.
-    pub(crate) fn make(name: &str, namespace: &str, interrupt: &StopSignal) -> Result<Self, Error> {
+    pub(crate) fn make(name: &str, namespace: &str, stop: &StopSignal) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
         let inner = Inner { name: name.into(), namespace };
-        let host = Self { inner: Arc::new(inner), interrupt: interrupt.clone() };
+        let host = Self { inner: Arc::new(inner), stop: stop.clone() };
         let names =
             ["ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter", "ipv6.conf.default.accept_dad"];
         let names = names.map(|name| format!("net.{name}"));
@@ -72,7 +72,7 @@ impl Host {
 
     /// Starts a [`command`](Self::command) in the background, without stdin; its output is kept.
     pub fn spawn(&self, command: Command) -> Result<Process, Error> {
-        Process::start(command, self.interrupt.clone())
+        Process::start(command, self.stop.clone())
     }
 
     /// Sets a kernel setting of this namespace, by its dotted name.

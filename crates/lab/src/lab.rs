@@ -9,34 +9,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use plait_emulator::Backend;
 
 use crate::attachment::Attachment;
+use crate::error::Error;
+use crate::host::Host;
 use crate::leftovers::{
     DIRECTORY_PREFIX, NAMESPACE_PREFIX, end_processes, is_gone, remove_directory, remove_namespace,
     remove_runs,
 };
+use crate::link::{Link, LinkSpec};
 use crate::routes::Plan;
 use crate::schedule::{Applied, Schedule};
 use crate::services::Service;
 use crate::topology::{Action, Address, Event, Side};
-use crate::{Error, Host, Link, LinkSpec};
 use plait_linux::signal::StopSignal;
 
 /// The kernel's limit for interface names, without the final zero.
-const INTERFACE_NAME_LONGEST: usize = 15;
-const LINKS_MOST: usize = 254;
+const MAX_INTERFACE_NAME: usize = 15;
+const MAX_LINKS: usize = 254;
 
 /// The numbers of the labs that live in this process; 0 is the one without a number.
-static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+static ACTIVE: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// Hosts, links and services of one run, removed when this is dropped.
 ///
 /// The run id is this process's id (`4711`); if another lab of the process has it, with a number (`4711-1`). So labs
-/// live side by side, and a dead run's leftovers are told from a living one's.
+/// live side by side, and a dead run's leftovers are told from a active one's.
 #[derive(Debug)]
 pub struct Lab {
     id: String,
     number: u32,
     scratch: PathBuf,
-    pub(crate) interrupt: StopSignal,
+    pub(crate) stop: StopSignal,
     pub(crate) hosts: Vec<Host>,
     pub(crate) links: Vec<Link>,
     pub(crate) services: Vec<Service>,
@@ -46,8 +48,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// An empty lab, whose waits end when `interrupt` says so. Removes what killed runs left behind.
-    pub fn new(interrupt: StopSignal) -> Result<Self, Error> {
+    /// An empty lab, whose waits end when `stop` says so. Removes what killed runs left behind.
+    pub fn new(stop: StopSignal) -> Result<Self, Error> {
         Self::check_permitted()?;
         let directory = plait_linux::run_directory().map_err(Error::RunDirectory)?;
         let (number, pid) = (take_number(), std::process::id());
@@ -61,7 +63,7 @@ impl Lab {
             id,
             number,
             scratch,
-            interrupt,
+            stop,
             hosts: Vec::new(),
             links: Vec::new(),
             services: Vec::new(),
@@ -99,8 +101,8 @@ impl Lab {
     /// Links two hosts of this lab. The link is number n, from 1 in the order of making: `a` has the addresses
     /// 10.77.n.1/24 and fd77:0:0:n::1/64, and `b` those that end with 2.
     pub fn link(&mut self, a: &Host, b: &Host, spec: LinkSpec) -> Result<Link, Error> {
-        check_name(&spec.name, "a link", INTERFACE_NAME_LONGEST)?;
-        let number = u8::try_from(self.links.len() + 1).ok().filter(|n| usize::from(*n) <= LINKS_MOST);
+        check_name(&spec.name, "a link", MAX_INTERFACE_NAME)?;
+        let number = u8::try_from(self.links.len() + 1).ok().filter(|n| usize::from(*n) <= MAX_LINKS);
         let number = number.ok_or(Error::TooManyLinks)?;
         let LinkSpec { name, role, spec, backend, congestion_control } = spec;
         let end = |host: &Host, side| {
@@ -133,7 +135,7 @@ impl Lab {
         self.hosts.iter().find(|host| host.name() == name).ok_or_else(|| Error::Unknown {
             what: "hosts",
             known: self.hosts.iter().map(|host| host.name().into()).collect(),
-            found: name.into(),
+            got: name.into(),
         })
     }
 
@@ -150,7 +152,7 @@ impl Lab {
         self.links.iter().find(|link| link.name() == name).ok_or_else(|| Error::Unknown {
             what: "links",
             known: self.links.iter().map(|link| link.name().into()).collect(),
-            found: name.into(),
+            got: name.into(),
         })
     }
 
@@ -192,7 +194,7 @@ impl Lab {
     pub(crate) fn bare_host(&mut self, name: &str) -> Result<Host, Error> {
         check_name(name, "a host", 32)?;
         let namespace = format!("{NAMESPACE_PREFIX}{}-{name}", self.id);
-        let host = Host::make(name, &namespace, &self.interrupt)?;
+        let host = Host::make(name, &namespace, &self.stop)?;
         self.hosts.push(host.clone());
         Ok(host)
     }
@@ -208,7 +210,7 @@ impl Drop for Lab {
         let namespaces: Vec<_> = self.hosts.iter().map(|host| host.namespace_name().to_owned()).collect();
         end_processes(&namespaces);
         for link in &self.links {
-            link.end_carrier();
+            link.close();
         }
         for namespace in namespaces {
             if let Err(error) = remove_namespace(&namespace) {
@@ -216,26 +218,26 @@ impl Drop for Lab {
             }
         }
         remove_directory(&self.scratch);
-        living().remove(&self.number);
+        active().remove(&self.number);
     }
 }
 
 fn take_number() -> u32 {
-    let mut living = living();
-    let number = (0..).find(|n| !living.contains(n)).expect("fewer than 2^32 labs live at once");
-    living.insert(number);
+    let mut active = active();
+    let number = (0..).find(|n| !active.contains(n)).expect("fewer than 2^32 labs live at once");
+    active.insert(number);
     number
 }
 
-fn living() -> MutexGuard<'static, BTreeSet<u32>> {
+fn active() -> MutexGuard<'static, BTreeSet<u32>> {
     // A set of numbers is whole after any panic.
-    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
+    ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn check_name(given: &str, what: &'static str, longest: usize) -> Result<(), Error> {
-    let fits = (1..=longest).contains(&given.len());
+fn check_name(given: &str, what: &'static str, max_length: usize) -> Result<(), Error> {
+    let fits = (1..=max_length).contains(&given.len());
     if fits && given.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Ok(());
     }
-    Err(Error::BadName { given: given.into(), what, longest })
+    Err(Error::BadName { got: given.into(), what, max_length })
 }

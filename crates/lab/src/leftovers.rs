@@ -11,7 +11,7 @@ use plait_linux::has_ended;
 use plait_linux::netns::{self, Identity, NetNs};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Error;
+use crate::error::Error;
 
 /// How namespaces of labs are named: this, the run id, `-`, the host.
 pub(crate) const NAMESPACE_PREFIX: &str = "plait-";

@@ -10,6 +10,7 @@
 //! link cannot be is one too, so that no experiment goes on without what it was asked to have.
 
 mod attachment;
+mod build;
 pub mod capture;
 mod error;
 pub mod experiment;
@@ -23,7 +24,6 @@ mod routes;
 mod schedule;
 mod services;
 pub mod topology;
-mod up;
 mod wait;
 
 pub use capture::Capture;

@@ -7,8 +7,9 @@ use plait_emulator::{Backend, Statistics};
 use plait_wire::Role;
 
 use crate::attachment::Attachment;
+use crate::error::Error;
+use crate::host::Host;
 use crate::topology::{Action, Address, Side, State};
-use crate::{Error, Host};
 
 /// What a link is asked to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,12 +36,12 @@ struct Inner {
     role: Role,
     backend: Backend,
     ends: [Attachment; 2],
-    carrier: Mutex<Carrier>,
+    state_of_link: Mutex<LinkState>,
 }
 
-/// What carries the frames, until the lab is gone, and what happened to it.
+/// What carries the frames, until the lab is closed, and what happened to it.
 #[derive(Debug)]
-struct Carrier {
+struct LinkState {
     link: Option<plait_emulator::Link>,
     state: State,
 }
@@ -58,8 +59,8 @@ impl Link {
             .each_ref()
             .map(|end| plait_emulator::End { namespace: end.host.namespace(), interface: &end.interface });
         let link = plait_emulator::Link::make(spec, backend, a, b)?;
-        let carrier = Mutex::new(Carrier { link: Some(link), state: State::default() });
-        Ok(Self(Arc::new(Inner { name: name.into(), role, backend, ends, carrier })))
+        let state_of_link = Mutex::new(LinkState { link: Some(link), state: State::default() });
+        Ok(Self(Arc::new(Inner { name: name.into(), role, backend, ends, state_of_link })))
     }
 
     /// Its name.
@@ -110,20 +111,20 @@ impl Link {
 
     /// What it did to frames so far.
     pub fn statistics(&self) -> Result<Statistics, Error> {
-        match &self.carrier().link {
+        match &self.state_of_link().link {
             Some(link) => link.statistics().map_err(|cause| self.failed(cause)),
-            None => Err(self.gone()),
+            None => Err(self.closed()),
         }
     }
 
     /// Does something to it, which must be possible after all that was done before.
     pub fn apply(&self, action: &Action) -> Result<(), Error> {
-        let mut carrier = self.carrier();
-        let mut state = carrier.state.clone();
+        let mut state_of_link = self.state_of_link();
+        let mut state = state_of_link.state.clone();
         if let Some(expected) = state.after(action) {
             return Err(Error::OutOfOrder { link: self.name().into(), action: action.name(), expected });
         }
-        let Some(link) = &mut carrier.link else { return Err(self.gone()) };
+        let Some(link) = &mut state_of_link.link else { return Err(self.closed()) };
         if let Some(change) = action.change() {
             link.apply(&change).map_err(|cause| self.failed(cause))?;
         }
@@ -134,7 +135,7 @@ impl Link {
             Action::AddressAdded(side) => self.end(*side).addresses_added()?,
             _ => {}
         }
-        carrier.state = state;
+        state_of_link.state = state;
         Ok(())
     }
 
@@ -143,20 +144,20 @@ impl Link {
     }
 
     /// Ends it, whoever still holds a clone.
-    pub(crate) fn end_carrier(&self) {
-        self.carrier().link = None;
+    pub(crate) fn close(&self) {
+        self.state_of_link().link = None;
     }
 
-    fn carrier(&self) -> MutexGuard<'_, Carrier> {
+    fn state_of_link(&self) -> MutexGuard<'_, LinkState> {
         // A panic leaves a link that is there, or none.
-        self.0.carrier.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state_of_link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, cause: plait_emulator::Error) -> Error {
         Error::Link { name: self.name().into(), cause }
     }
 
-    fn gone(&self) -> Error {
-        Error::Gone { link: self.name().into() }
+    fn closed(&self) -> Error {
+        Error::Closed { link: self.name().into() }
     }
 }

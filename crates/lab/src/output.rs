@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What is kept; a program that writes more is read on, so that it does not block, and the rest forgotten.
-const MOST: usize = 1 << 20;
+const MAX_KEPT: usize = 1 << 20;
 const MAX_LOGGED: usize = 64 << 20;
 /// How long the rest may take to arrive after the program's end. It does not end at all if a process that outlived
 /// the program holds the other end of the pipe.
@@ -38,7 +38,7 @@ impl Output {
                     log = None;
                 }
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let room = MOST - kept.len();
+                let room = MAX_KEPT - kept.len();
                 kept.extend_from_slice(&buffer[..n.min(room)]);
             }
         });
@@ -70,9 +70,9 @@ mod tests {
         output.wait_for_rest();
         assert_eq!(output.text(), "some words");
 
-        let output = Output::of(std::io::repeat(b'x').take(3 * MOST as u64), None);
+        let output = Output::of(std::io::repeat(b'x').take(3 * MAX_KEPT as u64), None);
         output.wait_for_rest();
         assert!(output.reader.is_finished(), "what is too much is read nevertheless");
-        assert_eq!(output.text().len(), MOST);
+        assert_eq!(output.text().len(), MAX_KEPT);
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use crate::Error;
+use crate::error::Error;
 use crate::output::Output;
 use crate::wait::wait_for;
 use plait_linux::signal::StopSignal;
@@ -28,39 +28,35 @@ pub struct Process {
     child: Child,
     stdout: Output,
     stderr: Output,
-    interrupt: StopSignal,
+    stop: StopSignal,
 }
 
 impl Process {
     /// Starts `command` without stdin.
-    pub(crate) fn start(command: Command, interrupt: StopSignal) -> Result<Self, Error> {
-        Self::start_keeping(command, interrupt, [None, None])
+    pub(crate) fn start(command: Command, stop: StopSignal) -> Result<Self, Error> {
+        Self::start_with_logs(command, stop, [None, None])
     }
 
     /// As [`start`](Self::start); what it writes also goes to the files `stdout` and `stderr` of a directory.
-    pub(crate) fn start_logged(
-        command: Command,
-        interrupt: StopSignal,
-        directory: &Path,
-    ) -> Result<Self, Error> {
+    pub(crate) fn start_logged(command: Command, stop: StopSignal, directory: &Path) -> Result<Self, Error> {
         let log = |name| {
             let path = directory.join(name);
             fs::File::create(&path).map(Some).map_err(|source| Error::File { path, source })
         };
-        Self::start_keeping(command, interrupt, [log("stdout")?, log("stderr")?])
+        Self::start_with_logs(command, stop, [log("stdout")?, log("stderr")?])
     }
 
-    fn start_keeping(
+    fn start_with_logs(
         mut command: Command,
-        interrupt: StopSignal,
+        stop: StopSignal,
         [out, err]: [Option<fs::File>; 2],
     ) -> Result<Self, Error> {
-        let name = name_of(&command);
+        let name = program_name(&command);
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|source| cannot_start(&name, source))?;
         let stdout = Output::of(child.stdout.take().expect("stdout was asked to be a pipe"), out);
         let stderr = Output::of(child.stderr.take().expect("stderr was asked to be a pipe"), err);
-        Ok(Self { name, child, stdout, stderr, interrupt })
+        Ok(Self { name, child, stdout, stderr, stop })
     }
 
     /// The process id.
@@ -68,9 +64,9 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it has not output_of yet.
     pub fn is_running(&self) -> bool {
-        self.has_ended().is_ok_and(|ended| !ended)
+        self.has_ended().is_ok_and(|output_of| !output_of)
     }
 
     /// What the program has written on stdout so far.
@@ -101,8 +97,8 @@ impl Process {
         limit: Duration,
         mut ready: impl FnMut(&Self) -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        let interrupt = self.interrupt.clone();
-        let waited = wait_for(&interrupt, what, limit, || {
+        let stop = self.stop.clone();
+        let waited = wait_for(&stop, what, limit, || {
             if ready(self)? {
                 return Ok(Some(()));
             }
@@ -123,9 +119,9 @@ impl Process {
     /// Waits for the end and gives what the program wrote on stdout; anything but exit status 0 is an error that
     /// carries its stderr. What the program left running in its group is killed.
     pub fn finish(mut self, limit: Duration) -> Result<String, Error> {
-        let interrupt = self.interrupt.clone();
+        let stop = self.stop.clone();
         let what = format!("the end of {}", self.name);
-        wait_for(&interrupt, &what, limit, || Ok(self.has_ended()?.then_some(())))?;
+        wait_for(&stop, &what, limit, || Ok(self.has_ended()?.then_some(())))?;
         match self.reap()? {
             status if status.success() => Ok(self.stdout()),
             status => Err(self.failed(status)),
@@ -139,11 +135,11 @@ impl Process {
         self.stderr()
     }
 
-    /// Whether it has ended, without reaping it: until then its id, and so its group's, belongs to no other.
+    /// Whether it has output_of, without reaping it: until then its id, and so its group's, belongs to no other.
     fn has_ended(&self) -> Result<bool, Error> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let ended = waitid(WaitId::Pid(self.pid()), options);
-        ended.map(|status| status.is_some()).map_err(|errno| self.lost(errno.into()))
+        let output_of = waitid(WaitId::Pid(self.pid()), options);
+        output_of.map(|status| status.is_some()).map_err(|errno| self.lost(errno.into()))
     }
 
     fn reap(&mut self) -> Result<ExitStatus, Error> {
@@ -155,15 +151,15 @@ impl Process {
     }
 
     /// The program first, so that it can see to its children, then whatever is left of its group. Not
-    /// interruptible: this is what an interrupt leads to.
+    /// interruptible: this is what an stop leads to.
     fn end(&mut self, signal: Signal) {
-        let Ok(mut ended) = self.has_ended() else { return };
-        if !ended {
+        let Ok(mut output_of) = self.has_ended() else { return };
+        if !output_of {
             let _ = kill_process(self.pid(), signal);
             let end = Instant::now() + GRACE;
-            while !ended && Instant::now() < end {
+            while !output_of && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(5));
-                ended = self.has_ended().unwrap_or(true);
+                output_of = self.has_ended().unwrap_or(true);
             }
         }
         let _ = self.reap();
@@ -203,7 +199,7 @@ pub(crate) fn path_with_plait() -> OsString {
 /// Runs `command` with `input` on stdin, waits for it, and returns its stdout. For programs that write little before they
 /// have read their input.
 pub(crate) fn run_with_input(mut command: Command, input: &str) -> Result<String, Error> {
-    let name = name_of(&command);
+    let name = program_name(&command);
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|source| cannot_start(&name, source))?;
     if let Some(mut stdin) = child.stdin.take() {
@@ -232,7 +228,7 @@ fn has_listener(table: &str, port: u16) -> bool {
     })
 }
 
-fn name_of(command: &Command) -> String {
+fn program_name(command: &Command) -> String {
     Path::new(command.get_program())
         .file_name()
         .unwrap_or(command.get_program())
@@ -242,7 +238,7 @@ fn name_of(command: &Command) -> String {
 
 fn cannot_start(program: &str, source: io::Error) -> Error {
     if source.kind() == io::ErrorKind::NotFound {
-        return Error::MissingProgram { program: program.into(), package: package_of(program).into() };
+        return Error::MissingProgram { program: program.into(), package: package(program).into() };
     }
     Error::Start { program: program.into(), source }
 }
@@ -253,11 +249,11 @@ pub fn require_program(name: &str) -> Result<(), Error> {
     if std::env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
         return Ok(());
     }
-    Err(Error::MissingProgram { program: name.into(), package: package_of(name).into() })
+    Err(Error::MissingProgram { program: name.into(), package: package(name).into() })
 }
 
 /// The Debian package of the programs that labs run.
-fn package_of(program: &str) -> &str {
+fn package(program: &str) -> &str {
     match program {
         "ip" | "tc" => "iproute2",
         _ => program,

@@ -1,7 +1,7 @@
-//! Which way each host's packets go: planned from a topology alone, before anything is built.
+//! Which route_to each host's packets go: planned from a topology alone, before anything is built.
 //!
-//! Over each of its interfaces a host has a route to every network that can be reached that way, at the fewest hops and
-//! through hosts that forward. In the main table the nearest way has the least metric, so that the next one stands in
+//! Over each of its interfaces a host has a route to every network that can be reached that route_to, at the fewest hops and
+//! through hosts that forward. In the main table the nearest route_to has the least metric, so that the next one stands in
 //! when an interface goes. A host with several interfaces also has a table for each, chosen by source address: a subflow
 //! from an address leaves by that address's link, whatever its destination. Between two hosts with several links the
 //! first end of the links does so, and the second answers by the link that the other's address is on: so that both
@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use crate::topology::{Address, Host, Link, Side, Topology};
 
 /// Table and preference of the first interface of a host; the others follow.
-const TABLE_FIRST: u32 = 100;
-const PREFERENCE_FIRST: u32 = 1000;
-/// Beyond the kernel's default for IPv6 routes (1024), which the way to a neighbour has.
-const METRIC_FIRST: u32 = 2000;
+const FIRST_TABLE: u32 = 100;
+const FIRST_PREFERENCE: u32 = 1000;
+/// Beyond the kernel's default for IPv6 routes (1024), which the route_to to a neighbour has.
+const FIRST_METRIC: u32 = 2000;
 
 /// A route over one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,16 +53,16 @@ pub(crate) struct Plan {
 
 /// The plan for one end of a link.
 pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) -> Plan {
-    let own = attached(topology, &host.name);
+    let own = links_of(topology, &host.name);
     let position = own.iter().position(|(other, _)| other.name == link.name).unwrap_or_default();
     let position = u32::try_from(position).unwrap_or_default();
-    let table = TABLE_FIRST + position;
+    let table = FIRST_TABLE + position;
     let end = link.end(side);
     let mut plan = Plan::neighbours(&end.addresses, &end.interface, host.congestion_control.as_deref());
     let connected = plan.routes.clone();
     for target in topology.links.iter().filter(|target| target.name != link.name) {
         for network in networks(target) {
-            plan.routes.extend(way(topology, host, (link, side), target, network, &own));
+            plan.routes.extend(route_to(topology, host, (link, side), target, network, &own));
         }
     }
     if own.len() > 1 {
@@ -74,18 +74,18 @@ pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) ->
             ..route.clone()
         };
         plan.routes.extend(connected.iter().map(|route| for_source(route, table, None)));
-        plan.routes.extend(further.iter().map(|route| for_source(route, table, Some(METRIC_FIRST))));
+        plan.routes.extend(further.iter().map(|route| for_source(route, table, Some(FIRST_METRIC))));
         for (position, (other, other_side)) in (0..).zip(&own) {
             let same = other.name != link.name
                 && (side, *other_side) == (Side::B, Side::B)
                 && other.a.host == link.a.host;
             if same {
-                let table = TABLE_FIRST + position;
+                let table = FIRST_TABLE + position;
                 plan.routes.extend(connected.iter().map(|route| for_source(route, table, None)));
             }
         }
         let rule =
-            |address: &Address| Rule { from: address.ip, table, preference: PREFERENCE_FIRST + position };
+            |address: &Address| Rule { from: address.ip, table, preference: FIRST_PREFERENCE + position };
         plan.rules = end.addresses.iter().map(rule).collect();
     }
     plan
@@ -114,7 +114,7 @@ impl Plan {
 }
 
 /// The links of a host, and which end of each it is at.
-fn attached<'t>(topology: &'t Topology, host: &str) -> Vec<(&'t Link, Side)> {
+fn links_of<'t>(topology: &'t Topology, host: &str) -> Vec<(&'t Link, Side)> {
     let ends = topology.links.iter().flat_map(|link| Side::BOTH.map(|side| (link, side)));
     ends.filter(|(link, side)| link.end(*side).host == host).collect()
 }
@@ -124,7 +124,7 @@ fn networks(link: &Link) -> BTreeSet<Address> {
 }
 
 /// The route of the main table that leaves by `out` to a network of `target`.
-fn way(
+fn route_to(
     topology: &Topology,
     host: &Host,
     out: (&Link, Side),
@@ -152,7 +152,7 @@ fn way(
         interface: link.end(side).interface.clone(),
         source: of_family(side),
         table: None,
-        metric: Some(METRIC_FIRST + rank),
+        metric: Some(FIRST_METRIC + rank),
         congestion_control: host.congestion_control.clone(),
     })
 }
@@ -186,7 +186,7 @@ fn hops(
             return Some(hops);
         }
         if forwards {
-            let further = attached(topology, at).into_iter().filter(|(link, _)| carries(link));
+            let further = links_of(topology, at).into_iter().filter(|(link, _)| carries(link));
             next.extend(further.map(|(link, side)| (link.end(side.other()).host.as_str(), hops + 1)));
         }
     }

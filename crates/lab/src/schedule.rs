@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::error::Error;
+use crate::link::Link;
 use crate::topology::Event;
-use crate::{Error, Link};
 
 /// An event that happened.
 #[derive(Debug, Clone)]

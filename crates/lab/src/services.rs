@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::error::Error;
+use crate::host::Host;
+use crate::process::Process;
 use crate::process::path_with_plait;
 use crate::topology::{self, Program};
-use crate::{Error, Host, Process};
 use plait_linux::signal::StopSignal;
 
 /// How long a service may take until it is ready.
@@ -32,27 +34,27 @@ impl Service {
         spec: &topology::Service,
         host: &Host,
         scratch: &Path,
-        interrupt: &StopSignal,
+        stop: &StopSignal,
     ) -> Result<Self, Error> {
         let directory = scratch.join(&spec.name);
         fs::create_dir(&directory).map_err(|source| Error::File { path: directory.clone(), source })?;
-        let mut words = words(spec, &directory)?;
+        let mut arguments = arguments(spec, &directory)?;
         if spec.mptcp {
-            words.splice(0..0, ["mptcpize".into(), "run".into()]);
+            arguments.splice(0..0, ["mptcpize".into(), "run".into()]);
         }
-        let mut command = host.command(&words[0]);
-        command.args(&words[1..]).env("PATH", path_with_plait());
-        let shown = shown(&command);
-        let mut process = Process::start_logged(command, interrupt.clone(), &directory)?;
+        let mut command = host.command(&arguments[0]);
+        command.args(&arguments[1..]).env("PATH", path_with_plait());
+        let command_line = command_line(&command);
+        let mut process = Process::start_logged(command, stop.clone(), &directory)?;
         if let Some(port) = spec.port {
             process.wait_until_listening(port, START_LIMIT)?;
         }
-        if let Some(words) = &spec.ready {
-            let what = format!("`{}` to end well", words.join(" "));
-            process.wait_until(&what, START_LIMIT, |_| ends_well(words, host))?;
+        if let Some(arguments) = &spec.ready {
+            let what = format!("`{}` to end well", arguments.join(" "));
+            process.wait_until(&what, START_LIMIT, |_| succeeds(arguments, host))?;
         }
         let (name, host) = (spec.name.clone(), spec.host.clone());
-        Ok(Self { name, host, command: shown, port: spec.port, directory, process })
+        Ok(Self { name, host, command: command_line, port: spec.port, directory, process })
     }
 
     /// Its name.
@@ -91,21 +93,21 @@ impl Service {
     }
 }
 
-fn words(spec: &topology::Service, directory: &Path) -> Result<Vec<OsString>, Error> {
+fn arguments(spec: &topology::Service, directory: &Path) -> Result<Vec<OsString>, Error> {
     let port = spec.port.map(|port| port.to_string()).unwrap_or_default();
     Ok(match &spec.program {
-        Program::Command(words) => words.iter().map(OsString::from).collect(),
+        Program::Command(arguments) => arguments.iter().map(OsString::from).collect(),
         Program::Iperf3 => ["iperf3", "-s", "-p", &port].map(OsString::from).into(),
         Program::Serve { listen, to, mode } => {
             let listen = listen.to_string();
-            let mut words = vec![plait()];
-            words.extend(["serve", "--listen", &listen, "--to", to].map(OsString::from));
-            words.extend(mode.iter().flat_map(|mode| ["--mode".into(), OsString::from(mode)]));
-            words
+            let mut arguments = vec![plait()];
+            arguments.extend(["serve", "--listen", &listen, "--to", to].map(OsString::from));
+            arguments.extend(mode.iter().flat_map(|mode| ["--mode".into(), OsString::from(mode)]));
+            arguments
         }
         Program::Nginx { document } => {
             let configuration = directory.join("nginx.conf");
-            let made = fs::create_dir(directory.join("www"))
+            let created = fs::create_dir(directory.join("www"))
                 .and_then(|()| random_file(&directory.join("www/document"), *document))
                 .and_then(|()| {
                     fs::write(
@@ -113,16 +115,16 @@ fn words(spec: &topology::Service, directory: &Path) -> Result<Vec<OsString>, Er
                         nginx_configuration(directory, &[&port, &format!("[::]:{port}")]),
                     )
                 });
-            made.map_err(|source| Error::File { path: directory.to_owned(), source })?;
+            created.map_err(|source| Error::File { path: directory.to_owned(), source })?;
             let configuration = configuration.into_os_string();
             vec!["nginx".into(), "-e".into(), "stderr".into(), "-c".into(), configuration]
         }
     })
 }
 
-fn ends_well(words: &[String], host: &Host) -> Result<bool, Error> {
-    let mut command = host.command(&words[0]);
-    command.args(&words[1..]).env("PATH", path_with_plait());
+fn succeeds(arguments: &[String], host: &Host) -> Result<bool, Error> {
+    let mut command = host.command(&arguments[0]);
+    command.args(&arguments[1..]).env("PATH", path_with_plait());
     match host.spawn(command)?.finish(START_LIMIT) {
         Ok(_) => Ok(true),
         Err(Error::Failed { .. }) => Ok(false),
@@ -157,7 +159,7 @@ pub fn nginx_configuration(directory: &Path, listen: &[&str]) -> String {
     )
 }
 
-fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+fn command_line(command: &Command) -> String {
+    let arguments = std::iter::once(command.get_program()).chain(command.get_args());
+    arguments.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

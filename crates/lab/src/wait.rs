@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use plait_linux::signal::{Interrupted, StopSignal};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Between two checks of the condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -1,6 +1,7 @@
-//! How the other commands speak with the keeper of a lab: one line of JSON each way over a socket in the lab's directory.
+//! The control socket between the supervisor of a lab and the other commands, in the lab's directory: one line of JSON
+//! in each direction.
 //!
-//! Only root can open the directory. A request has a bounded size, and whoever is silent is not waited for.
+//! Only root can open the directory. Messages have a maximum size, and both sides a timeout.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,37 +16,37 @@ use serde::{Deserialize, Serialize};
 use super::description::Description;
 
 const SOCKET: &str = "control.sock";
-/// How long either side waits for the other's next bytes.
+/// The timeout of reads and writes on either side.
 const TIMEOUT: Duration = Duration::from_secs(5);
-const LONGEST_REQUEST: u64 = 64 << 10;
-const LONGEST_ANSWER: u64 = 64 << 20;
-/// How long a lab may take to be gone.
+const MAX_REQUEST: u64 = 64 << 10;
+const MAX_RESPONSE: u64 = 64 << 20;
+/// How long removing a lab may take.
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a keeper is asked.
+/// A request to a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// What there is; answered by a [`Description`].
+    /// Describe the lab; answered by a [`Description`].
     Describe,
-    /// Something is to happen to a link now.
-    Event {
+    /// Apply an event to a link now.
+    Inject {
         link: String,
         /// The keys of an event in TOML.
         event: String,
     },
-    /// The lab is to end; the connection ends when it is gone.
+    /// Remove the lab; the connection is closed once it is removed.
     Down,
 }
 
-/// What a keeper answers.
-pub(super) type Answer<T> = Result<T, String>;
+/// The response of a supervisor.
+pub(super) type Response<T> = Result<T, String>;
 
-/// The socket of a keeper.
+/// The socket of a supervisor.
 pub(super) struct Control(UnixListener);
 
 impl Control {
-    /// Opens it in the directory of a lab, with which it is removed.
+    /// Creates it in the directory of a lab, with which it is removed.
     pub(super) fn open(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(SOCKET);
         let listener =
@@ -54,30 +55,29 @@ impl Control {
         Ok(Self(listener))
     }
 
-    /// The next request that comes within some time, and where its answer goes; `None` if there is none, or only
-    /// nonsense.
-    pub(super) fn next(&self, within: Duration) -> Option<(Request, Asker)> {
+    /// The next request within a timeout, and the client to respond to; `None` without a valid request.
+    pub(super) fn next(&self, within: Duration) -> Option<(Request, Client)> {
         let timeout = rustix::event::Timespec::try_from(within).ok()?;
         let mut ready = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
-        // A signal ends the wait, too, so that its effect is looked for.
+        // A signal ends the wait as well, so that the caller can check for it.
         rustix::event::poll(&mut ready, Some(&timeout)).ok()?;
         let (stream, _) = self.0.accept().ok()?;
         stream.set_nonblocking(false).ok()?;
         stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         stream.set_write_timeout(Some(TIMEOUT)).ok()?;
         let mut line = String::new();
-        BufReader::new((&stream).take(LONGEST_REQUEST)).read_line(&mut line).ok()?;
+        BufReader::new((&stream).take(MAX_REQUEST)).read_line(&mut line).ok()?;
         let request = serde_json::from_str(&line).ok()?;
-        Some((request, Asker(stream)))
+        Some((request, Client(stream)))
     }
 }
 
-/// Whoever sent a request.
-pub(super) struct Asker(UnixStream);
+/// The sender of a request.
+pub(super) struct Client(UnixStream);
 
-impl Asker {
-    /// An asker that has left is nothing to stop for.
-    pub(super) fn answer<T: Serialize>(mut self, answer: &Answer<T>) {
+impl Client {
+    /// Sends the response; a client that has gone is ignored.
+    pub(super) fn answer<T: Serialize>(mut self, answer: &Response<T>) {
         if let Ok(mut line) = serde_json::to_vec(answer) {
             line.push(b'\n');
             let _ = self.0.write_all(&line);
@@ -85,7 +85,7 @@ impl Asker {
     }
 }
 
-/// A lab of a keeper that lives.
+/// A lab whose supervisor is running.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) id: String,
@@ -93,7 +93,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// All of them, the oldest id first.
+    /// All running labs, ordered by id.
     pub(super) fn all() -> anyhow::Result<Vec<Self>> {
         plait_lab::Lab::check_permitted()?;
         let mut found = Vec::new();
@@ -110,7 +110,7 @@ impl Running {
         Ok(found)
     }
 
-    /// The one with this id; without one, the only one.
+    /// The lab with this id; without one, the only lab.
     pub(super) fn find(id: Option<&str>) -> anyhow::Result<Self> {
         let mut all = Self::all()?;
         let known = all.iter().map(|running| running.id.as_str()).collect::<Vec<_>>().join(", ");
@@ -123,10 +123,7 @@ impl Running {
                 None => bail!("expected the id of a lab that is up (--lab {known}), got {id:?}"),
             },
             None => {
-                ensure!(
-                    all.len() < 2,
-                    "expected to be told which lab is meant, as several are up: --lab {known}"
-                );
+                ensure!(all.len() < 2, "expected --lab, as several labs are up: --lab {known}");
                 all.pop().context("no lab is up: `plait lab up FILE` starts one")
             }
         }
@@ -138,26 +135,31 @@ impl Running {
 
     pub(super) fn ask<T: DeserializeOwned>(&self, request: &Request) -> anyhow::Result<T> {
         let mut line = String::new();
-        BufReader::new(self.send(request)?.take(LONGEST_ANSWER))
+        BufReader::new(self.send(request)?.take(MAX_RESPONSE))
             .read_line(&mut line)
-            .with_context(|| format!("the keeper of lab {} does not answer", self.id))?;
-        ensure!(!line.is_empty(), "the keeper of lab {} ended before it answered", self.id);
-        serde_json::from_str::<Answer<T>>(&line)?.map_err(anyhow::Error::msg)
+            .with_context(|| format!("the supervisor of lab {} does not answer", self.id))?;
+        ensure!(!line.is_empty(), "the supervisor of lab {} ended before it answered", self.id);
+        serde_json::from_str::<Response<T>>(&line)?.map_err(anyhow::Error::msg)
     }
 
-    /// Ends it and waits until it is gone.
+    /// Removes the lab and waits until it is removed.
     pub(super) fn down(&self) -> anyhow::Result<()> {
         let mut stream = self.send(&Request::Down)?;
         stream.set_read_timeout(Some(DOWN_LIMIT))?;
         let closed = stream.read_to_end(&mut Vec::new());
-        closed.with_context(|| format!("the keeper of lab {} does not end", self.id))?;
-        let keeper = self.id.parse().ok().and_then(Pid::from_raw);
+        closed.with_context(|| format!("the supervisor of lab {} did not end in time", self.id))?;
+        let supervisor = self.id.parse().ok().and_then(Pid::from_raw);
         let end = Instant::now() + DOWN_LIMIT;
-        while keeper.is_some_and(|keeper| !plait_linux::has_ended(keeper)) {
-            ensure!(Instant::now() < end, "the keeper of lab {} does not end", self.id);
+        while supervisor.is_some_and(|supervisor| !plait_linux::has_ended(supervisor)) {
+            ensure!(Instant::now() < end, "the supervisor of lab {} did not end in time", self.id);
             std::thread::sleep(Duration::from_millis(1));
         }
-        ensure!(!self.directory.exists(), "the keeper of lab {} left {}", self.id, self.directory.display());
+        ensure!(
+            !self.directory.exists(),
+            "the supervisor of lab {} left {}",
+            self.id,
+            self.directory.display()
+        );
         Ok(())
     }
 
@@ -171,6 +173,6 @@ impl Running {
             stream.write_all(&line)?;
             Ok(stream)
         };
-        connected().with_context(|| format!("cannot reach the keeper of lab {}", self.id))
+        connected().with_context(|| format!("cannot reach the supervisor of lab {}", self.id))
     }
 }

@@ -1,4 +1,4 @@
-//! A lab that is up, as `plait lab ps --json` shows it.
+//! The description of a lab in `plait lab ps --json`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 /// A lab and what is in it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Description {
-    /// The run id, which is the process id of its keeper.
+    /// The run id, which is the process id of its supervisor.
     pub(super) id: String,
     /// The topology's file.
     pub(super) file: String,
-    /// Seconds since it was up, when the clock of its events began.
+    /// Seconds since it came up, when the clock of its events started.
     pub(super) up_s: f64,
     pub(super) hosts: Vec<Host>,
     pub(super) links: Vec<LinkDescription>,
     pub(super) services: Vec<Service>,
-    /// Those that have happened.
+    /// The events applied so far.
     pub(super) events: Vec<Event>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct LinkDescription {
     pub(super) backend: String,
     pub(super) a: End,
     pub(super) b: End,
-    /// As `plait lab link --json` shows them; null if they cannot be had.
+    /// The counters of `plait lab link --json`; null if they cannot be read.
     pub(super) statistics: serde_json::Value,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Service {
     pub(super) pid: u32,
     pub(super) port: Option<u16>,
     pub(super) running: bool,
-    /// Holds what it writes, in `stdout` and `stderr`.
+    /// Contains its output, in `stdout` and `stderr`.
     pub(super) directory: String,
 }
 
@@ -64,13 +64,13 @@ pub(super) struct Service {
 pub(super) struct Event {
     pub(super) link: String,
     pub(super) action: String,
-    /// When it should have happened.
+    /// When it was scheduled.
     pub(super) at_s: f64,
-    /// When it began to.
+    /// When it started to be applied.
     pub(super) began_s: f64,
-    /// When it had happened.
+    /// When it was applied.
     pub(super) done_s: f64,
-    /// Why it did not.
+    /// Why it failed.
     pub(super) error: Option<String>,
 }
 

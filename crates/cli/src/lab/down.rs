@@ -1,4 +1,4 @@
-//! `plait lab down`: ends labs and waits until they are gone.
+//! `plait lab down`: removes labs.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use super::control::Running;
 use crate::stdout::Stdout;
 
-/// End a lab: its services, programs, links and hosts
+/// Remove a lab: its services, programs, links and hosts
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which lab, if several are up
+    /// The lab, if several are up
     #[arg(long, value_name = "ID")]
     lab: Option<String>,
     /// All labs that are up
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     all: bool,
 }
 
-/// Done once nothing is left of them.
+/// Returns once nothing is left of them.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let labs = if args.all { Running::all()? } else { vec![Running::find(args.lab.as_deref())?] };
     let mut out = Stdout::new();

@@ -17,7 +17,7 @@ use super::control::Running;
 /// Run a program on a host of a lab
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    /// Which lab, if several are up
+    /// The lab, if several are up
     #[arg(long, value_name = "ID")]
     lab: Option<String>,
     /// The host
@@ -30,7 +30,7 @@ pub(crate) struct ExecArgs {
 /// Open a shell on a host of a lab
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShellArgs {
-    /// Which lab, if several are up
+    /// The lab, if several are up
     #[arg(long, value_name = "ID")]
     lab: Option<String>,
     /// The host
@@ -52,7 +52,7 @@ pub(crate) fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into());
     let mut command = Command::new(&shell);
     if Path::new(&shell).file_name().is_some_and(|name| name == "bash") {
-        // What bash reads at its start sets the prompt anew.
+        // ~/.bashrc may set the prompt, so it is set again afterwards.
         let start = lab.directory.join(format!("bashrc-{}", args.host));
         let lines = format!("[ -f ~/.bashrc ] && . ~/.bashrc\nPS1=\"[{}] $PS1\"\n", args.host);
         fs::write(&start, lines).with_context(|| format!("cannot write {}", start.display()))?;

@@ -1,4 +1,4 @@
-//! `plait lab link`: one link between two network namespaces, for as long as this runs.
+//! `plait lab link`: runs one link between two network namespaces.
 
 mod arguments;
 mod report;
@@ -18,16 +18,16 @@ pub(crate) use arguments::Args;
 use arguments::{Place, Timed};
 use report::Report;
 
-/// How often the wait for the next change looks whether it is to stop.
-const STEP: Duration = Duration::from_millis(20);
+/// How often the stop signal is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Keeps the link until it is interrupted or its time is over. The exit status is 1 if frames were later than allowed.
+/// Runs the link until a signal or the end of its time. The exit status is 1 if frames were later than allowed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Lab::check_permitted()?;
     if let Err(error) = remove_leftovers() {
-        tracing::warn!("what an earlier run left could not be removed: {error}");
+        tracing::warn!("cannot remove what an earlier run left: {error}");
     }
-    let interrupt = StopSignal::listen().context("cannot listen for signals")?;
+    let stop = StopSignal::listen().context("cannot listen for signals")?;
     let spec = args.spec()?;
     let (a, b) = (open(&args.a, "--a")?, open(&args.b, "--b")?);
     ensure!(
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.a
     );
     if let (Some(end), Some(timed)) = (args.duration, args.at.iter().max_by_key(|timed| timed.at)) {
-        ensure!(timed.at <= end, "expected changes before the end after {end:?}, found --at {}", timed.text);
+        ensure!(timed.at <= end, "expected changes before the end after {end:?}, got --at {}", timed.text);
     }
     let changes = || args.at.iter().map(|timed| &timed.change);
     let backend = args.backend.map_or_else(|| Backend::for_link(&spec, changes()), Ok)?;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     eprintln!("plait lab link: ready: {} to {} by {backend}", args.a, args.b);
 
-    keep(&mut link, args, start, &interrupt)?;
+    keep(&mut link, args, start, &stop)?;
     let report = Report::new(backend, start.elapsed(), link.statistics()?, args.lateness_limit);
     drop(link);
     let mut out = Stdout::new();
@@ -78,20 +78,20 @@ fn open(place: &Place, option: &str) -> anyhow::Result<NetNs> {
     })
 }
 
-/// Makes the changes that were asked for at their times, until the end.
-fn keep(link: &mut Link, args: &Args, start: Instant, interrupt: &StopSignal) -> anyhow::Result<()> {
+/// Applies the changes at their times, until the end.
+fn keep(link: &mut Link, args: &Args, start: Instant, stop: &StopSignal) -> anyhow::Result<()> {
     let mut changes: Vec<&Timed> = args.at.iter().collect();
     changes.sort_by_key(|timed| timed.at);
     for timed in changes {
-        if interrupt.sleep_until(start + timed.at).is_err() {
+        if stop.sleep_until(start + timed.at).is_err() {
             return Ok(());
         }
         link.apply(&timed.change).with_context(|| format!("--at {}", timed.text))?;
         eprintln!("plait lab link: {}", timed.text);
     }
     match args.duration {
-        Some(duration) => _ = interrupt.sleep_until(start + duration),
-        None => while interrupt.sleep_until(Instant::now() + STEP).is_ok() {},
+        Some(duration) => _ = stop.sleep_until(start + duration),
+        None => while stop.sleep_until(Instant::now() + POLL_INTERVAL).is_ok() {},
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `plait lab ps`: the labs that are up, and what goes on in them.
+//! `plait lab ps`: lists the labs that are up.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use super::control::Running;
 use super::description::{Description, End, LinkDescription};
 use crate::stdout::Stdout;
 
-/// Labs that are up: hosts, links with what they did, services
+/// List labs: hosts, links with their counters, services
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A lab that ends meanwhile is left out.
+/// Labs that end in the meantime are omitted.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let labs: Vec<_> = Running::all()?.iter().filter_map(|lab| lab.describe().ok()).collect();
     let mut out = Stdout::new();
@@ -45,11 +45,11 @@ pub(super) fn text(lab: &Description) -> String {
             let _ = writeln!(text, "    {side}       {}; {}", place(end), traffic(link, out));
         }
         if let Some(late) = link.statistics.pointer("/lateness/p99_ms").and_then(Value::as_f64) {
-            let _ = writeln!(text, "            99 of 100 frames at most {late:.3} ms late");
+            let _ = writeln!(text, "            lateness p99 {late:.3} ms");
         }
     }
     for service in &lab.services {
-        let state = if service.running { "runs" } else { "HAS ENDED" };
+        let state = if service.running { "running" } else { "NOT RUNNING" };
         let port = service.port.map(|port| format!(", port {port}")).unwrap_or_default();
         let _ = writeln!(
             text,
@@ -68,7 +68,7 @@ fn place(end: &End) -> String {
     format!("{} {}: {}", end.host, end.interface, end.addresses.join(", "))
 }
 
-/// What went out of an end, and how much of it did not arrive.
+/// The traffic sent by an end, and its losses.
 fn traffic(link: &LinkDescription, direction: &str) -> String {
     let count = |name: &str| link.statistics.get(direction).and_then(|counters| counters.get(name)?.as_u64());
     let Some((frames, bytes)) = count("frames_in").zip(count("bytes_in")) else {

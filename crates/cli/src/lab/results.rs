@@ -1,4 +1,4 @@
-//! `plait lab results`: the page of results, from results.json files alone.
+//! `plait lab results`: a Markdown page from results.json files.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use plait_lab::experiment::{Measured, Results, RunVariant};
+use plait_lab::experiment::{MetricResult, Results, VariantResult};
 
-use super::figure::{figure, limits};
+use super::number::{format_limits, format_number};
 
 /// Arguments of `plait lab results`.
 #[derive(clap::Args)]
@@ -90,11 +90,11 @@ fn copy_pictures(found: &[Found], into: &Path) -> anyhow::Result<()> {
 fn page(found: &[Found], pictures: &str) -> String {
     let mut page = String::from(
         "# Results\n\n\
-         What published experiments gave, what plait's lab gives with the same set-up, and whether the shape is the same.\n\
-         `plait lab results` wrote this page: every number on it comes from the `results.json` that is named with it. Means\n\
+         Results of published experiments, results of the same set-up in plait's lab, and whether the shape agrees.\n\
+         `plait lab results` wrote this page: every number comes from the `results.json` named with it. Means\n\
          are over all valid repetitions; sigma is the sample's standard deviation, the interval that of the mean with 95 %\n\
          confidence (Student's t). A repetition in which the emulator was late, a capture incomplete or a program failed is\n\
-         thrown away, not averaged. [lab.md](lab.md) defines each figure.\n",
+         discarded, not averaged. [The guide](../guide/lab.md) defines each metric.\n",
     );
     if found.iter().any(|found| found.results.quick) {
         page += "\n> **QUICK**: some of this is from shortened runs, marked so below. Do not quote it.\n";
@@ -114,7 +114,7 @@ fn section(page: &mut String, found: &Found, pictures: &str) -> std::fmt::Result
         "\n## {}{quick}\n\n*{}.* {}\n",
         results.title,
         capitalised(&results.source),
-        results.text
+        results.description
     )?;
     if results.quick {
         writeln!(
@@ -127,8 +127,8 @@ fn section(page: &mut String, found: &Found, pictures: &str) -> std::fmt::Result
     }
     table(page, results)?;
     writeln!(page, "\n{}", verdict(results))?;
-    if let Some(remark) = &results.remark {
-        writeln!(page, "{remark}")?;
+    if let Some(note) = &results.note {
+        writeln!(page, "{note}")?;
     }
     for plot in &results.plots {
         writeln!(page, "\n![{}]({pictures}/{})", plot.title, found.picture(&plot.svg))?;
@@ -140,7 +140,7 @@ fn section(page: &mut String, found: &Found, pictures: &str) -> std::fmt::Result
 fn circumstances(results: &Results) -> String {
     let Results { experiment, repetitions, backend, kernel, machine, started, .. } = results;
     let runs = || results.variants.iter().flat_map(|variant| &variant.repetitions);
-    let thrown_away = runs().filter(|run| !run.valid).count();
+    let discarded = runs().filter(|run| !run.valid).count();
     let variants = match results.variants.len() {
         1 => String::new(),
         count => format!(" of each of {count} variants"),
@@ -148,7 +148,11 @@ fn circumstances(results: &Results) -> String {
     let links = runs().filter(|run| run.valid).flat_map(|run| run.links.values());
     let latest = links.filter_map(|link| link.lateness_p99_ms).reduce(f64::max);
     let lateness = latest.map_or(String::new(), |latest| {
-        format!("; lateness p99 {} ms (limit {} ms)", figure(latest), figure(results.lateness_limit_ms))
+        format!(
+            "; lateness p99 {} ms (limit {} ms)",
+            format_number(latest),
+            format_number(results.lateness_limit_ms)
+        )
     });
     let repetitions =
         if *repetitions == 1 { "1 repetition".into() } else { format!("{repetitions} repetitions") };
@@ -158,13 +162,13 @@ fn circumstances(results: &Results) -> String {
         _ => version.split(" (").next().unwrap_or(version).to_owned(),
     });
     format!(
-        "{experiment}: {repetitions}{variants}, {thrown_away} thrown away{lateness}; backend {backend}; kernel {kernel}; \
+        "{experiment}: {repetitions}{variants}, {discarded} discarded{lateness}; backend {backend}; kernel {kernel}; \
          {} x {}, {} MiB; {}; {started}, {} s",
         machine.processors,
         machine.processor,
         machine.memory_mib,
         versions.collect::<Vec<_>>().join(", "),
-        figure(results.duration_s.round()),
+        format_number(results.duration_s.round()),
     )
 }
 
@@ -176,25 +180,25 @@ fn table(page: &mut String, results: &Results) -> std::fmt::Result {
     }
 }
 
-fn figures(page: &mut String, variant: &RunVariant) -> std::fmt::Result {
-    writeln!(page, "| figure | paper | mean | sigma | 95 % | n | expected |")?;
+fn figures(page: &mut String, variant: &VariantResult) -> std::fmt::Result {
+    writeln!(page, "| metric | paper | mean | sigma | 95 % | n | expected |")?;
     writeln!(page, "|---|---:|---:|---:|---:|---:|---|")?;
     for (name, measured) in &variant.metrics {
-        let number = |value: Option<f64>| value.map_or(String::new(), figure);
+        let number = |value: Option<f64>| value.map_or(String::new(), format_number);
         let summary = &measured.summary;
         let expected = measured.expect.map_or(String::new(), |expect| {
-            format!("{}: {}", limits(&expect), if expect.met { "yes" } else { "**no**" })
+            format!("{}: {}", format_limits(&expect), if expect.met { "yes" } else { "**no**" })
         });
         let interval = summary.mean.zip(summary.confidence);
         let interval = interval.map_or(String::new(), |(mean, half)| {
-            format!("{} to {}", figure(mean - half), figure(mean + half))
+            format!("{} to {}", format_number(mean - half), format_number(mean + half))
         });
         writeln!(
             page,
             "| {} | {} | {} | {} | {interval} | {} | {expected} |",
             named(name, &measured.unit),
             number(measured.paper),
-            summary.mean.map_or("none".into(), figure),
+            summary.mean.map_or("none".into(), format_number),
             number(summary.stddev),
             summary.n,
         )?;
@@ -202,7 +206,7 @@ fn figures(page: &mut String, variant: &RunVariant) -> std::fmt::Result {
     Ok(())
 }
 
-fn by_variant(page: &mut String, results: &Results, variants: &[RunVariant]) -> std::fmt::Result {
+fn by_variant(page: &mut String, results: &Results, variants: &[VariantResult]) -> std::fmt::Result {
     let mut metrics: Vec<(&String, &str)> = Vec::new();
     for (name, measured) in variants.iter().flat_map(|variant| &variant.metrics) {
         if metrics.iter().all(|(known, _)| *known != name) {
@@ -225,17 +229,17 @@ fn by_variant(page: &mut String, results: &Results, variants: &[RunVariant]) -> 
     Ok(())
 }
 
-fn cell(measured: &Measured) -> String {
+fn cell(measured: &MetricResult) -> String {
     let Some(mean) = measured.summary.mean else { return "none".into() };
     let stddev =
-        measured.summary.stddev.map_or(String::new(), |stddev| format!(" \u{b1} {}", figure(stddev)));
-    let paper = measured.paper.map_or(String::new(), |paper| format!(" (paper: {})", figure(paper)));
+        measured.summary.stddev.map_or(String::new(), |stddev| format!(" \u{b1} {}", format_number(stddev)));
+    let paper = measured.paper.map_or(String::new(), |paper| format!(" (paper: {})", format_number(paper)));
     let met = if measured.expect.is_some_and(|expect| !expect.met) { " **not as expected**" } else { "" };
-    format!("{}{stddev}{paper}{met}", figure(mean))
+    format!("{}{stddev}{paper}{met}", format_number(mean))
 }
 
 /// One sentence: whether the shape is that of the paper, or the expected one where nothing was printed, and by which figures
-/// that is said.
+/// that is text.
 fn verdict(results: &Results) -> String {
     let expected = || {
         results.variants.iter().flat_map(|variant| {
@@ -244,14 +248,14 @@ fn verdict(results: &Results) -> String {
         })
     };
     let (count, met) = (expected().count(), expected().filter(|(.., expect)| expect.met).count());
-    let found = |variant: &RunVariant, name: &str, measured: &Measured| {
+    let found = |variant: &VariantResult, name: &str, measured: &MetricResult| {
         let of = if variant.name.is_empty() { String::new() } else { format!(" with {}", variant.name) };
         let unit = if measured.unit.is_empty() { String::new() } else { format!(" {}", measured.unit) };
-        let mean = measured.summary.mean.map_or("none".into(), figure);
+        let mean = measured.summary.mean.map_or("none".into(), format_number);
         format!("{}{of} is {mean}{unit}", words(name))
     };
     if count == 0 {
-        return "**Shape**: nothing was expected beforehand; the figures speak for themselves.".into();
+        return "**Shape**: the experiment states no expectation.".into();
     }
     let printed = results.metrics.values().any(|measured| measured.paper.is_some());
     let [same, other] = match printed {
@@ -261,7 +265,7 @@ fn verdict(results: &Results) -> String {
     let list: Vec<_> = expected()
         .filter(|(.., expect)| expect.met == (met == count))
         .map(|(variant, name, measured, expect)| {
-            format!("{}, expected {}", found(variant, name, measured), limits(&expect))
+            format!("{}, expected {}", found(variant, name, measured), format_limits(&expect))
         })
         .collect();
     match met == count {
@@ -271,7 +275,7 @@ fn verdict(results: &Results) -> String {
 }
 
 fn all_of(count: usize) -> String {
-    if count == 1 { "the figure is".into() } else { format!("all {count} figures are") }
+    if count == 1 { "the metric is".into() } else { format!("all {count} metrics are") }
 }
 
 fn named(name: &str, unit: &str) -> String {

@@ -1,4 +1,4 @@
-//! `plait lab run`: an experiment, repeated, measured, tabulated.
+//! `plait lab run`: runs an experiment and prints its results.
 
 use std::io::{self, IsTerminal, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use plait_lab::Backend;
-use plait_lab::experiment::{Experiment, Form, Measured, Options, Progress, Results, run as run_experiment};
+use plait_lab::experiment::{
+    Experiment, Form, MetricResult, Options, Progress, Results, run as run_experiment,
+};
 use plait_linux::signal::StopSignal;
 
-use super::figure::{figure, limits};
-use super::reader::end_without_reader;
+use super::broken_pipe::terminate_without_reader;
+use super::number::{format_limits, format_number};
 use crate::stdout::Stdout;
 
 /// Arguments of `plait lab run`.
@@ -19,25 +21,25 @@ pub(crate) struct Args {
     /// The experiment's TOML file; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Measure each variant this often, instead of what the file says
+    /// Repetitions of each variant, instead of the file's
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Where results.json, plots and the analysis of each variant go [default: out/NAME]
+    /// Directory for results.json, plots and the analysis of each variant [default: out/NAME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// The short form that the file describes
+    /// Run the short form that the file describes
     #[arg(long)]
     quick: bool,
     /// Other values for a parameter
     #[arg(short, long = "parameter", value_name = "NAME=VALUE[,VALUE...]", value_parser = parameter)]
     parameters: Vec<(String, Vec<String>)>,
-    /// What is behind the links: emu, netem or none, instead of what the file says
+    /// The backend of all links, instead of the file's: emu, netem or none
     #[arg(long, value_name = "BACKEND")]
     backend: Option<Backend>,
-    /// Print results.json; end early if nobody reads that any more
+    /// Print results.json; stop early if the reader of stdout closes it
     #[arg(long)]
     json: bool,
-    /// Say how far it is on stderr in lines of JSON
+    /// Report progress on stderr in lines of JSON
     #[arg(long)]
     progress: bool,
 }
@@ -61,16 +63,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&directory)
         .map_err(|error| anyhow::anyhow!("{}: {error}", directory.display()))?;
     let bar = if args.progress { ProgressBar::hidden() } else { bar() };
-    let interrupt = StopSignal::listen()?;
+    let stop = StopSignal::listen()?;
     if args.json {
-        end_without_reader();
+        terminate_without_reader();
     }
-    let options = Options {
-        repetitions: args.repetitions,
-        backend: args.backend,
-        directory: Some(&directory),
-        interrupt,
-    };
+    let options =
+        Options { repetitions: args.repetitions, backend: args.backend, directory: Some(&directory), stop };
     let results = run_experiment(&experiment, &options, &mut |progress| match args.progress {
         true => say(progress),
         false => show(&bar, progress),
@@ -90,7 +88,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for reason in &results.invalid_because {
-        eprintln!("plait: not valid: {reason}");
+        eprintln!("plait: invalid: {reason}");
     }
     Ok(ExitCode::FAILURE)
 }
@@ -103,19 +101,19 @@ fn bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style.expect("a template of known fields"))
 }
 
-/// Nothing depends on whether anybody hears it.
+/// Errors are ignored: progress is informational.
 fn say(progress: &Progress) {
     let line = serde_json::to_string(progress).unwrap_or_default();
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn show(bar: &ProgressBar, progress: &Progress) {
-    if let Some(why) = &progress.thrown_away {
-        bar.suspend(|| eprintln!("plait: a repetition was thrown away: {why}"));
+    if let Some(why) = &progress.discarded {
+        bar.suspend(|| eprintln!("plait: discarded a repetition: {why}"));
     }
-    bar.set_length(progress.of.into());
+    bar.set_length(progress.total.into());
     bar.set_position(progress.done.into());
-    bar.set_message(progress.what.clone());
+    bar.set_message(progress.activity.clone());
     bar.tick();
 }
 
@@ -146,12 +144,12 @@ fn table(results: &Results, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn row(name: &str, measured: &Measured) -> [String; 7] {
-    let number = |value: Option<f64>| value.map_or("-".into(), figure);
-    let Measured { summary, unit, paper, expect } = measured;
+fn row(name: &str, measured: &MetricResult) -> [String; 7] {
+    let number = |value: Option<f64>| value.map_or("-".into(), format_number);
+    let MetricResult { summary, unit, paper, expect } = measured;
     let expected = expect.map_or(String::new(), |expect| {
         let met = if expect.met { "as expected" } else { "NOT as expected" };
-        format!("{met} ({})", limits(&expect))
+        format!("{met} ({})", format_limits(&expect))
     });
     [
         if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") },

@@ -1,4 +1,4 @@
-//! `plait lab up`: starts the keeper of a lab and waits until the lab is up.
+//! `plait lab up`: starts the supervisor of a lab and waits until the lab is up.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,9 +13,9 @@ use plait_lab::{Backend, Lab};
 use plait_linux::signal::StopSignal;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::broken_pipe::terminate_without_reader;
 use super::description::Description;
-use super::reader::end_without_reader;
-use super::{keeper, ps};
+use super::{ps, supervisor};
 use crate::stdout::Stdout;
 
 /// Build the hosts, links and services of a topology, and keep them until `plait lab down`
@@ -24,85 +24,89 @@ pub(crate) struct Args {
     /// The topology, in TOML (docs/guide/lab.md); - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What is to be behind the links, whatever the file says: emu, netem or none
+    /// The backend of all links, instead of the file's: emu, netem or none
     #[arg(long, value_name = "BACKEND")]
     backend: Option<Backend>,
-    /// Stay, and end the lab with Ctrl-C; with --json also when nobody reads that any more
+    /// Stay in the foreground until Ctrl-C; with --json also until the reader of stdout closes it
     #[arg(long)]
     foreground: bool,
-    /// Print JSON, as `plait lab ps --json` does of each lab
+    /// Print JSON, as `plait lab ps --json` does for each lab
     #[arg(long)]
     json: bool,
-    /// Be the keeper that `plait lab up` started
+    /// Run as the supervisor that `plait lab up` started
     #[arg(long, hide = true)]
-    keeper: bool,
+    supervisor: bool,
 }
 
-/// Builds a lab; an error leaves nothing of it.
+/// Builds a lab; on an error nothing of it is left.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if args.keeper {
-        // Apart from the terminal and whoever started it. It fails if that is so already.
+    if args.supervisor {
+        // Detached from the terminal and the parent. This fails if it is detached already.
         let _ = rustix::process::setsid();
-        return keeper::keep(&args.file, args.backend, keeper::announce_to_starter);
+        return supervisor::run(&args.file, args.backend, supervisor::announce_on_stdout);
     }
     if args.foreground {
-        return keeper::keep(&args.file, args.backend, |description| {
+        return supervisor::run(&args.file, args.backend, |description| {
             print(description, args.json)?;
             match args.json {
-                true => end_without_reader(),
-                false => eprintln!("plait lab: Ctrl-C ends it"),
+                true => terminate_without_reader(),
+                false => eprintln!("plait lab: press Ctrl-C to stop"),
             }
             Ok(())
         });
     }
-    let interrupt = StopSignal::listen().context("cannot listen for signals")?;
+    let stop = StopSignal::listen().context("cannot listen for signals")?;
     Lab::check_permitted()?;
-    let description = start(args, &interrupt)?;
+    let description = start(args, &stop)?;
     print(&description, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts a keeper. What it writes on stderr goes to a file, which stays in the lab's directory.
-fn start(args: &Args, interrupt: &StopSignal) -> anyhow::Result<Description> {
+/// Starts a supervisor. Its stderr goes to a file in the lab's directory.
+fn start(args: &Args, stop: &StopSignal) -> anyhow::Result<Description> {
     let log = Log::new()?;
-    let mut command = Command::new(std::env::current_exe().context("cannot find the program plait itself")?);
-    command.args(["lab", "up", "--keeper"]);
+    let mut command = Command::new(std::env::current_exe().context("cannot find the executable of plait")?);
+    command.args(["lab", "up", "--supervisor"]);
     command.args(args.backend.iter().map(|backend| format!("--backend={backend}")));
     command.arg("--").arg(&args.file);
     let stdin = if args.file == Path::new("-") { Stdio::inherit() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(log.open()?);
-    let mut keeper = command.spawn().context("cannot start the keeper of the lab")?;
-    let line = announced(&mut keeper, interrupt)?;
+    let mut supervisor = command.spawn().context("cannot start the supervisor of the lab")?;
+    let line = announced(&mut supervisor, stop)?;
     if line.is_empty() {
-        let _ = keeper.wait();
-        let said = log.text();
-        interrupt.check()?;
-        let said = said.trim().strip_prefix("error: ").unwrap_or(said.trim()).to_owned();
-        bail!("{}", if said.is_empty() { "the keeper of the lab ended without a word".into() } else { said });
+        let _ = supervisor.wait();
+        let text = log.text();
+        stop.check()?;
+        let text = text.trim().strip_prefix("error: ").unwrap_or(text.trim()).to_owned();
+        bail!(
+            "{}",
+            if text.is_empty() { "the supervisor of the lab exited unexpectedly".into() } else { text }
+        );
     }
     eprint!("{}", log.text());
-    let description: Description = serde_json::from_str(&line).context("what the keeper said")?;
+    let description: Description =
+        serde_json::from_str(&line).context("cannot parse the output of the supervisor")?;
     log.keep(&plait_linux::run_directory()?.join(format!("lab-{}", description.id)))?;
     Ok(description)
 }
 
-/// The line with which a keeper says that its lab is up; empty if it ended before. An interrupt is passed on to it.
-fn announced(keeper: &mut Child, interrupt: &StopSignal) -> anyhow::Result<String> {
-    let stdout = keeper.stdout.take().expect("stdout was asked to be a pipe");
-    let (said, heard) = mpsc::channel();
+/// The line in which a supervisor announces its lab; empty if it ended before. A stop signal is forwarded to it.
+fn announced(supervisor: &mut Child, stop: &StopSignal) -> anyhow::Result<String> {
+    let stdout = supervisor.stdout.take().expect("stdout was asked to be a pipe");
+    let (text, heard) = mpsc::channel();
     thread::spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
-        let _ = said.send(read.map(|_| line));
+        let _ = text.send(read.map(|_| line));
     });
-    let mut told = false;
+    let mut signalled = false;
     loop {
         match heard.recv_timeout(Duration::from_millis(20)) {
-            Ok(line) => return line.context("cannot hear the keeper of the lab"),
+            Ok(line) => return line.context("cannot read from the supervisor of the lab"),
             Err(RecvTimeoutError::Disconnected) => return Ok(String::new()),
-            Err(RecvTimeoutError::Timeout) if interrupt.check().is_err() && !told => {
-                told = true;
-                let _ = kill_process(Pid::from_child(keeper), Signal::TERM);
+            Err(RecvTimeoutError::Timeout) if stop.check().is_err() && !signalled => {
+                signalled = true;
+                let _ = kill_process(Pid::from_child(supervisor), Signal::TERM);
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -118,7 +122,7 @@ fn print(description: &Description, json: bool) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// A file for what a keeper writes before its lab has a directory; removed when dropped.
+/// A log file for the supervisor until its lab has a directory; removed when dropped.
 struct Log(PathBuf);
 
 impl Log {
@@ -135,7 +139,7 @@ impl Log {
     }
 
     fn keep(&self, directory: &Path) -> anyhow::Result<()> {
-        fs::rename(&self.0, directory.join("keeper.log")).context("cannot keep what the keeper said")
+        fs::rename(&self.0, directory.join("supervisor.log")).context("cannot move the log of the supervisor")
     }
 }
 

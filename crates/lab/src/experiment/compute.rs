@@ -8,68 +8,71 @@ use plait_wire::Role;
 use plait_wire::capture::Timestamp;
 use serde_json::Value;
 
-use super::evidence::{Chosen, Evidence, INTERVAL};
+use super::measure::{Measure, Selection, Statistic, Window};
+use super::observations::{Chosen, INTERVAL, Observations};
+use super::results::StepResult;
 use super::statistics::median;
-use super::{Measure, Selection, Statistic, StepRun, Window};
 
 /// A measure's value; `None` where what it measures did not happen. Figures made of others are not known here.
 ///
 /// # Errors
 /// It could not be measured, in words.
-pub(super) fn value(measure: &Measure, evidence: &Evidence) -> Result<Option<f64>, String> {
+pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Option<f64>, String> {
     Ok(match measure {
         Measure::Throughput(of, window) => {
-            rate(&evidence.choose(of)?, window, evidence, |counts| counts.bytes)
+            rate(&observations.choose(of)?, window, observations, |counts| counts.bytes)
         }
-        Measure::Goodput(of, window) => rate(&evidence.choose(of)?, window, evidence, |counts| counts.new),
+        Measure::Goodput(of, window) => {
+            rate(&observations.choose(of)?, window, observations, |counts| counts.new)
+        }
         Measure::Share(of, window) => {
             let all = Selection { paths: Vec::new(), subflow: None, ..of.clone() };
             let bytes = |of| {
-                let chosen = evidence.choose(of)?;
-                Ok::<_, String>(bytes(&chosen, &limits(window, evidence.clock), |counts| counts.bytes))
+                let chosen = observations.choose(of)?;
+                Ok::<_, String>(bytes(&chosen, &limits(window, observations.clock), |counts| counts.bytes))
             };
             let (part, whole) = (bytes(of)?, bytes(&all)?);
             (whole > 0.0).then(|| part / whole)
         }
         Measure::Subflows(of) => {
             let accepted = |chosen: Chosen| chosen.subflows().filter(|subflow| subflow.accepted).count();
-            Some(accepted(evidence.choose(of)?) as f64)
+            Some(accepted(observations.choose(of)?) as f64)
         }
         Measure::RoundTrip(of, statistic) => {
-            let chosen = evidence.choose(of)?;
+            let chosen = observations.choose(of)?;
             let times = chosen.subflows().map(|subflow| &subflow.sent(chosen.direction).rtt);
-            pooled(times.filter_map(Part::of), *statistic)
+            pooled(times.filter_map(TimeStats::of), *statistic)
         }
         Measure::HeadOfLine(of, statistic) => {
-            let chosen = evidence.choose(of)?;
+            let chosen = observations.choose(of)?;
             let stream = chosen.connection.stream(chosen.direction);
             let times = chosen.subflows.iter().filter_map(|index| stream.head_of_line(*index));
-            pooled(times.filter_map(Part::of), *statistic)
+            pooled(times.filter_map(TimeStats::of), *statistic)
         }
         Measure::LongestGap(of, window) => {
-            let chosen = evidence.choose(of)?;
+            let chosen = observations.choose(of)?;
             let mut advances = chosen.advances();
             if chosen.connection.completion(chosen.direction).is_none() {
                 // What never arrived was waited for until the end.
                 advances.push(chosen.end());
             }
-            longest_gap(&advances, &limits(window, evidence.clock))
+            longest_gap(&advances, &limits(window, observations.clock))
         }
         Measure::FirstData(of, after) => {
-            let event = evidence.events.iter().find(|(at, _)| at == after);
+            let event = observations.events.iter().find(|(at, _)| at == after);
             let (_, event) = event.ok_or_else(|| {
                 format!("the event at {} s had not happened when the steps ended", after.as_secs_f64())
             })?;
-            let chosen = evidence.choose(of)?;
+            let chosen = observations.choose(of)?;
             let carrying = chosen.intervals().filter(|interval| interval.counts.bytes > 0);
             first_after(carrying.map(|interval| interval.start), *event)
         }
         Measure::Completion(of) => {
-            let chosen = evidence.choose(of)?;
+            let chosen = observations.choose(of)?;
             chosen.connection.completion(chosen.direction).map(|time| time.as_secs_f64())
         }
         Measure::Retransmitted(of) => {
-            let chosen = evidence.choose(of)?;
+            let chosen = observations.choose(of)?;
             Some(
                 chosen
                     .subflows()
@@ -78,54 +81,58 @@ pub(super) fn value(measure: &Measure, evidence: &Evidence) -> Result<Option<f64
             )
         }
         Measure::Reinjected(of) => {
-            let chosen = evidence.choose(of)?;
+            let chosen = observations.choose(of)?;
             Some(
                 chosen.subflows().map(|subflow| subflow.sent(chosen.direction).reinjected.bytes).sum::<u64>()
                     as f64,
             )
         }
         Measure::Survived(of) => {
-            let chosen = evidence.choose(of)?;
-            let last_event = evidence.events.iter().map(|(_, time)| *time).max();
+            let chosen = observations.choose(of)?;
+            let last_event = observations.events.iter().map(|(_, time)| *time).max();
             let arrived = chosen.connection.completion(chosen.direction).is_some()
                 || chosen.advances().last() > last_event.as_ref();
-            Some(truth(arrived && evidence.steps.iter().all(|step| step.failed.is_none())))
+            Some(bool_to_f64(arrived && observations.steps.iter().all(|step| step.error.is_none())))
         }
-        Measure::FirstFlightTrusted(of) => Some(truth(first_flight_trusted(evidence, of)?)),
+        Measure::FirstFlightTrusted(of) => Some(bool_to_f64(first_flight_trusted(observations, of)?)),
         Measure::Exposure(of) => {
-            let (found, connection, direction) = evidence.choose_by_link(of)?;
+            let (found, connection, direction) = observations.choose_by_link(of)?;
             let stream = connection.stream(direction);
             let exposed = |path: &String| found.path(path).map(|path| stream.exposure(path).fraction);
             of.paths.first().and_then(exposed)
         }
         Measure::Readable { of, document } => {
-            let path = evidence.directory.join(document);
+            let path = observations.directory.join(document);
             let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let (found, connection, direction) = evidence.choose_by_link(of)?;
+            let (found, connection, direction) = observations.choose_by_link(of)?;
             let read = |path: &String| {
                 let payload = connection.stream(direction).payload(found.path(path)?);
                 Some(readable(&text, payload).fraction())
             };
             of.paths.first().and_then(read)
         }
-        Measure::Seconds { step } => Some(run_of(step, evidence)?.seconds),
+        Measure::Seconds { step } => Some(step_result(step, observations)?.duration_s),
         Measure::Json { step, pointer, element, field } => {
-            Some(in_json(&run_of(step, evidence)?.stdout, pointer, element, field)?)
+            Some(in_json(&step_result(step, observations)?.stdout, pointer, element, field)?)
         }
         Measure::Counter { host, counter } => {
-            let grown = evidence.counters.get(host).and_then(|counters| counters.get(counter));
-            Some(*grown.ok_or_else(|| format!("the kernel of {host} has no counter {counter}"))? as f64)
+            let counter_increments =
+                observations.counters.get(host).and_then(|counters| counters.get(counter));
+            Some(
+                *counter_increments.ok_or_else(|| format!("the kernel of {host} has no counter {counter}"))?
+                    as f64,
+            )
         }
         Measure::Ratio { .. } | Measure::Sum(_) => None,
     })
 }
 
-fn truth(value: bool) -> f64 {
+fn bool_to_f64(value: bool) -> f64 {
     if value { 1.0 } else { 0.0 }
 }
 
-fn run_of<'a>(step: &str, evidence: &'a Evidence) -> Result<&'a StepRun, String> {
-    let run = evidence.steps.iter().find(|run| run.step == step);
+fn step_result<'a>(step: &str, observations: &'a Observations) -> Result<&'a StepResult, String> {
+    let run = observations.steps.iter().find(|run| run.step == step);
     run.ok_or_else(|| format!("the step {step} did not run"))
 }
 
@@ -139,10 +146,10 @@ fn limits(window: &Window, clock: Timestamp) -> Range<Timestamp> {
 fn rate(
     chosen: &Chosen,
     window: &Window,
-    evidence: &Evidence,
+    observations: &Observations,
     counted: fn(&plait_trace::IntervalCounts) -> u64,
 ) -> Option<f64> {
-    let limits = limits(window, evidence.clock);
+    let limits = limits(window, observations.clock);
     let completed = chosen.connection.completion(chosen.direction);
     let end = match completed {
         Some(time) => Timestamp(chosen.start().0 + time.as_nanos() as u64),
@@ -175,7 +182,7 @@ fn bytes_within(intervals: impl Iterator<Item = (Timestamp, u64)>, limits: &Rang
 }
 
 /// The times of one subflow.
-struct Part {
+struct TimeStats {
     count: f64,
     mean: f64,
     sigma: f64,
@@ -183,7 +190,7 @@ struct Part {
     max: f64,
 }
 
-impl Part {
+impl TimeStats {
     /// `None` without any.
     fn of(times: &DurationStats) -> Option<Self> {
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
@@ -198,7 +205,7 @@ impl Part {
 }
 
 /// What the times of several subflows say as one population.
-fn pooled(parts: impl Iterator<Item = Part>, statistic: Statistic) -> Option<f64> {
+fn pooled(parts: impl Iterator<Item = TimeStats>, statistic: Statistic) -> Option<f64> {
     let parts: Vec<_> = parts.collect();
     let count: f64 = parts.iter().map(|part| part.count).sum();
     if count == 0.0 {
@@ -208,7 +215,7 @@ fn pooled(parts: impl Iterator<Item = Part>, statistic: Statistic) -> Option<f64
     match statistic {
         Statistic::Mean => Some(mean),
         Statistic::Stddev => {
-            let squares = |part: &Part| part.count * (part.sigma.powi(2) + (part.mean - mean).powi(2));
+            let squares = |part: &TimeStats| part.count * (part.sigma.powi(2) + (part.mean - mean).powi(2));
             Some((parts.iter().map(squares).sum::<f64>() / count).sqrt())
         }
         Statistic::Min => parts.iter().map(|part| part.min).reduce(f64::min),
@@ -229,8 +236,8 @@ fn first_after(times: impl Iterator<Item = Timestamp>, event: Timestamp) -> Opti
 }
 
 /// Whether no untrusted path carried payload before the client's first flight was acknowledged.
-fn first_flight_trusted(evidence: &Evidence, of: &Selection) -> Result<bool, String> {
-    let (found, connection, _) = evidence.choose_by_link(of)?;
+fn first_flight_trusted(observations: &Observations, of: &Selection) -> Result<bool, String> {
+    let (found, connection, _) = observations.choose_by_link(of)?;
     let flight = connection.stream(Direction::ClientToServer).first_flight();
     let acknowledged = flight.and_then(|flight| flight.acked);
     let mut untrusted = found.paths().filter(|(_, path)| path.role == Role::Untrusted);
@@ -261,7 +268,7 @@ fn in_document(
         document.pointer(pointer).ok_or_else(|| format!("expected something at {pointer}, got nothing"))?;
     let found = if element.is_empty() { found } else { in_list(found, pointer, element, field)? };
     let as_written = || found.as_str().and_then(|text| text.parse().ok());
-    let number = found.as_f64().or_else(|| found.as_bool().map(truth)).or_else(as_written);
+    let number = found.as_f64().or_else(|| found.as_bool().map(bool_to_f64)).or_else(as_written);
     let number = number.filter(|number| number.is_finite());
     number.ok_or_else(|| format!("expected a number at {pointer}{field}, got {found}"))
 }
@@ -311,7 +318,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windows side by side share what is counted in both together.
+        /// Windows side by side share what is counted in both all_metrics.
         #[test]
         fn nothing_counts_twice_or_never(
             given in prop::collection::vec((0..300u64, 0..10_000u64), 0..40),
@@ -334,7 +341,7 @@ mod tests {
                 let mean = samples.iter().sum::<f64>() / count;
                 let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
                 let (min, max) = samples.iter().fold((f64::MAX, f64::MIN), |(a, b), s| (a.min(*s), b.max(*s)));
-                Part { count, mean, sigma: (squares / count).sqrt(), min, max }
+                TimeStats { count, mean, sigma: (squares / count).sqrt(), min, max }
             };
             let whole = population(&samples.concat());
             let found = |statistic| pooled(samples.iter().map(|part| population(part)), statistic).expect("samples");

@@ -7,13 +7,18 @@ use std::path::Path;
 use plait_trace::plot::{Curve, Over, Plot as Picture, Style, Sweep, Value as Point};
 use serde_json::Value;
 
-use super::{Condition, Drawn, Experiment, Plot, Results, RunVariant, Shows, text_of};
+use super::model::{Condition, Experiment, Plot, Shows, text_of};
+use super::results::{PlotFile, Results, VariantResult};
 
 /// Draws the experiment's charts into `directory`, as SVG and PNG. One of which there is nothing to show is left out.
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub(super) fn draw(experiment: &Experiment, results: &Results, directory: &Path) -> io::Result<Vec<Drawn>> {
+pub(super) fn draw(
+    experiment: &Experiment,
+    results: &Results,
+    directory: &Path,
+) -> io::Result<Vec<PlotFile>> {
     let mut drawn = Vec::new();
     fs::create_dir_all(directory.join("plots"))?;
     for (index, plot) in experiment.plots.iter().enumerate() {
@@ -32,13 +37,13 @@ pub(super) fn draw(experiment: &Experiment, results: &Results, directory: &Path)
         if let Some((as_svg, as_png)) = found {
             fs::write(directory.join(&svg), as_svg)?;
             fs::write(directory.join(&png), as_png)?;
-            drawn.push(Drawn { title: plot.title.clone(), svg, png });
+            drawn.push(PlotFile { title: plot.title.clone(), svg, png });
         }
     }
     Ok(drawn)
 }
 
-fn fits(when: &Condition, variant: &RunVariant) -> bool {
+fn fits(when: &Condition, variant: &VariantResult) -> bool {
     let parameters: Vec<_> = variant.parameters.clone().into_iter().collect();
     when.holds(&parameters)
 }
@@ -52,7 +57,7 @@ pub(super) fn file_name(title: &str) -> String {
 /// What the first variant's analysis drew of the connection that matters most, if it did.
 fn over_time(
     what: &str,
-    variants: &[&RunVariant],
+    variants: &[&VariantResult],
     directory: &Path,
 ) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let Some(analysis) = variants.iter().find_map(|variant| variant.analysis.as_ref()) else {
@@ -70,7 +75,7 @@ fn over_time(
 fn sweep(
     plot: &Plot,
     (metric, x, series): (&str, &str, Option<&str>),
-    variants: &[&RunVariant],
+    variants: &[&VariantResult],
     results: &Results,
 ) -> Picture {
     let values = |name: &str| {

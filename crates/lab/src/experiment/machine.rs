@@ -5,7 +5,7 @@ use std::process::Command;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::Experiment;
+use super::model::Experiment;
 use crate::topology::Program;
 
 /// A machine.
@@ -69,10 +69,11 @@ pub(super) fn versions(experiment: &Experiment) -> IndexMap<String, String> {
     let own = ("plait".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     let others = PROGRAMS.into_iter().filter(|(program, _)| takes_part(program));
     let others = others.filter_map(|(program, option)| {
-        let said = Command::new(program).arg(option).output().ok()?;
-        let said = [said.stdout, said.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let line = said.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?.trim().to_owned();
+        let samples = Command::new(program).arg(option).output().ok()?;
+        let samples = [samples.stdout, samples.stderr].concat();
+        let samples = String::from_utf8_lossy(&samples);
+        let line =
+            samples.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?.trim().to_owned();
         Some((program.to_owned(), line))
     });
     std::iter::once(own).chain(others).collect()

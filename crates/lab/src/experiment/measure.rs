@@ -166,7 +166,7 @@ impl Measure {
     }
 
     /// Whether it needs to know what crossed each path by itself.
-    pub fn looks_at_paths(&self) -> bool {
+    pub fn needs_path_captures(&self) -> bool {
         matches!(self, Self::FirstFlightTrusted(_) | Self::Exposure(_) | Self::Readable { .. })
     }
 

@@ -1,7 +1,7 @@
 //! The captures of a host's links, made into one, with what only the links tell: which packets crossed which.
 //!
 //! A subflow's packets may leave a host by one link and come back by another. In one capture of all links each subflow is
-//! whole; which link carried it is noted beside it.
+//! whole; which link carried it is link_index beside it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,30 +19,30 @@ pub(super) type Way = (SocketAddr, SocketAddr);
 
 /// What the links of a host carried.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct LinkIndex {
     /// Payload bytes and packets by link.
     carried: HashMap<Way, Vec<(u64, u64)>>,
     /// What the sender had got when, at the data level.
-    data_acks: HashMap<Way, Vec<Acked>>,
+    data_acks: HashMap<Way, Vec<AckSample>>,
     /// The same at the level of TCP.
-    acks: HashMap<Way, Vec<Acked>>,
+    acks: HashMap<Way, Vec<AckSample>>,
 }
 
-/// The low half of a number up to which everything had arrived, and when that was said.
-pub(super) type Acked = (Timestamp, u32);
+/// The low half of a number up to which everything had arrived, and when that was samples.
+pub(super) type AckSample = (Timestamp, u32);
 
 /// Merges captures, one of each link in the order of their numbers, into one file.
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub(super) fn merge(captures: &[PathBuf], into: &Path) -> io::Result<Noted> {
+pub(super) fn merge(captures: &[PathBuf], into: &Path) -> io::Result<LinkIndex> {
     let open = |path: &PathBuf| {
         let input = BufReader::new(File::open(path)?);
         CaptureReader::new(input).map_err(io::Error::other)
     };
     let mut readers = captures.iter().map(open).collect::<io::Result<Vec<_>>>()?;
     let mut merged = Merged::create(into)?;
-    let mut noted = Noted::default();
+    let mut link_index = LinkIndex::default();
     let mut next = Vec::new();
     for reader in &mut readers {
         next.push(reader.peek_time().map_err(io::Error::other)?);
@@ -56,16 +56,16 @@ pub(super) fn merge(captures: &[PathBuf], into: &Path) -> io::Result<Noted> {
         if let Some(record) = readers[link].next_record().map_err(io::Error::other)? {
             merged.write(&record)?;
             if let Ok(segment) = record.segment() {
-                noted.take(link, captures.len(), record.time, &segment);
+                link_index.take(link, captures.len(), record.time, &segment);
             }
         }
         next[link] = readers[link].peek_time().map_err(io::Error::other)?;
     }
     merged.0.flush()?;
-    Ok(noted)
+    Ok(link_index)
 }
 
-impl Noted {
+impl LinkIndex {
     fn take(&mut self, link: usize, links: usize, time: Timestamp, segment: &Segment) {
         let way = (segment.source, segment.destination);
         let (bytes, packets) = &mut self.carried.entry(way).or_insert_with(|| vec![(0, 0); links])[link];
@@ -91,27 +91,28 @@ impl Noted {
         links.max_by_key(|(link, carried)| (**carried, std::cmp::Reverse(*link))).map(|(link, _)| link)
     }
 
-    /// When the receivers of a stream said that they had more of it, in the order of time. `ways` are those of its
+    /// When the receivers of a stream samples that they had more of it, in the order of time. `ways` are those of its
     /// subflows from the receiver to the sender; several are those of an MPTCP connection, one alone may be TCP.
     pub(super) fn advances(&self, ways: &[Way], multipath: bool) -> Vec<Timestamp> {
         let acks = if multipath { &self.data_acks } else { &self.acks };
-        let mut said: Vec<Acked> = ways.iter().filter_map(|way| acks.get(way)).flatten().copied().collect();
-        said.sort_by_key(|(time, _)| *time);
-        advances(said)
+        let mut samples: Vec<AckSample> =
+            ways.iter().filter_map(|way| acks.get(way)).flatten().copied().collect();
+        samples.sort_by_key(|(time, _)| *time);
+        advances(samples)
     }
 }
 
-fn note(acks: &mut HashMap<Way, Vec<Acked>>, way: Way, time: Timestamp, number: u32) {
-    let said = acks.entry(way).or_default();
-    if said.last().is_none_or(|(_, last)| *last != number) {
-        said.push((time, number));
+fn note(acks: &mut HashMap<Way, Vec<AckSample>>, way: Way, time: Timestamp, number: u32) {
+    let samples = acks.entry(way).or_default();
+    if samples.last().is_none_or(|(_, last)| *last != number) {
+        samples.push((time, number));
     }
 }
 
 /// When numbers that wrap went beyond all before, the first of them included.
-fn advances(said: impl IntoIterator<Item = Acked>) -> Vec<Timestamp> {
+fn advances(samples: impl IntoIterator<Item = AckSample>) -> Vec<Timestamp> {
     let mut greatest: Option<u32> = None;
-    let goes_on = |(_, number): &Acked| {
+    let advances_further = |(_, number): &AckSample| {
         // The half of all numbers that follow the greatest is ahead of it (RFC 1982).
         let ahead = greatest.is_none_or(|greatest| (number.wrapping_sub(greatest) as i32) > 0);
         if ahead {
@@ -119,7 +120,7 @@ fn advances(said: impl IntoIterator<Item = Acked>) -> Vec<Timestamp> {
         }
         ahead
     };
-    said.into_iter().filter(goes_on).map(|(time, _)| time).collect()
+    samples.into_iter().filter(advances_further).map(|(time, _)| time).collect()
 }
 
 /// A pcap file of Ethernet frames that may be cut, with times in nanoseconds.
@@ -156,25 +157,25 @@ mod tests {
             start: u32,
             steps in prop::collection::vec(-5000i64..20_000, 1..200),
         ) {
-            let (mut position, mut greatest, mut expected, mut said) = (0i64, None, Vec::new(), Vec::new());
+            let (mut position, mut greatest, mut expected, mut samples) = (0i64, None, Vec::new(), Vec::new());
             for (time, step) in (0..).zip(steps) {
                 position = (position + step).max(0);
-                said.push((Timestamp(time), start.wrapping_add(position as u32)));
+                samples.push((Timestamp(time), start.wrapping_add(position as u32)));
                 if greatest.is_none_or(|greatest| position > greatest) {
                     greatest = Some(position);
                     expected.push(Timestamp(time));
                 }
             }
-            prop_assert_eq!(advances(said), expected);
+            prop_assert_eq!(advances(samples), expected);
         }
     }
 
     #[test]
     fn the_link_that_carried_most_is_the_one() {
         let way = (([10, 0, 0, 1], 1).into(), ([10, 0, 0, 2], 2).into());
-        let mut noted = Noted::default();
-        noted.carried.insert(way, vec![(0, 9), (100, 1), (100, 2)]);
-        assert_eq!(noted.link(way), Some(2));
-        assert_eq!(noted.link((way.1, way.0)), None);
+        let mut link_index = LinkIndex::default();
+        link_index.carried.insert(way, vec![(0, 9), (100, 1), (100, 2)]);
+        assert_eq!(link_index.link(way), Some(2));
+        assert_eq!(link_index.link((way.1, way.0)), None);
     }
 }

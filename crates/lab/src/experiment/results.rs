@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::machine::{Machine, versions};
-use super::{Experiment, Measure, Metric, Operand, Summary, Variant};
+use super::measure::{Measure, Operand};
+use super::model::{Experiment, Metric, Variant};
+use super::statistics::Summary;
 
-/// Everything that is needed to judge what was measured.
+/// Everything that is required to judge what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The experiment's name.
@@ -17,9 +19,9 @@ pub struct Results {
     /// Where it was published.
     pub source: String,
     /// What is done and what the paper found.
-    pub text: String,
+    pub description: String,
     /// What readers have to know.
-    pub remark: Option<String>,
+    pub note: Option<String>,
     /// Whether every variant has as many valid repetitions as were asked for.
     pub valid: bool,
     /// Why not.
@@ -42,20 +44,20 @@ pub struct Results {
     pub repetitions: u32,
     /// How late 99 of 100 frames may have been.
     pub lateness_limit_ms: f64,
-    /// What was varied, over which values.
+    /// What was parameters_of, over which values.
     pub parameters: IndexMap<String, Vec<Value>>,
     /// The metrics: by name where there is one variant, else by `name[parameter=value,parameter=value]`.
-    pub metrics: IndexMap<String, Measured>,
+    pub metrics: IndexMap<String, MetricResult>,
     /// The variants.
-    pub variants: Vec<RunVariant>,
+    pub variants: Vec<VariantResult>,
     /// The charts, if they were drawn.
-    pub plots: Vec<Drawn>,
+    pub plots: Vec<PlotFile>,
 }
 
 /// A metric over all valid repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// What they say together.
+pub struct MetricResult {
+    /// What they say all_metrics.
     #[serde(flatten)]
     pub summary: Summary,
     /// The unit; empty for mere numbers.
@@ -79,13 +81,13 @@ pub struct Expectation {
 
 /// A variant that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunVariant {
+pub struct VariantResult {
     /// Its parameters in words; empty without any.
     pub name: String,
     /// Its parameters.
     pub parameters: IndexMap<String, Value>,
     /// Its metrics.
-    pub metrics: IndexMap<String, Measured>,
+    pub metrics: IndexMap<String, MetricResult>,
     /// What was behind each link.
     pub backends: IndexMap<String, String>,
     /// Every repetition, also those that were thrown away.
@@ -119,22 +121,22 @@ pub struct Repetition {
     /// The metrics; `None` where what they measure did not happen, or it does not count.
     pub metrics: IndexMap<String, Option<f64>>,
     /// The steps that ran.
-    pub steps: Vec<StepRun>,
+    pub steps: Vec<StepResult>,
     /// What each link did.
-    pub links: IndexMap<String, LinkRun>,
+    pub links: IndexMap<String, LinkResult>,
     /// What happened to links.
-    pub events: Vec<Occurred>,
+    pub events: Vec<EventResult>,
 }
 
 /// A step that ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepRun {
+pub struct StepResult {
     /// Its name.
     pub step: String,
     /// How long it took, to 5 ms.
-    pub seconds: f64,
+    pub duration_s: f64,
     /// Why it failed, if it did.
-    pub failed: Option<String>,
+    pub error: Option<String>,
     /// What it printed.
     #[serde(skip)]
     pub stdout: String,
@@ -142,7 +144,7 @@ pub struct StepRun {
 
 /// What a link did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LinkRun {
+pub struct LinkResult {
     /// How late 99 of 100 frames were at most; `None` where that is not known.
     pub lateness_p99_ms: Option<f64>,
     /// Frames by what became of them, as `plait lab link` tells of them.
@@ -151,7 +153,7 @@ pub struct LinkRun {
 
 /// An event that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Occurred {
+pub struct EventResult {
     /// The link.
     pub link: String,
     /// What happened.
@@ -159,12 +161,12 @@ pub struct Occurred {
     /// For when it was scheduled, in seconds of the clock.
     pub at_s: f64,
     /// When it happened.
-    pub happened_s: f64,
+    pub applied_s: f64,
 }
 
 /// A chart that was drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drawn {
+pub struct PlotFile {
     /// Its title.
     pub title: String,
     /// The file, beside this document.
@@ -174,7 +176,7 @@ pub struct Drawn {
 }
 
 /// What is known when all repetitions are over.
-pub(super) struct Ran {
+pub(super) struct CompletedRuns {
     pub(super) started: String,
     pub(super) duration_s: f64,
     /// Of each variant, in order.
@@ -186,19 +188,19 @@ pub(super) struct Ran {
 
 impl Results {
     /// Computes what is made of several repetitions.
-    pub(super) fn of(experiment: &Experiment, mut ran: Ran) -> Self {
+    pub(super) fn of(experiment: &Experiment, mut ran: CompletedRuns) -> Self {
         derive(&experiment.variants, &mut ran.repetitions);
         let mut invalid_because = Vec::new();
         let mut variants = Vec::new();
         let parts = experiment.variants.iter().zip(ran.repetitions).zip(ran.backends).zip(ran.analyses);
         for (((variant, repetitions), backends), analysis) in parts {
-            invalid_because.extend(too_few(variant, &repetitions, ran.wanted));
+            invalid_because.extend(missing_repetitions(variant, &repetitions, ran.wanted));
             let metrics = variant.metrics.iter();
-            variants.push(RunVariant {
+            variants.push(VariantResult {
                 name: variant.name(),
                 parameters: variant.parameters.iter().cloned().collect(),
                 metrics: metrics
-                    .map(|(name, metric)| (name.clone(), Measured::of(name, metric, &repetitions)))
+                    .map(|(name, metric)| (name.clone(), MetricResult::of(name, metric, &repetitions)))
                     .collect(),
                 backends,
                 repetitions,
@@ -213,8 +215,8 @@ impl Results {
             experiment: experiment.name.clone(),
             title: experiment.title.clone(),
             source: experiment.source.clone(),
-            text: experiment.text.clone(),
-            remark: experiment.remark.clone(),
+            description: experiment.description.clone(),
+            note: experiment.note.clone(),
             valid: invalid_because.is_empty(),
             invalid_because,
             quick: experiment.quick,
@@ -227,20 +229,20 @@ impl Results {
             repetitions: ran.wanted,
             lateness_limit_ms: experiment.lateness_limit.as_secs_f64() * 1e3,
             parameters: experiment.parameters.iter().cloned().collect(),
-            metrics: together(&variants),
+            metrics: all_metrics(&variants),
             variants,
             plots: Vec::new(),
         }
     }
 }
 
-fn together(variants: &[RunVariant]) -> IndexMap<String, Measured> {
-    let named = |variant: &RunVariant, name: &String| match variant.parameters.is_empty() {
+fn all_metrics(variants: &[VariantResult]) -> IndexMap<String, MetricResult> {
+    let named = |variant: &VariantResult, name: &String| match variant.parameters.is_empty() {
         true => name.clone(),
         false => {
             let values = variant.parameters.iter();
             let values: Vec<_> =
-                values.map(|(name, value)| format!("{name}={}", super::text_of(value))).collect();
+                values.map(|(name, value)| format!("{name}={}", super::model::text_of(value))).collect();
             format!("{name}[{}]", values.join(","))
         }
     };
@@ -250,21 +252,21 @@ fn together(variants: &[RunVariant]) -> IndexMap<String, Measured> {
     metrics.collect()
 }
 
-fn too_few(variant: &Variant, repetitions: &[Repetition], wanted: u32) -> Option<String> {
+fn missing_repetitions(variant: &Variant, repetitions: &[Repetition], wanted: u32) -> Option<String> {
     let valid = repetitions.iter().filter(|repetition| repetition.valid).count();
     if valid >= wanted as usize {
         return None;
     }
     let of = if variant.parameters.is_empty() { String::new() } else { format!("{}: ", variant.name()) };
-    let thrown_away = repetitions.len() - valid;
+    let discarded = repetitions.len() - valid;
     let last = repetitions.iter().rfind(|repetition| !repetition.valid);
     let why = last.map_or(String::new(), |last| last.invalid_because.join("; "));
     Some(format!(
-        "{of}{valid} of {wanted} repetitions are valid, {thrown_away} thrown away, the last of them because: {why}"
+        "{of}{valid} of {wanted} repetitions are valid, {discarded} thrown away, the last of them because: {why}"
     ))
 }
 
-impl Measured {
+impl MetricResult {
     fn of(name: &str, metric: &Metric, repetitions: &[Repetition]) -> Self {
         let valid = repetitions.iter().filter(|repetition| repetition.valid);
         let values: Vec<_> = valid.filter_map(|repetition| *repetition.metrics.get(name)?).collect();
@@ -335,7 +337,7 @@ mod tests {
 name = "x"
 title = "t"
 source = "s"
-text = "x"
+description = "x"
 repetitions = 2
 [parameters]
 mode = ["a", "b"]
@@ -345,17 +347,17 @@ name = "one"
 host = "h"
 command = ["true"]
 [metrics.seconds]
-measure = "seconds"
+measure = "duration_s"
 paper = [{ when = { mode = "b" }, value = 3 }]
 expect = { when = { mode = "b" }, at_least = 2.5 }
 [metrics.of_a]
 measure = "ratio"
-of = "seconds"
-to = "seconds"
-to_variant = { mode = "a" }
+numerator = "seconds"
+denominator = "seconds"
+denominator_variant = { mode = "a" }
 [metrics.twice]
 measure = "sum"
-of = ["of_a", "of_a"]
+metrics = ["of_a", "of_a"]
 "#;
 
     fn repetition(number: u32, seconds: Option<f64>) -> Repetition {
@@ -375,7 +377,7 @@ of = ["of_a", "of_a"]
     fn results(repetitions: Vec<Vec<Repetition>>) -> Results {
         let experiment = Experiment::parse(FILE, "x.toml", &Form::default()).expect("an experiment");
         let count = repetitions.len();
-        let ran = Ran {
+        let ran = CompletedRuns {
             started: String::new(),
             duration_s: 1.0,
             repetitions,

@@ -10,11 +10,13 @@ use plait_emulator::Backend;
 
 use super::compute::value;
 use super::draw::{draw, file_name};
-use super::evidence::Evidence;
-use super::observe::{Run, observe};
-use super::results::{Analysis, Ran};
-use super::{Experiment, Repetition, Results, Variant};
-use crate::{Error, Lab};
+use super::execute::{Run, execute};
+use super::model::{Experiment, Variant};
+use super::observations::Observations;
+use super::results::{Analysis, CompletedRuns};
+use super::results::{Repetition, Results};
+use crate::error::Error;
+use crate::lab::Lab;
 use plait_linux::signal::StopSignal;
 
 /// The intervals of the series in the directory of an analysis.
@@ -31,7 +33,7 @@ pub struct Options<'a> {
     /// if it is not there.
     pub directory: Option<&'a Path>,
     /// Ends it early: what was made is removed, and nothing written.
-    pub interrupt: StopSignal,
+    pub stop: StopSignal,
 }
 
 /// How far it is.
@@ -40,11 +42,11 @@ pub struct Progress {
     /// Valid repetitions so far.
     pub done: u32,
     /// How many are wanted.
-    pub of: u32,
+    pub total: u32,
     /// What goes on.
-    pub what: String,
+    pub activity: String,
     /// Why the last repetition was thrown away, if it was.
-    pub thrown_away: Option<String>,
+    pub discarded: Option<String>,
 }
 
 /// Runs an experiment: every variant once, then every variant again, so that what changes on the machine meets all alike.
@@ -57,40 +59,40 @@ pub fn run(
     options: &Options,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Results, Error> {
-    let (started, begun) = (SystemTime::now(), Instant::now());
+    let (started, start) = (SystemTime::now(), Instant::now());
     let wanted = options.repetitions.unwrap_or(experiment.repetitions).max(1);
     let spare = 5 + wanted / 5;
     let mut runs: Vec<_> = experiment.variants.iter().map(VariantRuns::new).collect();
-    let of = wanted * runs.len() as u32;
-    let (mut done, mut thrown_away) = (0, None);
+    let total = wanted * runs.len() as u32;
+    let (mut done, mut discarded) = (0, None);
     for number in 1..=wanted {
         for runs in &mut runs {
             // One that cannot be measured is not tried for every number.
-            while runs.thrown_away <= spare && runs.valid < number {
+            while runs.discarded <= spare && runs.valid < number {
                 let name = runs.variant.name();
-                let what = if name.is_empty() {
+                let activity = if name.is_empty() {
                     format!("repetition {number}")
                 } else {
                     format!("repetition {number}, {name}")
                 };
-                progress(&Progress { done, of, what, thrown_away: thrown_away.take() });
-                options.interrupt.check()?;
+                progress(&Progress { done, total, activity, discarded: discarded.take() });
+                options.stop.check()?;
                 let repetition = runs.measure(experiment, number, options)?;
                 if repetition.valid {
                     done += 1;
                     runs.valid += 1;
                 } else {
-                    runs.thrown_away += 1;
-                    thrown_away = Some(repetition.invalid_because.join("; "));
+                    runs.discarded += 1;
+                    discarded = Some(repetition.invalid_because.join("; "));
                 }
                 runs.repetitions.push(repetition);
             }
         }
     }
-    progress(&Progress { done, of, what: "drawing".into(), thrown_away });
-    let mut ran = Ran {
+    progress(&Progress { done, total, activity: "drawing".into(), discarded });
+    let mut ran = CompletedRuns {
         started: date(started),
-        duration_s: begun.elapsed().as_secs_f64(),
+        duration_s: start.elapsed().as_secs_f64(),
         repetitions: Vec::new(),
         backends: Vec::new(),
         analyses: Vec::new(),
@@ -118,7 +120,7 @@ struct VariantRuns<'a> {
     variant: &'a Variant,
     repetitions: Vec<Repetition>,
     valid: u32,
-    thrown_away: u32,
+    discarded: u32,
     backends: IndexMap<String, String>,
     analysis: Option<Analysis>,
 }
@@ -129,7 +131,7 @@ impl<'a> VariantRuns<'a> {
             variant,
             repetitions: Vec::new(),
             valid: 0,
-            thrown_away: 0,
+            discarded: 0,
             backends: IndexMap::new(),
             analysis: None,
         }
@@ -141,17 +143,17 @@ impl<'a> VariantRuns<'a> {
         number: u32,
         options: &Options,
     ) -> Result<Repetition, Error> {
-        let (started, begun) = (SystemTime::now(), Instant::now());
+        let (started, start) = (SystemTime::now(), Instant::now());
         let variant = self.variant;
-        let mut lab = Lab::up(&variant.topology, options.backend, options.interrupt.clone())?;
+        let mut lab = Lab::up(&variant.topology, options.backend, options.stop.clone())?;
         self.backends =
             lab.links().iter().map(|link| (link.name().to_owned(), link.backend().to_string())).collect();
-        let Run { evidence, merged, steps, links, events, mut invalid_because } =
-            observe(variant, &mut lab, experiment.lateness_limit)?;
+        let Run { observations, merged, steps, links, events, mut invalid_because } =
+            execute(variant, &mut lab, experiment.lateness_limit)?;
         let mut metrics = IndexMap::new();
         for (name, metric) in &variant.metrics {
-            let value = match &evidence {
-                Some(evidence) if !metric.measure.is_derived() => value(&metric.measure, evidence),
+            let value = match &observations {
+                Some(observations) if !metric.measure.is_derived() => value(&metric.measure, observations),
                 _ => Ok(None),
             };
             let value = value.unwrap_or_else(|why| {
@@ -162,15 +164,17 @@ impl<'a> VariantRuns<'a> {
         }
         let valid = invalid_because.is_empty();
         let is_first_valid = valid && self.valid == 0;
-        if let (Some(directory), Some(evidence), true) = (options.directory, &evidence, is_first_valid) {
-            self.analysis = keep(directory, &slug(&variant.name()), evidence, &merged)?;
+        if let (Some(directory), Some(observations), true) =
+            (options.directory, &observations, is_first_valid)
+        {
+            self.analysis = keep(directory, &slug(&variant.name()), observations, &merged)?;
         }
         Ok(Repetition {
             number,
             valid,
             invalid_because,
             started: date(started),
-            duration_s: begun.elapsed().as_secs_f64(),
+            duration_s: start.elapsed().as_secs_f64(),
             metrics,
             steps,
             links,
@@ -184,29 +188,29 @@ impl<'a> VariantRuns<'a> {
 fn keep(
     directory: &Path,
     name: &str,
-    evidence: &Evidence,
+    observations: &Observations,
     merged: &[PathBuf],
 ) -> Result<Option<Analysis>, Error> {
-    let of_variant = directory.join(name);
+    let numerator_variant = directory.join(name);
     let written = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::File { path, source }
     };
-    fs::create_dir_all(&of_variant).map_err(written(&of_variant))?;
-    for step in &evidence.steps {
-        let file = of_variant.join(format!("{}.stdout", file_name(&step.step)));
+    fs::create_dir_all(&numerator_variant).map_err(written(&numerator_variant))?;
+    for step in &observations.steps {
+        let file = numerator_variant.join(format!("{}.stdout", file_name(&step.step)));
         fs::write(&file, &step.stdout).map_err(written(&file))?;
     }
-    for (view, capture) in evidence.views.iter().zip(merged) {
+    for (view, capture) in observations.views.iter().zip(merged) {
         if view.main_connection().is_none() {
             continue;
         }
-        let into = of_variant.join(&view.host);
+        let into = numerator_variant.join(&view.host);
         let analysed =
             plait_trace::analyze(std::slice::from_ref(capture), Some(&into), SERIES, (), &|_| Ok(()));
         analysed.map_err(io::Error::other).map_err(written(&into))?;
     }
-    let first = evidence.views.first();
+    let first = observations.views.first();
     Ok(first.and_then(|view| {
         let connection = view.main_connection()?.id;
         Some(Analysis { directory: format!("{name}/{}", view.host), connection })

@@ -1,9 +1,9 @@
-//! What repetitions say together.
+//! What repetitions say all_metrics.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// What a number of measured values say together.
+/// What a number of measured values say all_metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// How many there are.

@@ -6,9 +6,11 @@ use plait_config::{Diagnostic, Source, Span, Spanned};
 use plait_emulator::{DirectionSpec, LinkSpec, Medium};
 use plait_wire::Role;
 
-use super::{
-    Address, End, Host, Link, MptcpLimits, Program, Service, Setting, Side, Topology, events, raw, resolve,
-};
+use super::address::Address;
+use super::events;
+use super::model::{End, Host, Link, MptcpLimits, Program, Service, Setting, Topology, resolve};
+use super::raw;
+use super::side::Side;
 
 /// Ethernet's.
 const MTU: u16 = 1500;

@@ -4,8 +4,9 @@ use plait_config::{Diagnostic, Source, Spanned};
 use plait_emulator::{Adjustment, Change};
 
 use super::document::Document;
+use super::model::{Action, Event};
 use super::raw::{self, Verb};
-use super::{Action, Event, Side};
+use super::side::Side;
 
 /// The events in the order of time; those of one moment in the file's.
 pub(super) fn in_order(source: &Source, written: Vec<Spanned<raw::Event>>) -> Result<Vec<Event>, Diagnostic> {

@@ -13,7 +13,9 @@ use plait_emulator::{Backend, RawAdjustment, Toward};
 use plait_wire::Role;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-use super::{Address, EndpointFlag, Side};
+use super::address::Address;
+use super::model::EndpointFlag;
+use super::side::Side;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! What `plait lab link` is told.
+//! Arguments of `plait lab link`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ WHAT: blackhole, restore, carrier-down, carrier-up, [a-to-b:|b-to-a:]PROPERTIES"
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// One end: a namespace (name or path), the interface to make
+    /// One end: a namespace (name or path), and the interface to create
     #[arg(long, value_name = "NETNS:IFACE")]
     pub(super) a: Place,
     /// The other end
     #[arg(long, value_name = "NETNS:IFACE")]
     pub(super) b: Place,
-    /// emu, netem or none [default: what fits and works]
+    /// emu, netem or none [default: the first that supports the link]
     #[arg(long, value_name = "NAME")]
     pub(super) backend: Option<Backend>,
     /// Such as 20mbit [default: unlimited]
@@ -43,37 +43,37 @@ pub(crate) struct Args {
     /// Such as 1%; in bursts ENTER:LEAVE[:IN_GOOD:IN_BAD]
     #[arg(long, value_name = "LOSS")]
     loss: Option<Loss>,
-    /// How probable a second copy is, such as 0.1%
+    /// Probability of duplication, such as 0.1%
     #[arg(long, value_name = "P")]
     duplicate: Option<Probability>,
-    /// What may wait, such as 30kB [default: 100 ms of the rate]
+    /// Queue size, such as 30kB [default: 100 ms of the rate]
     #[arg(long, value_name = "BYTES")]
     queue: Option<Queue>,
-    /// Drop frames by chance before the queue is full
+    /// Random early detection: drop frames before the queue is full
     #[arg(long)]
     red: bool,
-    /// What differs from a to b, such as rate=1mbit,delay=5ms
+    /// Other properties from a to b, such as rate=1mbit,delay=5ms
     #[arg(long, value_name = "PROPERTIES", value_parser = adjustment)]
     a_to_b: Option<Adjustment>,
-    /// What differs from b to a
+    /// Other properties from b to a
     #[arg(long, value_name = "PROPERTIES", value_parser = adjustment)]
     b_to_a: Option<Adjustment>,
-    /// One frame at a time in either direction, plus this (802.11)
+    /// Shared medium with this overhead per frame (802.11)
     #[arg(long, value_name = "TIME", value_parser = plait_config::parse_delay)]
     half_duplex: Option<Duration>,
     /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     mtu: u16,
-    /// A change then, such as 16s:blackhole; may be repeated
+    /// A scheduled change, such as 16s:blackhole; may be repeated
     #[arg(long, value_name = "TIME:WHAT")]
     pub(super) at: Vec<Timed>,
-    /// End after this time instead of at Ctrl-C
+    /// Stop after this time instead of at Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = plait_config::parse_time)]
     pub(super) duration: Option<Duration>,
-    /// Fail in the end if 1 of 100 frames was later than this
+    /// Fail if the 99th percentile of lateness exceeds this
     #[arg(long, value_name = "TIME", value_parser = plait_config::parse_delay)]
     pub(super) lateness_limit: Option<Duration>,
-    /// Print what the link did as JSON
+    /// Print counters as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -99,7 +99,7 @@ impl Args {
     }
 }
 
-/// Where an end is to be.
+/// An end of the link.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) namespace: String,

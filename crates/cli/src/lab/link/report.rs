@@ -1,4 +1,4 @@
-//! What a link did, as text and as JSON.
+//! The counters of a link, as text and JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(super) struct Report {
     duration_s: f64,
     #[serde(flatten)]
     statistics: Statistics,
-    /// Why what was measured over the link should not be believed.
+    /// Why measurements over the link are not valid.
     pub(super) invalid_because: Option<String>,
 }
 
@@ -26,8 +26,8 @@ impl Report {
         let invalid_because = match (limit, &statistics.lateness) {
             (None, _) => None,
             (Some(_), None) => Some(format!(
-                "expected to know how late frames are, but the kernel, which delivers them for the backend {backend}, \
-                 does not say"
+                "cannot check the lateness: the backend {backend} delivers frames in the kernel, which does not \
+                 measure it"
             )),
             (Some(limit), Some(lateness)) => lateness.exceeds(limit),
         };
@@ -46,7 +46,7 @@ impl Report {
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
             let _ = writeln!(
                 text,
-                "\nlateness of {} frames: p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, most {:.3} ms ({})",
+                "\nlateness of {} frames: p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, max {:.3} ms ({})",
                 lateness.frames,
                 ms(lateness.p50),
                 ms(lateness.p99),
@@ -66,8 +66,8 @@ const ROWS: [Row; 12] = [
     ("bytes in", |counters| Some(counters.bytes_in)),
     ("frames out", |counters| Some(counters.frames_out)),
     ("bytes out", |counters| Some(counters.bytes_out)),
-    ("lost, as asked", |counters| counters.lost),
-    ("duplicated, as asked", |counters| counters.duplicated),
+    ("lost", |counters| counters.lost),
+    ("duplicated", |counters| counters.duplicated),
     ("dropped: early, by RED", |counters| counters.early),
     ("dropped: queue full", |counters| counters.queue_full),
     ("dropped: no path", |counters| counters.no_path),

@@ -10,12 +10,13 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::Value;
 use toml::Spanned;
 
-use super::OneOrMany;
-use crate::experiment::{Condition, Measure, Metric, Operand, Selection, Statistic, Step, Window};
+use super::measure::{Measure, Operand, Selection, Statistic, Window};
+use super::model::{Condition, Metric, Step};
+use super::one_or_many::OneOrMany;
 use crate::topology::Topology;
 
 /// What a metric may refer to.
-pub(super) struct Scene<'a> {
+pub(super) struct Scope<'a> {
     pub(super) topology: &'a Topology,
     pub(super) steps: &'a [Step],
     pub(super) captured: &'a [String],
@@ -24,12 +25,15 @@ pub(super) struct Scene<'a> {
     pub(super) above: &'a [(String, Metric)],
 }
 
+/// The metrics that another is computed from: their names, and the parameters of their variants if these differ.
+pub(super) type Operands = Vec<(String, Vec<(String, Value)>)>;
+
 /// Where, unless it is the whole metric, and what is wrong.
-type Wrong = (Option<Span>, String);
+type MetricError = (Option<Span>, String);
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WrittenMetric {
+pub(super) struct RawMetric {
     measure: Kind,
     at: Option<Spanned<String>>,
     port: Option<Spanned<u16>>,
@@ -48,16 +52,18 @@ pub(super) struct WrittenMetric {
     host: Option<Spanned<String>>,
     counter: Option<Spanned<String>>,
     document: Option<Spanned<String>>,
-    of: Option<Spanned<OneOrMany<String>>>,
-    of_variant: Option<Spanned<BTreeMap<String, Value>>>,
-    to_variant: Option<Spanned<BTreeMap<String, Value>>>,
-    to_value: Option<Spanned<f64>>,
+    numerator: Option<Spanned<String>>,
+    denominator: Option<Spanned<String>>,
+    metrics: Option<Spanned<Vec<Spanned<String>>>>,
+    numerator_variant: Option<Spanned<BTreeMap<String, Value>>>,
+    denominator_variant: Option<Spanned<BTreeMap<String, Value>>>,
+    denominator_value: Option<Spanned<f64>>,
     scale: Option<Spanned<f64>>,
     unit: Option<String>,
     #[serde(default)]
-    paper: Listed<Paper>,
+    paper: OneOrList<Paper>,
     #[serde(default)]
-    expect: Listed<Expect>,
+    expect: OneOrList<Expect>,
 }
 
 #[derive(serde::Deserialize, Clone, Copy, Debug)]
@@ -71,7 +77,7 @@ enum Kind {
     RttStddevMs,
     HeadOfLineMs,
     LongestGapS,
-    ReturnS,
+    RecoveryS,
     CompletionS,
     RetransmittedBytes,
     ReinjectedBytes,
@@ -79,6 +85,7 @@ enum Kind {
     FirstFlightTrusted,
     Exposure,
     Readable,
+    #[serde(rename = "duration_s")]
     Seconds,
     Json,
     Counter,
@@ -111,22 +118,22 @@ struct Expect {
     at_most: Option<f64>,
 }
 
-impl WrittenMetric {
-    pub(super) fn checked(mut self, scene: &Scene) -> Result<Metric, Wrong> {
-        let measure = self.measure(scene)?;
-        self.nothing_left()?;
+impl RawMetric {
+    pub(super) fn checked(mut self, scope: &Scope) -> Result<Metric, MetricError> {
+        let measure = self.measure(scope)?;
+        self.reject_unused_keys()?;
         let conditions = self.paper.0.iter().map(|paper| &paper.when);
         let conditions = conditions.chain(self.expect.0.iter().map(|expect| &expect.when));
-        let is_known = |name: &&String| scene.parameters.iter().any(|(known, _)| known == *name);
+        let is_known = |name: &&String| scope.parameters.iter().any(|(known, _)| known == *name);
         if let Some(name) = conditions.flat_map(BTreeMap::keys).find(|name| !is_known(name)) {
-            let known: Vec<_> = scene.parameters.iter().map(|(name, _)| name.as_str()).collect();
+            let known: Vec<_> = scope.parameters.iter().map(|(name, _)| name.as_str()).collect();
             let message =
                 format!("expected one of the parameters ({}) in `when`, got {name:?}", known.join(", "));
             return Err((None, message));
         }
         let holds = |when: &BTreeMap<String, OneOrMany<Value>>| {
             let wanted = when.iter().map(|(name, values)| (name.clone(), values.clone().into_vec()));
-            Condition(wanted.collect()).holds(scene.parameters)
+            Condition(wanted.collect()).holds(scope.parameters)
         };
         let paper = self.paper.0.iter().find(|paper| holds(&paper.when)).map(|paper| paper.value);
         let expect = self.expect.0.iter().find(|expect| holds(&expect.when));
@@ -143,58 +150,57 @@ impl WrittenMetric {
     }
 
     /// Takes what the measure needs.
-    fn measure(&mut self, scene: &Scene) -> Result<Measure, Wrong> {
+    fn measure(&mut self, scope: &Scope) -> Result<Measure, MetricError> {
         Ok(match self.measure {
-            Kind::Throughput => Measure::Throughput(self.selection(scene)?, self.window()?),
-            Kind::Goodput => Measure::Goodput(self.selection(scene)?, self.window()?),
-            Kind::Share => Measure::Share(self.selection(scene)?, self.window()?),
-            Kind::Subflows => Measure::Subflows(self.selection(scene)?),
-            Kind::RttMs => Measure::RoundTrip(self.selection(scene)?, self.statistic()),
-            Kind::RttStddevMs => Measure::RoundTrip(self.selection(scene)?, Statistic::Stddev),
-            Kind::HeadOfLineMs => Measure::HeadOfLine(self.selection(scene)?, self.statistic()),
-            Kind::LongestGapS => Measure::LongestGap(self.selection(scene)?, self.window()?),
-            Kind::ReturnS => {
-                let after = needed(self.after.take(), "after")?;
+            Kind::Throughput => Measure::Throughput(self.selection(scope)?, self.window()?),
+            Kind::Goodput => Measure::Goodput(self.selection(scope)?, self.window()?),
+            Kind::Share => Measure::Share(self.selection(scope)?, self.window()?),
+            Kind::Subflows => Measure::Subflows(self.selection(scope)?),
+            Kind::RttMs => Measure::RoundTrip(self.selection(scope)?, self.statistic()),
+            Kind::RttStddevMs => Measure::RoundTrip(self.selection(scope)?, Statistic::Stddev),
+            Kind::HeadOfLineMs => Measure::HeadOfLine(self.selection(scope)?, self.statistic()),
+            Kind::LongestGapS => Measure::LongestGap(self.selection(scope)?, self.window()?),
+            Kind::RecoveryS => {
+                let after = required(self.after.take(), "after")?;
                 let time = time(&after)?;
-                if !scene.topology.links.iter().flat_map(|link| &link.events).any(|event| event.at == time) {
+                if !scope.topology.links.iter().flat_map(|link| &link.events).any(|event| event.at == time) {
                     let message = format!("expected the time of an event, got {:?}", after.get_ref());
                     return Err((Some(after.span()), message));
                 }
-                Measure::FirstData(self.selection(scene)?, time)
+                Measure::FirstData(self.selection(scope)?, time)
             }
-            Kind::CompletionS => Measure::Completion(self.selection(scene)?),
-            Kind::RetransmittedBytes => Measure::Retransmitted(self.selection(scene)?),
-            Kind::ReinjectedBytes => Measure::Reinjected(self.selection(scene)?),
-            Kind::Survived => Measure::Survived(self.selection(scene)?),
-            Kind::FirstFlightTrusted => Measure::FirstFlightTrusted(self.selection(scene)?),
+            Kind::CompletionS => Measure::Completion(self.selection(scope)?),
+            Kind::RetransmittedBytes => Measure::Retransmitted(self.selection(scope)?),
+            Kind::ReinjectedBytes => Measure::Reinjected(self.selection(scope)?),
+            Kind::Survived => Measure::Survived(self.selection(scope)?),
+            Kind::FirstFlightTrusted => Measure::FirstFlightTrusted(self.selection(scope)?),
             Kind::Exposure => {
-                needed(self.path.as_ref(), "path")?;
-                Measure::Exposure(self.selection(scene)?)
+                required(self.path.as_ref(), "path")?;
+                Measure::Exposure(self.selection(scope)?)
             }
             Kind::Readable => {
-                needed(self.path.as_ref(), "path")?;
-                let document = needed(self.document.take(), "document")?.into_inner();
-                Measure::Readable { of: self.selection(scene)?, document }
+                required(self.path.as_ref(), "path")?;
+                let document = required(self.document.take(), "document")?.into_inner();
+                Measure::Readable { of: self.selection(scope)?, document }
             }
-            Kind::Seconds => Measure::Seconds { step: self.step(scene)? },
-            Kind::Json => self.json(scene)?,
+            Kind::Seconds => Measure::Seconds { step: self.step(scope)? },
+            Kind::Json => self.json(scope)?,
             Kind::Counter => {
-                let host = needed(self.host.take(), "host")?;
-                let hosts = scene.topology.hosts.iter().map(|host| host.name.as_str());
+                let host = required(self.host.take(), "host")?;
+                let hosts = scope.topology.hosts.iter().map(|host| host.name.as_str());
                 let host = one_of(host, "hosts", hosts)?;
-                Measure::Counter { host, counter: needed(self.counter.take(), "counter")?.into_inner() }
+                Measure::Counter { host, counter: required(self.counter.take(), "counter")?.into_inner() }
             }
-            Kind::Ratio => self.ratio(scene)?,
+            Kind::Ratio => self.ratio(scope)?,
             Kind::Sum => {
-                let of = needed(self.of.take(), "of")?;
-                let (place, names) = (of.span(), of.into_inner().into_vec());
-                let operand = |name| operand(Spanned::new(place.clone(), name), None, scene);
-                Measure::Sum(names.into_iter().map(operand).collect::<Result<_, _>>()?)
+                let metrics = required(self.metrics.take(), "metrics")?.into_inner();
+                let operand = |name| operand(name, None, scope);
+                Measure::Sum(metrics.into_iter().map(operand).collect::<Result<_, _>>()?)
             }
         })
     }
 
-    fn json(&mut self, scene: &Scene) -> Result<Measure, Wrong> {
+    fn json(&mut self, scope: &Scope) -> Result<Measure, MetricError> {
         let pointer = |text: Spanned<String>| match text.get_ref().starts_with('/') {
             true => Ok(text.into_inner()),
             false => {
@@ -202,44 +208,46 @@ impl WrittenMetric {
                 Err((Some(text.span()), message))
             }
         };
-        let list = pointer(needed(self.pointer.take(), "pointer")?)?;
+        let list = pointer(required(self.pointer.take(), "pointer")?)?;
         let (element, field) = match self.element.take() {
             Some(element) => {
-                (element.into_inner().into_iter().collect(), pointer(needed(self.field.take(), "field")?)?)
+                (element.into_inner().into_iter().collect(), pointer(required(self.field.take(), "field")?)?)
             }
             None => (Vec::new(), String::new()),
         };
-        Ok(Measure::Json { step: self.step(scene)?, pointer: list, element, field })
+        Ok(Measure::Json { step: self.step(scope)?, pointer: list, element, field })
     }
 
-    fn ratio(&mut self, scene: &Scene) -> Result<Measure, Wrong> {
-        let of = needed(self.of.take(), "of")?;
-        let place = of.span();
-        let OneOrMany::One(name) = of.into_inner() else {
-            return Err((Some(place), "expected the name of one metric, got a list".into()));
-        };
-        let of = operand(Spanned::new(place, name), self.of_variant.take(), scene)?;
-        let to = match (self.to.take(), self.to_value.take()) {
-            (Some(name), None) => operand(name, self.to_variant.take(), scene)?,
+    fn ratio(&mut self, scope: &Scope) -> Result<Measure, MetricError> {
+        let numerator = required(self.numerator.take(), "numerator")?;
+        let of = operand(numerator, self.numerator_variant.take(), scope)?;
+        let to = match (self.denominator.take(), self.denominator_value.take()) {
+            (Some(name), None) => operand(name, self.denominator_variant.take(), scope)?,
             (None, Some(value)) if *value.get_ref() != 0.0 => Operand::Number(value.into_inner()),
             (_, Some(value)) => {
-                return Err((Some(value.span()), "expected either `to` or a `to_value` other than 0".into()));
+                return Err((
+                    Some(value.span()),
+                    "expected either `denominator` or a `denominator_value` other than 0, got both or 0"
+                        .into(),
+                ));
             }
-            (None, None) => return Err((None, "expected the key `to` or `to_value`, got none".into())),
+            (None, None) => {
+                return Err((None, "expected the key `denominator` or `denominator_value`, got none".into()));
+            }
         };
         Ok(Measure::Ratio { of, to })
     }
 
-    fn selection(&mut self, scene: &Scene) -> Result<Selection, Wrong> {
-        if scene.captured.is_empty() {
+    fn selection(&mut self, scope: &Scope) -> Result<Selection, MetricError> {
+        if scope.captured.is_empty() {
             let message =
                 "expected a [capture] with the hosts to capture on, which this measure needs, got none";
             return Err((None, message.into()));
         }
-        let captured = scene.captured.iter().map(String::as_str);
+        let captured = scope.captured.iter().map(String::as_str);
         let at = self.at.take().map(|at| one_of(at, "captured hosts", captured)).transpose()?;
-        let host = at.as_deref().unwrap_or(&scene.captured[0]);
-        let links = scene.topology.links.iter();
+        let host = at.as_deref().unwrap_or(&scope.captured[0]);
+        let links = scope.topology.links.iter();
         let links = links.filter(|link| link.a.host == host || link.b.host == host);
         let names: Vec<_> = links.map(|link| link.name.as_str()).collect();
         let path = self.path.take().map(|path| (path.span(), path.into_inner().into_vec()));
@@ -260,7 +268,7 @@ impl WrittenMetric {
         })
     }
 
-    fn window(&mut self) -> Result<Window, Wrong> {
+    fn window(&mut self) -> Result<Window, MetricError> {
         let end = |text: Option<Spanned<String>>| text.map(|text| time(&text)).transpose();
         let place = self.to.as_ref().map(Spanned::span);
         let window = Window { from: end(self.from.take())?, to: end(self.to.take())? };
@@ -276,15 +284,15 @@ impl WrittenMetric {
         self.statistic.take().map(Spanned::into_inner).unwrap_or_default()
     }
 
-    fn step(&mut self, scene: &Scene) -> Result<String, Wrong> {
+    fn step(&mut self, scope: &Scope) -> Result<String, MetricError> {
         match self.step.take() {
-            Some(step) => one_of(step, "steps", scene.steps.iter().map(|step| step.name.as_str())),
-            None => Ok(scene.steps[0].name.clone()),
+            Some(step) => one_of(step, "steps", scope.steps.iter().map(|step| step.name.as_str())),
+            None => Ok(scope.steps[0].name.clone()),
         }
     }
 
     /// A key that its measure does not take would be without effect.
-    fn nothing_left(&self) -> Result<(), Wrong> {
+    fn reject_unused_keys(&self) -> Result<(), MetricError> {
         fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Span)> {
             value.as_ref().map(|value| (key, value.span()))
         }
@@ -305,10 +313,12 @@ impl WrittenMetric {
             left("host", &self.host),
             left("counter", &self.counter),
             left("document", &self.document),
-            left("of", &self.of),
-            left("of_variant", &self.of_variant),
-            left("to_variant", &self.to_variant),
-            left("to_value", &self.to_value),
+            left("numerator", &self.numerator),
+            left("denominator", &self.denominator),
+            left("metrics", &self.metrics),
+            left("numerator_variant", &self.numerator_variant),
+            left("denominator_variant", &self.denominator_variant),
+            left("denominator_value", &self.denominator_value),
         ];
         match left.into_iter().flatten().next() {
             Some((key, place)) => {
@@ -321,7 +331,7 @@ impl WrittenMetric {
 }
 
 /// The other metrics that a measure is made of.
-pub(super) fn operands(measure: &Measure) -> super::Operands {
+pub(super) fn operands(measure: &Measure) -> Operands {
     let operands = match measure {
         Measure::Ratio { of, to } => vec![of, to],
         Measure::Sum(of) => of.iter().collect(),
@@ -338,16 +348,16 @@ pub(super) fn operands(measure: &Measure) -> super::Operands {
 fn operand(
     name: Spanned<String>,
     variant: Option<Spanned<BTreeMap<String, Value>>>,
-    scene: &Scene,
-) -> Result<Operand, Wrong> {
-    let name = one_of(name, "metrics above", scene.above.iter().map(|(name, _)| name.as_str()))?;
+    scope: &Scope,
+) -> Result<Operand, MetricError> {
+    let name = one_of(name, "metrics above", scope.above.iter().map(|(name, _)| name.as_str()))?;
     let Some(variant) = variant else { return Ok(Operand::Metric { name, variant: Vec::new() }) };
-    let mut parameters = scene.parameters.to_vec();
+    let mut parameters = scope.parameters.to_vec();
     let place = variant.span();
     for (changed, value) in variant.into_inner() {
         let known = parameters.iter_mut().find(|(parameter, _)| *parameter == changed);
         let (_, present) = known.ok_or_else(|| {
-            let names: Vec<_> = scene.parameters.iter().map(|(name, _)| name.as_str()).collect();
+            let names: Vec<_> = scope.parameters.iter().map(|(name, _)| name.as_str()).collect();
             let message = format!("expected one of the parameters ({}), got {changed:?}", names.join(", "));
             (Some(place.clone()), message)
         })?;
@@ -356,11 +366,11 @@ fn operand(
     Ok(Operand::Metric { name, variant: parameters })
 }
 
-fn needed<T>(value: Option<T>, key: &str) -> Result<T, Wrong> {
+fn required<T>(value: Option<T>, key: &str) -> Result<T, MetricError> {
     value.ok_or_else(|| (None, format!("expected the key `{key}`, which this measure needs, got none")))
 }
 
-fn time(text: &Spanned<String>) -> Result<Duration, Wrong> {
+fn time(text: &Spanned<String>) -> Result<Duration, MetricError> {
     plait_config::parse_time(text.get_ref()).map_err(|error| (Some(text.span()), error.to_string()))
 }
 
@@ -368,7 +378,7 @@ fn one_of<'a>(
     name: Spanned<String>,
     what: &str,
     known: impl Iterator<Item = &'a str> + Clone,
-) -> Result<String, Wrong> {
+) -> Result<String, MetricError> {
     if known.clone().any(|known| known == name.get_ref()) {
         return Ok(name.into_inner());
     }
@@ -380,44 +390,44 @@ fn one_of<'a>(
 }
 
 /// Nothing, one thing, or a list of them; a mere number where the thing can be one.
-struct Listed<T>(Vec<T>);
+struct OneOrList<T>(Vec<T>);
 
-impl<T> Default for Listed<T> {
+impl<T> Default for OneOrList<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
 /// What can be written as a mere number.
-trait MaybeNumber: Sized {
+trait OneOrListItem: Sized {
     fn of(number: f64) -> Option<Self>;
     const EXPECTED: &'static str;
 }
 
-impl MaybeNumber for Paper {
+impl OneOrListItem for Paper {
     fn of(value: f64) -> Option<Self> {
         Some(Self { when: BTreeMap::new(), value })
     }
     const EXPECTED: &'static str = "a number, or a list such as [{ when = { mode = \"off\" }, value = 90 }]";
 }
 
-impl MaybeNumber for Expect {
+impl OneOrListItem for Expect {
     fn of(_: f64) -> Option<Self> {
         None
     }
     const EXPECTED: &'static str = "a table such as { at_least = 5.2 }, or a list of them, each with `when`";
 }
 
-impl<'de, T: Deserialize<'de> + MaybeNumber> Deserialize<'de> for Listed<T> {
+impl<'de, T: Deserialize<'de> + OneOrListItem> Deserialize<'de> for OneOrList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ListedVisitor(std::marker::PhantomData))
+        deserializer.deserialize_any(OneOrListVisitor(std::marker::PhantomData))
     }
 }
 
-struct ListedVisitor<T>(std::marker::PhantomData<T>);
+struct OneOrListVisitor<T>(std::marker::PhantomData<T>);
 
-impl<'de, T: Deserialize<'de> + MaybeNumber> Visitor<'de> for ListedVisitor<T> {
-    type Value = Listed<T>;
+impl<'de, T: Deserialize<'de> + OneOrListItem> Visitor<'de> for OneOrListVisitor<T> {
+    type Value = OneOrList<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(T::EXPECTED)
@@ -425,7 +435,7 @@ impl<'de, T: Deserialize<'de> + MaybeNumber> Visitor<'de> for ListedVisitor<T> {
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
         let one = T::of(number).filter(|_| number.is_finite());
-        one.map(|one| Listed(vec![one])).ok_or_else(|| E::custom(format!("expected {}", T::EXPECTED)))
+        one.map(|one| OneOrList(vec![one])).ok_or_else(|| E::custom(format!("expected {}", T::EXPECTED)))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
@@ -433,7 +443,7 @@ impl<'de, T: Deserialize<'de> + MaybeNumber> Visitor<'de> for ListedVisitor<T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        Ok(Listed(vec![T::deserialize(serde::de::value::MapAccessDeserializer::new(map))?]))
+        Ok(OneOrList(vec![T::deserialize(serde::de::value::MapAccessDeserializer::new(map))?]))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
@@ -441,6 +451,6 @@ impl<'de, T: Deserialize<'de> + MaybeNumber> Visitor<'de> for ListedVisitor<T> {
         while let Some(one) = list.next_element()? {
             all.push(one);
         }
-        Ok(Listed(all))
+        Ok(OneOrList(all))
     }
 }

@@ -1,4 +1,4 @@
-//! `plait lab event`: something happens to a link of a lab, now.
+//! `plait lab inject`: applies an event to a link of a running lab.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -7,38 +7,38 @@ use plait_lab::topology::Action;
 
 use super::control::{Request, Running};
 
-/// Let something happen to a link of a lab now
+/// Apply an event to a link of a running lab
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which lab, if several are up
+    /// The lab, if several are up
     #[arg(long, value_name = "ID")]
     lab: Option<String>,
     /// The link
     link: String,
     /// blackhole, restore, carrier_down, carrier_up, interface_down, interface_up, address_removed, address_added, adjust
     action: String,
-    /// At which end of the link, a (default) or b: for interface_* and address_*
+    /// The end of the link for interface_* and address_*: a (default) or b
     #[arg(long, value_name = "END")]
     end: Option<String>,
-    /// In which direction, each (default), or towards a or b: for adjust
+    /// The direction for adjust: each (default), or towards a or b
     #[arg(long, value_name = "DIRECTION")]
     direction: Option<String>,
-    /// What to set, such as rate=1mbit, delay=20ms, loss=1% or queue=30kB: for adjust
+    /// A property for adjust, such as rate=1mbit, delay=20ms, loss=1% or queue=30kB
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
 }
 
-/// Done once it has happened.
+/// Returns once the event is applied.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let event = toml_of(args)?;
-    // What no lab takes is told before one is looked for.
+    // Invalid events are reported before a lab is looked up.
     Action::parse(&event, "event")?;
     let lab = Running::find(args.lab.as_deref())?;
-    lab.ask::<()>(&Request::Event { link: args.link.clone(), event })?;
+    lab.ask::<()>(&Request::Inject { link: args.link.clone(), event })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// As the event stands in a topology. A file's name is that of a file here, not of one beside the topology.
+/// The event as a topology writes it. Paths are relative to the current directory, not to the topology.
 fn toml_of(args: &Args) -> anyhow::Result<String> {
     let mut text = String::new();
     let given =
@@ -51,14 +51,14 @@ fn toml_of(args: &Args) -> anyhow::Result<String> {
     for (key, value) in &args.set {
         let value =
             if key == "trace" { std::path::absolute(value)?.display().to_string() } else { value.clone() };
-        // A table, such as that of bursts of loss, is written as one.
+        // A table, such as Gilbert-Elliott loss, is passed on as one.
         let value = if value.starts_with('{') { value } else { quoted(&value) };
         writeln!(text, "set.{key} = {value}")?;
     }
     Ok(text)
 }
 
-/// JSON's texts are TOML's, too.
+/// A JSON string is a TOML string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

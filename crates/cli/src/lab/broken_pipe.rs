@@ -1,7 +1,7 @@
-//! Ending with whoever reads what this process prints.
+//! Terminating this process when the reader of its stdout is gone.
 //!
-//! A notebook that is killed ends nothing that it has started. What it started can see, though, that the pipe it prints
-//! to has no reader any more, and that holds however, and from whichever thread, it was started.
+//! A notebook that is killed does not end its child processes, but a child can detect that its stdout pipe has no reader
+//! any more, regardless of how and from which thread it was started.
 
 use std::{io, thread};
 
@@ -9,11 +9,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
-/// From now on, a pipe as stdout that nobody reads any more is a SIGTERM. A file or a terminal changes nothing.
-pub(super) fn end_without_reader() {
+/// From now on, raises SIGTERM when stdout is a pipe without a reader. Has no effect on a file or a terminal.
+pub(super) fn terminate_without_reader() {
     thread::spawn(|| {
         let stdout = io::stdout();
-        // Asked for nothing, poll(2) tells of errors and ends only.
+        // Without requested events, poll(2) reports errors and hang-ups only.
         let mut wait = [PollFd::new(&stdout, PollFlags::empty())];
         while poll(&mut wait, None) == Err(Errno::INTR) {}
         if wait[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {

@@ -5,10 +5,13 @@
 use plait_emulator::{Backend, Change};
 
 use crate::attachment::{Attachment, Endpoint};
+use crate::error::Error;
+use crate::host::Host;
+use crate::lab::Lab;
+use crate::link::Link;
 use crate::routes::plan;
 use crate::services::Service;
 use crate::topology::{self, Side, Topology};
-use crate::{Error, Host, Lab, Link};
 use plait_linux::signal::StopSignal;
 
 impl Lab {
@@ -17,23 +20,23 @@ impl Lab {
     ///
     /// # Errors
     /// What is refused, with the line of the file where one is to blame; nothing is left then.
-    pub fn up(topology: &Topology, backend: Option<Backend>, interrupt: StopSignal) -> Result<Self, Error> {
+    pub fn up(topology: &Topology, backend: Option<Backend>, stop: StopSignal) -> Result<Self, Error> {
         check_backends(topology, backend)?;
-        let mut lab = Self::new(interrupt)?;
+        let mut lab = Self::new(stop)?;
         for host in &topology.hosts {
             lab.bare_host(&host.name)?;
         }
         for link in &topology.links {
-            lab.interrupt.check()?;
+            lab.stop.check()?;
             lab.make_link(topology, link, backend)?;
         }
         for (spec, host) in topology.hosts.iter().zip(&lab.hosts) {
-            lab.interrupt.check()?;
-            set_up(topology, spec, host, &lab.links)?;
+            lab.stop.check()?;
+            configure_host(topology, spec, host, &lab.links)?;
         }
         for service in &topology.services {
             let host = lab.find_host(&service.host)?.clone();
-            let started = Service::start(service, &host, lab.scratch(), &lab.interrupt);
+            let started = Service::start(service, &host, lab.scratch(), &lab.stop);
             lab.services.push(started.map_err(|cause| match cause {
                 Error::Interrupted => cause,
                 cause => {
@@ -57,14 +60,14 @@ impl Lab {
         };
         let link = match backend.or(topology.backend) {
             Some(backend) => make(backend),
-            None => match make(likely(spec)) {
+            None => match make(preferred_backend(spec)) {
                 Err(plait_emulator::Error::Unavailable { .. }) => {
                     Backend::for_link(&spec.spec, &changes(spec)).and_then(make)
                 }
                 made => made,
             },
         };
-        let link = link.map_err(|cause| cannot_make(topology, backend, spec, cause))?;
+        let link = link.map_err(|cause| link_error(topology, backend, spec, cause))?;
         self.events.extend(spec.events.iter().map(|event| (link.clone(), event.clone())));
         self.links.push(link);
         Ok(())
@@ -86,9 +89,11 @@ impl Lab {
 
 /// Before anything is built: whether the backend that is asked for has what links and events ask of it.
 fn check_backends(topology: &Topology, backend: Option<Backend>) -> Result<(), Error> {
-    let Some(wish) = backend.or(topology.backend) else { return Ok(()) };
+    let Some(requested) = backend.or(topology.backend) else { return Ok(()) };
     topology.links.iter().try_for_each(|link| {
-        wish.check(&link.spec, &changes(link)).map_err(|cause| cannot_make(topology, backend, link, cause))
+        requested
+            .check(&link.spec, &changes(link))
+            .map_err(|cause| link_error(topology, backend, link, cause))
     })
 }
 
@@ -96,14 +101,14 @@ fn changes(link: &topology::Link) -> Vec<Change> {
     link.events.iter().filter_map(|event| event.action.change()).collect()
 }
 
-/// What to try for a link without a wish, before asking at length what works here.
-fn likely(link: &topology::Link) -> Backend {
+/// What to try for a link without a requested, before asking at length what works here.
+fn preferred_backend(link: &topology::Link) -> Backend {
     let wire = Backend::None.check(&link.spec, &changes(link)).is_ok();
     if wire { Backend::None } else { Backend::Emu }
 }
 
 /// With the line to blame: that of the backend if it does not work here at all, else that of the link.
-fn cannot_make(
+fn link_error(
     topology: &Topology,
     backend: Option<Backend>,
     link: &topology::Link,
@@ -137,7 +142,12 @@ fn endpoints(topology: &Topology, link: &topology::Link, side: Side) -> Vec<Endp
     (first..).zip(addresses).map(endpoint).collect()
 }
 
-fn set_up(topology: &Topology, spec: &topology::Host, host: &Host, links: &[Link]) -> Result<(), Error> {
+fn configure_host(
+    topology: &Topology,
+    spec: &topology::Host,
+    host: &Host,
+    links: &[Link],
+) -> Result<(), Error> {
     let forwarding = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"].map(|name| (name, "1"));
     host.set_sysctls(forwarding.into_iter().filter(|_| spec.forward))?;
     for setting in &spec.sysctls {

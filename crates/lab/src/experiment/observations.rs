@@ -13,19 +13,20 @@ use plait_trace::{
 use plait_wire::Role;
 use plait_wire::capture::{CaptureReader, Timestamp};
 
-use super::merge::{Noted, Way, merge};
-use super::{Selection, StepRun};
+use super::measure::Selection;
+use super::merge::{LinkIndex, Way, merge};
+use super::results::StepResult;
 
 /// The intervals that throughput is counted in.
 pub(super) const INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a repetition left.
 #[derive(Debug)]
-pub(super) struct Evidence {
+pub(super) struct Observations {
     /// What each host that was captured on saw, in the order of the file.
-    pub(super) views: Vec<View>,
+    pub(super) views: Vec<HostCapture>,
     /// The steps that ran.
-    pub(super) steps: Vec<StepRun>,
+    pub(super) steps: Vec<StepResult>,
     /// When the clock started.
     pub(super) clock: Timestamp,
     /// When what was scheduled for which time happened.
@@ -38,11 +39,11 @@ pub(super) struct Evidence {
 
 /// What one host saw.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct HostCapture {
     pub(super) host: String,
-    /// Its links, numbered as in [`Noted`].
+    /// Its links, numbered as in [`LinkIndex`].
     links: Vec<String>,
-    noted: Noted,
+    link_index: LinkIndex,
     /// All links as one.
     found: Connections,
     /// Each link by itself, where that is measured.
@@ -63,10 +64,10 @@ pub(super) struct Chosen<'a> {
     pub(super) direction: Direction,
     /// Indices of the subflows.
     pub(super) subflows: Vec<usize>,
-    pub(super) view: &'a View,
+    pub(super) view: &'a HostCapture,
 }
 
-impl View {
+impl HostCapture {
     /// Reads what was captured on a host's links. `merged` will be one capture of all of them.
     pub(super) fn read(
         host: &str,
@@ -75,7 +76,7 @@ impl View {
         by_link: bool,
     ) -> io::Result<Self> {
         let files: Vec<_> = captures.iter().map(|capture| capture.file.clone()).collect();
-        let noted = merge(&files, merged)?;
+        let link_index = merge(&files, merged)?;
         let whole = capture(host, Role::Untrusted, merged)?;
         let headers = ReadOptions { payload_limit: 0, interval: Some(INTERVAL), ..ReadOptions::default() };
         let found = Connections::read(vec![whole], headers).map_err(io::Error::other)?;
@@ -89,7 +90,7 @@ impl View {
             false => None,
         };
         let links = captures.iter().map(|capture| capture.link.clone()).collect();
-        Ok(Self { host: host.into(), links, noted, found, by_link })
+        Ok(Self { host: host.into(), links, link_index, found, by_link })
     }
 
     /// The link that carried most of what a subflow sent in a direction.
@@ -98,12 +99,12 @@ impl View {
             Direction::ClientToServer => (subflow.client, subflow.server),
             Direction::ServerToClient => (subflow.server, subflow.client),
         };
-        Some(&self.links[self.noted.link(way)?])
+        Some(&self.links[self.link_index.link(way)?])
     }
 
     /// The connection that matters most.
     pub(super) fn main_connection(&self) -> Option<&Connection> {
-        of_port(&self.found, None)
+        main_connection_to(&self.found, None)
     }
 }
 
@@ -112,7 +113,7 @@ fn capture(name: &str, role: Role, file: &Path) -> io::Result<Capture<BufReader<
     Ok(Capture { path: NetworkPath { name: name.into(), role }, reader })
 }
 
-impl Evidence {
+impl Observations {
     /// The connection, direction and subflows that a selection is about.
     pub(super) fn choose(&self, of: &Selection) -> Result<Chosen<'_>, String> {
         let view = match &of.at {
@@ -120,8 +121,9 @@ impl Evidence {
             None => self.views.first(),
         };
         let view = view.ok_or("nothing was captured")?;
-        let connection = of_port(&view.found, of.port).ok_or_else(|| none_found(view, of.port))?;
-        let direction = of.direction.unwrap_or_else(|| busier(connection));
+        let connection =
+            main_connection_to(&view.found, of.port).ok_or_else(|| no_connection(view, of.port))?;
+        let direction = of.direction.unwrap_or_else(|| busier_direction(connection));
         let subflows = connection.subflows.iter().enumerate().filter(|(index, subflow)| {
             let on_path = of.paths.is_empty()
                 || view.link(subflow, direction).is_some_and(|link| of.paths.iter().any(|path| path == link));
@@ -138,18 +140,19 @@ impl Evidence {
     ) -> Result<(&Connections, &Connection, Direction), String> {
         let chosen = self.choose(of)?;
         let found = chosen.view.by_link.as_ref().ok_or("the links were not read by themselves")?;
-        let connection = of_port(found, of.port).ok_or_else(|| none_found(chosen.view, of.port))?;
+        let connection =
+            main_connection_to(found, of.port).ok_or_else(|| no_connection(chosen.view, of.port))?;
         Ok((found, connection, chosen.direction))
     }
 }
 
-fn none_found(view: &View, port: Option<u16>) -> String {
+fn no_connection(view: &HostCapture, port: Option<u16>) -> String {
     let to = port.map_or(String::new(), |port| format!(" to port {port}"));
     format!("no TCP connection{to} was captured on {}", view.host)
 }
 
 /// Of the connections to a port, or of all, the one that carried most, MPTCP before TCP.
-fn of_port(found: &Connections, port: Option<u16>) -> Option<&Connection> {
+fn main_connection_to(found: &Connections, port: Option<u16>) -> Option<&Connection> {
     let fits = |connection: &&Connection| port.is_none_or(|port| connection.server().port() == port);
     found.connections.iter().filter(fits).max_by_key(|connection| {
         let carried =
@@ -162,7 +165,7 @@ fn carried(connection: &Connection, direction: Direction) -> u64 {
     connection.subflows.iter().map(|subflow| subflow.sent(direction).bytes).sum()
 }
 
-fn busier(connection: &Connection) -> Direction {
+fn busier_direction(connection: &Connection) -> Direction {
     let [up, down] =
         [Direction::ClientToServer, Direction::ServerToClient].map(|way| carried(connection, way));
     if up >= down { Direction::ClientToServer } else { Direction::ServerToClient }
@@ -194,7 +197,7 @@ impl<'a> Chosen<'a> {
         self.connection.subflows.iter().map(|subflow| subflow.last_seen).max().unwrap_or_default()
     }
 
-    /// When the receiver said that it had more of the stream.
+    /// When the receiver samples that it had more of the stream.
     pub(super) fn advances(&self) -> Vec<Timestamp> {
         let ways: Vec<Way> = self
             .connection
@@ -206,6 +209,6 @@ impl<'a> Chosen<'a> {
             })
             .collect();
         let multipath = self.connection.protocol != Protocol::Tcp && self.connection.fallback.is_none();
-        self.view.noted.advances(&ways, multipath)
+        self.view.link_index.advances(&ways, multipath)
     }
 }

@@ -1,21 +1,14 @@
 //! An experiment as it stands in its file, and the checks that turn it into an [`Experiment`].
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use plait_config::{Diagnostic, Source, Span, deserialize_time};
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
+use plait_config::{Diagnostic, Source, Span, Spanned};
 use serde_json::Value;
-use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{Captured, Condition, Experiment, Form, Metric, Plot, Shows, Step, Variant};
+use super::measure::Measure;
+use super::metric::{self, Operands};
+use super::model::{Captured, Condition, Experiment, Form, Metric, Plot, Shows, Step, Variant, name_of};
+use super::raw::{Body, Head, Kind, RawCapture, RawPlot, RawStep};
 use crate::topology::{Document, Parameters, Topology};
-
-mod metric;
-
-use metric::WrittenMetric;
 
 /// The keys that are no part of a variant.
 const HEAD: [&str; 3] = ["experiment", "parameters", "plots"];
@@ -23,163 +16,39 @@ const TOPOLOGY: [&str; 4] = ["backend", "hosts", "links", "services"];
 /// More would be a slip of the pen.
 const MAX_VARIANTS: usize = 1000;
 /// What is kept of a frame: all headers with all options.
-const HEADERS: u32 = 160;
+const HEADER_SNAPLEN: u32 = 160;
 /// More than the longest frame on a lab's links of the usual MTU.
-const WHOLE: u32 = 2048;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Head {
-    experiment: Heading,
-    #[serde(default, rename = "parameters")]
-    _parameters: BTreeMap<String, Value>,
-    #[serde(default)]
-    plots: Vec<Spanned<WrittenPlot>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Heading {
-    name: Spanned<String>,
-    title: String,
-    source: String,
-    text: String,
-    remark: Option<String>,
-    repetitions: Spanned<u32>,
-    #[serde(default)]
-    quick: Quick,
-    #[serde(default = "lateness_limit", deserialize_with = "deserialize_time")]
-    lateness_limit: Duration,
-}
-
-fn lateness_limit() -> Duration {
-    Duration::from_micros(500)
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct Quick {
-    repetitions: Option<Spanned<u32>>,
-    #[serde(default, rename = "parameters")]
-    _parameters: BTreeMap<String, Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenPlot {
-    title: String,
-    kind: Option<Kind>,
-    metric: Option<Spanned<String>>,
-    x: Option<Spanned<String>>,
-    series: Option<Spanned<String>>,
-    #[serde(default)]
-    when: BTreeMap<Spanned<String>, OneOrMany<Value>>,
-}
-
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    Sweep,
-    Throughput,
-    Rtt,
-    Sequence,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Body {
-    steps: Spanned<Vec<Spanned<WrittenStep>>>,
-    #[serde(default)]
-    capture: WrittenCapture,
-    #[serde(default)]
-    metrics: BTreeMap<Spanned<String>, Spanned<WrittenMetric>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenStep {
-    name: Spanned<String>,
-    host: Spanned<String>,
-    command: Spanned<Vec<Spanned<Word>>>,
-    #[serde(default)]
-    mptcp: bool,
-    #[serde(default = "step_limit", deserialize_with = "deserialize_time")]
-    limit: Duration,
-    #[serde(default)]
-    starts_clock: bool,
-    #[serde(default)]
-    may_fail: bool,
-}
-
-fn step_limit() -> Duration {
-    Duration::from_secs(60)
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct WrittenCapture {
-    #[serde(default)]
-    on: Vec<Spanned<String>>,
-    snap: Option<Spanned<u32>>,
-}
-
-/// A word of a command; a parameter may make a number of it.
-struct Word(String);
-
-impl<'de> Deserialize<'de> for Word {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            word @ (Value::String(_) | Value::Number(_) | Value::Bool(_)) => Ok(Self(super::text_of(&word))),
-            _ => Err(D::Error::custom("expected a word of a command, got a list or table")),
-        }
-    }
-}
-
-/// A value, or a list of some.
-#[derive(Deserialize, Clone)]
-#[serde(untagged)]
-enum OneOrMany<T> {
-    Many(Vec<T>),
-    One(T),
-}
-
-impl<T> OneOrMany<T> {
-    fn into_vec(self) -> Vec<T> {
-        match self {
-            Self::Many(values) => values,
-            Self::One(value) => vec![value],
-        }
-    }
-}
+const FULL_SNAPLEN: u32 = 2048;
 
 /// A parameter, with its values as the file has them and as results do.
-struct Varied<'t> {
+struct Parameter<'t> {
     name: String,
     values: Vec<(DeValue<'t>, Value)>,
 }
 
 /// Reads an experiment, or its short form.
-pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experiment, Diagnostic> {
+pub(super) fn parse<'t>(document: Document<'t>, form: &'t Form) -> Result<Experiment, Diagnostic> {
     let (head, body) = document.split(&HEAD);
     let source = body.source().clone();
-    let varied = varied(&head, form)?;
+    let parameters_of = parameters_of(&head, form)?;
     let place_of_parameters = head.table().get_key_value("parameters").map(|(key, _)| key.span());
     let quick = form.quick;
     let has_all_values = !quick && form.parameters.is_empty();
     let Head { experiment: heading, plots, .. } = head.read()?;
-    let name = checked_name(heading.name, &source)?;
+    let name = check_name(heading.name, &source)?;
     let short = heading.quick.repetitions.filter(|_| quick);
     let repetitions = short.unwrap_or(heading.repetitions);
     if !(1..=1000).contains(repetitions.get_ref()) {
         let message = format!("expected 1 to 1000 repetitions, got {}", repetitions.get_ref());
         return Err(source.diagnostic(repetitions.span(), message));
     }
-    let count = varied.iter().fold(1usize, |count, parameter| count.saturating_mul(parameter.values.len()));
+    let count =
+        parameters_of.iter().fold(1usize, |count, parameter| count.saturating_mul(parameter.values.len()));
     if count > MAX_VARIANTS {
         let message = format!("expected parameters with at most {MAX_VARIANTS} combinations, got {count}");
         return Err(source.diagnostic(place_of_parameters, message));
     }
-    let variants = combinations(&varied)
+    let variants = combinations(&parameters_of)
         .into_iter()
         .map(|combination| variant(&body, &combination))
         .collect::<Result<Vec<_>, Diagnostic>>()?;
@@ -190,19 +59,19 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
         }
     }
     let variants: Vec<_> = variants.into_iter().map(|(variant, _)| variant).collect();
-    let plots = plots.into_iter().map(|plot| checked_plot(plot, &varied, &variants, &source));
+    let plots = plots.into_iter().map(|plot| check_plot(plot, &parameters_of, &variants, &source));
     Ok(Experiment {
         name,
         title: heading.title,
         source: heading.source,
-        text: one_paragraph(&heading.text),
-        remark: heading.remark.as_deref().map(one_paragraph),
+        description: unwrap_lines(&heading.description),
+        note: heading.note.as_deref().map(unwrap_lines),
         repetitions: repetitions.into_inner(),
         lateness_limit: heading.lateness_limit,
         plots: plots.collect::<Result<_, _>>()?,
-        parameters: varied
+        parameters: parameters_of
             .into_iter()
-            .map(|Varied { name, values }| (name, values.into_iter().map(|value| value.1).collect()))
+            .map(|Parameter { name, values }| (name, values.into_iter().map(|value| value.1).collect()))
             .collect(),
         variants,
         quick,
@@ -210,11 +79,11 @@ pub(super) fn read<'t>(document: Document<'t>, form: &'t Form) -> Result<Experim
 }
 
 /// Lines of a file are as long as its writer liked.
-fn one_paragraph(text: &str) -> String {
+fn unwrap_lines(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn checked_name(name: Spanned<String>, source: &Source) -> Result<String, Diagnostic> {
+fn check_name(name: Spanned<String>, source: &Source) -> Result<String, Diagnostic> {
     let fits = name.get_ref().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if fits && (1..=64).contains(&name.get_ref().len()) {
         return Ok(name.into_inner());
@@ -224,7 +93,7 @@ fn checked_name(name: Spanned<String>, source: &Source) -> Result<String, Diagno
 }
 
 /// The parameters in the file's order, with the values that this form has.
-fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Diagnostic> {
+fn parameters_of<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Parameter<'t>>, Diagnostic> {
     let source = head.source();
     let table_at = |keys: &[&str]| {
         let mut table = head.table();
@@ -251,7 +120,7 @@ fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Di
     short.into_iter().flatten().try_for_each(|(name, _)| check(name.get_ref(), Some(name.span())))?;
     let place = head.table().get_key_value("parameters").map(|(key, _)| key.span());
     form.parameters.iter().try_for_each(|(name, _)| check(name, place.clone()))?;
-    let varied = names.iter().map(|(name, values)| {
+    let parameters_of = names.iter().map(|(name, values)| {
         let name = name.get_ref().to_string();
         let in_file = list(values, source)?;
         let others = form.parameters.iter().find(|(other, _)| *other == name);
@@ -261,9 +130,9 @@ fn varied<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Varied<'t>>, Di
             (None, Some(short)) => list(short, source)?,
             (None, None) => in_file,
         };
-        Ok(Varied { name, values })
+        Ok(Parameter { name, values })
     });
-    varied.collect()
+    parameters_of.collect()
 }
 
 /// A list of at least one value.
@@ -310,8 +179,8 @@ fn plain(value: &DeValue) -> Option<Value> {
 type Combination<'t> = Vec<(String, DeValue<'t>, Value)>;
 
 /// Every combination, the last parameter varying fastest.
-fn combinations<'t>(varied: &[Varied<'t>]) -> Vec<Combination<'t>> {
-    varied.iter().fold(vec![Vec::new()], |combined, Varied { name, values }| {
+fn combinations<'t>(parameters_of: &[Parameter<'t>]) -> Vec<Combination<'t>> {
+    parameters_of.iter().fold(vec![Vec::new()], |combined, Parameter { name, values }| {
         let longer = |one: &Combination<'t>| {
             let one = one.clone();
             let with = move |(raw, plain): &(DeValue<'t>, Value)| {
@@ -325,8 +194,6 @@ fn combinations<'t>(varied: &[Varied<'t>]) -> Vec<Combination<'t>> {
     })
 }
 
-/// Other metrics that one is made of: by name, and by what differs in their variant.
-type Operands = Vec<(String, Vec<(String, Value)>)>;
 /// The same of each metric, with where the metric stands.
 type AllOperands = Vec<(Span, Operands)>;
 
@@ -342,7 +209,7 @@ fn variant<'t>(
     let source = rest.source().clone();
     let topology = Topology::of(topology)?;
     let Body { steps, capture, metrics } = rest.read()?;
-    let steps = checked_steps(steps, &topology, &source)?;
+    let steps = check_steps(steps, &topology, &source)?;
     let mut metrics: Vec<_> = metrics.into_iter().collect();
     metrics.sort_by_key(|(name, _)| name.span().start);
     let mut checked: Vec<(String, Metric)> = Vec::new();
@@ -350,7 +217,7 @@ fn variant<'t>(
     let captured: Vec<String> = capture.on.iter().map(|host| host.get_ref().clone()).collect();
     for (name, written) in metrics {
         let place = written.span();
-        let scene = metric::Scene {
+        let scope = metric::Scope {
             topology: &topology,
             steps: &steps,
             captured: &captured,
@@ -359,25 +226,25 @@ fn variant<'t>(
         };
         let metric = written
             .into_inner()
-            .checked(&scene)
+            .checked(&scope)
             .map_err(|(at, message)| source.diagnostic(at.unwrap_or(place.clone()), message))?;
         operands.push((place, metric::operands(&metric.measure)));
         checked.push((name.into_inner(), metric));
     }
-    let reads = checked.iter().any(|(_, metric)| matches!(metric.measure, super::Measure::Readable { .. }));
-    let capture = checked_capture(capture, reads, &topology, &source)?;
+    let reads = checked.iter().any(|(_, metric)| matches!(metric.measure, Measure::Readable { .. }));
+    let capture = check_capture(capture, reads, &topology, &source)?;
     Ok((Variant { parameters, topology, steps, capture, metrics: checked }, operands))
 }
 
-fn checked_steps(
-    steps: Spanned<Vec<Spanned<WrittenStep>>>,
+fn check_steps(
+    steps: Spanned<Vec<Spanned<RawStep>>>,
     topology: &Topology,
     source: &Source,
 ) -> Result<Vec<Step>, Diagnostic> {
     let place = steps.span();
     let mut checked: Vec<Step> = Vec::new();
     for step in steps.into_inner() {
-        let WrittenStep { name, host, command, mptcp, limit, starts_clock, may_fail } = step.into_inner();
+        let RawStep { name, host, command, mptcp, timeout, starts_clock, allow_failure } = step.into_inner();
         if checked.iter().any(|other| other.name == *name.get_ref()) {
             let message = format!("expected a name of its own for each step, got {:?} again", name.get_ref());
             return Err(source.diagnostic(name.span(), message));
@@ -397,7 +264,7 @@ fn checked_steps(
             return Err(source.diagnostic(place, "expected a program and its arguments, got an empty list"));
         }
         let (name, host) = (name.into_inner(), host.into_inner());
-        checked.push(Step { name, host, command, mptcp, limit, starts_clock, may_fail });
+        checked.push(Step { name, host, command, mptcp, timeout, starts_clock, allow_failure });
     }
     let Some(first) = checked.first() else {
         return Err(source.diagnostic(place, "expected a step for every variant, got none for this one"));
@@ -409,8 +276,8 @@ fn checked_steps(
     Ok(checked)
 }
 
-fn checked_capture(
-    capture: WrittenCapture,
+fn check_capture(
+    capture: RawCapture,
     reads: bool,
     topology: &Topology,
     source: &Source,
@@ -418,16 +285,16 @@ fn checked_capture(
     for host in &capture.on {
         known_host(host, topology, source)?;
     }
-    let snap = match capture.snap {
-        None if reads => WHOLE,
-        None => HEADERS,
-        Some(snap) if (96..=65_535).contains(snap.get_ref()) => snap.into_inner(),
-        Some(snap) => {
-            let message = format!("expected 96 to 65535 bytes of each frame, got {}", snap.get_ref());
-            return Err(source.diagnostic(snap.span(), message));
+    let snaplen = match capture.snaplen {
+        None if reads => FULL_SNAPLEN,
+        None => HEADER_SNAPLEN,
+        Some(snaplen) if (96..=65_535).contains(snaplen.get_ref()) => snaplen.into_inner(),
+        Some(snaplen) => {
+            let message = format!("expected 96 to 65535 bytes of each frame, got {}", snaplen.get_ref());
+            return Err(source.diagnostic(snaplen.span(), message));
         }
     };
-    Ok(Captured { on: capture.on.into_iter().map(Spanned::into_inner).collect(), snap })
+    Ok(Captured { on: capture.on.into_iter().map(Spanned::into_inner).collect(), snaplen })
 }
 
 fn known_host(host: &Spanned<String>, topology: &Topology, source: &Source) -> Result<(), Diagnostic> {
@@ -450,7 +317,7 @@ fn find_operand(
         variant.iter().all(|wanted| candidate.0.parameters.contains(wanted))
     };
     let Some((found, _)) = variants.iter().find(fits) else {
-        let told = format!("expected a combination of the parameters, got {}", super::name_of(variant));
+        let told = format!("expected a combination of the parameters, got {}", name_of(variant));
         return if has_all_values { Err(told) } else { Ok(()) };
     };
     let has = found.metrics.iter().any(|(other, _)| other == name);
@@ -458,19 +325,19 @@ fn find_operand(
     has.then_some(()).ok_or_else(missing)
 }
 
-fn checked_plot(
-    plot: Spanned<WrittenPlot>,
-    varied: &[Varied],
+fn check_plot(
+    plot: Spanned<RawPlot>,
+    parameters_of: &[Parameter],
     variants: &[Variant],
     source: &Source,
 ) -> Result<Plot, Diagnostic> {
     let place = plot.span();
-    let WrittenPlot { title, kind, metric, x, series, when } = plot.into_inner();
+    let RawPlot { title, kind, metric, x, series, when } = plot.into_inner();
     let parameter = |name: Spanned<String>| {
-        if varied.iter().any(|parameter| parameter.name == *name.get_ref()) {
+        if parameters_of.iter().any(|parameter| parameter.name == *name.get_ref()) {
             return Ok(name.into_inner());
         }
-        let known: Vec<_> = varied.iter().map(|parameter| parameter.name.as_str()).collect();
+        let known: Vec<_> = parameters_of.iter().map(|parameter| parameter.name.as_str()).collect();
         let message =
             format!("expected one of the parameters ({}), got {:?}", known.join(", "), name.get_ref());
         Err(source.diagnostic(name.span(), message))

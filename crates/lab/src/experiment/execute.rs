@@ -8,32 +8,37 @@ use indexmap::IndexMap;
 use plait_wire::Role;
 use plait_wire::capture::Timestamp;
 
-use super::evidence::{CapturedLink, Evidence, View};
-use super::results::{LinkRun, Occurred};
-use super::{Measure, Step, StepRun, Variant};
+use super::measure::Measure;
+use super::model::{Step, Variant};
+use super::observations::{CapturedLink, HostCapture, Observations};
+use super::results::StepResult;
+use super::results::{EventResult, LinkResult};
+use crate::capture::Capture;
+use crate::error::Error;
+use crate::lab::Lab;
+use crate::link::Link;
 use crate::process::path_with_plait;
 use crate::topology::Side;
-use crate::{Capture, Error, Lab, Link};
 
 /// What came of one time.
 pub(super) struct Run {
     /// `None` if it cannot be used.
-    pub(super) evidence: Option<Evidence>,
+    pub(super) observations: Option<Observations>,
     /// One capture for each view.
     pub(super) merged: Vec<PathBuf>,
     /// The steps that ran.
-    pub(super) steps: Vec<StepRun>,
-    pub(super) links: IndexMap<String, LinkRun>,
-    pub(super) events: Vec<Occurred>,
+    pub(super) steps: Vec<StepResult>,
+    pub(super) links: IndexMap<String, LinkResult>,
+    pub(super) events: Vec<EventResult>,
     /// Why it does not count, if it does not.
     pub(super) invalid_because: Vec<String>,
 }
 
-/// Runs the steps and keeps what is needed to measure.
+/// Runs the steps and keeps what is required to measure.
 ///
 /// # Errors
 /// It cannot go on, this time or another.
-pub(super) fn observe(variant: &Variant, lab: &mut Lab, lateness_limit: Duration) -> Result<Run, Error> {
+pub(super) fn execute(variant: &Variant, lab: &mut Lab, lateness_limit: Duration) -> Result<Run, Error> {
     let mut invalid_because = Vec::new();
     let captures = start_captures(variant, lab)?;
     let before = counters(variant, lab)?;
@@ -51,34 +56,34 @@ pub(super) fn observe(variant: &Variant, lab: &mut Lab, lateness_limit: Duration
     }
     let events: Vec<_> = applied
         .iter()
-        .map(|event| Occurred {
+        .map(|event| EventResult {
             link: event.link.clone(),
             action: event.event.action.name().into(),
             at_s: event.event.at.as_secs_f64(),
-            happened_s: event.done.as_secs_f64(),
+            applied_s: event.done.as_secs_f64(),
         })
         .collect();
     let mut merged = Vec::new();
-    let mut evidence = None;
+    let mut observations = None;
     if invalid_because.is_empty() {
-        let by_link = variant.metrics.iter().any(|(_, metric)| metric.measure.looks_at_paths());
+        let by_link = variant.metrics.iter().any(|(_, metric)| metric.measure.needs_path_captures());
         let mut views = Vec::new();
         for (host, links) in &captured {
             let file = lab.scratch().join(format!("{host}.pcap"));
-            let view = View::read(host, links, &file, by_link);
+            let view = HostCapture::read(host, links, &file, by_link);
             views.push(view.map_err(|source| Error::File { path: file.clone(), source })?);
             merged.push(file);
         }
-        evidence = Some(Evidence {
+        observations = Some(Observations {
             views,
             steps: steps.clone(),
             clock: timestamp(clock),
             events: applied.iter().map(|event| (event.event.at, timestamp(event.wall))).collect(),
-            counters: grown(before, after),
+            counters: counter_increments(before, after),
             directory: lab.scratch().to_owned(),
         });
     }
-    Ok(Run { evidence, merged, steps, links, events, invalid_because })
+    Ok(Run { observations, merged, steps, links, events, invalid_because })
 }
 
 /// A capture that runs.
@@ -96,8 +101,12 @@ fn start_captures(variant: &Variant, lab: &Lab) -> Result<Vec<Running>, Error> {
         for link in lab.links() {
             let Some(side) = side_of(link, host) else { continue };
             let file = lab.scratch().join(format!("{host}-{}.pcap", link.name()));
-            let capture =
-                Capture::start_cut(lab.find_host(host)?, link.interface(side), variant.capture.snap, &file)?;
+            let capture = Capture::start_with_snaplen(
+                lab.find_host(host)?,
+                link.interface(side),
+                variant.capture.snaplen,
+                &file,
+            )?;
             captures.push(Running {
                 host: host.clone(),
                 link: link.name().into(),
@@ -142,7 +151,7 @@ fn run_steps(
     variant: &Variant,
     lab: &mut Lab,
     invalid_because: &mut Vec<String>,
-) -> Result<(Vec<StepRun>, SystemTime), Error> {
+) -> Result<(Vec<StepResult>, SystemTime), Error> {
     let mut clock = SystemTime::now();
     let mut runs = Vec::new();
     for step in &variant.steps {
@@ -150,17 +159,17 @@ fn run_steps(
             clock = SystemTime::now();
             lab.start_events()?;
         }
-        let begun = Instant::now();
-        let (stdout, failed) = match run_step(step, lab) {
+        let start = Instant::now();
+        let (stdout, error) = match run_step(step, lab) {
             Ok(stdout) => (stdout, None),
             Err(error @ (Error::Failed { .. } | Error::TimedOut { .. })) => {
                 (String::new(), Some(error.to_string()))
             }
             Err(error) => return Err(error),
         };
-        let seconds = begun.elapsed().as_secs_f64();
-        let ends = failed.clone().filter(|_| !step.may_fail);
-        runs.push(StepRun { step: step.name.clone(), seconds, failed, stdout });
+        let duration_s = start.elapsed().as_secs_f64();
+        let ends = error.clone().filter(|_| !step.allow_failure);
+        runs.push(StepResult { step: step.name.clone(), duration_s, error, stdout });
         if let Some(why) = ends {
             invalid_because.push(format!("the step {} failed: {why}", step.name));
             break;
@@ -176,7 +185,7 @@ fn run_step(step: &Step, lab: &Lab) -> Result<String, Error> {
     let program = words.next().expect("a checked step has a program");
     let mut command = host.command(program);
     command.args(words).current_dir(lab.scratch()).env("PATH", path_with_plait());
-    host.spawn(command)?.finish(step.limit)
+    host.spawn(command)?.finish(step.timeout)
 }
 
 /// The counters of the hosts whose counters are measured.
@@ -193,15 +202,16 @@ fn counters(variant: &Variant, lab: &Lab) -> Result<BTreeMap<String, BTreeMap<St
     hosts.map(read).collect()
 }
 
-fn grown(
+fn counter_increments(
     before: BTreeMap<String, BTreeMap<String, i64>>,
     after: BTreeMap<String, BTreeMap<String, i64>>,
 ) -> BTreeMap<String, BTreeMap<String, i64>> {
     let of_host = |(host, counters): (String, BTreeMap<String, i64>)| {
         let then = before.get(&host);
         let since = |name: &String| then.and_then(|then| then.get(name)).copied().unwrap_or_default();
-        let grown = counters.into_iter().map(|(name, value)| (name.clone(), value - since(&name)));
-        (host, grown.collect())
+        let counter_increments =
+            counters.into_iter().map(|(name, value)| (name.clone(), value - since(&name)));
+        (host, counter_increments.collect())
     };
     after.into_iter().map(of_host).collect()
 }
@@ -211,7 +221,7 @@ fn link_runs(
     lab: &Lab,
     limit: Duration,
     invalid_because: &mut Vec<String>,
-) -> Result<IndexMap<String, LinkRun>, Error> {
+) -> Result<IndexMap<String, LinkResult>, Error> {
     let mut runs = IndexMap::new();
     for link in lab.links() {
         let statistics = link.statistics()?;
@@ -226,7 +236,7 @@ fn link_runs(
         }
         let lateness_p99_ms = lateness.map(|lateness| lateness.p99.as_secs_f64() * 1e3);
         let statistics = serde_json::to_value(&statistics).unwrap_or_default();
-        runs.insert(link.name().to_owned(), LinkRun { lateness_p99_ms, statistics });
+        runs.insert(link.name().to_owned(), LinkResult { lateness_p99_ms, statistics });
     }
     Ok(runs)
 }
@@ -244,7 +254,7 @@ mod tests {
     fn counters_are_told_by_their_growth() {
         let of =
             |value| BTreeMap::from([("h".to_owned(), BTreeMap::from([("MPTcpExtX".to_owned(), value)]))]);
-        assert_eq!(grown(of(3), of(10)), of(7));
-        assert_eq!(grown(BTreeMap::new(), of(10)), of(10));
+        assert_eq!(counter_increments(of(3), of(10)), of(7));
+        assert_eq!(counter_increments(BTreeMap::new(), of(10)), of(10));
     }
 }

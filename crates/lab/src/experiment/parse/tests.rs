@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;
@@ -7,7 +9,7 @@ const FILE: &str = r#"
 name = "x"
 title = "t"
 source = "s"
-text = """
+description = """
 two
   lines"""
 repetitions = 5
@@ -25,14 +27,14 @@ when = { mode = "off" }
 name = "two"
 host = "h"
 command = ["true", "${size}"]
-limit = "2s"
+timeout = "2s"
 [metrics.zero]
-measure = "seconds"
+measure = "duration_s"
 [metrics.a]
 measure = "ratio"
-of = "zero"
-to = "zero"
-to_variant = { size = 2 }
+numerator = "zero"
+denominator = "zero"
+denominator_variant = { size = 2 }
 expect = { when = { mode = "on" }, at_least = 1 }
 "#;
 
@@ -54,7 +56,7 @@ fn variants_and_metrics_come_in_the_order_of_the_file() {
         names(&experiment),
         ["size=1, mode=off", "size=1, mode=on", "size=2, mode=off", "size=2, mode=on"]
     );
-    assert_eq!(experiment.text, "two lines");
+    assert_eq!(experiment.description, "two lines");
     let [off, on, ..] = &experiment.variants[..] else { panic!("four variants") };
     let metrics: Vec<_> = off.metrics.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(metrics, ["zero", "a"]);
@@ -63,7 +65,7 @@ fn variants_and_metrics_come_in_the_order_of_the_file() {
         ["true off", "true 1"]
     );
     assert_eq!(on.steps.len(), 1);
-    assert_eq!(off.steps[0].limit, Duration::from_secs(60));
+    assert_eq!(off.steps[0].timeout, Duration::from_secs(60));
     assert_eq!((off.metrics[1].1.at_least, on.metrics[1].1.at_least), (None, Some(1.0)));
 }
 
@@ -74,7 +76,7 @@ fn the_clock_starts_with_the_first_step_unless_another_is_named() {
         experiment.variants[0].steps.iter().map(|step| step.starts_clock).collect::<Vec<_>>()
     };
     assert_eq!(starts(FILE), [true, false]);
-    assert_eq!(starts(&FILE.replace("limit = \"2s\"", "starts_clock = true")), [false, true]);
+    assert_eq!(starts(&FILE.replace("timeout = \"2s\"", "starts_clock = true")), [false, true]);
 }
 
 #[test]
