@@ -1,5 +1,5 @@
-//! A host's end of a link: the interface with its addresses, routes, rules and MPTCP endpoints, which events take away
-//! and give back as they were.
+//! A host's end of a link: the interface with its addresses, routes, rules and MPTCP endpoints, which events remove and
+//! restore.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::routes::{Plan, Route, Rule};
 use crate::topology::{Address, EndpointFlag};
 
-/// An interface and what belongs to it.
+/// An interface and its configuration.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(crate) host: Host,
@@ -28,7 +28,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Attachment {
-    /// What `ip` has to do for an interface that is up and bare.
+    /// The commands of `ip` that configure an interface that is up.
     pub(crate) fn commands(&self) -> Vec<String> {
         let mut commands = self.address_commands();
         commands.extend(self.route_commands("replace"));
@@ -37,12 +37,12 @@ impl Attachment {
         commands
     }
 
-    /// Switches the interface off; the kernel forgets its routes and IPv6 addresses.
+    /// Sets the interface down; the kernel removes its routes and IPv6 addresses.
     pub(crate) fn interface_down(&self) -> Result<(), Error> {
         self.host.ip_all([format!("link set {} down", self.interface)])
     }
 
-    /// Switches the interface on, and adds what the kernel has forgotten.
+    /// Sets the interface up, and restores what the kernel removed.
     pub(crate) fn interface_up(&self) -> Result<(), Error> {
         let mut commands = vec![format!("link set {} up", self.interface)];
         commands.extend(self.address_commands());
@@ -50,7 +50,7 @@ impl Attachment {
         self.host.ip_all(commands)
     }
 
-    /// Takes addresses away as a connection manager does: first nothing uses them any more, then they are gone.
+    /// Removes the addresses as a connection manager does: first what uses them, then the addresses.
     pub(crate) fn addresses_removed(&self) -> Result<(), Error> {
         let interface = &self.interface;
         let endpoints =
@@ -58,7 +58,7 @@ impl Attachment {
         let mut commands: Vec<_> = endpoints.collect();
         commands.extend(self.rule_commands("delete"));
         let mut routes: Vec<_> = self.route_commands("delete").collect();
-        // A route by a neighbour goes before the one to the neighbour.
+        // Routes via a gateway are removed before the route to the gateway.
         routes.reverse();
         commands.extend(routes);
         commands
@@ -71,11 +71,11 @@ impl Attachment {
         self.host.ip_all(self.commands())
     }
 
-    /// Routes are the plan's alone, so the kernel makes none of its own.
+    /// Without prefix routes: all routes are those of the plan.
     fn address_commands(&self) -> Vec<String> {
         let interface = &self.interface;
         let command = |address: &Address| {
-            // Usable at once, not only once the kernel has got round to not looking for duplicates.
+            // Usable immediately, without duplicate address detection.
             let at_once = if address.ip.is_ipv6() { " nodad" } else { "" };
             format!("address replace {address} dev {interface} noprefixroute{at_once}")
         };

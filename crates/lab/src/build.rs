@@ -1,6 +1,6 @@
-//! Building what a topology says: hosts, links, settings, addresses and routes, then services.
+//! Builds a topology: hosts, links, settings, addresses and routes, then services.
 //!
-//! Whatever fails ends it, and what was built is removed.
+//! On an error, everything built so far is removed.
 
 use plait_emulator::{Backend, Change};
 
@@ -15,11 +15,10 @@ use crate::topology::{self, Side, Topology};
 use plait_linux::signal::StopSignal;
 
 impl Lab {
-    /// Builds a topology; returns once all its services are ready. Links are made by `backend`, if one is given, else
-    /// by what the topology asks for.
+    /// Builds a topology; returns once all its services are ready. `backend` overrides the backend of the topology.
     ///
     /// # Errors
-    /// What is refused, with the line of the file where one is to blame; nothing is left then.
+    /// A step fails; the error shows the line of the file if one is the cause. Nothing is left then.
     pub fn up(topology: &Topology, backend: Option<Backend>, stop: StopSignal) -> Result<Self, Error> {
         check_backends(topology, backend)?;
         let mut lab = Self::new(stop)?;
@@ -40,7 +39,7 @@ impl Lab {
             lab.services.push(started.map_err(|cause| match cause {
                 Error::Interrupted => cause,
                 cause => {
-                    let message = format!("the service {} did not come up: {cause}", service.name);
+                    let message = format!("the service {} did not start: {cause}", service.name);
                     topology.diagnostic(&service.span, message).into()
                 }
             })?);
@@ -87,7 +86,7 @@ impl Lab {
     }
 }
 
-/// Before anything is built: whether the backend that is asked for has what links and events ask of it.
+/// Checks that the requested backend supports all links and events, before anything is built.
 fn check_backends(topology: &Topology, backend: Option<Backend>) -> Result<(), Error> {
     let Some(requested) = backend.or(topology.backend) else { return Ok(()) };
     topology.links.iter().try_for_each(|link| {
@@ -107,7 +106,7 @@ fn preferred_backend(link: &topology::Link) -> Backend {
     if wire { Backend::None } else { Backend::Emu }
 }
 
-/// With the line to blame: that of the backend if it does not work here at all, else that of the link.
+/// The error with the line that causes it: that of the backend if it does not work here, else that of the link.
 fn link_error(
     topology: &Topology,
     backend: Option<Backend>,
@@ -120,13 +119,11 @@ fn link_error(
         (true, None, Some(span)) => {
             topology.diagnostic(span, format!("expected a backend that works here, got: {cause}")).into()
         }
-        _ => {
-            topology.diagnostic(&link.span, format!("the link {} cannot be made: {cause}", link.name)).into()
-        }
+        _ => topology.diagnostic(&link.span, format!("cannot create the link {}: {cause}", link.name)).into(),
     }
 }
 
-/// The endpoints of an end; their identifiers are counted over all of its host's.
+/// The endpoints of an end, numbered over all endpoints of its host.
 fn endpoints(topology: &Topology, link: &topology::Link, side: Side) -> Vec<Endpoint> {
     let end = link.end(side);
     let of_host = |other: &&topology::End| other.host == end.host && !other.endpoint.is_empty();
@@ -135,7 +132,7 @@ fn endpoints(topology: &Topology, link: &topology::Link, side: Side) -> Vec<Endp
     let first = 1 + ends.map(|other| other.addresses.len()).sum::<usize>();
     let addresses = end.addresses.iter().filter(|_| !end.endpoint.is_empty());
     let endpoint = |(id, address): (usize, &topology::Address)| {
-        // The kernel keeps eight at most, and says so itself.
+        // The kernel accepts eight at most, and reports that itself.
         let id = u8::try_from(id).unwrap_or(u8::MAX);
         Endpoint { id, address: address.ip, flags: end.endpoint.clone() }
     };
@@ -164,7 +161,7 @@ fn configure_host(
     }
     host.ip_all(commands).map_err(|error| match &error {
         Error::Failed { command, stderr, .. } => {
-            let message = format!("the host {} cannot be set up: `{command}` failed: {stderr}", spec.name);
+            let message = format!("cannot configure the host {}: `{command}` failed: {stderr}", spec.name);
             topology.diagnostic(&spec.span, message).into()
         }
         _ => error,
@@ -176,10 +173,10 @@ fn refused(topology: &Topology, setting: &topology::Setting, error: Error) -> Er
     let name = &setting.name;
     let message = match source.kind() {
         std::io::ErrorKind::NotFound => {
-            format!("expected a setting that network namespaces have on this kernel, got {name:?}")
+            format!("expected a setting of network namespaces on this kernel, got {name:?}")
         }
         _ => {
-            format!("expected a value that the kernel takes for {name}, got {:?}: {source}", setting.value)
+            format!("expected a value that the kernel accepts for {name}, got {:?}: {source}", setting.value)
         }
     };
     topology.diagnostic(&setting.span, message).into()

@@ -1,7 +1,7 @@
-//! A listener on one interface: a real `tcpdump` that writes every packet whole, and at once.
+//! A capture on one interface by `tcpdump`, which writes every packet immediately.
 //!
-//! Contract: the capture runs once [`Capture::start`] has returned, and [`Capture::stop`] gives the file only if
-//! nothing was missed between the two.
+//! Contract: the capture is running once [`Capture::start`] has returned, and [`Capture::stop`] returns the file only if
+//! no packet was missed in between.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use crate::process::Process;
 
 /// How long `tcpdump` may take to open an interface.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// A file that has not grown for this long holds everything that had passed.
+/// A file that has not grown for this long contains all packets so far.
 const QUIET: Duration = Duration::from_millis(300);
-/// How long the listener may need to write what it holds.
+/// How long tcpdump may take to write its buffer.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
-/// More than the longest frame on a lab's links. What tcpdump takes by default is a hundred times as much, and in
-/// immediate mode, in which each packet takes up the room of the longest one, leaves room for 250 packets.
+/// More than the longest frame on the links of a lab. tcpdump's default is a hundred times as large, and leaves room for
+/// only 250 packets in immediate mode, where each packet occupies the space of the longest one.
 const FULL_SNAPLEN: u32 = 2048;
-/// The ring between kernel and listener, in KiB: some 30,000 packets, a third of a second of a gigabit link.
+/// The ring buffer in KiB: some 30,000 packets, a third of a second at 1 Gb/s.
 const BUFFER_KIB: &str = "65536";
 
 /// A running capture.
@@ -34,7 +34,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Listens on `interface` of `host` and writes to `file`; returns once packets are really being captured.
+    /// Captures on `interface` of `host` to `file`; returns once packets are being captured.
     pub fn start(host: &Host, interface: &str, file: &Path) -> Result<Self, Error> {
         Self::start_with_snaplen(host, interface, FULL_SNAPLEN, file)
     }
@@ -47,7 +47,7 @@ impl Capture {
         file: &Path,
     ) -> Result<Self, Error> {
         let mut command = host.command("tcpdump");
-        // -Z root: the listener would otherwise become a user that may not write into the given directory.
+        // -Z root: tcpdump would otherwise switch to a user that may not write to the directory.
         command.args([
             "-Z",
             "root",
@@ -66,9 +66,9 @@ impl Capture {
         Ok(Self { interface: interface.into(), file: file.into(), tcpdump })
     }
 
-    /// Waits until all that passed is written, ends the listener, and gives the file.
+    /// Waits until all packets are written, ends tcpdump, and returns the file.
     ///
-    /// [`Error::IncompleteCapture`] if a packet was dropped on the way into it.
+    /// [`Error::IncompleteCapture`] if a packet was dropped.
     pub fn stop(mut self) -> Result<PathBuf, Error> {
         let mut size = 0;
         let mut since = Instant::now();
@@ -91,7 +91,7 @@ impl Capture {
     }
 }
 
-/// What `tcpdump` says when it ends.
+/// The final counters of `tcpdump`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     captured: u64,
@@ -109,8 +109,7 @@ impl Counts {
     }
 }
 
-/// How many packets an ended tcpdump, by the lines on its stderr, has `captured` or `received by filter`, in its own
-/// words; `None` if it does not say.
+/// The counter of tcpdump's stderr with this label, `captured` or `received by filter`; `None` without one.
 pub fn counted(stderr: &str, what: &str) -> Option<u64> {
     stderr.lines().find_map(|line| {
         let number = line.trim().strip_suffix(what)?.trim_end();
@@ -118,8 +117,8 @@ pub fn counted(stderr: &str, what: &str) -> Option<u64> {
     })
 }
 
-/// How many packets that tcpdump did not get to see were dropped, by the kernel and by the interface; `None` if it does
-/// not say. Those of the interface appear only when there are some.
+/// The packets dropped by the kernel and by the interface; `None` if tcpdump reports none of these counters. It omits the
+/// interface's if it is 0.
 pub fn dropped(stderr: &str) -> Option<u64> {
     let by_kernel = counted(stderr, "dropped by kernel")?;
     Some(by_kernel + counted(stderr, "dropped by interface").unwrap_or(0))

@@ -1,4 +1,4 @@
-//! What can go wrong while a lab is built or used, in sentences a person can act on.
+//! Errors of labs.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use plait_config::{Diagnostic, LoadError};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Namespaces and links need CAP_SYS_ADMIN and CAP_NET_ADMIN.
-    #[error("network namespaces can only be made by root, and this is user {uid}: run it with sudo")]
+    #[error("expected root, which network namespaces require, got user {uid}: run it with sudo")]
     NotRoot {
         /// The effective user id found.
         uid: u32,
     },
-    /// A program the lab drives is not there.
-    #[error("{program} was not found: install it (Debian, Ubuntu: apt-get install {package})")]
+    /// A required program is missing.
+    #[error("{program} not found: install it (Debian, Ubuntu: apt-get install {package})")]
     MissingProgram {
         /// The program's name.
         program: String,
         /// The Debian package that has it.
         package: String,
     },
-    /// A program could not be started for another reason than being absent.
+    /// A program cannot be started.
     #[error("cannot start {program}: {source}")]
     Start {
         /// The program's name.
@@ -49,8 +49,8 @@ pub enum Error {
         /// What it wrote on stderr, trimmed.
         stderr: String,
     },
-    /// Something expected did not happen in time.
-    #[error("waited {} s for {what} in vain{}", .limit.as_secs_f32(), said(.stderr))]
+    /// A wait timed out.
+    #[error("timed out after {} s waiting for {what}{}", .limit.as_secs_f32(), said(.stderr))]
     TimedOut {
         /// What was waited for.
         what: String,
@@ -79,7 +79,7 @@ pub enum Error {
     /// A capture that missed packets proves nothing.
     #[error(
         "the capture on {interface} is incomplete: {seen} packets passed, {captured} were written, {dropped} were \
-         dropped; the run cannot be judged (a machine under less load or a larger buffer helps)"
+         dropped; the run is invalid (reduce the load, or use a larger buffer)"
     )]
     IncompleteCapture {
         /// The interface listened on.
@@ -106,7 +106,7 @@ pub enum Error {
         cause: plait_emulator::Error,
     },
     /// The lab that a link belonged to is gone.
-    #[error("the link {link} is gone with its lab")]
+    #[error("the link {link} was removed with its lab")]
     Closed {
         /// Its name.
         link: String,
@@ -153,5 +153,5 @@ impl From<Diagnostic> for Error {
 }
 
 fn said(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!("; it said: {stderr}") }
+    if stderr.is_empty() { String::new() } else { format!("; stderr: {stderr}") }
 }

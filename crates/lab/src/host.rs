@@ -28,9 +28,8 @@ struct Inner {
 }
 
 impl Host {
-    /// Makes the namespace. Without reverse-path filtering: MPTCP joins would otherwise be dropped when a reply's route
-    /// differs from the path it came by. Without a search for duplicates of IPv6 addresses: nobody else is there to
-    /// have one, and for a second routers could not ask for their neighbours.
+    /// Creates the namespace. Without reverse-path filtering, which would drop MPTCP joins whose reply takes another route.
+    /// Without duplicate address detection for IPv6, which is unnecessary here and delays neighbour discovery by a second.
     pub(crate) fn make(name: &str, namespace: &str, stop: &StopSignal) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
         let inner = Inner { name: name.into(), namespace };
@@ -57,7 +56,7 @@ impl Host {
         self.inner.namespace.name()
     }
 
-    /// A command that will run on this host. Only its network is the host's; files are the machine's.
+    /// A command to run on this host. It has the host's network and the machine's files.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         let inner = self.inner.clone();
@@ -70,7 +69,7 @@ impl Host {
         command
     }
 
-    /// Starts a [`command`](Self::command) in the background, without stdin; its output is kept.
+    /// Starts a [`command`](Self::command) in the background, without stdin; its output is collected.
     pub fn spawn(&self, command: Command) -> Result<Process, Error> {
         Process::start(command, self.stop.clone())
     }
@@ -80,7 +79,7 @@ impl Host {
         self.set_sysctls([(name, value)])
     }
 
-    /// Sets several, up to the first that is refused.
+    /// Sets several settings, up to the first that is refused.
     pub(crate) fn set_sysctls<'a>(
         &self,
         settings: impl IntoIterator<Item = (&'a str, &'a str)> + Send,
@@ -94,8 +93,8 @@ impl Host {
         self.inner.namespace.run(set).map_err(Error::Namespace)?
     }
 
-    /// Runs these commands of `ip`, up to the first that it refuses, which the error names. Those of one family that
-    /// follow each other, as `-6` before them tells, are run at once.
+    /// Runs commands of `ip`, up to the first that it refuses, which the error names. Consecutive commands of one address
+    /// family (prefix `-6`) run as a batch.
     pub(crate) fn ip_all(&self, commands: impl IntoIterator<Item = String>) -> Result<(), Error> {
         let commands: Vec<String> = commands.into_iter().collect();
         commands.chunk_by(|one, other| is_v6(one) == is_v6(other)).try_for_each(|batch| self.ip_batch(batch))
@@ -119,7 +118,7 @@ impl Host {
     }
 }
 
-/// Before a command that does not tell its family by an address.
+/// Prefix of a command whose family is not evident from an address.
 const V6: &str = "-6 ";
 
 fn is_v6(command: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The lab itself: it makes hosts and links, and removes them.
+//! The lab: creates hosts and links, and removes them.
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
@@ -26,7 +26,7 @@ use plait_linux::signal::StopSignal;
 const MAX_INTERFACE_NAME: usize = 15;
 const MAX_LINKS: usize = 254;
 
-/// The numbers of the labs that live in this process; 0 is the one without a number.
+/// The numbers of the labs in this process; the lab with number 0 has no number in its id.
 static ACTIVE: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// Hosts, links and services of one run, removed when this is dropped.
@@ -42,21 +42,21 @@ pub struct Lab {
     pub(crate) hosts: Vec<Host>,
     pub(crate) links: Vec<Link>,
     pub(crate) services: Vec<Service>,
-    /// What the topology says will happen, link by link.
+    /// The events of the topology, with their links.
     pub(crate) events: Vec<(Link, Event)>,
     schedule: Option<Schedule>,
 }
 
 impl Lab {
-    /// An empty lab, whose waits end when `stop` says so. Removes what killed runs left behind.
+    /// An empty lab, whose waits end on `stop`. Removes what killed runs left behind.
     pub fn new(stop: StopSignal) -> Result<Self, Error> {
         Self::check_permitted()?;
         let directory = plait_linux::run_directory().map_err(Error::RunDirectory)?;
         let (number, pid) = (take_number(), std::process::id());
         let id = if number == 0 { pid.to_string() } else { format!("{pid}-{number}") };
-        // A process id comes back: what carries ours already is not of this process either.
+        // Process ids are reused: leftovers with our id are not of this process.
         if let Err(error) = remove_runs(|run| run == id || is_gone(run)) {
-            tracing::warn!("what an earlier run left could not be removed: {error}");
+            tracing::warn!("cannot remove what an earlier run left: {error}");
         }
         let scratch = directory.join(format!("{DIRECTORY_PREFIX}{id}"));
         let lab = Self {
@@ -75,7 +75,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// [`Error::NotRoot`] unless this process may make labs.
+    /// [`Error::NotRoot`] unless this process may create labs.
     pub fn check_permitted() -> Result<(), Error> {
         let uid = rustix::process::geteuid();
         if uid.is_root() { Ok(()) } else { Err(Error::NotRoot { uid: uid.as_raw() }) }
@@ -98,7 +98,7 @@ impl Lab {
         Ok(host)
     }
 
-    /// Links two hosts of this lab. The link is number n, from 1 in the order of making: `a` has the addresses
+    /// Links two hosts of this lab. The link is number n, from 1 in the order of creation: `a` has the addresses
     /// 10.77.n.1/24 and fd77:0:0:n::1/64, and `b` those that end with 2.
     pub fn link(&mut self, a: &Host, b: &Host, spec: LinkSpec) -> Result<Link, Error> {
         check_name(&spec.name, "a link", MAX_INTERFACE_NAME)?;
@@ -122,7 +122,7 @@ impl Lab {
         Ok(link)
     }
 
-    /// Its hosts, in the order of making.
+    /// The hosts, in the order of creation.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
@@ -139,7 +139,7 @@ impl Lab {
         })
     }
 
-    /// Its links, in the order of making.
+    /// The links, in the order of creation.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
@@ -166,19 +166,18 @@ impl Lab {
         self.services.clear();
     }
 
-    /// Does something to a link now.
+    /// Applies an action to a link now.
     ///
     /// # Errors
-    /// There is no such link; or it cannot be after what happened before, or is refused.
+    /// There is no such link, the action does not fit its state, or the kernel refuses it.
     pub fn apply(&self, link: &str, action: &Action) -> Result<(), Error> {
         self.find_link(link)?.apply(action)
     }
 
-    /// Starts the clock of the topology's events: from now on they happen at their times, once. Starting again does
-    /// nothing.
+    /// Starts the clock of the topology's events. Starting it again has no effect.
     ///
     /// # Errors
-    /// No thread can be made for it.
+    /// The thread cannot be started.
     pub fn start_events(&mut self) -> Result<(), Error> {
         if self.schedule.is_none() {
             self.schedule = Some(Schedule::start(self.events.clone())?);
@@ -186,7 +185,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What of the topology's events has happened since [`start_events`](Self::start_events), and how it went.
+    /// The events applied since [`start_events`](Self::start_events), with their outcome.
     pub fn applied_events(&self) -> Vec<Applied> {
         self.schedule.as_ref().map(Schedule::applied).unwrap_or_default()
     }
@@ -201,7 +200,7 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// In the order in which nothing is taken from under what still runs.
+    /// Removes everything in an order that keeps running programs intact until they have ended.
     fn drop(&mut self) {
         self.schedule = None;
         for service in self.services.drain(..).rev() {
@@ -230,7 +229,7 @@ fn take_number() -> u32 {
 }
 
 fn active() -> MutexGuard<'static, BTreeSet<u32>> {
-    // A set of numbers is whole after any panic.
+    // The set is consistent after any panic.
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

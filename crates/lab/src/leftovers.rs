@@ -1,4 +1,4 @@
-//! Removing labs by what carries their run id: namespaces, the processes in them, and directories.
+//! Removes labs by their run id: namespaces, the processes in them, and directories.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::Error;
 
-/// How namespaces of labs are named: this, the run id, `-`, the host.
+/// Namespaces are named by this prefix, the run id, `-` and the host.
 pub(crate) const NAMESPACE_PREFIX: &str = "plait-";
-/// How the directory of a lab in plait's run directory is named: this and the run id.
+/// The directory of a lab in plait's run directory is named by this prefix and the run id.
 pub(crate) const DIRECTORY_PREFIX: &str = "lab-";
-/// How long killed processes may take to be gone.
+/// How long killed processes may take to end.
 const KILL_LIMIT: Duration = Duration::from_secs(3);
 
-/// What was left behind, and is removed.
+/// Leftovers that were removed.
 #[derive(Debug, Default)]
 pub struct Leftovers {
     /// Names of network namespaces.
@@ -29,7 +29,7 @@ pub struct Leftovers {
     pub directories: Vec<PathBuf>,
 }
 
-/// Removes namespaces, the processes in them, and files of labs whose process is gone.
+/// Removes namespaces, the processes in them, and files of labs whose process has ended.
 pub fn remove_leftovers() -> Result<Leftovers, Error> {
     remove_runs(is_gone)
 }
@@ -59,7 +59,7 @@ pub(crate) fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Leftovers, Er
     Ok(Leftovers { namespaces, directories })
 }
 
-/// Whether this is a run id, and its process no longer there.
+/// Whether this is the run id of a process that has ended.
 pub(crate) fn is_gone(run: &str) -> bool {
     let pid = run.split('-').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
     pid.is_some_and(has_ended)
@@ -68,13 +68,13 @@ pub(crate) fn is_gone(run: &str) -> bool {
 /// Removes a namespace of a lab, if it is there.
 pub(crate) fn remove_namespace(namespace: &str) -> Result<(), Error> {
     match netns::delete(namespace) {
-        // It was never made, or another run removed the same leftover at the same time.
+        // It was never created, or another run removed it at the same time.
         Err(_) if netns::list().is_ok_and(|names| names.iter().all(|name| name != namespace)) => Ok(()),
         removed => removed.map_err(Error::Namespace),
     }
 }
 
-/// Ends what runs in these namespaces: it was started for the lab, and would keep them alive without a name.
+/// Kills the processes in these namespaces, which would keep them alive.
 pub(crate) fn end_processes(namespaces: &[String]) {
     let identity = |name: &String| NetNs::named(name).ok()?.identity().ok();
     let identities: Vec<Identity> = namespaces.iter().filter_map(identity).collect();
@@ -91,7 +91,7 @@ pub(crate) fn end_processes(namespaces: &[String]) {
     }
 }
 
-/// The processes whose first thread is in one of these namespaces.
+/// The processes whose main thread is in one of these namespaces.
 fn pids_in(namespaces: &[Identity]) -> Vec<Pid> {
     if namespaces.is_empty() {
         return Vec::new();

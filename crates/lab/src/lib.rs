@@ -1,13 +1,13 @@
-//! Hosts, links, services and listeners on one machine, for demos, tests and experiments.
+//! Hosts, links, services and captures on one machine, for demos, tests and experiments.
 //!
-//! A [`Lab`] owns what it makes: network namespaces ([`Host`]), links between them ([`Link`]) and a directory for the files
-//! of its programs. Real programs run in it ([`Process`], [`Service`]) and real listeners capture on it ([`Capture`]).
-//! It is made step by step, or at once from a [`Topology`] that a person wrote. Nothing outside its own namespaces is
-//! touched, and all of it is gone when the lab is dropped: after success, an error, a panic or an [`StopSignal`]. What a
-//! killed run left behind is removed when the next lab is made.
+//! A [`Lab`] owns network namespaces ([`Host`]), links between them ([`Link`]) and a directory for the files of its
+//! programs. Real programs run in it ([`Process`], [`Service`]), and tcpdump captures on it ([`Capture`]). It is built step
+//! by step, or at once from a [`Topology`] file. Nothing outside its own namespaces is touched, and everything is removed
+//! when the lab is dropped: after success, an error, a panic or a stop signal. What a killed
+//! run left behind is removed when the next lab is created.
 //!
-//! Addresses and routes are set with the program `ip`; what it refuses is an error that carries its words, and what a
-//! link cannot be is one too, so that no experiment goes on without what it was asked to have.
+//! Addresses and routes are set with `ip`, whose errors are reported with its stderr. An unsupported property of a link is
+//! an error as well, so that no experiment runs with less than it specifies.
 
 mod attachment;
 mod build;

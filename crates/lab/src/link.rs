@@ -1,4 +1,4 @@
-//! A link between two hosts: what carries the frames, and the interfaces with their addresses at both ends.
+//! A link between two hosts: the emulated link, and the interfaces with their addresses at both ends.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::topology::{Action, Address, Side, State};
 
-/// What a link is asked to be.
+/// The specification of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
     /// The interface's name at both ends: 1 to 15 letters, digits or underscores.
     pub name: String,
-    /// What the path over it is to the experiment.
+    /// The role of the path over it.
     pub role: Role,
-    /// What it does to frames.
+    /// Its emulation.
     pub spec: plait_emulator::LinkSpec,
-    /// What is behind it; `None` leaves that to [`Backend::for_link`].
+    /// The backend; `None` chooses by [`Backend::for_link`].
     pub backend: Option<Backend>,
     /// The congestion control of TCP connections and subflows over this link, by route; the kernel's default if none.
     pub congestion_control: Option<String>,
@@ -47,7 +47,7 @@ struct LinkState {
 }
 
 impl Link {
-    /// Makes what carries the frames between the interfaces of two ends, which are bare afterwards.
+    /// Creates the emulated link between two ends, whose interfaces have no configuration yet.
     pub(crate) fn make(
         name: &str,
         role: Role,
@@ -68,12 +68,12 @@ impl Link {
         &self.0.name
     }
 
-    /// What the path over it is to the experiment.
+    /// The role of the path over it.
     pub fn role(&self) -> Role {
         self.0.role
     }
 
-    /// What is behind it.
+    /// The backend.
     pub fn backend(&self) -> Backend {
         self.0.backend
     }
@@ -88,7 +88,7 @@ impl Link {
         &self.end(side).interface
     }
 
-    /// The addresses of an end, whether an event has taken them away or not.
+    /// The addresses of an end, including those removed by an event.
     pub fn addresses(&self, side: Side) -> &[Address] {
         &self.end(side).addresses
     }
@@ -109,7 +109,7 @@ impl Link {
         })
     }
 
-    /// What it did to frames so far.
+    /// The counters since its start.
     pub fn statistics(&self) -> Result<Statistics, Error> {
         match &self.state_of_link().link {
             Some(link) => link.statistics().map_err(|cause| self.failed(cause)),
@@ -117,7 +117,7 @@ impl Link {
         }
     }
 
-    /// Does something to it, which must be possible after all that was done before.
+    /// Applies an action, which must fit the state of the link.
     pub fn apply(&self, action: &Action) -> Result<(), Error> {
         let mut state_of_link = self.state_of_link();
         let mut state = state_of_link.state.clone();
@@ -143,13 +143,13 @@ impl Link {
         &self.0.ends[side as usize]
     }
 
-    /// Ends it, whoever still holds a clone.
+    /// Removes it, even if clones exist.
     pub(crate) fn close(&self) {
         self.state_of_link().link = None;
     }
 
     fn state_of_link(&self) -> MutexGuard<'_, LinkState> {
-        // A panic leaves a link that is there, or none.
+        // The state is consistent after any panic.
         self.0.state_of_link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

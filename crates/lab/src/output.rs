@@ -1,7 +1,7 @@
-//! What a program writes, kept while it runs.
+//! The output of a running program.
 //!
-//! Through a pipe, not a file: a program confined by AppArmor, as tcpdump is on many systems, may not inherit files
-//! that its profile does not name, and would be mute.
+//! Through a pipe, not a file: a program confined by AppArmor, such as tcpdump on many systems, may not inherit files that
+//! its profile does not name.
 
 use std::fs::File;
 use std::io::{Read, Write as _};
@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What is kept; a program that writes more is read on, so that it does not block, and the rest forgotten.
+/// The output that is kept; further output is read, so that the program does not block, and discarded.
 const MAX_KEPT: usize = 1 << 20;
 const MAX_LOGGED: usize = 64 << 20;
-/// How long the rest may take to arrive after the program's end. It does not end at all if a process that outlived
-/// the program holds the other end of the pipe.
+/// How long to wait for the end of the output after the program's end. It never ends if a process that outlived the
+/// program holds the pipe open.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
 /// One output of a program.
@@ -24,7 +24,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Reads `pipe` from now on until its other end is closed, and copies the first 64 MiB to `log`.
+    /// Reads `pipe` until it is closed, and copies the first 64 MiB to `log`.
     pub(crate) fn of(mut pipe: impl Read + Send + 'static, mut log: Option<File>) -> Self {
         let written = Arc::new(Mutex::new(Vec::new()));
         let kept = written.clone();
@@ -45,13 +45,13 @@ impl Output {
         Self { written, reader }
     }
 
-    /// What was written so far.
+    /// The output so far.
     pub(crate) fn text(&self) -> String {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&written).into_owned()
     }
 
-    /// Waits until all is read that an ended program wrote.
+    /// Waits until all output of an ended program is read.
     pub(crate) fn wait_for_rest(&self) {
         let end = Instant::now() + REST_LIMIT;
         while !self.reader.is_finished() && Instant::now() < end {

@@ -1,7 +1,7 @@
-//! Programs of a lab: run to their end, or kept running until they are stopped.
+//! Programs of a lab, in the foreground or background.
 //!
-//! Every program gets its own process group, so that a Ctrl-C on the terminal reaches only the lab's owner, who then
-//! ends the programs in order, and so that ending one also ends its children.
+//! Every program has its own process group, so that a Ctrl-C on the terminal reaches only the lab's owner, which then ends
+//! the programs in order, and so that ending a program also ends its children.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +21,7 @@ use plait_linux::signal::StopSignal;
 /// How long a program may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A program that runs until it ends by itself, is stopped, or this value is dropped.
+/// A program that runs until it exits, is stopped, or this value is dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -37,7 +37,7 @@ impl Process {
         Self::start_with_logs(command, stop, [None, None])
     }
 
-    /// As [`start`](Self::start); what it writes also goes to the files `stdout` and `stderr` of a directory.
+    /// As [`start`](Self::start), with copies of its output in the files `stdout` and `stderr` of a directory.
     pub(crate) fn start_logged(command: Command, stop: StopSignal, directory: &Path) -> Result<Self, Error> {
         let log = |name| {
             let path = directory.join(name);
@@ -116,8 +116,8 @@ impl Process {
         })
     }
 
-    /// Waits for the end and gives what the program wrote on stdout; anything but exit status 0 is an error that
-    /// carries its stderr. What the program left running in its group is killed.
+    /// Waits for the end and returns stdout; an exit status other than 0 is an error with stderr. Remaining processes of
+    /// its group are killed.
     pub fn finish(mut self, limit: Duration) -> Result<String, Error> {
         let stop = self.stop.clone();
         let what = format!("the end of {}", self.name);
@@ -128,8 +128,7 @@ impl Process {
         }
     }
 
-    /// Asks the program to end with `signal`, waits, and gives what it wrote on stderr. One that does not end in
-    /// 3 s is killed.
+    /// Stops the program with `signal`, or by SIGKILL after 3 s, and returns its stderr.
     pub fn stop(mut self, signal: Signal) -> String {
         self.end(signal);
         self.stderr()
@@ -188,7 +187,7 @@ impl Drop for Process {
     }
 }
 
-/// `PATH`, with this program's directory first: `plait` in the commands of a lab is this one.
+/// `PATH` with the directory of this executable first, so that `plait` in the commands of a lab is this one.
 pub(crate) fn path_with_plait() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
@@ -243,7 +242,7 @@ fn cannot_start(program: &str, source: io::Error) -> Error {
     Error::Start { program: program.into(), source }
 }
 
-/// [`Error::MissingProgram`] unless `PATH` leads to this program.
+/// [`Error::MissingProgram`] unless the program is in `PATH`.
 pub fn require_program(name: &str) -> Result<(), Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
@@ -252,7 +251,7 @@ pub fn require_program(name: &str) -> Result<(), Error> {
     Err(Error::MissingProgram { program: name.into(), package: package(name).into() })
 }
 
-/// The Debian package of the programs that labs run.
+/// The Debian package of a program.
 fn package(program: &str) -> &str {
     match program {
         "ip" | "tc" => "iproute2",

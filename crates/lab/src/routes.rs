@@ -43,10 +43,10 @@ pub(crate) struct Rule {
     pub(crate) preference: u32,
 }
 
-/// What routes the packets that leave by one interface.
+/// The routes and rules of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Each needs at most those before it.
+    /// Each depends only on those before it.
     pub(crate) routes: Vec<Route>,
     pub(crate) rules: Vec<Rule>,
 }
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// The links of a host, and which end of each it is at.
+/// The links of a host, with its end.
 fn links_of<'t>(topology: &'t Topology, host: &str) -> Vec<(&'t Link, Side)> {
     let ends = topology.links.iter().flat_map(|link| Side::BOTH.map(|side| (link, side)));
     ends.filter(|(link, side)| link.end(*side).host == host).collect()
@@ -133,7 +133,7 @@ fn route_to(
     own: &[(&Link, Side)],
 ) -> Option<Route> {
     let hops = hops(topology, host, out, target, network)?;
-    // Of ways equally long, that of the link that stands first in the file comes first.
+    // Of routes with equally many hops, the link that is first in the file is preferred.
     let nearer = own.iter().take_while(|(link, _)| link.name != out.0.name).map(|end| (end, true));
     let others = own.iter().skip_while(|(link, _)| link.name != out.0.name).skip(1).map(|end| (end, false));
     let before = nearer.chain(others).filter(|(end, first)| {
@@ -157,8 +157,7 @@ fn route_to(
     })
 }
 
-/// How many hosts pass a packet on that leaves `host` by one of its links for a network of `target`; `None` if it does
-/// not get there.
+/// The number of forwarding hosts between a link of `host` and a network of `target`; `None` if it is not reachable.
 fn hops(
     topology: &Topology,
     host: &Host,
@@ -181,7 +180,7 @@ fn hops(
         }
         let forwards = topology.host(at).is_some_and(|host| host.forward);
         let ends = [target.a.host.as_str(), target.b.host.as_str()];
-        // A packet for one of its own addresses is taken by a host that forwards none.
+        // A host accepts packets to its own addresses without forwarding.
         if ends.contains(&at) && (forwards || ends.contains(&host.name.as_str())) {
             return Some(hops);
         }

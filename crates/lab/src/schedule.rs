@@ -1,4 +1,4 @@
-//! What happens to links at its time, and a record of it.
+//! Applies scheduled events to links, and records the outcome.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,24 +9,24 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::topology::Event;
 
-/// An event that happened.
+/// An event that was applied.
 #[derive(Debug, Clone)]
 pub struct Applied {
     /// The link's name.
     pub link: String,
-    /// What happened, and when it should have.
+    /// The event, with its scheduled time.
     pub event: Event,
-    /// When it began to happen, from the start of the clock.
+    /// When it started to be applied, from the start of the clock.
     pub began: Duration,
-    /// When it had happened.
+    /// When it was applied.
     pub done: Duration,
-    /// The same by the clock on the wall, as captures tell the time.
+    /// The wall-clock time, as in captures.
     pub wall: SystemTime,
-    /// Why it did not happen.
+    /// Why it failed.
     pub error: Option<String>,
 }
 
-/// A running schedule; dropped, nothing more happens.
+/// A running schedule, stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     applied: Arc<Mutex<Vec<Applied>>>,
@@ -51,7 +51,7 @@ impl Schedule {
                 let (began, wall) = (clock.elapsed(), SystemTime::now());
                 let error = link.apply(&event.action).err().map(|error| error.to_string());
                 if let Some(error) = &error {
-                    tracing::error!("{} did not happen at {:?}: {error}", event.action.name(), event.at);
+                    tracing::error!("cannot apply {} at {:?}: {error}", event.action.name(), event.at);
                 }
                 let done = clock.elapsed();
                 let entry = Applied { link: link.name().into(), event, began, done, wall, error };
@@ -73,7 +73,7 @@ impl Drop for Schedule {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed, and there is nothing to undo.
+            // A panic has been reported by the thread.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Programs that run on a host as long as the lab, ready when their port listens, or another program says so.
+//! Services: programs that run on a host as long as the lab, with a check of their readiness.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use crate::process::path_with_plait;
 use crate::topology::{self, Program};
 use plait_linux::signal::StopSignal;
 
-/// How long a service may take until it is ready.
+/// How long a service may take to become ready.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// A service of a lab, ended with it.
@@ -29,7 +29,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it and waits until it is ready. Its files, and what it writes, go to the directory of its name in `scratch`.
+    /// Starts it and waits until it is ready. Its files and output are in the directory of its name in `scratch`.
     pub(crate) fn start(
         spec: &topology::Service,
         host: &Host,
@@ -77,17 +77,17 @@ impl Service {
         self.process.id()
     }
 
-    /// The TCP port that it was waited for to listen on.
+    /// The TCP port that it listens on.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Where its files are, with what it writes in `stdout` and `stderr`.
+    /// The directory of its files, with its output in `stdout` and `stderr`.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn is_running(&self) -> bool {
         self.process.is_running()
     }
@@ -132,7 +132,7 @@ fn succeeds(arguments: &[String], host: &Host) -> Result<bool, Error> {
     }
 }
 
-/// This program, if it is plait's command; another one finds that by its name.
+/// This executable if it is plait, else plait in `PATH`.
 fn plait() -> OsString {
     let own =
         std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "plait"));

@@ -73,7 +73,7 @@ pub struct Link {
     pub a: End,
     /// The other.
     pub b: End,
-    /// What it does to frames.
+    /// Its emulation.
     pub spec: LinkSpec,
     /// What happens to it, in the order of time.
     pub events: Vec<Event>,
