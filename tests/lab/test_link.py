@@ -381,9 +381,9 @@ def test_netem_changes_while_frames_cross(netem):
         look 9s:; ip netns exec a ping -q -c 5 -i 0.1 10.99.1.2
         # The kernel reports a changed carrier up to a second later (linkwatch).
         shown() { ip -n a link show dev lte0; ip -n b link show dev lte0; }
-        carriers() { until [ "$(shown | grep -c LOWER_UP)" = $1 ]; do kill -0 $link; sleep 0.05; done; shown; }
-        look 12s:; carriers 0
-        look 16s:; carriers 2; ip netns exec a ping -q -c 5 -i 0.1 10.99.1.2
+        missing() { until [ "$(shown | grep -c NO-CARRIER)" = $1 ]; do kill -0 $link; sleep 0.05; done; shown; }
+        look 12s:; missing 2
+        look 16s:; missing 0; ip netns exec a ping -q -c 5 -i 0.1 10.99.1.2
         finish >/dev/null; ip -n a -br link; ip -n b -br link
         measure --delay 1ms; kill -9 $link; wait $link || true
         until [ -z "$(ip -n a link show type veth)$(ip -n b link show type veth)" ]; do sleep 0.05; done
