@@ -1,9 +1,9 @@
-//! What the kernel does when it takes a path for one that drops MPTCP (6.12 and later).
+//! The kernel's detection of paths that drop MPTCP, called blackholes (6.12 and later).
 //!
-//! A connection whose SYNs stayed without an answer until it sent one without MPTCP's option counts as a blackhole
-//! (`MPTcpExtBlackhole`). From then on, every new MPTCP socket of the network namespace connects by TCP alone, for
-//! `net.mptcp.blackhole_timeout` seconds, and for longer each time. A path that is merely silent for three seconds looks
-//! the same.
+//! A connection whose SYNs are unanswered until it sends one without the MPTCP option counts as a blackhole
+//! (`MPTcpExtBlackhole`). From then on, every new MPTCP socket of the network namespace connects with plain TCP, for
+//! `net.mptcp.blackhole_timeout` seconds, and longer each time. A path that is silent for three seconds has the same
+//! effect.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::counters::counters;
 
 const TIMEOUT: &str = "/proc/sys/net/mptcp/blackhole_timeout";
 
-/// How many connections of this network namespace the kernel has made TCP for that reason; 0 with kernels that do not.
+/// The number of connections in this network namespace that the kernel made plain TCP for this reason; 0 on older kernels.
 ///
 /// # Errors
 /// As [`counters`].
@@ -20,7 +20,7 @@ pub fn connections_made_tcp() -> io::Result<i64> {
     Ok(counters()?.get("MPTcpExtMPCapableSYNTXDisabled").copied().unwrap_or(0))
 }
 
-/// For how many seconds it does so after the first blackhole; 0: never.
+/// The timeout in seconds after the first blackhole; 0: detection is disabled.
 ///
 /// # Errors
 /// The kernel is older, or `/proc/sys` cannot be read.
@@ -31,11 +31,11 @@ pub fn timeout() -> io::Result<u32> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{TIMEOUT} is {text:?}")))
 }
 
-/// Makes new connections of this network namespace MPTCP again at once: whatever is written to the setting, the time
-/// begins anew. The setting keeps its value.
+/// Makes new connections of this network namespace use MPTCP again at once: writing the setting resets the timeout. The
+/// setting keeps its value.
 ///
 /// # Errors
-/// The setting cannot be read or written: it takes root and a writable `/proc/sys`.
+/// The setting cannot be read or written: this requires root and a writable `/proc/sys`.
 pub fn end() -> io::Result<()> {
     fs::write(TIMEOUT, timeout()?.to_string())
 }

@@ -1,7 +1,7 @@
-//! A BPF file system of plait's own: what is pinned there stays in the kernel when the command that made it has ended.
+//! A BPF file system for plait: objects pinned there stay in the kernel after the command that created them has ended.
 //!
-//! It is `bpf/` in the [run directory](crate::run_directory), mounted with the first directory that is made in it, and unmounted
-//! with the last that is removed.
+//! It is `bpf/` in the [run directory](crate::run_directory), mounted when the first directory in it is created, and
+//! unmounted when the last one is removed.
 
 use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io::{self, ErrorKind};
@@ -17,39 +17,39 @@ use crate::run_directory;
 /// Why the file system cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A directory cannot be made, read, locked or removed.
+    /// A directory cannot be created, read, locked or removed.
     #[error("cannot {operation} {}: {reason}", .path.display())]
     Directory {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: io::Error,
     },
-    /// The file system cannot be had.
-    #[error("cannot mount a BPF file system at {}: {reason}; it takes root, and a kernel with BPF", .path.display())]
+    /// The file system cannot be mounted.
+    #[error("cannot mount a BPF file system at {}: {reason}; this requires root and a kernel with BPF", .path.display())]
     Mount {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: io::Error,
     },
 }
 
-/// The file system, and the run directory that it is in.
+/// The file system, and the run directory that contains it.
 #[derive(Debug)]
 pub struct BpfFiles {
-    /// The run directory by the name it has among the mounts.
+    /// The path of the run directory in the mount namespace.
     inside: PathBuf,
-    /// The run directory as this process reaches it.
+    /// The path of the run directory for this process.
     reached: PathBuf,
-    /// The mounts, if they are not this process's own.
+    /// The mount namespace, if it is not this process's own.
     elsewhere: Option<Mounts>,
 }
 
 impl BpfFiles {
-    /// Finds out where it is, or would be; nothing is mounted yet.
+    /// Locates it; nothing is mounted yet.
     ///
     /// # Errors
     /// The run directory cannot be used.
@@ -61,20 +61,20 @@ impl BpfFiles {
         Ok(BpfFiles { inside, reached, elsewhere })
     }
 
-    /// The run directory among the same mounts, as this process reaches it as long as this lives.
+    /// The run directory in the same mount namespace, as a path that this process can use while this value lives.
     pub fn run_directory(&self) -> &Path {
         &self.reached
     }
 
-    /// The root of the file system, if it is mounted.
+    /// The mount point of the file system.
     pub fn root(&self) -> PathBuf {
         self.reached.join("bpf")
     }
 
-    /// Mounts the file system, unless it is, and makes a directory in it.
+    /// Mounts the file system, if it is not mounted yet, and creates a directory in it.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's reason.
     pub fn mount_for(&self, directory: &Path) -> Result<(), Error> {
         let _lock = self.lock()?;
         let root = self.root();
@@ -88,14 +88,14 @@ impl BpfFiles {
         make(directory)
     }
 
-    /// Removes the file system if no directory is in it.
+    /// Unmounts the file system if it has no directories.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's reason.
     pub fn unmount_if_empty(&self) -> Result<(), Error> {
         let _lock = self.lock()?;
         let root = self.root();
-        // The kernel may have put files of its own there.
+        // The kernel may have files of its own there.
         let is_directory = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.path().is_dir());
         let mounted = is_bpf(&root);
         if mounted && fs::read_dir(&root).is_ok_and(|mut entries| entries.any(is_directory)) {

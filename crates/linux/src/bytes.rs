@@ -1,8 +1,7 @@
 //! Reading fields of kernel structures out of byte buffers.
 //!
-//! The kernel's structures grow with every release, so a buffer may be shorter or longer than the structure a
-//! program was written against. Reading by offset makes "this kernel does not give that" an ordinary `None`,
-//! and nothing here panics or is unsafe, whatever the bytes.
+//! The kernel's structures grow over time, so a buffer may be shorter or longer than the structure known here. Reading by
+//! offset makes a field that the kernel does not provide a `None`; nothing here panics or is unsafe, whatever the bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

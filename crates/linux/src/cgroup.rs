@@ -1,9 +1,9 @@
-//! Control groups, version 2, however this host mounts them: where BPF programs attach to a set of processes.
+//! Control groups, version 2, however they are mounted: BPF programs attach to them to apply to a set of processes.
 //!
-//! A cgroup made here is a child of the one this process is in, so that its limits go on to apply. It is called
-//! `plait-PID-...`, is removed when dropped, and by [`clean_leftovers`] if its maker was killed. Everything goes
-//! through descriptors of directories, as the mount that is used need not have a path: inside `ip netns exec`, /sys is
-//! mounted anew and hides the cgroups, and a mount without a place is made instead.
+//! A cgroup created here is a child of this process's cgroup, so that its limits still apply. It is named `plait-PID-...`,
+//! and removed when dropped, or by [`clean_leftovers`] if its creator was killed. All access is by directory descriptors,
+//! as the mount need not have a path: `ip netns exec` remounts /sys, which hides the cgroups, and a detached mount is used
+//! instead.
 
 use std::fs;
 use std::io;
@@ -18,41 +18,41 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::leftovers;
 
-/// Why a cgroup cannot be had.
+/// Why a cgroup cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No file system of version 2.
+    /// There is no cgroup2 file system.
     #[error(
-        "expected a mounted cgroup2 file system, found none, and cannot mount one: {0}; \
+        "expected a mounted cgroup2 file system, got none, and cannot mount one: {0}; \
          run as root, or mount it: mount -t cgroup2 none /sys/fs/cgroup/unified"
     )]
     NoFileSystem(io::Error),
-    /// The cgroup of this process is not within reach.
+    /// The cgroup of this process is not accessible.
     #[error("cannot open the cgroup {} of this process: {reason}", .path.display())]
     Current {
-        /// Where it should be, from the root of the hierarchy.
+        /// Its path from the root of the hierarchy.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: io::Error,
     },
-    /// Making, changing or reading a cgroup failed.
+    /// Creating, changing or reading a cgroup failed.
     #[error(
-        "cannot {operation} the cgroup {name}: {reason}; it takes root, or a cgroup delegated to this user"
+        "cannot {operation} the cgroup {name}: {reason}; this requires root or a cgroup delegated to this user"
     )]
     Use {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
         /// The cgroup.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: io::Error,
     },
 }
 
-/// A cgroup that this process made; removed when dropped, after this process has left it.
+/// A cgroup created by this process; removed when dropped, after this process has left it.
 ///
-/// Other processes that are still inside stay there, and so does the cgroup, until they have ended: what was attached to
-/// it for them must not cease to hold because its maker ended first. [`clean_leftovers`] removes it then.
+/// Other processes inside stay there, and so does the cgroup, until they have ended: what is attached to it for them must
+/// remain in effect even if its creator ends first. [`clean_leftovers`] removes it then.
 #[derive(Debug)]
 pub struct Cgroup {
     name: String,
@@ -61,16 +61,16 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes the cgroup `plait-PID-role` (PID is this process) below the one this process is in.
+    /// Creates the cgroup `plait-PID-role` (PID is this process) below the cgroup of this process.
     ///
     /// # Errors
-    /// See [`Error`]; `EEXIST` if this process has one of the same role.
+    /// See [`Error`]; `EEXIST` if this process already has one with this role.
     pub fn create_below_current(role: &str) -> Result<Cgroup, Error> {
         let root = open_root().map_err(Error::NoFileSystem)?;
         let parent = open_current(&root)?;
         let name = format!("plait-{}-{role}", std::process::id());
         let failed =
-            |reason: Errno| Error::Use { operation: "make", name: name.clone(), reason: reason.into() };
+            |reason: Errno| Error::Use { operation: "create", name: name.clone(), reason: reason.into() };
         mkdirat(&parent, &name, Mode::from_raw_mode(0o755)).map_err(failed)?;
         let directory = open_directory(&parent, Path::new(&name)).map_err(|error| {
             let _ = unlinkat(&parent, &name, AtFlags::REMOVEDIR);
@@ -87,7 +87,7 @@ impl Cgroup {
     /// Moves this process, all its threads, inside. Programs it starts from now on are inside too.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's reason.
     pub fn enter(&self) -> Result<(), Error> {
         self.add(std::process::id())
     }
@@ -95,7 +95,7 @@ impl Cgroup {
     /// Moves this process back to the parent.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's reason.
     pub fn leave(&self) -> Result<(), Error> {
         move_process(&self.parent, std::process::id()).map_err(|reason| self.error("leave", reason))
     }
@@ -103,7 +103,7 @@ impl Cgroup {
     /// Moves a process inside.
     ///
     /// # Errors
-    /// `ESRCH` if there is none with this number, or the kernel's refusal.
+    /// `ESRCH` if the process does not exist, or the kernel's reason.
     pub fn add(&self, pid: u32) -> Result<(), Error> {
         move_process(&self.directory, pid).map_err(|reason| self.error("add a process to", reason))
     }
@@ -111,15 +111,15 @@ impl Cgroup {
     /// The file through which a child enters between fork and exec, by writing `0` to it.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's reason.
     pub fn entrance(&self) -> Result<fs::File, Error> {
         entrance(&self.directory).map(fs::File::from).map_err(|reason| self.error("open", reason))
     }
 
-    /// The numbers of the processes inside.
+    /// The ids of the processes inside.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's reason.
     pub fn processes(&self) -> Result<Vec<u32>, Error> {
         processes(&self.directory).map_err(|reason| self.error("read", reason))
     }
@@ -137,7 +137,7 @@ impl AsFd for Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // What cannot be removed now is a leftover once this process has ended.
+        // If it cannot be removed now, clean_leftovers() does after this process has ended.
         let _ = remove(&self.parent, &self.name);
     }
 }
@@ -154,11 +154,10 @@ pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
     Ok(removed)
 }
 
-/// The number by which the kernel's programs know the control group at `path`, from the root of the hierarchy;
-/// `None` if there is none.
+/// The id of the cgroup at `path`, from the root of the hierarchy, as BPF programs see it; `None` if it does not exist.
 ///
 /// # Errors
-/// There is no file system of version 2, or the path cannot be opened.
+/// There is no cgroup2 file system, or the path cannot be opened.
 pub fn id(path: &str) -> Result<Option<u64>, Error> {
     let root = open_root().map_err(Error::NoFileSystem)?;
     let failed = |reason: Errno| Error::Use { operation: "open", name: path.into(), reason: reason.into() };
@@ -174,12 +173,12 @@ pub fn id(path: &str) -> Result<Option<u64>, Error> {
 /// root, and the directory.
 ///
 /// # Errors
-/// There is no file system of version 2, or no such cgroup.
+/// There is no cgroup2 file system, or the cgroup does not exist.
 pub fn open(given: &Path) -> Result<(PathBuf, OwnedFd), Error> {
     let root = open_root().map_err(Error::NoFileSystem)?;
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
     let mounts = table.lines().filter_map(mount_point);
-    // Inside `ip netns exec` no mount is seen, and the directories are called as outside all the same.
+    // Inside `ip netns exec` no mount is visible, but users still give the usual paths.
     let usual = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
     let inside = mounts.chain(usual).find_map(|mount| given.strip_prefix(mount).ok());
     let path = inside.unwrap_or_else(|| given.strip_prefix("/").unwrap_or(given));
@@ -196,31 +195,31 @@ pub fn of(pid: u32) -> Option<PathBuf> {
     path_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?).map(|path| Path::new("/").join(path))
 }
 
-/// The numbers of the processes in a cgroup, given by its directory.
+/// The ids of the processes in a cgroup, given by its directory.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel's reason.
 pub fn processes_of(directory: impl AsFd) -> io::Result<Vec<u32>> {
     processes(directory)
 }
 
-/// The root of a cgroup2 hierarchy: one that is mounted and seen, else a mount of our own that has no place.
+/// The root of the cgroup2 hierarchy: a visible mount, or else a detached one.
 ///
 /// # Errors
-/// There is no file system of version 2.
+/// There is no cgroup2 file system.
 pub fn open_root() -> io::Result<OwnedFd> {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
     match table.lines().filter_map(mount_point).find_map(|path| open_if_cgroup2(&path)) {
         Some(root) => Ok(root),
-        None => mount_without_place().map_err(io::Error::from),
+        None => mount_detached().map_err(io::Error::from),
     }
 }
 
-fn mount_without_place() -> Result<OwnedFd, Errno> {
+fn mount_detached() -> Result<OwnedFd, Errno> {
     let file_system = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&file_system)?;
     let mount = fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-    // The mount's own descriptor names the directory, but cannot list it.
+    // The mount's descriptor identifies the directory, but cannot list it.
     open_directory(&mount, Path::new("."))
 }
 
@@ -230,11 +229,11 @@ fn mount_point(line: &str) -> Option<PathBuf> {
     let mut fields = before.split(' ').skip(3);
     let (root, path) = (fields.next()?, fields.next()?);
     let wanted = after.split(' ').next()? == "cgroup2" && root == "/";
-    // A path with a blank is written with escapes; nobody mounts cgroups there.
+    // Special characters are escaped with backslashes; such mount points are not supported.
     (wanted && !path.contains('\\')).then(|| PathBuf::from(path))
 }
 
-/// Opens a mount point, unless something else was mounted over it.
+/// Opens a mount point, unless another file system is mounted over it.
 fn open_if_cgroup2(path: &Path) -> Option<OwnedFd> {
     let directory = rustix::fs::open(path, DIRECTORY, Mode::empty()).ok()?;
     let kind = rustix::fs::fstatfs(&directory).ok()?.f_type;
@@ -246,7 +245,7 @@ fn open_current(root: &OwnedFd) -> Result<OwnedFd, Error> {
     let missing = |reason| Error::Current { path: "/proc/self/cgroup".into(), reason };
     let table = fs::read_to_string("/proc/self/cgroup").map_err(missing)?;
     let path = path_in(&table).ok_or_else(|| {
-        missing(io::Error::new(io::ErrorKind::NotFound, "expected a line 0::PATH, the kernel has no cgroup2"))
+        missing(io::Error::new(io::ErrorKind::NotFound, "expected a line 0::PATH: the kernel has no cgroup2"))
     })?;
     let inside = if path.is_empty() { "." } else { path };
     open_directory(root, Path::new(inside))
@@ -271,7 +270,7 @@ fn entrance(directory: impl AsFd) -> io::Result<OwnedFd> {
     Ok(openat(directory, PROCESSES, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Nobody is inside a cgroup that somebody else has removed in the meantime.
+/// Empty if another process has removed the cgroup in the meantime.
 fn processes(directory: impl AsFd) -> io::Result<Vec<u32>> {
     let file = match openat(directory, PROCESSES, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT | Errno::NODEV) => return Ok(Vec::new()),
@@ -290,7 +289,7 @@ fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> 
         Error::Use { operation: "clean", name, reason }
     };
     for name in children(directory).map_err(|source| failed(path, source))? {
-        // Cgroups come and go while we look: one that is gone is no error.
+        // Other processes may remove cgroups meanwhile.
         let Ok(child) = open_directory(directory, Path::new(&name)) else { continue };
         clean_below(&child, &path.join(&name), removed)?;
         if leftovers::is_of_dead_process(&name) {
@@ -307,7 +306,7 @@ fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> 
     Ok(())
 }
 
-/// The cgroups inside; none if this one was removed in the meantime.
+/// The child cgroups; none if this one was removed in the meantime.
 fn children(directory: &OwnedFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -323,7 +322,7 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes a cgroup and those made inside, after this process has left it; `EBUSY` while another process is inside.
+/// Removes a cgroup and its children, after this process has left it; `EBUSY` while another process is inside.
 fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
     let directory = match open_directory(parent, Path::new(name)) {
         Err(Errno::NOENT) => return Ok(()),
@@ -339,7 +338,7 @@ fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
     loop {
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            // One that has just ended is no longer listed, but holds the cgroup a little longer.
+            // A process that has just ended is no longer listed, but keeps the cgroup busy a little longer.
             Err(Errno::BUSY) if attempts < ATTEMPTS && processes(&directory)?.is_empty() => attempts += 1,
             Err(error) => return Err(error.into()),
         }
@@ -350,7 +349,7 @@ fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const PROCESSES: &str = "cgroup.procs";
 const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
-/// Ended processes leave their cgroup a little after they are gone: half a second is much longer than that takes.
+/// Ended processes leave their cgroup with a delay, which is much shorter than half a second.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -1,12 +1,11 @@
-//! The kernel's own counters of this network namespace (`/proc/net/netstat` and `/proc/net/snmp`), named as `nstat`
+//! The kernel's counters of this network namespace (`/proc/net/netstat` and `/proc/net/snmp`), named as `nstat`
 //! names them: `TcpRetransSegs`, `TcpExtTCPTimeouts`, `MPTcpExtMPJoinSynRx`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-/// Every counter since the namespace began, by name. Some, such as `MPTcpExtMPCurrEstab`, are a level, which falls
-/// too.
+/// Every counter since the namespace was created, by name. Some, such as `MPTcpExtMPCurrEstab`, are gauges.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -21,7 +20,7 @@ pub fn counters() -> io::Result<BTreeMap<String, i64>> {
     Ok(found)
 }
 
-/// Lines come in pairs: `Group: name name ...` and `Group: value value ...`. What is not so is passed over.
+/// Lines come in pairs: `Group: name name ...` and `Group: value value ...`. Other lines are ignored.
 fn parse(text: &str) -> impl Iterator<Item = (String, i64)> {
     let mut lines = text.lines();
     std::iter::from_fn(move || Some((lines.next()?, lines.next()?)))

@@ -1,12 +1,12 @@
-//! What goes on in the MPTCP connections of this network namespace, for any user.
+//! The state of the MPTCP connections in this network namespace, for any user.
 //!
 //! The kernel lists sockets over netlink (`sock_diag(7)`): MPTCP sockets with `struct mptcp_info`, TCP sockets with
-//! `struct tcp_info` and, if they are subflows, what MPTCP knows of them. [`Watch`] puts these together into
-//! [`Sample`]s, one per connection, and adds the subflows that ended since the sample before, as far as they are
-//! known: root has a BPF program for them. [`Sockets`] asks about single ones. It takes kernel 5.10 or later with `CONFIG_INET_DIAG` and
-//! `CONFIG_INET_MPTCP_DIAG`, as distributions have.
+//! `struct tcp_info` and, for subflows, their MPTCP state. [`Watch`] combines these into [`Sample`]s, one per connection,
+//! and adds the subflows closed since the previous sample, as far as they are known (root gets them from a BPF program).
+//! [`Sockets`] queries single sockets. Requires kernel 5.10 or later with `CONFIG_INET_DIAG` and `CONFIG_INET_MPTCP_DIAG`,
+//! which distributions enable.
 //!
-//! Nothing that the kernel sends makes this module panic.
+//! No data from the kernel makes this module panic.
 
 mod closed;
 mod growth;
@@ -27,7 +27,7 @@ use crate::netlink;
 /// Why the connections cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel has no such list.
+    /// The kernel does not support listing these sockets.
     #[error(
         "this kernel does not list {protocol} sockets: expected a kernel of version 5.10 or later with {option} \
          (as a module, `modprobe {module}` as root may load it)"
@@ -40,15 +40,15 @@ pub enum Error {
         /// The kernel's module.
         module: &'static str,
     },
-    /// The kernel refused.
+    /// The kernel refused the request.
     #[error("cannot list {protocol} sockets: {reason}")]
     Refused {
         /// TCP or MPTCP.
         protocol: &'static str,
-        /// What the kernel said.
+        /// The kernel's reason.
         reason: netlink::Error,
     },
-    /// There is no netlink.
+    /// A netlink socket cannot be opened.
     #[error("cannot open a netlink socket: {0}")]
     Open(io::Error),
 }

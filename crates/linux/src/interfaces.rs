@@ -1,7 +1,7 @@
 //! The network interfaces of this namespace, their addresses, and which of them leads to a destination.
 //!
 //! Asked of the kernel over netlink's routing family (`rtnetlink(7)`), in the network namespace of the calling
-//! thread; any user may ask. Nothing that the kernel sends makes this module panic.
+//! thread; any user may query them. No data from the kernel makes this module panic.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub struct Interface {
     pub loopback: bool,
     /// Its packets begin with an Ethernet header; those of others, such as TUN devices and many modems, with IP's.
     pub ethernet: bool,
-    /// It is made by software, as veth pairs, TUN devices and bridges are; others are those of hardware's drivers.
+    /// Whether it is a software device, such as a veth pair, a TUN device or a bridge, and not a hardware driver's.
     pub software: bool,
     /// Largest packet, bytes.
     pub mtu: u32,
@@ -75,7 +75,7 @@ pub enum Scope {
 /// All interfaces, by index.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's reason.
 pub fn interfaces() -> Result<Vec<Interface>, Error> {
     list(&mut Socket::route()?)
 }
@@ -103,10 +103,10 @@ pub struct Route {
     pub source: IpAddr,
 }
 
-/// The way packets to `destination` take by default. `None` if there is none.
+/// The default route of packets to `destination`. `None` if there is none.
 ///
 /// # Errors
-/// What the kernel says, other than that there is no route.
+/// The kernel's reason, other than that there is no route.
 pub fn route(destination: IpAddr) -> Result<Option<Route>, Error> {
     Query { destination, source: None, if_index: None }.ask(&mut Socket::route()?)
 }
@@ -114,11 +114,11 @@ pub fn route(destination: IpAddr) -> Result<Option<Route>, Error> {
 /// The source address that packets to `destination` have when they leave by the interface `if_index`; `None` if no
 /// route leads there by it.
 ///
-/// Routes that hold only for a source address of that interface (`ip rule add from ...`) count. For IPv4, the
-/// kernel presumes any destination to be on the link of an interface that is asked for; such a guess does not.
+/// Includes routes that apply only to a source address of that interface (`ip rule add from ...`). For IPv4, the kernel
+/// assumes that any destination is on the link of a given interface; this assumption is excluded.
 ///
 /// # Errors
-/// What the kernel says, other than that there is no route.
+/// The kernel's reason, other than that there is no route.
 pub fn route_via(destination: IpAddr, if_index: u32) -> Result<Option<IpAddr>, Error> {
     let mut socket = Socket::route()?;
     let mut query = Query { destination, source: None, if_index: Some(if_index) };
@@ -140,7 +140,7 @@ pub fn route_via(destination: IpAddr, if_index: u32) -> Result<Option<IpAddr>, E
     Ok(None)
 }
 
-/// A question to the routing tables.
+/// A query of the routing tables.
 #[derive(Clone, Copy)]
 struct Query {
     destination: IpAddr,
@@ -152,7 +152,7 @@ impl Query {
     /// Whether an entry of the tables matches and lets packets out by the interface asked for.
     fn matches(&self, socket: &mut Socket) -> Result<bool, Error> {
         Ok(self.send(socket, RTM_F_FIB_MATCH)?.is_some_and(|found| {
-            // An entry with several next hops has no interface of its own; the kernel picked one that fits.
+            // A multipath entry has no single interface; the kernel picked one that matches.
             found.usable && (found.if_index.is_none() || found.if_index == self.if_index)
         }))
     }
@@ -190,7 +190,7 @@ impl Query {
     }
 }
 
-/// What the kernel answered.
+/// The kernel's answer.
 struct Entry {
     usable: bool,
     if_index: Option<u32>,

@@ -1,7 +1,7 @@
-//! What a killed process leaves behind: recognised by the process number in its name.
+//! Leftovers of killed processes, identified by the process id in their names.
 //!
-//! Everything plait makes with a name of its own carries its process number: `plait-PID-ROLE` for cgroups,
-//! `WHAT-PID` or `WHAT-PID.EXTENSION` for files in the [run directory](run_directory).
+//! Everything that plait creates under a name contains its process id: `plait-PID-ROLE` for cgroups, `WHAT-PID` or
+//! `WHAT-PID.EXTENSION` for files in the [run directory](run_directory).
 
 use std::fs;
 use std::io;
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// The directory for files that live as long as a process: `/run/plait` for root, otherwise `plait` in
-/// `$XDG_RUNTIME_DIR`. It is made if need be, with access for its owner only.
+/// The directory for run-time files: `/run/plait` for root, otherwise `plait` in `$XDG_RUNTIME_DIR`. Created if it does
+/// not exist, accessible only to its owner.
 ///
 /// # Errors
-/// It cannot be made, belongs to somebody else, or an ordinary user has no `XDG_RUNTIME_DIR`.
+/// It cannot be created, belongs to another user, or `XDG_RUNTIME_DIR` is not set for an ordinary user.
 pub fn run_directory() -> io::Result<PathBuf> {
     let user = rustix::process::geteuid();
     let base = if user.is_root() {
@@ -31,7 +31,7 @@ pub fn run_directory() -> io::Result<PathBuf> {
     private_directory(base.join("plait"), user.as_raw())
 }
 
-/// Removes the files in the run directory that belong to dead processes; their paths.
+/// Removes the files of dead processes from the run directory; their paths.
 ///
 /// # Errors
 /// As [`run_directory`], or a file cannot be removed.
@@ -59,7 +59,7 @@ pub(crate) fn is_of_dead_process(name: &str) -> bool {
 fn private_directory(directory: PathBuf, owner: u32) -> io::Result<PathBuf> {
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            let text = format!("cannot make the directory {}: {error}", directory.display());
+            let text = format!("cannot create the directory {}: {error}", directory.display());
             return Err(io::Error::new(error.kind(), text));
         }
         _ => {}
@@ -67,8 +67,8 @@ fn private_directory(directory: PathBuf, owner: u32) -> io::Result<PathBuf> {
     let metadata = fs::symlink_metadata(&directory)?;
     if !metadata.is_dir() || metadata.uid() != owner || metadata.mode() & 0o077 != 0 {
         let text = format!(
-            "expected {} to be a directory of user {owner} that nobody else can open, found user {} and mode {:o}: \
-             remove it, and it is made anew",
+            "expected {} to be a directory of user {owner} that no other user can open, got user {} and mode {:o}: \
+             remove it, so that it is created again",
             directory.display(),
             metadata.uid(),
             metadata.mode()
@@ -90,7 +90,7 @@ fn pid_of(digits: &str) -> Option<Pid> {
     digits.parse().ok().and_then(Pid::from_raw)
 }
 
-/// Whether a process is no longer there, or runs no program any more: it is about to end, or nobody has asked after it.
+/// Whether a process no longer exists, or no longer runs a program: it is exiting, or a zombie.
 pub fn has_ended(pid: Pid) -> bool {
     let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_pid()));
     program.is_err_and(|error| {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// The number of a process that has ended.
+    /// The id of a process that has ended.
     fn dead() -> u32 {
         let mut child = std::process::Command::new("true").spawn().expect("a process");
         child.wait().expect("its end");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_nobody_asked_after_has_ended() {
+    fn a_zombie_has_ended() {
         let mut child = std::process::Command::new("true").spawn().expect("a process");
         let pid = Pid::from_child(&child);
         let begin = std::time::Instant::now();

@@ -1,8 +1,8 @@
-//! The mounts among which plait keeps in a BPF file system what outlives a command.
+//! The mount namespace in which plait mounts the BPF file system for pins that outlive a command.
 //!
-//! Every mount of a BPF file system is a new one, and `ip netns exec` gives each command a mount namespace that ends
-//! with it. So the file system is mounted where process 1 has its mounts, or, where this process may not go there, as
-//! in some containers, where the farthest of its ancestors has that it may follow.
+//! Every mount of a BPF file system is a new instance, and `ip netns exec` runs each command in a mount namespace that
+//! ends with it. So the file system is mounted in the mount namespace of process 1 or, if this process may not enter it,
+//! as in some containers, of its most distant accessible ancestor.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,12 +18,12 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 #[derive(Debug)]
 pub(crate) struct Mounts {
     namespace: File,
-    /// Its root directory, by which they are reached also when that process has ended.
+    /// Its root directory, through which the mounts are accessible even after that process has ended.
     root: OwnedFd,
 }
 
 impl Mounts {
-    /// Those of process 1 or else the farthest ancestor whose mounts this process may use; `None` if they are its own.
+    /// Those of process 1, or else of the most distant accessible ancestor; `None` if they are this process's own.
     pub(crate) fn outermost() -> Option<Mounts> {
         let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?.ino();
         let processes = ancestors();
@@ -31,7 +31,7 @@ impl Mounts {
         (mounts.namespace.metadata().ok()?.ino() != own).then_some(mounts)
     }
 
-    /// What is found at a path there, by a path that this process has as long as it has the mounts.
+    /// A path in these mounts, as a path that this process can use while this value lives.
     pub(crate) fn reach(&self, path: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()));
         root.join(path.strip_prefix("/").unwrap_or(path))
@@ -46,7 +46,7 @@ impl Mounts {
         Ok(mounts)
     }
 
-    /// Calls `work` where these are the mounts.
+    /// Calls `work` in this mount namespace.
     pub(crate) fn among<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let inside = || {
@@ -62,7 +62,7 @@ impl Mounts {
     }
 }
 
-/// The directories in /proc of this process and its ancestors, as far as it may see them.
+/// The /proc directories of this process and its visible ancestors.
 fn ancestors() -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from("/proc/self")];
     while let Some(parent) = parent(&found[found.len() - 1]) {
@@ -75,6 +75,6 @@ fn ancestors() -> Vec<PathBuf> {
 fn parent(process: &Path) -> Option<u32> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    // The first process of a container has a parent that it does not see.
+    // The first process of a container has a parent that is not visible.
     line.trim().parse().ok().filter(|parent| *parent != 0)
 }

@@ -1,8 +1,8 @@
-//! MPTCP sockets: making them, asking the kernel about them, ending them with a reset.
+//! MPTCP sockets: creation, state, and reset.
 //!
-//! An MPTCP socket is a TCP socket made with protocol 262; everything else that plait knows about a connection
-//! comes from the kernel's `SOL_MPTCP` options, read here field by field so that older and newer kernels, whose
-//! structures are shorter or longer, are both understood. No function panics on anything the kernel says.
+//! An MPTCP socket is a TCP socket with protocol 262; the state of a connection comes from the kernel's `SOL_MPTCP`
+//! options, parsed field by field to support the shorter or longer structures of older and newer kernels. No data from the
+//! kernel makes a function panic.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,21 +15,21 @@ use crate::bytes::{socket_address, u8_at, u32_at, u64_at, unmapped};
 use crate::sockopt;
 use crate::tcp_info::TcpInfo;
 
-/// What a socket made by [`stream_socket`] speaks.
+/// The protocol of a socket created by [`stream_socket`].
 ///
 /// An [`Mptcp`](Protocol::Mptcp) socket can still end up as TCP if the peer has no MPTCP: see [`is_mptcp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Multipath TCP, version 1 (RFC 8684).
     Mptcp,
-    /// TCP, as this kernel has no MPTCP or it is switched off.
+    /// TCP, as this kernel has no MPTCP or it is disabled.
     Tcp,
 }
 
-/// A stream socket that speaks MPTCP, or TCP where the kernel has no MPTCP or `net.mptcp.enabled` is 0.
+/// Creates a stream socket for MPTCP, or for TCP if the kernel has no MPTCP or `net.mptcp.enabled` is 0.
 ///
 /// # Errors
-/// What `socket(2)` says, for a reason other than missing MPTCP.
+/// The error of `socket(2)`, other than missing MPTCP.
 pub fn stream_socket(domain: Domain) -> io::Result<(Socket, Protocol)> {
     match Socket::new(domain, Type::STREAM, Some(socket2::Protocol::MPTCP)) {
         Ok(socket) => Ok((socket, Protocol::Mptcp)),
@@ -41,18 +41,18 @@ pub fn stream_socket(domain: Domain) -> io::Result<(Socket, Protocol)> {
 }
 
 /// Whether `socket(2)` failed because there is no MPTCP: `EPROTONOSUPPORT` without it in the kernel, `ENOPROTOOPT`
-/// when it is switched off, `EINVAL` on kernels older than protocol numbers above 255.
+/// when it is disabled, `EINVAL` on kernels older than protocol numbers above 255.
 pub(crate) fn means_no_mptcp(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL))
 }
 
-/// Whether a connected or accepted socket really speaks MPTCP now.
+/// Whether a connected or accepted socket actually uses MPTCP.
 ///
-/// A connection accepted from a plain TCP peer is a TCP socket; one that we made as MPTCP towards a plain TCP peer,
-/// or through a middlebox that strips options, has fallen back. Both are `false`.
+/// A connection accepted from a plain TCP peer is a TCP socket; an MPTCP connection to a plain TCP peer,
+/// or through a middlebox that strips options, has fallen back. Both return `false`.
 ///
 /// # Errors
-/// What `getsockopt(2)` says, for a reason other than missing MPTCP.
+/// The error of `getsockopt(2)`, other than missing MPTCP.
 pub fn is_mptcp(fd: impl AsFd) -> io::Result<bool> {
     match Info::of(fd) {
         Ok(info) => Ok(!info.fallback),
@@ -67,7 +67,7 @@ pub fn is_mptcp(fd: impl AsFd) -> io::Result<bool> {
 /// not yet sent is discarded. The socket stays open, unconnected; reading from it gives end of stream.
 ///
 /// # Errors
-/// What the kernel says, for example that the descriptor is no socket.
+/// The kernel's reason, for example that the descriptor is not a socket.
 pub fn abort(fd: impl AsFd) -> io::Result<()> {
     rustix::net::connect_unspec(fd).map_err(io::Error::from)
 }
@@ -106,7 +106,7 @@ pub struct Info {
     pub bytes_sent: Option<u64>,
     /// Bytes received in order at the data level (kernel 6.5).
     pub bytes_received: Option<u64>,
-    /// Bytes sent again at the data level, that is, reinjected (kernel 6.5).
+    /// Bytes reinjected (kernel 6.5).
     pub bytes_retransmitted: Option<u64>,
     /// Bytes acknowledged at the data level (kernel 6.5).
     pub bytes_acked: Option<u64>,
@@ -115,20 +115,20 @@ pub struct Info {
 }
 
 impl Info {
-    /// Asks the kernel about a socket.
+    /// Reads the state of a socket.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` or `ENOPROTOOPT` if it is no MPTCP socket, otherwise what `getsockopt(2)` says.
+    /// `EOPNOTSUPP` or `ENOPROTOOPT` if it is not an MPTCP socket, otherwise the error of `getsockopt(2)`.
     pub fn of(fd: impl AsFd) -> io::Result<Info> {
         let mut buffer = [0; 256];
         let length = sockopt::get(fd, SOL_MPTCP, MPTCP_INFO, &mut buffer)?;
         let bytes = &buffer[..length];
         Info::parse(bytes).ok_or_else(|| {
-            io::Error::other(format!("MPTCP_INFO should have at least 43 bytes, the kernel gave {length}"))
+            io::Error::other(format!("expected at least 43 bytes of MPTCP_INFO, got {length}"))
         })
     }
 
-    /// Reads a `struct mptcp_info`, as much of it as there is.
+    /// Parses a `struct mptcp_info`, as far as it is present.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Info> {
         let flags = u32_at(bytes, 8)?;
         Some(Info {
@@ -153,7 +153,7 @@ impl Info {
     }
 }
 
-/// A connection and each of its subflows, in the order they were made.
+/// A connection and its subflows, in order of creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullInfo {
     /// The connection.
@@ -162,7 +162,7 @@ pub struct FullInfo {
     pub subflows: Vec<Subflow>,
 }
 
-/// One subflow of a connection: its addresses and what `TCP_INFO` says of it.
+/// A subflow of a connection: its addresses and `TCP_INFO`.
 ///
 /// IPv4 addresses of IPv6 sockets are given as IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,21 +171,21 @@ pub struct Subflow {
     pub local: SocketAddr,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// State and figures.
+    /// TCP state and statistics.
     pub tcp: TcpInfo,
 }
 
 impl FullInfo {
-    /// Asks the kernel about a connection and its subflows.
+    /// Reads the state of a connection and its subflows.
     ///
     /// Uses `MPTCP_SUBFLOW_ADDRS` and `MPTCP_TCPINFO` (kernel 5.16) rather than `MPTCP_FULL_INFO` (kernel 6.6),
-    /// which gives the same facts in one call but only on newer kernels.
+    /// which returns the same data in one call but only on newer kernels.
     ///
     /// # Errors
-    /// As [`Info::of`]; `EAGAIN` if subflows came and went faster than they could be read.
+    /// As [`Info::of`]; `EAGAIN` if subflows changed faster than they could be read.
     pub fn of(fd: impl AsFd) -> io::Result<FullInfo> {
         let fd = fd.as_fd();
-        // Two lists belong together only if no subflow came or went between them.
+        // The lists match only if no subflow was created or closed between them.
         for _ in 0..ATTEMPTS {
             let before = per_subflow(fd, MPTCP_SUBFLOW_ADDRS, ADDRESSES_SIZE)?;
             let tcp = per_subflow(fd, MPTCP_TCPINFO, TCP_INFO_SIZE)?;
@@ -221,7 +221,7 @@ const ADDRESSES_SIZE: usize = 256;
 /// `struct tcp_info` up to and including `tcpi_bytes_retrans`.
 const TCP_INFO_SIZE: usize = 216;
 
-/// The elements of an option that gives one element of `size` bytes for each subflow.
+/// The elements of an option that returns an element of `size` bytes for each subflow.
 fn per_subflow(fd: impl AsFd, name: i32, size: usize) -> io::Result<Vec<Vec<u8>>> {
     let fd = fd.as_fd();
     let mut room = 8;

@@ -1,8 +1,8 @@
 //! A netlink socket (`netlink(7)`): requests answered by the kernel, and its multicast messages.
 //!
 //! Generic netlink carries the MPTCP path manager, the routing family carries links, addresses and routes. The few
-//! messages plait needs are built and read here, as no library covers the path manager's commands and events. A
-//! socket belongs to the network namespace of the thread that opens it, for good.
+//! messages plait needs are built and parsed here, as no library supports the path manager's commands and events. A
+//! socket always belongs to the network namespace of the thread that opened it.
 
 pub(crate) mod message;
 
@@ -23,16 +23,16 @@ pub enum Error {
     Refused {
         /// The error number.
         errno: io::Error,
-        /// The kernel's own words, when it had any.
+        /// The kernel's explanation, if it gave one.
         explanation: Option<String>,
     },
     /// The netlink socket failed.
     #[error("the netlink socket failed: {0}")]
     Socket(io::Error),
-    /// The kernel's answer is not what was asked for.
+    /// The kernel's answer is not the expected one.
     #[error("expected {expected} from the kernel, got something else")]
     Unexpected {
-        /// What was asked for.
+        /// The expected answer.
         expected: &'static str,
     },
 }
@@ -73,7 +73,7 @@ impl Socket {
         Socket::open(Some(rustix::net::netlink::GENERIC))
     }
 
-    /// Opens a socket to the lists of sockets.
+    /// Opens a socket to socket diagnostics.
     pub(crate) fn diag() -> io::Result<Socket> {
         Socket::open(Some(rustix::net::netlink::SOCK_DIAG))
     }
@@ -86,7 +86,7 @@ impl Socket {
             protocol,
         )?;
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        // Both only make errors more telling; kernels without them refuse, and plain errors follow.
+        // Both only improve error messages; kernels without them ignore the failure here.
         let _ = sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &1u32.to_ne_bytes());
         let _ = sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1u32.to_ne_bytes());
         rustix::net::sockopt::set_socket_timeout(&fd, Timeout::Recv, Some(ANSWER_DEADLINE))?;
@@ -104,7 +104,7 @@ impl Socket {
         loop {
             let length = receive(self.fd.as_fd(), &mut self.buffer)?;
             for message in Messages(&self.buffer[..length]) {
-                // The late answer to a request that was given up.
+                // A late answer to an abandoned request.
                 if message.sequence != self.sequence {
                     continue;
                 }
@@ -124,8 +124,8 @@ impl Socket {
         }
     }
 
-    /// Sends a request for a list, and gathers what `each` makes of its messages. Asks again if the list changed
-    /// while the kernel gave it out.
+    /// Sends a dump request and collects the results of `each` for its messages. Repeats it if the data changed
+    /// during the dump.
     pub(crate) fn dump<T>(
         &mut self,
         request: impl Fn(u16) -> Request,
@@ -143,7 +143,7 @@ impl Socket {
     }
 }
 
-/// A socket that listens to a multicast group of the kernel, never blocking.
+/// A non-blocking socket that receives multicast groups of the kernel.
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: OwnedFd,
@@ -156,7 +156,7 @@ impl Listener {
         Listener::join(Socket::generic()?, &[group])
     }
 
-    /// Joins groups of the lists of sockets.
+    /// Joins groups of socket diagnostics.
     pub(crate) fn diag(groups: &[u32]) -> io::Result<Listener> {
         Listener::join(Socket::diag()?, groups)
     }
@@ -164,7 +164,7 @@ impl Listener {
     fn join(socket: Socket, groups: &[u32]) -> io::Result<Listener> {
         let Socket { fd, buffer, .. } = socket;
         rustix::io::ioctl_fionbio(&fd, true)?;
-        // Room for bursts; beyond the limit of an ordinary user, root may go (SO_RCVBUFFORCE).
+        // Room for bursts; root may exceed the limit (SO_RCVBUFFORCE).
         if sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &EVENTS_BUFFER.to_ne_bytes()).is_err() {
             sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &EVENTS_BUFFER.to_ne_bytes())?;
         }
@@ -174,7 +174,7 @@ impl Listener {
         Ok(Listener { fd, buffer })
     }
 
-    /// The next datagram, if one waits. `ENOBUFS` says that messages were lost.
+    /// The next datagram, if there is one. `ENOBUFS` means that messages were lost.
     pub(crate) fn try_next(&mut self) -> io::Result<Option<Messages<'_>>> {
         match receive(self.fd.as_fd(), &mut self.buffer) {
             Ok(length) => Ok(Some(Messages(&self.buffer[..length]))),
@@ -228,18 +228,18 @@ impl Family {
     }
 }
 
-/// Receives one datagram, whole. One that the buffer cuts off is an error: none that the kernel sends is as long.
+/// Receives one complete datagram. A truncated one is an error: the kernel sends none that are as long.
 fn receive(fd: BorrowedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let (_, length) = rustix::io::retry_on_intr(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::TRUNC))?;
     if length > buffer.len() {
-        let text = format!("a netlink datagram of {length} bytes, expected at most {}", buffer.len());
+        let text = format!("expected a netlink datagram of at most {} bytes, got {length}", buffer.len());
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     Ok(length)
 }
 
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
-/// Twice the most that the kernel puts into one datagram of a list.
+/// Twice the maximum size of a datagram in a dump.
 const BUFFER: usize = 64 << 10;
 const EVENTS_BUFFER: i32 = 4 << 20;
 

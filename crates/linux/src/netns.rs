@@ -1,7 +1,7 @@
-//! Network namespaces: entering, making and removing them.
+//! Network namespaces: entering, creating and removing them.
 //!
 //! Named namespaces are files in `/run/netns`, as `ip netns` keeps them, and the two can be mixed. A namespace is
-//! entered by a *thread*: threads it starts afterwards are inside, all others stay where they were.
+//! entered by a *thread*: threads that it starts afterwards are inside, all others are not affected.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use std::thread;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind_recursive, mount_change, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// What identifies a namespace as long as it lives; the kernel may use it again afterwards.
+/// Identifies a namespace while it exists; the kernel may reuse it afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Device of the namespace file system.
@@ -23,7 +23,7 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// A network namespace, held open: it lives at least as long as this does.
+/// An open network namespace, which exists at least as long as this value.
 #[derive(Debug)]
 pub struct NetNs(File);
 
@@ -31,7 +31,7 @@ impl NetNs {
     /// The namespace of the calling thread.
     ///
     /// # Errors
-    /// `/proc` is not there.
+    /// `/proc` is not mounted.
     pub fn current() -> io::Result<NetNs> {
         NetNs::at(Path::new(CURRENT))
     }
@@ -39,7 +39,7 @@ impl NetNs {
     /// The namespace that `ip netns` or [`Named::create`] gave this name.
     ///
     /// # Errors
-    /// There is none; the text names the file that was expected.
+    /// It does not exist; the message names the expected file.
     pub fn named(name: &str) -> io::Result<NetNs> {
         NetNs::at(&path_of(name)?)
     }
@@ -55,31 +55,32 @@ impl NetNs {
         })
     }
 
-    /// What identifies it.
+    /// Its identity.
     ///
     /// # Errors
-    /// What `fstat(2)` says.
+    /// The error of `fstat(2)`.
     pub fn identity(&self) -> io::Result<Identity> {
         let metadata = self.0.metadata()?;
         Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Moves the calling thread inside, for good.
+    /// Moves the calling thread inside permanently.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`; `EINVAL` if it is no network namespace.
     pub fn enter(&self) -> io::Result<()> {
         move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| {
             let error = io::Error::from(error);
-            let text = format!("cannot enter a network namespace, which takes CAP_SYS_ADMIN (root): {error}");
+            let text =
+                format!("cannot enter a network namespace, which requires CAP_SYS_ADMIN (root): {error}");
             io::Error::new(error.kind(), text)
         })
     }
 
-    /// Calls `work` inside, on a thread of its own, and waits for it. A panic of `work` is passed on.
+    /// Calls `work` inside, on a new thread, and waits for it. Propagates a panic of `work`.
     ///
     /// # Errors
-    /// As [`enter`](NetNs::enter), or no thread can be made.
+    /// As [`enter`](NetNs::enter), or no thread can be created.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let inside = || self.enter().map(|()| work());
@@ -95,9 +96,9 @@ impl AsFd for NetNs {
     }
 }
 
-/// A named network namespace that this process made; removed when dropped.
+/// A named network namespace created by this process; removed when dropped.
 ///
-/// The kernel ends it once nothing uses it any more: processes and sockets inside keep it alive, though nameless.
+/// The kernel keeps it, without a name, while processes or sockets are inside.
 #[derive(Debug)]
 pub struct Named {
     name: String,
@@ -105,7 +106,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Makes an empty namespace (its loopback interface is down).
+    /// Creates an empty namespace (its loopback interface is down).
     ///
     /// # Errors
     /// `EEXIST` if the name is taken, `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` for a name with a slash.
@@ -113,7 +114,7 @@ impl Named {
         let path = path_of(name)?;
         prepare_directory()?;
         fs::OpenOptions::new().write(true).create_new(true).mode(0o000).open(&path).map_err(|error| {
-            let text = format!("cannot make the network namespace {}: {error}", path.display());
+            let text = format!("cannot create the network namespace {}: {error}", path.display());
             io::Error::new(error.kind(), text)
         })?;
         let made = thread::scope(|scope| {
@@ -129,8 +130,9 @@ impl Named {
             Ok(namespace) => Ok(Named { name: name.into(), namespace }),
             Err(error) => {
                 let _ = remove(&path);
-                let text =
-                    format!("cannot make a network namespace, which takes CAP_SYS_ADMIN (root): {error}");
+                let text = format!(
+                    "cannot create a network namespace, which requires CAP_SYS_ADMIN (root): {error}"
+                );
                 Err(io::Error::new(error.kind(), text))
             }
         }
@@ -152,7 +154,7 @@ impl std::ops::Deref for Named {
 
 impl Drop for Named {
     fn drop(&mut self) {
-        // Already gone if somebody else deleted it, which is what is wanted.
+        // Fails if another process already deleted it, which is fine.
         let _ = delete(&self.name);
     }
 }
@@ -160,7 +162,7 @@ impl Drop for Named {
 /// Removes a named namespace.
 ///
 /// # Errors
-/// There is none with this name, or it takes privileges this process lacks.
+/// It does not exist, or this process lacks the privileges.
 pub fn delete(name: &str) -> io::Result<()> {
     remove(&path_of(name)?)
 }
@@ -168,7 +170,7 @@ pub fn delete(name: &str) -> io::Result<()> {
 /// The names of all named namespaces.
 ///
 /// # Errors
-/// The directory cannot be read. That it is not there means that there are none.
+/// The directory cannot be read. If it does not exist, the list is empty.
 pub fn list() -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -177,22 +179,22 @@ pub fn list() -> io::Result<Vec<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// The namespace with this identity, wherever it has a name or a process.
+/// The namespace with this identity, if it has a name or a process.
 pub fn find(identity: Identity) -> Option<NetNs> {
-    seen().find(|namespace| namespace.identity().is_ok_and(|found| found == identity))
+    candidates().find(|namespace| namespace.identity().is_ok_and(|found| found == identity))
 }
 
 /// All namespaces that have a name or a process, each once.
 pub fn all() -> Vec<NetNs> {
-    // A name is a mere file until the namespace is mounted there.
+    // A name is a plain file until the namespace is mounted there.
     let device = NetNs::current().and_then(|own| own.identity()).map(|own| own.device).ok();
     let mut known = HashSet::new();
     let mut is_new = |found: Identity| Some(found.device) == device && known.insert(found);
-    seen().filter(|namespace| namespace.identity().is_ok_and(&mut is_new)).collect()
+    candidates().filter(|namespace| namespace.identity().is_ok_and(&mut is_new)).collect()
 }
 
-/// Namespaces by their names and processes, so that one may come several times.
-fn seen() -> impl Iterator<Item = NetNs> {
+/// Namespaces by their names and processes; one may occur several times.
+fn candidates() -> impl Iterator<Item = NetNs> {
     let named = fs::read_dir(DIRECTORY).into_iter().flatten().flatten().map(|entry| entry.path());
     let processes =
         fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path().join("ns/net"));
@@ -216,7 +218,7 @@ fn path_of(name: &str) -> io::Result<PathBuf> {
 
 fn remove(path: &Path) -> io::Result<()> {
     match unmount(path, UnmountFlags::DETACH) {
-        // A file on which nothing is mounted: its maker was killed between the two steps.
+        // A plain file: its creator was killed between the two steps.
         Ok(()) | Err(rustix::io::Errno::INVAL) => fs::remove_file(path),
         Err(error) => Err(io::Error::new(
             io::Error::from(error).kind(),

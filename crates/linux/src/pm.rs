@@ -1,7 +1,7 @@
 //! The MPTCP path manager of the kernel (generic netlink family `mptcp_pm`): which addresses make subflows.
 //!
 //! [`PathManager`] gives the kernel's own path manager its endpoints and limits, and makes, announces and ends
-//! subflows of the connections that user space manages ([`user_space_sockets`]). [`Events`] tells what happens.
+//! subflows of the connections that user space manages ([`user_space_sockets`]). [`Events`] reports events.
 //! All of it concerns the network namespace of the thread that opened it, and changing anything takes
 //! `CAP_NET_ADMIN` there. Nothing that the kernel sends makes this module panic.
 
@@ -21,7 +21,7 @@ use crate::netlink::message::{NLM_F_ACK, Request};
 use crate::netlink::{self, Family, Socket};
 use endpoint::{write_flags, write_id, write_socket_address};
 
-/// Why the path manager did not do what it was asked to.
+/// Why a command to the path manager failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel has no MPTCP.
@@ -35,7 +35,7 @@ pub enum Error {
     Refused {
         /// What was asked for.
         operation: String,
-        /// What the kernel said.
+        /// The kernel's reason.
         reason: netlink::Error,
     },
 }
@@ -108,7 +108,7 @@ impl PathManager {
     /// counts: subflows that connections began with it end.
     ///
     /// # Errors
-    /// `EINVAL` if there is no such endpoint.
+    /// `EINVAL` if the endpoint does not exist.
     pub fn delete(&self, endpoint: &Endpoint) -> Result<(), Error> {
         let request = self.request(CMD_DEL_ADDR).nested(ATTR_ADDR, |inner| endpoint.write(inner));
         self.ask(request, || format!("delete the endpoint {} with id {}", endpoint.address, endpoint.id))
@@ -117,7 +117,7 @@ impl PathManager {
     /// The endpoint with this identifier.
     ///
     /// # Errors
-    /// `EINVAL` if there is no such endpoint.
+    /// `EINVAL` if the endpoint does not exist.
     pub fn endpoint(&self, id: u8) -> Result<Endpoint, Error> {
         let request = self.request(CMD_GET_ADDR).nested(ATTR_ADDR, |inner| write_id(inner, id));
         let operation = || format!("give the endpoint with id {id}");
@@ -132,7 +132,7 @@ impl PathManager {
     /// All endpoints.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's reason.
     pub fn endpoints(&self) -> Result<Vec<Endpoint>, Error> {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket
@@ -146,7 +146,7 @@ impl PathManager {
     /// Removes all endpoints.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's reason.
     pub fn flush(&self) -> Result<(), Error> {
         self.ask(self.request(CMD_FLUSH_ADDRS), || "remove all endpoints".into())
     }
@@ -154,7 +154,7 @@ impl PathManager {
     /// The limits.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's reason.
     pub fn limits(&self) -> Result<Limits, Error> {
         let mut limits = None;
         self.exchange(self.request(CMD_GET_LIMITS), |message| {
@@ -189,7 +189,7 @@ impl PathManager {
     /// stay.
     ///
     /// # Errors
-    /// `EINVAL` if there is no such endpoint.
+    /// `EINVAL` if the endpoint does not exist.
     pub fn set_flags(&self, id: u8, flags: Flags) -> Result<(), Error> {
         let request =
             self.request(CMD_SET_FLAGS).nested(ATTR_ADDR, |inner| write_flags(write_id(inner, id), flags));
@@ -200,7 +200,7 @@ impl PathManager {
     /// identifier must not be 0.
     ///
     /// # Errors
-    /// `ESRCH` or `EINVAL` if there is no such connection or it is not managed from user space.
+    /// `ESRCH` or `EINVAL` if the connection does not exist or is not managed from user space.
     pub fn announce(&self, token: Token, local: &Local, port: u16) -> Result<(), Error> {
         let endpoint = Endpoint { port, flags: Flags::SIGNAL, ..local.as_endpoint() };
         let request = self.of(CMD_ANNOUNCE, token).nested(ATTR_ADDR, |inner| endpoint.write(inner));
@@ -217,7 +217,7 @@ impl PathManager {
     }
 
     /// Makes a subflow from a local address to an address of the peer, whose identifier is `remote_id` (0: the
-    /// address of the initial subflow, or unknown). It is established when [`Event::SubflowEstablished`] says so.
+    /// address of the initial subflow, or unknown). [`Event::SubflowEstablished`] reports that it is established.
     ///
     /// # Errors
     /// As [`announce`](PathManager::announce); or that of connecting, such as `ENETUNREACH`.
@@ -241,7 +241,7 @@ impl PathManager {
     /// Ends a subflow.
     ///
     /// # Errors
-    /// `ESRCH` if there is no subflow with these addresses; otherwise as [`announce`](PathManager::announce).
+    /// `ESRCH` if no subflow has these addresses; otherwise as [`announce`](PathManager::announce).
     pub fn subflow_destroy(&self, token: Token, local: SocketAddr, remote: SocketAddr) -> Result<(), Error> {
         let request = self
             .of(CMD_SUBFLOW_DESTROY, token)

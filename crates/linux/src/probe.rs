@@ -11,16 +11,16 @@ mod programs;
 use std::process::Command;
 use std::thread;
 
-/// One thing plait uses, and whether it is here.
+/// A feature that plait uses, and whether it is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// It was used just now, and worked.
+    /// Whether it was tried successfully.
     pub present: bool,
-    /// Protected connections are not possible without it.
+    /// Whether protected connections require it.
     pub essential: bool,
-    /// What was found, or what was expected and what happened instead.
+    /// What was found, or why it is not available.
     pub detail: String,
     /// What plait cannot do without it.
     pub lost_without: &'static str,
@@ -28,11 +28,11 @@ pub struct Feature {
     pub how_to_get: &'static str,
 }
 
-/// Tries every feature. Takes a fraction of a second; any user may call it, and finds less than root.
+/// Tries every feature. Takes a fraction of a second; for users other than root, fewer features are available.
 pub fn features() -> Vec<Feature> {
-    // What fails is told by the features themselves, not by the BPF library on the standard error.
+    // Failures are reported by the features themselves, not by the BPF library on stderr.
     let printing = libbpf_rs::set_print(None);
-    // On a thread of its own, as trying includes moving to a new network namespace.
+    // On a separate thread, as probing enters new network namespaces.
     let features = thread::scope(|scope| {
         let all = scope.spawn(|| FEATURES.iter().map(Probe::result).collect());
         all.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -41,7 +41,7 @@ pub fn features() -> Vec<Feature> {
     features
 }
 
-/// Details of what is there, or why it is not.
+/// Details, or why the feature is not available.
 type Finding = Result<String, String>;
 
 struct Probe {
@@ -213,19 +213,19 @@ const FEATURES: &[Probe] = &[
     },
 ];
 
-/// Runs a program with an argument that makes it say its version.
+/// Runs a program with the argument that prints its version.
 fn tool(name: &str, argument: &str) -> Finding {
     let output =
         command(name).arg(argument).output().map_err(|error| format!("cannot run {name}: {error}"))?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().next().unwrap_or_default();
-    // What some say in addition, about libraries and builds, is in brackets.
+    // Some print details of libraries and builds in brackets.
     let first = line.split(" (").next().unwrap_or_default().trim().to_owned();
     if output.status.success() { Ok(first) } else { Err(format!("{name} {argument} failed: {first}")) }
 }
 
-/// A program, looked for also where the PATH of ordinary users often does not lead.
+/// A program, also searched in directories that are often not in the PATH of ordinary users.
 fn command(name: &str) -> Command {
     let mut command = Command::new(name);
     command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");

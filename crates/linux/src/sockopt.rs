@@ -1,11 +1,11 @@
-//! Socket options that no library covers, as plain bytes.
+//! Socket options that no library supports, as bytes.
 //!
 //! `unsafe` is here because `getsockopt` and `setsockopt` take raw pointers; both functions are safe to call.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Fills `buffer` with the option's value; the number of bytes the kernel wrote (never more than the buffer has).
+/// Reads the option's value into `buffer`; the number of bytes written (at most the length of the buffer).
 ///
 /// What `buffer` holds on entry is passed to the kernel, which some options read. For options whose value is plain
 /// data only: none that holds pointers, through which the kernel would write elsewhere.

@@ -1,21 +1,21 @@
-//! What the kernel says of one TCP connection (`struct tcp_info`, `tcp(7)`), read as far as the kernel gives it.
+//! The state of a TCP connection (`struct tcp_info`, `tcp(7)`), as far as the kernel provides it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::{u8_at, u32_at, u64_at};
 
-/// State and figures of a TCP connection, of which each subflow is one.
+/// State and statistics of a TCP connection, such as a subflow.
 ///
-/// Counters run from the connection's beginning. What only newer kernels have is `None` on older ones.
+/// Counters start with the connection. Values that only newer kernels have are `None` on older ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpInfo {
-    /// Where it is in its life.
+    /// Its state.
     pub state: State,
     /// Smoothed round-trip time, microseconds.
     pub rtt_us: u32,
     /// Mean deviation of the round-trip time, microseconds.
     pub rtt_variance_us: u32,
-    /// Least round-trip time of late, microseconds (kernel 4.6); `None` also before there was one.
+    /// Minimum recent round-trip time, microseconds (kernel 4.6); `None` before the first measurement.
     pub min_rtt_us: Option<u32>,
     /// Retransmission timeout, microseconds.
     pub rto_us: u32,
@@ -25,11 +25,11 @@ pub struct TcpInfo {
     pub ssthresh: Option<u32>,
     /// Maximum segment size for sending, bytes.
     pub mss: u32,
-    /// Window that the peer offers, bytes (kernel 5.18).
+    /// Window offered by the peer, bytes (kernel 5.18).
     pub peer_window: Option<u32>,
     /// Segments sent and not yet acknowledged.
     pub unacked: u32,
-    /// Segments held to be lost now.
+    /// Segments currently considered lost.
     pub lost: u32,
     /// Segments retransmitted.
     pub retransmissions: u32,
@@ -49,16 +49,15 @@ pub struct TcpInfo {
     pub segments_received: Option<u32>,
     /// Most recent delivery rate, bytes per second (kernel 4.9).
     pub delivery_rate: Option<u64>,
-    /// Rate that sending is paced to, bytes per second; `None`: it is not.
+    /// Pacing rate, bytes per second; `None`: not paced.
     pub pacing_rate: Option<u64>,
     /// Time spent with data to send, microseconds (kernel 4.10).
     pub busy_us: Option<u64>,
-    /// Part of it that the peer's window held sending up, microseconds (kernel 4.10).
+    /// Part of it limited by the peer's window, microseconds (kernel 4.10).
     pub window_limited_us: Option<u64>,
-    /// Part of it that the send buffer held sending up, microseconds (kernel 4.10).
+    /// Part of it limited by the send buffer, microseconds (kernel 4.10).
     pub buffer_limited_us: Option<u64>,
-    /// How far windows are shifted, those of the peer and those of this end (RFC 7323, section 2.2); `None`: they are
-    /// not, or the connection has ended.
+    /// Window scales of the peer and of this end (RFC 7323, section 2.2); `None`: not used, or the connection has ended.
     #[serde(skip)]
     pub window_scales: Option<(u8, u8)>,
 }
@@ -82,7 +81,7 @@ pub enum State {
 }
 
 impl State {
-    /// The state that the kernel's `tcp_states.h` gives this number.
+    /// The state with this number in the kernel's `tcp_states.h`.
     pub(crate) fn from_number(number: u8) -> Option<State> {
         Some(match number {
             1 => State::Established,

@@ -1,7 +1,6 @@
-//! Traffic control (`tc(8)`), as far as it hosts BPF programs: the queueing discipline `clsact` of an interface, and
-//! the filters in it.
+//! Traffic control (`tc(8)`) for BPF programs: the queueing discipline `clsact` of an interface and its filters.
 //!
-//! Asked of the kernel in the network namespace of the calling thread; any user may ask.
+//! Queries the network namespace of the calling thread; any user may do so.
 
 use crate::bytes::u32_at;
 use crate::netlink::message::{Message, Request};
@@ -10,7 +9,7 @@ use crate::netlink::{Error, Socket};
 /// Whether the interface has the queueing discipline `clsact`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's reason.
 pub fn has_clsact(if_index: u32) -> Result<bool, Error> {
     let disciplines = |flags| Request::new(RTM_GETQDISC, flags, &header(if_index, 0));
     let is_clsact = |message: &Message| {
@@ -21,16 +20,16 @@ pub fn has_clsact(if_index: u32) -> Result<bool, Error> {
     Ok(!Socket::route()?.dump(disciplines, is_clsact)?.is_empty())
 }
 
-/// How many filters, of anybody, the `clsact` of the interface has in both directions; 0 without one.
+/// The number of filters, by any program, in the `clsact` of the interface in both directions; 0 without `clsact`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's reason.
 pub fn clsact_filters(if_index: u32) -> Result<usize, Error> {
     let mut socket = Socket::route()?;
     let mut count = 0;
     for parent in [CLSACT_INGRESS, CLSACT_EGRESS] {
         let filters = |flags| Request::new(RTM_GETTFILTER, flags, &header(if_index, parent));
-        // A filter without a handle is the head of those of its priority.
+        // A filter without a handle is the head of its priority.
         let is_filter = |message: &Message| {
             (message.kind == RTM_NEWTFILTER && u32_at(message.payload, 8)? != 0).then_some(())
         };
@@ -43,7 +42,7 @@ pub fn clsact_filters(if_index: u32) -> Result<usize, Error> {
     Ok(count)
 }
 
-/// What kernels say of filters in a discipline, or on an interface, that is not there.
+/// Errors for filters of a discipline or an interface that does not exist.
 fn means_none(errno: i32) -> bool {
     matches!(errno, libc::ENOENT | libc::EINVAL | libc::ENODEV)
 }

@@ -1,22 +1,22 @@
-//! What counters grew by from one sample to the next.
+//! The growth of counters between samples.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Sample, Subflow};
 use crate::mptcp::Token;
 
-/// Compares each sample with the one before.
+/// Compares each sample with the previous one.
 #[derive(Debug, Default)]
 pub struct Growth {
-    begun: bool,
+    started: bool,
     subflows: HashMap<u64, Carried>,
     reinjected: BTreeMap<Token, u64>,
 }
 
-/// What a subflow carried, or how much of it since the sample before.
+/// Bytes and segments that a subflow carried, in total or since the previous sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Payload bytes sent, retransmissions included; before kernel 4.19, those that were acknowledged.
+    /// Payload bytes sent, retransmissions included; before kernel 4.19, acknowledged bytes.
     pub bytes_sent: u64,
     /// Bytes received in order.
     pub bytes_received: u64,
@@ -26,18 +26,18 @@ pub struct Carried {
     pub retransmissions: u64,
 }
 
-/// The growth since the sample before.
+/// The growth since the previous sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grown {
     /// By [`Subflow::id`].
     pub subflows: HashMap<u64, Carried>,
-    /// Bytes sent again at the data level, by connection; only of connections that are still there.
+    /// Bytes reinjected, by connection; only for open connections.
     pub reinjected: HashMap<Token, u64>,
 }
 
 impl Growth {
-    /// The growth since the last call; `None` at the first one, as it is not known when what there is was carried.
-    /// What was not there at the last call grew from zero.
+    /// The growth since the last call; `None` at the first call. Subflows that did not exist at the last call grew from
+    /// zero.
     pub fn since_last(&mut self, samples: &[Sample]) -> Option<Grown> {
         let mut grown = Grown::default();
         for subflow in samples.iter().flat_map(|sample| &sample.subflows) {
@@ -57,13 +57,13 @@ impl Growth {
             grown.reinjected.insert(sample.token, bytes.saturating_sub(before));
         }
         self.reinjected = reinjected;
-        let first = !std::mem::replace(&mut self.begun, true);
+        let first = !std::mem::replace(&mut self.started, true);
         (!first).then_some(grown)
     }
 }
 
 impl Carried {
-    /// All that a subflow has carried.
+    /// The totals of a subflow.
     pub fn by(subflow: &Subflow) -> Carried {
         let tcp = &subflow.tcp;
         Carried {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A connection that reinjected so much, with a subflow that sent so much.
+    /// A connection that reinjected and a subflow that sent the given numbers of bytes.
     fn sample(sent: u64, reinjected: u64, closed: Option<&str>) -> Vec<Sample> {
         let sample = json!({
             "time": 0.0, "token": "00000001",
@@ -114,21 +114,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_carried_is_counted_once() {
+    fn counts_each_byte_once() {
         let mut growth = Growth::default();
-        assert_eq!(growth.since_last(&sample(100, 10, None)), None, "when that was is not known");
+        assert_eq!(growth.since_last(&sample(100, 10, None)), None, "the first sample has no growth");
         let mut grown = |samples: &[Sample]| {
             let grown = growth.since_last(samples).expect("a growth");
             let sent: u64 = grown.subflows.values().map(|carried| carried.bytes_sent).sum();
             (sent, grown.reinjected.values().sum::<u64>())
         };
         assert_eq!(grown(&sample(150, 13, None)), (50, 3));
-        // Not in the list for a moment, then told to have ended.
+        // Missing in one sample, then reported as closed.
         assert_eq!(grown(&[]), (0, 0));
         assert_eq!(grown(&sample(170, 13, Some("final"))), (20, 13));
-        // Another subflow, which began since.
+        // A new subflow.
         assert_eq!(grown(&sample(40, 13, None)), (40, 0));
-        // Counters that fall are no growth.
+        // Decreasing counters are no growth.
         assert_eq!(grown(&sample(30, 0, None)), (0, 0));
     }
 }

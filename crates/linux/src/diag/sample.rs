@@ -1,4 +1,4 @@
-//! A connection and its subflows at one moment.
+//! A connection and its subflows at one point in time.
 
 use std::net::SocketAddr;
 
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 use crate::mptcp::Token;
 use crate::tcp_info::{State, TcpInfo};
 
-/// A connection and its subflows at one moment.
+/// A connection and its subflows at one point in time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When, seconds since 1970.
+    /// Seconds since 1970.
     pub time: f64,
-    /// Which connection.
+    /// The token of the connection.
     pub token: Token,
-    /// The connection; `None` when it had ended.
+    /// The connection; `None` if it has ended.
     pub connection: Option<Connection>,
-    /// Its subflows: first those that are there, then those that ended since the sample before.
+    /// Its subflows: first the open ones, then those closed since the previous sample.
     pub subflows: Vec<Subflow>,
 }
 
-/// A connection: state and figures of the data level.
+/// A connection: state and statistics at the data level.
 ///
-/// Counters run from the connection's beginning. What only newer kernels have is `None` on older ones.
+/// Counters start with the connection. Values that only newer kernels have are `None` on older ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// Local address of the initial subflow.
     pub local: SocketAddr,
     /// Peer's address of the initial subflow.
     pub remote: SocketAddr,
-    /// Where it is in its life.
+    /// Its state.
     pub state: State,
-    /// User whose program made it.
+    /// The user who created it.
     pub uid: u32,
-    /// Inode of the program's socket (`/proc/PID/fd`); 0 when the program has closed it.
+    /// Inode of the program's socket (`/proc/PID/fd`); 0 after the program has closed it.
     pub inode: u32,
     /// It has fallen back to TCP (RFC 8684, section 3.7).
     pub fallback: bool,
@@ -45,11 +45,11 @@ pub struct Connection {
     pub bytes_acked: Option<u64>,
     /// Bytes received in order (kernel 6.5).
     pub bytes_received: Option<u64>,
-    /// Bytes sent again at the data level (kernel 6.5).
+    /// Bytes reinjected (kernel 6.5).
     pub bytes_reinjected: Option<u64>,
     /// Retransmission timeouts at the data level (kernel 6.5).
     pub timeouts: Option<u32>,
-    /// Bytes that the program wrote and the peer has not acknowledged.
+    /// Bytes written by the program and not acknowledged by the peer.
     pub bytes_unacked: u64,
     /// Addresses announced to the peer.
     pub addresses_announced: u8,
@@ -57,50 +57,50 @@ pub struct Connection {
     pub addresses_accepted: u8,
 }
 
-/// A subflow: where it goes and what TCP says of it.
+/// A subflow: its addresses and TCP state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subflow {
-    /// Which subflow: no other one since the host started has this number.
+    /// Identifies the subflow; unique since the host started.
     pub id: u64,
     /// Local address.
     pub local: SocketAddr,
     /// Peer's address.
     pub remote: SocketAddr,
-    /// Name of the interface that it is bound to or that has its local address; `None` if there is none now.
+    /// Name of the interface that it is bound to or that has its local address; `None` if there is none.
     pub interface: Option<String>,
-    /// It was made by MP_JOIN. This and the next four: `None` where the kernel does not tell this user (before
-    /// 6.15, it takes `CAP_NET_ADMIN`).
+    /// It was created by MP_JOIN. This and the next four: `None` if the kernel does not show it to this user (before
+    /// 6.15, it requires `CAP_NET_ADMIN`).
     pub joined: Option<bool>,
-    /// This end wants it as a backup.
+    /// This end requests it as a backup.
     pub backup_local: Option<bool>,
-    /// The peer wants it as a backup.
+    /// The peer requests it as a backup.
     pub backup_remote: Option<bool>,
     /// Identifier of the local address.
     pub local_id: Option<u8>,
     /// Identifier of the peer's address.
     pub remote_id: Option<u8>,
-    /// Its congestion control.
+    /// Its congestion control algorithm.
     pub congestion_control: Option<String>,
-    /// State and figures.
+    /// TCP state and statistics.
     #[serde(flatten)]
     pub tcp: TcpInfo,
-    /// It has ended, and this is the last that is known of it.
+    /// Set if it was closed: where its final statistics come from.
     pub closed: Option<Closed>,
 }
 
 impl Subflow {
-    /// An end wants it as a backup; `false` also where that is unknown.
+    /// Whether either end requests it as a backup; `false` if unknown.
     pub fn backup(&self) -> bool {
         self.backup_local == Some(true) || self.backup_remote == Some(true)
     }
 }
 
-/// What the last figures of a subflow are.
+/// The origin of the final statistics of a closed subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Closed {
-    /// Those it ended with.
+    /// At its end.
     Final,
-    /// Those of the sample before its end; what it carried after that is not known.
+    /// At the last sample before its end; what it carried after that is unknown.
     LastSeen,
 }

@@ -1,4 +1,4 @@
-//! What single connections and subflows come to at this moment, without listing all others.
+//! Queries the current state of single connections and subflows, without listing all others.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::mptcp::{Info, Token};
 use crate::netlink::Socket;
 use crate::tcp_info::{State, TcpInfo};
 
-/// Asks the kernel about sockets, whichever process has them, of the network namespace of the thread that opened it.
+/// Queries sockets of any process in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Sockets(Socket);
 
@@ -17,15 +17,15 @@ impl Sockets {
     /// Opens it.
     ///
     /// # Errors
-    /// [`Error::Open`], or [`Error::Missing`] if the kernel cannot say what is asked here.
+    /// [`Error::Open`], or [`Error::Missing`] if the kernel does not support these queries.
     pub fn open() -> Result<Sockets, Error> {
         let mut sockets = Sockets(Socket::diag().map_err(Error::Open)?);
-        // To look single ones up fails alike if there is none and if the kernel cannot.
+        // Looking up a single socket fails alike if it does not exist and if the kernel lacks support.
         sockets.subflows()?;
         Ok(sockets)
     }
 
-    /// The state of a connection; `None` if there is none with this token.
+    /// The state of a connection; `None` if no connection has this token.
     ///
     /// # Errors
     /// [`Error::Refused`]
@@ -33,8 +33,8 @@ impl Sockets {
         message::mptcp_socket(&mut self.0, token).map(|found| found.map(|socket| socket.info))
     }
 
-    /// The figures of the TCP socket with these two ends, which is bound to the interface `if_index` or, with 0, to none;
-    /// `None` if there is none.
+    /// The state of the TCP socket with these two addresses that is bound to the interface `if_index` or, with 0, to none;
+    /// `None` if it does not exist.
     ///
     /// # Errors
     /// [`Error::Refused`]
@@ -47,7 +47,7 @@ impl Sockets {
         message::tcp_socket(&mut self.0, local, remote, if_index).map(|found| found.map(|(_, tcp)| tcp))
     }
 
-    /// The subflows that there are now, of all connections: of which connection, where here, and how.
+    /// All current subflows: the token of the connection, the local address, and the state.
     ///
     /// # Errors
     /// [`Error::Missing`] or [`Error::Refused`]

@@ -1,4 +1,4 @@
-//! Samples, one after the other, that miss as little as possible of what happens between them.
+//! Takes successive samples, including subflows that were closed in between.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
@@ -15,18 +15,18 @@ use crate::tcp_info::TcpInfo;
 
 /// Takes samples of all MPTCP connections of the network namespace of the thread that opened it.
 ///
-/// A subflow that ends between two samples is part of one more sample, with [`Subflow::closed`] set. How it ended is
-/// told by a BPF program, also of subflows that began after the sample before; that takes root. For others, the kernel
-/// tells the figures of a socket when it frees it, except those of the initial subflow of an accepted connection
-/// that the peer closed first: it is emptied before. Then its last figures are those of the sample before.
+/// A subflow that is closed between two samples is part of one more sample, with [`Subflow::closed`] set. For root, a BPF
+/// program reports its final statistics, even if it was created after the previous sample. For other users, the kernel
+/// reports the statistics of a socket when it frees it, except for the initial subflow of an accepted connection that the
+/// peer closed first, which is reset before. Its final statistics are then those of the previous sample.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
     routes: Socket,
     source: Source,
-    /// Subflows of the sample before, by cookie.
+    /// Subflows of the previous sample, by cookie.
     seen: HashMap<u64, (Token, Subflow)>,
-    /// Subflows that were not there at the last sample; how they ended may still be told.
+    /// Subflows missing in the last sample, whose end may still be reported.
     gone: HashMap<u64, (Token, Subflow)>,
     endings: HashMap<u64, Ending>,
     interfaces: Vec<Interface>,
@@ -34,12 +34,12 @@ pub struct Watch {
     lost: u64,
 }
 
-/// Who tells of the ends of subflows.
+/// The source of events for closed subflows.
 #[derive(Debug)]
 enum Source {
     Program(ClosedSubflows),
     Freed(Listener),
-    Nobody,
+    None,
 }
 
 /// How a socket ended.
@@ -47,7 +47,7 @@ enum Source {
 enum Ending {
     /// A subflow was closed.
     Subflow(ClosedSubflow),
-    /// A TCP socket, of which it is not said whether it was a subflow, was freed with these figures.
+    /// A TCP socket, which may or may not be a subflow, was freed with these statistics.
     Socket(Box<TcpInfo>),
 }
 
@@ -57,10 +57,10 @@ impl Watch {
     /// # Errors
     /// [`Error::Open`]
     pub fn open() -> Result<Watch, Error> {
-        // With neither of the two, less is known of subflows that end.
+        // Without either, less is known about closed subflows.
         let freed = || Listener::diag(&[SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY]);
         let source = ClosedSubflows::start().map(Source::Program);
-        let source = source.or_else(|_| freed().map(Source::Freed)).unwrap_or(Source::Nobody);
+        let source = source.or_else(|_| freed().map(Source::Freed)).unwrap_or(Source::None);
         Ok(Watch {
             socket: Socket::diag().map_err(Error::Open)?,
             routes: Socket::route().map_err(Error::Open)?,
@@ -79,11 +79,11 @@ impl Watch {
     /// # Errors
     /// [`Error::Missing`] or [`Error::Refused`]; another attempt may succeed after the latter.
     pub fn sample(&mut self) -> Result<Vec<Sample>, Error> {
-        self.listen();
+        self.read_events();
         let connections = message::mptcp_sockets(&mut self.socket)?;
         let sockets = message::subflow_sockets(&mut self.socket)?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        self.listen();
+        self.read_events();
         let mut samples: BTreeMap<Token, Sample> =
             connections.iter().map(|socket| (socket.info.token, Sample::of(time, socket))).collect();
         let mut seen = HashMap::new();
@@ -93,8 +93,8 @@ impl Watch {
             seen.insert(subflow.id, (token, subflow.clone()));
             samples.entry(token).or_insert_with(|| Sample::ended(time, token)).subflows.push(subflow);
         }
-        let mut ended = self.pick_up_endings(&seen);
-        // Those whose end may still be told get until the next sample.
+        let mut ended = self.take_endings(&seen);
+        // An end may still be reported until the next sample.
         ended.extend(mem::take(&mut self.gone).into_values().map(last_seen));
         let before = mem::replace(&mut self.seen, seen);
         self.gone = before.into_iter().filter(|(id, _)| !self.seen.contains_key(id)).collect();
@@ -108,7 +108,7 @@ impl Watch {
         Ok(samples)
     }
 
-    /// Takes the last sample: subflows that are no longer there do not wait for another one.
+    /// Takes the last sample, which includes all closed subflows without waiting for another one.
     ///
     /// # Errors
     /// As [`sample`](Watch::sample).
@@ -124,21 +124,21 @@ impl Watch {
         Ok(samples)
     }
 
-    /// How often ends were lost, as there were more of them than there was room for until the next sample.
+    /// How often events were lost because the buffer was full.
     pub fn lost(&self) -> u64 {
         match &self.source {
             Source::Program(subflows) => subflows.lost(),
-            Source::Freed(_) | Source::Nobody => self.lost,
+            Source::Freed(_) | Source::None => self.lost,
         }
     }
 
-    /// Whether subflows that begin and end between two samples are known, and every last figure is.
+    /// Whether subflows created and closed between two samples, and all final statistics, are reported.
     pub fn sees_every_end(&self) -> bool {
         matches!(self.source, Source::Program(_))
     }
 
-    /// Takes in what was told since the last time.
-    fn listen(&mut self) {
+    /// Reads the events since the last call.
+    fn read_events(&mut self) {
         match &mut self.source {
             Source::Program(subflows) => {
                 let ends = std::iter::from_fn(|| subflows.next());
@@ -156,16 +156,16 @@ impl Watch {
                     Err(_) => return,
                 }
             },
-            Source::Nobody => {}
+            Source::None => {}
         }
     }
 
-    /// Subflows whose end was told, with their last figures.
-    fn pick_up_endings(&mut self, now: &HashMap<u64, (Token, Subflow)>) -> Vec<(Token, Subflow)> {
+    /// Subflows whose end was reported, with their final statistics.
+    fn take_endings(&mut self, now: &HashMap<u64, (Token, Subflow)>) -> Vec<(Token, Subflow)> {
         let mut ended = Vec::new();
         for (id, ending) in mem::take(&mut self.endings) {
             if now.contains_key(&id) {
-                // It ended after it was listed.
+                // It was closed after it was listed.
                 self.endings.insert(id, ending);
                 continue;
             }
@@ -180,7 +180,7 @@ impl Watch {
                     ended.push((end.token(), subflow));
                 }
                 (Some((token, subflow)), Ending::Socket(tcp)) => {
-                    // A socket that was emptied says nothing of what it carried.
+                    // Statistics of a reset socket are not usable.
                     let (before, after) = (&subflow.tcp, &tcp);
                     let whole = after.bytes_received >= before.bytes_received
                         && after.bytes_acked >= before.bytes_acked;
@@ -231,7 +231,7 @@ impl Watch {
         }
     }
 
-    /// The list of interfaces is read again whenever there is an address that was not in it.
+    /// Re-reads the list of interfaces for an address that is not in it.
     fn interface(&mut self, index: u32, address: IpAddr) -> Option<String> {
         let find = |interfaces: &[Interface]| {
             let mut candidates = interfaces.iter();
@@ -252,8 +252,8 @@ impl Watch {
     }
 }
 
-/// Finds the connection of each subflow: by token where the kernel tells it; else by the program's socket, which
-/// they share; else, after the program has closed that, by the addresses of the initial subflow.
+/// Finds the connection of each subflow: by token if the kernel shows it; otherwise by the inode of the program's socket,
+/// which they share; or, after the program has closed it, by the addresses of the initial subflow.
 pub(super) fn group(connections: &[MptcpSocket], sockets: Vec<SubflowSocket>) -> Vec<(Token, SubflowSocket)> {
     let token = |socket: &MptcpSocket| socket.info.token;
     let tokens: HashSet<Token> = connections.iter().map(token).collect();

@@ -1,4 +1,4 @@
-//! Netlink messages: building requests, reading what the kernel sends.
+//! Netlink messages: builds requests, parses answers.
 //!
 //! The format (`netlink(7)`): a 16-byte header with the length of the whole message, then a header of the family,
 //! then attributes, each a 4-byte header and a value, padded to 4 bytes. Reading never panics and never loops
@@ -76,7 +76,7 @@ pub(crate) struct Message<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// What a control message says about a request.
+/// The outcome of a request, from a control message.
 pub(crate) enum Outcome {
     /// The request was carried out.
     Done,
@@ -90,12 +90,12 @@ impl<'a> Message<'a> {
         Attributes(self.payload.get(header.next_multiple_of(4)..).unwrap_or_default())
     }
 
-    /// Whether what is dumped changed while it was dumped, so that the answer may have gaps.
+    /// Whether the data changed during the dump, so that the answer may be incomplete.
     pub(crate) fn interrupted(&self) -> bool {
         self.flags & NLM_F_DUMP_INTR != 0
     }
 
-    /// What this says about a request, if it is the message that ends the answer.
+    /// The outcome of the request, if this message ends the answer.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         if self.kind != NLMSG_ERROR && self.kind != NLMSG_DONE {
             return None;
@@ -154,7 +154,7 @@ impl<'a> Attributes<'a> {
         self.filter(|(found, _)| *found == kind).last().map(|(_, value)| value)
     }
 
-    /// The attributes inside the attribute of this type; none if there is none.
+    /// The attributes nested in the attribute of this type; none if it does not exist.
     pub(crate) fn inside(self, kind: u16) -> Attributes<'a> {
         Attributes(self.find(kind).unwrap_or_default())
     }

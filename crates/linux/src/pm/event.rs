@@ -1,4 +1,4 @@
-//! What the kernel tells about connections and subflows while they happen.
+//! Events of connections and subflows.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,16 +11,16 @@ use crate::mptcp::Token;
 use crate::netlink::message::{Attributes, Message};
 use crate::netlink::{Family, Listener, Socket};
 
-/// One thing that happened.
+/// An event.
 ///
-/// Fields that the kernel left out (which none is known to do) are 0 or unspecified addresses; IPv4 addresses of
-/// IPv6 sockets are given as IPv4.
+/// Fields that the kernel omits (no known version does) are 0 or unspecified addresses; IPv4 addresses of IPv6 sockets are
+/// given as IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A connection was begun: MP_CAPABLE was exchanged.
+    /// A connection was created: MP_CAPABLE was exchanged.
     Created(Connection),
-    /// A connection is established: subflows can be made.
+    /// A connection is established: subflows can be created.
     Established(Connection),
     /// A connection has ended.
     Closed {
@@ -66,9 +66,9 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Peer's address of the initial subflow.
     pub remote: SocketAddr,
-    /// The peer began the connection.
+    /// The peer initiated the connection.
     pub server_side: bool,
-    /// The peer wants no subflow to the address of the initial one (the C bit of MP_CAPABLE).
+    /// The peer accepts no further subflows to the address of the initial one (the C bit of MP_CAPABLE).
     pub deny_join_id0: bool,
 }
 
@@ -97,8 +97,7 @@ pub struct Subflow {
 
 /// The events of this network namespace from now on.
 ///
-/// Never blocks: wait until [`AsFd::as_fd`] is readable, then call [`try_next`](Events::try_next) until it gives
-/// `None`.
+/// Never blocks: wait until [`AsFd::as_fd`] is readable, then call [`try_next`](Events::try_next) until it returns `None`.
 #[derive(Debug)]
 pub struct Events {
     listener: Listener,
@@ -106,13 +105,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// Starts to listen in the network namespace of the calling thread.
+    /// Subscribes in the network namespace of the calling thread.
     ///
     /// # Errors
     /// [`Error::Missing`] without MPTCP, [`Error::Refused`] without `CAP_NET_ADMIN`.
     pub fn open() -> Result<Events, Error> {
         let refused = |reason: crate::netlink::Error| Error::Refused {
-            operation: "listen to its events".into(),
+            operation: "subscribe to its events".into(),
             reason,
         };
         let mut socket = Socket::generic().map_err(|error| refused(error.into()))?;
@@ -122,10 +121,10 @@ impl Events {
         Ok(Events { listener, waiting: VecDeque::new() })
     }
 
-    /// The next event, if there is one. Events of kinds that this version does not know are passed over.
+    /// The next event, if there is one. Unknown types of events are skipped.
     ///
     /// # Errors
-    /// The socket failed, for good.
+    /// The socket failed permanently.
     pub fn try_next(&mut self) -> io::Result<Option<Event>> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -178,7 +177,7 @@ impl Connection {
             token: Token(attributes.u32(TOKEN)?),
             local: local(attributes),
             remote: remote(attributes),
-            // An attribute of its own, which a flag is to replace.
+            // A separate attribute in older kernels, a flag in newer ones.
             server_side: attributes.u8(SERVER_SIDE) == Some(1) || flags & 2 != 0,
             deny_join_id0: flags & 1 != 0,
         })

@@ -1,12 +1,12 @@
-//! MPTCP sockets whose path manager is user space, in a namespace where everybody else keeps the kernel's.
+//! MPTCP sockets managed from user space, in a namespace where all others use the kernel's path manager.
 //!
-//! The kernel looks up which path manager a connection gets when its socket is *created*, in a setting of the
-//! whole network namespace. So the setting is changed for the few microseconds that making the sockets takes, and
+//! The kernel determines the path manager of a connection when its socket is *created*, from a sysctl of the network
+//! namespace. So the sysctl is changed for the few microseconds that creating the sockets takes, and
 //! put back. A socket that another program makes within that window has no path manager either: its connection
 //! works, over one path.
 //!
-//! A file in the run directory guards the window: it is locked, so that two processes never overlap, and says what to
-//! put back while the window is open, so that whoever takes the lock next repairs what a killed process left.
+//! A file in the run directory guards this window: it is locked, so that processes never overlap, and contains the
+//! previous value while the window is open, so that the next process restores it if this one was killed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -29,7 +29,7 @@ pub enum UserSpaceError {
     )]
     Missing,
     /// The setting cannot be changed.
-    #[error("cannot set {path} to '{value}': {reason}; it takes root and a writable /proc/sys")]
+    #[error("cannot set {path} to '{value}': {reason}; this requires root and a writable /proc/sys")]
     Setting {
         /// The setting.
         path: &'static str,
@@ -51,9 +51,9 @@ pub enum UserSpaceError {
     Socket(io::Error),
 }
 
-/// Makes `count` unconnected MPTCP sockets whose subflows are made by [`PathManager`](super::PathManager) alone.
+/// Creates `count` unconnected MPTCP sockets whose subflows only [`PathManager`](super::PathManager) creates.
 ///
-/// Connections *accepted* by a listening socket are not covered: the kernel looks the setting up again for each.
+/// Connections *accepted* by a listening socket are not covered: the kernel reads the sysctl again for each.
 /// A few microseconds per socket; blocks while another process does the same.
 ///
 /// # Errors
@@ -74,7 +74,7 @@ pub fn user_space_sockets(count: usize, domain: Domain) -> Result<Vec<Socket>, U
     sockets.map_err(UserSpaceError::Socket)
 }
 
-/// Puts the path manager setting back if a process was killed while it had changed it; what was put back, in words.
+/// Restores the path manager sysctl if a process was killed while it had changed it; a description of the change.
 ///
 /// # Errors
 /// The record cannot be read, or the setting not be written.
@@ -88,7 +88,7 @@ struct Setting {
     user_space: &'static str,
 }
 
-/// By its name since kernel 6.16; the number of older ones lives on beside it.
+/// By name since kernel 6.16; the number used by older ones still exists.
 const PATH_MANAGER: &str = "/proc/sys/net/mptcp/path_manager";
 const PM_TYPE: &str = "/proc/sys/net/mptcp/pm_type";
 const SETTINGS: [Setting; 2] =
@@ -140,12 +140,12 @@ impl<'a> Window<'a> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
-        // If this fails the record stays, and whoever locks it next tries again.
+        // If this fails, the record remains, and the next process to lock it tries again.
         let _ = self.close();
     }
 }
 
-/// The file that is locked during the window and says, while it is open, what to put back and where.
+/// The file that is locked during the window, and contains what to restore and where.
 struct Record {
     path: PathBuf,
     file: File,
@@ -185,7 +185,7 @@ impl Record {
             .map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })
     }
 
-    /// Does what the record of a killed process asks for.
+    /// Restores what a killed process recorded.
     fn restore(&mut self) -> Result<Option<String>, UserSpaceError> {
         let mut text = String::new();
         self.file
@@ -195,12 +195,12 @@ impl Record {
             return Ok(None);
         }
         let mut done = None;
-        // A namespace that is gone took its setting along.
+        // If the namespace no longer exists, neither does its setting.
         if let Some((identity, setting, before)) = parse(&text)
             && let Some(namespace) = netns::find(identity)
         {
             let restored = namespace.run(|| {
-                // Whoever set it to something else since then meant it.
+                // It was changed on purpose since then.
                 if setting.value()? != setting.user_space {
                     return Ok(None);
                 }
