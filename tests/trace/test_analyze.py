@@ -74,7 +74,7 @@ def transfer(make_pair, documents):
     return [eth.file, wlan.file], size
 
 
-def test_a_transfer_is_counted_as_tshark_counts_it(transfer):
+def test_transfer_counts_match_tshark(transfer):
     files, size = transfer
     connection = mptcp(document(*files))
     assert connection["version"] == 1 and not connection["partial"] and connection["fallback"] is None
@@ -103,7 +103,7 @@ def test_a_transfer_is_counted_as_tshark_counts_it(transfer):
             assert sent["rtt_ms"]["mean"] == pytest.approx(sum(expected) / len(expected), rel=0.02)
 
 
-def test_what_a_dead_path_owed_is_reinjected(make_pair, documents):
+def test_data_of_dead_path_is_reinjected(make_pair, documents):
     """One link swallows everything while the document is on its way; the other link carries it again."""
     pair = make_pair(rate="20mbit")
     size = 6_000_000
@@ -169,7 +169,7 @@ CAPTURES = {
 @pytest.mark.parametrize("name", CAPTURES)
 def test_real_captures(name):
     if not (directory := os.environ.get("PLAIT_CAPTURES")):
-        pytest.skip("PLAIT_CAPTURES names no directory")
+        pytest.skip("PLAIT_CAPTURES is not set")
     file = pathlib.Path(directory) / name
     found = document(file)
     connection = mptcp(found)
@@ -187,7 +187,7 @@ def test_real_captures(name):
     ("content", "says"),
     [(b"", "empty"), (b"no capture at all, only text", "not a capture")],
 )
-def test_what_is_no_capture_is_refused(tmp_path, content, says):
+def test_rejects_files_that_are_not_captures(tmp_path, content, says):
     file = tmp_path / "some.pcap"
     file.write_bytes(content)
     done = analyze("--json", file)
@@ -207,7 +207,7 @@ SYN = bytes.fromhex(
 )
 
 
-def test_a_capture_without_tcp_is_no_success(tmp_path):
+def test_capture_without_tcp_fails(tmp_path):
     file = tmp_path / "udp.pcap"
     file.write_bytes(pcap(UDP, UDP))
     done = analyze("--json", file)
@@ -215,7 +215,7 @@ def test_a_capture_without_tcp_is_no_success(tmp_path):
     assert "expected TCP" in done.stderr and "2 packets" in done.stderr and "2 not TCP" in done.stderr
 
 
-def test_plain_tcp_is_shown_and_said_to_be_all(tmp_path):
+def test_warns_if_there_is_only_plain_tcp(tmp_path):
     file = tmp_path / "tcp.pcap"
     file.write_bytes(pcap(SYN, UDP))
     done = analyze("--json", file)
@@ -227,7 +227,7 @@ def test_plain_tcp_is_shown_and_said_to_be_all(tmp_path):
     assert connection["subflows"][0]["src"] == "192.0.2.1:1"
 
 
-def test_a_truncated_capture_is_used_up_to_there(tmp_path):
+def test_truncated_capture_is_read_up_to_the_damage(tmp_path):
     file = tmp_path / "cut.pcap"
     file.write_bytes(pcap(SYN, SYN)[:-5])
     found = document(file)
@@ -246,6 +246,6 @@ def test_a_truncated_capture_is_used_up_to_there(tmp_path):
         ("--each", "x"),
     ],
 )
-def test_wrong_usage(arguments):
+def test_rejects_wrong_usage(arguments):
     done = analyze(*arguments)
     assert done.returncode == 2 and done.stdout == ""

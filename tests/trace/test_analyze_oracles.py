@@ -54,7 +54,7 @@ needs_tcptrace = needs("tcptrace", "editcap", "mergecap")
 @pytest.fixture(params=CAPTURES)
 def real(request) -> pathlib.Path:
     if not (directory := os.environ.get("PLAIT_CAPTURES")):
-        pytest.skip("PLAIT_CAPTURES names no directory")
+        pytest.skip("PLAIT_CAPTURES is not set")
     file = pathlib.Path(directory) / request.param
     if not file.exists():
         pytest.skip(f"no {request.param} in {directory}")
@@ -176,7 +176,7 @@ def test_versions_connections_and_subflows(real):
 
 
 @needs_tshark
-def test_connections_are_tsharks(real):
+def test_connections_match_tshark(real):
     packets = tshark(real, "tcp.stream", "mptcp.stream")
     found = plait(real)
     assert plait_groups(found) == tshark_groups(packets)
@@ -190,7 +190,7 @@ IPV6_IN_PPP = {"pymptcpanalyzer-iperf-mptcp-0-0.pcap": ("1", "2", "3", "4", "146
 
 
 @needs_tcptrace
-def test_bytes_and_retransmissions_are_tcptraces(real, tmp_path):
+def test_bytes_and_retransmissions_match_tcptrace(real, tmp_path):
     file = real
     if frames := IPV6_IN_PPP.get(real.name):
         sender = end("10.1.0.1", 49078), end("10.2.1.1", 5001)
@@ -311,7 +311,7 @@ def counter(host, name: str) -> int:
 
 
 @needs_tshark
-def test_joins_of_several_connections_are_grouped_as_tshark_groups_them(pair, tmp_path):
+def test_grouping_of_joins_matches_tshark(pair, tmp_path):
     with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
         send(pair, 200_000, connections=5)
     file = merged((eth.file, wlan.file), tmp_path)
@@ -321,7 +321,7 @@ def test_joins_of_several_connections_are_grouped_as_tshark_groups_them(pair, tm
 
 
 @needs_tcptrace
-def test_retransmissions_are_the_kernels_and_tcptraces(lossy, pair):
+def test_retransmissions_match_kernel_and_tcptrace(lossy, pair):
     sent = plait_by_sender(plait(lossy))
     expected = {ends: counts_of_tcptrace(counts) for ends, counts in tcptrace(lossy).items()}
     found = {ends: counts_of_plait(counts) for ends, counts in sent.items()}
@@ -333,7 +333,7 @@ def test_retransmissions_are_the_kernels_and_tcptraces(lossy, pair):
 
 
 @needs_tshark
-def test_a_packet_that_is_split_later_counts_once_and_to_the_kernel_as_what_it_becomes(pair, tmp_path):
+def test_packet_split_by_offload_counts_once(pair, tmp_path):
     slow_acknowledgements(pair)
     lose_data(pair, 5)
     with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
@@ -353,7 +353,7 @@ ANALYSIS = ("retransmission", "fast_retransmission", "spurious_retransmission", 
 
 
 @needs_tshark
-def test_retransmissions_are_tsharks_and_what_it_takes_for_reordering(lossy):
+def test_retransmissions_match_tshark_with_its_reordering(lossy):
     """tshark takes a retransmission for reordering if it follows the segment after it within a round trip."""
     flagged = collections.Counter(
         (packet["source"], packet["destination"]) for packet in tshark_sent_again(lossy)
@@ -407,7 +407,7 @@ def without_openings_and_ends(file) -> pathlib.Path:
 
 
 @needs_tcptrace
-def test_round_trips_are_tcptraces(lossy):
+def test_round_trips_match_tcptrace(lossy):
     """To the sample, also around losses. tcptrace's deviation is that of a sample, plait's that of all there were."""
     # More would have pauses that tcptrace takes for the end of a connection.
     factor = 100
@@ -430,7 +430,7 @@ def test_round_trips_are_tcptraces(lossy):
 
 
 @needs_tcptrace
-def test_a_segment_that_fills_a_gap_may_be_a_retransmission_and_gives_no_round_trip(tmp_path):
+def test_segment_that_fills_a_gap_gives_no_round_trip(tmp_path):
     """Its first transmission may have been lost before the capture. tcptrace cannot know, and takes the time."""
     client, server = (1000, 80), (80, 1000)
     # Two segments are lost before the capture, and sent again one by one.
@@ -466,7 +466,7 @@ def raw_ip(packets) -> bytes:
 
 
 @needs_tshark
-def test_round_trips_are_tsharks_where_nothing_is_lost(clean):
+def test_round_trips_match_tshark_without_losses(clean):
     """Around losses, tshark also measures to acknowledgements that waited for another segment."""
     file = without_openings_and_ends(clean)
     theirs = collections.defaultdict(list)
@@ -487,7 +487,7 @@ def test_round_trips_are_tsharks_where_nothing_is_lost(clean):
 
 
 @needs_tcptrace
-def test_a_capture_of_all_interfaces_is_counted_as_tcptrace_counts_it_without_its_headers(pair, tmp_path):
+def test_capture_of_all_interfaces_matches_tcptrace(pair, tmp_path):
     """tcptrace cannot read what tcpdump writes of all interfaces (LINUX_SLL2), only the IP packets in it."""
     with pair.capture("any", pair.client) as everything:
         send(pair, 300_000)

@@ -11,15 +11,16 @@ import threading
 
 import pytest
 from captures import connections, pcap, segment
-from hosts import PLAIT, tool, wait_for
+from hosts import PLAIT, REPOSITORY, tool, wait_for
 from schema import mistakes
 from streams import accept, listen
 
 FILES = {"analysis.json", "connections.csv", "subflows.csv", "series.parquet", "report.html", "plots"}
 WAYS = ("client_to_server", "server_to_client")
 MPTCP = 262
-# An interpreter that has DuckDB, Polars or PyArrow, which Debian 12 does not package.
-READERS_PYTHON = os.environ.get("PLAIT_PYTHON", sys.executable)
+# An interpreter with DuckDB, Polars and PyArrow: that of `make test`, unless PLAIT_VENV_PYTHON is set.
+_VENV_PYTHON = REPOSITORY / "target" / "venv" / "bin" / "python"
+READERS_PYTHON = os.environ.get("PLAIT_VENV_PYTHON") or str(_VENV_PYTHON if _VENV_PYTHON.exists() else sys.executable)
 
 READERS = {
     "duckdb": """
@@ -54,7 +55,7 @@ def analyze(*arguments, **options) -> subprocess.CompletedProcess:
 def sums(reader: str, file: pathlib.Path) -> dict:
     """All bytes and new bytes by connection, subflow and direction, as an independent reader adds them up."""
     if subprocess.run([READERS_PYTHON, "-c", f"import {reader}"], capture_output=True).returncode:
-        pytest.skip(f"{READERS_PYTHON} has no module {reader} (PLAIT_PYTHON names another interpreter)")
+        pytest.skip(f"{READERS_PYTHON} has no module {reader} (set PLAIT_VENV_PYTHON)")
     program = f"import json\nfile = {str(file)!r}\n{READERS[reader]}\nprint(json.dumps([list(row)[:5] for row in rows]))"
     rows = json.loads(tool(READERS_PYTHON, "-c", program))
     return {(connection, subflow, way): tuple(counts) for connection, subflow, way, *counts in rows}
@@ -100,7 +101,7 @@ def transfer(make_pair):
     return [eth.file, wlan.file], {"client_to_server": sent, "server_to_client": answered}
 
 
-def test_subflows_sum_to_what_the_programs_counted(transfer):
+def test_subflows_add_up_to_application_bytes(transfer):
     captures, counted = transfer
     (connection,) = json.loads(analyze("--json", *captures).stdout)["connections"]
     for way in WAYS:
@@ -110,7 +111,7 @@ def test_subflows_sum_to_what_the_programs_counted(transfer):
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_series_sum_to_what_the_programs_counted(transfer, tmp_path, reader):
+def test_series_add_up_to_application_bytes(transfer, tmp_path, reader):
     captures, counted = transfer
     directory = tmp_path / "out"
     done = analyze("-o", directory, "--interval", "20ms", *captures)
@@ -127,7 +128,7 @@ def test_series_sum_to_what_the_programs_counted(transfer, tmp_path, reader):
     assert sums(reader, directory / "series.parquet") == expected
 
 
-def test_tables_say_what_the_document_says(transfer, tmp_path):
+def test_csv_tables_match_document(transfer, tmp_path):
     captures, _ = transfer
     assert analyze("-o", tmp_path, *captures).returncode == 0
     (connection,) = json.loads((tmp_path / "analysis.json").read_text())["connections"]
@@ -147,7 +148,7 @@ def test_tables_say_what_the_document_says(transfer, tmp_path):
             assert (float(mean) if mean else None) == (sent["rtt_ms"] and sent["rtt_ms"]["mean"])
 
 
-def test_the_table_has_means_and_deviations_of_each_path_and_the_total(transfer, tmp_path):
+def test_printed_table_has_mean_and_stddev_per_path(transfer, tmp_path):
     captures, _ = transfer
     shown = analyze("-o", tmp_path, "--interval", "100ms", *captures).stdout
     (connection,) = json.loads((tmp_path / "analysis.json").read_text())["connections"]
@@ -156,13 +157,13 @@ def test_the_table_has_means_and_deviations_of_each_path_and_the_total(transfer,
     assert int(rows[2][2]) == connection["bytes"]["client_to_server"]
     for row, subflow in zip(rows, connection["subflows"], strict=False):
         sent = subflow["directions"]["client_to_server"]
-        _, _, count, _, _, mean, sigma, rtt, rtt_sigma, *_ = row
+        _, _, count, _, _, mean, stddev, rtt, rtt_stddev, *_ = row
         assert int(count) == sent["bytes"]
         # Over whole intervals, so a little less than over the time of the subflow.
         assert float(mean) == pytest.approx(sent["bytes"] * 8 / 1e6 / subflow["duration_s"], rel=0.3)
-        assert float(sigma) > 0
+        assert float(stddev) > 0
         assert float(rtt) == pytest.approx(sent["rtt_ms"]["mean"], abs=0.0006)
-        assert float(rtt_sigma) == pytest.approx(sent["rtt_ms"]["stddev"], abs=0.0006)
+        assert float(rtt_stddev) == pytest.approx(sent["rtt_ms"]["stddev"], abs=0.0006)
 
 
 def documents(tmp_path) -> dict:
@@ -175,13 +176,13 @@ def documents(tmp_path) -> dict:
     return {file.name: json.loads(analyze("--json", file).stdout) for file in captures}
 
 
-def test_documents_keep_to_the_schema(tmp_path):
+def test_documents_match_schema(tmp_path):
     for name, document in documents(tmp_path).items():
         errors = mistakes(document, "analysis")
         assert not errors, (name, errors[:5])
 
 
-def test_a_killed_analysis_leaves_nothing_that_looks_whole(tmp_path):
+def test_killed_analysis_leaves_no_complete_file(tmp_path):
     directory = tmp_path / "out"
     capture = connections(2000)
     command = [PLAIT, "analyze", "-o", directory, "-"]
@@ -199,7 +200,7 @@ def test_a_killed_analysis_leaves_nothing_that_looks_whole(tmp_path):
     assert len(json.loads((directory / "analysis.json").read_text())["connections"]) == 2000
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+def test_full_disk_is_reported_and_leaves_nothing(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     disk = tmp_path / "disk"
@@ -218,7 +219,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("options", [("--json",), ("--all",), ()])
-def test_stdout_that_cannot_be_written_is_an_error(tmp_path, options):
+def test_unwritable_stdout_is_an_error(tmp_path, options):
     file = tmp_path / "some.pcap"
     file.write_bytes(connections(5))
     with open("/dev/full", "w") as full:
@@ -230,7 +231,7 @@ def test_stdout_that_cannot_be_written_is_an_error(tmp_path, options):
 
 @pytest.mark.parametrize("command", ["paths", "status", "doctor"])
 @pytest.mark.parametrize("options", [("--json",), ()])
-def test_other_commands_do_so_too(command, options):
+def test_other_commands_report_unwritable_stdout(command, options):
     with open("/dev/full", "w") as full:
         done = subprocess.run([PLAIT, command, *options], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
@@ -248,7 +249,7 @@ def test_other_commands_do_so_too(command, options):
 
 @pytest.mark.parametrize("options", [("--json",), ("--all",), ()])
 @pytest.mark.parametrize("to_directory", [False, True])
-def test_a_reader_that_leaves_early_is_no_error(tmp_path, options, to_directory):
+def test_closed_pipe_is_not_an_error(tmp_path, options, to_directory):
     file, directory = tmp_path / "some.pcap", tmp_path / "out"
     file.write_bytes(connections(500))
     command = [PLAIT, "analyze", *options, *(("-o", directory) if to_directory else ()), file]
@@ -263,7 +264,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path, options, to_directory)
     assert names(directory) == (FILES if to_directory else set())
 
 
-def test_no_connection_is_no_result(tmp_path):
+def test_capture_without_connection_fails(tmp_path):
     file, directory = tmp_path / "none.pcap", tmp_path / "out"
     file.write_bytes(pcap())
     done = analyze("--json", "-o", directory, file)
@@ -272,18 +273,18 @@ def test_no_connection_is_no_result(tmp_path):
     assert names(directory) == set()
 
 
-def test_the_largest_connections_are_shown_in_full(tmp_path):
+def test_prints_largest_connections(tmp_path):
     file = tmp_path / "many.pcap"
     file.write_bytes(connections(25))
     shown = analyze(file).stdout
     numbers = [line.split(":")[0] for line in shown.splitlines() if line.startswith("Connection ")]
     assert numbers == [f"Connection {number}" for number in range(6, 26)]
-    assert "5 smaller connections of 15 bytes together; --all shows them too" in shown
+    assert "5 smaller connections with 15 bytes in total; --all prints them too" in shown
     everything = analyze("--all", file).stdout
     assert everything.count("Connection ") == 25 and "--all" not in everything
 
 
-def test_each_capture_is_analysed_on_its_own(tmp_path):
+def test_each_analyzes_captures_separately(tmp_path):
     """Names that repeat, or have quotes and line ends in them, and one that is not a capture."""
     odd = 'a "b",\nc.pcap'
     captures = [
@@ -317,7 +318,7 @@ def test_each_capture_is_analysed_on_its_own(tmp_path):
     assert [row["connection"] for row in rows] == ["1", "1", "2", "1", "2", "3"]
 
 
-def test_each_says_a_line_for_each_capture(tmp_path):
+def test_each_prints_one_line_per_capture(tmp_path):
     file = tmp_path / "x.pcap"
     file.write_bytes(connections(2))
     done = analyze("--each", "-o", tmp_path / "out", file)
@@ -325,7 +326,7 @@ def test_each_says_a_line_for_each_capture(tmp_path):
     assert done.stdout == f"{file}: 4 packets, 2 connections (0 MPTCP), 3 bytes\n"
 
 
-def test_a_report_of_a_directory_of_captures(tmp_path):
+def test_report_of_a_directory(tmp_path):
     for number in (1, 2):
         (tmp_path / f"{number}.pcap").write_bytes(pcap(segment(number), segment(number, b"x", 0x18, 1)))
     (tmp_path / "notes.txt").write_text("not a capture")
@@ -336,7 +337,7 @@ def test_a_report_of_a_directory_of_captures(tmp_path):
     assert done.stdout == ""
 
 
-def test_a_report_of_nothing_is_refused(tmp_path):
+def test_report_rejects_empty_directory(tmp_path):
     done = subprocess.run(
         [PLAIT, "report", tmp_path, "-o", tmp_path / "page.html"], capture_output=True, text=True
     )

@@ -153,7 +153,7 @@ def page(browser, directory):
     assert page.errors() == []
 
 
-def test_it_needs_no_network(page):
+def test_page_needs_no_network(page):
     loaded = page.browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)")
     assert loaded == []
 
@@ -175,7 +175,7 @@ def test_plots_are_drawn_in_light_and_dark(browser, directory, scheme):
     assert page.errors() == []
 
 
-def test_a_click_on_another_connection_changes_the_plots(page):
+def test_click_selects_connection(page):
     before = {figure: page.drawn(figure) for figure in FIGURES}
     first = page.one("#chosen-title").text
     page.click('#connection-table tr[aria-selected="false"]')
@@ -184,7 +184,7 @@ def test_a_click_on_another_connection_changes_the_plots(page):
         assert page.drawn(figure) != before[figure], figure
 
 
-def test_a_drag_zooms_all_plots_and_a_double_click_shows_all_again(page):
+def test_drag_zooms_and_double_click_resets(page):
     whole = page.times()
     assert not page.one("#reset").is_enabled()
     page.drag("rtt", 0.25, 0.5)
@@ -216,7 +216,7 @@ def test_keys_zoom_move_and_reset(page):
     assert page.times() == whole
 
 
-def test_the_cursor_tells_values_in_all_plots(page):
+def test_cursor_shows_values_in_all_plots(page):
     area = page.one("#throughput .u-over")
     read = []
     for share in (-0.4, -0.2, 0, 0.2, 0.4):
@@ -259,7 +259,7 @@ def test_connections_are_sorted_and_filtered(page):
     assert page.one("#chosen-title").text == f"Connection {ids()[0]}"
 
 
-def test_it_says_what_the_document_says(page, directory):
+def test_page_matches_document(page, directory):
     found = json.loads((directory / "analysis.json").read_text())
     assert any(connection["failovers"] for connection in found["connections"])
     for connection in found["connections"]:
@@ -271,7 +271,7 @@ def test_it_says_what_the_document_says(page, directory):
             assert text.startswith(failover["path"].replace("->", "→"))
 
 
-def test_names_from_elsewhere_stay_text(browser, captures, tmp_path):
+def test_escapes_names(browser, captures, tmp_path):
     name = "<img src=x onerror='window.hit = 1'>.pcap"
     shutil.copy(captures[0], tmp_path / name)
     analyze(tmp_path / "out", tmp_path / name)
@@ -281,7 +281,7 @@ def test_names_from_elsewhere_stay_text(browser, captures, tmp_path):
     assert page.errors() == []
 
 
-def test_a_tiny_connection_has_a_report_too(browser, captures, tmp_path):
+def test_report_of_a_tiny_connection(browser, captures, tmp_path):
     head = tmp_path / "head.pcap"
     # The handshake of the first connection, cut off in a record.
     head.write_bytes(captures[0].read_bytes()[:400])
@@ -293,7 +293,7 @@ def test_a_tiny_connection_has_a_report_too(browser, captures, tmp_path):
     assert page.errors() == []
 
 
-def test_plots_lie_beside_it(directory):
+def test_plots_are_written_with_the_report(directory):
     plots = {file.name for file in (directory / "plots").iterdir()}
     for figure in (*FIGURES, "share"):
         (svg,) = [file for file in (directory / "plots").glob(f"*-{figure}.svg")][:1]
@@ -301,7 +301,7 @@ def test_plots_lie_beside_it(directory):
         assert svg.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_other_tools_measured_is_on_the_same_time_line(directory, captures):
+def test_external_metrics_share_the_time_axis(directory, captures):
     document = json.loads((directory / "analysis.json").read_text())
     metrics = {(one["source"], one["subject"], one["metric"]): one for one in document["external_metrics"]}
     *_, measured, samples = captures
@@ -329,7 +329,7 @@ def test_what_other_tools_measured_is_on_the_same_time_line(directory, captures)
         assert f"bytes_received:{received['points'][-1][1]:.0f} " in line
 
 
-def test_what_other_tools_measured_is_drawn(browser, directory):
+def test_external_metrics_are_drawn(browser, directory):
     page = Page(browser, directory / "report.html")
     figure = browser.find_element(By.ID, "external-metrics")
     assert figure.is_displayed()
