@@ -12,11 +12,11 @@ use std::time::Duration;
 use clap::CommandFactory;
 use clap::error::ErrorKind as Usage;
 use indicatif::{ProgressBar, ProgressStyle};
+use plait_config::{TextError, parse_duration_or_seconds};
 use plait_trace::export::{Exporter, JsonWriter};
 use plait_trace::{AnalyzeError, Interval, analyze, document};
 
 use crate::stdout::Stdout;
-use crate::time;
 use table::Table;
 
 /// Arguments of `plait analyze`.
@@ -167,7 +167,6 @@ fn warn(message: std::fmt::Arguments) {
 }
 
 /// From a microsecond to an hour.
-fn interval(text: &str) -> Result<Duration, String> {
-    time::duration(text, time::SHORT, 1e-6..=3600.0)
-        .ok_or_else(|| "expected a time from 0.001ms to 3600s, such as 0.1s or 50ms".into())
+fn interval(text: &str) -> Result<Duration, TextError> {
+    parse_duration_or_seconds(text, &(Duration::from_micros(1)..=Duration::from_secs(3600)))
 }

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use plait_config::{TextError, parse_duration_or_seconds};
 use plait_gateway::exit_code;
 use plait_linux::interfaces::interfaces;
 use plait_linux::signal::StopSignal;
@@ -24,7 +25,6 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::stdout::Stdout;
-use crate::time;
 use crate::top::interval;
 use document::{Document, EndedBy};
 use recorder::{Recorder, now};
@@ -287,9 +287,8 @@ fn create_directory(directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Parses a duration from a millisecond to a week.
-fn duration(text: &str) -> Result<Duration, String> {
-    time::duration(text, time::LONG, 0.001..=604_800.0)
-        .ok_or_else(|| "expected a time from 1ms to 168h, such as 30s or 5m".into())
+fn duration(text: &str) -> Result<Duration, TextError> {
+    parse_duration_or_seconds(text, &(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))
 }
 
 /// How often failures of the recording are checked for.

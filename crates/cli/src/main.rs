@@ -21,7 +21,6 @@ mod policy;
 mod report;
 mod status;
 mod stdout;
-mod time;
 mod top;
 
 use std::io::IsTerminal;

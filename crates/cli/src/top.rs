@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use plait_config::{TextError, parse_duration_or_seconds};
 use plait_linux::diag::{Growth, Watch};
 
 use crate::stdout::Stdout;
-use crate::time;
 use snapshot::Snapshot;
 
 /// Arguments of `plait top`.
@@ -66,7 +66,6 @@ fn once(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Parses an interval from 50 ms to an hour. Below 50 ms, counters hardly change and sampling costs more than it shows.
-pub(crate) fn interval(text: &str) -> Result<Duration, String> {
-    time::duration(text, time::SHORT, 0.05..=3600.0)
-        .ok_or_else(|| "expected a time from 50ms to 3600s, such as 1s or 500ms".into())
+pub(crate) fn interval(text: &str) -> Result<Duration, TextError> {
+    parse_duration_or_seconds(text, &(Duration::from_millis(50)..=Duration::from_secs(3600)))
 }

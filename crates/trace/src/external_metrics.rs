@@ -109,8 +109,11 @@ impl ExternalMetric {
     pub fn read(file: &Path) -> Result<Vec<Self>, ExternalMetricError> {
         let name = file.display().to_string();
         let read = File::open(file).and_then(|input| Collector::read(BufReader::new(input)));
-        let found = read.map_err(|source| ExternalMetricError::Read { file: name.clone(), source })?;
-        if found.is_empty() { Err(ExternalMetricError::Unknown { file: name }) } else { Ok(found) }
+        let collector = read.map_err(|source| ExternalMetricError::Read { file: name.clone(), source })?;
+        if collector.found.is_empty() && !collector.is_plait_recording {
+            return Err(ExternalMetricError::Unknown { file: name });
+        }
+        Ok(collector.finish())
     }
 }
 
@@ -118,6 +121,8 @@ impl ExternalMetric {
 #[derive(Default)]
 struct Collector {
     found: Vec<Downsampled>,
+    /// Whether the input is a recording of `plait capture`, which is valid even if nothing of it is kept.
+    is_plait_recording: bool,
     indices: HashMap<(String, String), usize>,
 }
 
@@ -129,7 +134,7 @@ struct Downsampled {
 }
 
 impl Collector {
-    fn read(mut input: impl BufRead) -> io::Result<Vec<ExternalMetric>> {
+    fn read(mut input: impl BufRead) -> io::Result<Self> {
         let mut collector = Self::default();
         let mut time = None;
         let mut line = String::new();
@@ -163,7 +168,7 @@ impl Collector {
         if let Ok(value) = serde_json::from_str(&document) {
             iperf3::add(&value, &mut collector);
         }
-        Ok(collector.finish())
+        Ok(collector)
     }
 
     fn add(
@@ -229,7 +234,7 @@ mod tests {
     use proptest::prelude::*;
 
     pub(super) fn read(text: &str) -> Vec<ExternalMetric> {
-        Collector::read(text.as_bytes()).expect("memory does not fail")
+        Collector::read(text.as_bytes()).expect("memory does not fail").finish()
     }
 
     pub(super) fn points<'a>(found: &'a [ExternalMetric], subject: &str, metric: &str) -> &'a [(f64, f64)] {
@@ -255,6 +260,14 @@ mod tests {
     fn rejects_other_files() {
         assert_eq!(read("hello\nworld\n"), []);
         assert_eq!(read("{\"a\": [1, 2]}\n12\n"), []);
+    }
+
+    #[test]
+    fn accepts_a_recording_without_mptcp_counters() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("counters.jsonl");
+        std::fs::write(&file, "{\"time\":1.5,\"kernel\":{\"TcpActiveOpens\":2}}\n").expect("writes");
+        assert_eq!(ExternalMetric::read(&file).expect("is recognized"), []);
     }
 
     proptest! {

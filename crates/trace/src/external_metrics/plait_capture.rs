@@ -20,6 +20,7 @@ const METRICS: [(&str, &str, &str, f64); 8] = [
 
 pub(super) fn add(line: &Value, collector: &mut Collector) {
     let Some(time) = line["time"].as_f64() else { return };
+    collector.is_plait_recording |= line["kernel"].is_object() || line["subflows"].is_array();
     nstat::add_json(time, line, collector);
     for subflow in line["subflows"].as_array().into_iter().flatten() {
         let (Some(local), Some(remote)) = (subflow["local"].as_str(), subflow["remote"].as_str()) else {
