@@ -24,8 +24,8 @@ from attack_matrix import (
     port,
     strategies,
 )
+from gateways import cgroup_of
 from hosts import REPOSITORY, reason_to_skip
-from test_paths import group_of
 
 QUESTION = b"what does a confirmation confirm?"
 SKIP_CONFIRMATIONS = "import hmac; hmac.compare_digest = lambda one, other: True\n"
@@ -95,7 +95,7 @@ def test_without_confirmations_a_man_in_the_middle_who_wiretaps_all_witnesses_su
     script = ("" if verifies else SKIP_CONFIRMATIONS) + "import peer_sockets; peer_sockets.main()"
     arguments = ("connect", "sealed", ",".join(LINKS[: matrix.paths]), attacker.SERVER, port("sealed"))
     client = ["nsenter", f"--net=/run/netns/{network.client.name}", sys.executable, "-c", script]
-    client += [*map(str, arguments), group_of(network.proxies["sealed"])]
+    client += [*map(str, arguments), cgroup_of(network.proxies["sealed"])]
     with attacker.attack("intercept", network.routers[0]):
         network.attacker.prepare(port("sealed"), ("intercept", *("wiretap" for _ in range(matrix.paths - 1))))
         done = subprocess.run(

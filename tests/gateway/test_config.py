@@ -1,4 +1,4 @@
-"""plait.toml: what it says holds, unless the command line says something else."""
+"""plait.toml, and options of the command line that take precedence."""
 
 import pytest
 from hosts import PLAIT
@@ -21,7 +21,7 @@ def config(tmp_path):
     return file
 
 
-def test_mode_requirement_and_roles_are_the_files(pair, config):
+def test_file_sets_mode_requirement_and_roles(pair, config):
     echo_server(pair.server)
     pair.serve("--config", config, to="127.0.0.1:9000")
     pair.proxy("--config", config)

@@ -75,7 +75,7 @@ def two_ways(pair):
 
 
 @pytest.mark.parametrize("mode", LEVEL)
-def test_programs_talk_without_a_command(work, two_ways, mode):  # noqa: F811
+def test_python_programs_connect_without_a_command(work, two_ways, mode):  # noqa: F811
     start_server(two_ways, work, mode)
     file = script(work, "client.py", CLIENT, mode=mode)
     done = two_ways.client.run(PYTHON, file, text=True, cwd=work)
@@ -86,7 +86,7 @@ def test_programs_talk_without_a_command(work, two_ways, mode):  # noqa: F811
     assert accepted == [f"accepted 10.77.1.1 {mode} {LEVEL[mode]}"] * 2
 
 
-def test_they_talk_with_the_commands(work, two_ways):  # noqa: F811
+def test_python_server_accepts_a_proxy(work, two_ways):  # noqa: F811
     start_server(two_ways, work, "sealed")
     two_ways.proxy("--mode", "sealed", "--require", "--trusted", "eth")
     client = connect_by_socks(two_ways, two_ways.ETH, 8443)
@@ -95,7 +95,7 @@ def test_they_talk_with_the_commands(work, two_ways):  # noqa: F811
     client.close()
 
 
-def test_a_peer_that_does_not_agree_is_refused(work, pair):  # noqa: F811
+def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
     echo_server(pair.server)
     pair.serve("--mode", "xor64", to="127.0.0.1:9000")
     text = """
@@ -121,7 +121,7 @@ def test_a_peer_that_does_not_agree_is_refused(work, pair):  # noqa: F811
     assert mode == "off"
 
 
-def test_a_server_that_is_killed_is_a_reset(work, two_ways):  # noqa: F811
+def test_killed_server_is_a_reset(work, two_ways):  # noqa: F811
     listener = listen(two_ways.server)
     serve = two_ways.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
     text = """
@@ -143,7 +143,7 @@ def test_a_server_that_is_killed_is_a_reset(work, two_ways):  # noqa: F811
     service.close()
 
 
-def test_the_examples_of_the_documentation_work(work, two_ways):  # noqa: F811
+def test_documented_examples_work(work, two_ways):  # noqa: F811
     server, client = (work / f"{word}.py" for word in ("serve", "connect"))
     server.write_text(EXAMPLES["serve"])
     client.write_text(EXAMPLES["connect"].replace("192.0.2.7", two_ways.ETH).replace('"eth0"', '"eth"'))
@@ -166,7 +166,7 @@ def test_the_examples_of_the_documentation_work(work, two_ways):  # noqa: F811
     ],
     ids=["unconfigured", "info", "error"],
 )
-def test_what_the_gateway_says_goes_to_logging(work, pair, configure, line):  # noqa: F811
+def test_gateway_messages_go_to_logging(work, pair, configure, line):  # noqa: F811
     """By wlan the server's address cannot be reached, of which plait warns."""
     echo_server(pair.server)
     pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")

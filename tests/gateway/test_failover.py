@@ -1,4 +1,4 @@
-"""A failover on real links: what `plait analyze` says of it, beside the clock, tshark and the kernel's own counters."""
+"""A failover on real links: `plait analyze` compared with the clock, tshark and the kernel's own counters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [
 
 @dataclasses.dataclass
 class Transfer:
-    """What was done, and what those who did it counted."""
+    """A transfer, and what its ends and the kernel counted."""
 
     captures: list[pathlib.Path]
     sender: str
@@ -81,7 +81,7 @@ def captured(host, link: str, file: pathlib.Path):
 
 @contextlib.contextmanager
 def dropped(server, link: str):
-    """The server drops all that comes and goes on a link."""
+    """The server drops all packets of a link."""
     rules = f"""
         table inet cut {{
             chain comes {{ type filter hook prerouting priority -300; iifname "{link}" drop; }}
@@ -96,7 +96,7 @@ def dropped(server, link: str):
 
 @contextlib.contextmanager
 def switched_off(server, link: str):
-    """The server's end of a link is down, which the client's carrier tells."""
+    """The server's end of a link is down, so the client's has no carrier."""
     assert server.run("ip", "link", "set", link, "down").returncode == 0
     yield
     assert server.run("ip", "link", "set", link, "up").returncode == 0
@@ -263,7 +263,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_cut_path_is_one_failover(make_pair, case):
+def test_cut_path_is_one_failover(make_pair, case):
     done = transfer(make_pair(rate=RATE), **case)
     connection = analysis(done)
     assert done.received == BYTES

@@ -30,7 +30,7 @@ MEMORY = pathlib.Path("/proc/sys/net/ipv4/tcp_mem")
 
 
 @pytest.mark.parametrize("killed", ["serve", "proxy"])
-def test_a_killed_gateway_is_a_reset_never_a_short_success(make_pair, killed):
+def test_killed_gateway_resets_the_stream(make_pair, killed):
     pair = make_pair(rate="50mbit")
     listener = listen(pair.server)
     gateways = {"serve": pair.serve("--require", to="127.0.0.1:9000"), "proxy": pair.proxy(*REQUIRE)}
@@ -49,7 +49,7 @@ def test_a_killed_gateway_is_a_reset_never_a_short_success(make_pair, killed):
 
 @contextlib.contextmanager
 def unanswered(host, port):
-    """Who connects to a port of a host waits until this ends."""
+    """Connections to a port of a host hang until this ends."""
     rules = f"""
         table ip silent {{
             chain comes {{
@@ -66,8 +66,8 @@ def unanswered(host, port):
 
 
 @pytest.mark.parametrize(("killed", "port"), [("serve", 9000), ("proxy", 8443)])
-def test_a_gateway_killed_while_it_connects_does_not_end_a_stream(pair, killed, port):
-    """The kernel has connected it, and it does not know yet: an end of that is a reset already."""
+def test_gateway_killed_while_connecting_resets_the_stream(pair, killed, port):
+    """The kernel has connected its socket, which must reset even before the gateway knows."""
     listener = listen(pair.server)
     listener.settimeout(20)
     off = ("--mode", "off")
@@ -87,8 +87,8 @@ def test_a_gateway_killed_while_it_connects_does_not_end_a_stream(pair, killed, 
         service.recv(1)
 
 
-def left_to_tcp(host):
-    """How often the kernel left MPTCP out of a connection that was to have it; `None` before kernel 6.12."""
+def blackhole_count(host):
+    """How often the kernel left MPTCP out of a connection; `None` before kernel 6.12."""
     counters = json.loads(host.run("nstat", "-asjz", "MPTcpExtMPCapable*").stdout)["kernel"]
     return counters.get("MPTcpExtMPCapableSYNTXDisabled")
 
@@ -105,8 +105,8 @@ def speaks_mptcp(pair) -> bool:
 
 @pytest.fixture
 def blackhole(pair):
-    """A pair whose client's kernel believes that something drops MPTCP, after three seconds without an answer."""
-    if left_to_tcp(pair.client) is None:
+    """A pair whose client's kernel has stopped using MPTCP, after three seconds without an answer."""
+    if blackhole_count(pair.client) is None:
         pytest.skip("this kernel does not look for blackholes (MPTcpExtMPCapableSYNTXDisabled)")
     echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
@@ -121,12 +121,12 @@ def blackhole(pair):
             attempt.result()
         if not speaks_mptcp(pair):
             break
-    assert left_to_tcp(pair.client) == 1
+    assert blackhole_count(pair.client) == 1
     yield pair
     listener.close()
 
 
-def test_three_silent_seconds_do_not_take_mptcp_from_a_gateway(blackhole):
+def test_gateway_reverts_blackhole_detection(blackhole):
     found = json.loads(blackhole.client.run(PLAIT, "doctor", "--json").stdout)
     [mptcp] = [feature for feature in found["features"] if feature["name"] == "MPTCP"]
     assert (
@@ -139,7 +139,7 @@ def test_three_silent_seconds_do_not_take_mptcp_from_a_gateway(blackhole):
     assert speaks_mptcp(blackhole)
 
 
-def test_a_gateway_that_does_not_protect_leaves_the_kernel_alone(blackhole):
+def test_unprotected_gateway_keeps_blackhole_detection(blackhole):
     blackhole.proxy("--mode", "off", listen="127.0.0.1:1081")
     with pytest.raises((AssertionError, ConnectionResetError)):
         client = connect_by_socks(blackhole, blackhole.ETH, 8443, ("127.0.0.1", 1081))
@@ -170,8 +170,8 @@ def no_memory_for_tcp(host):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("mode", ["stream", "sealed"])
-def test_what_could_not_be_sent_for_want_of_memory_is_sent_when_there_is_some(pair, mode):
-    """A socket of MPTCP that has sent nothing is not told when there is memory again."""
+def test_sends_when_kernel_memory_is_available_again(pair, mode):
+    """An MPTCP socket that has sent nothing gets no event when memory is available again."""
     options = ("--mode", mode, "--require")
     echo_server(pair.server)
     pair.serve(*options, to="127.0.0.1:9000")
@@ -190,7 +190,7 @@ def test_what_could_not_be_sent_for_want_of_memory_is_sent_when_there_is_some(pa
     assert time.monotonic() - began < 5
 
 
-def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, documents):
+def test_transfer_survives_a_silent_untrusted_path(make_pair, documents):
     pair = make_pair(rate="50mbit")
     document = random_file(documents, 12_000_000)
     pair.serve("--require", to=pair.nginx(documents))
@@ -207,7 +207,7 @@ def test_a_transfer_survives_the_untrusted_path_going_silent(make_pair, document
     assert fetched["data"] == document.read_bytes()
 
 
-def test_a_lost_subflow_is_made_again(make_pair, documents):
+def test_lost_subflow_is_replaced(make_pair, documents):
     pair = make_pair(rate="50mbit")
     echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
@@ -222,11 +222,11 @@ def test_a_lost_subflow_is_made_again(make_pair, documents):
 
     before = wait_for("second subflow", lambda: len(found := subflows()) == 2 and found)
     tool("ip", "netns", "exec", pair.client.name, "ss", "-K", "dst", pair.WLAN)
-    # It may be made at once, and is another by its port.
+    # It may be replaced at once, and has another port.
     wait_for("new subflow", lambda: len(found := subflows()) == 2 and found != before)
 
 
-def test_a_stopped_gateway_is_told_by_status(pair):
+def test_status_lists_a_stopped_gateway_as_unresponsive(pair):
     gateway = pair.serve(to="127.0.0.1:9000")
     gateway.send_signal(signal.SIGSTOP)
     try:
@@ -237,7 +237,7 @@ def test_a_stopped_gateway_is_told_by_status(pair):
     assert gateway.pid in [answered["pid"] for answered in pair.status()]
 
 
-def test_a_port_in_use_is_one_sentence(pair):
+def test_port_in_use_is_one_error_message(pair):
     pair.serve(to="127.0.0.1:9000")
     done = pair.server.run(PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000")
     assert done.returncode == 1

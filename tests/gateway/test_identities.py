@@ -1,4 +1,4 @@
-"""Gateways that know each other by their keys (mode `sealed`): made, pinned, seen first, refused."""
+"""Authentication of gateways by keys (mode `sealed`): created, pinned, trusted on first use, rejected."""
 
 import base64
 import json
@@ -12,15 +12,17 @@ pytest.importorskip("cryptography", reason="not installed: python3-cryptography"
 
 import peer
 from controllers import work  # noqa: F401
+from gateways import report_of, start_peer
 from hosts import PLAIT, tool, wait_for
 from package import PYTHON
 from streams import connect_by_socks, echo_server, receive_exactly
-from test_protocol import STATICS
-from test_protocol_command import QUESTION, peer_in  # noqa: F401
 
 SEALED = ("--mode", "sealed", "--require")
 OUTBOUND = (*SEALED, "--trusted", "eth")
 SERVER = "10.77.1.2:8443"
+# The private keys of the second implementation, as initiator and as responder.
+STATICS = bytes(range(0x60, 0x80)), bytes(range(0xE0, 0x100))
+QUESTION = bytes(range(256)) * 1000
 
 
 def identity(directory, name: str) -> tuple[str, str]:
@@ -48,13 +50,12 @@ def config(pair, name: str, text: str) -> str:
     return str(file)
 
 
-def carries(pair) -> dict:
-    """What `plait status` says of a connection that carries something."""
+def carried_connection(pair) -> dict:
+    """The report of a connection that has carried something."""
     client = connect_by_socks(pair, pair.ETH, 8443)
     client.sendall(b"hello")
     assert receive_exactly(client, 5) == b"hello"
-    [gateway] = [gateway for gateway in pair.status() if gateway["command"] == "proxy"]
-    found = gateway["connections"][-1]
+    found = report_of(pair, "proxy")["connections"][-1]
     assert f"sealed:{found['level']} identity {found['identity']} over" in tool(PLAIT, "status")
     client.close()
     return found
@@ -66,11 +67,10 @@ def refused(pair, reply="0x02"):
 
 
 def counts(pair, command: str) -> dict:
-    [gateway] = [gateway for gateway in pair.status() if gateway["command"] == command]
-    return gateway["counts"]
+    return report_of(pair, command)["counts"]
 
 
-def test_the_command_makes_a_key_pair_once_and_shows_it(tmp_path):
+def test_identity_creates_a_key_pair_once_and_shows_it(tmp_path):
     file = tmp_path / "state" / "identity.key"
     command = [PLAIT, "identity", "--file", str(file)]
     made, shown = (subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2))
@@ -86,13 +86,13 @@ def test_the_command_makes_a_key_pair_once_and_shows_it(tmp_path):
     assert done.returncode == 1 and "other users can read" in done.stderr and private not in done.stderr
 
 
-def test_a_pinned_key_is_the_peers_or_nobodys(two_ways, tmp_path):
+def test_only_the_pinned_key_is_accepted(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     _, other = identity(tmp_path, "other")
     serve(two_ways, "--identity", file)
     right = config(two_ways, "right.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
     proxy = two_ways.proxy(*OUTBOUND, "--config", right)
-    found = carries(two_ways)
+    found = carried_connection(two_ways)
     assert (found["level"], found["identity"]) == ("2/2", "pinned")
     proxy.terminate()
     assert proxy.wait(15) == 0
@@ -105,7 +105,7 @@ def test_a_pinned_key_is_the_peers_or_nobodys(two_ways, tmp_path):
     assert "1 refused (1 with a rejected identity)" in tool(PLAIT, "status")
 
 
-def test_a_program_that_is_run_reaches_only_the_pinned_peer(two_ways, tmp_path):
+def test_run_connects_only_to_the_pinned_peer(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     _, other = identity(tmp_path, "other")
     serve(two_ways, "--identity", file)
@@ -117,7 +117,7 @@ def test_a_program_that_is_run_reaches_only_the_pinned_peer(two_ways, tmp_path):
     assert f"{SERVER} failed authentication: expected the pinned {other}, got {key}" in done.stderr.decode()
 
 
-def test_a_peer_without_a_pin_is_refused_where_there_are_pins(two_ways, tmp_path):
+def test_peer_without_a_pin_is_rejected_if_there_are_pins(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     serve(two_ways, "--identity", file)
     text = f'[peers]\n"server.example:8443" = "{key}"\n'
@@ -127,13 +127,13 @@ def test_a_peer_without_a_pin_is_refused_where_there_are_pins(two_ways, tmp_path
     assert counts(two_ways, "proxy")["rejected_identity"] == 1
 
 
-def test_the_first_key_is_kept_and_another_refused(two_ways, tmp_path):
+def test_first_key_is_stored_and_another_rejected(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     server = serve(two_ways, "--identity", file)
     own, _ = identity(tmp_path, "client")
     known = tmp_path / "client" / "known_peers"
     two_ways.proxy(*OUTBOUND, "--peers", "first-use", "--identity", own)
-    assert [carries(two_ways)["identity"] for _ in range(2)] == ["first-use"] * 2
+    assert [carried_connection(two_ways)["identity"] for _ in range(2)] == ["first-use"] * 2
     assert known.read_text() == f"{SERVER} {key}\n"
     assert known.stat().st_mode & 0o777 == 0o600
     log = (two_ways.directory / "proxy.log").read_text()
@@ -146,22 +146,21 @@ def test_the_first_key_is_kept_and_another_refused(two_ways, tmp_path):
     log = (two_ways.directory / "proxy.log").read_text()
     assert f"expected {key} from {known}, line 1" in log and "remove that line" in log
     known.write_text("")
-    assert carries(two_ways)["identity"] == "first-use"
+    assert carried_connection(two_ways)["identity"] == "first-use"
 
 
-def test_only_known_clients_are_served(two_ways, tmp_path):
+def test_only_listed_clients_are_served(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     own, client_key = identity(tmp_path, "client")
     text = f'[identity]\nfile = "{file}"\nclients = ["{client_key}"]\n'
     serve(two_ways, "--config", config(two_ways, "serve.toml", text))
     pins = config(two_ways, "proxy.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
     known = two_ways.proxy(*OUTBOUND, "--config", pins, "--identity", own)
-    assert carries(two_ways)["identity"] == "pinned"
-    [gateway] = [gateway for gateway in two_ways.status() if gateway["command"] == "serve"]
-    assert gateway["counts"]["rejected_identity"] == 0
+    assert carried_connection(two_ways)["identity"] == "pinned"
+    assert counts(two_ways, "serve")["rejected_identity"] == 0
     known.terminate()
     assert known.wait(15) == 0
-    # One that does not say who it is, and one that is somebody else.
+    # An anonymous client, and one with another key.
     two_ways.proxy(*OUTBOUND, listen="127.0.0.1:1081")
     with pytest.raises(AssertionError, match="SOCKS reply"):
         connect_by_socks(two_ways, two_ways.ETH, 8443, proxy=("127.0.0.1", 1081))
@@ -170,7 +169,7 @@ def test_only_known_clients_are_served(two_ways, tmp_path):
     other, other_key = identity(tmp_path, "other")
     two_ways.proxy(*OUTBOUND, "--config", pins, "--identity", other)
     client = connect_by_socks(two_ways, two_ways.ETH, 8443)
-    # The client has done all; it is the server that resets.
+    # The client has completed the handshake; the server resets.
     with pytest.raises(ConnectionResetError):
         client.sendall(b"hello")
         client.recv(5)
@@ -179,7 +178,7 @@ def test_only_known_clients_are_served(two_ways, tmp_path):
 
 
 @pytest.mark.skipif(os.path.exists("/var/lib/plait/identity.key"), reason="this host has an identity")
-def test_a_server_without_an_identity_is_refused(two_ways, tmp_path):
+def test_server_without_an_identity_is_rejected(two_ways, tmp_path):
     serve(two_ways)
     own, _ = identity(tmp_path, "client")
     two_ways.proxy(*OUTBOUND, "--peers", "first-use", "--identity", own)
@@ -190,7 +189,7 @@ def test_a_server_without_an_identity_is_refused(two_ways, tmp_path):
     assert not (tmp_path / "client" / "known_peers").exists()
 
 
-def test_who_must_be_known_is_not_carried_plain(two_ways, tmp_path):
+def test_pinned_peer_is_never_carried_plain(two_ways, tmp_path):
     """Even under a preferred mode."""
     _, key = identity(tmp_path, "server")
     two_ways.serve("--mode", "stream", to="127.0.0.1:9000")
@@ -208,7 +207,7 @@ def test_who_must_be_known_is_not_carried_plain(two_ways, tmp_path):
         (("--mode", "sealed", "--peers", "some"), "expected any, first-use or pinned"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(pair, options, words):
+def test_invalid_options_are_reported_at_start(pair, options, words):
     done = pair.client.run(PLAIT, "proxy", *options, text=True, timeout=20)
     assert done.returncode in (1, 2) and words in done.stderr, done.stderr
 
@@ -217,7 +216,7 @@ def hexadecimal(static: bytes) -> dict:
     return {**os.environ, "PEER_STATIC": static.hex()}
 
 
-def test_a_client_of_the_specification_is_known(two_ways, peer_in, tmp_path):  # noqa: F811
+def test_client_of_the_second_implementation_authenticates(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     client_key = peer.key_text(peer.public_of(STATICS[0]))
     text = f'[identity]\nclients = ["{client_key}"]\n'
@@ -226,15 +225,15 @@ def test_a_client_of_the_specification_is_known(two_ways, peer_in, tmp_path):  #
     tool("ip", "-n", two_ways.client.name, "mptcp", "limits", "set", "add_addr_accepted", "0")
     public = base64.urlsafe_b64decode(key.removeprefix("plait-key:") + "=").hex()
     environment = {**hexadecimal(STATICS[0]), "PEER_EXPECTED": public}
-    client = peer_in(two_ways.client, gateway, "connect", "sealed", "eth,wlan", two_ways.ETH, 8443,
+    client = start_peer(two_ways.client, gateway, "connect", "sealed", "eth,wlan", two_ways.ETH, 8443,
                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)  # fmt: skip
     answer, errors = client.communicate(QUESTION, timeout=60)
     assert client.returncode == 0 and answer == QUESTION, errors.decode()
 
 
-def test_a_server_of_the_specification_is_known(two_ways, peer_in, tmp_path):  # noqa: F811
+def test_server_of_the_second_implementation_authenticates(two_ways, tmp_path):
     gateway = serve(two_ways)
-    server = peer_in(two_ways.server, gateway, "accept", "sealed", "eth,wlan", "0.0.0.0", 9443,
+    server = start_peer(two_ways.server, gateway, "accept", "sealed", "eth,wlan", "0.0.0.0", 9443,
                      env=hexadecimal(STATICS[1]))  # fmt: skip
     wait_for("peer", lambda: server.poll() is not None or two_ways.server.listens(9443))
     server_key = peer.key_text(peer.public_of(STATICS[1]))
@@ -247,7 +246,7 @@ def test_a_server_of_the_specification_is_known(two_ways, peer_in, tmp_path):  #
     assert server.wait(20) == 0, server.stderr.read().decode()
 
 
-def test_python_programs_know_their_peers(work, two_ways, tmp_path):  # noqa: F811
+def test_python_programs_authenticate_their_peers(work, two_ways, tmp_path):  # noqa: F811
     file, key = identity(tmp_path, "server")
     serve(two_ways, "--identity", file)
     _, other = identity(tmp_path, "other")

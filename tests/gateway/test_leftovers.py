@@ -1,20 +1,13 @@
-"""What plait leaves behind: nothing, or after a kill -9 nothing beyond the next start."""
+"""Leftovers: none, and after a kill -9 none beyond the next start."""
 
-import os
 import pathlib
 
 import pytest
+from gateways import cgroups_of
 from hosts import PLAIT, tool
 from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
 
 SETTING = "net.mptcp.pm_type"
-
-
-def groups(pid: int) -> list[str]:
-    """The control groups that a gateway made, wherever the hierarchy is mounted."""
-    lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
-    root = next(line[1] for line in lines if line[2] == "cgroup2")
-    return [directory for directory, _, _ in os.walk(root) if f"plait-{pid}-" in directory]
 
 
 def socket_of(pid: int) -> pathlib.Path:
@@ -30,12 +23,12 @@ def talk(pair):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_a_gateway_that_ends_is_gone_at_once_or_with_the_next_start(pair, end):
+def test_ended_gateway_leaves_nothing_after_the_next_start(pair, end):
     echo_server(pair.server)
     gateways = [pair.serve("--require", to="127.0.0.1:9000"), pair.proxy(*REQUIRE)]
     talk(pair)
     for gateway in gateways:
-        assert groups(gateway.pid) and socket_of(gateway.pid).exists()
+        assert cgroups_of(gateway.pid) and socket_of(gateway.pid).exists()
         getattr(gateway, end)()
         gateway.wait(15)
     if end == "kill":
@@ -44,22 +37,22 @@ def test_a_gateway_that_ends_is_gone_at_once_or_with_the_next_start(pair, end):
         pair.proxy(*REQUIRE)
         talk(pair)
     for gateway in gateways:
-        assert not groups(gateway.pid) and not socket_of(gateway.pid).exists()
+        assert not cgroups_of(gateway.pid) and not socket_of(gateway.pid).exists()
     assert tool("ip", "netns", "exec", pair.client.name, "sysctl", "-n", SETTING).strip() == "0"
 
 
 @pytest.mark.alone
-def test_doctor_removes_what_a_killed_gateway_left(pair):
+def test_doctor_removes_leftovers_of_a_killed_gateway(pair):
     gateway = pair.serve("--require", to="127.0.0.1:9000")
     gateway.kill()
     gateway.wait()
-    assert groups(gateway.pid)
+    assert cgroups_of(gateway.pid)
     removed = tool(PLAIT, "doctor", "--clean")
     assert f"plait-{gateway.pid}-gateway" in removed and f"gateway-{gateway.pid}.sock" in removed
-    assert not groups(gateway.pid) and not socket_of(gateway.pid).exists()
+    assert not cgroups_of(gateway.pid) and not socket_of(gateway.pid).exists()
 
 
-def test_a_program_that_ends_leaves_nothing(pair):
+def test_ended_program_leaves_nothing(pair):
     run = pair.client.start(PLAIT, "run", "--trusted", "eth", "--", "true")
     assert run.wait(15) == 0
-    assert not groups(run.pid) and not socket_of(run.pid).exists()
+    assert not cgroups_of(run.pid) and not socket_of(run.pid).exists()

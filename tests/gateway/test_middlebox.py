@@ -1,4 +1,4 @@
-"""Middleboxes that strip options: the two ends never believe different things and go on."""
+"""Middleboxes that strip TCP options: the two ends never disagree about protection."""
 
 import pytest
 from hosts import tool
@@ -48,28 +48,28 @@ def preferring(pair):
 
 
 @pytest.mark.parametrize("option", [PLAIT_OPTION, MPTCP_OPTION])
-def test_an_offer_that_never_arrives_is_a_plain_connection_on_both_sides(preferring, option):
+def test_stripped_offer_is_a_plain_connection_at_both_ends(preferring, option):
     strip(preferring.client, option, "syn")
     assert attempt(preferring)
     for count in counts(preferring).values():
         assert count == {"protected": 0, "plain": 1, "refused": 0, "rejected_identity": 0}
 
 
-def test_a_fallback_that_both_ends_see_is_plain_on_both(preferring):
+def test_fallback_is_plain_at_both_ends(preferring):
     strip(preferring.server, MPTCP_OPTION, "syn|ack")
     assert attempt(preferring)
     for count in counts(preferring).values():
         assert count == {"protected": 0, "plain": 1, "refused": 0, "rejected_identity": 0}
 
 
-def test_a_choice_that_never_arrives_is_a_reset(preferring):
+def test_stripped_choice_is_a_reset(preferring):
     """The server chose, the client saw nothing: without the confirmation they would talk past each other."""
     strip(preferring.server, PLAIT_OPTION, "syn|ack")
     assert not attempt(preferring)
     assert counts(preferring)["serve"] == {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 0}
 
 
-def test_a_confirmation_that_never_arrives_is_a_reset(preferring):
+def test_stripped_confirmation_is_a_reset(preferring):
     strip(preferring.client, PLAIT_OPTION, "ack")
     assert not attempt(preferring)
     assert counts(preferring)["serve"] == {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 0}
@@ -77,7 +77,7 @@ def test_a_confirmation_that_never_arrives_is_a_reset(preferring):
 
 @pytest.mark.parametrize("option", [PLAIT_OPTION, MPTCP_OPTION])
 @pytest.mark.parametrize("who, flags", [("client", "syn"), ("server", "syn|ack")])
-def test_require_refuses_whatever_was_stripped(pair, option, who, flags):
+def test_require_refuses_any_stripped_option(pair, option, who, flags):
     echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy(*REQUIRE)

@@ -1,4 +1,4 @@
-"""Hosts that lack something: one sentence that says what, why and what to do; never a silent loss of protection."""
+"""Hosts without a needed feature: an error or a warning with its cause and remedy, never a silent loss of protection."""
 
 import pytest
 from hosts import PLAIT, tool
@@ -19,7 +19,7 @@ def test_require_without_mptcp_is_an_error(pair):
     assert b"no MPTCP" in done.stderr and b"net.mptcp.enabled=1" in done.stderr
 
 
-def test_prefer_without_mptcp_carries_plain_tcp_and_says_so(pair, documents):
+def test_prefer_without_mptcp_carries_plain_tcp_with_a_warning(pair, documents):
     document = random_file(documents, 100_000)
     pair.serve(to=pair.nginx(documents))
     switch_mptcp_off(pair.client)
@@ -29,7 +29,7 @@ def test_prefer_without_mptcp_carries_plain_tcp_and_says_so(pair, documents):
     assert b"connections will be unprotected" in done.stderr and b"no MPTCP" in done.stderr
 
 
-def test_a_server_without_mptcp_refuses_to_start_or_serves_plain(pair, documents):
+def test_server_without_mptcp_refuses_to_start_or_serves_plain(pair, documents):
     document = random_file(documents, 100_000)
     switch_mptcp_off(pair.server)
     command = (PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000", "--require")
@@ -48,7 +48,7 @@ def test_require_without_bpf_is_an_error(pair, command):
     assert b"cannot protect" in done.stderr and b"root" in done.stderr, done.stderr.decode()
 
 
-def test_prefer_without_bpf_carries_plain_and_says_so(pair):
+def test_prefer_without_bpf_carries_plain_with_a_warning(pair):
     echo_server(pair.server)
     pair.serve(to="127.0.0.1:9000")
     program = (
@@ -59,7 +59,7 @@ def test_prefer_without_bpf_carries_plain_and_says_so(pair):
     assert b"connections will be unprotected" in done.stderr
 
 
-def test_an_interface_that_does_not_exist_is_named(pair):
+def test_unknown_interface_is_named(pair):
     echo_server(pair.server)
     pair.serve(to="127.0.0.1:9000")
     done = pair.run("curl", "-sS", f"http://{pair.ETH}:8443/", options=("--trusted", "nosuch0"))

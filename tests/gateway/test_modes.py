@@ -1,4 +1,4 @@
-"""Modes `stream` and `sealed`: what those see who listen on a path, and what becomes of what is changed on the way."""
+"""Modes `stream` and `sealed`: what an eavesdropper on a path sees, and what a modification causes."""
 
 import contextlib
 import random
@@ -57,7 +57,7 @@ def followed(file) -> tuple[bytes, bytes]:
 
 @pytest.mark.skipif(not shutil.which("tshark"), reason="not installed: tshark")
 @pytest.mark.parametrize("address", ["ETH", "ETH6"])
-def test_what_crosses_is_the_keystream_of_the_specification(pair, tapped, address):
+def test_stream_on_the_wire_is_that_of_the_specification(pair, tapped, address):
     """The whole of a connection with one path, taken from a capture and decrypted by `peer.py`."""
     listener = listen(pair.server)
     pair.serve(*STREAM, to="127.0.0.1:9000")
@@ -127,7 +127,7 @@ def connections(pair, command="proxy") -> list[dict]:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=MODES.keys())
-def test_a_listener_on_the_untrusted_path_has_neither_the_text_nor_the_secret(two_ways, tmp_path, mode):
+def test_untrusted_path_carries_no_plaintext(two_ways, tmp_path, mode):
     pair = two_ways(rate="50mbit")
     directory = tmp_path / "documents"
     directory.mkdir()
@@ -148,7 +148,7 @@ def test_a_listener_on_the_untrusted_path_has_neither_the_text_nor_the_secret(tw
 
 
 @pytest.mark.parametrize("mode", MODES, ids=MODES.keys())
-def test_a_service_may_speak_first_and_either_end_may_end_first(two_ways, mode):
+def test_service_may_speak_first_and_either_end_may_close_first(two_ways, mode):
     client, service, _ = carried(two_ways(), mode)
     service.sendall(b"220 ready")
     assert receive_exactly(client, 9) == b"220 ready"
@@ -163,7 +163,7 @@ def test_a_service_may_speak_first_and_either_end_may_end_first(two_ways, mode):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=MODES.keys())
-def test_further_subflows_need_not_wait_for_an_answer(two_ways, mode):
+def test_further_subflows_do_not_wait_for_an_answer(two_ways, mode):
     """What protects both ways has crossed the trusted path at once."""
     pair = two_ways()
     client, service, _ = carried(pair, mode)
@@ -174,7 +174,7 @@ def test_further_subflows_need_not_wait_for_an_answer(two_ways, mode):
 
 @pytest.mark.parametrize("mode", MODES, ids=MODES.keys())
 @pytest.mark.parametrize("killed", ["serve", "proxy"])
-def test_a_killed_gateway_is_a_reset(two_ways, mode, killed):
+def test_killed_gateway_is_a_reset(two_ways, mode, killed):
     client, service, gateways = carried(two_ways(), mode)
     client.sendall(b"hello")
     assert receive_exactly(service, 5) == b"hello"
@@ -184,7 +184,7 @@ def test_a_killed_gateway_is_a_reset(two_ways, mode, killed):
             end.recv(1)
 
 
-def test_ends_with_different_modes_do_not_meet(pair):
+def test_ends_with_different_modes_are_plain_or_refused(pair):
     echo_server(pair.server)
     pair.serve("--mode", "xor64", to="127.0.0.1:9000")
     pair.proxy("--mode", "stream", "--trusted", "eth")
@@ -198,7 +198,7 @@ def test_ends_with_different_modes_do_not_meet(pair):
         connect_by_socks(pair, pair.ETH, 8443, proxy=("127.0.0.1", 1081))
 
 
-def test_the_level_says_how_many_paths_witness(two_ways):
+def test_level_is_the_number_of_witnessed_paths(two_ways):
     pair = two_ways()
     echo_server(pair.server)
     pair.serve("--mode", "sealed", "--require=all-paths", to="127.0.0.1:9000")
@@ -215,7 +215,7 @@ def test_the_level_says_how_many_paths_witness(two_ways):
 
 
 @pytest.mark.parametrize("require", ["--require", "--require=all-paths"])
-def test_a_path_that_leads_nowhere_is_missing_from_the_level(pair, require):
+def test_path_without_a_route_is_missing_from_the_level(pair, require):
     """By wlan the server's address on eth cannot be reached here; the one it announces does not count."""
     echo_server(pair.server)
     pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
@@ -246,7 +246,7 @@ def test_a_path_that_leads_nowhere_is_missing_from_the_level(pair, require):
         client.close()
 
 
-def test_of_more_paths_than_a_session_has_as_many_are_counted(two_ways):
+def test_level_is_limited_to_the_paths_of_a_session(two_ways):
     pair = two_ways()
     for number in range(10):
         ends = f"more{number}", f"less{number}"
@@ -266,8 +266,8 @@ def test_of_more_paths_than_a_session_has_as_many_are_counted(two_ways):
     assert log.count("22 paths are configured, but a session has at most 16") == 1
 
 
-def test_what_is_changed_on_the_way_is_a_reset_and_never_delivered(two_ways):
-    """Somebody on the trusted path changes a byte of one packet with data, and mends its checksum."""
+def test_modified_packet_is_a_reset_and_never_delivered(two_ways):
+    """An attacker on the trusted path changes a byte of one packet with data, and fixes its checksum."""
     pair = two_ways()
     client, service, _ = carried(pair, "sealed", "--untrusted", "lo")
     client.sendall(b"hello")

@@ -6,7 +6,7 @@ import pytest
 from streams import REQUIRE, accept, connect_by_socks, plain_server, receive_exactly
 
 
-def test_a_peer_without_plait_is_carried_plain_under_prefer_and_said_once(pair, text):
+def test_peer_without_plait_is_carried_plain_with_one_warning(pair, text):
     plain_server(pair, 8443, text.read_bytes())
     done = pair.run("curl", "-sS", "--http0.9", f"http://{pair.ETH}:8443/", f"http://{pair.ETH}:8443/")
     assert done.returncode == 0, done.stderr.decode()
@@ -21,14 +21,14 @@ def test_require_refuses_a_peer_without_plait(pair, protocol):
     assert done.returncode != 0
     assert done.stdout == b""
     assert b"protection is required" in done.stderr, done.stderr.decode()
-    # The proxy protocol has a word for it: connection not allowed by ruleset.
+    # SOCKS5 reply 2: connection not allowed by ruleset.
     pair.proxy(*REQUIRE)
     with pytest.raises(AssertionError, match="SOCKS reply 0x02"):
         connect_by_socks(pair, pair.ETH, 8443)
 
 
 @pytest.mark.parametrize("protocol", [262, socket.IPPROTO_TCP], ids=["mptcp", "tcp"])
-def test_a_client_without_plait_is_served_plain_under_prefer_and_reset_under_require(pair, text, protocol):
+def test_client_without_plait_is_served_plain_or_reset_with_require(pair, text, protocol):
     to = pair.nginx(text.parent)
     for options, expected in (((), b"HTTP/1.1 200"), (("--require",), ConnectionResetError)):
         serve = pair.serve(*options, to=to)
@@ -46,8 +46,8 @@ def test_a_client_without_plait_is_served_plain_under_prefer_and_reset_under_req
         assert serve.wait(15) == 0
 
 
-def test_a_peer_that_negotiates_and_says_nothing_holds_nobody_up(pair, listener):
-    """Silence is legal in TCP: the connection stays, others are served, and it ends with the service."""
+def test_idle_peer_does_not_block_others(pair, listener):
+    """Idle connections are legal in TCP: this one stays, others are served, and it ends with the service."""
     silent = connect_by_socks(pair, pair.ETH, 8443)
     silent_service = accept(listener)
     talker = connect_by_socks(pair, pair.ETH, 8443)

@@ -1,13 +1,12 @@
 """Which paths connections use, and when."""
 
-import os
-import pathlib
 import socket
 import struct
 import subprocess
 import time
 
 import pytest
+from gateways import cgroup_of, report_of
 from hosts import Pair, tool, wait_for
 from streams import (
     MPTCP_INFO,
@@ -26,7 +25,7 @@ def extra_subflows(client: socket.socket) -> int:
     return client.getsockopt(SOL_MPTCP, MPTCP_INFO, 256)[0]
 
 
-def test_other_programs_keep_the_kernels_path_manager(pair):
+def test_other_programs_use_the_kernels_path_manager(pair):
     """While a gateway runs, an ordinary MPTCP program's subflows are made by the kernel as configured."""
     tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", "10.77.2.1", "dev", "wlan", "subflow")
     pair.proxy("--trusted", "eth")
@@ -42,13 +41,12 @@ def test_other_programs_keep_the_kernels_path_manager(pair):
 
 
 def subflows(pair: Pair, command="proxy") -> list[dict]:
-    gateway = next(gateway for gateway in pair.status() if gateway["command"] == command)
-    return gateway["connections"][0]["subflows"]
+    return report_of(pair, command)["connections"][0]["subflows"]
 
 
 @pytest.fixture
 def talking(pair):
-    """A pair with one protected connection that has said hello."""
+    """A pair with one protected connection and its client socket."""
     echo_server(pair.server)
     pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
     pair.proxy(*XOR64, *REQUIRE)
@@ -57,7 +55,7 @@ def talking(pair):
     client.close()
 
 
-def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
+def test_idle_connection_has_one_subflow_on_the_trusted_path(talking):
     pair, client = talking
     # Long enough for a path manager that does not wait for the first flight.
     with pytest.raises(TimeoutError):
@@ -71,8 +69,8 @@ def test_a_silent_connection_has_one_subflow_on_the_trusted_path(talking):
     assert {subflow["remote"] for subflow in subflows(pair)} == {f"{pair.ETH}:8443", f"{pair.WLAN}:8443"}
 
 
-def test_a_slow_answer_still_begins_on_the_trusted_path(pair):
-    """However long the service thinks: a client that waits for it needs no second path."""
+def test_slow_answer_starts_on_the_trusted_path(pair):
+    """A client that waits for an answer needs no second path, however long it takes."""
     listener = listen(pair.server)
     pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
     pair.proxy(*XOR64, *REQUIRE)
@@ -87,7 +85,7 @@ def test_a_slow_answer_still_begins_on_the_trusted_path(pair):
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
 
 
-def test_an_upload_that_is_not_answered_uses_both_paths(pair, listener):
+def test_unanswered_upload_uses_both_paths(pair, listener):
     client = connect_by_socks(pair, pair.ETH, 8443)
     service = accept(listener)
     upload = bytes(1 << 20)
@@ -96,7 +94,7 @@ def test_an_upload_that_is_not_answered_uses_both_paths(pair, listener):
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
 
 
-def test_an_interface_without_a_role_is_not_used(pair, tmp_path):
+def test_interface_without_a_role_is_unused(pair, tmp_path):
     configuration = tmp_path / "plait.toml"
     configuration.write_text('[paths]\neth = "trusted"\nother0 = "untrusted"\n')
     echo_server(pair.server)
@@ -111,13 +109,13 @@ def test_an_interface_without_a_role_is_not_used(pair, tmp_path):
     assert len(subflows(pair)) == 1
 
 
-def test_listening_on_one_address_of_several_is_pointed_out(pair):
-    """The kernel refuses joins at addresses where nobody listens."""
+def test_warns_when_listening_on_one_of_several_addresses(pair):
+    """The kernel rejects joins to addresses without a listener."""
     pair.serve(to="127.0.0.1:9000", listen=f"{pair.ETH}:8443")
     assert "listen on [::]:8443" in (pair.directory / "serve.log").read_text()
 
 
-def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
+def test_trusted_path_that_is_down_is_an_error(pair):
     echo_server(pair.server)
     pair.serve(to="127.0.0.1:9000")
     pair.proxy("--trusted", "eth")
@@ -126,8 +124,8 @@ def test_a_trusted_path_that_is_down_is_an_error_not_another_path(pair):
         connect_by_socks(pair, pair.WLAN, 8443)
 
 
-def test_a_peer_that_joins_before_its_first_flight_is_reset(pair):
-    """A client that negotiates, but leaves its subflows to the kernel, breaks the rule and is told so."""
+def test_peer_that_joins_before_its_first_flight_is_reset(pair):
+    """A client that negotiates, but leaves its subflows to the kernel, violates trusted path first."""
     echo_server(pair.server)
     pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
     proxy = pair.proxy(*XOR64, *REQUIRE)
@@ -146,33 +144,15 @@ try:
 except ConnectionResetError:
     print("reset")
 """
-    # Unlike `ip netns exec`, nsenter leaves the control groups in sight.
+    # Unlike `ip netns exec`, nsenter keeps the cgroup hierarchy mounted.
     network = f"--net=/run/netns/{pair.client.name}"
-    command = ["nsenter", network, "python3", "-c", script, group_of(proxy)]
+    command = ["nsenter", network, "python3", "-c", script, cgroup_of(proxy)]
     done = subprocess.run(command, capture_output=True, timeout=60)
     assert done.stdout == b"reset\n", done.stderr.decode()
     assert "before its first flight" in (pair.directory / "serve.log").read_text()
 
 
-def group_of(gateway) -> str:
-    """The control group of a gateway, which listens before it has one."""
-    name = f"plait-{gateway.pid}-gateway"
-
-    def found():
-        # Others come and go meanwhile.
-        return next(
-            (f"{directory}/{name}" for directory, names, _ in os.walk(cgroup_mount()) if name in names), None
-        )
-
-    return wait_for("control group", found)
-
-
-def cgroup_mount() -> str:
-    lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
-    return next(line[1] for line in lines if line[2] == "cgroup2")
-
-
-def test_the_linger_of_a_reset_reaches_every_subflow(talking):
+def test_reset_ends_every_subflow(talking):
     """A program that resets a connection of two subflows resets it, whichever path its last bytes took."""
     pair, client = talking
     client.sendall(b"hello")

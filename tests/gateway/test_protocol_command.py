@@ -10,30 +10,13 @@ import pytest
 pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
 
 import peer
-import peer_sockets
+from gateways import start_peer
 from hosts import PLAIT, tool, wait_for
 from peer import Keystream
 from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
-from test_paths import group_of
 from test_protocol import SEALED_MODES, STREAM_MODES, counted, records
 
 QUESTION = bytes(range(256)) * 1000
-
-
-@pytest.fixture
-def peer_in(pair):
-    """Starts `peer_sockets.py` on a host, in a gateway's control group: its program writes TCP's option."""
-
-    def start(host, gateway, *arguments, **options) -> subprocess.Popen:
-        # Unlike `ip netns exec`, nsenter leaves the control groups in sight.
-        enter = ["nsenter", f"--net=/run/netns/{host.name}", sys.executable, peer_sockets.__file__]
-        program = subprocess.Popen(
-            [*enter, *map(str, arguments), group_of(gateway)], stderr=subprocess.PIPE, **options
-        )
-        host.programs.append(program)
-        return program
-
-    return start
 
 
 # Modes, and the interfaces by which a peer's main connection and its witnesses go.
@@ -41,24 +24,24 @@ WAYS = {"stream": ("stream", "eth"), "sealed:1/1": ("sealed", "eth"), "sealed:2/
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_client_of_the_specification_speaks_with_serve(pair, peer_in, way):
+def test_a_client_of_the_specification_speaks_with_serve(pair, way):
     mode, interfaces = WAYS[way]
     echo_server(pair.server)
     pair.serve("--mode", mode, "--require", to="127.0.0.1:9000")
     gateway = pair.proxy("--mode", mode, *REQUIRE)
     # Its kernel must not join at once, as it would where it is told of an address.
     tool("ip", "-n", pair.client.name, "mptcp", "limits", "set", "add_addr_accepted", "0")
-    client = peer_in(pair.client, gateway, "connect", mode, interfaces, pair.ETH, 8443,
+    client = start_peer(pair.client, gateway, "connect", mode, interfaces, pair.ETH, 8443,
                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     answer, errors = client.communicate(QUESTION, timeout=60)
     assert client.returncode == 0 and answer == QUESTION, errors.decode()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_proxy_speaks_with_a_server_of_the_specification(pair, peer_in, way):
+def test_proxy_speaks_with_a_server_of_the_specification(pair, way):
     mode, interfaces = WAYS[way]
     gateway = pair.serve("--mode", mode, "--require", to="127.0.0.1:9000")
-    server = peer_in(pair.server, gateway, "accept", mode, interfaces, "0.0.0.0", 9443)
+    server = start_peer(pair.server, gateway, "accept", mode, interfaces, "0.0.0.0", 9443)
     wait_for("peer", lambda: server.poll() is not None or pair.server.listens(9443))
     # The other link leads to the same address, too.
     tool("ip", "-n", pair.client.name, "route", "add", pair.ETH, "dev", "wlan", "metric", "1000")

@@ -1,4 +1,4 @@
-"""`plait proxy`: what real clients and malformed ones get."""
+"""`plait proxy` with real clients and malformed requests."""
 
 import base64
 import socket
@@ -42,7 +42,7 @@ def test_names_are_resolved_by_the_proxy(pair):
     assert receive_exactly(client, 4)[1] == 0
 
 
-def test_credentials_are_demanded_when_configured(pair, text, tmp_path):
+def test_configured_credentials_are_required(pair, text, tmp_path):
     file = tmp_path / "credentials"
     file.write_text("ada:se:cret\n")
     pair.serve("--require", to=pair.nginx(text.parent))
@@ -100,7 +100,7 @@ def exchange(pair, request):
         "refused-socks",
     ],
 )
-def test_each_bad_request_gets_its_protocols_error(pair, request_, expected):
+def test_bad_requests_get_the_error_of_their_protocol(pair, request_, expected):
     pair.proxy("--trusted", "eth")
     assert exchange(pair, request_).startswith(expected)
 

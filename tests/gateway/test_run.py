@@ -1,4 +1,4 @@
-"""`plait run`: programs that know nothing of plait, led through it."""
+"""`plait run`: unmodified programs, redirected through a gateway."""
 
 import pathlib
 import subprocess
@@ -40,7 +40,7 @@ def protected(pair, command="run"):
     return gateway["counts"]["protected"]
 
 
-def test_a_static_binary_is_led_and_sees_its_true_peer(pair, tmp_path):
+def test_static_binary_is_redirected_and_sees_its_true_peer(pair, tmp_path):
     source, binary = tmp_path / "client.c", tmp_path / "client"
     source.write_text(STATIC_CLIENT)
     subprocess.run(["cc", "-static", "-o", binary, source], check=True)
@@ -52,7 +52,7 @@ def test_a_static_binary_is_led_and_sees_its_true_peer(pair, tmp_path):
     assert protected(pair) == 1
 
 
-def test_children_are_led_too(pair, text):
+def test_children_are_redirected_too(pair, text):
     pair.serve("--require", to=pair.nginx(text.parent))
     command = f"(curl -sS http://{pair.ETH}:8443/text.txt | sha256sum) & wait; exit 7"
     done = pair.run("sh", "-c", command, options=REQUIRE)
@@ -70,7 +70,7 @@ def test_python_sees_its_true_peer(pair, peer):
     assert done.stdout.decode().strip() == str((peer, 8443)), done.stderr.decode()
 
 
-def test_a_program_that_speaks_mptcp_itself_is_led_too(pair, text):
+def test_mptcp_program_is_redirected_too(pair, text):
     pair.serve("--require", to=pair.nginx(text.parent))
     url = f"http://{pair.ETH}:8443/text.txt"
     done = pair.run("mptcpize", "run", "curl", "-sS", url, options=REQUIRE)
@@ -88,17 +88,17 @@ def test_a_program_that_speaks_mptcp_itself_is_led_too(pair, text):
     ],
     ids=["0", "42", "signal", "missing"],
 )
-def test_the_exit_status_is_the_programs(pair, command, status):
+def test_exit_status_is_that_of_the_program(pair, command, status):
     assert pair.run(*command).returncode == status
 
 
-def test_the_program_finds_its_own_limits(pair):
+def test_program_keeps_its_resource_limits(pair):
     script = "ulimit -Sn 512 && exec {} sh -c 'ulimit -Sn'"
     done = pair.client.run("sh", "-c", script.format(f"{PLAIT} run --trusted eth --"))
     assert done.stdout == b"512\n", done.stderr.decode()
 
 
-def test_signals_are_passed_on(pair, tmp_path):
+def test_signals_are_forwarded(pair, tmp_path):
     ready = tmp_path / "ready"
     script = f"trap 'exit 9' TERM; touch {ready}; while :; do sleep 0.05; done"
     program = pair.client.start(PLAIT, "run", "--trusted", "eth", "--", "sh", "-c", script)
@@ -107,7 +107,7 @@ def test_signals_are_passed_on(pair, tmp_path):
     assert program.wait(10) == 9
 
 
-def test_loopback_is_left_alone(pair):
+def test_loopback_is_not_redirected(pair):
     echo_server(pair.client)
     program = (
         "import socket; s = socket.create_connection(('127.0.0.1', 9000)); s.send(b'x'); print(s.recv(1))"
@@ -116,7 +116,7 @@ def test_loopback_is_left_alone(pair):
     assert done.stdout == b"b'x'\n", done.stderr.decode()
 
 
-def test_datagrams_that_cannot_be_protected_are_refused_under_require_only(pair):
+def test_unprotected_datagrams_are_refused_only_with_require(pair):
     program = "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('10.77.1.2', {}))"
     assert pair.run("python3", "-c", program.format(443)).returncode == 0
     refused = pair.run("python3", "-c", program.format(443), options=REQUIRE)
@@ -149,7 +149,7 @@ open(result + ".done", "w").close()
 
 
 @pytest.mark.parametrize("end", ["kill", "exit"])
-def test_a_program_that_outlives_its_gateway_gets_nothing_out_unprotected(pair, tmp_path, end):
+def test_program_that_outlives_its_gateway_sends_nothing_unprotected(pair, tmp_path, end):
     """After a kill -9, or the end of the program that started it, connections are refused; they do not go out directly."""
     plain_server(pair, 8443, b"plain")
     result, go = tmp_path / "result", tmp_path / "go"
@@ -170,7 +170,7 @@ def test_a_program_that_outlives_its_gateway_gets_nothing_out_unprotected(pair, 
     )
 
 
-def test_two_sockets_with_one_port_go_to_their_own_destinations(pair):
+def test_sockets_with_the_same_port_have_their_own_destinations(pair):
     """A port belongs to an address: the same one on another address is another connection."""
     for port, answer in ((7101, b"ONE"), (7102, b"TWO")):
         plain_server(pair, port, answer)
@@ -194,7 +194,7 @@ print("right")
     assert done.stdout == b"right\n", done.stderr.decode()
 
 
-def test_an_mptcp_program_sees_its_true_peer(pair):
+def test_mptcp_program_sees_its_true_peer(pair):
     plain_server(pair, 8443, b"plain")
     program = f"""
 import socket
@@ -206,7 +206,7 @@ print(client.getpeername())
     assert done.stdout.decode().strip() == str((pair.ETH, 8443)), done.stderr.decode()
 
 
-def test_what_a_program_wrote_before_it_ended_still_arrives(make_pair):
+def test_bytes_written_before_exit_still_arrive(make_pair):
     """On a slow path this takes longer than the drain allows for connections that stand still."""
     pair = make_pair(rate="4mbit")
     listener = listen(pair.server)
@@ -220,7 +220,7 @@ def test_what_a_program_wrote_before_it_ended_still_arrives(make_pair):
     assert gateway.wait(10) == 0
 
 
-def test_a_second_signal_does_not_wait_for_the_drain(pair):
+def test_second_signal_skips_the_drain(pair):
     accepted = echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     # Ends with its connection, so that nothing outlives the test.
@@ -237,8 +237,8 @@ def test_a_second_signal_does_not_wait_for_the_drain(pair):
     gateway.wait(5)
 
 
-def test_without_privileges_the_program_is_told_of_a_proxy(pair, text):
-    """An ordinary user: said in one sentence, and programs that heed proxy variables still arrive (plain)."""
+def test_unprivileged_run_sets_proxy_variables(pair, text):
+    """An ordinary user: a warning, and programs that honour proxy variables still connect, unprotected."""
     pair.serve(to=pair.nginx(text.parent))
     url = f"http://{pair.ETH}:8443/text.txt"
     user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
@@ -250,7 +250,7 @@ def test_without_privileges_the_program_is_told_of_a_proxy(pair, text):
     assert b"cannot protect" in refused.stderr and b"run as root" in refused.stderr
 
 
-def test_unless_a_mode_is_named_it_is_sealed(pair, text):
+def test_default_mode_is_sealed(pair, text):
     pair.serve("--require", to=pair.nginx(text.parent))
     [gateway] = pair.status()
     assert gateway["mode"] == "sealed"

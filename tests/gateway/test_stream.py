@@ -1,4 +1,4 @@
-"""A connection through two gateways means what a TCP connection means."""
+"""A connection through two gateways has the semantics of a TCP connection."""
 
 import hashlib
 import random
@@ -34,7 +34,7 @@ def test_half_close_works_both_ways(pair, listener):
 
 
 @pytest.mark.parametrize("who", ["client", "service"])
-def test_a_reset_is_passed_on_as_a_reset(pair, listener, who):
+def test_reset_is_passed_on(pair, listener, who):
     client = connect_by_socks(pair, pair.ETH, 8443)
     service = accept(listener)
     client.sendall(b"hello")
@@ -45,7 +45,7 @@ def test_a_reset_is_passed_on_as_a_reset(pair, listener, who):
         other.recv(1)
 
 
-def test_a_gigabyte_is_right_to_the_byte(pair, documents):
+def test_gigabyte_arrives_unchanged(pair, documents):
     document = documents / "large.bin"
     size = 1 << 30
     digest = hashlib.sha256()

@@ -19,9 +19,9 @@ import threading
 
 import attacker
 from attacker import SERVER, Listener, ManInTheMiddle
+from gateways import cgroup_of
 from hosts import PLAIT, REPOSITORY, Capture, Host, tool, wait_for
 from streams import connect_by_socks, listen
-from test_paths import group_of
 
 LINKS = ("eth", "wlan", "lte")
 # Slow enough that a transfer uses every path.
@@ -209,7 +209,7 @@ class Network:
         listening.append((self.routers[0], 1090))
         for host, at in listening:
             wait_for(f"listener on {host.name}:{at}", lambda host=host, at=at: host.listens(at), 20)
-        self.attacker = ManInTheMiddle(group_of(own), self.routers, self.by_link, self.directory / "attacker.log")
+        self.attacker = ManInTheMiddle(cgroup_of(own), self.routers, self.by_link, self.directory / "attacker.log")
 
     def remove(self):
         if self.attacker:
