@@ -15,6 +15,7 @@ import threading
 import time
 
 import pytest
+from disturbance import Disturbance, inconclusive
 from hosts import PLAIT, Pair, tool, wait_for
 from streams import MPTCP_INFO, SOL_MPTCP, listen
 
@@ -262,9 +263,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[] if name == "eth-up" else [pytest.mark.long])
+        for name, case in CASES.items()
+    ],
+)
 def test_cut_path_is_one_failover(make_pair, case):
-    done = transfer(make_pair(rate=RATE), **case)
+    with Disturbance() as disturbance:
+        done = transfer(make_pair(rate=RATE), **case)
     connection = analysis(done)
     assert done.received == BYTES
     way = done.sender
@@ -281,15 +289,10 @@ def test_cut_path_is_one_failover(make_pair, case):
     assert failover["path"].startswith(ADDRESSES[case["link"]] + " ")
     assert failover["taken_over_by"].startswith(ADDRESSES[other] + " ")
     assert failover["direction"] == way
-    assert is_near(failover["from"], done.cut)
-    if case["cut"] is switched_off:
-        # The kernel takes up to a second to tell of a carrier that is back (net/core/link_watch.c).
-        assert done.restored[0] <= failover["to"] <= done.restored[1] + 1.5
-    elif case["pings"]:
-        assert is_near(failover["to"], done.restored)
-    else:
-        # Nothing tells that the path is back before TCP's next retransmission, which waits up to twice as long again.
-        assert done.restored[0] <= failover["to"] <= done.restored[1] + 2 * CUT_S
+    if not has_times_of_the_cut(failover, done, case):
+        if disturbance.worst > 0.02:
+            inconclusive(f"the machine was busy for {disturbance.worst:.2f} s")
+        raise AssertionError(f"expected a failover from {done.cut} to {done.restored}, got {failover}")
     assert failover["resumed"] >= failover["to"]
 
     gap = longest_gap(packets, not case["upwards"], (failover["from"], failover["resumed"]))
@@ -297,6 +300,18 @@ def test_cut_path_is_one_failover(make_pair, case):
     assert 0 < failover["reinjected"]["bytes"] <= connection["reinjected"]["bytes"]
     most = most_unacknowledged(packets, case["upwards"])
     account_for_copies(done, case["upwards"], parts, most)
+
+
+def has_times_of_the_cut(failover: dict, done: Transfer, case: dict) -> bool:
+    if not is_near(failover["from"], done.cut):
+        return False
+    if case["cut"] is switched_off:
+        # The kernel takes up to a second to notice a carrier that is back (net/core/link_watch.c).
+        return done.restored[0] <= failover["to"] <= done.restored[1] + 1.5
+    if case["pings"]:
+        return is_near(failover["to"], done.restored)
+    # Nothing shows that the path is back before TCP's next retransmission, which waits up to twice as long again.
+    return done.restored[0] <= failover["to"] <= done.restored[1] + 2 * CUT_S
 
 
 def is_near(when: float, command: tuple[float, float]) -> bool:

@@ -45,9 +45,9 @@ def test_reset_is_passed_on(pair, listener, who):
         other.recv(1)
 
 
-def test_gigabyte_arrives_unchanged(pair, documents):
+@pytest.mark.parametrize("size", [128 << 20, pytest.param(1 << 30, marks=pytest.mark.long)])
+def test_large_document_arrives_unchanged(pair, documents, size):
     document = documents / "large.bin"
-    size = 1 << 30
     digest = hashlib.sha256()
     block = random.Random(1).randbytes(1 << 20)
     with document.open("wb") as out:

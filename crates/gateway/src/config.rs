@@ -1,10 +1,9 @@
-//! The configuration file, by convention plait.toml: what a gateway is told once, in place of options. What the command
-//! line says counts more.
+//! The configuration file of gateways, by convention plait.toml. Options of the command line take precedence.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
+use plait_config::LoadError;
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
 use plait_wire::Role;
@@ -14,64 +13,43 @@ use crate::paths::Roles;
 use crate::protection::Requirement;
 use crate::trust::{PeerName, Trust};
 
-/// What a configuration file says.
+/// The contents of a configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// `mode`: how connections are protected; `None` if it says nothing.
+    /// `mode`: how connections are protected.
     pub mode: Option<Mode>,
-    /// `require`: what of that is demanded; `None` if nothing is.
+    /// `require`: what is required.
     pub require: Option<Requirement>,
     /// `[paths]`: the roles of interfaces.
     pub roles: Roles,
-    /// `[identity]`, `file`: where the gateway's own key pair is; `None` for the default.
+    /// `[identity]`, `file`: the file of the gateway's key pair; `None` for the default.
     pub identity: Option<PathBuf>,
-    /// `[identity]`, `peers`: how keys of peers are judged that are not pinned.
+    /// `[identity]`, `peers`: how peers without a pinned key are authenticated.
     pub trust: Option<Trust>,
-    /// `[identity]`, `clients`: the keys of those that may connect; `None`: anybody.
+    /// `[identity]`, `clients`: the keys of clients that may connect; `None`: anybody.
     pub clients: Option<Vec<PublicKey>>,
-    /// `[peers]`: the keys that peers must have.
+    /// `[peers]`: the pinned keys of peers.
     pub pins: BTreeMap<PeerName, PublicKey>,
 }
 
-/// The configuration file could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file could not be read.
-    #[error("cannot read {path}: {reason}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: io::Error,
-    },
-    /// The file is not what was expected.
-    #[error("{path}: {reason}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// What was expected and found, and where.
-        reason: Box<toml::de::Error>,
-    },
-}
-
-/// The file as it is written.
+/// The file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RawConfig {
     mode: Option<Mode>,
     #[serde(default)]
     require: Require,
     #[serde(default)]
     paths: BTreeMap<String, Role>,
     #[serde(default)]
-    identity: Identity,
+    identity: RawIdentity,
     #[serde(default)]
     peers: BTreeMap<PeerName, PublicKey>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Identity {
+struct RawIdentity {
     file: Option<PathBuf>,
     peers: Option<Trust>,
     clients: Option<Vec<PublicKey>>,
@@ -107,19 +85,16 @@ impl<'de> Deserialize<'de> for Require {
 }
 
 impl Config {
-    /// Reads a configuration file. What it does not know is an error.
+    /// Reads a configuration file.
     ///
     /// # Errors
-    /// The file cannot be read, or holds something else than what was expected.
-    pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
-        let text =
-            fs::read_to_string(path).map_err(|reason| ConfigError::Read { path: path.to_owned(), reason })?;
-        let written: Written = toml::from_str(&text)
-            .map_err(|reason| ConfigError::Parse { path: path.to_owned(), reason: Box::new(reason) })?;
-        let Written { mode, require: Require(require), paths, identity, peers } = written;
+    /// The file cannot be read, or has an unknown key or an unexpected value.
+    pub fn from_file(path: &Path) -> Result<Config, LoadError> {
+        let raw: RawConfig = plait_config::load(path)?;
+        let RawConfig { mode, require: Require(require), paths, identity, peers } = raw;
         let mut roles = Roles::default();
         paths.iter().for_each(|(interface, role)| roles.set(interface, *role));
-        let Identity { file, peers: trust, clients } = identity;
+        let RawIdentity { file, peers: trust, clients } = identity;
         Ok(Config { mode, require, roles, identity: file, trust, clients, pins: peers })
     }
 }
@@ -128,19 +103,15 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// What a file with this text is read as.
+    /// The configuration in a file with this text.
     fn read(text: &str) -> Result<Config, String> {
-        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let file = std::env::temp_dir().join(format!("plait-config-{}-{number}", std::process::id()));
-        fs::write(&file, text).expect("a temporary directory");
-        let config = Config::from_file(&file).map_err(|error| error.to_string());
-        fs::remove_file(&file).expect("it was written");
-        config
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(&file, text).expect("writable");
+        Config::from_file(file.path()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn roles_mode_and_requirement_are_read() {
+    fn reads_roles_mode_and_requirement() {
         let config = read("mode = \"sealed\"\nrequire = \"all-paths\"\n[paths]\nwlan0 = \"untrusted\"\n");
         let config = config.expect("a configuration");
         assert_eq!((config.mode, config.require), (Some(Mode::Sealed), Some(Requirement::AllPaths)));
@@ -152,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_read() {
+    fn reads_identities() {
         let key = PublicKey::new([7; 32]);
         let text = format!(
             "[identity]\nfile = \"/x/identity.key\"\npeers = \"first-use\"\nclients = [\"{key}\"]\n\
@@ -165,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_did_not_understand() {
+    fn errors_name_the_expected_and_the_actual_value() {
         for (text, words) in [
             ("[paths]\neth0 = \"friendly\"\n", ["friendly", "trusted"]),
             ("[pahts]\n", ["pahts", "paths"]),
@@ -175,13 +146,13 @@ mod tests {
             ("[identity]\npeers = \"all\"\n", ["all", "first-use"]),
             ("[identity]\nclients = [\"plait-key:x\"]\n", ["plait-key:x", "plait identity"]),
             ("[peers]\n\"server.example\" = \"x\"\n", ["server.example", "HOST:PORT"]),
-            // Below a table, it would be an interface called so.
+            // Within a table it is the name of an interface.
             ("[paths]\neth0 = \"trusted\"\nrequire = true\n", ["require", "true"]),
         ] {
             let error = read(text).expect_err("a mistake");
             assert!(words.iter().all(|word| error.contains(word)), "{error}");
         }
         let nowhere = Path::new("/nowhere/plait.toml");
-        assert!(matches!(Config::from_file(nowhere), Err(ConfigError::Read { .. })));
+        assert!(matches!(Config::from_file(nowhere), Err(LoadError::Read { .. })));
     }
 }

@@ -50,7 +50,7 @@ mod trust;
 mod warn_once;
 
 pub use bpf::BpfError;
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use error::{ProtectionError, StartError};
 pub use gateway::{Gateway, Settings};
 pub use inbound::Listener;
