@@ -1,4 +1,4 @@
-"""JSON documents as dataclasses."""
+"""Converts JSON documents to dataclasses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def read(kind: Any, value: Any) -> Any:
-    """The value of a JSON document as what its type says: dataclasses, lists, dictionaries, or itself.
+    """Convert a JSON value to a type: a dataclass, a list, a dictionary, or itself.
 
-    Fields that the dataclass does not have are left out: later versions of plait may add some.
+    Fields that the dataclass does not have are ignored: later versions of plait may add some.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if value is None or kind is Any:
@@ -26,5 +26,5 @@ def read(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{name: read(hint, value[name]) for name, hint in hints.items() if name in value})
-    # JSON has one kind of numbers.
+    # JSON does not distinguish integers from floats.
     return float(value) if kind is float else value

@@ -1,4 +1,4 @@
-"""Dictionaries as TOML 1.0, for the command to read."""
+"""Writes dictionaries as TOML 1.0."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def dumps(document: Mapping[str, object]) -> str:
-    """The document, with a line for each key and a heading for each table, so that a mistake in it has a line to show.
+    """Format a document with a line for each key and a header for each table, so that errors can show a line.
 
-    Values are texts, paths (written as texts), numbers, truth values, mappings and sequences; others are a `TypeError`.
+    Values are strings, paths (written as strings), numbers, booleans, mappings and sequences; others raise
+    `TypeError`.
     """
     return "\n".join(_lines(document, ())) + "\n"
 
 
 def value(value: object, place: str = "the value") -> str:
-    """One value, in one line."""
+    """Format one value on one line."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -28,7 +29,7 @@ def value(value: object, place: str = "the value") -> str:
             return _text(value)
         case os.PathLike():
             return _text(os.fsdecode(value))
-        # numbers of other libraries, such as NumPy's, are these, too.
+        # Also numbers of other libraries, such as NumPy.
         case numbers.Integral():
             return int.__repr__(int(value))
         case numbers.Real():
@@ -39,9 +40,7 @@ def value(value: object, place: str = "the value") -> str:
         case Sequence() if not isinstance(value, (bytes, bytearray, memoryview)):
             parts = (_part(part, place, index) for index, part in enumerate(value))
             return "[" + ", ".join(parts) + "]"
-    raise TypeError(
-        f"expected a text, a number, a truth value, a mapping or a sequence as {place}, found {value!r}"
-    )
+    raise TypeError(f"expected a string, number, boolean, mapping or sequence as {place}, got {value!r}")
 
 
 def _part(part: object, place: str, key: object) -> str:
@@ -49,27 +48,28 @@ def _part(part: object, place: str, key: object) -> str:
 
 
 def _lines(table: Mapping[str, object], path: tuple[str, ...]) -> list[str]:
-    """A table's own keys first: what stands below the heading of another table belongs to that."""
+    """Format a table: plain keys first, since keys after the header of another table would belong to that
+    table."""
     place = ".".join(path) or "the document"
-    own, below = [], []
+    plain, tables = [], []
     for key, part in table.items():
         heading = ".".join(_key(name, place) for name in (*path, key))
         if isinstance(part, Mapping):
-            below += ["", f"[{heading}]", *_lines(part, (*path, key))]
+            tables += ["", f"[{heading}]", *_lines(part, (*path, key))]
         elif isinstance(part, (list, tuple)) and part and all(isinstance(item, Mapping) for item in part):
             for item in part:
-                below += ["", f"[[{heading}]]", *_lines(item, (*path, key))]
+                tables += ["", f"[[{heading}]]", *_lines(item, (*path, key))]
         else:
-            own.append(f"{_key(key, place)} = {_part(part, place, key)}")
-    return own + below
+            plain.append(f"{_key(key, place)} = {_part(part, place, key)}")
+    return plain + tables
 
 
 def _key(key: object, place: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"expected a text as a key of {place}, found {key!r}")
+        raise TypeError(f"expected a string as a key of {place}, got {key!r}")
     return key if _BARE_KEY.fullmatch(key) else _text(key)
 
 
 def _text(text: str) -> str:
-    """JSON's texts are TOML's, too, but for DEL, which TOML wants escaped."""
+    """A JSON string is a TOML string, except that TOML requires DEL to be escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -119,7 +119,8 @@ def disable(*, cgroup: str | os.PathLike[str] | None = None, netns: str | None =
 
 
 def unload(name: Name) -> int:
-    """Disable an algorithm everywhere and unregister it; the number of sockets that keep using it until they are closed."""
+    """Disable an algorithm everywhere and unregister it; the number of sockets that keep using it until they
+    are closed."""
     (unloaded,) = _ask("unload", name)["unloaded"]
     return unloaded["sockets"]
 
@@ -133,7 +134,7 @@ def connections() -> list[Connection]:
 
 
 def _ask(*words: str) -> dict:
-    return json.loads(_command.ask("cc", *words, "--json"))
+    return json.loads(_command.run("cc", *words, "--json"))
 
 
 def _place(cgroup: str | os.PathLike[str] | None, netns: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Policies and their chains, as `plait.policy` composes them."""
+"""Policies and chains."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from plait import _toml
 from plait.selector import ANY, Selector
 
 Actor = str | Mapping[str, object]
-"""An actor as in a policy's TOML (docs/guide/policies.md): `"record"`, `{"rate_limit": {"rate": "4mbit"}}`."""
+"""An actor as in a policy's TOML file (docs/guide/policies.md): `"record"`, `{"rate_limit": {"rate":
+"4mbit"}}`."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What is done with the packets that a selector chooses."""
+    """Actors applied to the packets that a selector matches."""
 
     name: str
-    """1 to 32 letters, digits, hyphens or underscores; no other chain of its policy has it."""
+    """1 to 32 letters, digits, hyphens or underscores; unique within the policy."""
     hook: Literal["ingress", "egress"]
-    """Packets that come in by an interface, or that leave by it."""
+    """Packets received on an interface, or sent on it."""
     select: Selector | str = ANY
     actors: Sequence[Actor] = ()
-    """In this order, 8 at most."""
+    """Applied in this order; at most 8."""
     interfaces: Sequence[str] = ("*",)
-    """Names, `"trusted"`, `"untrusted"`, or `"*"`: every one but loopback."""
+    """Names, `"trusted"`, `"untrusted"`, or `"*"`: all except loopback."""
     priority: int = 100
-    """Lower first."""
+    """Lower values come first."""
 
     def document(self) -> dict[str, object]:
-        """It as a table of a policy's TOML."""
+        """Return the chain as a table of a policy's TOML file."""
         return {
             "name": self.name,
             "hook": self.hook,
@@ -53,7 +54,7 @@ class Policy:
     """Custom selectors and actors: names and files, C sources or compiled objects."""
 
     def text(self) -> str:
-        """It as TOML, which `plait policy load` takes, too."""
+        """Return the policy as TOML, the format of `plait policy load`."""
         custom = {name: {"file": os.path.abspath(file)} for name, file in self.custom.items()}
         document: dict[str, object] = {"name": self.name, "custom": custom} if custom else {"name": self.name}
         return _toml.dumps(document | {"chains": [chain.document() for chain in self.chains]})

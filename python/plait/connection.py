@@ -1,4 +1,4 @@
-"""Connections that plait protects, opened and accepted by this program itself: sockets like any other."""
+"""Protected connections, opened and accepted within this process: ordinary sockets."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Address = tuple[str, int]
 
 
 class Connection(socket.socket):
-    """A socket to a peer. What is written to it, and read, is protected on the network as `mode` says.
+    """A socket to a peer, whose data is protected on the network according to `mode`.
 
-    It is one end of a connection on loopback, whose other end a gateway within this process carries: so it has every
-    method of a socket. A connection that cannot go on raises `ConnectionResetError`; it never looks as if it had ended.
+    It is one end of a loopback connection; a gateway within this process relays the other end. All methods of
+    a socket work. A broken connection raises `ConnectionResetError` and is never reported as end of file.
     """
 
     mode: str
-    """`"sealed"`, `"stream"`, `"xor64"`; or `"off"`, if it is not protected."""
+    """`"sealed"`, `"stream"`, `"xor64"`, or `"off"` if it is not protected."""
     level: str | None
-    """Of `"sealed"`: the paths that witness it of those configured, such as `"2/2"`."""
+    """In mode `"sealed"`: how many of the configured paths have a witness, such as `"2/2"`."""
     identity: str | None
-    """Of `"sealed"`: by which key the peer is known, `"pinned"` or `"first-use"`; None if it could be anybody."""
+    """In mode `"sealed"`: how the peer was authenticated, `"pinned"` or `"first-use"`; None if it was not."""
     peer: Address
-    """The other end of the network. (`getpeername` tells that on loopback.)"""
+    """The address of the peer. (`getpeername` returns that of the loopback connection.)"""
 
     @classmethod
-    def _carried(cls, carried: tuple[int, str, int, str, str | None, str | None]) -> Connection:
-        descriptor, host, port, mode, level, identity = carried
+    def _from_native(cls, native: tuple[int, str, int, str, str | None, str | None]) -> Connection:
+        descriptor, host, port, mode, level, identity = native
         connection = cls(fileno=descriptor)
         connection.peer, connection.mode = (host, port), mode
         connection.level, connection.identity = level, identity
@@ -45,40 +45,40 @@ class Connection(socket.socket):
 
 
 class Listener:
-    """Accepts connections. Iterating over it gives them as they come, until it is closed."""
+    """Accepts connections. Iterating over it yields connections until the gateway stops."""
 
     def __init__(self, listener: _plait.Listener):
         self._listener = listener
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address it listens on."""
         return self._listener.address
 
     def accept(self, timeout: float | None = None) -> Connection:
-        """The next connection. Raises `TimeoutError` if none comes within `timeout` seconds."""
-        carried = self._listener.accept(timeout)
-        if carried is None:
+        """Return the next connection. Raises `TimeoutError` if there is none within `timeout` seconds."""
+        native = self._listener.accept(timeout)
+        if native is None:
             if timeout is None:
                 raise OSError("the listener's gateway has stopped")
             raise TimeoutError(f"no connection within {timeout} s")
-        return Connection._carried(carried)
+        return Connection._from_native(native)
 
     def __iter__(self) -> Iterator[Connection]:
-        while (carried := self._listener.accept(None)) is not None:
-            yield Connection._carried(carried)
+        while (native := self._listener.accept(None)) is not None:
+            yield Connection._from_native(native)
 
 
 class _Log:
-    """Hands what the gateway says to the logger `plait`, in a thread of its own."""
+    """Forwards log records of the gateway to the logger `plait`, in a thread."""
 
     def __init__(self):
         self._logger = logging.getLogger("plait")
         self._records = _plait.Logs(self._logger.getEffectiveLevel())
-        self._thread = threading.Thread(target=self._hand_over, name="plait log", daemon=True)
+        self._thread = threading.Thread(target=self._forward, name="plait log", daemon=True)
         self._thread.start()
 
-    def _hand_over(self) -> None:
+    def _forward(self) -> None:
         while (record := self._records.next()) is not None:
             level, text = record
             self._logger.log(level, "%s", text)
@@ -101,7 +101,7 @@ def _gateway(
     peers: Peers,
     clients: Sequence[str] | None,
 ) -> _plait.Gateway:
-    """The gateway of this process, which begins with the first connection or listener."""
+    """Return the gateway of this process; the first call starts it."""
     global _running
     file = None if identity is None else os.fspath(identity)
     trust, pins = ("pinned", tuple(sorted(peers.items()))) if isinstance(peers, Mapping) else (peers, ())
@@ -110,10 +110,10 @@ def _gateway(
     with _lock:
         if _running is None:
             roles = [*((name, True) for name in trusted), *((name, False) for name in untrusted)]
-            demanded = ("mode" if require else None) if isinstance(require, bool) else require
+            requirement = ("mode" if require else None) if isinstance(require, bool) else require
             log = _Log()
             try:
-                gateway = _plait.Gateway(mode, demanded, roles, 10.0, file, trust, pins, known)
+                gateway = _plait.Gateway(mode, requirement, roles, 10.0, file, trust, pins, known)
             except BaseException:
                 log.close()
                 raise
@@ -121,14 +121,14 @@ def _gateway(
             atexit.register(stop)
         elif _running[0] != settings:
             raise ValueError(
-                f"a process has one gateway; expected {_running[0]} as when it began, found {settings}: "
+                f"a process has one gateway: expected the settings it was started with, {_running[0]}, got {settings}: "
                 "call plait.stop() first"
             )
         return _running[1]
 
 
 def stop() -> None:
-    """Ends the gateway of this process: connections get ten seconds to end, and are then reset."""
+    """Stop the gateway of this process. Connections that have not closed after ten seconds are reset."""
     global _running
     with _lock:
         if _running is not None:
@@ -150,23 +150,24 @@ def connect(
     peers: Peers = "any",
     clients: Sequence[str] | None = None,
 ) -> Connection:
-    """Connects to a peer that runs `plait serve` or `plait.serve`.
+    """Connect to a peer that runs `plait serve` or `plait.serve`.
 
-    The connection begins by one of the `trusted` interfaces; others are used from when the keys are exchanged, all of them
-    unless some are named as `untrusted`. With `require`, a peer that does not agree on the mode is refused; with
-    `"all-paths"`, and mode `"sealed"`, also a connection that one of the paths does not witness. Without, it may be plain:
-    see `Connection.mode`.
+    The connection starts on one of the `trusted` interfaces. After the key exchange it also uses the
+    `untrusted` ones, by default all others. With `require=True`, a peer that does not negotiate the mode is
+    rejected; with `"all-paths"` (mode `"sealed"`), so is a connection without a witness on every path. With
+    `require=False` it may be unprotected: check `Connection.mode`.
 
-    Of mode `"sealed"`, `peers` are the keys that peers must have, by `"HOST:PORT"`; or `"first-use"`: a peer's first key is
-    kept, and every other refused. `identity` is the file of the program's own key, as `plait identity` makes it, by default
-    that of `plait identity` if it is there; without one its key is a new one each time. `clients` are the keys of those that
-    `serve` accepts.
+    In mode `"sealed"`, `peers` maps `"HOST:PORT"` to the public key a peer must have, or is `"first-use"`:
+    the first key of a peer is stored, and any other key is rejected later. `identity` is the key file of this
+    program, as created by `plait identity`; the default is the file of `plait identity` if it exists,
+    otherwise a new key for each gateway. `clients` are the public keys of the clients that `serve` accepts.
 
-    Needs root, as `plait run` does. All calls of a process must have the same settings.
+    Needs root, like `plait run`. All calls in a process must use the same settings.
 
-    Raises `plait.Refused` (a `ConnectionError`), other `OSError`s, and `ValueError` for settings that cannot be.
+    Raises `plait.ProtectionError` (a `ConnectionError`) if the connection is not protected as required,
+    `OSError` if it fails otherwise, and `ValueError` for invalid settings.
     """
-    return Connection._carried(
+    return Connection._from_native(
         _gateway(mode, require, trusted, untrusted, identity, peers, clients).connect(*address)
     )
 
@@ -182,7 +183,8 @@ def serve(
     peers: Peers = "any",
     clients: Sequence[str] | None = None,
 ) -> Listener:
-    """Listens at an address of this host; with `"::"` further subflows arrive at every one. See `connect`."""
+    """Listen on an address of this host; with `"::"`, further subflows are accepted on all addresses. See
+    `connect`."""
     return Listener(_gateway(mode, require, trusted, untrusted, identity, peers, clients).listen(*address))
 
 
@@ -197,7 +199,7 @@ async def open_connection(
     peers: Peers = "any",
     clients: Sequence[str] | None = None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As `connect`, for asyncio: the streams that `asyncio.open_connection` gives."""
+    """Connect, for asyncio: returns the streams of `asyncio.open_connection`. See `connect`."""
     connection = await asyncio.to_thread(
         connect,
         address,
@@ -213,7 +215,7 @@ async def open_connection(
 
 
 async def accept(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Connection]:
-    """The next connection of a listener, for asyncio."""
+    """Accept the next connection of a listener, for asyncio."""
     connection = await asyncio.to_thread(listener.accept)
     reader, writer = await asyncio.open_connection(sock=connection)
     return reader, writer, connection

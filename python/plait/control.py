@@ -1,4 +1,4 @@
-"""Controllers of `plait.policy`: what they see, what they may say, and the loop that they run in."""
+"""Controllers of `plait.policy`: the view they receive, the actions they return, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -18,61 +18,62 @@ from plait import _document, _plait
 from plait.chain import Chain, Policy
 
 Rate = str | float
-"""A text such as `"4mbit"`, or a number: bytes per second, as in views."""
+"""A string such as `"4mbit"`, or a number in bytes per second, as in views."""
 
 _log = logging.getLogger("plait.policy")
 
 
 @dataclass(frozen=True)
 class Path:
-    """An interface, and what subflows over it carried. Bytes count from the first view, those of ended subflows too."""
+    """An interface and the traffic of its subflows. Bytes count from the first view and include closed
+    subflows."""
 
     index: int
     running: bool
-    """It is switched on and has a carrier."""
+    """Whether it is up and has a carrier."""
     bytes_sent: int
-    """Payload, retransmissions included."""
+    """Payload, including retransmissions."""
     bytes_received: int
     send_rate: float
-    """Bytes per second since the view before."""
+    """Bytes per second since the previous view."""
     receive_rate: float
 
 
 @dataclass(frozen=True)
 class Subflow:
-    """A subflow: where it goes, and what TCP says of it. Counters run from its beginning.
+    """A subflow: its addresses and TCP state. Counters run from its start.
 
-    What older kernels do not tell is `None`.
+    Values that older kernels do not report are `None`.
     """
 
     id: int
-    """No other one since the host started has it."""
+    """Unique until the host reboots."""
     local: str
-    """Address and port of this host: `"10.0.0.1:4711"`, `"[fd00::1]:4711"`."""
+    """Address and port on this host: `"10.0.0.1:4711"`, `"[fd00::1]:4711"`."""
     remote: str
     interface: str | None
-    """`None` if no interface has its address now."""
+    """`None` if no interface has its address."""
     joined: bool | None
-    """Made by MP_JOIN: not the one that the connection began on."""
+    """Whether it was created by MP_JOIN, and is not the initial subflow."""
     backup_local: bool | None
-    """This host wants it as a backup."""
+    """Whether this host declared it a backup."""
     backup_remote: bool | None
-    """The peer does."""
+    """Whether the peer declared it a backup."""
     local_id: int | None
     remote_id: int | None
     congestion_control: str | None
     state: str
     """`"established"`, `"syn_sent"`, ... (RFC 9293, section 3.3.2)."""
     rtt_us: int
-    """Smoothed round-trip time, microseconds."""
+    """Smoothed round-trip time in microseconds."""
     rtt_variance_us: int
     min_rtt_us: int | None
     rto_us: int
     cwnd: int
-    """Congestion window, segments."""
+    """Congestion window in segments."""
     ssthresh: int | None
     mss: int
-    """Bytes of a segment."""
+    """Maximum segment size in bytes."""
     peer_window: int | None
     """Bytes."""
     unacked: int
@@ -82,56 +83,56 @@ class Subflow:
     """Segments."""
     bytes_retransmitted: int | None
     bytes_sent: int | None
-    """Retransmissions included."""
+    """Including retransmissions."""
     bytes_acked: int
     bytes_received: int
     bytes_not_sent: int | None
-    """Written to it and not yet sent."""
+    """Bytes in the send queue that were not sent yet."""
     delivery_rate: int | None
-    """The last one, bytes per second."""
+    """The last measurement, in bytes per second."""
     pacing_rate: int | None
-    """Bytes per second; `None`: not paced."""
+    """Bytes per second; `None` without pacing."""
     busy_us: int | None
     send_rate: float
-    """Bytes per second since the view before, retransmissions included; 0 in the first view."""
+    """Bytes per second since the previous view, including retransmissions; 0 in the first view."""
     receive_rate: float
 
     @property
     def backup(self) -> bool:
-        """One end wants it as a backup."""
+        """Whether one end declared it a backup."""
         return bool(self.backup_local or self.backup_remote)
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection, with the figures of its data level."""
+    """A connection, with its data-level counters."""
 
     token: str
-    """At this host, eight hexadecimal digits: what `connection()` selects."""
+    """The token on this host, eight hexadecimal digits, as in the selector `connection()`."""
     local: str
-    """Ends of the initial subflow."""
+    """The addresses of the initial subflow."""
     remote: str
     state: str
     fallback: bool
-    """It has fallen back to TCP."""
+    """Whether it fell back to TCP."""
     bytes_sent: int | None
-    """Without reinjections. This and the next three: from kernel 6.5 on."""
+    """Without reinjections. This and the next three: Linux 6.5 or later."""
     bytes_acked: int | None
     bytes_received: int | None
     bytes_reinjected: int | None
     bytes_unacked: int
-    """Written by the program and not yet acknowledged by the peer."""
+    """Bytes written by the program and not yet acknowledged by the peer."""
     subflows: list[Subflow]
 
     @property
     def carried(self) -> int:
-        """Bytes that have arrived, in both directions, over the subflows that there are."""
+        """Bytes delivered in both directions over the current subflows."""
         return sum(subflow.bytes_acked + subflow.bytes_received for subflow in self.subflows)
 
 
 @dataclass(frozen=True)
 class Rtt:
-    """Of packets sent here and acknowledged by the peer, microseconds, smoothed as in RFC 6298."""
+    """Round-trip times in microseconds, from packets sent by this host; smoothed as in RFC 6298."""
 
     smoothed: int
     variance: int
@@ -139,69 +140,69 @@ class Rtt:
 
 
 @dataclass(frozen=True)
-class Half:
-    """One direction of a subflow, as the packet path saw it."""
+class FlowDirection:
+    """One direction of a subflow, as seen in the packet path."""
 
     packets: int
-    """Segments that are sent as one are one."""
+    """A GSO packet of several segments counts as one."""
     bytes: int
-    """Payload, retransmissions included."""
+    """Payload, including retransmissions."""
     retransmitted_packets: int
     retransmitted_bytes: int
     reinjected_bytes: int
-    """Payload new to this subflow: sent, if another one of the connection had carried it before (RFC 8684, section 3.3.6);
-    received, if this host had acknowledged it before."""
+    """Payload new to this subflow that was already sent on another subflow of the connection (RFC 8684,
+    section 3.3.6), or, in the received direction, already acknowledged by this host."""
     window: int | None
-    """The last one offered, bytes; `None`: its scale is not known."""
+    """The last advertised window in bytes; `None` if its scale is unknown."""
     backup: bool
-    """Whose packets these are asked to be sent to here as a backup only."""
+    """Whether the sender of these packets asked for the subflow to be a backup."""
     ended: bool
-    """By FIN or RST."""
+    """Whether it was closed by FIN or RST."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A subflow that the packet path remembers, of this host or forwarded by it."""
+    """A subflow recorded in the packet path, of this host or forwarded by it."""
 
     local: str
-    """Address and port of the end from which packets go out here."""
+    """Address and port of the end whose packets leave through this host."""
     remote: str
     token: str | None
-    """Of its connection at this host, if it is known."""
+    """The token of its connection on this host, if known."""
     interface: int
-    """Index of the one by which the last packet came or left."""
+    """The index of the interface of the last packet."""
     joined: bool
-    """It joined a connection, and did not begin one."""
+    """Whether it joined a connection, and is not the initial subflow."""
     rtt: Rtt | None
-    received: Half
-    sent: Half
+    received: FlowDirection
+    sent: FlowDirection
     pace: int | None
-    """Bytes per second that it is held to."""
+    """The pacing rate in bytes per second, if limited."""
 
 
 @dataclass(frozen=True)
 class View:
-    """This host's MPTCP connections at one moment."""
+    """The MPTCP connections of this host at one time."""
 
     time: float
     """Seconds since 1970."""
     elapsed: float
-    """Seconds since the view before; 0 in the first."""
+    """Seconds since the previous view; 0 in the first."""
     paths: dict[str, Path]
-    """The interfaces other than loopback, by name."""
+    """The interfaces except loopback, by name."""
     connections: list[Connection]
     flows: list[Flow]
-    """What `policy.flows()` gives."""
+    """The flows, as returned by `policy.flows()`."""
 
     @property
     def subflows(self) -> list[Subflow]:
-        """Those of all connections."""
+        """The subflows of all connections."""
         return [subflow for connection in self.connections for subflow in connection.subflows]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """This host sends no faster on a subflow."""
+    """Limit the rate at which this host sends on a subflow."""
 
     subflow: Subflow
     rate: Rate
@@ -209,7 +210,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Limit:
-    """The peer is let send no faster on a subflow, by the window that it is offered."""
+    """Limit the rate at which the peer sends on a subflow, by the advertised window."""
 
     subflow: Subflow
     rate: Rate
@@ -217,92 +218,94 @@ class Limit:
 
 @dataclass(frozen=True)
 class Backup:
-    """Both ends take a subflow as a backup (MP_PRIO). When it is no longer said, they are told that it is none."""
+    """Make a subflow a backup for both ends (MP_PRIO). It stops being one when a tick no longer returns this."""
 
     subflow: Subflow
 
 
 @dataclass(frozen=True)
 class Create:
-    """A subflow is made, each time that this is said; of connections that user space manages."""
+    """Create a subflow, each time a tick returns this. For connections managed by the user-space path
+    manager."""
 
     connection: Connection
     local: str
-    """The address of this host that it is from."""
+    """The local address."""
     remote: str
-    """Address and port that it is to."""
+    """The remote address and port."""
     id: int
-    """Of the local address, 1 to 255; 0 is that of the initial subflow."""
+    """The address identifier of the local address, 1 to 255; 0 is that of the initial subflow."""
     interface: str | None = None
-    """By which it leaves; else routing decides."""
+    """The outgoing interface; by default chosen by routing."""
     backup: bool = False
     remote_id: int = 0
-    """Of the peer's address; 0: that of the initial subflow, or unknown."""
+    """The address identifier of the remote address; 0 for that of the initial subflow, or unknown."""
 
 
 @dataclass(frozen=True)
 class Remove:
-    """A subflow ends; of a connection that user space manages."""
+    """Close a subflow. For connections managed by the user-space path manager."""
 
     connection: Connection
     subflow: Subflow
 
 
 Action = Chain | Pace | Limit | Backup | Create | Remove
-"""What a tick may say: a chain that holds, a shorthand for one, or a subflow that is made or ended."""
+"""What a tick may return: a chain, a shorthand for one, or the creation or removal of a subflow."""
 
 
 class Controller(Protocol):
-    """What decides. It may also have `expiry`: for how many seconds what a tick said holds if no other follows,
-    instead of 3 intervals and 5 s at least."""
+    """A controller. The optional attribute `expiry` is the time in seconds that the actions of a tick stay in
+    force if no further tick follows; the default is 3 intervals, at least 5 s."""
 
     interval: float
-    """Seconds from one tick to the next."""
+    """Seconds between ticks."""
 
     def tick(self, view: View) -> Iterable[Action]:
-        """What shall hold until the next tick: all of it, as what is not said again is taken back."""
+        """Return all actions for the time until the next tick; actions that are not returned again are
+        undone."""
 
 
 def run(controller: Controller, name: str | None = None, *, ticks: int | None = None) -> None:
-    """Gives a controller its ticks, until it raises, this program is ended, or so many ticks are done.
+    """Run a controller until it raises, this program is terminated, or `ticks` ticks are done.
 
-    What it says is a policy of the controller's name, or of that of its class. Whoever runs one of the same name on this
-    host replaces that one, in one step; the other gets `Replaced`.
+    Its actions form a policy called `name`, by default the name of its class. Running another controller of
+    the same name on this host replaces that policy atomically; the first controller gets `Replaced`.
 
-    The policy is removed when this ends, also by an exception, Ctrl-C, or SIGTERM. If this program hangs or is killed,
-    what it set ends after the controller's `expiry`: the kernel sees to that, and of backups a process that is started
-    with the first. Subflows that were made or ended stay so.
+    The policy is removed when this returns or raises, also on Ctrl-C and SIGTERM. If this program hangs or is
+    killed, its actions expire after the controller's `expiry`: the kernel enforces that, and for backups a
+    process that is started with the first one. Created and removed subflows stay as they are.
 
-    Raises `Mistake` for chains that cannot be, `Error` for what the host refuses, and what `tick` raises. What the path
-    manager refuses is a warning of the logger `plait.policy`.
+    Raises `InvalidPolicy` for invalid chains, `Error` if the host rejects them, and whatever `tick` raises.
+    Errors of the path manager are logged as warnings of the logger `plait.policy`.
     """
     interval = float(controller.interval)
     if not 0.001 <= interval <= 3600:
-        raise ValueError(f"expected an interval from 0.001 to 3600 seconds, found {interval}")
+        raise ValueError(f"expected an interval from 0.001 to 3600 seconds, got {interval}")
     expiry = getattr(controller, "expiry", None)
     name = name or type(controller).__name__
     control = _plait.Control(name, interval, expiry, _guard(name))
-    with _sigterm_is_exit(), contextlib.closing(control):
+    with _sigterm_raises_system_exit(), contextlib.closing(control):
         due = time.monotonic()
         while ticks is None or ticks > 0:
             ticks = None if ticks is None else ticks - 1
             view: View = _document.read(View, json.loads(control.view()))
-            for refused in control.apply(*_asked(controller.tick(view))):
+            for refused in control.apply(*_encode(controller.tick(view))):
                 _log.warning("%s", refused)
             due = max(due + interval, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
 
 
 def _guard(name: str) -> list[str]:
-    """The command of the process that takes back what stays of a controller that is killed."""
+    """Return the command of the process that cleans up after a controller that is killed."""
     packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     program = "import sys; sys.path.insert(0, sys.argv[1]); from plait import _plait; _plait.guard_policy(sys.argv[2])"
-    # An interpreter that is part of another program cannot be started by itself.
+    # An embedded interpreter has no executable.
     return [sys.executable, "-c", program, packages, name] if sys.executable else []
 
 
-def _asked(actions: Iterable[Action]) -> tuple[str, str]:
-    """The chains as TOML, and the other actions as JSON."""
+def _encode(actions: Iterable[Action]) -> tuple[str, str]:
+    """Encode chains as TOML and the other actions as JSON."""
     chains, others = [], []
     for action in actions:
         match action:
@@ -310,33 +313,34 @@ def _asked(actions: Iterable[Action]) -> tuple[str, str]:
                 chains.append(action)
             case Pace(subflow, rate) | Limit(subflow, rate):
                 word = type(action).__name__.lower()
-                others.append({word: _ends(subflow) | {"rate": rate_text(rate)}})
+                others.append({word: _addresses(subflow) | {"rate": rate_text(rate)}})
             case Backup(subflow):
-                others.append({"backup": _ends(subflow)})
+                others.append({"backup": _addresses(subflow)})
             case Create(connection, local, remote, id, interface, backup, remote_id):
                 given = {"local": local, "remote": remote, "id": id, "interface": interface}
                 given |= {"token": connection.token, "backup": backup, "remote_id": remote_id}
                 others.append({"create": given})
             case Remove(connection, subflow):
-                others.append({"remove": _ends(subflow) | {"token": connection.token}})
+                others.append({"remove": _addresses(subflow) | {"token": connection.token}})
             case _:
-                raise TypeError(f"expected a chain or another action, found {action!r}")
-    # The name is not theirs: whatever stands here is only read, not loaded.
+                raise TypeError(f"expected a chain or another action, got {action!r}")
+    # The policy's name is not used: the native code takes only its chains.
     return Policy("chains", chains).text(), json.dumps(others)
 
 
-def _ends(subflow: Subflow) -> dict[str, object]:
+def _addresses(subflow: Subflow) -> dict[str, object]:
     return {"local": subflow.local, "remote": subflow.remote}
 
 
 def rate_text(rate: Rate) -> str:
-    """A rate as actors have it; of a number of bytes per second, at least 1 bit/s."""
+    """Format a rate for an actor; a number in bytes per second becomes at least 1 bit/s."""
     return rate if isinstance(rate, str) else f"{max(1, round(rate * 8))}bit"
 
 
 @contextlib.contextmanager
-def _sigterm_is_exit() -> Iterator[None]:
-    """SIGTERM leaves `with` blocks and `finally`s, unless the program has its own way with it."""
+def _sigterm_raises_system_exit() -> Iterator[None]:
+    """Let SIGTERM raise `SystemExit`, so that `with` and `finally` blocks run, unless the program handles it
+    itself."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

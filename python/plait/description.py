@@ -1,4 +1,4 @@
-"""A lab that is up, as `plait lab ps --json` shows it: what there is, and what went on."""
+"""The description of a running lab, as printed by `plait lab ps --json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Host:
 
     name: str
     namespace: str
-    """Its network namespace, as `ip netns` lists it."""
+    """Its network namespace, as listed by `ip netns`."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class End:
     host: str
     interface: str
     addresses: list[str]
-    """With their prefixes, as in "10.77.1.1/24"."""
+    """With prefix lengths, such as "10.77.1.1/24"."""
 
     def address(self, family: Literal[4, 6] | None = None) -> str | None:
-        """The first address of a family; without one, the first IPv4 address, else the first of IPv6."""
+        """Return the first address of a family; by default the first IPv4 address, else the first IPv6
+        address."""
         addresses = [ipaddress.ip_interface(address) for address in self.addresses]
         for version in (family,) if family else (4, 6):
             for address in addresses:
@@ -40,21 +41,21 @@ class End:
 
 @dataclass(frozen=True)
 class Counters:
-    """What became of the frames of one direction. `None`: this backend cannot tell."""
+    """Frame counters of one direction. `None`: not available with this backend."""
 
     frames_in: int
     bytes_in: int
     """Of whole Ethernet frames."""
     frames_out: int
-    """Duplicates included."""
+    """Including duplicates."""
     bytes_out: int
     lost: int | None
-    """Lost as the topology asks."""
+    """Lost as configured by the topology."""
     duplicated: int | None
     early: int | None
     """Dropped by a queue with RED before it was full."""
     queue_full: int | None
-    """Found the queue full."""
+    """Dropped because the queue was full."""
     no_path: int | None
     """Met a blackhole, or no carrier."""
     refused: int | None
@@ -66,14 +67,14 @@ class Counters:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many frames did not arrive, by cause, for the causes there were."""
+        """The number of frames that did not arrive, by cause; causes without frames are omitted."""
         causes = ("lost", "early", "queue_full", "no_path", "refused", "overruns")
         return {cause: getattr(self, cause) for cause in causes if getattr(self, cause)}
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """How much later than they should have frames were delivered."""
+    """How late frames were delivered, compared with the model."""
 
     frames: int
     p50_ms: float
@@ -81,12 +82,12 @@ class Lateness:
     p999_ms: float
     max_ms: float
     real_time: bool
-    """Whether the emulator ran at real-time priority."""
+    """Whether the emulator ran with real-time priority."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a link did since the lab is up."""
+    """Statistics of a link since the lab was built."""
 
     a_to_b: Counters
     b_to_a: Counters
@@ -104,7 +105,7 @@ class Link:
     a: End
     b: End
     statistics: Statistics | None
-    """When this was asked for; `None` if they cannot be had."""
+    """At the time of the query; `None` if not available."""
 
     @property
     def ends(self) -> tuple[End, End]:
@@ -114,7 +115,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Service:
-    """A program that runs on a host as long as the lab."""
+    """A program that runs on a host for the lifetime of the lab."""
 
     name: str
     host: str
@@ -122,35 +123,35 @@ class Service:
     pid: int
     port: int | None
     running: bool
-    """Whether it was running when this was asked for."""
+    """Whether it was running at the time of the query."""
     directory: str
-    """Holds what it writes, in `stdout` and `stderr`."""
+    """Contains its output, in the files `stdout` and `stderr`."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something of the topology's schedule that has happened, in seconds since the lab is up."""
+    """An event of the topology's schedule that has happened; times are seconds since the lab was built."""
 
     link: str
     action: str
     at_s: float
-    """When it should have happened."""
+    """The scheduled time."""
     began_s: float
     done_s: float
     error: str | None
-    """Why it did not happen."""
+    """Why it failed, if it did."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """A lab and what is in it."""
+    """A lab."""
 
     id: str
     """The run id, which is the process id of its supervisor."""
     file: str
-    """The topology's file; `-` if it came from this program."""
+    """The topology file; `-` for stdin."""
     up_s: float
-    """Seconds since it was up, when the clock of its events began."""
+    """Seconds since it was built, when the clock of its events started."""
     hosts: list[Host]
     links: list[Link]
     services: list[Service]

@@ -1,4 +1,4 @@
-"""Hosts, links and experiments in network namespaces of this machine, driven by the command `plait lab`.
+"""Labs and experiments: hosts and links in network namespaces of this machine, run by the command `plait lab`.
 
 >>> import plait.lab
 >>> with plait.lab.up("topology.toml") as lab:
@@ -7,7 +7,8 @@
 >>> results = plait.lab.run("experiments/lte-fullmesh.toml", repetitions=3)
 >>> results.table()
 
-The command is found on PATH, or is what the environment variable PLAIT names. It needs root, as this program then does.
+The command is the program in the environment variable PLAIT, or `plait` on PATH. It needs root, so this program does
+too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeVar
 
-from plait import _document, _toml
-from plait._command import Error, ask, command, error
+from plait import _command, _document, _toml
+from plait._command import Error, command, error
 from plait.description import (
     Counters,
     Description,
@@ -72,68 +73,71 @@ Action = Literal[
     "adjust",
 ]
 Source = str | os.PathLike[str] | Mapping[str, object]
-"""A TOML file, or what would be in it as a dictionary."""
+"""A TOML file, or its content as a dictionary."""
 
 T = TypeVar("T")
 
-GRACE_S = 3
-"""How long a program may take to end after SIGTERM before it is killed."""
-END_LIMIT_S = 60
-"""How long a lab may take to end."""
+TERMINATE_TIMEOUT_S = 3
+"""How long a program may take to exit after SIGTERM before it is killed."""
+DOWN_TIMEOUT_S = 60
+"""How long removing a lab may take."""
 
 
 def up(topology: Source | None = None, *, text: str | None = None, backend: Backend | None = None) -> Lab:
-    """Builds a lab: the hosts, links and services of a topology, all ready when this returns.
+    """Build a lab: the hosts, links and services of a topology, all ready when this returns.
 
-    The topology is a TOML file, a dictionary, or, as `text`, TOML. `backend` is what is to be behind the links, whatever
-    the topology says.
+    The topology is a TOML file, a dictionary, or TOML as `text`. `backend` overrides the backend of all
+    links.
 
-    The lab is gone after `down`, at the end of its `with` block, and when this program ends, however it ends.
+    The lab is removed by `down`, at the end of its `with` block, and when this program exits, however it
+    exits.
 
-    Raises `Error` for what the command refuses: a mistake, with its line; a user who is not root; a backend that does not
-    work here.
+    Raises `Error` if the command fails: for an error in the topology, with its line; without root; for a
+    backend that does not work on this machine.
     """
     file, given = _source(topology, text)
     options = [] if backend is None else [f"--backend={backend}"]
     words = command("lab", "up", "--foreground", "--json", *options, "--", file)
-    said = tempfile.TemporaryFile()
-    # A session of its own: a Ctrl-C is for this program, which then ends the lab, or not.
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the lab
+    # A new session, so that Ctrl-C reaches only this program, which decides whether the lab ends.
     supervisor = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
     )
     try:
-        _give(supervisor, given)
-        announced = _announced(supervisor)
-        if announced is None:
+        _write_stdin(supervisor, given)
+        description = _read_description(supervisor)
+        if description is None:
             supervisor.wait()
-            raise error(_text_of(said))
-        _warn(_text_of(said))
-        return Lab(_document.read(Description, announced), supervisor, said)
+            raise error(_text_of(stderr))
+        _warn(_text_of(stderr))
+        return Lab(_document.read(Description, description), supervisor, stderr)
     except BaseException:
         _end(os.getpid(), supervisor, [])
         raise
 
 
 class Lab:
-    """A lab that is up; made by `up`."""
+    """A running lab, built by `up`."""
 
     id: str
-    """Its run id: what `plait lab exec --lab ID` takes."""
+    """The run id, for `plait lab exec --lab ID`."""
     hosts: dict[str, Host]
     """By name."""
     links: dict[str, Link]
-    """By name, as they were when the lab had come up."""
+    """By name, as of when the lab was built."""
     services: dict[str, Service]
-    """By name, as they were when the lab had come up."""
+    """By name, as of when the lab was built."""
 
-    def __init__(self, description: Description, supervisor: subprocess.Popen[str], said: IO[bytes]) -> None:
+    def __init__(
+        self, description: Description, supervisor: subprocess.Popen[str], stderr: IO[bytes]
+    ) -> None:
         self.id = description.id
         self.hosts = {host.name: host for host in description.hosts}
         self.links = {link.name: link for link in description.links}
         self.services = {service.name: service for service in description.services}
-        self._supervisor, self._said = supervisor, said
+        self._supervisor, self._stderr = supervisor, stderr
         self._programs: list[subprocess.Popen[Any]] = []
-        # Also when this value is forgotten, and when the interpreter exits.
+        # Also when this object is collected, and when the interpreter exits.
         self._end = weakref.finalize(self, _end, os.getpid(), supervisor, self._programs)
 
     def __enter__(self) -> Self:
@@ -148,32 +152,34 @@ class Lab:
         return f"<lab {self.id}: hosts {', '.join(self.hosts)}; links {', '.join(self.links)}>"
 
     def down(self) -> None:
-        """Ends the programs that run in the lab, and then the lab. Once is enough, more does not harm."""
+        """Terminate the programs that were started in the lab, and remove it. Further calls have no effect."""
         if self._end.alive:
-            before = len(_text_of(self._said))
+            before = len(_text_of(self._stderr))
             self._end()
-            told = _text_of(self._said)[before:]
+            message = _text_of(self._stderr)[before:]
             if status := self._supervisor.returncode:
-                raise error(told or f"the lab {self.id} has ended by itself, with status {status}")
-            _warn(told)
+                raise error(message or f"the lab {self.id} exited unexpectedly with status {status}")
+            _warn(message)
 
     def run(
         self, host: str, *words: str | os.PathLike[str], **options: Any
     ) -> subprocess.CompletedProcess[Any]:
-        """Runs a program on a host to its end, as `subprocess.run` does, whose options these are.
+        """Run a program on a host and wait for it, like `subprocess.run`, with the same options.
 
-        Unless they say otherwise, what the program writes is in the result, as text.
+        By default, the output is captured as text.
         """
         if not {"stdout", "stderr"} & options.keys():
             options.setdefault("capture_output", True)
         if not {"encoding", "errors", "universal_newlines"} & options.keys():
             options.setdefault("text", True)
-        return subprocess.run(self._on(host, words, options), **options)
+        options.setdefault("check", False)
+        return subprocess.run(self._on(host, words, options), **options)  # noqa: PLW1510
 
     def start(self, host: str, *words: str | os.PathLike[str], **options: Any) -> subprocess.Popen[Any]:
-        """Starts a program on a host, as `subprocess.Popen` does, whose options these are. It ends with the lab.
+        """Start a program on a host, like `subprocess.Popen`, with the same options. It is terminated with
+        the lab.
 
-        It is a process group of its own, which Ctrl-C does not reach, and has no stdin, unless the options say otherwise.
+        By default it has its own process group, which Ctrl-C does not reach, and no stdin.
         """
         options.setdefault("stdin", subprocess.DEVNULL)
         options.setdefault("process_group", 0)
@@ -181,7 +187,7 @@ class Lab:
         self._programs.append(program)
         return program
 
-    def event(
+    def inject(
         self,
         link: str,
         action: Action,
@@ -190,55 +196,56 @@ class Lab:
         direction: Literal["each", "a", "b"] | None = None,
         **properties: str | float | os.PathLike[str] | Mapping[str, object],
     ) -> None:
-        """Lets something happen to a link; it has happened when this returns.
+        """Inject an event into a link; it has taken effect when this returns.
 
-        `end` is for `interface_*` and `address_*`; `direction`, the end towards which frames go, and properties are for
-        `adjust`: `lab.event("lte1", "adjust", direction="b", rate="1mbit", loss=0.01)`.
+        `end` is for `interface_*` and `address_*`. `direction`, the end that frames travel to, and
+        `properties` are for `adjust`: `lab.inject("lte1", "adjust", direction="b", rate="1mbit", loss=0.01)`.
         """
-        _known("links", self.links, link)
+        _lookup("links", self.links, link)
         options = [f"--{name}={given}" for name, given in (("end", end), ("direction", direction)) if given]
         for name, value in properties.items():
             if isinstance(value, os.PathLike):
                 value = os.fspath(value)
             options.append(f"--set={name}={value if isinstance(value, str) else _toml.value(value, name)}")
         self._check_up()
-        ask("lab", "inject", f"--lab={self.id}", *options, "--", link, action)
+        _command.run("lab", "inject", f"--lab={self.id}", *options, "--", link, action)
 
     def statistics(self) -> dict[str, Statistics]:
-        """What each link did so far; one whose statistics cannot be had is left out."""
+        """Return the statistics of each link, except links that have none."""
         links = self._description().links
         return {link.name: link.statistics for link in links if link.statistics is not None}
 
     def events(self) -> list[Event]:
-        """What of the topology's schedule has happened so far."""
+        """Return the events of the topology's schedule that have happened."""
         return self._description().events
 
     def address(self, host: str, link: str, family: Literal[4, 6] | None = None) -> str:
-        """The address that a host has on a link: the first IPv4 one, else the first of IPv6, or of the family asked for."""
-        _known("hosts", self.hosts, host)
-        ends = {end.host: end for end in _known("links", self.links, link).ends}
-        address = _known(f"hosts on the link {link}", ends, host).address(family)
+        """Return the address of a host on a link: the first of the family; by default the first IPv4, else
+        IPv6 address."""
+        _lookup("hosts", self.hosts, host)
+        ends = {end.host: end for end in _lookup("links", self.links, link).ends}
+        address = _lookup(f"hosts on the link {link}", ends, host).address(family)
         if address is None:
             kind = f"IPv{family} address" if family else "address"
-            raise LookupError(f"expected an {kind} of {host} on {link}, found {ends[host].addresses}")
+            raise LookupError(f"expected an {kind} of {host} on {link}, got {ends[host].addresses}")
         return address
 
     def _on(
         self, host: str, words: Sequence[str | os.PathLike[str]], options: Mapping[str, Any]
     ) -> list[str]:
-        _known("hosts", self.hosts, host)
+        _lookup("hosts", self.hosts, host)
         if not words:
-            raise TypeError("expected a program and its arguments, found none")
+            raise TypeError("expected a program and its arguments, got none")
         program, *arguments = [os.fspath(word) for word in words]
         path = (options.get("env") or os.environ).get("PATH")
         if "/" not in program and shutil.which(program, path=path) is None:
-            raise FileNotFoundError(f"expected a program on PATH, found no {program!r}")
+            raise FileNotFoundError(f"expected a program on PATH, got {program!r}")
         self._check_up()
         return command("lab", "exec", f"--lab={self.id}", host, "--", program, *arguments)
 
     def _description(self) -> Description:
         self._check_up()
-        for document in json.loads(ask("lab", "ps", "--json")):
+        for document in json.loads(_command.run("lab", "ps", "--json")):
             if document["id"] == self.id:
                 description: Description = _document.read(Description, document)
                 return description
@@ -246,12 +253,12 @@ class Lab:
 
     def _check_up(self) -> None:
         if self._supervisor.poll() is not None:
-            raise Error(f"the lab {self.id} has ended: {_text_of(self._said).strip()}".rstrip(": "))
+            raise Error(f"the lab {self.id} has ended: {_text_of(self._stderr).strip()}".rstrip(": "))
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an experiment is."""
+    """The progress of an experiment."""
 
     done: int
     """Valid repetitions so far, of all variants."""
@@ -274,14 +281,14 @@ def run(
     output: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Results:
-    """Runs an experiment: repeats, captures, measures, and compares, as `plait lab run` does.
+    """Run an experiment, like `plait lab run`.
 
-    The experiment is a TOML file, a dictionary, or, as `text`, TOML. `repetitions` and `parameters` (values for some of
-    them) stand instead of what it says, `quick` asks for the short form that it describes. results.json, plots and
-    analyses go to `output`, a directory, by default `out/NAME`. `progress` is called before each repetition.
+    The experiment is a TOML file, a dictionary, or TOML as `text`. `repetitions` and `parameters` override
+    those of the experiment; `quick` selects its short form. results.json, plots and analyses are written to
+    the directory `output`, by default `out/NAME`. `progress` is called before each repetition.
 
-    That repetitions were not valid is part of the results (`valid`, `invalid_because`). Raises `Error` for what the
-    command refuses, or cannot run.
+    Invalid repetitions are reported in the results (`valid`, `invalid_because`). Raises `Error` if the
+    command fails.
     """
     file, given = _source(experiment, text)
     options = [f"--parameter={name}={_values(name, values)}" for name, values in (parameters or {}).items()]
@@ -300,30 +307,30 @@ def run(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert running.stdout and running.stderr
-    with ThreadPoolExecutor(1) as pool, _ended_by_errors(running):
+    with ThreadPoolExecutor(1) as pool, _terminated_on_error(running):
         printed = pool.submit(running.stdout.read)
-        _give(running, given)
-        said = []
+        _write_stdin(running, given)
+        stderr = []
         for line in running.stderr:
             if progress is not None and line.startswith("{"):
                 progress(_document.read(Progress, json.loads(line)))
             else:
-                said.append(line)
+                stderr.append(line)
         status = running.wait()
-    # Results that are not valid are a failure, too.
+    # The command also fails if the results are invalid.
     if status and not printed.result():
-        raise error("".join(said))
+        raise error("".join(stderr))
     if not status:
-        _warn("".join(said))
+        _warn("".join(stderr))
     document = json.loads(printed.result())
     directory = pathlib.Path("out", document["experiment"]) if output is None else pathlib.Path(output)
     return Results._of(document, directory)
 
 
 def _source(source: Source | None, text: str | None) -> tuple[str, str]:
-    """The file that the command is to read, and its stdin."""
+    """Return the file for the command to read, and its stdin."""
     if (source is None) == (text is None):
-        raise TypeError("expected a file, a dictionary or text, and only one of them")
+        raise TypeError("expected exactly one of a file, a dictionary and text")
     if source is None:
         return "-", text or ""
     if isinstance(source, Mapping):
@@ -331,27 +338,28 @@ def _source(source: Source | None, text: str | None) -> tuple[str, str]:
     return os.fspath(source), ""
 
 
-def _give(program: subprocess.Popen[str], text: str) -> None:
+def _write_stdin(program: subprocess.Popen[str], text: str) -> None:
     assert program.stdin
-    # One that does not read says why on stderr.
+    # A program that does not read its stdin explains why on stderr.
     with contextlib.suppress(BrokenPipeError), program.stdin:
         program.stdin.write(text)
 
 
-def _announced(supervisor: subprocess.Popen[str]) -> Any:
-    """The description that a supervisor prints once its lab is up; `None` if it ended before. The pipe stays open until the lab ends."""
+def _read_description(supervisor: subprocess.Popen[str]) -> Any:
+    """Read what a supervisor prints once its lab is up; `None` if it exited. The pipe stays open until the
+    lab ends."""
     assert supervisor.stdout
     text = ""
     for line in iter(supervisor.stdout.readline, ""):
         text += line
-        # Only the document's own brackets stand at the beginning of a line.
+        # Only the outermost braces are at the start of a line.
         if line.startswith("}") or (line.startswith("{") and line.endswith("}\n")):
             return json.loads(text)
     return None
 
 
 def _end(owner: int, supervisor: subprocess.Popen[str], programs: Sequence[subprocess.Popen[Any]]) -> None:
-    """Ends programs, then a lab, unless this process is a fork of the one whose lab it is."""
+    """Terminate programs, then the lab, unless this process is a fork of its owner."""
     if os.getpid() != owner:
         return
     for program in programs:
@@ -359,15 +367,15 @@ def _end(owner: int, supervisor: subprocess.Popen[str], programs: Sequence[subpr
             program.terminate()
     for program in programs:
         try:
-            program.wait(GRACE_S)
+            program.wait(TERMINATE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             program.kill()
             program.wait()
     supervisor.terminate()
     try:
-        supervisor.wait(END_LIMIT_S)
+        supervisor.wait(DOWN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        # What it leaves is found by the next lab, and by `plait doctor --clean`.
+        # The next lab and `plait doctor --clean` remove what is left.
         supervisor.kill()
         supervisor.wait()
     finally:
@@ -376,8 +384,8 @@ def _end(owner: int, supervisor: subprocess.Popen[str], programs: Sequence[subpr
 
 
 @contextlib.contextmanager
-def _ended_by_errors(program: subprocess.Popen[str]) -> Iterator[None]:
-    """An error ends the program, which removes what it made."""
+def _terminated_on_error(program: subprocess.Popen[str]) -> Iterator[None]:
+    """On an error, terminate the program, which then cleans up."""
     try:
         yield
     except BaseException:
@@ -394,25 +402,25 @@ def _values(name: str, values: Parameter | Iterable[Parameter]) -> str:
     several = [values] if isinstance(values, str) or not isinstance(values, Iterable) else values
     texts = [value if isinstance(value, str) else _toml.value(value, name) for value in several]
     if not texts:
-        raise ValueError(f"expected at least one value of the parameter {name}, found none")
+        raise ValueError(f"expected at least one value of the parameter {name}, got none")
     for text in texts:
         if "," in text:
-            raise ValueError(f"expected values of the parameter {name} without a comma, found {text!r}")
+            raise ValueError(f"expected values of the parameter {name} without a comma, got {text!r}")
     return ",".join(texts)
 
 
-def _known(kind: str, by_name: Mapping[str, T], name: str) -> T:
+def _lookup(kind: str, by_name: Mapping[str, T], name: str) -> T:
     if name not in by_name:
-        raise LookupError(f"expected one of the {kind} {', '.join(by_name)}; found {name!r}")
+        raise LookupError(f"expected one of the {kind} {', '.join(by_name)}, got {name!r}")
     return by_name[name]
 
 
 def _text_of(file: IO[bytes]) -> str:
-    # Where the command writes next is not to be moved.
+    # pread leaves the file offset, where the command writes next, unchanged.
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
 
-def _warn(told: str) -> None:
-    """What the command says beside its work."""
-    if told.strip():
-        warnings.warn(told.strip(), stacklevel=3)
+def _warn(message: str) -> None:
+    """Issue a warning with the command's messages."""
+    if message.strip():
+        warnings.warn(message.strip(), stacklevel=3)

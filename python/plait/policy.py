@@ -1,4 +1,4 @@
-"""Policies: what becomes of the packets of Multipath TCP connections on this host.
+"""Policies: rules for the packets of Multipath TCP connections on this host.
 
 >>> from plait import policy
 >>> from plait.policy import Chain, Policy, dst, packet
@@ -7,7 +7,7 @@
 >>> policy.statistics()["calm"]["slow"].packets
 >>> policy.unload("calm")
 
-A controller says again and again what shall hold, from what it sees of the connections:
+A controller decides repeatedly, from a view of the connections:
 
 >>> class Calm:
 ...     interval = 0.1
@@ -16,7 +16,7 @@ A controller says again and again what shall hold, from what it sees of the conn
 ...         return [policy.Pace(subflow, "1mbit") for subflow in view.subflows if subflow.rtt_us > 200_000]
 >>> policy.run(Calm())
 
-Everything concerns the network namespace of the calling thread, and all but `check` takes root.
+Everything applies to the network namespace of the calling thread. Everything except `check` needs root.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plait import _document, _plait
+from plait._plait import InvalidPolicy
 from plait._plait import PolicyError as Error
-from plait._plait import PolicyMistake as Mistake
 from plait._plait import PolicyReplaced as Replaced
 from plait.chain import Actor, Chain, Policy
 from plait.control import (
@@ -40,7 +40,7 @@ from plait.control import (
     Controller,
     Create,
     Flow,
-    Half,
+    FlowDirection,
     Limit,
     Pace,
     Path,
@@ -77,18 +77,18 @@ __all__ = [
     "Actor",
     "Backup",
     "Chain",
+    "ChainCounters",
     "Connection",
     "Controller",
-    "Count",
-    "Counted",
+    "Counters",
     "Create",
     "Error",
     "Event",
     "Flow",
-    "Half",
+    "FlowDirection",
+    "InvalidPolicy",
     "Limit",
     "Loaded",
-    "Mistake",
     "Pace",
     "Path",
     "Policy",
@@ -125,25 +125,25 @@ __all__ = [
 ]
 
 Source = Policy | str | os.PathLike[str]
-"""A policy, or a TOML file with one."""
+"""A policy, or a TOML file that contains one."""
 
 
 def check(source: Source) -> None:
-    """Raises `Mistake` if a policy cannot be, with all that is wrong. Takes no privileges."""
+    """Raise `InvalidPolicy` with all errors if a policy is invalid. Needs no privileges."""
     _plait.check_policy(*_text(source))
 
 
 def load(source: Source, *, replace: bool = False) -> None:
-    """Loads a policy beside the others; it stays until it is unloaded, also when this program ends.
+    """Load a policy in addition to the others. It stays loaded when this program exits.
 
-    With `replace`, it takes the place of the loaded one of its name, if there is one: a packet meets all chains of the
-    one or all of the other. Raises `Mistake` or `Error`; then nothing has changed.
+    With `replace`, it replaces a loaded policy of the same name atomically: a packet meets either all old or
+    all new chains. Raises `InvalidPolicy` or `Error`; nothing has changed then.
     """
     _plait.load_policy(*_text(source), replace)
 
 
 def unload(name: str) -> None:
-    """Removes a policy. Raises `Error` if none of that name is loaded."""
+    """Unload a policy. Raises `Error` if no policy of that name is loaded."""
     _plait.unload_policy(name)
 
 
@@ -153,59 +153,59 @@ class Loaded:
 
     name: str
     text: str
-    """As TOML."""
+    """The policy as TOML."""
     remaining: float | None
-    """For how many more seconds it acts, if a controller loaded it."""
+    """Seconds until it expires, if a controller loaded it."""
     absent: list[str]
-    """Interfaces and control groups that it names and that are not there: what it asks for there does not hold."""
+    """Interfaces and control groups that it refers to and that do not exist: it has no effect there."""
 
 
 def loaded() -> list[Loaded]:
-    """The loaded policies."""
+    """Return the loaded policies."""
     policies: list[Loaded] = _document.read(list[Loaded], json.loads(_plait.loaded_policies()))
     return policies
 
 
 @dataclass(frozen=True)
-class Count:
-    """Packets that an actor was asked for."""
+class Counters:
+    """Counters of an actor."""
 
     packets: int
     bytes: int
-    """From the IP header on."""
+    """From the IP header."""
     hits: int
-    """With which the actor did what it is for."""
+    """Packets on which the actor took effect."""
     errors: int
-    """With which it could not do what it should."""
+    """Packets on which the actor failed."""
     nanoseconds: int
-    """Time spent, as far as it was measured (`plait policy stats --timing`)."""
+    """Processing time, if measured (`plait policy stats --timing`)."""
 
 
 @dataclass(frozen=True)
-class Counted(Count):
-    """Packets that a chain's selector chose, and what became of them."""
+class ChainCounters(Counters):
+    """Packets that a chain's selector matched, and the actors applied to them."""
 
-    actors: list[tuple[str, Count]]
-    """Actors by name, in the order in which they act."""
+    actors: list[tuple[str, Counters]]
+    """Names and counters of the actors, in order."""
 
 
-def statistics() -> dict[str, dict[str, Counted]]:
-    """What each chain of each loaded policy has counted."""
+def statistics() -> dict[str, dict[str, ChainCounters]]:
+    """Return the counters of the chains of all loaded policies, by policy and chain."""
 
-    def counted(chain: dict[str, Any]) -> Counted:
-        actors = [(actor["name"], _document.read(Count, actor)) for actor in chain["actors"]]
-        return Counted(**vars(_document.read(Count, chain)), actors=actors)
+    def counters(chain: dict[str, Any]) -> ChainCounters:
+        actors = [(actor["name"], _document.read(Counters, actor)) for actor in chain["actors"]]
+        return ChainCounters(**vars(_document.read(Counters, chain)), actors=actors)
 
     policies = json.loads(_plait.policy_statistics())["policies"]
     return {
-        policy["name"]: {chain["name"]: counted(chain) for chain in policy["chains"]} for policy in policies
+        policy["name"]: {chain["name"]: counters(chain) for chain in policy["chains"]} for policy in policies
     }
 
 
 def flows() -> list[Flow]:
-    """The subflows that the packet path remembers, those that this host forwards included.
+    """Return the subflows recorded in the packet path, including forwarded ones.
 
-    There are some while a policy is loaded that asks for it, as by the actor `record`.
+    They are recorded while a policy that needs it is loaded, such as one with the actor `record`.
     """
     found: list[Flow] = _document.read(list[Flow], json.loads(_plait.policy_flows()))
     return found
@@ -213,42 +213,44 @@ def flows() -> list[Flow]:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a packet."""
+    """An event reported by an actor."""
 
     event: str
-    """`"connection"` (the actor get_connection), `"subflow"` (get_subflow), `"withheld"`, `"custom"`, `"matched"`, ..."""
+    """`"connection"` (the actor get_connection), `"subflow"` (get_subflow), `"withheld"`, `"custom"`,
+    `"matched"`, ..."""
     time: float
-    """Seconds, by the clock of `time.monotonic`."""
+    """Seconds of the clock of `time.monotonic`."""
     hook: str
     interface: int
-    """Index."""
+    """The interface index."""
     local: str
-    """This host's end; of a forwarded subflow, the one from which packets go out here."""
+    """The end on this host; for a forwarded subflow, the end whose packets leave through this host."""
     remote: str
     token: str | None
-    """Of the connection at this host, if it is known."""
+    """The token of the connection on this host, if known."""
     kinds: list[str]
-    """What the packet is and carries."""
+    """The kinds of the packet, as in the selector `packet`."""
     sequence: int
     acknowledgment: int
     payload: int
-    """Bytes."""
+    """Payload length in bytes."""
     data_sequence: int | None
     details: dict[str, Any]
-    """What else there is to such an event (docs/guide/policies.md)."""
+    """Fields specific to the kind of event (docs/guide/policies.md)."""
     _keys: tuple[bytes, bytes | None] | None = field(default=None, repr=False, compare=False)
 
     def keys(self) -> tuple[bytes, bytes | None] | None:
-        """The keys of the connection, of who began it and of the other end, as far as the packet told them and the actor
-        was asked: `{"get_connection": {"keys": True}}`. They are secrets: who has them can join the connection."""
+        """Return the keys of initiator and responder, as far as the packet contains them, if the actor is
+        configured to report them: `{"get_connection": {"keys": True}}`. They are secrets: they permit joining
+        the connection."""
         return self._keys
 
 
 def events(timeout: float | None = None, *, trace: bool = False) -> Iterator[Event]:
-    """What loaded policies tell from now on, until nothing has been told for so many seconds.
+    """Iterate over events of loaded policies, until there is none for `timeout` seconds.
 
-    With `trace`, each packet that some chain chose is an event, too. One reader at a time can be on a host. Raises
-    `Error` if another is.
+    With `trace`, each packet that a chain matches is an event too. Only one reader per host is possible;
+    raises `Error` if there is another.
     """
     reader = _plait.Events(trace)
     return _events(reader, timeout)
@@ -257,18 +259,18 @@ def events(timeout: float | None = None, *, trace: bool = False) -> Iterator[Eve
 def _events(reader: _plait.Events, timeout: float | None) -> Iterator[Event]:
     known = {name for name in Event.__dataclass_fields__ if name not in ("details", "_keys")}
     try:
-        while (told := reader.next(timeout)) is not None:
-            document = json.loads(told[0])
+        while (event := reader.next(timeout)) is not None:
+            document = json.loads(event[0])
             moment = document.pop("time")
             document["time"] = moment["secs"] + moment["nanos"] / 1e9
             details = {name: document.pop(name) for name in document.keys() - known}
-            yield Event(**document, details=details, _keys=told[1])
+            yield Event(**document, details=details, _keys=event[1])
     finally:
         reader.close()
 
 
 def _text(source: Source) -> tuple[str, str]:
-    """A policy as TOML, and the name of its file."""
+    """Return a policy as TOML, and its name or file for error messages."""
     if isinstance(source, Policy):
         return source.text(), source.name
     file = os.fspath(source)

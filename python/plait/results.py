@@ -1,4 +1,4 @@
-"""What `plait lab run` measured: the document results.json as dataclasses. docs/guide/lab.md says what each field means."""
+"""The results of an experiment: results.json as dataclasses. docs/guide/lab.md documents the fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Parameter = str | int | float | bool
 
 @dataclass(frozen=True)
 class Expectation:
-    """Limits of a mean, and whether it keeps to them."""
+    """Bounds of a mean, and whether they are met."""
 
     at_least: float | None
     at_most: float | None
@@ -25,30 +25,30 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A metric over the valid repetitions."""
+class MetricSummary:
+    """Statistics of a metric over the valid repetitions."""
 
     n: int
-    """How many values there are."""
+    """The number of values."""
     mean: float | None
-    """`None` without any, as `min` and `max`."""
+    """`None` without values, like `min` and `max`."""
     stddev: float | None
-    """Of a sample (divided by n - 1); `None` of fewer than two, as `confidence`."""
+    """Sample standard deviation (n - 1); `None` for fewer than two values, like `confidence`."""
     confidence: float | None
     """Half the width of the mean's 95 % confidence interval, by Student's t distribution."""
     min: float | None
     max: float | None
     unit: str
-    """Empty for mere numbers."""
+    """Empty for dimensionless numbers."""
     paper: float | None
-    """What the paper printed."""
+    """The value published in the paper."""
     expect: Expectation | None
-    """The shape that is expected, if any is."""
+    """The expected bounds, if any."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What it ran on."""
+    """The machine it ran on."""
 
     processor: str
     processors: int
@@ -57,7 +57,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class StepRun:
-    """A program that ran."""
+    """One run of a step."""
 
     step: str
     duration_s: float
@@ -67,69 +67,69 @@ class StepRun:
 
 @dataclass(frozen=True)
 class LinkRun:
-    """What a link did in a repetition."""
+    """A link during a repetition."""
 
     lateness_p99_ms: float | None
     statistics: dict[str, Any]
-    """As `plait lab link --json` shows them."""
+    """As printed by `plait lab link --json`."""
 
 
 @dataclass(frozen=True)
-class Occurred:
-    """Something that happened to a link, in seconds of the experiment's clock."""
+class LinkEvent:
+    """An event on a link, in seconds of the experiment's clock."""
 
     link: str
     action: str
     at_s: float
-    """For when it was scheduled."""
+    """The scheduled time."""
     applied_s: float
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """A repetition, which may have been thrown away."""
+    """A repetition; it may have been discarded."""
 
     number: int
-    """From 1. One that was thrown away is followed by another of the same number."""
+    """From 1. A discarded repetition is followed by another with the same number."""
     valid: bool
     invalid_because: list[str]
     started: str
     duration_s: float
     metrics: dict[str, float | None]
-    """`None` where what they measure did not happen, or the repetition does not count."""
+    """`None` if the measured event did not happen or the repetition was discarded."""
     steps: list[StepRun]
     links: dict[str, LinkRun]
-    events: list[Occurred]
+    events: list[LinkEvent]
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What `plait analyze -o` makes of the captures of a repetition."""
+    """The output of `plait analyze -o` for the captures of a repetition."""
 
     directory: str
-    """Beside results.json."""
+    """Relative to the directory of results.json."""
     connection: int
-    """The connection in it that was measured."""
+    """The id of the connection that was measured."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A combination of the parameters' values."""
+    """A combination of parameter values."""
 
     name: str
-    """The parameters in words; empty without any."""
+    """The parameters as text; empty without parameters."""
     parameters: dict[str, Parameter]
-    metrics: dict[str, Measured]
+    metrics: dict[str, MetricSummary]
     backends: dict[str, str]
-    """What was behind each link."""
+    """The backend of each link."""
     repetitions: list[Repetition]
     analysis: Analysis | None
-    """That of the first valid repetition, if captures were taken."""
+    """The analysis of the first valid repetition, if captures were taken."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A chart; its files are beside results.json."""
+    """A chart; its files are in the directory of results.json."""
 
     title: str
     svg: str
@@ -138,41 +138,41 @@ class Plot:
 
 @dataclass(frozen=True)
 class Results:
-    """What an experiment measured, and everything needed to judge it."""
+    """The results of an experiment, with everything needed to assess them."""
 
     experiment: str
     title: str
     source: str
-    """Where it was published."""
+    """The publication it reproduces."""
     description: str
     note: str | None
     valid: bool
-    """Whether every variant has as many valid repetitions as were asked for. Look here first."""
+    """Whether every variant has the required number of valid repetitions. Check this first."""
     invalid_because: list[str]
     quick: bool
-    """Whether this is the short form."""
+    """Whether this was the short form."""
     kernel: str
     backend: str
-    """What was behind the links: one word, or several with commas between."""
+    """The backends of the links, separated by commas."""
     machine: Machine
     versions: dict[str, str]
-    """Of the programs that took part."""
+    """Versions of the programs involved."""
     started: str
     duration_s: float
     repetitions: int
     lateness_limit_ms: float
     parameters: dict[str, list[Parameter]]
-    """What was varied, over which values."""
-    metrics: dict[str, Measured]
-    """By name where there is one variant, else by `name[parameter=value,parameter=value]`."""
+    """The values of each parameter."""
+    metrics: dict[str, MetricSummary]
+    """By name if there is one variant, else by `name[parameter=value,parameter=value]`."""
     variants: list[Variant]
     plots: list[Plot]
     directory: pathlib.Path = pathlib.Path()
-    """Where results.json, the plots and the analyses are."""
+    """The directory of results.json, the plots and the analyses."""
 
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> Results:
-        """Those that an earlier run left in a directory."""
+        """Read the results of an earlier run from its directory."""
         directory = pathlib.Path(directory)
         return cls._of(json.loads((directory / "results.json").read_text()), directory)
 
@@ -182,11 +182,11 @@ class Results:
         return dataclasses.replace(results, directory=directory)
 
     def table(self) -> list[dict[str, Any]]:
-        """A row for each variant and metric: parameters, `metric`, `mean`, `stddev`, `confidence`, `n`, `min`, `max`,
-        `unit`, `paper`, and `as_expected` (`None` where nothing is expected).
+        """Return a row for each variant and metric: parameters, `metric`, `mean`, `stddev`, `confidence`,
+        `n`, `min`, `max`, `unit`, `paper`, and `as_expected` (`None` without expected bounds).
 
-        `pandas.DataFrame(results.table())` and `polars.DataFrame(results.table())` are its data frames. A parameter with
-        the name of another column is called `parameter_NAME`.
+        `pandas.DataFrame(results.table())` and `polars.DataFrame(results.table())` make data frames of it. A
+        parameter with the name of another column becomes `parameter_NAME`.
         """
         return [
             _row(
@@ -207,9 +207,7 @@ class Results:
         ]
 
     def values(self) -> list[dict[str, Any]]:
-        """A row for each value of a valid repetition: parameters, `metric`, `repetition`, `value`. For plots of how values
-        are spread.
-        """
+        """Return a row for each value of a valid repetition: parameters, `metric`, `repetition`, `value`."""
         return [
             _row(variant, metric=name, repetition=repetition.number, value=value)
             for variant in self.variants

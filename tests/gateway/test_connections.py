@@ -102,7 +102,7 @@ def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
         import plait
         try:
             plait.connect(("10.77.1.2", 8443), trusted=["eth"])
-        except plait.Refused as error:
+        except plait.ProtectionError as error:
             print(error)
         connection = None
         try:

@@ -259,7 +259,7 @@ def test_python_programs_authenticate_their_peers(work, two_ways, tmp_path):  # 
         plait.stop()
         try:
             plait.connect(where, trusted=["eth"], peers={{"{SERVER}": wrong}})
-        except plait.Refused as error:
+        except plait.ProtectionError as error:
             print(error)
     """
     program = work / "client.py"

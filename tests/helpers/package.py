@@ -1,20 +1,30 @@
-"""The Python package as it is when it is installed: its files beside its compiled module."""
+"""Installs the Python package into a directory: its files and its compiled module."""
 
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 import pytest
 from hosts import PLAIT, REPOSITORY
 
-# What `cargo build -p plait-python` makes, by default where the command was built too.
+# The output of `cargo build -p plait-python`, by default next to the command.
 MODULE = pathlib.Path(os.environ.get("PLAIT_MODULE", pathlib.Path(PLAIT).parent / "libplait_python.so"))
 PYTHON = os.environ.get("PLAIT_PYTHON", sys.executable)
+_VENV_PYTHON = REPOSITORY / "target" / "venv" / "bin" / "python"
+# The interpreter with third-party modules (Dask, DuckDB, Polars, PyArrow), which `make test` installs.
+VENV_PYTHON = os.environ.get("PLAIT_VENV_PYTHON") or str(_VENV_PYTHON if _VENV_PYTHON.exists() else PYTHON)
+
+
+def skip_without(module: str):
+    """Skips the test if the interpreter for third-party modules does not have this one."""
+    if subprocess.run([VENV_PYTHON, "-c", f"import {module}"], capture_output=True).returncode:
+        pytest.skip(f"{VENV_PYTHON} has no module {module} (PLAIT_VENV_PYTHON selects another interpreter)")
 
 
 def install(directory: pathlib.Path):
-    """Puts the package into a directory; skips the test if the module is not built."""
+    """Copies the package into a directory; skips the test if the module is not built."""
     if not MODULE.exists():
         pytest.skip(f"{MODULE} is not built (cargo build -p plait-python)")
     package = directory / "plait"

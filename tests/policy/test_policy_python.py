@@ -48,7 +48,7 @@ def test_selectors_compose_to_policy_syntax(work, selector, text):
 )
 def test_diagnostics_name_what_was_expected(work, chain, says):
     done = run(work, f"check(Policy('p', [{chain}]))", check=False)
-    assert done.returncode == 1 and "plait.policy.Mistake: " in done.stderr
+    assert done.returncode == 1 and "plait.policy.InvalidPolicy: " in done.stderr
     assert "expected" in done.stderr and says in done.stderr
 
 

@@ -115,7 +115,7 @@ def test_claims_nothing_of_random_data_under_xor64(make_pair, documents):
     wlan = transfer(make_pair("20mbit"), "xor64", document)["wlan"]
     assert wlan["mode"] == "xor64"
     assert wlan["recovered_bytes"] == 0 and wlan["correct_fraction"] == 0
-    assert "no better than generator" in wlan["verdict"]
+    assert "no better than chance" in wlan["verdict"]
 
 
 def test_stream_is_readable_only_on_the_trusted_path(make_pair, long_prose):
@@ -125,7 +125,7 @@ def test_stream_is_readable_only_on_the_trusted_path(make_pair, long_prose):
     views = transfer(pair, "stream", long_prose)
     assert {view["mode"] for view in views.values()} == {"stream"}
     assert views["wlan"]["recovered_bytes"] == 0 and views["wlan"]["correct_fraction"] == 0
-    assert "no better than generator" in views["wlan"]["verdict"]
+    assert "no better than chance" in views["wlan"]["verdict"]
     direction = views["wlan"]["connections"][0]["directions"]["server_to_client"]
     assert (
         direction["looks_random"] and direction["entropy_bits"] > 7.9 and direction["packets"]["count"] > 10
@@ -141,7 +141,7 @@ def test_sealed_reveals_only_metadata_on_any_path(make_pair, long_prose):
         assert view["mode"] == "sealed" and view["attack"]["runs"] > 0 and view["attack"]["broken"] == 0
         assert {connection["mode_source"] for connection in view["connections"]} == {"handshake"}
         assert view["recovered_bytes"] == 0 and view["correct_fraction"] == 0
-        assert "no better than generator" in view["verdict"]
+        assert "no better than chance" in view["verdict"]
         assert (
             "Still visible: " in view["verdict"] and "and the identifiers in the handshake" in view["verdict"]
         )
@@ -188,7 +188,7 @@ def test_sealed_reveals_its_session_but_no_content(tmp_path):
     records = b"".join((1016).to_bytes(2, "big") + generator.randbytes(1016) for _ in range(30))
     (view,) = paths_of(capture(tmp_path, hello + records))
     assert view["mode"] == "sealed" and view["recovered_bytes"] == 0
-    assert "no better than generator" in view["verdict"]
+    assert "no better than chance" in view["verdict"]
     identifiers = {found["kind"]: found["value"] for found in view["connections"][0]["identifiers"]}
     assert identifiers == {"sealed session": "ab" * 32, "paths": "2 configured, 1 with a witness"}
 
@@ -219,7 +219,7 @@ def test_page_and_table_show_all_paths_and_escape_their_names(tmp_path):
     hidden = capture(tmp_path, random.Random(5).randbytes(9000), name="hidden.pcap", port=40001)
     report = tmp_path / "audit.html"
     out = audit(clear, hidden, "--report", report).stdout.decode()
-    assert "reads 100 % of the bytes that crossed" in out and "no better than generator" in out
+    assert "reads 100 % of the bytes that crossed" in out and "no better than chance" in out
     page = report.read_text()
     assert page.count("<article") == 2
     assert "&lt;b&gt;clear.pcap" in page and "<b>clear" not in page

@@ -1,4 +1,4 @@
-//! `plait.connect` and `plait.serve`: a gateway within this process. Sockets cross as file descriptors.
+//! `plait.connect` and `plait.serve`: a gateway within this process. Sockets are passed to Python as file descriptors.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -19,24 +19,19 @@ use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
 
-create_exception!(
-    plait,
-    Refused,
-    PyConnectionError,
-    "A connection that is not as protected as was asked for."
-);
+create_exception!(plait, ProtectionError, PyConnectionError, "The connection is not protected as required.");
 
-/// How often signals are looked for while something is waited for.
-const SIGNALS: Duration = Duration::from_millis(100);
+/// How often Python's signals are checked while waiting.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("Refused", module.py().get_type::<Refused>())?;
+    module.add("ProtectionError", module.py().get_type::<ProtectionError>())?;
     module.add_class::<Gateway>()?;
     module.add_class::<Listener>()
 }
 
-/// File descriptor, the peer's address and port, mode, level, and by what the peer is known.
-type Carried = (i32, String, u16, String, Option<String>, Option<String>);
+/// File descriptor, the peer's address and port, mode, level, and how the peer was authenticated.
+type NativeConnection = (i32, String, u16, String, Option<String>, Option<String>);
 
 /// A running gateway.
 #[pyclass(frozen, module = "plait._plait")]
@@ -48,8 +43,8 @@ struct Gateway {
 
 #[pymethods]
 impl Gateway {
-    /// Starts one; `roles` are those of interfaces, `None` if it is not to open connections. `pins` are peers and their
-    /// keys, `trust` is how others are judged.
+    /// Starts a gateway. `roles` are interfaces and whether they are trusted, `None` for a gateway that only accepts. `pins`
+    /// are peers and their keys, `trust` is the rule for other peers.
     #[new]
     #[allow(clippy::too_many_arguments, reason = "Python's side gives them names")]
     fn new(
@@ -63,30 +58,33 @@ impl Gateway {
         pins: Vec<(String, String)>,
         clients: Option<Vec<String>>,
     ) -> PyResult<Self> {
-        let mode: Mode = mode.parse().map_err(mistake)?;
+        let mode: Mode = mode.parse().map_err(value_error)?;
         let requirement = match require {
             None => None,
             Some("mode") => Some(Requirement::Mode),
             Some("all-paths") => Some(Requirement::AllPaths),
             Some(other) => {
-                return Err(mistake(format!(
-                    "expected require to be True, False or 'all-paths', found {other:?}"
+                return Err(value_error(format!(
+                    "expected require to be True, False or 'all-paths', got {other:?}"
                 )));
             }
         };
-        let drain = Duration::try_from_secs_f64(drain).map_err(mistake)?;
+        let drain = Duration::try_from_secs_f64(drain).map_err(value_error)?;
         let pin = |(peer, key): (String, String)| {
-            Ok((peer.parse::<PeerName>().map_err(mistake)?, key.parse::<PublicKey>().map_err(mistake)?))
+            Ok((
+                peer.parse::<PeerName>().map_err(value_error)?,
+                key.parse::<PublicKey>().map_err(value_error)?,
+            ))
         };
         let pins = pins.into_iter().map(pin).collect::<PyResult<_>>()?;
         let clients = clients
             .map(|clients| clients.iter().map(|key| key.parse::<PublicKey>()).collect::<Result<Vec<_>, _>>());
-        let clients = clients.transpose().map_err(mistake)?;
-        let trust = trust.map(str::parse::<Trust>).transpose().map_err(mistake)?;
+        let clients = clients.transpose().map_err(value_error)?;
+        let trust = trust.map(str::parse::<Trust>).transpose().map_err(value_error)?;
         let identities = Identities::new(identity.as_deref(), trust, pins, clients);
         let settings = Settings {
             command: "library",
-            policy: ProtectionPolicy::new(mode, requirement).map_err(mistake)?,
+            policy: ProtectionPolicy::new(mode, requirement).map_err(value_error)?,
             identities: identities.map_err(|error| PyOSError::new_err(error.to_string()))?,
             max_connections: 4096,
             drain,
@@ -110,34 +108,34 @@ impl Gateway {
         })
     }
 
-    /// Connects to the first address of a name that answers.
-    fn connect(&self, py: Python<'_>, host: &str, port: u16) -> PyResult<Carried> {
+    /// Connects to the first address of a host that answers.
+    fn connect(&self, py: Python<'_>, host: &str, port: u16) -> PyResult<NativeConnection> {
         let outbound = self.outbound.clone();
-        let outbound = outbound.ok_or_else(|| mistake("this gateway only accepts connections"))?;
+        let outbound = outbound.ok_or_else(|| value_error("this gateway only accepts connections"))?;
         let opened = wait(py, &self.runtime, async move {
             let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
             outbound.connect(&PeerName::new(host, port), &addresses).await
         })?;
-        carried(opened.map_err(not_connected)?)
+        into_native(opened.map_err(connect_error)?)
     }
 
-    /// Accepts connections at an address.
+    /// Listens on an address.
     fn listen(&self, host: &str, port: u16) -> PyResult<Listener> {
-        let address = SocketAddr::new(host.parse().map_err(mistake)?, port);
+        let address = SocketAddr::new(host.parse().map_err(value_error)?, port);
         let _inside = self.runtime.enter();
         let accepting =
             self.gateway.listen(address).map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Listener { runtime: Arc::clone(&self.runtime), accepting })
     }
 
-    /// Stops: lets connections end, for as long as was said, and resets the rest.
+    /// Stops: waits for connections to close, up to the drain time, and resets the rest.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let gateway = Arc::clone(&self.gateway);
         wait(py, &self.runtime, async move { gateway.shut_down().await })
     }
 }
 
-/// Where connections are accepted.
+/// A listening socket.
 #[pyclass(module = "plait._plait")]
 struct Listener {
     runtime: Arc<Runtime>,
@@ -146,16 +144,16 @@ struct Listener {
 
 #[pymethods]
 impl Listener {
-    /// Where it listens.
+    /// The address it listens on.
     #[getter]
     fn address(&self) -> (String, u16) {
         let address = self.accepting.local_addr();
         (address.ip().to_string(), address.port())
     }
 
-    /// The next connection; `None` once the gateway has stopped, or if none came in time (seconds).
-    fn accept(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Carried>> {
-        let limit = timeout.map(Duration::try_from_secs_f64).transpose().map_err(mistake)?;
+    /// The next connection; `None` once the gateway has stopped, or after `timeout` seconds.
+    fn accept(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<NativeConnection>> {
+        let limit = timeout.map(Duration::try_from_secs_f64).transpose().map_err(value_error)?;
         let accepting = &mut self.accepting;
         let accepted = wait(py, &self.runtime, async move {
             match limit {
@@ -163,17 +161,17 @@ impl Listener {
                 None => accepting.accept().await,
             }
         })?;
-        accepted.map(carried).transpose()
+        accepted.map(into_native).transpose()
     }
 }
 
-/// Waits with other Python threads running; Ctrl-C ends it.
+/// Waits without holding the GIL; Ctrl-C interrupts it.
 fn wait<T: Send>(py: Python<'_>, runtime: &Runtime, work: impl Future<Output = T> + Send) -> PyResult<T> {
     py.detach(|| {
         runtime.block_on(async {
             let mut work = std::pin::pin!(work);
             loop {
-                match tokio::time::timeout(SIGNALS, &mut work).await {
+                match tokio::time::timeout(SIGNAL_INTERVAL, &mut work).await {
                     Ok(done) => return Ok(done),
                     Err(_) => Python::attach(|py| py.check_signals())?,
                 }
@@ -182,7 +180,7 @@ fn wait<T: Send>(py: Python<'_>, runtime: &Runtime, work: impl Future<Output = T
     })
 }
 
-fn carried(stream: Stream) -> PyResult<Carried> {
+fn into_native(stream: Stream) -> PyResult<NativeConnection> {
     let (peer, mode) = (stream.peer(), stream.mode().to_string());
     let [level, identity] = [stream.level(), stream.identity()].map(|text| text.map(str::to_owned));
     let socket = stream.into_socket().into_std()?;
@@ -190,13 +188,13 @@ fn carried(stream: Stream) -> PyResult<Carried> {
     Ok((socket.into_raw_fd(), peer.ip().to_string(), peer.port(), mode, level, identity))
 }
 
-fn not_connected(error: ConnectError) -> PyErr {
+fn connect_error(error: ConnectError) -> PyErr {
     match error {
         ConnectError::Connect(error) => error.into(),
-        ConnectError::Refused(why) => Refused::new_err(why),
+        ConnectError::Refused(why) => ProtectionError::new_err(why),
     }
 }
 
-fn mistake(what: impl ToString) -> PyErr {
+fn value_error(what: impl ToString) -> PyErr {
     PyValueError::new_err(what.to_string())
 }

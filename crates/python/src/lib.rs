@@ -1,4 +1,4 @@
-//! `plait._plait`, the compiled part of the Python package (`python/plait`), which documents and types what is here.
+//! `plait._plait`, the native part of the Python package. `python/plait` documents and types its functions.
 
 #![forbid(unsafe_code)]
 
@@ -22,11 +22,11 @@ create_exception!(
     plait,
     CaptureError,
     PyValueError,
-    "A file is not a capture, or holds nothing that could be analysed."
+    "A file is not a capture, or contains nothing to analyze."
 );
 
-/// How often signals are looked for, so that Ctrl-C ends a long analysis.
-const SIGNALS: Duration = Duration::from_millis(100);
+/// How often Python's signals are checked, so that Ctrl-C stops a long analysis.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[pymodule]
 fn _plait(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -37,7 +37,7 @@ fn _plait(module: &Bound<'_, PyModule>) -> PyResult<()> {
     policy::add_to(module)
 }
 
-/// The document of `plait analyze --json`, as text. Other Python threads run meanwhile.
+/// The document of `plait analyze --json`, as text. Releases the GIL.
 #[pyfunction]
 fn analyze(
     py: Python<'_>,
@@ -46,23 +46,23 @@ fn analyze(
     interval: f64,
 ) -> PyResult<String> {
     if !(1e-6..=3600.0).contains(&interval) {
-        let text = format!("expected an interval from 0.000001 to 3600 seconds, found {interval}");
+        let text = format!("expected an interval from 0.000001 to 3600 seconds, got {interval}");
         return Err(PyValueError::new_err(text));
     }
     if captures.is_empty() {
-        return Err(PyValueError::new_err("expected at least one capture, found none"));
+        return Err(PyValueError::new_err("expected at least one capture, got none"));
     }
     py.detach(|| {
         let mut document = Vec::new();
-        let signalled = RefCell::new(None);
-        let looked = Cell::new(Instant::now());
-        let look = |_: u64| {
-            if looked.get().elapsed() < SIGNALS {
+        let interrupted = RefCell::new(None);
+        let last_check = Cell::new(Instant::now());
+        let check_signals = |_: u64| {
+            if last_check.get().elapsed() < SIGNAL_INTERVAL {
                 return Ok(());
             }
-            looked.set(Instant::now());
+            last_check.set(Instant::now());
             Python::attach(|py| py.check_signals()).map_err(|error| {
-                signalled.replace(Some(error));
+                interrupted.replace(Some(error));
                 io::Error::other("a signal")
             })
         };
@@ -72,9 +72,9 @@ fn analyze(
             output.as_deref(),
             interval,
             JsonWriter::new(&mut document),
-            &look,
+            &check_signals,
         );
-        match (done, signalled.take()) {
+        match (done, interrupted.take()) {
             (_, Some(signal)) => Err(signal),
             (Err(error), None) => Err(exception(error)),
             (Ok(_), None) => Ok(String::from_utf8(document)?),
@@ -82,11 +82,11 @@ fn analyze(
     })
 }
 
-/// The class that Python's users expect for an error, with all that is known of it.
+/// The Python exception for an error.
 fn exception(error: AnalyzeError) -> PyErr {
     match error {
         AnalyzeError::Input(InputError::Open { path, source }) => match source.raw_os_error() {
-            // With these Python chooses FileNotFoundError and its like.
+            // From these arguments Python selects FileNotFoundError and similar subclasses.
             Some(number) => PyOSError::new_err((number, source.to_string(), path)),
             None => PyOSError::new_err(format!("{path}: {source}")),
         },

@@ -1,6 +1,6 @@
-//! What the gateway says, on its way to Python's `logging`: from any thread into a queue that a thread of Python's reads.
+//! Passes the gateway's log records to Python's `logging`: from any thread into a queue that a Python thread reads.
 //!
-//! A gateway never waits for Python: what does not fit into the queue is lost.
+//! The gateway never waits for Python: records that do not fit into the queue are dropped.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,24 +12,24 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::{Interest, set_global_default};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Records that wait to be read.
-const MAX_WAITING: usize = 1024;
+/// The length of the queue.
+const QUEUE_LEN: usize = 1024;
 
-/// `logging`'s numbers for levels.
+/// The level INFO of `logging`.
 const INFO: u32 = 20;
 
-/// Level as `logging` numbers them, and text.
+/// A level of `logging`, and a message.
 type Record = (u32, String);
 
 static QUEUE: Mutex<Option<SyncSender<Record>>> = Mutex::new(None);
-static LEAST: AtomicU32 = AtomicU32::new(INFO);
+static MIN_LEVEL: AtomicU32 = AtomicU32::new(INFO);
 static SUBSCRIBED: Once = Once::new();
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Logs>()
 }
 
-/// What this process's gateway says from now on; there is one reader at a time.
+/// The log records of this process's gateway from now on, for one reader at a time.
 #[pyclass(frozen, module = "plait._plait")]
 struct Logs {
     records: Mutex<Receiver<Record>>,
@@ -37,25 +37,25 @@ struct Logs {
 
 #[pymethods]
 impl Logs {
-    /// Records below `level` are not made, unless they are of INFO or above.
+    /// Skips records below both `level` and INFO.
     #[new]
     fn new(level: u32) -> Logs {
-        LEAST.store(level.min(INFO), Ordering::Relaxed);
+        MIN_LEVEL.store(level.min(INFO), Ordering::Relaxed);
         SUBSCRIBED.call_once(|| {
-            // This module has the only gateway and the only subscriber of its copy of the library.
+            // No other subscriber exists in this copy of the library.
             let _ = set_global_default(ToPython);
         });
-        let (sender, records) = sync_channel(MAX_WAITING);
+        let (sender, records) = sync_channel(QUEUE_LEN);
         *queue() = Some(sender);
         Logs { records: Mutex::new(records) }
     }
 
-    /// Waits for the next record; `None` once closed, when all were read.
+    /// Waits for the next record; `None` once closed and drained.
     fn next(&self, py: Python<'_>) -> Option<Record> {
         py.detach(|| self.records.lock().unwrap_or_else(PoisonError::into_inner).recv().ok())
     }
 
-    /// Nothing is recorded any more.
+    /// Stops recording.
     fn close(&self) {
         *queue() = None;
     }
@@ -65,11 +65,11 @@ fn queue() -> std::sync::MutexGuard<'static, Option<SyncSender<Record>>> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the messages of plait's own crates.
+/// Records the events of plait's crates.
 struct ToPython;
 
 impl Subscriber for ToPython {
-    /// The level changes with every gateway, so nothing is decided once for all.
+    /// The level changes with every gateway, so the decision must not be cached.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
@@ -77,7 +77,7 @@ impl Subscriber for ToPython {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
             && metadata.target().starts_with("plait_")
-            && number(metadata.level()) >= LEAST.load(Ordering::Relaxed)
+            && number(metadata.level()) >= MIN_LEVEL.load(Ordering::Relaxed)
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -111,7 +111,7 @@ fn number(level: &Level) -> u32 {
     }
 }
 
-/// A message, and after it what else was said, as `name=value`.
+/// A message, followed by its fields as `name=value`.
 struct Text(String);
 
 impl Visit for Text {

@@ -1,5 +1,5 @@
-//! `plait.policy`: the policy engine, and the host's side of the loop that controllers run in. Documents cross as JSON,
-//! policies as TOML, which `python/plait` makes data classes of.
+//! `plait.policy`: the policy engine, and the native side of the controller loop. Documents are passed as JSON, policies as
+//! TOML; `python/plait` converts both to data classes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -17,22 +17,27 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::json;
 
-create_exception!(plait.policy, Error, PyException, "What the host refused to do for a policy.");
+create_exception!(plait.policy, Error, PyException, "The host rejected an operation on policies.");
 create_exception!(
     plait.policy,
-    Mistake,
+    InvalidPolicy,
     PyValueError,
-    "A policy that cannot be: where, what was expected, and what found."
+    "A policy is invalid: where, what was expected, and what it has."
 );
-create_exception!(plait.policy, Replaced, Error, "Another controller has taken over the name of this one.");
+create_exception!(
+    plait.policy,
+    Replaced,
+    Error,
+    "Another controller of the same name has replaced this one."
+);
 
-/// How often signals are looked for while events are waited for.
-const SIGNALS: Duration = Duration::from_millis(100);
+/// How often Python's signals are checked while waiting for events.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("PolicyError", py.get_type::<Error>())?;
-    module.add("PolicyMistake", py.get_type::<Mistake>())?;
+    module.add("InvalidPolicy", py.get_type::<InvalidPolicy>())?;
     module.add("PolicyReplaced", py.get_type::<Replaced>())?;
     module.add_class::<Control>()?;
     module.add_class::<Events>()?;
@@ -45,13 +50,13 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(guard_policy, module)?)
 }
 
-/// Says what is wrong with a policy's text, whose file is `name`.
+/// Raises an exception if a policy's text is invalid; `name` is its file, for the message.
 #[pyfunction]
 fn check_policy(text: &str, name: &str) -> PyResult<()> {
     parse(text, name).map(|_| ())
 }
 
-/// Loads a policy's text.
+/// Loads a policy from its text.
 #[pyfunction]
 fn load_policy(py: Python<'_>, text: &str, name: &str, replace: bool) -> PyResult<()> {
     let policy = parse(text, name)?;
@@ -59,19 +64,19 @@ fn load_policy(py: Python<'_>, text: &str, name: &str, replace: bool) -> PyResul
         let engine = Engine::current()?;
         if replace { engine.replace(std::slice::from_ref(&policy)) } else { engine.load(&policy) }
     })
-    .map_err(refused)
+    .map_err(engine_error)
 }
 
 /// Unloads a policy.
 #[pyfunction]
 fn unload_policy(py: Python<'_>, name: &str) -> PyResult<()> {
-    py.detach(|| Engine::current()?.unload(name)).map(|_| ()).map_err(refused)
+    py.detach(|| Engine::current()?.unload(name)).map(|_| ()).map_err(engine_error)
 }
 
 /// The loaded policies: `[{"name", "text", "remaining", "absent"}]`.
 #[pyfunction]
 fn loaded_policies(py: Python<'_>) -> PyResult<String> {
-    let loaded = py.detach(|| Engine::current()?.policies()).map_err(refused)?;
+    let loaded = py.detach(|| Engine::current()?.policies()).map_err(engine_error)?;
     let documents = loaded.iter().map(|loaded| {
         let remaining = loaded.remaining.map(|time| time.as_secs_f64());
         let (name, text) = (&loaded.policy.name, loaded.policy.to_string());
@@ -80,45 +85,45 @@ fn loaded_policies(py: Python<'_>) -> PyResult<String> {
     Ok(documents.collect::<serde_json::Value>().to_string())
 }
 
-/// What the loaded policies have counted.
+/// The counters of the loaded policies.
 #[pyfunction]
 fn policy_statistics(py: Python<'_>) -> PyResult<String> {
-    document(&py.detach(|| Engine::current()?.statistics()).map_err(refused)?)
+    document(&py.detach(|| Engine::current()?.statistics()).map_err(engine_error)?)
 }
 
-/// The subflows that are remembered.
+/// The recorded subflows.
 #[pyfunction]
 fn policy_flows(py: Python<'_>) -> PyResult<String> {
-    document(&py.detach(|| Engine::current()?.flows()).map_err(refused)?)
+    document(&py.detach(|| Engine::current()?.flows()).map_err(engine_error)?)
 }
 
-/// Waits until the policy of a controller has lapsed, and takes back what it leaves.
+/// Waits until the policy of a controller has expired, and cleans up what it left.
 #[pyfunction]
 fn guard_policy(py: Python<'_>, name: &str) -> PyResult<()> {
-    py.detach(|| controller::guard(name)).map_err(ended)
+    py.detach(|| controller::guard(name)).map_err(controller_error)
 }
 
-/// What loaded policies tell while packets pass.
+/// Events of loaded policies.
 #[pyclass(unsendable)]
 struct Events(Option<engine::Events>);
 
 #[pymethods]
 impl Events {
-    /// Nothing comes if nothing is loaded.
+    /// With `trace`, every matched packet is an event.
     #[new]
     fn new(trace: bool) -> PyResult<Events> {
-        let engine = Engine::current().map_err(refused)?;
+        let engine = Engine::current().map_err(engine_error)?;
         let events = if trace { engine.trace() } else { engine.events() };
-        events.map(Events).map_err(refused)
+        events.map(Events).map_err(engine_error)
     }
 
-    /// The next event, and the keys that it tells, initiator's and responder's; `None` when the time is over.
-    fn next(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Told>> {
+    /// The next event, and the keys in it, of initiator and responder; `None` after `timeout` seconds.
+    fn next(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<EventAndKeys>> {
         let Some(events) = &mut self.0 else { return Ok(None) };
         let mut left = timeout.map(seconds).transpose()?;
         loop {
-            let step = left.map_or(SIGNALS, |left| left.min(SIGNALS));
-            if let Some(event) = events.next(step).map_err(refused)? {
+            let step = left.map_or(SIGNAL_INTERVAL, |left| left.min(SIGNAL_INTERVAL));
+            if let Some(event) = events.next(step).map_err(engine_error)? {
                 return Ok(Some((document(&event)?, keys(&event))));
             }
             py.check_signals()?;
@@ -129,14 +134,14 @@ impl Events {
         }
     }
 
-    /// No more are told.
+    /// Stops receiving events.
     fn close(&mut self) {
         self.0 = None;
     }
 }
 
-/// An event as JSON, and the keys that it told of.
-type Told = (String, Option<(Vec<u8>, Option<Vec<u8>>)>);
+/// An event as JSON, and the keys in it.
+type EventAndKeys = (String, Option<(Vec<u8>, Option<Vec<u8>>)>);
 
 fn keys(event: &Event) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let EventKind::Connection { keys: Some(keys) } = &event.kind else { return None };
@@ -144,17 +149,17 @@ fn keys(event: &Event) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     Some((keys.initiator.as_bytes().to_vec(), responder))
 }
 
-/// One controller's hold on the host.
+/// A controller session.
 #[pyclass(unsendable)]
 struct Control(Option<controller::Session>);
 
 #[pymethods]
 impl Control {
-    /// `guard` are the words of a command that calls `guard_policy` with the name.
+    /// `guard` is the command line of a process that calls `guard_policy` with the name.
     #[new]
     fn new(name: &str, interval: f64, expiry: Option<f64>, guard: Vec<String>) -> PyResult<Control> {
         let expiry = expiry.map_or_else(|| seconds(interval).map(default_expiry), seconds)?;
-        let mut control = controller::Session::start(name, expiry).map_err(ended)?;
+        let mut control = controller::Session::start(name, expiry).map_err(controller_error)?;
         if let [program, words @ ..] = &guard[..] {
             let mut command = Command::new(program);
             command.args(words);
@@ -163,40 +168,40 @@ impl Control {
         Ok(Control(Some(control)))
     }
 
-    /// What there is now.
+    /// The current view.
     fn view(&mut self) -> PyResult<String> {
-        document(&self.open()?.view().map_err(ended)?)
+        document(&self.open()?.view().map_err(controller_error)?)
     }
 
-    /// Makes these chains and other actions hold; what the path manager refused.
+    /// Applies chains and other actions. Returns the errors of the path manager.
     fn apply(&mut self, chains: &str, others: &str) -> PyResult<Vec<String>> {
         let chains = parse(chains, "the controller's chains")?.chains;
-        let others: Vec<Asked> =
+        let others: Vec<OtherAction> =
             serde_json::from_str(others).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let mut actions: Vec<Action> = chains.into_iter().map(Action::Chain).collect();
-        for asked in others {
-            actions.push(asked.action()?);
+        for other in others {
+            actions.push(other.action()?);
         }
-        let refused = self.open()?.apply(&actions).map_err(ended)?;
-        Ok(refused.iter().map(ToString::to_string).collect())
+        let errors = self.open()?.apply(&actions).map_err(controller_error)?;
+        Ok(errors.iter().map(ToString::to_string).collect())
     }
 
-    /// Takes back what holds.
+    /// Removes the controller's policy.
     fn close(&mut self) -> PyResult<()> {
-        self.0.take().map_or(Ok(()), |control| control.finish().map_err(ended))
+        self.0.take().map_or(Ok(()), |control| control.finish().map_err(controller_error))
     }
 }
 
 impl Control {
     fn open(&mut self) -> PyResult<&mut controller::Session> {
-        self.0.as_mut().ok_or_else(|| Error::new_err("the controller has ended"))
+        self.0.as_mut().ok_or_else(|| Error::new_err("the controller has stopped"))
     }
 }
 
-/// An action that is no chain.
+/// An action other than a chain.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Asked {
+enum OtherAction {
     Pace {
         local: SocketAddr,
         remote: SocketAddr,
@@ -227,23 +232,24 @@ enum Asked {
     },
 }
 
-impl Asked {
+impl OtherAction {
     fn action(self) -> PyResult<Action> {
-        let rate = |text: String| text.parse::<Rate>().map_err(|error| Mistake::new_err(error.to_string()));
+        let rate =
+            |text: String| text.parse::<Rate>().map_err(|error| InvalidPolicy::new_err(error.to_string()));
         Ok(match self {
-            Asked::Pace { local, remote, rate: text } => {
+            OtherAction::Pace { local, remote, rate: text } => {
                 Action::Pace { subflow: FourTuple { local, remote }, rate: rate(text)? }
             }
-            Asked::Limit { local, remote, rate: text } => {
+            OtherAction::Limit { local, remote, rate: text } => {
                 Action::Limit { subflow: FourTuple { local, remote }, rate: rate(text)? }
             }
-            Asked::Backup { local, remote } => Action::Backup { subflow: FourTuple { local, remote } },
-            Asked::Create { token, local, remote, id, interface, backup, remote_id } => {
+            OtherAction::Backup { local, remote } => Action::Backup { subflow: FourTuple { local, remote } },
+            OtherAction::Create { token, local, remote, id, interface, backup, remote_id } => {
                 let if_index = interface.map_or(Ok(0), |name| index(&name))?;
                 let local = Local { address: local, id, if_index, backup };
                 Action::Create { token, local, remote, remote_id }
             }
-            Asked::Remove { token, local, remote } => {
+            OtherAction::Remove { token, local, remote } => {
                 Action::Remove { token, subflow: FourTuple { local, remote } }
             }
         })
@@ -256,29 +262,29 @@ fn index(name: &str) -> PyResult<u32> {
     let names = || interfaces.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
     found
         .map(|interface| interface.index)
-        .ok_or_else(|| Error::new_err(format!("expected one of the interfaces {}, found '{name}'", names())))
+        .ok_or_else(|| Error::new_err(format!("expected one of the interfaces {}, got '{name}'", names())))
 }
 
 fn parse(text: &str, name: &str) -> PyResult<Policy> {
-    Policy::parse(text, name).map_err(|error| mistake(&error))
+    Policy::parse(text, name).map_err(|error| invalid_policy(&error))
 }
 
-fn mistake(error: &impl std::fmt::Display) -> PyErr {
-    Mistake::new_err(error.to_string())
+fn invalid_policy(error: &impl std::fmt::Display) -> PyErr {
+    InvalidPolicy::new_err(error.to_string())
 }
 
-fn refused(error: engine::EngineError) -> PyErr {
+fn engine_error(error: engine::EngineError) -> PyErr {
     match error {
-        engine::EngineError::StoredPolicy(error) => mistake(&error),
-        engine::EngineError::InvalidPolicy(error) => mistake(&error),
+        engine::EngineError::StoredPolicy(error) => invalid_policy(&error),
+        engine::EngineError::InvalidPolicy(error) => invalid_policy(&error),
         error => Error::new_err(error.to_string()),
     }
 }
 
-fn ended(error: controller::ControllerError) -> PyErr {
+fn controller_error(error: controller::ControllerError) -> PyErr {
     match error {
-        controller::ControllerError::Policy(error) => mistake(&error),
-        controller::ControllerError::Engine(error) => refused(error),
+        controller::ControllerError::Policy(error) => invalid_policy(&error),
+        controller::ControllerError::Engine(error) => engine_error(error),
         controller::ControllerError::Replaced(_) => Replaced::new_err(error.to_string()),
         error => Error::new_err(error.to_string()),
     }
@@ -286,7 +292,7 @@ fn ended(error: controller::ControllerError) -> PyErr {
 
 fn seconds(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("expected a number of seconds, found {seconds}")))
+        .map_err(|_| PyValueError::new_err(format!("expected a number of seconds, got {seconds}")))
 }
 
 fn document(value: &impl serde::Serialize) -> PyResult<String> {

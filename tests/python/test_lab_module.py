@@ -1,4 +1,4 @@
-"""Labs from Python: what they promise in a notebook, by the real command in real namespaces."""
+"""`plait.lab`: topologies, programs, events and statistics, with the real command in real namespaces."""
 
 import ast
 import json
@@ -20,12 +20,12 @@ EXAMPLES = [
 
 
 def milliseconds(done: subprocess.CompletedProcess) -> float:
-    """The least round trip that ping found."""
+    """The minimum round-trip time of a ping."""
     return float(re.search(r"= ([\d.]+)/", done.stdout)[1])
 
 
 @needs_labs
-def test_a_file_a_dictionary_and_a_text_make_the_same_lab(lab, tmp_path):
+def test_file_dictionary_and_text_build_the_same_lab(lab, tmp_path):
     file = tmp_path / "topology.toml"
     file.write_text(PAIR_TOML)
     found = []
@@ -44,7 +44,7 @@ def test_a_file_a_dictionary_and_a_text_make_the_same_lab(lab, tmp_path):
 
 
 @needs_labs
-def test_addresses_are_those_of_the_interfaces(lab):
+def test_address_returns_the_addresses_of_interfaces(lab):
     with lab.up(PAIR) as pair:
         shown = json.loads(pair.run("server", "ip", "-j", "address", "show", "lte1").stdout)
         of_kernel = {
@@ -52,14 +52,14 @@ def test_addresses_are_those_of_the_interfaces(lab):
         }
         assert pair.address("server", "lte1") == pair.address("server", "lte1", family=4) == of_kernel["inet"]
         assert pair.address("server", "lte1", family=6) == of_kernel["inet6"]
-        with pytest.raises(LookupError, match="hosts client, server; found 'gateway'"):
+        with pytest.raises(LookupError, match="hosts client, server, got 'gateway'"):
             pair.address("gateway", "lte1")
-        with pytest.raises(LookupError, match="links lte1, lte2; found 'wlan'"):
+        with pytest.raises(LookupError, match="links lte1, lte2, got 'wlan'"):
             pair.address("server", "wlan")
 
 
 @needs_labs
-def test_programs_run_as_those_of_subprocess_do(lab, tmp_path):
+def test_run_behaves_like_subprocess_run(lab, tmp_path):
     with lab.up(PAIR) as pair:
         done = pair.run("client", "sh", "-c", "echo out; echo err >&2; exit 3")
         assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 3)
@@ -77,41 +77,41 @@ def test_programs_run_as_those_of_subprocess_do(lab, tmp_path):
         assert sleeping(namespace) == 0
         with pytest.raises(FileNotFoundError, match="no-such-program"):
             pair.run("client", "no-such-program")
-        with pytest.raises(LookupError, match="hosts client, server; found 'gateway'"):
+        with pytest.raises(LookupError, match="hosts client, server, got 'gateway'"):
             pair.run("gateway", "true")
 
 
 @needs_labs
-def test_events_happen_to_links(lab):
+def test_injects_events_into_links(lab):
     with lab.up(PAIR) as pair:
         assert 9.8 <= milliseconds(ping(pair)) < 30
-        pair.event("lte1", "blackhole")
+        pair.inject("lte1", "blackhole")
         assert ping(pair).returncode == 1
-        pair.event("lte1", "restore")
+        pair.inject("lte1", "restore")
         assert ping(pair).returncode == 0
-        pair.event("lte1", "adjust", direction="b", delay="50ms")
+        pair.inject("lte1", "adjust", direction="b", delay="50ms")
         assert 54.8 <= milliseconds(ping(pair)) < 90
-        pair.event("lte1", "adjust", loss={"enter_bad": 1.0, "leave_bad": 0, "in_bad": "100%"})
+        pair.inject("lte1", "adjust", loss={"enter_bad": 1.0, "leave_bad": 0, "in_bad": "100%"})
         assert ping(pair).returncode == 1
-        pair.event("lte1", "adjust", loss=0)
+        pair.inject("lte1", "adjust", loss=0)
         assert ping(pair).returncode == 0
-        pair.event("lte1", "interface_down", end="b")
+        pair.inject("lte1", "interface_down", end="b")
         state = json.loads(pair.run("server", "ip", "-j", "link", "show", "lte1").stdout)
         assert "UP" not in state[0]["flags"]
-        for action, more, says in [
+        for action, more, message in [
             ("explode", {}, "blackhole"),
             ("adjust", {"rate": "fast"}, "rate"),
             ("adjust", {"speed": "1mbit"}, "speed"),
             ("adjust", {}, "set"),
         ]:
-            with pytest.raises(lab.Error, match=says):
-                pair.event("lte1", action, **more)
-        with pytest.raises(LookupError, match="links lte1, lte2; found 'wlan'"):
-            pair.event("wlan", "blackhole")
+            with pytest.raises(lab.Error, match=message):
+                pair.inject("lte1", action, **more)
+        with pytest.raises(LookupError, match="links lte1, lte2, got 'wlan'"):
+            pair.inject("wlan", "blackhole")
 
 
 @needs_labs
-def test_the_schedule_of_a_topology_is_told(lab):
+def test_reports_the_events_of_the_schedule(lab):
     events = [{"at": "100ms", "action": "blackhole"}, {"at": "200ms", "action": "restore"}]
     topology = PAIR | {"links": [PAIR["links"][0] | {"events": events}]}
     with lab.up(topology) as pair:
@@ -124,18 +124,18 @@ def test_the_schedule_of_a_topology_is_told(lab):
 
 
 @needs_labs
-def test_statistics_count_what_was_lost_by_cause(lab):
+def test_statistics_count_dropped_frames_by_cause(lab):
     with lab.up(PAIR) as pair:
         before = pair.statistics()["lte1"].a_to_b
         assert before.dropped == {}
         assert ping(pair).returncode == 0
-        pair.event("lte1", "adjust", direction="b", loss="100%")
+        pair.inject("lte1", "adjust", direction="b", loss="100%")
         ping(pair)
-        pair.event("lte1", "blackhole")
+        pair.inject("lte1", "blackhole")
         ping(pair)
         statistics = pair.statistics()["lte1"]
         dropped = statistics.a_to_b.dropped
-        # Beside the three pings of each, there may be some of ARP and of IPv6.
+        # Besides three pings each, there may be ARP and IPv6 frames.
         assert dropped["lost"] >= 3 and dropped["no_path"] >= 3 and dropped.keys() == {"lost", "no_path"}
         assert statistics.a_to_b.frames_out >= 3 and statistics.b_to_a.frames_out >= 3
         assert statistics.lateness.frames >= 6 and statistics.lateness.p50_ms <= statistics.lateness.max_ms
@@ -143,10 +143,10 @@ def test_statistics_count_what_was_lost_by_cause(lab):
 
 
 @needs_labs
-def test_two_labs_live_side_by_side(lab):
+def test_two_labs_are_independent(lab):
     with lab.up(PAIR) as one, lab.up(PAIR) as other:
         assert one.id != other.id
-        one.event("lte1", "blackhole")
+        one.inject("lte1", "blackhole")
         assert ping(one).returncode == 1 and ping(other).returncode == 0
         assert one.statistics()["lte1"].a_to_b.dropped and not other.statistics()["lte1"].a_to_b.dropped
         one.down()
@@ -155,7 +155,7 @@ def test_two_labs_live_side_by_side(lab):
 
 
 @needs_labs
-def test_what_the_command_says_beside_its_work_is_a_warning(lab, monkeypatch, tmp_path):
+def test_messages_of_the_command_are_warnings(lab, monkeypatch, tmp_path):
     talkative = tmp_path / "plait"
     talkative.write_text(f'#!/bin/sh\necho "the moon is full" >&2\nexec "{PLAIT}" "$@"\n')
     talkative.chmod(0o755)
@@ -165,7 +165,7 @@ def test_what_the_command_says_beside_its_work_is_a_warning(lab, monkeypatch, tm
 
 
 @needs_labs
-def test_mistakes_show_their_line(lab, tmp_path):
+def test_errors_show_their_line(lab, tmp_path):
     wrong = PAIR_TOML.replace("20mbit", "fast")
     file = tmp_path / "wrong.toml"
     file.write_text(wrong)
@@ -184,21 +184,21 @@ def test_mistakes_show_their_line(lab, tmp_path):
         lab.run(text=EXPERIMENT.replace("duration_s", "duration_parsecs"))
 
 
-def test_a_missing_command_is_told(lab, monkeypatch):
+def test_missing_command_is_an_error(lab, monkeypatch):
     monkeypatch.setenv("PLAIT", "/nowhere/plait")
     for call in (lab.up, lab.run):
         with pytest.raises(FileNotFoundError, match="PLAIT.*'/nowhere/plait'"):
             call(text="")
 
 
-def test_one_source_is_asked_for(lab):
+def test_requires_exactly_one_source(lab):
     for arguments in ((), (PAIR, PAIR_TOML)):
-        with pytest.raises(TypeError, match="only one"):
+        with pytest.raises(TypeError, match="exactly one"):
             lab.up(*arguments[:1], text=arguments[1] if arguments else None)
 
 
 @needs_labs
-def test_a_user_who_is_not_root_is_told(lab):
+def test_requires_root(lab):
     os.seteuid(65534)
     try:
         if not os.access(PLAIT, os.X_OK, effective_ids=True):
@@ -211,7 +211,7 @@ def test_a_user_who_is_not_root_is_told(lab):
 
 @needs_labs
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0])
-def test_the_examples_of_the_documentation_work(program, example):
+def test_examples_of_the_guide_work(program, example):
     running = program(example)
     printed, complained = running.communicate(timeout=120)
     assert running.returncode == 0, complained
@@ -221,6 +221,6 @@ def test_the_examples_of_the_documentation_work(program, example):
         (mbps,) = (row[column] for column in ("mbps", "mean", "value") if column in row)
         by_loss.setdefault(row["loss"], []).append(mbps)
     first, *_, last = by_loss.values()
-    # What a 20 Mb/s link leaves to TCP without loss, and less with it.
+    # TCP reaches most of 20 Mb/s without loss, and less with it.
     assert len(by_loss) >= 2 and len(rows) >= 3
     assert all(15 < mbps < 20 for mbps in first) and max(last) < 0.5 * min(first), by_loss

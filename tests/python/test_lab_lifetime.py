@@ -1,11 +1,10 @@
-"""Labs from Python end with what made them, whatever becomes of it."""
+"""`plait.lab`: a lab is removed with the object, program or interpreter that built it."""
 
 import multiprocessing
 import os
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 from hosts import PLAIT, tool, wait_for
@@ -13,7 +12,7 @@ from labs import PAIR, PAIR_TOML, directory, is_running, lab, left_of, needs_lab
 
 
 @needs_labs
-def test_programs_that_were_started_end_with_the_lab(lab):
+def test_down_terminates_started_programs(lab):
     with lab.up(PAIR) as pair:
         loop = "echo up; while :; do sleep 0.1; done"
         trapping = [f"trap 'echo ended; exit 0' TERM; {loop}", f"trap '' TERM; {loop}"]
@@ -28,17 +27,17 @@ def test_programs_that_were_started_end_with_the_lab(lab):
 
 
 @needs_labs
-def test_a_lab_that_is_down_says_so(lab):
+def test_using_a_lab_after_down_is_an_error(lab):
     pair = lab.up(PAIR)
     pair.down()
     pair.down()
-    for use in (lambda: ping(pair), pair.statistics, lambda: pair.event("lte1", "blackhole")):
+    for use in (lambda: ping(pair), pair.statistics, lambda: pair.inject("lte1", "blackhole")):
         with pytest.raises(lab.Error, match=f"{pair.id} has ended"):
             use()
 
 
 @needs_labs
-def test_a_lab_that_another_ended_says_so(lab):
+def test_using_a_lab_that_was_removed_elsewhere_is_an_error(lab):
     with lab.up(PAIR) as pair:
         tool(PLAIT, "lab", "down", "--lab", pair.id)
         with pytest.raises(lab.Error, match=f"{pair.id} has ended"):
@@ -46,8 +45,8 @@ def test_a_lab_that_another_ended_says_so(lab):
 
 
 @needs_labs
-def test_a_lab_whose_process_was_killed_says_so(lab):
-    with pytest.raises(lab.Error, match="has ended"), lab.up(PAIR) as pair:
+def test_using_a_lab_whose_supervisor_was_killed_is_an_error(lab):
+    with pytest.raises(lab.Error, match="exited unexpectedly"), lab.up(PAIR) as pair:
         os.kill(int(pair.id), signal.SIGKILL)
         wait_for("end of the process", lambda: not is_running(pair.id))
         ping(pair)
@@ -56,7 +55,7 @@ def test_a_lab_whose_process_was_killed_says_so(lab):
 
 
 @needs_labs
-def test_an_exception_in_the_block_leaves_nothing(lab):
+def test_exception_in_the_with_block_removes_the_lab(lab):
     with pytest.raises(ZeroDivisionError), lab.up(PAIR) as pair:
         running = pair.start("client", "sleep", "1000")
         1 / 0  # noqa: B018
@@ -74,7 +73,7 @@ print(pair.id, flush=True)
 
 
 def begin(program, rest: str) -> tuple[subprocess.Popen, str]:
-    """An interpreter whose lab is up, and the lab's id."""
+    """Starts an interpreter that builds a lab; returns it and the id of the lab."""
     running = program(PROGRAM + rest)
     running.stdin.write(PAIR_TOML.replace("\n", ";") + "\n")
     running.stdin.flush()
@@ -86,7 +85,7 @@ def begin(program, rest: str) -> tuple[subprocess.Popen, str]:
 
 @needs_labs
 @pytest.mark.parametrize("rest", ["", "1 / 0", "sys.exit(3)", "del pair; sys.stdin.read()"])
-def test_a_lab_ends_with_the_interpreter_or_when_it_is_forgotten(program, rest):
+def test_lab_is_removed_with_its_object_or_interpreter(program, rest):
     running, lab_id = begin(program, rest)
     if rest.startswith("del"):
         wait_for("end of the lab", lambda: not left_of(lab_id))
@@ -97,7 +96,7 @@ def test_a_lab_ends_with_the_interpreter_or_when_it_is_forgotten(program, rest):
 
 @needs_labs
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGHUP"])
-def test_a_killed_interpreter_takes_its_lab_along(program, how):
+def test_killing_the_interpreter_removes_the_lab(program, how):
     running, lab_id = begin(program, "sys.stdin.read()")
     running.send_signal(signal.Signals[how])
     running.wait(10)
@@ -106,7 +105,7 @@ def test_a_killed_interpreter_takes_its_lab_along(program, how):
 
 @pytest.mark.alone
 @needs_labs
-def test_what_is_left_when_both_are_killed_is_removed_by_doctor(program):
+def test_doctor_removes_the_lab_after_killing_interpreter_and_supervisor(program):
     running, lab_id = begin(program, "sys.stdin.read()")
     os.kill(int(lab_id), signal.SIGKILL)
     running.kill()
@@ -118,7 +117,7 @@ def test_what_is_left_when_both_are_killed_is_removed_by_doctor(program):
 
 
 @needs_labs
-def test_ctrl_c_interrupts_a_program_and_leaves_the_lab(program):
+def test_ctrl_c_interrupts_a_program_but_not_the_lab(program):
     rest = """
 try:
     pair.run("client", "sleep", "1000", stdout=None)
@@ -134,7 +133,7 @@ except KeyboardInterrupt:
 
 
 @needs_labs
-def test_neither_a_thread_nor_a_fork_ends_a_lab_by_its_own_end(lab):
+def test_lab_survives_the_end_of_a_thread_and_of_a_fork(lab):
     made = []
     thread = threading.Thread(target=lambda: made.append(lab.up(PAIR)))
     thread.start()
@@ -143,6 +142,6 @@ def test_neither_a_thread_nor_a_fork_ends_a_lab_by_its_own_end(lab):
         fork = multiprocessing.get_context("fork").Process(target=pair.down)
         fork.start()
         fork.join()
-        time.sleep(0.5)
+        assert fork.exitcode == 0
         assert ping(pair).returncode == 0
     assert not left_of(pair.id)

@@ -1,4 +1,4 @@
-"""Dictionaries as the TOML that the command reads."""
+"""`plait._toml`: dictionaries written as TOML."""
 
 import fractions
 import math
@@ -9,7 +9,7 @@ import pytest
 from labs import directory, lab  # noqa: F401
 
 
-def test_what_is_written_reads_as_it_was(lab, tmp_path):
+def test_round_trip(lab, tmp_path):
     hypothesis = pytest.importorskip("hypothesis")
     from hypothesis import strategies as some
     from hypothesis.configuration import set_hypothesis_home_dir
@@ -31,7 +31,7 @@ def test_what_is_written_reads_as_it_was(lab, tmp_path):
     check()
 
 
-def test_other_values_are_written_as_what_they_mean_or_refused(lab):
+def test_converts_paths_and_numbers_and_rejects_other_values(lab):
     from plait import _toml
 
     document = {

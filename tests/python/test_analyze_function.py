@@ -1,4 +1,4 @@
-"""The Python package: beside the command, and as docs/guide/python.md uses it."""
+"""`plait.analyze`, compared with the command, and the examples of docs/guide/python.md."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import subprocess
 import pytest
 from captures import connections
 from hosts import PLAIT, REPOSITORY
-from package import PYTHON, install
+from package import PYTHON, VENV_PYTHON, install, skip_without
 
 
 @pytest.fixture
 def work(tmp_path) -> pathlib.Path:
-    """A directory with the package and a few captures."""
+    """A directory with the package and captures of one, two and three connections."""
     install(tmp_path)
     captures = tmp_path / "captures"
     captures.mkdir()
@@ -26,15 +26,17 @@ def work(tmp_path) -> pathlib.Path:
     return tmp_path
 
 
-def run(work: pathlib.Path, program: str, check: bool = True) -> subprocess.CompletedProcess:
+def run(
+    work: pathlib.Path, program: str, check: bool = True, python: str = PYTHON
+) -> subprocess.CompletedProcess:
     file = work / "program.py"
     file.write_text(program)
-    done = subprocess.run([PYTHON, file], cwd=work, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([python, file], cwd=work, capture_output=True, text=True, timeout=120)
     assert not check or done.returncode == 0, done.stderr
     return done
 
 
-def test_the_function_says_what_the_command_says(work):
+def test_returns_the_document_of_the_command(work):
     done = run(work, 'import json, plait; print(json.dumps(plait.analyze("captures/third.pcap")))')
     command = subprocess.run(
         [PLAIT, "analyze", "--json", work / "captures" / "third.pcap"], capture_output=True
@@ -42,7 +44,7 @@ def test_the_function_says_what_the_command_says(work):
     assert json.loads(done.stdout) == json.loads(command.stdout)
 
 
-def test_the_files_are_those_of_the_command(work):
+def test_writes_the_files_of_the_command(work):
     run(
         work,
         'import pathlib, plait; plait.analyze([pathlib.Path("captures/third.pcap")], "ours", interval=1)',
@@ -55,7 +57,7 @@ def test_the_files_are_those_of_the_command(work):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("call", "error", "message"),
     [
         ('plait.analyze("missing.pcap")', "FileNotFoundError", "missing.pcap"),
         ('plait.analyze("program.py")', "plait.CaptureError", "not a capture"),
@@ -65,14 +67,14 @@ def test_the_files_are_those_of_the_command(work):
         ("plait.analyze(5)", "TypeError", "int"),
     ],
 )
-def test_errors_are_of_the_class_that_python_has_for_them(work, call, error, says):
+def test_raises_standard_exceptions(work, call, error, message):
     done = run(work, f"import plait\n{call}", check=False)
     last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 1 and last.startswith(f"{error}: ") and says in last
+    assert done.returncode == 1 and last.startswith(f"{error}: ") and message in last
 
 
-def test_other_threads_run_meanwhile(work):
-    """The analysis waits for a pipe that another thread of the same program fills."""
+def test_releases_the_gil(work):
+    """The analysis reads a pipe that another thread of the same program fills."""
     program = """
 import os, pathlib, threading, plait
 os.mkfifo("pipe")
@@ -83,8 +85,8 @@ print(len(plait.analyze("pipe")["connections"]))
     assert run(work, program).stdout == "3\n"
 
 
-def test_ctrl_c_ends_an_analysis(work):
-    """While packets go on and on."""
+def test_ctrl_c_interrupts_an_analysis(work):
+    """The capture is endless."""
     os.mkfifo(work / "pipe")
     command = [PYTHON, "-c", 'import plait; plait.analyze("pipe")']
     program = subprocess.Popen(command, cwd=work, stderr=subprocess.PIPE, text=True)
@@ -97,8 +99,8 @@ def test_ctrl_c_ends_an_analysis(work):
     assert "KeyboardInterrupt" in program.communicate(timeout=60)[1]
 
 
-def test_types_are_those_of_the_schema(work):
-    """The package's types name the same fields as the schema, all the way down."""
+def test_types_match_the_schema(work):
+    """The types and the schema have the same fields at every level."""
     schema = json.loads((REPOSITORY / "docs" / "reference" / "schema" / "analysis.schema.json").read_text())
     program = """
 import json, types, typing
@@ -131,8 +133,8 @@ print(json.dumps(fields(Analysis)))
     assert json.loads(run(work, program).stdout) == fields(schema)
 
 
-# Those of labs are run by test_python_lab.py, those of policies by test_policy_controllers.py, those of connections by
-# test_connections.py, and that of congestion control by test_congestion.py.
+# Other tests run the examples of labs (test_lab_module.py), policies (test_controllers.py), connections
+# (test_connections.py) and congestion control (test_congestion.py).
 EXAMPLES = [
     example
     for example in re.findall(
@@ -154,13 +156,11 @@ PRINTS = {
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0])
-def test_the_examples_of_the_documentation_work(work, example):
-    needs_dask = "dask" in example
-    if (
-        needs_dask
-        and subprocess.run([PYTHON, "-c", "import dask.distributed"], capture_output=True).returncode
-    ):
-        pytest.skip(f"{PYTHON} has no module dask.distributed (PLAIT_PYTHON names another interpreter)")
+def test_examples_of_the_guide_work(work, example):
+    python = PYTHON
+    if "dask" in example:
+        skip_without("dask.distributed")
+        python = VENV_PYTHON
     (expected,) = [prints for begins, prints in PRINTS.items() if example.startswith(begins)]
-    assert run(work, example).stdout == expected
+    assert run(work, example, python=python).stdout == expected
     assert (work / "analyses").is_dir()

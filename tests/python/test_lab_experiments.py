@@ -1,4 +1,4 @@
-"""Experiments from Python: their results are those of the command, and what is told of them on the way."""
+"""`plait.lab.run`: results of experiments, compared with the command, and progress reports."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from labs import EXPERIMENT, children, directory, lab, left_of, needs_labs, prog
 
 
 @needs_labs
-def test_results_are_those_of_the_command(lab, tmp_path):
+def test_results_equal_the_document_of_the_command(lab, tmp_path):
     told = []
     results = lab.run(text=EXPERIMENT, output=tmp_path / "out", progress=told.append)
     assert results.valid and results.invalid_because == []
@@ -38,11 +38,13 @@ def test_results_are_those_of_the_command(lab, tmp_path):
     ]
     assert math.isclose(sum(row["value"] for row in values[:2]) / 2, rows[0]["mean"])
     assert [step.done for step in told] == sorted(step.done for step in told)
-    assert told[0].done == 0 and told[0].total == 4 and told[0].discarded is None and "2ms" in told[0].activity
+    assert (
+        told[0].done == 0 and told[0].total == 4 and told[0].discarded is None and "2ms" in told[0].activity
+    )
 
 
 @needs_labs
-def test_an_experiment_can_be_varied(lab, tmp_path):
+def test_arguments_override_the_experiment(lab, tmp_path):
     results = lab.run(
         tomllib.loads(EXPERIMENT),
         repetitions=1,
@@ -60,7 +62,7 @@ def test_an_experiment_can_be_varied(lab, tmp_path):
 
 
 @needs_labs
-def test_results_that_are_not_valid_say_why(lab, tmp_path):
+def test_invalid_results_name_the_reason(lab, tmp_path):
     failing = EXPERIMENT.replace('"ping", "-c"', '"false", "-c"')
     results = lab.run(text=failing, repetitions=1, parameters={"delay": "1ms"}, output=tmp_path)
     assert not results.valid and "false" in results.invalid_because[0]
@@ -68,7 +70,7 @@ def test_results_that_are_not_valid_say_why(lab, tmp_path):
 
 
 @needs_labs
-def test_an_error_of_progress_ends_the_experiment(lab, tmp_path):
+def test_exception_in_progress_stops_the_experiment(lab, tmp_path):
     running = set()
 
     def refuse(step):
@@ -83,7 +85,7 @@ def test_an_error_of_progress_ends_the_experiment(lab, tmp_path):
 
 
 @needs_labs
-def test_a_killed_interpreter_takes_its_experiment_along(program):
+def test_killing_the_interpreter_stops_the_experiment(program):
     running = program(f"""
 from plait import lab
 experiment = {EXPERIMENT!r}.replace('"3"', '"1000"')
@@ -96,8 +98,8 @@ lab.run(text=experiment, output="out", progress=lambda step: print(step.activity
     wait_for("end of the experiment", lambda: not left_of(experiment))
 
 
-def test_types_are_those_of_the_schema(lab):
-    """The package's types name the same fields as the schema, all the way down."""
+def test_types_match_the_schema(lab):
+    """The types and the schema have the same fields at every level."""
     schema = json.loads((REPOSITORY / "docs" / "reference" / "schema" / "results.schema.json").read_text())
 
     def of_type(kind):
