@@ -55,7 +55,7 @@ def test_diagnostics_name_what_was_expected(work, chain, says):
 def test_load_statistics_replace_unload(work, pair):
     load = "load(Policy('p', [Chain('all', 'egress', packet('mptcp'), ['record'], ['eth'])]), replace={})"
     run(work, load.format(False), pair.client)
-    assert "loaded already" in run(work, load.format(False), pair.client, check=False).stderr
+    assert "already loaded" in run(work, load.format(False), pair.client, check=False).stderr
     fetch(pair, 1 << 20, pair.ETH)
     count = json.loads(
         run(work, "print(json.dumps(vars(statistics()['p']['all']), default=vars))", pair.client).stdout
