@@ -45,7 +45,7 @@ def test_file_sets_mode_requirement_and_roles(pair, config):
     ],
     ids=lambda options: " ".join(map(str, options)) or "file",
 )
-def test_the_command_line_counts_more(pair, config, options, expected):
+def test_command_line_takes_precedence(pair, config, options, expected):
     pair.serve("--config", config, *options, to="127.0.0.1:9000")
     [gateway] = pair.status()
     assert (gateway["mode"], gateway["require"]) == expected
@@ -55,12 +55,12 @@ def test_the_command_line_counts_more(pair, config, options, expected):
     ("text", "options", "words"),
     [
         ('require = "always"', (), ('"always"', '"all-paths"')),
-        ('require = "all-paths"', ("--mode", "stream"), ("mode 'stream' has no witnesses",)),
-        ('mode = "off"\nrequire = true', (), ("cannot be required",)),
+        ('require = "all-paths"', ("--mode", "stream"), ("got 'stream', which has no witnesses",)),
+        ('mode = "off"\nrequire = true', (), ("expected a mode that can be required",)),
         ("[path]", (), ("unknown field `path`",)),
     ],
 )
-def test_what_cannot_be_is_said_at_once(pair, tmp_path, text, options, words):
+def test_mistakes_are_reported_at_start(pair, tmp_path, text, options, words):
     file = tmp_path / "plait.toml"
     file.write_text(text)
     done = pair.client.run(PLAIT, "proxy", "--config", file, *options, text=True, timeout=20)
