@@ -64,8 +64,8 @@ const COLUMNS = [
   { name: "duration", key: ({ duration_s }) => duration_s, show: secondsText },
   { name: "→ server", key: ({ bytes }) => bytes.client_to_server, show: bytesText },
   { name: "→ client", key: ({ bytes }) => bytes.server_to_client, show: bytesText },
-  { name: "subflows", key: ({ subflows, cut }) => subflows.length + cut.subflows },
-  { name: "failovers", key: ({ failovers, cut }) => failovers.length + cut.failovers },
+  { name: "subflows", key: ({ subflows, omitted }) => subflows.length + omitted.subflows },
+  { name: "failovers", key: ({ failovers, omitted }) => failovers.length + omitted.failovers },
   { name: "reinjected", key: ({ reinjected }) => reinjected.bytes, show: bytesText },
   { name: "notes", text: true, key: (connection) => notes(connection).join(", ") },
 ];
@@ -254,8 +254,8 @@ function showFailovers() {
   omittedNote(byId("failover-list"), chosen.omitted.failovers, "failover");
 }
 
-function omittedNote(after, cut, what) {
-  if (cut) after.append(element("p", { class: "soft small" }, `${plural(cut, `more ${what}`)} in analysis.json.`));
+function omittedNote(after, omitted, what) {
+  if (omitted) after.append(element("p", { class: "soft small" }, `${plural(omitted, `more ${what}`)} in analysis.json.`));
 }
 
 /** The table of subflows, as measurement papers print them: mean and standard deviation. */
@@ -302,9 +302,9 @@ function openText(subflow) {
 }
 
 function showEvents() {
-  const { events, events_dropped, cut } = chosen;
+  const { events, events_dropped, omitted } = chosen;
   byId("events").hidden = !events.length;
-  byId("events").firstElementChild.textContent = plural(events.length + cut.events + events_dropped, "event");
+  byId("events").firstElementChild.textContent = plural(events.length + omitted.events + events_dropped, "event");
   const rows = events.map((event) => element("tr", {},
     element("td", {}, `${(event.time - chosen.start).toFixed(3)} s`),
     element("td", {}, String(event.subflow)),
@@ -315,7 +315,7 @@ function showEvents() {
     element("thead", {}, element("tr", {}, ...heads.map(([name, kind]) => element("th", { class: kind }, name)))),
     element("tbody", {}, ...rows));
   byId("events").querySelectorAll("p").forEach((note) => note.remove());
-  omittedNote(byId("events"), cut.events, "event");
+  omittedNote(byId("events"), omitted.events, "event");
 }
 
 function eventText({ event, address, address_ids = [], backup, reason, data_seq, authentic }) {

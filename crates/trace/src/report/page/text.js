@@ -52,10 +52,10 @@ const pathText = ({ src, dst }) => `${hostText(src)} → ${hostText(dst)}`;
 const plural = (count, one, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
 
 /** How a subflow ended, and by whom and why. */
-function closeText({ how, by, reason }) {
+function closeText({ kind, by, reason }) {
   const names = { half_closed: "half closed", fin: "FIN", fastclose: "MP_FASTCLOSE" };
   const side = by === null ? "" : by === "client_to_server" ? " by client" : " by server";
-  return (names[how] ?? how) + side + (reason === null ? "" : `, reason ${reason}`);
+  return (names[kind] ?? kind) + side + (reason === null ? "" : `, reason ${reason}`);
 }
 
 const byId = (id) => document.getElementById(id);
