@@ -121,16 +121,6 @@ impl Source {
         }
     }
 
-    #[doc(hidden)]
-    pub fn mistake(&self, span: impl Into<Option<Span>>, message: impl Into<String>) -> Diagnostic {
-        self.diagnostic(span, message)
-    }
-
-    #[doc(hidden)]
-    pub fn refused(&self, error: &toml::de::Error) -> Diagnostic {
-        self.toml_error(error)
-    }
-
     /// What the TOML parser or serde rejected.
     pub fn toml_error(&self, error: &toml::de::Error) -> Diagnostic {
         self.diagnostic(error.span(), error.message())

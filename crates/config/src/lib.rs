@@ -73,6 +73,3 @@ pub use rate::Rate;
 pub use shorthand::{Shorthand, deserialize_shorthand, deserialize_text};
 pub use size::{Bytes, Size};
 pub use toml::Spanned;
-
-#[doc(hidden)] // until their users have moved on
-pub use diagnostic::{Diagnostic as Mistake, Span as Place};
