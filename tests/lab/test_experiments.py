@@ -331,7 +331,7 @@ def test_a_service_that_ends_before_it_is_ready_is_told(tmp_path):
     )
     assert done.returncode == 1
     assert f"{tmp_path}/experiment.toml:" in done.stderr
-    assert "the service slow did not come up" in done.stderr and "nothing to do" in done.stderr
+    assert "the service slow did not start" in done.stderr and "nothing to do" in done.stderr
 
 
 @pytest.mark.alone
@@ -369,7 +369,7 @@ def test_what_a_listener_reads_and_whose_the_first_flight_was(lab, tmp_path):
 def test_a_run_that_was_late_is_refused(lab, tmp_path):
     done = lab(UPLOAD.replace('"1s"', '"0.001ms"'), tmp_path, "-n", "1")
     assert done.returncode == 1
-    assert "not valid: 0 of 1 repetitions are valid" in done.stderr and "late" in done.stderr
+    assert "invalid: 0 of 1 repetitions are valid" in done.stderr and "late" in done.stderr
     found = results(tmp_path)
     validate(found)
     assert not found["valid"] and found["invalid_because"]
@@ -489,12 +489,12 @@ def test_runs_of_one_experiment_are_told_apart_by_their_directories(lab, tmp_pat
         (('measure = "json"', 'measure = "guess"'), 'measure = "guess"', "expected one of `throughput`"),
         (('pointer = "/found"', 'path = "lte"'), "[metrics.found]", "expected the key `pointer`"),
         (
-            ('of = "found"', 'of = "lost"'),
-            'of = "lost"',
+            ('numerator = "found"', 'numerator = "lost"'),
+            'numerator = "lost"',
             'expected one of the metrics above (found), got "lost"',
         ),
-        (("to_variant = { size = 1 }", "to_variant = { colour = 1 }"), "to_variant", 'got "colour"'),
-        (("to_variant = { size = 1 }", "to_variant = { size = 9 }"), "[metrics.gain]", "size=9"),
+        (("denominator_variant = { size = 1 }", "denominator_variant = { colour = 1 }"), "denominator_variant", 'got "colour"'),
+        (("denominator_variant = { size = 1 }", "denominator_variant = { size = 9 }"), "[metrics.gain]", "size=9"),
         (('x = "size"', 'x = "length"'), 'x = "length"', "expected one of the parameters (way, size)"),
         (("{ size = [1] }", "{ width = [1] }"), "width", "expected one of the parameters (way, size)"),
         (("size = [1, 2]", "size = []"), "size = []", "expected a list of values"),
