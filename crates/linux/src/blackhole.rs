@@ -1,9 +1,8 @@
-//! The kernel's detection of paths that drop MPTCP, called blackholes (6.12 and later).
+//! The kernel's detection of blackholes: paths that drop MPTCP (kernel 6.12 or later).
 //!
-//! A connection whose SYNs are unanswered until it sends one without the MPTCP option counts as a blackhole
-//! (`MPTcpExtBlackhole`). From then on, every new MPTCP socket of the network namespace connects with plain TCP, for
-//! `net.mptcp.blackhole_timeout` seconds, and longer each time. A path that is silent for three seconds has the same
-//! effect.
+//! The kernel assumes a blackhole (`MPTcpExtBlackhole`) when a connection's SYNs are unanswered until it sends one without
+//! the MPTCP option. Then all new MPTCP sockets of the network namespace connect by plain TCP, for
+//! `net.mptcp.blackhole_timeout` seconds, and longer each time. An outage of three seconds has the same effect.
 
 use std::fs;
 use std::io;
@@ -12,7 +11,7 @@ use crate::counters::counters;
 
 const TIMEOUT: &str = "/proc/sys/net/mptcp/blackhole_timeout";
 
-/// The number of connections in this network namespace that the kernel made plain TCP for this reason; 0 on older kernels.
+/// The number of connections in this network namespace that use plain TCP because of a blackhole; 0 on older kernels.
 ///
 /// # Errors
 /// As [`counters`].
@@ -20,22 +19,25 @@ pub fn connections_made_tcp() -> io::Result<i64> {
     Ok(counters()?.get("MPTcpExtMPCapableSYNTXDisabled").copied().unwrap_or(0))
 }
 
-/// The timeout in seconds after the first blackhole; 0: detection is disabled.
+/// The timeout after the first blackhole, in seconds; 0: detection is disabled.
 ///
 /// # Errors
-/// The kernel is older, or `/proc/sys` cannot be read.
+/// The kernel has no blackhole detection, or `/proc/sys` cannot be read.
 pub fn timeout() -> io::Result<u32> {
     let text = fs::read_to_string(TIMEOUT)?;
-    text.trim()
-        .parse()
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{TIMEOUT} is {text:?}")))
+    text.trim().parse().map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("expected a number of seconds in {TIMEOUT}, got {text:?}"),
+        )
+    })
 }
 
-/// Makes new connections of this network namespace use MPTCP again at once: writing the setting resets the timeout. The
-/// setting keeps its value.
+/// Makes new connections of this network namespace use MPTCP again immediately: writing the sysctl, even with an unchanged
+/// value, resets the timeout.
 ///
 /// # Errors
-/// The setting cannot be read or written: this requires root and a writable `/proc/sys`.
+/// The sysctl cannot be read or written: this requires root and a writable `/proc/sys`.
 pub fn end() -> io::Result<()> {
     fs::write(TIMEOUT, timeout()?.to_string())
 }

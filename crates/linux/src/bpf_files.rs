@@ -1,7 +1,7 @@
-//! A BPF file system for plait: objects pinned there stay in the kernel after the command that created them has ended.
+//! A BPF file system for plait: objects pinned there stay in the kernel after the command that created them has exited.
 //!
-//! It is `bpf/` in the [run directory](crate::run_directory), mounted when the first directory in it is created, and
-//! unmounted when the last one is removed.
+//! The mount point is `bpf/` in the [run directory](crate::run_directory). It is mounted when the first directory in it is
+//! created, and unmounted when the last one is removed.
 
 use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io::{self, ErrorKind};
@@ -42,33 +42,33 @@ pub enum Error {
 pub struct BpfFiles {
     /// The path of the run directory in the mount namespace.
     inside: PathBuf,
-    /// The path of the run directory for this process.
-    reached: PathBuf,
-    /// The mount namespace, if it is not this process's own.
+    /// The path by which this process can access the run directory.
+    accessible: PathBuf,
+    /// The mount namespace; `None` if this process is in it.
     elsewhere: Option<Mounts>,
 }
 
 impl BpfFiles {
-    /// Locates it; nothing is mounted yet.
+    /// Locates it, without mounting it.
     ///
     /// # Errors
     /// The run directory cannot be used.
     pub fn find() -> Result<BpfFiles, Error> {
         let inside = run_directory().map_err(failed("open", Path::new("the run directory")))?;
         let elsewhere = Mounts::outermost();
-        let reached = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.reach(&inside));
-        make(&reached)?;
-        Ok(BpfFiles { inside, reached, elsewhere })
+        let accessible = elsewhere.as_ref().map_or(inside.clone(), |mounts| mounts.accessible_path(&inside));
+        create(&accessible)?;
+        Ok(BpfFiles { inside, accessible, elsewhere })
     }
 
-    /// The run directory in the same mount namespace, as a path that this process can use while this value lives.
+    /// The path by which this process can access the run directory in that mount namespace, until this value is dropped.
     pub fn run_directory(&self) -> &Path {
-        &self.reached
+        &self.accessible
     }
 
     /// The mount point of the file system.
     pub fn root(&self) -> PathBuf {
-        self.reached.join("bpf")
+        self.accessible.join("bpf")
     }
 
     /// Mounts the file system, if it is not mounted yet, and creates a directory in it.
@@ -78,14 +78,14 @@ impl BpfFiles {
     pub fn mount_for(&self, directory: &Path) -> Result<(), Error> {
         let _lock = self.lock()?;
         let root = self.root();
-        make(&root)?;
+        create(&root)?;
         if !is_bpf(&root) {
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            self.among_mounts(|run| mount("plait", run.join("bpf"), "bpf", flags, Some(c"mode=0700")))
+            self.in_mount_namespace(|run| mount("plait", run.join("bpf"), "bpf", flags, Some(c"mode=0700")))
                 .and_then(|result| Ok(result?))
                 .map_err(|reason| Error::Mount { path: root, reason })?;
         }
-        make(directory)
+        create(directory)
     }
 
     /// Unmounts the file system if it has no directories.
@@ -95,47 +95,47 @@ impl BpfFiles {
     pub fn unmount_if_empty(&self) -> Result<(), Error> {
         let _lock = self.lock()?;
         let root = self.root();
-        // The kernel may have files of its own there.
+        // The kernel creates files there too.
         let is_directory = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.path().is_dir());
         let mounted = is_bpf(&root);
         if mounted && fs::read_dir(&root).is_ok_and(|mut entries| entries.any(is_directory)) {
             return Ok(());
         }
-        // Also the directory: this process's own mounts may have a copy of the mount, and then it would be in use.
+        // Removes the directory there too: this process's mount namespace may have a copy of the mount, which keeps it busy.
         let remove = |run: &Path| {
             if mounted {
                 unmount(run.join("bpf"), UnmountFlags::DETACH)?;
             }
             fs::remove_dir(run.join("bpf"))
         };
-        match self.among_mounts(remove).and_then(|result| result) {
+        match self.in_mount_namespace(remove).and_then(|result| result) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("unmount", &root)(error)),
             _ => Ok(()),
         }
     }
 
-    /// Waits until no other process mounts or unmounts; it can go on when the result is dropped.
+    /// Waits for the exclusive lock on mounting and unmounting, which is released when the result is dropped.
     fn lock(&self) -> Result<File, Error> {
         let lock = || {
-            let directory = File::open(&self.reached)?;
+            let directory = File::open(&self.accessible)?;
             rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))?;
             Ok(directory)
         };
-        lock().map_err(failed("lock", &self.reached))
+        lock().map_err(failed("lock", &self.accessible))
     }
 
-    /// Calls `work` with the run directory's name where the file system is mounted.
-    fn among_mounts<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> io::Result<T> {
+    /// Calls `work` in the mount namespace of the file system, with the path of the run directory there.
+    fn in_mount_namespace<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> io::Result<T> {
         match &self.elsewhere {
             None => Ok(work(&self.inside)),
-            Some(mounts) => mounts.among(|| work(&self.inside)),
+            Some(mounts) => mounts.run(|| work(&self.inside)),
         }
     }
 }
 
-fn make(directory: &Path) -> Result<(), Error> {
+fn create(directory: &Path) -> Result<(), Error> {
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed("make", directory)(error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed("create", directory)(error)),
         _ => Ok(()),
     }
 }

@@ -1,11 +1,11 @@
-//! Reading fields of kernel structures out of byte buffers.
+//! Reads fields of kernel structures from byte buffers.
 //!
-//! The kernel's structures grow over time, so a buffer may be shorter or longer than the structure known here. Reading by
-//! offset makes a field that the kernel does not provide a `None`; nothing here panics or is unsafe, whatever the bytes.
+//! Kernel structures grow over time, so a buffer may be shorter or longer than the structure known here. Fields are read by
+//! offset; one that the kernel does not provide is `None`. Nothing here panics or is unsafe.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// The `N` bytes at `offset`, if there are that many.
+/// The `N` bytes at `offset`.
 pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..offset.checked_add(N)?)?.try_into().ok()
 }
@@ -30,7 +30,7 @@ pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     array_at(bytes, offset).map(u64::from_ne_bytes)
 }
 
-/// An IP address of the length its bytes have (4 or 16).
+/// An IPv4 or IPv6 address, by length (4 or 16 bytes).
 pub(crate) fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     if let Some(v4) = array_at::<4>(bytes, 0).filter(|_| bytes.len() == 4) {
         return Some(Ipv4Addr::from(v4).into());
@@ -53,7 +53,7 @@ pub(crate) fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// The unmapped form: an IPv4 address that an IPv6 socket reports as `::ffff:a.b.c.d` is that IPv4 address.
+/// Converts an IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) to IPv4.
 pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn addresses_of_both_families_are_read() {
+    fn parses_addresses_of_both_families() {
         let mut v4 = (libc::AF_INET as u16).to_ne_bytes().to_vec();
         v4.extend([0x1f, 0x90, 10, 0, 0, 1]);
         assert_eq!(socket_address(&v4), Some("10.0.0.1:8080".parse().unwrap()));
@@ -81,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(bytes: Vec<u8>, offset: usize) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>, offset: usize) {
             let _ = (u8_at(&bytes, offset), u16_at(&bytes, offset), u32_at(&bytes, offset), u64_at(&bytes, offset));
             let _ = (ip_address(&bytes), socket_address(&bytes));
         }

@@ -1,9 +1,9 @@
-//! Control groups, version 2, however they are mounted: BPF programs attach to them to apply to a set of processes.
+//! Control groups (`cgroups(7)`, version 2), to which BPF programs are attached to apply to a set of processes.
 //!
-//! A cgroup created here is a child of this process's cgroup, so that its limits still apply. It is named `plait-PID-...`,
+//! A cgroup created here is a child of this process's cgroup, so that its limits still apply. It is named `plait-PID-ROLE`,
 //! and removed when dropped, or by [`clean_leftovers`] if its creator was killed. All access is by directory descriptors,
-//! as the mount need not have a path: `ip netns exec` remounts /sys, which hides the cgroups, and a detached mount is used
-//! instead.
+//! as the hierarchy may have no path: `ip netns exec` remounts /sys, which hides the cgroups, so that a detached mount is
+//! used instead.
 
 use std::fs;
 use std::io;
@@ -49,10 +49,10 @@ pub enum Error {
     },
 }
 
-/// A cgroup created by this process; removed when dropped, after this process has left it.
+/// A cgroup created by this process. Dropping it moves this process back to the parent and removes the cgroup.
 ///
-/// Other processes inside stay there, and so does the cgroup, until they have ended: what is attached to it for them must
-/// remain in effect even if its creator ends first. [`clean_leftovers`] removes it then.
+/// If other processes are still inside, the cgroup remains, as the BPF programs attached to it must stay in effect for them.
+/// After they have ended, [`clean_leftovers`] removes it.
 #[derive(Debug)]
 pub struct Cgroup {
     name: String,
@@ -84,7 +84,7 @@ impl Cgroup {
         &self.name
     }
 
-    /// Moves this process, all its threads, inside. Programs it starts from now on are inside too.
+    /// Moves this process with all its threads into the cgroup. Child processes inherit it.
     ///
     /// # Errors
     /// The kernel's reason.
@@ -100,7 +100,7 @@ impl Cgroup {
         move_process(&self.parent, std::process::id()).map_err(|reason| self.error("leave", reason))
     }
 
-    /// Moves a process inside.
+    /// Moves a process into the cgroup.
     ///
     /// # Errors
     /// `ESRCH` if the process does not exist, or the kernel's reason.
@@ -108,7 +108,7 @@ impl Cgroup {
         move_process(&self.directory, pid).map_err(|reason| self.error("add a process to", reason))
     }
 
-    /// The file through which a child enters between fork and exec, by writing `0` to it.
+    /// The file `cgroup.procs`: a child enters the cgroup between fork and exec by writing `0` to it.
     ///
     /// # Errors
     /// The kernel's reason.
@@ -116,7 +116,7 @@ impl Cgroup {
         entrance(&self.directory).map(fs::File::from).map_err(|reason| self.error("open", reason))
     }
 
-    /// The ids of the processes inside.
+    /// The ids of its processes.
     ///
     /// # Errors
     /// The kernel's reason.
@@ -142,8 +142,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes every cgroup called `plait-PID-...` whose process is dead and that nobody is inside any more; their paths from
-/// the root of the hierarchy.
+/// Removes each empty cgroup `plait-PID-...` whose creator has ended. Returns their paths from the root of the hierarchy.
 ///
 /// # Errors
 /// There is no cgroup file system, or one of them cannot be removed.
@@ -154,7 +153,7 @@ pub fn clean_leftovers() -> Result<Vec<PathBuf>, Error> {
     Ok(removed)
 }
 
-/// The id of the cgroup at `path`, from the root of the hierarchy, as BPF programs see it; `None` if it does not exist.
+/// The id, as in BPF, of the cgroup at a path from the root of the hierarchy; `None` if it does not exist.
 ///
 /// # Errors
 /// There is no cgroup2 file system, or the path cannot be opened.
@@ -169,8 +168,8 @@ pub fn id(path: &str) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Opens an existing cgroup, given by its path from the root of the hierarchy, or by that of its directory: its path from the
-/// root, and the directory.
+/// Opens an existing cgroup, given by its path from the root of the hierarchy or in the file system. Returns its path from
+/// the root, and its directory.
 ///
 /// # Errors
 /// There is no cgroup2 file system, or the cgroup does not exist.
@@ -178,7 +177,7 @@ pub fn open(given: &Path) -> Result<(PathBuf, OwnedFd), Error> {
     let root = open_root().map_err(Error::NoFileSystem)?;
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
     let mounts = table.lines().filter_map(mount_point);
-    // Inside `ip netns exec` no mount is visible, but users still give the usual paths.
+    // In `ip netns exec`, no mount is visible, but users still pass the usual paths.
     let usual = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
     let inside = mounts.chain(usual).find_map(|mount| given.strip_prefix(mount).ok());
     let path = inside.unwrap_or_else(|| given.strip_prefix("/").unwrap_or(given));
@@ -190,7 +189,7 @@ pub fn open(given: &Path) -> Result<(PathBuf, OwnedFd), Error> {
     Ok((Path::new("/").join(path), directory))
 }
 
-/// The cgroup of a process, from the root of the hierarchy; `None` if the process, or the hierarchy, is not there.
+/// The cgroup of a process, from the root of the hierarchy; `None` if the process or the hierarchy does not exist.
 pub fn of(pid: u32) -> Option<PathBuf> {
     path_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?).map(|path| Path::new("/").join(path))
 }
@@ -223,7 +222,7 @@ fn mount_detached() -> Result<OwnedFd, Errno> {
     open_directory(&mount, Path::new("."))
 }
 
-/// The mount point in a line of `mountinfo` (`proc(5)`), if it shows a whole cgroup2 hierarchy.
+/// The mount point in a line of `mountinfo` (`proc(5)`), if it is that of a complete cgroup2 hierarchy.
 fn mount_point(line: &str) -> Option<PathBuf> {
     let (before, after) = line.split_once(" - ")?;
     let mut fields = before.split(' ').skip(3);
@@ -322,7 +321,7 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes a cgroup and its children, after this process has left it; `EBUSY` while another process is inside.
+/// Moves this process out of a cgroup and removes it with its children; `EBUSY` if another process is inside.
 fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
     let directory = match open_directory(parent, Path::new(name)) {
         Err(Errno::NOENT) => return Ok(()),
@@ -338,7 +337,7 @@ fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
     loop {
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            // A process that has just ended is no longer listed, but keeps the cgroup busy a little longer.
+            // A process that has just ended is no longer listed, but still keeps the cgroup busy.
             Err(Errno::BUSY) if attempts < ATTEMPTS && processes(&directory)?.is_empty() => attempts += 1,
             Err(error) => return Err(error.into()),
         }
@@ -349,7 +348,7 @@ fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const PROCESSES: &str = "cgroup.procs";
 const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
-/// Ended processes leave their cgroup with a delay, which is much shorter than half a second.
+/// A process leaves its cgroup with a delay after it has ended, which is much shorter than half a second.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -358,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_hierarchies_of_version_2_are_used() {
+    fn accepts_only_complete_hierarchies_of_version_2() {
         let line = "33 25 0:28 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
         assert_eq!(mount_point(line), Some("/sys/fs/cgroup/unified".into()));
         for other in [

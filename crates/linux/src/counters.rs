@@ -1,11 +1,11 @@
-//! The kernel's counters of this network namespace (`/proc/net/netstat` and `/proc/net/snmp`), named as `nstat`
-//! names them: `TcpRetransSegs`, `TcpExtTCPTimeouts`, `MPTcpExtMPJoinSynRx`.
+//! The kernel's counters of this network namespace (`/proc/net/netstat` and `/proc/net/snmp`), with the names of `nstat`:
+//! `TcpRetransSegs`, `TcpExtTCPTimeouts`, `MPTcpExtMPJoinSynRx`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-/// Every counter since the namespace was created, by name. Some, such as `MPTcpExtMPCurrEstab`, are gauges.
+/// All counters since the namespace was created, by name. Some, such as `MPTcpExtMPCurrEstab`, are gauges.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -20,7 +20,7 @@ pub fn counters() -> io::Result<BTreeMap<String, i64>> {
     Ok(found)
 }
 
-/// Lines come in pairs: `Group: name name ...` and `Group: value value ...`. Other lines are ignored.
+/// Parses pairs of lines: `Group: name name ...` and `Group: value value ...`. Ignores other lines.
 fn parse(text: &str) -> impl Iterator<Item = (String, i64)> {
     let mut lines = text.lines();
     std::iter::from_fn(move || Some((lines.next()?, lines.next()?)))
@@ -39,7 +39,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn pairs_of_lines_are_names_and_values() {
+    fn parses_pairs_of_lines() {
         let text = "Tcp: RtoMin MaxConn\nTcp: 200 -1\nMPTcpExt: MPJoinSynRx\nMPTcpExt: 3\n";
         let found: BTreeMap<_, _> = parse(text).collect();
         let expected = [("MPTcpExtMPJoinSynRx", 3), ("TcpMaxConn", -1), ("TcpRtoMin", 200)];
@@ -47,13 +47,13 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_has_those_of_tcp() {
-        assert!(counters().expect("the counters").contains_key("TcpRetransSegs"));
+    fn kernel_has_tcp_counters() {
+        assert!(counters().expect("counters are readable").contains_key("TcpRetransSegs"));
     }
 
     proptest! {
         #[test]
-        fn nothing_panics(text: String) {
+        fn arbitrary_text_does_not_panic(text: String) {
             let _ = parse(&text).count();
         }
     }

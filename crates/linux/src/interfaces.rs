@@ -1,7 +1,7 @@
-//! The network interfaces of this namespace, their addresses, and which of them leads to a destination.
+//! Network interfaces, their addresses, and route lookups.
 //!
-//! Asked of the kernel over netlink's routing family (`rtnetlink(7)`), in the network namespace of the calling
-//! thread; any user may query them. No data from the kernel makes this module panic.
+//! Queries the network namespace of the calling thread by netlink (`rtnetlink(7)`), which requires no privileges. No data
+//! from the kernel makes this module panic.
 
 use std::net::IpAddr;
 
@@ -16,17 +16,17 @@ pub struct Interface {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// It is switched on.
+    /// Whether it is administratively up.
     pub up: bool,
-    /// It is switched on and has a carrier: packets can leave.
+    /// Whether it is up and has a carrier.
     pub running: bool,
-    /// It is the loopback interface.
+    /// Whether it is the loopback interface.
     pub loopback: bool,
-    /// Its packets begin with an Ethernet header; those of others, such as TUN devices and many modems, with IP's.
+    /// Whether its packets have an Ethernet header; those of TUN devices and many modems start with the IP header.
     pub ethernet: bool,
-    /// Whether it is a software device, such as a veth pair, a TUN device or a bridge, and not a hardware driver's.
+    /// Whether it is a virtual device, such as a veth pair, a TUN device or a bridge.
     pub software: bool,
-    /// Largest packet, bytes.
+    /// Maximum packet size, bytes.
     pub mtu: u32,
     /// Its addresses.
     pub addresses: Vec<Address>,
@@ -37,16 +37,16 @@ pub struct Interface {
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// Length of the network prefix, bits.
+    /// Prefix length, bits.
     pub prefix: u8,
-    /// How far it is valid.
+    /// Its scope.
     pub scope: Scope,
-    /// It can be used as a source: not tentative, not a duplicate, not deprecated.
+    /// Whether it can be used as a source: not tentative, duplicate or deprecated.
     pub usable: bool,
 }
 
 impl Address {
-    /// Whether another address belongs to the network of this one, so that no router is needed to reach it.
+    /// Whether another address is in the same subnet, so that it is reachable without a router.
     pub fn network_contains(&self, other: IpAddr) -> bool {
         let (own, other, width) = match (self.ip, other) {
             (IpAddr::V4(own), IpAddr::V4(other)) => (own.to_bits().into(), other.to_bits().into(), 32),
@@ -59,16 +59,16 @@ impl Address {
     }
 }
 
-/// How far an address is valid (`rtnetlink(7)`, `rtm_scope`).
+/// Where an address is valid (`rtnetlink(7)`, `ifa_scope`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Everywhere.
     Global,
-    /// On one link only, such as `fe80::/10`.
+    /// On one link, such as `fe80::/10`.
     Link,
-    /// Inside this host only.
+    /// Inside this host.
     Host,
-    /// What the administrator defined, such as the obsolete site scope.
+    /// Another scope, such as the obsolete site scope.
     Other(u8),
 }
 
@@ -80,7 +80,7 @@ pub fn interfaces() -> Result<Vec<Interface>, Error> {
     list(&mut Socket::route()?)
 }
 
-/// As [`interfaces`], of the namespace of a socket of the routing family.
+/// As [`interfaces`], in the namespace of a socket of the routing family.
 pub(crate) fn list(socket: &mut Socket) -> Result<Vec<Interface>, Error> {
     let links = |flags| Request::new(RTM_GETLINK, flags, &[0; LINK_HEADER]);
     let addresses = |flags| Request::new(RTM_GETADDR, flags, &[0; ADDRESS_HEADER]);
@@ -94,36 +94,35 @@ pub(crate) fn list(socket: &mut Socket) -> Result<Vec<Interface>, Error> {
     Ok(interfaces)
 }
 
-/// A way to a destination.
+/// A route to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Index of the interface that packets leave by.
+    /// Index of the outgoing interface.
     pub if_index: u32,
-    /// The source address they get.
+    /// The source address of packets.
     pub source: IpAddr,
 }
 
-/// The default route of packets to `destination`. `None` if there is none.
+/// Looks up the route to `destination`; `None` if there is none.
 ///
 /// # Errors
-/// The kernel's reason, other than that there is no route.
+/// The kernel's reason, if it is not a missing route.
 pub fn route(destination: IpAddr) -> Result<Option<Route>, Error> {
-    Query { destination, source: None, if_index: None }.ask(&mut Socket::route()?)
+    Query { destination, source: None, if_index: None }.route(&mut Socket::route()?)
 }
 
-/// The source address that packets to `destination` have when they leave by the interface `if_index`; `None` if no
-/// route leads there by it.
+/// The source address of packets to `destination` that leave by the interface `if_index`; `None` without a route by it.
 ///
-/// Includes routes that apply only to a source address of that interface (`ip rule add from ...`). For IPv4, the kernel
-/// assumes that any destination is on the link of a given interface; this assumption is excluded.
+/// Considers routes that apply only to a source address of that interface (`ip rule add from ...`). For IPv4, the kernel
+/// assumes that any destination is on the link of a given interface; such results are ignored.
 ///
 /// # Errors
-/// The kernel's reason, other than that there is no route.
+/// The kernel's reason, if it is not a missing route.
 pub fn route_via(destination: IpAddr, if_index: u32) -> Result<Option<IpAddr>, Error> {
     let mut socket = Socket::route()?;
     let mut query = Query { destination, source: None, if_index: Some(if_index) };
     if query.matches(&mut socket)?
-        && let Some(route) = query.ask(&mut socket)?
+        && let Some(route) = query.route(&mut socket)?
     {
         return Ok(Some(route.source));
     }
@@ -140,7 +139,7 @@ pub fn route_via(destination: IpAddr, if_index: u32) -> Result<Option<IpAddr>, E
     Ok(None)
 }
 
-/// A query of the routing tables.
+/// A lookup in the routing tables.
 #[derive(Clone, Copy)]
 struct Query {
     destination: IpAddr,
@@ -149,16 +148,16 @@ struct Query {
 }
 
 impl Query {
-    /// Whether an entry of the tables matches and lets packets out by the interface asked for.
+    /// Whether an entry of the tables matches and uses the requested interface.
     fn matches(&self, socket: &mut Socket) -> Result<bool, Error> {
         Ok(self.send(socket, RTM_F_FIB_MATCH)?.is_some_and(|found| {
-            // A multipath entry has no single interface; the kernel picked one that matches.
+            // A multipath entry has no single interface; the kernel chose one that matches.
             found.usable && (found.if_index.is_none() || found.if_index == self.if_index)
         }))
     }
 
-    /// The route packets would take.
-    fn ask(&self, socket: &mut Socket) -> Result<Option<Route>, Error> {
+    /// The route that packets take.
+    fn route(&self, socket: &mut Socket) -> Result<Option<Route>, Error> {
         let Some(found) = self.send(socket, 0)?.filter(|found| found.usable) else { return Ok(None) };
         Ok(found
             .if_index
@@ -190,7 +189,7 @@ impl Query {
     }
 }
 
-/// The kernel's answer.
+/// The result of a lookup.
 struct Entry {
     usable: bool,
     if_index: Option<u32>,
@@ -227,7 +226,7 @@ impl Interface {
             running: set(libc::IFF_UP) && set(libc::IFF_LOWER_UP),
             loopback: set(libc::IFF_LOOPBACK),
             ethernet: matches!(u16_at(message.payload, 2)?, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
-            software: attributes.inside(IFLA_LINKINFO).find(IFLA_INFO_KIND).is_some(),
+            software: attributes.nested(IFLA_LINKINFO).find(IFLA_INFO_KIND).is_some(),
             mtu: attributes.u32(IFLA_MTU)?,
             addresses: Vec::new(),
         })
@@ -241,7 +240,7 @@ impl Address {
             return None;
         }
         let attributes = message.attributes(ADDRESS_HEADER);
-        // On point-to-point links IFA_ADDRESS is the other end, and IFA_LOCAL ours.
+        // On point-to-point links, IFA_LOCAL is the local address, and IFA_ADDRESS the peer's.
         let ip = attributes.find(IFA_LOCAL).or_else(|| attributes.find(IFA_ADDRESS))?;
         let flags = attributes.u32(IFA_FLAGS).unwrap_or(u8_at(message.payload, 2)?.into());
         let address = Address {
@@ -266,8 +265,8 @@ fn with_address(request: Request, kind: u16, address: IpAddr) -> Request {
     }
 }
 
-/// Besides "unreachable": an interface that does not exist or is down, a source that is not ours, and the types of
-/// routes that discard packets.
+/// Includes errors for an interface that does not exist or is down, a source address that is not local, and routes that
+/// discard packets.
 fn means_no_route(errno: i32) -> bool {
     matches!(
         errno,
@@ -312,7 +311,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_network_ends_where_its_prefix_says() {
+    fn prefix_length_determines_the_subnet() {
         let address = |ip: &str, prefix| {
             let ip: IpAddr = ip.parse().unwrap();
             Address { ip, prefix, scope: Scope::Global, usable: true }
@@ -329,7 +328,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_makes_reading_panic(kind in 16u16..27, payload: Vec<u8>) {
+        fn arbitrary_messages_do_not_panic(kind in 16u16..27, payload: Vec<u8>) {
             let message = Message { kind, flags: 0, sequence: 0, payload: &payload };
             let _ = (Interface::read(&message), Address::read(&message), Entry::read(&message));
         }

@@ -1,7 +1,7 @@
 //! Leftovers of killed processes, identified by the process id in their names.
 //!
-//! Everything that plait creates under a name contains its process id: `plait-PID-ROLE` for cgroups, `WHAT-PID` or
-//! `WHAT-PID.EXTENSION` for files in the [run directory](run_directory).
+//! The names of cgroups have the form `plait-PID-ROLE`; those of files in the [run directory](run_directory), `WHAT-PID` or
+//! `WHAT-PID.EXTENSION`.
 
 use std::fs;
 use std::io;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// The directory for run-time files: `/run/plait` for root, otherwise `plait` in `$XDG_RUNTIME_DIR`. Created if it does
-/// not exist, accessible only to its owner.
+/// The directory for runtime files: `/run/plait` for root, otherwise `plait` in `$XDG_RUNTIME_DIR`. It is created if
+/// needed, accessible only to its owner.
 ///
 /// # Errors
 /// It cannot be created, belongs to another user, or `XDG_RUNTIME_DIR` is not set for an ordinary user.
@@ -24,14 +24,14 @@ pub fn run_directory() -> io::Result<PathBuf> {
             std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| Path::new(directory).is_absolute());
         directory.map(PathBuf::from).ok_or_else(|| {
             let text =
-                "expected XDG_RUNTIME_DIR to name a directory for run-time files: set it, or run as root";
+                "expected XDG_RUNTIME_DIR to name a directory for runtime files: set it, or run as root";
             io::Error::new(io::ErrorKind::NotFound, text)
         })?
     };
     private_directory(base.join("plait"), user.as_raw())
 }
 
-/// Removes the files of dead processes from the run directory; their paths.
+/// Removes the files of dead processes from the run directory. Returns their paths.
 ///
 /// # Errors
 /// As [`run_directory`], or a file cannot be removed.
@@ -105,13 +105,13 @@ mod tests {
 
     /// The id of a process that has ended.
     fn dead() -> u32 {
-        let mut child = std::process::Command::new("true").spawn().expect("a process");
-        child.wait().expect("its end");
+        let mut child = std::process::Command::new("true").spawn().expect("process starts");
+        child.wait().expect("process ends");
         child.id()
     }
 
     #[test]
-    fn only_names_of_dead_processes_are_leftovers() {
+    fn leftovers_are_named_after_dead_processes() {
         let (dead, own) = (dead(), std::process::id());
         assert!(is_of_dead_process(&format!("plait-{dead}-client")));
         for name in [format!("plait-{own}-client"), format!("plait-{dead}"), format!("other-{dead}-x")] {
@@ -126,27 +126,27 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_has_ended() {
-        let mut child = std::process::Command::new("true").spawn().expect("a process");
+    fn zombies_count_as_ended() {
+        let mut child = std::process::Command::new("true").spawn().expect("process starts");
         let pid = Pid::from_child(&child);
         let begin = std::time::Instant::now();
         while !has_ended(pid) {
-            assert!(begin.elapsed().as_secs() < 10, "a process that ran for a moment");
+            assert!(begin.elapsed().as_secs() < 10, "the process did not end in time");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        child.wait().expect("its end");
+        child.wait().expect("process ends");
         assert!(has_ended(pid) && !has_ended(rustix::process::getpid()));
     }
 
     #[test]
-    fn a_directory_that_others_can_open_is_refused() {
-        let base = tempfile::tempdir().expect("a directory");
+    fn rejects_directories_accessible_to_others() {
+        let base = tempfile::tempdir().expect("directory is created");
         let owner = rustix::process::geteuid().as_raw();
-        let directory = private_directory(base.path().join("plait"), owner).expect("a new directory");
-        assert_eq!(fs::metadata(&directory).expect("metadata").mode() & 0o777, 0o700);
-        private_directory(directory.clone(), owner).expect("the same directory");
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("a change of mode");
-        let error = private_directory(directory, owner).expect_err("a refusal");
+        let directory = private_directory(base.path().join("plait"), owner).expect("directory is created");
+        assert_eq!(fs::metadata(&directory).expect("metadata is readable").mode() & 0o777, 0o700);
+        private_directory(directory.clone(), owner).expect("existing directory is accepted");
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("mode changes");
+        let error = private_directory(directory, owner).expect_err("request is rejected");
         assert!(error.to_string().contains("40755"), "{error}");
     }
 }

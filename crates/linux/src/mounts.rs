@@ -1,8 +1,8 @@
 //! The mount namespace in which plait mounts the BPF file system for pins that outlive a command.
 //!
-//! Every mount of a BPF file system is a new instance, and `ip netns exec` runs each command in a mount namespace that
-//! ends with it. So the file system is mounted in the mount namespace of process 1 or, if this process may not enter it,
-//! as in some containers, of its most distant accessible ancestor.
+//! Every mount of a BPF file system is a new instance, and `ip netns exec` runs each command in a temporary mount namespace.
+//! So the file system is mounted in the mount namespace of process 1 or, where that is not permitted, as in some containers,
+//! in that of the most distant accessible ancestor of this process.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,16 +14,16 @@ use std::thread;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// The mounts of another process.
+/// The mount namespace of a process.
 #[derive(Debug)]
 pub(crate) struct Mounts {
     namespace: File,
-    /// Its root directory, through which the mounts are accessible even after that process has ended.
+    /// The root directory of the process, by which the mounts are accessible even after it has ended.
     root: OwnedFd,
 }
 
 impl Mounts {
-    /// Those of process 1, or else of the most distant accessible ancestor; `None` if they are this process's own.
+    /// That of process 1, or else of the most distant accessible ancestor; `None` if this process is in it.
     pub(crate) fn outermost() -> Option<Mounts> {
         let own = fs::metadata("/proc/thread-self/ns/mnt").ok()?.ino();
         let processes = ancestors();
@@ -31,8 +31,8 @@ impl Mounts {
         (mounts.namespace.metadata().ok()?.ino() != own).then_some(mounts)
     }
 
-    /// A path in these mounts, as a path that this process can use while this value lives.
-    pub(crate) fn reach(&self, path: &Path) -> PathBuf {
+    /// Converts a path in this mount namespace to one that this process can use until this value is dropped.
+    pub(crate) fn accessible_path(&self, path: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()));
         root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -42,16 +42,15 @@ impl Mounts {
         let root =
             open(process.join("root"), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mounts = Mounts { namespace, root };
-        mounts.among(|| ())?;
+        mounts.run(|| ())?;
         Ok(mounts)
     }
 
     /// Calls `work` in this mount namespace.
-    pub(crate) fn among<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let inside = || {
-                // SAFETY: only what the thread shares of the file system (its root and working directory) is unshared,
-                // not the table of file descriptors.
+                // SAFETY: only the root and working directories are unshared, not the table of file descriptors.
                 unsafe { unshare_unsafe(UnshareFlags::FS) }?;
                 move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
                 Ok(work())
@@ -71,7 +70,7 @@ fn ancestors() -> Vec<PathBuf> {
     found
 }
 
-/// The parent of a process.
+/// The parent of a process, if it is visible.
 fn parent(process: &Path) -> Option<u32> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;

@@ -1,8 +1,8 @@
 //! MPTCP sockets: creation, state, and reset.
 //!
-//! An MPTCP socket is a TCP socket with protocol 262; the state of a connection comes from the kernel's `SOL_MPTCP`
-//! options, parsed field by field to support the shorter or longer structures of older and newer kernels. No data from the
-//! kernel makes a function panic.
+//! An MPTCP socket is a stream socket of protocol 262. The state of a connection is read with the kernel's `SOL_MPTCP` socket
+//! options, field by field to support the shorter or longer structures of older and newer kernels. No data from the kernel
+//! makes a function panic.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use crate::tcp_info::TcpInfo;
 
 /// The protocol of a socket created by [`stream_socket`].
 ///
-/// An [`Mptcp`](Protocol::Mptcp) socket can still end up as TCP if the peer has no MPTCP: see [`is_mptcp`].
+/// A connection of an [`Mptcp`](Protocol::Mptcp) socket falls back to TCP if the peer has no MPTCP: see [`is_mptcp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Multipath TCP, version 1 (RFC 8684).
     Mptcp,
-    /// TCP, as this kernel has no MPTCP or it is disabled.
+    /// TCP, if this kernel has no MPTCP or it is disabled.
     Tcp,
 }
 
 /// Creates a stream socket for MPTCP, or for TCP if the kernel has no MPTCP or `net.mptcp.enabled` is 0.
 ///
 /// # Errors
-/// The error of `socket(2)`, other than missing MPTCP.
+/// An error of `socket(2)` other than missing MPTCP.
 pub fn stream_socket(domain: Domain) -> io::Result<(Socket, Protocol)> {
     match Socket::new(domain, Type::STREAM, Some(socket2::Protocol::MPTCP)) {
         Ok(socket) => Ok((socket, Protocol::Mptcp)),
@@ -40,19 +40,19 @@ pub fn stream_socket(domain: Domain) -> io::Result<(Socket, Protocol)> {
     }
 }
 
-/// Whether `socket(2)` failed because there is no MPTCP: `EPROTONOSUPPORT` without it in the kernel, `ENOPROTOOPT`
-/// when it is disabled, `EINVAL` on kernels older than protocol numbers above 255.
+/// Whether `socket(2)` failed for lack of MPTCP: `EPROTONOSUPPORT` if the kernel does not have it, `ENOPROTOOPT` if it is
+/// disabled, `EINVAL` on kernels without protocol numbers above 255.
 pub(crate) fn means_no_mptcp(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL))
 }
 
-/// Whether a connected or accepted socket actually uses MPTCP.
+/// Whether a connected or accepted socket uses MPTCP.
 ///
-/// A connection accepted from a plain TCP peer is a TCP socket; an MPTCP connection to a plain TCP peer,
-/// or through a middlebox that strips options, has fallen back. Both return `false`.
+/// `false` for a connection accepted from a TCP peer, which is a TCP socket, and for one that has fallen back, because the
+/// peer uses TCP or a middlebox strips options.
 ///
 /// # Errors
-/// The error of `getsockopt(2)`, other than missing MPTCP.
+/// An error of `getsockopt(2)` other than missing MPTCP.
 pub fn is_mptcp(fd: impl AsFd) -> io::Result<bool> {
     match Info::of(fd) {
         Ok(info) => Ok(!info.fallback),
@@ -61,10 +61,10 @@ pub fn is_mptcp(fd: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Ends a connection with a reset instead of an orderly close: the peer's next read fails with `ECONNRESET`.
+/// Resets a connection: the peer's next read fails with `ECONNRESET`.
 ///
 /// For MPTCP the kernel sends MP_FASTCLOSE (RFC 8684, section 3.5) and resets every subflow; for TCP, RST. Data
-/// not yet sent is discarded. The socket stays open, unconnected; reading from it gives end of stream.
+/// not yet sent is discarded. The socket stays open, unconnected; reading from it returns end of file.
 ///
 /// # Errors
 /// The kernel's reason, for example that the descriptor is not a socket.
@@ -81,14 +81,14 @@ pub struct Info {
     pub token: Token,
     /// Data sequence number of the next byte the application writes.
     pub write_seq: u64,
-    /// First data sequence number that the peer has not acknowledged: all written data is acknowledged when this
-    /// has reached [`write_seq`](Info::write_seq).
+    /// First data sequence number that the peer has not acknowledged; equal to [`write_seq`](Info::write_seq) when all
+    /// written data is acknowledged.
     pub snd_una: u64,
     /// Data sequence number of the next byte expected from the peer.
     pub rcv_nxt: u64,
-    /// Subflows beyond the initial one, as the path manager counts them.
+    /// Additional subflows, as counted by the path manager.
     pub extra_subflows: u8,
-    /// All subflows alive, the initial one included (kernel 6.10).
+    /// All open subflows, including the initial one (kernel 6.10).
     pub subflows: Option<u8>,
     /// Addresses announced to the peer.
     pub addresses_signalled: u8,
@@ -96,13 +96,13 @@ pub struct Info {
     pub addresses_accepted: u8,
     /// Local endpoints used for subflows.
     pub local_addresses_used: u8,
-    /// The connection has fallen back to TCP (RFC 8684, section 3.7).
+    /// Whether the connection has fallen back to TCP (RFC 8684, section 3.7).
     pub fallback: bool,
-    /// The peer's key has arrived.
+    /// Whether the peer's key was received.
     pub remote_key_received: bool,
-    /// Data-level checksums are in use.
+    /// Whether DSS checksums are used.
     pub checksums: bool,
-    /// Bytes the application wrote that were sent, without retransmissions (kernel 6.5).
+    /// Bytes sent at the data level, without reinjections (kernel 6.5).
     pub bytes_sent: Option<u64>,
     /// Bytes received in order at the data level (kernel 6.5).
     pub bytes_received: Option<u64>,
@@ -164,7 +164,7 @@ pub struct FullInfo {
 
 /// A subflow of a connection: its addresses and `TCP_INFO`.
 ///
-/// IPv4 addresses of IPv6 sockets are given as IPv4.
+/// IPv4-mapped addresses are converted to IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subflow {
     /// The local address.
@@ -185,7 +185,7 @@ impl FullInfo {
     /// As [`Info::of`]; `EAGAIN` if subflows changed faster than they could be read.
     pub fn of(fd: impl AsFd) -> io::Result<FullInfo> {
         let fd = fd.as_fd();
-        // The lists match only if no subflow was created or closed between them.
+        // The two lists match only if no subflow was created or closed in between.
         for _ in 0..ATTEMPTS {
             let before = per_subflow(fd, MPTCP_SUBFLOW_ADDRS, ADDRESSES_SIZE)?;
             let tcp = per_subflow(fd, MPTCP_TCPINFO, TCP_INFO_SIZE)?;
@@ -200,8 +200,8 @@ impl FullInfo {
 }
 
 impl Subflow {
-    /// Reads a `struct mptcp_subflow_addrs` and a `struct tcp_info`. `None` for a subflow without addresses, or of which
-    /// [`TcpInfo`] cannot be read.
+    /// Parses a `struct mptcp_subflow_addrs` and a `struct tcp_info`; `None` if the subflow has no addresses or its state
+    /// cannot be parsed.
     fn parse(addresses: &[u8], tcp: &[u8]) -> Option<Subflow> {
         Some(Subflow {
             local: unmapped(socket_address(addresses)?),
@@ -221,23 +221,23 @@ const ADDRESSES_SIZE: usize = 256;
 /// `struct tcp_info` up to and including `tcpi_bytes_retrans`.
 const TCP_INFO_SIZE: usize = 216;
 
-/// The elements of an option that returns an element of `size` bytes for each subflow.
+/// Reads an option that returns an element of at most `size` bytes for each subflow.
 fn per_subflow(fd: impl AsFd, name: i32, size: usize) -> io::Result<Vec<Vec<u8>>> {
     let fd = fd.as_fd();
-    let mut room = 8;
+    let mut capacity = 8;
     loop {
-        // struct mptcp_subflow_data: its own size, two fields for the kernel, the size of one element.
-        let mut buffer = vec![0; HEADER + room * size];
+        // struct mptcp_subflow_data: its size, two fields set by the kernel, the size of an element.
+        let mut buffer = vec![0; HEADER + capacity * size];
         buffer[..4].copy_from_slice(&(HEADER as u32).to_ne_bytes());
         buffer[12..16].copy_from_slice(&(size as u32).to_ne_bytes());
         sockopt::get(fd, SOL_MPTCP, name, &mut buffer)?;
         let count = u32_at(&buffer, 4).unwrap_or(0) as usize;
-        if count <= room {
-            let given = (u32_at(&buffer, 8).unwrap_or(0) as usize).min(size);
+        if count <= capacity {
+            let element_size = (u32_at(&buffer, 8).unwrap_or(0) as usize).min(size);
             let elements = buffer[HEADER..].chunks_exact(size).take(count);
-            return Ok(elements.map(|element| element[..given].to_vec()).collect());
+            return Ok(elements.map(|element| element[..element_size].to_vec()).collect());
         }
-        room = count + 8;
+        capacity = count + 8;
     }
 }
 

@@ -1,8 +1,8 @@
-//! A netlink socket (`netlink(7)`): requests answered by the kernel, and its multicast messages.
+//! Netlink sockets (`netlink(7)`): requests to the kernel, and multicast messages from it.
 //!
-//! Generic netlink carries the MPTCP path manager, the routing family carries links, addresses and routes. The few
-//! messages plait needs are built and parsed here, as no library supports the path manager's commands and events. A
-//! socket always belongs to the network namespace of the thread that opened it.
+//! The MPTCP path manager uses generic netlink; links, addresses and routes use the routing family. Messages are built and
+//! parsed here, as no library supports the path manager's commands and events. A socket belongs to the network namespace
+//! of the thread that opened it.
 
 pub(crate) mod message;
 
@@ -29,10 +29,10 @@ pub enum Error {
     /// The netlink socket failed.
     #[error("the netlink socket failed: {0}")]
     Socket(io::Error),
-    /// The kernel's answer is not the expected one.
-    #[error("expected {expected} from the kernel, got something else")]
+    /// The reply of the kernel is not the expected one.
+    #[error("expected {expected} from the kernel, got another reply")]
     Unexpected {
-        /// The expected answer.
+        /// The expected reply.
         expected: &'static str,
     },
 }
@@ -53,7 +53,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// A socket for requests and their answers, one at a time.
+/// A socket for requests and replies, one request at a time.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -62,18 +62,18 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket to the routing family.
+    /// Opens a socket of the routing family.
     pub(crate) fn route() -> io::Result<Socket> {
         // NETLINK_ROUTE is protocol 0.
         Socket::open(None)
     }
 
-    /// Opens a socket to generic netlink.
+    /// Opens a generic netlink socket.
     pub(crate) fn generic() -> io::Result<Socket> {
         Socket::open(Some(rustix::net::netlink::GENERIC))
     }
 
-    /// Opens a socket to socket diagnostics.
+    /// Opens a socket of the socket diagnostics family.
     pub(crate) fn diag() -> io::Result<Socket> {
         Socket::open(Some(rustix::net::netlink::SOCK_DIAG))
     }
@@ -86,32 +86,32 @@ impl Socket {
             protocol,
         )?;
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        // Both only improve error messages; kernels without them ignore the failure here.
+        // Both only improve error messages, so kernels without them are supported too.
         let _ = sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &1u32.to_ne_bytes());
         let _ = sockopt::set(&fd, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1u32.to_ne_bytes());
-        rustix::net::sockopt::set_socket_timeout(&fd, Timeout::Recv, Some(ANSWER_DEADLINE))?;
+        rustix::net::sockopt::set_socket_timeout(&fd, Timeout::Recv, Some(REPLY_TIMEOUT))?;
         Ok(Socket { fd, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// Sends a request (built with the flags of [`Socket::FLAGS`]) and waits until the kernel has carried it out;
-    /// `each` is called with every message of the answer.
+    /// Sends a request, which must have `NLM_F_ACK` set, and waits for its outcome. Calls `each` with every message of the
+    /// reply.
     pub(crate) fn request(&mut self, request: Request, mut each: impl FnMut(&Message)) -> Result<(), Error> {
         self.sequence = self.sequence.wrapping_add(1);
         let kernel = SocketAddrNetlink::new(0, 0);
         let bytes = request.finish(self.sequence);
         rustix::net::sendto(&self.fd, &bytes, SendFlags::empty(), &kernel).map_err(io::Error::from)?;
-        let mut gaps = false;
+        let mut interrupted = false;
         loop {
             let length = receive(self.fd.as_fd(), &mut self.buffer)?;
             for message in Messages(&self.buffer[..length]) {
-                // A late answer to an abandoned request.
+                // A late reply to an abandoned request.
                 if message.sequence != self.sequence {
                     continue;
                 }
-                gaps |= message.interrupted();
+                interrupted |= message.interrupted();
                 match message.outcome() {
                     None => each(&message),
-                    Some(Outcome::Done) if gaps => {
+                    Some(Outcome::Done) if interrupted => {
                         return Err(io::Error::from_raw_os_error(libc::EINTR).into());
                     }
                     Some(Outcome::Done) => return Ok(()),
@@ -124,7 +124,7 @@ impl Socket {
         }
     }
 
-    /// Sends a dump request and collects the results of `each` for its messages. Repeats it if the data changed
+    /// Sends a dump request and collects the results of `each` for the messages of the reply. Retries if the data changed
     /// during the dump.
     pub(crate) fn dump<T>(
         &mut self,
@@ -143,7 +143,7 @@ impl Socket {
     }
 }
 
-/// A non-blocking socket that receives multicast groups of the kernel.
+/// A non-blocking socket that receives multicast messages of the kernel.
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: OwnedFd,
@@ -151,12 +151,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Joins a group of generic netlink.
+    /// Joins a generic netlink group.
     pub(crate) fn generic(group: u32) -> io::Result<Listener> {
         Listener::join(Socket::generic()?, &[group])
     }
 
-    /// Joins groups of socket diagnostics.
+    /// Joins socket diagnostics groups.
     pub(crate) fn diag(groups: &[u32]) -> io::Result<Listener> {
         Listener::join(Socket::diag()?, groups)
     }
@@ -164,7 +164,7 @@ impl Listener {
     fn join(socket: Socket, groups: &[u32]) -> io::Result<Listener> {
         let Socket { fd, buffer, .. } = socket;
         rustix::io::ioctl_fionbio(&fd, true)?;
-        // Room for bursts; root may exceed the limit (SO_RCVBUFFORCE).
+        // Large enough for bursts; root may exceed the limit of SO_RCVBUF.
         if sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &EVENTS_BUFFER.to_ne_bytes()).is_err() {
             sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &EVENTS_BUFFER.to_ne_bytes())?;
         }
@@ -174,7 +174,7 @@ impl Listener {
         Ok(Listener { fd, buffer })
     }
 
-    /// The next datagram, if there is one. `ENOBUFS` means that messages were lost.
+    /// Returns the messages of the next datagram, if one is queued. `ENOBUFS` means that messages were lost.
     pub(crate) fn try_next(&mut self) -> io::Result<Option<Messages<'_>>> {
         match receive(self.fd.as_fd(), &mut self.buffer) {
             Ok(length) => Ok(Some(Messages(&self.buffer[..length]))),
@@ -190,24 +190,24 @@ impl AsFd for Listener {
     }
 }
 
-/// The number of a generic-netlink family and those of its multicast groups.
+/// A generic netlink family and its multicast groups.
 #[derive(Debug)]
 pub(crate) struct Family {
-    /// The family's number, the type of its messages.
+    /// The message type of the family.
     pub(crate) id: u16,
     groups: Vec<(String, u32)>,
 }
 
 impl Family {
-    /// Looks a family up by name. `None` if the kernel does not have it.
+    /// Looks up a family by name; `None` if the kernel does not have it.
     pub(crate) fn find(socket: &mut Socket, name: &str) -> Result<Option<Family>, Error> {
         let value = [name.as_bytes(), &[0]].concat();
         let request = Request::generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1, NLM_F_ACK)
             .attribute(CTRL_ATTR_FAMILY_NAME, &value);
         let mut family = None;
-        let answer = socket.request(request, |message| {
+        let outcome = socket.request(request, |message| {
             let attributes = message.attributes(4);
-            let groups = attributes.inside(CTRL_ATTR_MCAST_GROUPS).filter_map(|(_, group)| {
+            let groups = attributes.nested(CTRL_ATTR_MCAST_GROUPS).filter_map(|(_, group)| {
                 let group = message::Attributes(group);
                 let name = group.find(CTRL_ATTR_MCAST_GRP_NAME)?;
                 let name = String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name)).into_owned();
@@ -215,20 +215,20 @@ impl Family {
             });
             family = attributes.u16(CTRL_ATTR_FAMILY_ID).map(|id| Family { id, groups: groups.collect() });
         });
-        match answer {
+        match outcome {
             Err(error) if error.errno() == Some(libc::ENOENT) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => Ok(family),
         }
     }
 
-    /// The number of a multicast group.
+    /// The id of a multicast group.
     pub(crate) fn group(&self, name: &str) -> Option<u32> {
         self.groups.iter().find(|(found, _)| found == name).map(|(_, id)| *id)
     }
 }
 
-/// Receives one complete datagram. A truncated one is an error: the kernel sends none that are as long.
+/// Receives a datagram. A truncated one is an error: the buffer fits all that the kernel sends.
 fn receive(fd: BorrowedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let (_, length) = rustix::io::retry_on_intr(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::TRUNC))?;
     if length > buffer.len() {
@@ -238,8 +238,8 @@ fn receive(fd: BorrowedFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
-/// Twice the maximum size of a datagram in a dump.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Twice the maximum size of a dump's datagrams.
 const BUFFER: usize = 64 << 10;
 const EVENTS_BUFFER: i32 = 4 << 20;
 

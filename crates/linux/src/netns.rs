@@ -1,7 +1,7 @@
 //! Network namespaces: entering, creating and removing them.
 //!
-//! Named namespaces are files in `/run/netns`, as `ip netns` keeps them, and the two can be mixed. A namespace is
-//! entered by a *thread*: threads that it starts afterwards are inside, all others are not affected.
+//! Named namespaces are files in `/run/netns`, compatible with `ip netns`. A namespace is entered by a *thread*, and
+//! inherited by the threads that it starts; other threads are not affected.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use std::thread;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind_recursive, mount_change, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// Identifies a namespace while it exists; the kernel may reuse it afterwards.
+/// Identifies a namespace while it exists; the kernel may reuse the inode afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Device of the namespace file system.
@@ -23,7 +23,7 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// An open network namespace, which exists at least as long as this value.
+/// An open network namespace; it exists at least until this value is dropped.
 #[derive(Debug)]
 pub struct NetNs(File);
 
@@ -36,10 +36,10 @@ impl NetNs {
         NetNs::at(Path::new(CURRENT))
     }
 
-    /// The namespace that `ip netns` or [`Named::create`] gave this name.
+    /// The namespace with this name, created by `ip netns` or [`Named::create`].
     ///
     /// # Errors
-    /// It does not exist; the message names the expected file.
+    /// It does not exist; the message contains the path of the missing file.
     pub fn named(name: &str) -> io::Result<NetNs> {
         NetNs::at(&path_of(name)?)
     }
@@ -64,10 +64,10 @@ impl NetNs {
         Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Moves the calling thread inside permanently.
+    /// Moves the calling thread into the namespace.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN`; `EINVAL` if it is no network namespace.
+    /// `EPERM` without `CAP_SYS_ADMIN`; `EINVAL` if the file is not a network namespace.
     pub fn enter(&self) -> io::Result<()> {
         move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| {
             let error = io::Error::from(error);
@@ -77,10 +77,10 @@ impl NetNs {
         })
     }
 
-    /// Calls `work` inside, on a new thread, and waits for it. Propagates a panic of `work`.
+    /// Calls `work` in the namespace, on a new thread, and waits for its result. Propagates a panic of `work`.
     ///
     /// # Errors
-    /// As [`enter`](NetNs::enter), or no thread can be created.
+    /// As [`enter`](NetNs::enter); a thread cannot be created.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let inside = || self.enter().map(|()| work());
@@ -98,7 +98,7 @@ impl AsFd for NetNs {
 
 /// A named network namespace created by this process; removed when dropped.
 ///
-/// The kernel keeps it, without a name, while processes or sockets are inside.
+/// While processes or sockets are inside, the kernel keeps it, without its name.
 #[derive(Debug)]
 pub struct Named {
     name: String,
@@ -106,7 +106,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Creates an empty namespace (its loopback interface is down).
+    /// Creates a namespace, in which the loopback interface is down.
     ///
     /// # Errors
     /// `EEXIST` if the name is taken, `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` for a name with a slash.
@@ -117,7 +117,7 @@ impl Named {
             let text = format!("cannot create the network namespace {}: {error}", path.display());
             io::Error::new(error.kind(), text)
         })?;
-        let made = thread::scope(|scope| {
+        let created = thread::scope(|scope| {
             let inside = || {
                 // SAFETY: only the network namespace is unshared, not the table of file descriptors.
                 unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -126,7 +126,7 @@ impl Named {
             };
             scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        match made {
+        match created {
             Ok(namespace) => Ok(Named { name: name.into(), namespace }),
             Err(error) => {
                 let _ = remove(&path);
@@ -154,7 +154,7 @@ impl std::ops::Deref for Named {
 
 impl Drop for Named {
     fn drop(&mut self) {
-        // Fails if another process already deleted it, which is fine.
+        // May fail because another process has already deleted it.
         let _ = delete(&self.name);
     }
 }
@@ -170,7 +170,7 @@ pub fn delete(name: &str) -> io::Result<()> {
 /// The names of all named namespaces.
 ///
 /// # Errors
-/// The directory cannot be read. If it does not exist, the list is empty.
+/// The directory cannot be read; if it does not exist, the list is empty.
 pub fn list() -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -184,16 +184,16 @@ pub fn find(identity: Identity) -> Option<NetNs> {
     candidates().find(|namespace| namespace.identity().is_ok_and(|found| found == identity))
 }
 
-/// All namespaces that have a name or a process, each once.
+/// All namespaces that have a name or a process, without duplicates.
 pub fn all() -> Vec<NetNs> {
-    // A name is a plain file until the namespace is mounted there.
+    // A named namespace is a regular file until the namespace is mounted there.
     let device = NetNs::current().and_then(|own| own.identity()).map(|own| own.device).ok();
     let mut known = HashSet::new();
     let mut is_new = |found: Identity| Some(found.device) == device && known.insert(found);
     candidates().filter(|namespace| namespace.identity().is_ok_and(&mut is_new)).collect()
 }
 
-/// Namespaces by their names and processes; one may occur several times.
+/// The namespaces of all names and processes, with duplicates.
 fn candidates() -> impl Iterator<Item = NetNs> {
     let named = fs::read_dir(DIRECTORY).into_iter().flatten().flatten().map(|entry| entry.path());
     let processes =
@@ -209,8 +209,9 @@ const CURRENT: &str = "/proc/thread-self/ns/net";
 
 fn path_of(name: &str) -> io::Result<PathBuf> {
     if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
-        let text =
-            format!("expected a name for a network namespace, without slash or leading dot, got '{name}'");
+        let text = format!(
+            "expected the name of a network namespace, without slashes or a leading dot, got '{name}'"
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(Path::new(DIRECTORY).join(name))
@@ -218,7 +219,7 @@ fn path_of(name: &str) -> io::Result<PathBuf> {
 
 fn remove(path: &Path) -> io::Result<()> {
     match unmount(path, UnmountFlags::DETACH) {
-        // A plain file: its creator was killed between the two steps.
+        // EINVAL: a regular file, whose creator was killed before it mounted the namespace.
         Ok(()) | Err(rustix::io::Errno::INVAL) => fs::remove_file(path),
         Err(error) => Err(io::Error::new(
             io::Error::from(error).kind(),
@@ -227,8 +228,8 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes `/run/netns` a mount that propagates, so that namespaces made here can be removed from other mount
-/// namespaces too; what `ip netns` does, under the lock that it takes.
+/// Makes `/run/netns` a shared mount, so that a namespace created here can also be removed in other mount namespaces. Does
+/// the same as `ip netns`, under the same lock.
 fn prepare_directory() -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORY)?;
     let directory = File::open(DIRECTORY)?;

@@ -1,9 +1,9 @@
-//! The MPTCP path manager of the kernel (generic netlink family `mptcp_pm`): which addresses make subflows.
+//! The kernel's MPTCP path manager (generic netlink family `mptcp_pm`).
 //!
-//! [`PathManager`] gives the kernel's own path manager its endpoints and limits, and makes, announces and ends
-//! subflows of the connections that user space manages ([`user_space_sockets`]). [`Events`] reports events.
-//! All of it concerns the network namespace of the thread that opened it, and changing anything takes
-//! `CAP_NET_ADMIN` there. Nothing that the kernel sends makes this module panic.
+//! [`PathManager`] configures the in-kernel path manager (endpoints and limits), and creates and destroys subflows and
+//! announces addresses of connections managed from user space ([`user_space_sockets`]). [`Events`] receives the path
+//! manager's events. Both act on the network namespace of the thread that opened them; changes require `CAP_NET_ADMIN`
+//! there. No data from the kernel makes this module panic.
 
 mod endpoint;
 mod event;
@@ -24,16 +24,16 @@ use endpoint::{write_flags, write_id, write_socket_address};
 /// Why a command to the path manager failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel has no MPTCP.
+    /// The kernel has no MPTCP path manager.
     #[error(
-        "this kernel has no MPTCP path manager (expected the netlink family mptcp_pm): \
-         use a kernel with CONFIG_MPTCP, version 5.19 or later"
+        "this kernel has no MPTCP path manager: expected the netlink family mptcp_pm; \
+         use a kernel of version 5.19 or later with CONFIG_MPTCP"
     )]
     Missing,
-    /// The kernel refused.
-    #[error("the MPTCP path manager did not {operation}: {reason}{}", hint(.reason))]
+    /// The kernel refused the request.
+    #[error("the MPTCP path manager cannot {operation}: {reason}{}", hint(.reason))]
     Refused {
-        /// What was asked for.
+        /// The failed operation.
         operation: String,
         /// The kernel's reason.
         reason: netlink::Error,
@@ -52,25 +52,25 @@ impl Error {
 
 fn hint(error: &netlink::Error) -> &'static str {
     match error.errno() {
-        Some(libc::EPERM) => "; it takes root, or CAP_NET_ADMIN in this network namespace",
+        Some(libc::EPERM) => "; this requires root, or CAP_NET_ADMIN in this network namespace",
         _ => "",
     }
 }
 
-/// The local end of a subflow to be made, or an address to be announced.
+/// The local address of a subflow to create, or an address to announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
     /// The address.
     pub address: IpAddr,
-    /// Its identifier, 1..=255; 0 stands for the address of the initial subflow.
+    /// Its address identifier, 1..=255; 0 is the address of the initial subflow.
     pub id: u8,
-    /// Index of the interface to use; 0 leaves that to routing, which may choose another path than meant.
+    /// Index of the interface to use; with 0, routing chooses it, which may lead to an unintended path.
     pub if_index: u32,
-    /// The subflow is a backup.
+    /// Whether the subflow is a backup.
     pub backup: bool,
 }
 
-/// The path manager of one network namespace. Calls can be made from several threads.
+/// The path manager of one network namespace.
 #[derive(Debug)]
 pub struct PathManager {
     socket: Mutex<Socket>,
@@ -81,7 +81,7 @@ impl PathManager {
     /// Opens the path manager of the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::Missing`] if there is none.
+    /// [`Error::Missing`] if the kernel has none.
     pub fn open() -> Result<PathManager, Error> {
         let open = || {
             let mut socket = Socket::generic()?;
@@ -95,23 +95,23 @@ impl PathManager {
         }
     }
 
-    /// Adds an endpoint: existing and new connections use it as its flags say.
+    /// Adds an endpoint, which existing and new connections use according to its flags.
     ///
     /// # Errors
     /// `EEXIST` if the address or the identifier is taken.
     pub fn add(&self, endpoint: &Endpoint) -> Result<(), Error> {
         let request = self.request(CMD_ADD_ADDR).nested(ATTR_ADDR, |inner| endpoint.write(inner));
-        self.ask(request, || format!("add the endpoint {}", endpoint.address))
+        self.execute(request, || format!("add the endpoint {}", endpoint.address))
     }
 
-    /// Removes an endpoint, found by its identifier; its subflows end. With identifier 0 it is the address that
-    /// counts: subflows that connections began with it end.
+    /// Removes the endpoint with this identifier and closes its subflows. With identifier 0, closes the initial subflows
+    /// that use its address.
     ///
     /// # Errors
     /// `EINVAL` if the endpoint does not exist.
     pub fn delete(&self, endpoint: &Endpoint) -> Result<(), Error> {
         let request = self.request(CMD_DEL_ADDR).nested(ATTR_ADDR, |inner| endpoint.write(inner));
-        self.ask(request, || format!("delete the endpoint {} with id {}", endpoint.address, endpoint.id))
+        self.execute(request, || format!("delete the endpoint {} with id {}", endpoint.address, endpoint.id))
     }
 
     /// The endpoint with this identifier.
@@ -120,10 +120,10 @@ impl PathManager {
     /// `EINVAL` if the endpoint does not exist.
     pub fn endpoint(&self, id: u8) -> Result<Endpoint, Error> {
         let request = self.request(CMD_GET_ADDR).nested(ATTR_ADDR, |inner| write_id(inner, id));
-        let operation = || format!("give the endpoint with id {id}");
+        let operation = || format!("get the endpoint with id {id}");
         let mut found = None;
         self.exchange(request, |message| {
-            found = Endpoint::read(message.attributes(4).inside(ATTR_ADDR));
+            found = Endpoint::read(message.attributes(4).nested(ATTR_ADDR));
         })
         .and_then(|()| found.ok_or(netlink::Error::Unexpected { expected: "an endpoint" }))
         .map_err(|reason| Error::Refused { operation: operation(), reason })
@@ -138,9 +138,9 @@ impl PathManager {
         socket
             .dump(
                 |flags| Request::generic(self.family, CMD_GET_ADDR, VERSION, flags),
-                |message| Endpoint::read(message.attributes(4).inside(ATTR_ADDR)),
+                |message| Endpoint::read(message.attributes(4).nested(ATTR_ADDR)),
             )
-            .map_err(|reason| Error::Refused { operation: "list its endpoints".into(), reason })
+            .map_err(|reason| Error::Refused { operation: "list the endpoints".into(), reason })
     }
 
     /// Removes all endpoints.
@@ -148,7 +148,7 @@ impl PathManager {
     /// # Errors
     /// The kernel's reason.
     pub fn flush(&self) -> Result<(), Error> {
-        self.ask(self.request(CMD_FLUSH_ADDRS), || "remove all endpoints".into())
+        self.execute(self.request(CMD_FLUSH_ADDRS), || "remove all endpoints".into())
     }
 
     /// The limits.
@@ -165,7 +165,7 @@ impl PathManager {
             }
         })
         .and_then(|()| limits.ok_or(netlink::Error::Unexpected { expected: "two limits" }))
-        .map_err(|reason| Error::Refused { operation: "give its limits".into(), reason })
+        .map_err(|reason| Error::Refused { operation: "get the limits".into(), reason })
     }
 
     /// Sets the limits.
@@ -177,50 +177,50 @@ impl PathManager {
             .request(CMD_SET_LIMITS)
             .attribute(ATTR_SUBFLOWS, &limits.subflows.to_ne_bytes())
             .attribute(ATTR_RCV_ADD_ADDRS, &limits.add_addr_accepted.to_ne_bytes());
-        self.ask(request, || {
+        self.execute(request, || {
             format!(
-                "set its limits to {} subflows and {} addresses",
+                "set the limits to {} subflows and {} accepted addresses",
                 limits.subflows, limits.add_addr_accepted
             )
         })
     }
 
-    /// Changes the flags of an endpoint: only [`Flags::BACKUP`] and [`Flags::FULLMESH`] can change, the others
-    /// stay.
+    /// Updates [`Flags::BACKUP`] and [`Flags::FULLMESH`] of an endpoint; its other flags do not change.
     ///
     /// # Errors
     /// `EINVAL` if the endpoint does not exist.
     pub fn set_flags(&self, id: u8, flags: Flags) -> Result<(), Error> {
         let request =
             self.request(CMD_SET_FLAGS).nested(ATTR_ADDR, |inner| write_flags(write_id(inner, id), flags));
-        self.ask(request, || format!("change the flags of the endpoint with id {id} to '{flags}'"))
+        self.execute(request, || format!("change the flags of the endpoint with id {id} to '{flags}'"))
     }
 
-    /// Announces a local address to the peer (ADD_ADDR). For connections managed from user space only; the
-    /// identifier must not be 0.
+    /// Announces a local address to the peer (ADD_ADDR). Only for connections managed from user space; the identifier
+    /// must not be 0.
     ///
     /// # Errors
     /// `ESRCH` or `EINVAL` if the connection does not exist or is not managed from user space.
     pub fn announce(&self, token: Token, local: &Local, port: u16) -> Result<(), Error> {
         let endpoint = Endpoint { port, flags: Flags::SIGNAL, ..local.as_endpoint() };
-        let request = self.of(CMD_ANNOUNCE, token).nested(ATTR_ADDR, |inner| endpoint.write(inner));
-        self.ask(request, || format!("announce {} for connection {token}", local.address))
+        let request =
+            self.connection_request(CMD_ANNOUNCE, token).nested(ATTR_ADDR, |inner| endpoint.write(inner));
+        self.execute(request, || format!("announce {} for connection {token}", local.address))
     }
 
-    /// Withdraws an announced address (REMOVE_ADDR) and ends its subflows.
+    /// Withdraws an announced address (REMOVE_ADDR) and closes its subflows.
     ///
     /// # Errors
     /// `EINVAL` if the address was not announced; otherwise as [`announce`](PathManager::announce).
     pub fn remove(&self, token: Token, id: u8) -> Result<(), Error> {
-        let request = self.of(CMD_REMOVE, token).attribute(ATTR_LOC_ID, &[id]);
-        self.ask(request, || format!("withdraw the address with id {id} of connection {token}"))
+        let request = self.connection_request(CMD_REMOVE, token).attribute(ATTR_LOC_ID, &[id]);
+        self.execute(request, || format!("withdraw the address with id {id} of connection {token}"))
     }
 
-    /// Makes a subflow from a local address to an address of the peer, whose identifier is `remote_id` (0: the
-    /// address of the initial subflow, or unknown). [`Event::SubflowEstablished`] reports that it is established.
+    /// Starts to create a subflow from a local address to an address of the peer with the identifier `remote_id` (0: the
+    /// address of the initial subflow, or unknown). [`Event::SubflowEstablished`] reports its completion.
     ///
     /// # Errors
-    /// As [`announce`](PathManager::announce); or that of connecting, such as `ENETUNREACH`.
+    /// As [`announce`](PathManager::announce); or an error of `connect(2)`, such as `ENETUNREACH`.
     pub fn subflow_create(
         &self,
         token: Token,
@@ -230,28 +230,28 @@ impl PathManager {
     ) -> Result<(), Error> {
         let endpoint = local.as_endpoint();
         let request = self
-            .of(CMD_SUBFLOW_CREATE, token)
+            .connection_request(CMD_SUBFLOW_CREATE, token)
             .nested(ATTR_ADDR, |inner| endpoint.write(inner))
             .nested(ATTR_ADDR_REMOTE, |inner| write_id(write_socket_address(inner, remote), remote_id));
-        self.ask(request, || {
-            format!("make a subflow of connection {token} from {} to {remote}", local.address)
+        self.execute(request, || {
+            format!("create a subflow of connection {token} from {} to {remote}", local.address)
         })
     }
 
-    /// Ends a subflow.
+    /// Closes a subflow.
     ///
     /// # Errors
     /// `ESRCH` if no subflow has these addresses; otherwise as [`announce`](PathManager::announce).
     pub fn subflow_destroy(&self, token: Token, local: SocketAddr, remote: SocketAddr) -> Result<(), Error> {
         let request = self
-            .of(CMD_SUBFLOW_DESTROY, token)
+            .connection_request(CMD_SUBFLOW_DESTROY, token)
             .nested(ATTR_ADDR, |inner| write_socket_address(inner, local))
             .nested(ATTR_ADDR_REMOTE, |inner| write_socket_address(inner, remote));
-        self.ask(request, || format!("end the subflow of connection {token} from {local} to {remote}"))
+        self.execute(request, || format!("close the subflow of connection {token} from {local} to {remote}"))
     }
 
-    /// Tells the peer that a subflow is a backup, or no longer one (MP_PRIO). For connections managed from user
-    /// space.
+    /// Makes a subflow a backup or a regular subflow, and notifies the peer (MP_PRIO). Only for connections managed from
+    /// user space.
     ///
     /// # Errors
     /// As [`subflow_destroy`](PathManager::subflow_destroy).
@@ -264,11 +264,11 @@ impl PathManager {
     ) -> Result<(), Error> {
         let flags = if backup { Flags::BACKUP } else { Flags::empty() };
         let request = self
-            .of(CMD_SET_FLAGS, token)
+            .connection_request(CMD_SET_FLAGS, token)
             .nested(ATTR_ADDR, |inner| write_flags(write_socket_address(inner, local), flags))
             .nested(ATTR_ADDR_REMOTE, |inner| write_socket_address(inner, remote));
-        self.ask(request, || {
-            let priority = if backup { "a backup" } else { "an ordinary subflow" };
+        self.execute(request, || {
+            let priority = if backup { "a backup" } else { "a regular subflow" };
             format!("make the subflow of connection {token} from {local} to {remote} {priority}")
         })
     }
@@ -277,11 +277,11 @@ impl PathManager {
         Request::generic(self.family, command, VERSION, NLM_F_ACK)
     }
 
-    fn of(&self, command: u8, token: Token) -> Request {
+    fn connection_request(&self, command: u8, token: Token) -> Request {
         self.request(command).attribute(ATTR_TOKEN, &token.0.to_ne_bytes())
     }
 
-    fn ask(&self, request: Request, operation: impl FnOnce() -> String) -> Result<(), Error> {
+    fn execute(&self, request: Request, operation: impl FnOnce() -> String) -> Result<(), Error> {
         self.exchange(request, |_| ()).map_err(|reason| Error::Refused { operation: operation(), reason })
     }
 

@@ -1,4 +1,4 @@
-//! Requests to stop: Ctrl-C, and the signals by which a service manager or a closed terminal ends a program.
+//! Stop requests: Ctrl-C, and the signals sent by a service manager or a closing terminal.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-/// Every signal that asks a program to stop.
+/// The signals that request a stop.
 const ALL: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
 /// A stop was requested.
@@ -17,8 +17,8 @@ const ALL: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Signals that ask this program to stop, instead of ending it at once. Clones share what they receive; the default
-/// receives nothing.
+/// Receives the signals that request a stop, so that they do not kill this process. Clones share the received signals; the
+/// default value receives none.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignal {
     requested: Arc<AtomicBool>,
@@ -29,7 +29,7 @@ pub struct StopSignal {
 struct Received {
     /// The signal received last.
     last: Arc<AtomicUsize>,
-    /// Has one byte for each signal.
+    /// Contains one byte for each signal.
     pipe: UnixStream,
 }
 
@@ -42,7 +42,7 @@ impl StopSignal {
         StopSignal::listen_for(&ALL)
     }
 
-    /// Receives these signals from now on; others keep their effect.
+    /// Receives these signals from now on; other signals keep their disposition.
     ///
     /// # Errors
     /// The signal handlers cannot be installed.
@@ -63,7 +63,7 @@ impl StopSignal {
         self.requested.load(Ordering::Relaxed)
     }
 
-    /// Fails once a stop was requested.
+    /// Returns an error if a stop was requested.
     ///
     /// # Errors
     /// [`Interrupted`].
@@ -71,10 +71,10 @@ impl StopSignal {
         if self.is_requested() { Err(Interrupted) } else { Ok(()) }
     }
 
-    /// Sleeps until a time, or until a stop is requested, which is the error.
+    /// Sleeps until a deadline, or until a stop is requested.
     ///
     /// # Errors
-    /// [`Interrupted`].
+    /// [`Interrupted`] if a stop was requested.
     pub fn sleep_until(&self, deadline: Instant) -> Result<(), Interrupted> {
         loop {
             self.check()?;
@@ -92,11 +92,11 @@ impl StopSignal {
         }
     }
 
-    /// Waits for the next signal, within a tokio runtime.
+    /// Waits for the next signal; requires a tokio runtime.
     pub async fn next(&mut self) -> Signal {
         let Some(received) = &self.received else { return std::future::pending().await };
         let pipe = received.pipe.try_clone().and_then(tokio::net::UnixStream::from_std);
-        let pipe = pipe.expect("a socket can be watched by the runtime");
+        let pipe = pipe.expect("called in a tokio runtime");
         while pipe.readable().await.is_err() || pipe.try_read(&mut [0; 1]).is_err() {}
         let last = i32::try_from(received.last.load(Ordering::Relaxed)).ok();
         last.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM)
@@ -114,15 +114,16 @@ mod tests {
         assert!(!never.is_requested());
     }
 
-    /// Sent to this process: nothing else in these tests listens for SIGHUP.
+    /// Sends SIGHUP to this process, which no other test of this crate receives.
     #[test]
     fn signal_ends_a_sleep_and_is_received_once() {
         let mut stop = StopSignal::listen_for(&[Signal::HUP]).expect("signal handlers can be installed");
         assert_eq!(stop.check(), Ok(()));
-        rustix::process::kill_process(rustix::process::getpid(), Signal::HUP).expect("sent to itself");
+        rustix::process::kill_process(rustix::process::getpid(), Signal::HUP).expect("signal is sent");
         let far = Instant::now() + Duration::from_secs(3600);
         assert_eq!(stop.sleep_until(far), Err(Interrupted));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
         runtime.block_on(async {
             assert_eq!(stop.next().await, Signal::HUP);
             let again = tokio::time::timeout(Duration::from_millis(20), stop.next());

@@ -1,14 +1,14 @@
 //! Socket options that no library supports, as bytes.
 //!
-//! `unsafe` is here because `getsockopt` and `setsockopt` take raw pointers; both functions are safe to call.
+//! `unsafe` is used only because `getsockopt` and `setsockopt` take raw pointers; both functions here are safe.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Reads the option's value into `buffer`; the number of bytes written (at most the length of the buffer).
+/// Reads the value of an option into `buffer`. Returns the number of bytes written.
 ///
-/// What `buffer` holds on entry is passed to the kernel, which some options read. For options whose value is plain
-/// data only: none that holds pointers, through which the kernel would write elsewhere.
+/// The initial content of `buffer` is passed to the kernel, as some options require. Must not be used for options whose
+/// value contains pointers, through which the kernel would write.
 pub(crate) fn get(fd: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io::Result<usize> {
     let mut length = libc::socklen_t::try_from(buffer.len()).unwrap_or(libc::socklen_t::MAX);
     // SAFETY: the pointer and the length describe `buffer`, which outlives the call.
@@ -18,7 +18,7 @@ pub(crate) fn get(fd: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io
     if result == 0 { Ok((length as usize).min(buffer.len())) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets the option to `value`.
+/// Sets an option.
 pub(crate) fn set(fd: impl AsFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     let length = libc::socklen_t::try_from(value.len()).unwrap_or(libc::socklen_t::MAX);
     // SAFETY: the pointer and the length describe `value`, which outlives the call.

@@ -25,9 +25,9 @@ pub struct TcpInfo {
     pub ssthresh: Option<u32>,
     /// Maximum segment size for sending, bytes.
     pub mss: u32,
-    /// Window offered by the peer, bytes (kernel 5.18).
+    /// Receive window advertised by the peer, bytes (kernel 5.18).
     pub peer_window: Option<u32>,
-    /// Segments sent and not yet acknowledged.
+    /// Segments sent and not acknowledged.
     pub unacked: u32,
     /// Segments currently considered lost.
     pub lost: u32,
@@ -41,7 +41,7 @@ pub struct TcpInfo {
     pub bytes_acked: u64,
     /// Bytes received in order; the FIN counts as one.
     pub bytes_received: u64,
-    /// Bytes written to it and not yet sent (kernel 4.6).
+    /// Bytes in the send buffer that were not sent yet (kernel 4.6).
     pub bytes_not_sent: Option<u32>,
     /// Segments sent (kernel 4.2).
     pub segments_sent: Option<u32>,
@@ -53,11 +53,11 @@ pub struct TcpInfo {
     pub pacing_rate: Option<u64>,
     /// Time spent with data to send, microseconds (kernel 4.10).
     pub busy_us: Option<u64>,
-    /// Part of it limited by the peer's window, microseconds (kernel 4.10).
+    /// Part of the busy time limited by the peer's receive window, microseconds (kernel 4.10).
     pub window_limited_us: Option<u64>,
-    /// Part of it limited by the send buffer, microseconds (kernel 4.10).
+    /// Part of the busy time limited by the send buffer, microseconds (kernel 4.10).
     pub buffer_limited_us: Option<u64>,
-    /// Window scales of the peer and of this end (RFC 7323, section 2.2); `None`: not used, or the connection has ended.
+    /// Window scales of the peer and of this end (RFC 7323, section 2.2); `None` if unused or if the connection is closed.
     #[serde(skip)]
     pub window_scales: Option<(u8, u8)>,
 }
@@ -86,7 +86,7 @@ impl State {
         Some(match number {
             1 => State::Established,
             2 => State::SynSent,
-            // 12 is a connection request without a socket of its own.
+            // 12 is a connection request, which has no socket yet.
             3 | 12 => State::SynReceived,
             4 => State::FinWait1,
             5 => State::FinWait2,
@@ -102,7 +102,7 @@ impl State {
 }
 
 impl TcpInfo {
-    /// Reads a `struct tcp_info`; `None` if it is shorter than that of kernel 4.1 or its state is unknown.
+    /// Parses a `struct tcp_info`; `None` if it is shorter than that of kernel 4.1 or its state is unknown.
     pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
         Some(TcpInfo {
             state: State::from_number(u8_at(bytes, 0)?)?,

@@ -1,12 +1,12 @@
 //! Traffic control (`tc(8)`) for BPF programs: the queueing discipline `clsact` of an interface and its filters.
 //!
-//! Queries the network namespace of the calling thread; any user may do so.
+//! Queries the network namespace of the calling thread, which requires no privileges.
 
 use crate::bytes::u32_at;
 use crate::netlink::message::{Message, Request};
 use crate::netlink::{Error, Socket};
 
-/// Whether the interface has the queueing discipline `clsact`.
+/// Whether an interface has the queueing discipline `clsact`.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -14,13 +14,13 @@ pub fn has_clsact(if_index: u32) -> Result<bool, Error> {
     let disciplines = |flags| Request::new(RTM_GETQDISC, flags, &header(if_index, 0));
     let is_clsact = |message: &Message| {
         let kind = message.attributes(HEADER).find(TCA_KIND)?;
-        let ours = message.kind == RTM_NEWQDISC && u32_at(message.payload, 4)? == if_index;
-        (ours && kind.strip_suffix(&[0]).unwrap_or(kind) == b"clsact").then_some(())
+        let matches = message.kind == RTM_NEWQDISC && u32_at(message.payload, 4)? == if_index;
+        (matches && kind.strip_suffix(&[0]).unwrap_or(kind) == b"clsact").then_some(())
     };
     Ok(!Socket::route()?.dump(disciplines, is_clsact)?.is_empty())
 }
 
-/// The number of filters, by any program, in the `clsact` of the interface in both directions; 0 without `clsact`.
+/// The number of filters, of any program, in the `clsact` of an interface, in both directions; 0 without `clsact`.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -29,7 +29,7 @@ pub fn clsact_filters(if_index: u32) -> Result<usize, Error> {
     let mut count = 0;
     for parent in [CLSACT_INGRESS, CLSACT_EGRESS] {
         let filters = |flags| Request::new(RTM_GETTFILTER, flags, &header(if_index, parent));
-        // A filter without a handle is the head of its priority.
+        // Messages without a handle describe a priority, not a filter.
         let is_filter = |message: &Message| {
             (message.kind == RTM_NEWTFILTER && u32_at(message.payload, 8)? != 0).then_some(())
         };
@@ -42,7 +42,7 @@ pub fn clsact_filters(if_index: u32) -> Result<usize, Error> {
     Ok(count)
 }
 
-/// Errors for filters of a discipline or an interface that does not exist.
+/// The errors if the queueing discipline or the interface does not exist.
 fn means_none(errno: i32) -> bool {
     matches!(errno, libc::ENOENT | libc::EINVAL | libc::ENODEV)
 }

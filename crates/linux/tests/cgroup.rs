@@ -1,115 +1,118 @@
-//! Cgroups on the running kernel.
+//! Creates cgroups on the running kernel.
 
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use plait_linux::cgroup::{self, Cgroup};
 
-/// Moving the process concerns all tests in it, so they take turns.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Serializes the tests, as moving the process affects all of them.
+fn serialize() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn create(test: &str, role: &str) -> Option<Cgroup> {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP {test}: making cgroups takes root");
+        println!("SKIP {test}: creating cgroups requires root");
         return None;
     }
-    Some(Cgroup::create_below_current(role).expect("a cgroup"))
+    Some(Cgroup::create_below_current(role).expect("cgroup is available"))
 }
 
 fn current() -> String {
-    let table = std::fs::read_to_string("/proc/self/cgroup").expect("/proc");
-    table.lines().find_map(|line| line.strip_prefix("0::")).expect("a cgroup").to_owned()
+    let table = std::fs::read_to_string("/proc/self/cgroup").expect("/proc is readable");
+    table.lines().find_map(|line| line.strip_prefix("0::")).expect("cgroup is available").to_owned()
 }
 
 #[test]
-fn processes_are_moved_in_and_out_and_the_cgroup_goes() {
-    let _turn = turn();
-    let Some(cgroup) = create("processes_are_moved_in_and_out_and_the_cgroup_goes", "moves") else { return };
+fn moves_processes_and_is_removed_when_dropped() {
+    let _lock = serialize();
+    let Some(cgroup) = create("moves_processes_and_is_removed_when_dropped", "moves") else { return };
     let before = current();
-    cgroup.enter().expect("inside");
+    cgroup.enter().expect("call in the cgroup or namespace succeeds");
     assert!(current().ends_with(cgroup.name()));
-    let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("a process");
-    let mut inside = cgroup.processes().expect("processes");
+    let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("process starts");
+    let mut inside = cgroup.processes().expect("processes are listed");
     inside.sort_unstable();
     let mut expected = vec![std::process::id(), child.id()];
     expected.sort_unstable();
     assert_eq!(inside, expected);
-    cgroup.leave().expect("outside");
+    cgroup.leave().expect("process leaves the cgroup");
     assert_eq!(current(), before);
 
-    child.kill().expect("its end");
-    child.wait().expect("its end");
+    child.kill().expect("process ends");
+    child.wait().expect("process ends");
     let name = cgroup.name().to_owned();
     drop(cgroup);
-    let again = Cgroup::create_below_current("moves").expect("the name is free");
+    let again = Cgroup::create_below_current("moves").expect("name is free");
     assert_eq!(again.name(), name);
-    again.enter().expect("inside");
+    again.enter().expect("call in the cgroup or namespace succeeds");
     drop(again);
-    assert_eq!(current(), before, "whoever drops it has left it");
+    assert_eq!(current(), before, "the process left it when it was dropped");
     assert!(!directory().join(&name).exists());
 }
 
 #[test]
-fn leftovers_of_dead_processes_go_and_others_stay() {
-    let _turn = turn();
-    let Some(alive) = create("leftovers_of_dead_processes_go_and_others_stay", "alive") else { return };
-    // A process of its own makes one, and is killed before it can remove it: the shell stands in for it.
+fn cleaning_removes_only_empty_cgroups_of_dead_processes() {
+    let _lock = serialize();
+    let Some(alive) = create("cleaning_removes_only_empty_cgroups_of_dead_processes", "alive") else {
+        return;
+    };
+    // The shell creates a cgroup named after itself and exits without removing it, like a killed process.
     let mut shell = Command::new("sh")
         .args(["-c", "mkdir /proc/self/fd/0/plait-$$-dead && echo plait-$$-dead"])
-        .stdin(std::fs::File::open(directory()).expect("the cgroup of this process"))
+        .stdin(std::fs::File::open(directory()).expect("cgroup of this process opens"))
         .stdout(Stdio::piped())
         .spawn()
-        .expect("a shell");
-    assert!(shell.wait().expect("its end").success());
+        .expect("shell starts");
+    assert!(shell.wait().expect("process ends").success());
     let name = format!("plait-{}-dead", shell.id());
-    let mut inside = Command::new("sleep").arg("60").spawn().expect("a process");
+    let mut inside = Command::new("sleep").arg("60").spawn().expect("process starts");
     std::fs::write(directory().join(&name).join("cgroup.procs"), inside.id().to_string())
-        .expect("a process inside");
-    cgroup::clean_leftovers().expect("a cleaning");
-    assert!(directory().join(&name).is_dir(), "it stays while a program that it was made for runs");
-    inside.kill().expect("its end");
-    inside.wait().expect("its end");
-    let removed = cgroup::clean_leftovers().expect("a cleaning");
+        .expect("process enters the cgroup");
+    cgroup::clean_leftovers().expect("cleaning succeeds");
+    assert!(directory().join(&name).is_dir(), "it stays while a process is inside");
+    inside.kill().expect("process ends");
+    inside.wait().expect("process ends");
+    let removed = cgroup::clean_leftovers().expect("cleaning succeeds");
     assert!(removed.iter().any(|path| path.ends_with(&name)), "{removed:?}");
     assert!(!directory().join(&name).exists());
     assert!(directory().join(alive.name()).is_dir());
 }
 
-/// The directory of this process' cgroup where the file system has a visible place.
+/// The path of this process's cgroup in a visible mount.
 fn directory() -> std::path::PathBuf {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc");
-    let line = table.lines().find(|line| line.contains(" - cgroup2 ")).expect("a visible cgroup2 mount");
-    let mount = line.split(' ').nth(4).expect("a mount point");
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is readable");
+    let line = table.lines().find(|line| line.contains(" - cgroup2 ")).expect("cgroup2 is mounted");
+    let mount = line.split(' ').nth(4).expect("line has a mount point");
     std::path::PathBuf::from(mount).join(current().trim_start_matches('/'))
 }
 
 #[test]
-fn a_hidden_file_system_is_no_obstacle() {
-    let _turn = turn();
+fn works_without_a_visible_mount() {
+    let _lock = serialize();
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP a_hidden_file_system_is_no_obstacle: hiding it takes root");
+        println!("SKIP works_without_a_visible_mount: hiding the mount requires root");
         return;
     }
-    // On a thread, as mounts can be hidden from a part of a process only.
+    // On a separate thread, so that the other tests keep their mount namespace.
     std::thread::spawn(|| {
         let flags = rustix::thread::UnshareFlags::NEWNS | rustix::thread::UnshareFlags::FS;
-        // SAFETY: neither flag separates the table of file descriptors.
-        unsafe { rustix::thread::unshare_unsafe(flags) }.expect("mounts of our own");
-        let quiet = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
-        rustix::mount::mount_change("/", quiet).expect("mounts of our own");
-        rustix::mount::unmount("/sys", rustix::mount::UnmountFlags::DETACH).expect("no /sys");
-        let table = std::fs::read_to_string("/proc/thread-self/mountinfo").expect("/proc");
+        // SAFETY: neither flag unshares the table of file descriptors.
+        unsafe { rustix::thread::unshare_unsafe(flags) }.expect("mount namespace is private");
+        let private =
+            rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).expect("mount namespace is private");
+        rustix::mount::unmount("/sys", rustix::mount::UnmountFlags::DETACH).expect("/sys is unmounted");
+        let table = std::fs::read_to_string("/proc/thread-self/mountinfo").expect("/proc is readable");
         assert!(!table.contains(" - cgroup2 "), "{table}");
-        let cgroup = Cgroup::create_below_current("hidden").expect("a cgroup");
-        let mut child = Command::new("sleep").arg("60").spawn().expect("a process");
-        cgroup.add(child.id()).expect("a process inside");
-        assert_eq!(cgroup.processes().expect("processes"), [child.id()]);
-        child.kill().expect("its end");
-        child.wait().expect("its end");
+        let cgroup = Cgroup::create_below_current("hidden").expect("cgroup is available");
+        let mut child = Command::new("sleep").arg("60").spawn().expect("process starts");
+        cgroup.add(child.id()).expect("process enters the cgroup");
+        assert_eq!(cgroup.processes().expect("processes are listed"), [child.id()]);
+        child.kill().expect("process ends");
+        child.wait().expect("process ends");
     })
     .join()
-    .expect("the test");
+    .expect("test thread succeeds");
 }

@@ -1,4 +1,4 @@
-//! Samples of real connections, against what their own sockets say.
+//! Compares samples of real connections with the state of their sockets.
 
 mod topology;
 
@@ -13,31 +13,32 @@ use socket2::{Domain, Socket};
 use topology::{Topology, connect};
 
 fn watch(host: &plait_linux::netns::Named) -> Watch {
-    host.run(|| Watch::open().expect("a watch")).expect("the namespace")
+    host.run(|| Watch::open().expect("watch opens")).expect("namespace can be entered")
 }
 
 fn of<'a>(samples: &'a [Sample], socket: &Socket) -> &'a Sample {
-    let token = Info::of(socket).expect("information").token;
-    samples.iter().find(|sample| sample.token == token).expect("the connection")
+    let token = Info::of(socket).expect("state is readable").token;
+    samples.iter().find(|sample| sample.token == token).expect("connection is listed")
 }
 
 #[test]
-fn samples_say_what_the_sockets_say() {
-    let Some(net) = Topology::new("samples_say_what_the_sockets_say") else { return };
+fn samples_match_socket_state() {
+    let Some(net) = Topology::new("samples_match_socket_state") else { return };
     for (domain, to, local) in [
         (Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1"),
         (Domain::IPV6, ["fd00:1::2", "fd00:2::2"], "fd00:2::1"),
-        // IPv4 by IPv6 sockets.
+        // IPv4 over IPv6 sockets.
         (Domain::IPV6, ["::ffff:10.1.0.2", "10.2.0.2"], "10.2.0.1"),
     ] {
         let (client, server) = connect(&net, domain, to, local, true);
         let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
-        let (c, s) = (at_client.sample().expect("a sample"), at_server.sample().expect("a sample"));
-        assert_eq!((c.len(), s.len()), (1, 1), "each namespace shows its own");
+        let (c, s) =
+            (at_client.sample().expect("sample is taken"), at_server.sample().expect("sample is taken"));
+        assert_eq!((c.len(), s.len()), (1, 1), "only connections of the same namespace are listed");
         for (samples, socket) in [(&c, &client), (&s, &server)] {
             let sample = of(samples, socket);
-            let own = FullInfo::of(socket).expect("information");
-            let connection = sample.connection.as_ref().expect("it is there");
+            let own = FullInfo::of(socket).expect("state is readable");
+            let connection = sample.connection.as_ref().expect("connection is open");
             assert_eq!(connection.state, State::Established);
             assert_eq!(connection.bytes_sent, own.info.bytes_sent);
             assert_eq!(connection.bytes_received, own.info.bytes_received);
@@ -55,42 +56,44 @@ fn samples_say_what_the_sockets_say() {
             found.sort_unstable();
             expected.sort_unstable();
             assert_eq!(found, expected);
-            let [initial, joined] = sample.subflows.as_slice() else { panic!("two subflows: {sample:?}") };
+            let [initial, joined] = sample.subflows.as_slice() else {
+                panic!("expected two subflows, got {sample:?}")
+            };
             assert_eq!((initial.local, initial.remote), (connection.local, connection.remote));
             assert_eq!((initial.joined, joined.joined), (Some(false), Some(true)));
             assert!(joined.backup() && !initial.backup());
             let side = if std::ptr::eq(samples, &c) { "a" } else { "b" };
             assert_eq!(initial.interface.as_deref(), Some(format!("{side}0").as_str()));
             assert_eq!(joined.interface.as_deref(), Some(format!("{side}1").as_str()));
-            let text = serde_json::to_string(sample).expect("JSON");
-            let read: Sample = serde_json::from_str(&text).expect("a sample");
-            // JSON's numbers are decimal.
+            let text = serde_json::to_string(sample).expect("sample is serialized");
+            let read: Sample = serde_json::from_str(&text).expect("sample is taken");
+            // JSON numbers are decimal.
             assert!((read.time - sample.time).abs() < 1e-6);
-            let mut told = sample.clone();
-            // Nobody who reads samples asks for it.
-            told.subflows.iter_mut().for_each(|subflow| subflow.tcp.window_scales = None);
-            assert_eq!(Sample { time: sample.time, ..read }, told);
+            let mut expected = sample.clone();
+            // Not serialized.
+            expected.subflows.iter_mut().for_each(|subflow| subflow.tcp.window_scales = None);
+            assert_eq!(Sample { time: sample.time, ..read }, expected);
         }
     }
 }
 
 #[test]
-fn the_last_figures_of_a_subflow_are_told() {
-    let Some(net) = Topology::new("the_last_figures_of_a_subflow_are_told") else { return };
-    for client_ends_first in [true, false] {
+fn reports_final_statistics_of_closed_subflows() {
+    let Some(net) = Topology::new("reports_final_statistics_of_closed_subflows") else { return };
+    for client_closes_first in [true, false] {
         let (mut client, mut server) =
             connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1", true);
         let (mut at_client, mut at_server) = (watch(&net.client), watch(&net.server));
         let carried = |samples: &[Sample]| {
             let subflows = samples.iter().flat_map(|sample| &sample.subflows);
-            let figures = subflows.map(|s| (s.tcp.bytes_sent.unwrap_or(0), s.tcp.bytes_received));
-            figures.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            let counters = subflows.map(|s| (s.tcp.bytes_sent.unwrap_or(0), s.tcp.bytes_received));
+            counters.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
         };
-        assert_eq!(carried(&at_client.sample().expect("a sample")), (5000, 7));
-        assert_eq!(carried(&at_server.sample().expect("a sample")), (7, 5000));
-        client.write_all(&[2; 3000]).expect("a write");
-        server.read_exact(&mut [0; 3000]).expect("a read");
-        let (first, second) = if client_ends_first { (client, server) } else { (server, client) };
+        assert_eq!(carried(&at_client.sample().expect("sample is taken")), (5000, 7));
+        assert_eq!(carried(&at_server.sample().expect("sample is taken")), (7, 5000));
+        client.write_all(&[2; 3000]).expect("write succeeds");
+        server.read_exact(&mut [0; 3000]).expect("read succeeds");
+        let (first, second) = if client_closes_first { (client, server) } else { (server, client) };
         drop(first);
         thread::sleep(Duration::from_millis(20));
         drop(second);
@@ -98,7 +101,7 @@ fn the_last_figures_of_a_subflow_are_told() {
             let mut ended = Vec::new();
             for _ in 0..100 {
                 thread::sleep(Duration::from_millis(10));
-                let samples = watch.sample().expect("a sample");
+                let samples = watch.sample().expect("sample is taken");
                 ended.extend(samples.into_iter().map(|sample| Sample {
                     subflows: sample.subflows.into_iter().filter(|s| s.closed.is_some()).collect(),
                     ..sample
@@ -107,9 +110,9 @@ fn the_last_figures_of_a_subflow_are_told() {
                     break;
                 }
             }
-            if !watch.sees_every_end() {
+            if !watch.reports_every_close() {
                 println!(
-                    "SKIP the_last_figures_of_a_subflow_are_told: the kernel does not run the BPF program"
+                    "SKIP reports_final_statistics_of_closed_subflows: the kernel rejects the BPF program"
                 );
                 return;
             }
@@ -117,31 +120,34 @@ fn the_last_figures_of_a_subflow_are_told() {
             assert!(closed.all(|closed| closed == Some(Closed::Final)), "{ended:?}");
             let (all_sent, all_received) = carried(&ended);
             assert_eq!(all_sent, sent);
-            // Each FIN counts as a byte.
+            // Each FIN counts as one byte.
             assert!((received..=received + 2).contains(&all_received), "{all_received}");
-            assert!(watch.sample().expect("a sample").is_empty(), "each subflow ends once");
+            assert!(
+                watch.sample().expect("sample is taken").is_empty(),
+                "each closed subflow is reported once"
+            );
         }
     }
 }
 
 #[test]
-fn a_connection_between_two_samples_is_seen() {
-    let Some(net) = Topology::new("a_connection_between_two_samples_is_seen") else { return };
+fn reports_connections_between_two_samples() {
+    let Some(net) = Topology::new("reports_connections_between_two_samples") else { return };
     let mut watch = watch(&net.client);
-    if !watch.sees_every_end() {
-        println!("SKIP a_connection_between_two_samples_is_seen: the kernel does not run the BPF program");
+    if !watch.reports_every_close() {
+        println!("SKIP reports_connections_between_two_samples: the kernel rejects the BPF program");
         return;
     }
-    assert!(watch.sample().expect("a sample").is_empty());
+    assert!(watch.sample().expect("sample is taken").is_empty());
     let (client, server) = connect(&net, Domain::IPV4, ["10.1.0.2", "10.2.0.2"], "10.2.0.1", true);
-    let token = Info::of(&client).expect("information").token;
+    let token = Info::of(&client).expect("state is readable").token;
     drop(client);
     drop(server);
     thread::sleep(Duration::from_millis(300));
-    let samples = watch.last_sample().expect("a sample");
-    let [sample] = samples.as_slice() else { panic!("one connection: {samples:?}") };
+    let samples = watch.last_sample().expect("sample is taken");
+    let [sample] = samples.as_slice() else { panic!("expected one connection, got {samples:?}") };
     assert_eq!(sample.token, token);
-    let figures: Vec<_> = sample.subflows.iter().map(|s| (s.joined, s.closed, s.tcp.bytes_sent)).collect();
+    let counters: Vec<_> = sample.subflows.iter().map(|s| (s.joined, s.closed, s.tcp.bytes_sent)).collect();
     let closed = Some(Closed::Final);
-    assert_eq!(figures, [(Some(false), closed, Some(5000)), (Some(true), closed, Some(0))]);
+    assert_eq!(counters, [(Some(false), closed, Some(5000)), (Some(true), closed, Some(0))]);
 }

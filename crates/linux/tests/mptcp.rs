@@ -1,4 +1,4 @@
-//! Sockets on the loopback interface, against the running kernel.
+//! MPTCP sockets on the loopback interface of the running kernel.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,28 +10,28 @@ use socket2::{Domain, Socket, Type};
 
 fn socket(domain: Domain, multipath: bool) -> Socket {
     if multipath {
-        let (socket, protocol) = mptcp::stream_socket(domain).expect("a socket");
+        let (socket, protocol) = mptcp::stream_socket(domain).expect("socket opens");
         assert_eq!(protocol, Protocol::Mptcp);
         socket
     } else {
-        Socket::new(domain, Type::STREAM, None).expect("a socket")
+        Socket::new(domain, Type::STREAM, None).expect("socket opens")
     }
 }
 
-/// A client and the server's end of one connection; each end made as MPTCP or as TCP.
+/// The client's and the server's end of a connection; each end is an MPTCP or a TCP socket.
 fn pair(domain: Domain, client_multipath: bool, server_multipath: bool) -> (Socket, Socket) {
     let any: SocketAddr = match domain {
         Domain::IPV4 => (Ipv4Addr::LOCALHOST, 0).into(),
         _ => (Ipv6Addr::LOCALHOST, 0).into(),
     };
     let listener = socket(domain, server_multipath);
-    listener.bind(&any.into()).expect("a free port");
-    listener.listen(1).expect("a listener");
+    listener.bind(&any.into()).expect("port is free");
+    listener.listen(1).expect("socket listens");
     let client = socket(domain, client_multipath);
-    client.connect(&listener.local_addr().expect("an address")).expect("a connection");
-    let (server, _) = listener.accept().expect("a connection");
+    client.connect(&listener.local_addr().expect("address is valid")).expect("connection succeeds");
+    let (server, _) = listener.accept().expect("connection succeeds");
     for end in [&client, &server] {
-        end.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+        end.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout is set");
     }
     (client, server)
 }
@@ -39,26 +39,26 @@ fn pair(domain: Domain, client_multipath: bool, server_multipath: bool) -> (Sock
 fn no_mptcp(test: &str) -> bool {
     let missing = !matches!(mptcp::stream_socket(Domain::IPV4), Ok((_, Protocol::Mptcp)));
     if missing {
-        println!("SKIP {test}: the kernel has no MPTCP, or it is off here");
+        println!("SKIP {test}: the kernel has no MPTCP, or it is disabled");
     }
     missing
 }
 
 #[test]
-fn info_counts_what_was_sent_and_acknowledged() {
-    if no_mptcp("info_counts_what_was_sent_and_acknowledged") {
+fn info_counts_sent_and_acknowledged_bytes() {
+    if no_mptcp("info_counts_sent_and_acknowledged_bytes") {
         return;
     }
     for domain in [Domain::IPV4, Domain::IPV6] {
         let (mut client, mut server) = pair(domain, true, true);
-        let before = Info::of(&client).expect("information");
-        client.write_all(&[7; 1000]).expect("a write");
-        server.read_exact(&mut [0; 1000]).expect("a read");
-        server.write_all(&[7; 10]).expect("a write");
-        client.read_exact(&mut [0; 10]).expect("a read");
+        let before = Info::of(&client).expect("state is readable");
+        client.write_all(&[7; 1000]).expect("write succeeds");
+        server.read_exact(&mut [0; 1000]).expect("read succeeds");
+        server.write_all(&[7; 10]).expect("write succeeds");
+        client.read_exact(&mut [0; 10]).expect("read succeeds");
 
-        let full = FullInfo::of(&client).expect("information");
-        let peer = Info::of(&server).expect("information");
+        let full = FullInfo::of(&client).expect("state is readable");
+        let peer = Info::of(&server).expect("state is readable");
         assert_eq!(full.info.token, before.token);
         assert_ne!(full.info.token, peer.token);
         assert!(full.info.remote_key_received && !full.info.fallback);
@@ -70,9 +70,11 @@ fn info_counts_what_was_sent_and_acknowledged() {
             assert_eq!(peer.bytes_received, Some(1000));
         }
 
-        let [subflow] = full.subflows.as_slice() else { panic!("one subflow: {:?}", full.subflows) };
-        assert_eq!(Some(subflow.local), client.local_addr().expect("an address").as_socket());
-        assert_eq!(Some(subflow.remote), client.peer_addr().expect("an address").as_socket());
+        let [subflow] = full.subflows.as_slice() else {
+            panic!("expected one subflow, got {:?}", full.subflows)
+        };
+        assert_eq!(Some(subflow.local), client.local_addr().expect("address is valid").as_socket());
+        assert_eq!(Some(subflow.remote), client.peer_addr().expect("address is valid").as_socket());
         assert_eq!(subflow.tcp.state, State::Established);
         assert_eq!(subflow.tcp.bytes_sent, Some(1000));
         assert_eq!(subflow.tcp.bytes_received, 10);
@@ -81,41 +83,49 @@ fn info_counts_what_was_sent_and_acknowledged() {
 }
 
 #[test]
-fn only_a_connection_that_speaks_mptcp_says_so() {
-    if no_mptcp("only_a_connection_that_speaks_mptcp_says_so") {
+fn is_mptcp_only_if_both_ends_use_it() {
+    if no_mptcp("is_mptcp_only_if_both_ends_use_it") {
         return;
     }
     for domain in [Domain::IPV4, Domain::IPV6] {
         for (client, server) in [(false, false), (false, true), (true, false), (true, true)] {
             let (mut a, mut b) = pair(domain, client, server);
-            // Data both ways, so that a fallback is settled.
-            a.write_all(b"ping").expect("a write");
-            b.read_exact(&mut [0; 4]).expect("a read");
-            b.write_all(b"pong").expect("a write");
-            a.read_exact(&mut [0; 4]).expect("a read");
-            assert_eq!(mptcp::is_mptcp(&a).expect("an answer"), client && server, "client {client} {server}");
-            assert_eq!(mptcp::is_mptcp(&b).expect("an answer"), client && server, "server {client} {server}");
+            // After data in both directions, a fallback is complete.
+            a.write_all(b"ping").expect("write succeeds");
+            b.read_exact(&mut [0; 4]).expect("read succeeds");
+            b.write_all(b"pong").expect("write succeeds");
+            a.read_exact(&mut [0; 4]).expect("read succeeds");
+            assert_eq!(
+                mptcp::is_mptcp(&a).expect("lookup succeeds"),
+                client && server,
+                "client {client} {server}"
+            );
+            assert_eq!(
+                mptcp::is_mptcp(&b).expect("lookup succeeds"),
+                client && server,
+                "server {client} {server}"
+            );
         }
     }
-    assert!(mptcp::is_mptcp(std::fs::File::open("/dev/null").expect("a file")).is_err());
+    assert!(mptcp::is_mptcp(std::fs::File::open("/dev/null").expect("file opens")).is_err());
 }
 
 #[test]
-fn an_aborted_connection_is_reset_at_the_peer() {
-    let multipath = !no_mptcp("an_aborted_connection_is_reset_at_the_peer (MPTCP)");
+fn abort_resets_the_connection_at_the_peer() {
+    let multipath = !no_mptcp("abort_resets_the_connection_at_the_peer (MPTCP)");
     for domain in [Domain::IPV4, Domain::IPV6] {
         for multipath in if multipath { &[false, true][..] } else { &[false][..] } {
             let (mut a, mut b) = pair(domain, *multipath, *multipath);
-            a.write_all(b"unread").expect("a write");
-            b.write_all(b"unread").expect("a write");
-            mptcp::abort(&b).expect("an abort");
+            a.write_all(b"unread").expect("write succeeds");
+            b.write_all(b"unread").expect("write succeeds");
+            mptcp::abort(&b).expect("abort succeeds");
             let mut got = Vec::new();
-            let error = a.read_to_end(&mut got).expect_err("a reset, not an end of stream");
+            let error = a.read_to_end(&mut got).expect_err("connection is reset");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "multipath {multipath}");
 
             let (a, mut b) = pair(domain, *multipath, *multipath);
-            mptcp::abort(&a).expect("an abort");
-            let error = b.read(&mut [0]).expect_err("a reset, not an end of stream");
+            mptcp::abort(&a).expect("abort succeeds");
+            let error = b.read(&mut [0]).expect_err("connection is reset");
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "multipath {multipath}");
         }
     }

@@ -1,4 +1,4 @@
-//! The path manager, netlink events, user-space managed sockets: in namespaces of their own, on the running kernel.
+//! The path manager, its events, and sockets managed from user space, in network namespaces on the running kernel.
 
 mod topology;
 
@@ -17,7 +17,7 @@ fn next<T>(events: &mut Events, mut wanted: impl FnMut(&Event) -> Option<T>) -> 
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut seen = Vec::new();
     while Instant::now() < deadline {
-        match events.try_next().expect("events") {
+        match events.try_next().expect("events are readable") {
             Some(event) => match wanted(&event) {
                 Some(found) => return found,
                 None => seen.push(event),
@@ -25,167 +25,190 @@ fn next<T>(events: &mut Events, mut wanted: impl FnMut(&Event) -> Option<T>) -> 
             None => std::thread::sleep(Duration::from_millis(2)),
         }
     }
-    panic!("the event did not come; these did: {seen:?}");
+    panic!("expected an event, got only others: {seen:?}");
 }
 
-/// Connects `socket` over the first link: the client's end, the server's, and the listener, which refuses further
-/// subflows once closed.
+/// Connects `socket` over the first link. Returns the client's end, the server's end, and the listener, without which the
+/// server rejects additional subflows.
 fn connected(net: &Topology, domain: Domain, socket: Socket) -> (Socket, Socket, Socket) {
     let (any, first) = match domain {
         Domain::IPV4 => ("0.0.0.0:0", net.server_v4[0]),
         _ => ("[::]:0", net.server_v6[0]),
     };
-    let any: SocketAddr = any.parse().expect("an address");
+    let any: SocketAddr = any.parse().expect("address is valid");
     let listener = net
         .server
         .run(|| {
-            let (listener, _) = mptcp::stream_socket(domain).expect("a socket");
-            listener.bind(&any.into()).expect("a free port");
-            listener.listen(8).expect("a listener");
+            let (listener, _) = mptcp::stream_socket(domain).expect("socket opens");
+            listener.bind(&any.into()).expect("port is free");
+            listener.listen(8).expect("socket listens");
             listener
         })
-        .expect("the server's namespace");
-    let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
-    let first = SocketAddr::new(first.parse().expect("an address"), port);
-    socket.connect(&first.into()).expect("a connection");
-    let (server, _) = listener.accept().expect("a connection");
+        .expect("namespace can be entered");
+    let port = listener
+        .local_addr()
+        .expect("address is valid")
+        .as_socket()
+        .expect("address is an IP address")
+        .port();
+    let first = SocketAddr::new(first.parse().expect("address is valid"), port);
+    socket.connect(&first.into()).expect("connection succeeds");
+    let (server, _) = listener.accept().expect("connection succeeds");
     (socket, server, listener)
 }
 
 fn exchange(client: &mut Socket, server: &mut Socket) {
-    client.write_all(b"ping").expect("a write");
-    server.read_exact(&mut [0; 4]).expect("a read");
-    server.write_all(b"pong").expect("a write");
-    client.read_exact(&mut [0; 4]).expect("a read");
+    client.write_all(b"ping").expect("write succeeds");
+    server.read_exact(&mut [0; 4]).expect("read succeeds");
+    server.write_all(b"pong").expect("write succeeds");
+    client.read_exact(&mut [0; 4]).expect("read succeeds");
 }
 
 #[test]
-fn endpoints_and_limits_are_kept() {
-    let Some(net) = Topology::new("endpoints_and_limits_are_kept") else { return };
+fn sets_and_lists_endpoints_and_limits() {
+    let Some(net) = Topology::new("sets_and_lists_endpoints_and_limits") else { return };
     net.client
         .run(|| {
-            let manager = PathManager::open().expect("a path manager");
-            assert_eq!(manager.endpoints().expect("a list"), []);
+            let manager = PathManager::open().expect("path manager opens");
+            assert_eq!(manager.endpoints().expect("endpoints are listed"), []);
             let limits = Limits { subflows: 3, add_addr_accepted: 2 };
-            manager.set_limits(limits).expect("limits");
-            assert_eq!(manager.limits().expect("limits"), limits);
+            manager.set_limits(limits).expect("limits are accessible");
+            assert_eq!(manager.limits().expect("limits are accessible"), limits);
 
             let v4 = Endpoint {
-                address: "10.1.0.1".parse().expect("an address"),
+                address: "10.1.0.1".parse().expect("address is valid"),
                 id: 3,
                 port: 0,
                 flags: Flags::SUBFLOW | Flags::BACKUP,
                 if_index: interface_index("a0"),
             };
             let v6 = Endpoint {
-                address: "fd00:2::1".parse().expect("an address"),
+                address: "fd00:2::1".parse().expect("address is valid"),
                 id: 0,
                 port: 4000,
                 flags: Flags::SIGNAL,
                 if_index: 0,
             };
-            manager.add(&v4).expect("an endpoint");
-            manager.add(&v6).expect("an endpoint");
-            assert_eq!(manager.endpoint(3).expect("the endpoint"), v4);
-            let list = manager.endpoints().expect("a list");
+            manager.add(&v4).expect("endpoint is added");
+            manager.add(&v6).expect("endpoint is added");
+            assert_eq!(manager.endpoint(3).expect("endpoint exists"), v4);
+            let list = manager.endpoints().expect("endpoints are listed");
             assert_eq!(list.len(), 2);
-            let found = list.iter().find(|endpoint| endpoint.address == v6.address).expect("the endpoint");
+            let found = list.iter().find(|endpoint| endpoint.address == v6.address).expect("endpoint exists");
             assert_ne!(found.id, 0, "the kernel chose an identifier");
             assert_eq!(Endpoint { id: 0, ..*found }, v6);
 
-            manager.set_flags(3, Flags::SUBFLOW).expect("a change");
-            assert_eq!(manager.endpoint(3).expect("the endpoint").flags, Flags::SUBFLOW);
-            manager.delete(&v4).expect("a deletion");
-            manager.endpoint(3).expect_err("no endpoint");
-            manager.flush().expect("a deletion");
-            assert_eq!(manager.endpoints().expect("a list"), []);
+            manager.set_flags(3, Flags::SUBFLOW).expect("change succeeds");
+            assert_eq!(manager.endpoint(3).expect("endpoint exists").flags, Flags::SUBFLOW);
+            manager.delete(&v4).expect("deletion succeeds");
+            manager.endpoint(3).expect_err("endpoint does not exist");
+            manager.flush().expect("deletion succeeds");
+            assert_eq!(manager.endpoints().expect("endpoints are listed"), []);
 
-            let error =
-                manager.set_limits(Limits { subflows: 99, add_addr_accepted: 0 }).expect_err("a refusal");
+            let error = manager
+                .set_limits(Limits { subflows: 99, add_addr_accepted: 0 })
+                .expect_err("request is rejected");
             assert_eq!(error.errno(), Some(libc::EINVAL));
             let text = error.to_string();
-            assert!(text.contains("99 subflows") && text.contains("limit"), "the kernel's words: {text}");
-            let error = manager.delete(&v4).expect_err("a refusal");
+            assert!(
+                text.contains("99 subflows") && text.contains("limit"),
+                "the kernel's explanation: {text}"
+            );
+            let error = manager.delete(&v4).expect_err("request is rejected");
             assert!(error.to_string().contains("10.1.0.1"), "{error}");
         })
-        .expect("the client's namespace");
+        .expect("namespace can be entered");
 }
 
 #[test]
-fn the_kernel_manages_ordinary_sockets_and_user_space_its_own() {
-    let Some(net) = Topology::new("the_kernel_manages_ordinary_sockets_and_user_space_its_own") else {
+fn kernel_does_not_manage_user_space_sockets() {
+    let Some(net) = Topology::new("kernel_does_not_manage_user_space_sockets") else {
         return;
     };
-    let setting = || std::fs::read_to_string("/proc/sys/net/mptcp/pm_type").expect("a setting");
+    let setting = || std::fs::read_to_string("/proc/sys/net/mptcp/pm_type").expect("sysctl is readable");
     net.client
         .run(|| {
-            let manager = PathManager::open().expect("a path manager");
+            let manager = PathManager::open().expect("path manager opens");
             for address in ["10.2.0.1", "fd00:2::1"] {
                 manager
                     .add(&Endpoint {
-                        address: address.parse().expect("an address"),
+                        address: address.parse().expect("address is valid"),
                         id: 0,
                         port: 0,
                         flags: Flags::SUBFLOW,
                         if_index: interface_index("a1"),
                     })
-                    .expect("an endpoint");
+                    .expect("endpoint is added");
             }
             for domain in [Domain::IPV4, Domain::IPV6] {
                 let before = setting();
-                let sockets = pm::user_space_sockets(4, domain).expect("sockets");
+                let sockets = pm::user_space_sockets(4, domain).expect("sockets open");
                 assert_eq!(setting(), before);
                 assert_eq!(sockets.len(), 4);
 
-                let mut events = Events::open().expect("events");
-                let managed = sockets.into_iter().next().expect("a socket");
+                let mut events = Events::open().expect("events are readable");
+                let managed = sockets.into_iter().next().expect("socket opens");
                 let (mut managed, mut peer, _listener) = connected(&net, domain, managed);
                 exchange(&mut managed, &mut peer);
-                let (ordinary, _) = mptcp::stream_socket(domain).expect("a socket");
+                let (ordinary, _) = mptcp::stream_socket(domain).expect("socket opens");
                 let (mut ordinary, mut ordinary_peer, _listener) = connected(&net, domain, ordinary);
                 exchange(&mut ordinary, &mut ordinary_peer);
-                let token = Info::of(&ordinary).expect("information").token;
-                // The ordinary connection, which began later, has got its subflow: the other would have too.
+                let token = Info::of(&ordinary).expect("state is readable").token;
+                // The kernel has created the subflow of the later connection, so it would have created the other one's too.
                 next(&mut events, |event| match event {
                     Event::SubflowEstablished(subflow) => (subflow.token == token).then_some(()),
                     _ => None,
                 });
                 exchange(&mut managed, &mut peer);
-                assert_eq!(FullInfo::of(&managed).expect("information").subflows.len(), 1);
-                assert_eq!(FullInfo::of(&ordinary).expect("information").subflows.len(), 2);
+                assert_eq!(FullInfo::of(&managed).expect("state is readable").subflows.len(), 1);
+                assert_eq!(FullInfo::of(&ordinary).expect("state is readable").subflows.len(), 2);
             }
         })
-        .expect("the client's namespace");
+        .expect("namespace can be entered");
 }
 
 #[test]
-fn a_subflow_is_made_changed_and_ended_from_user_space() {
-    let Some(net) = Topology::new("a_subflow_is_made_changed_and_ended_from_user_space") else { return };
+fn user_space_creates_changes_and_closes_subflows() {
+    let Some(net) = Topology::new("user_space_creates_changes_and_closes_subflows") else { return };
     net.client
         .run(|| {
             for (domain, local, remote, other) in [
                 (Domain::IPV4, "10.2.0.1", "10.2.0.2", "10.9.0.1"),
                 (Domain::IPV6, "fd00:2::1", "fd00:2::2", "fd00:9::1"),
             ] {
-                let manager = PathManager::open().expect("a path manager");
-                let mut events = Events::open().expect("events");
-                let mut peer_events = net.server.run(Events::open).expect("the namespace").expect("events");
-                let socket = pm::user_space_sockets(1, domain).expect("a socket").remove(0);
+                let manager = PathManager::open().expect("path manager opens");
+                let mut events = Events::open().expect("events are readable");
+                let mut peer_events = net
+                    .server
+                    .run(Events::open)
+                    .expect("namespace can be entered")
+                    .expect("events are readable");
+                let socket = pm::user_space_sockets(1, domain).expect("socket opens").remove(0);
                 let (mut client, mut server, _listener) = connected(&net, domain, socket);
                 exchange(&mut client, &mut server);
-                let token = Info::of(&client).expect("information").token;
-                let peer_token = Info::of(&server).expect("information").token;
-                let port =
-                    server.local_addr().expect("an address").as_socket().expect("an IP address").port();
+                let token = Info::of(&client).expect("state is readable").token;
+                let peer_token = Info::of(&server).expect("state is readable").token;
+                let port = server
+                    .local_addr()
+                    .expect("address is valid")
+                    .as_socket()
+                    .expect("address is an IP address")
+                    .port();
 
-                let created = next(&mut events, |event| match event {
+                let established = next(&mut events, |event| match event {
                     Event::Established(connection) => Some(connection.clone()),
                     _ => None,
                 });
-                assert_eq!(created.token, token);
-                assert_eq!(Some(created.local), client.local_addr().expect("an address").as_socket());
-                assert_eq!(Some(created.remote), client.peer_addr().expect("an address").as_socket());
-                assert!(!created.server_side);
+                assert_eq!(established.token, token);
+                assert_eq!(
+                    Some(established.local),
+                    client.local_addr().expect("address is valid").as_socket()
+                );
+                assert_eq!(
+                    Some(established.remote),
+                    client.peer_addr().expect("address is valid").as_socket()
+                );
+                assert!(!established.server_side);
                 let at_peer = next(&mut peer_events, |event| match event {
                     Event::Established(connection) => Some(connection.clone()),
                     _ => None,
@@ -194,32 +217,35 @@ fn a_subflow_is_made_changed_and_ended_from_user_space() {
 
                 let index = interface_index("a1");
                 let from = Local {
-                    address: local.parse().expect("an address"),
+                    address: local.parse().expect("address is valid"),
                     id: 5,
                     if_index: index,
                     backup: false,
                 };
-                let to = SocketAddr::new(remote.parse().expect("an address"), port);
-                manager.subflow_create(token, &from, to, 0).expect("a subflow");
-                let made = next(&mut events, |event| match event {
+                let to = SocketAddr::new(remote.parse().expect("address is valid"), port);
+                manager.subflow_create(token, &from, to, 0).expect("subflow is valid");
+                let created = next(&mut events, |event| match event {
                     Event::SubflowEstablished(subflow) => Some(subflow.clone()),
                     _ => None,
                 });
-                assert_eq!((made.token, made.remote, made.local.ip()), (token, to, from.address));
-                assert_eq!((made.local_id, made.if_index, made.backup, made.error), (5, index, false, None));
-                let subflows = FullInfo::of(&client).expect("information").subflows;
+                assert_eq!((created.token, created.remote, created.local.ip()), (token, to, from.address));
+                assert_eq!(
+                    (created.local_id, created.if_index, created.backup, created.error),
+                    (5, index, false, None)
+                );
+                let subflows = FullInfo::of(&client).expect("state is readable").subflows;
                 assert_eq!(subflows.len(), 2);
-                assert_eq!((subflows[1].local, subflows[1].remote), (made.local, made.remote));
+                assert_eq!((subflows[1].local, subflows[1].remote), (created.local, created.remote));
 
-                manager.set_backup(token, made.local, made.remote, true).expect("a change of priority");
+                manager.set_backup(token, created.local, created.remote, true).expect("priority changes");
                 let lowered = next(&mut peer_events, |event| match event {
                     Event::SubflowPriority(subflow) => Some(subflow.clone()),
                     _ => None,
                 });
                 assert_eq!((lowered.token, lowered.backup, lowered.remote_id), (peer_token, true, 5));
 
-                let announced = Local { address: other.parse().expect("an address"), id: 9, ..from };
-                manager.announce(token, &announced, 0).expect("an announcement");
+                let announced = Local { address: other.parse().expect("address is valid"), id: 9, ..from };
+                manager.announce(token, &announced, 0).expect("address is announced");
                 next(&mut peer_events, |event| match event {
                     Event::Announced { token, remote_id: 9, address } if *token == peer_token => {
                         assert_eq!(address.ip(), announced.address);
@@ -227,24 +253,25 @@ fn a_subflow_is_made_changed_and_ended_from_user_space() {
                     }
                     _ => None,
                 });
-                manager.remove(token, 9).expect("a withdrawal");
+                manager.remove(token, 9).expect("address is withdrawn");
                 next(&mut peer_events, |event| match event {
                     Event::Removed { token, remote_id: 9 } if *token == peer_token => Some(()),
                     _ => None,
                 });
 
-                manager.subflow_destroy(token, made.local, made.remote).expect("its end");
+                manager.subflow_destroy(token, created.local, created.remote).expect("process ends");
                 let ended = next(&mut events, |event| match event {
                     Event::SubflowClosed(subflow) => Some(subflow.clone()),
                     _ => None,
                 });
-                assert_eq!((ended.token, ended.local), (token, made.local));
-                let gone =
-                    manager.subflow_destroy(token, made.local, made.remote).expect_err("no such subflow");
+                assert_eq!((ended.token, ended.local), (token, created.local));
+                let gone = manager
+                    .subflow_destroy(token, created.local, created.remote)
+                    .expect_err("subflow does not exist");
                 assert_eq!(gone.errno(), Some(libc::ESRCH));
                 exchange(&mut client, &mut server);
 
-                mptcp::abort(&client).expect("an abort");
+                mptcp::abort(&client).expect("abort succeeds");
                 drop((client, server));
                 next(&mut events, |event| match event {
                     Event::Closed { token: closed } => (*closed == token).then_some(()),
@@ -252,7 +279,7 @@ fn a_subflow_is_made_changed_and_ended_from_user_space() {
                 });
             }
         })
-        .expect("the client's namespace");
+        .expect("namespace can be entered");
 }
 
 #[test]
@@ -260,54 +287,58 @@ fn lost_events_are_reported() {
     let Some(net) = Topology::new("lost_events_are_reported") else { return };
     net.client
         .run(|| {
-            let mut events = Events::open().expect("events");
-            socket2::SockRef::from(&events).set_recv_buffer_size(1).expect("a small buffer");
+            let mut events = Events::open().expect("events are readable");
+            socket2::SockRef::from(&events).set_recv_buffer_size(1).expect("buffer size is set");
             let kept: Vec<_> = (0..50)
                 .map(|_| {
-                    connected(&net, Domain::IPV4, mptcp::stream_socket(Domain::IPV4).expect("a socket").0)
+                    connected(&net, Domain::IPV4, mptcp::stream_socket(Domain::IPV4).expect("socket opens").0)
                 })
                 .collect();
             drop(kept);
             next(&mut events, |event| (*event == Event::Lost).then_some(()));
         })
-        .expect("the client's namespace");
+        .expect("namespace can be entered");
 }
 
 #[test]
-fn what_a_killed_process_left_is_put_back() {
-    let Some(net) = Topology::new("what_a_killed_process_left_is_put_back") else { return };
-    let record = plait_linux::run_directory().expect("a directory").join("path-manager");
+fn restores_the_sysctl_after_a_crash() {
+    let Some(net) = Topology::new("restores_the_sysctl_after_a_crash") else { return };
+    let record = plait_linux::run_directory().expect("directory is created").join("path-manager");
     let setting = || {
         let path = "/proc/sys/net/mptcp/path_manager";
-        let path =
-            if std::fs::exists(path).expect("an answer") { path } else { "/proc/sys/net/mptcp/pm_type" };
-        (path, std::fs::read_to_string(path).expect("a setting").trim().to_owned())
+        let path = if std::fs::exists(path).expect("lookup succeeds") {
+            path
+        } else {
+            "/proc/sys/net/mptcp/pm_type"
+        };
+        (path, std::fs::read_to_string(path).expect("sysctl is readable").trim().to_owned())
     };
     let leave = |value: &str| {
-        let lock = std::fs::File::open(&record).expect("a record");
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
+        let lock = std::fs::File::open(&record).expect("record is readable");
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("file is locked");
         let (path, before) = setting();
-        let identity = NetNs::current().expect("a namespace").identity().expect("its identity");
+        let identity =
+            NetNs::current().expect("namespace is available").identity().expect("identity is readable");
         std::fs::write(&record, format!("{} {} {path} {before}\n", identity.device, identity.inode))
-            .expect("a record");
-        std::fs::write(path, value).expect("a change");
+            .expect("record is readable");
+        std::fs::write(path, value).expect("change succeeds");
         before
     };
     let changed = |path: &str| if path.ends_with("pm_type") { "1" } else { "userspace" };
 
-    pm::restore_after_crash().expect("a usable record");
-    // Found by name from another namespace, as `doctor --clean` would. Another plait on this machine may be faster.
-    let before = net.client.run(|| leave(changed(setting().0))).expect("the namespace");
-    let said = pm::restore_after_crash().expect("a restoration");
-    assert!(said.is_none_or(|text| text.contains(&before)));
-    assert_eq!(net.client.run(setting).expect("the namespace").1, before);
+    pm::restore_after_crash().expect("record is readable");
+    // From another namespace, as by `plait doctor --clean`. Another plait process on this machine may restore it first.
+    let before = net.client.run(|| leave(changed(setting().0))).expect("namespace can be entered");
+    let restored = pm::restore_after_crash().expect("restoring succeeds");
+    assert!(restored.is_none_or(|text| text.contains(&before)));
+    assert_eq!(net.client.run(setting).expect("namespace can be entered").1, before);
 
-    // The next start inside does the same before it does its own work.
+    // The next call in the namespace restores it too.
     net.client
         .run(|| {
             leave(changed(setting().0));
-            pm::user_space_sockets(1, Domain::IPV4).expect("a socket");
+            pm::user_space_sockets(1, Domain::IPV4).expect("socket opens");
             assert_eq!(setting().1, before);
         })
-        .expect("the namespace");
+        .expect("namespace can be entered");
 }

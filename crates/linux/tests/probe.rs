@@ -1,4 +1,4 @@
-//! What is found here, by root and by an ordinary user.
+//! Probes the features of this host, with and without privileges.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use plait_linux::mptcp::{Protocol, stream_socket};
 use plait_linux::probe::features;
 
 #[test]
-fn what_is_there_is_found() {
+fn reports_available_features() {
     let features = features();
     let present =
-        |name: &str| features.iter().find(|feature| feature.name == name).expect("the feature").present;
+        |name: &str| features.iter().find(|feature| feature.name == name).expect("feature is listed").present;
     let mptcp = matches!(stream_socket(socket2::Domain::IPV4), Ok((_, Protocol::Mptcp)));
     assert_eq!(present("MPTCP"), mptcp);
     assert_eq!(present("curl"), Command::new("curl").arg("--version").output().is_ok());
@@ -19,7 +19,7 @@ fn what_is_there_is_found() {
         );
     }
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP what_is_there_is_found: what root finds takes root");
+        println!("SKIP reports_available_features: features for root are not checked without root");
         return;
     }
     assert!(present("privileges"));
@@ -29,24 +29,25 @@ fn what_is_there_is_found() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn reports_missing_features() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP what_is_not_there_is_not_found: taking things away takes root");
+        println!("SKIP reports_missing_features: disabling features requires root");
         return;
     }
-    // Privileges and MPTCP are those of a thread and of its namespace.
+    // On a separate thread, as capabilities and the network namespace are per thread.
     let features = std::thread::spawn(|| {
         // SAFETY: only the network namespace is unshared, not the table of file descriptors.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.expect("a namespace");
-        std::fs::write("/proc/sys/net/mptcp/enabled", "0").expect("MPTCP switched off");
-        let mut sets = rustix::thread::capabilities(None).expect("capabilities");
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+            .expect("namespace is available");
+        std::fs::write("/proc/sys/net/mptcp/enabled", "0").expect("MPTCP is disabled");
+        let mut sets = rustix::thread::capabilities(None).expect("capabilities are readable");
         sets.effective = rustix::thread::CapabilitySet::empty();
-        rustix::thread::set_capabilities(None, sets).expect("no capabilities");
+        rustix::thread::set_capabilities(None, sets).expect("capabilities are dropped");
         features()
     });
-    let features = features.join().expect("the features");
+    let features = features.join().expect("probe succeeds");
     let detail = |name: &str| {
-        let feature = features.iter().find(|feature| feature.name == name).expect("the feature");
+        let feature = features.iter().find(|feature| feature.name == name).expect("feature is listed");
         assert!(!feature.present, "{feature:?}");
         feature.detail.clone()
     };

@@ -118,7 +118,7 @@ impl Files {
             counters: self.counters.count,
             links: self.links.count,
             missed_notifications: self.watch.lost(),
-            all_closes_recorded: self.watch.sees_every_end(),
+            all_closes_recorded: self.watch.reports_every_close(),
         })
     }
 

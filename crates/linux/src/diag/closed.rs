@@ -28,7 +28,7 @@ pub(super) struct ClosedSubflows {
     _link: Link,
 }
 
-/// A subflow that was closed.
+/// A closed subflow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClosedSubflow(plait_closed_subflow);
 
@@ -50,14 +50,14 @@ impl ClosedSubflows {
                 _link: program.progs.on_state_change.attach()?,
             })
         };
-        // Without root it cannot be attached, which libbpf should not report on stderr.
+        // Users other than root cannot attach it, which libbpf would report on stderr.
         let printing = libbpf_rs::set_print(None);
         let started = start();
         libbpf_rs::set_print(printing);
         started.map_err(|error: libbpf_rs::Error| io::Error::other(error.to_string()))
     }
 
-    /// The next subflow that was closed, in order.
+    /// Takes the next closed subflow from the queue.
     pub(super) fn next(&self) -> Option<ClosedSubflow> {
         let record = self.closed.lookup_and_delete(&[]).ok()??;
         bytemuck::try_pod_read_unaligned(&record).ok().map(ClosedSubflow)
@@ -71,12 +71,12 @@ impl ClosedSubflows {
 }
 
 impl ClosedSubflow {
-    /// [`super::Subflow::id`]
+    /// As [`super::Subflow::id`].
     pub(super) fn id(&self) -> u64 {
         self.0.cookie
     }
 
-    /// Its connection.
+    /// The token of its connection.
     pub(super) fn token(&self) -> Token {
         Token(self.0.token)
     }
@@ -87,7 +87,7 @@ impl ClosedSubflow {
     }
 
     /// Its local and its remote address.
-    pub(super) fn ends(&self) -> (SocketAddr, SocketAddr) {
+    pub(super) fn addresses(&self) -> (SocketAddr, SocketAddr) {
         let address = |bytes: [u8; 16], port| {
             let [a, b, c, d, ..] = bytes;
             let v4 = i32::from(self.0.family) == libc::AF_INET;
@@ -97,7 +97,7 @@ impl ClosedSubflow {
         (address(self.0.local_address, self.0.local_port), address(self.0.remote_address, self.0.remote_port))
     }
 
-    /// Its final statistics; values that the program does not report are those of `before`.
+    /// Its final statistics; values that the program does not report are taken from `before`.
     pub(super) fn statistics(&self, before: Option<TcpInfo>) -> TcpInfo {
         let record = &self.0;
         let reported = TcpInfo {

@@ -1,4 +1,4 @@
-//! The growth of counters between samples.
+//! The increase of counters between samples.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,7 +36,7 @@ pub struct Grown {
 }
 
 impl Growth {
-    /// The growth since the last call; `None` at the first call. Subflows that did not exist at the last call grew from
+    /// The growth since the last call; `None` at the first call. Subflows that did not exist at the last call count from
     /// zero.
     pub fn since_last(&mut self, samples: &[Sample]) -> Option<Grown> {
         let mut grown = Grown::default();
@@ -110,7 +110,7 @@ mod tests {
                 "busy_us": null, "window_limited_us": null, "buffer_limited_us": null, "closed": closed
             }]
         });
-        vec![serde_json::from_value(sample).expect("a sample")]
+        vec![serde_json::from_value(sample).expect("sample is taken")]
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let mut growth = Growth::default();
         assert_eq!(growth.since_last(&sample(100, 10, None)), None, "the first sample has no growth");
         let mut grown = |samples: &[Sample]| {
-            let grown = growth.since_last(samples).expect("a growth");
+            let grown = growth.since_last(samples).expect("second sample has growth");
             let sent: u64 = grown.subflows.values().map(|carried| carried.bytes_sent).sum();
             (sent, grown.reinjected.values().sum::<u64>())
         };
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(grown(&sample(170, 13, Some("final"))), (20, 13));
         // A new subflow.
         assert_eq!(grown(&sample(40, 13, None)), (40, 0));
-        // Decreasing counters are no growth.
+        // Decreasing counters are ignored.
         assert_eq!(grown(&sample(30, 0, None)), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! The messages of `sock_diag(7)` for TCP and MPTCP sockets.
+//! Messages of `sock_diag(7)` for TCP and MPTCP sockets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,18 +9,18 @@ use crate::netlink::Socket;
 use crate::netlink::message::{Attributes, Message, NLM_F_ACK, Request};
 use crate::tcp_info::{State, TcpInfo};
 
-/// What every socket in the list has (`struct inet_diag_msg`).
+/// The properties of every socket (`struct inet_diag_msg`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Identifies the socket as long as the host is up: never used again for another.
+    /// Identifies the socket; not reused until the host restarts.
     pub(super) cookie: u64,
     pub(super) state: State,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// The interface it is bound to, or 0.
+    /// Index of the interface it is bound to; 0: none.
     pub(super) if_index: u32,
     pub(super) uid: u32,
-    /// Inode of the socket of the program; 0 if no program has it. All subflows have that of their connection.
+    /// Inode of the program's socket; 0 if no program has it open. Subflows have that of their connection.
     pub(super) inode: u32,
 }
 
@@ -36,15 +36,15 @@ pub(super) struct MptcpSocket {
 pub(super) struct SubflowSocket {
     pub(super) head: Head,
     pub(super) tcp: TcpInfo,
-    /// Its congestion control.
+    /// Its congestion control algorithm.
     pub(super) congestion_control: Option<String>,
-    /// The connection; only for users with `CAP_NET_ADMIN`.
+    /// The token of its connection; requires `CAP_NET_ADMIN`.
     pub(super) token: Option<Token>,
-    /// What `subflow_diag.c` tells; only for users with `CAP_NET_ADMIN` before kernel 6.15.
+    /// Its MPTCP state; requires `CAP_NET_ADMIN` before kernel 6.15.
     pub(super) details: Option<Details>,
 }
 
-/// What MPTCP knows of a subflow.
+/// The MPTCP state of a subflow (`MPTCP_SUBFLOW_ATTR_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Details {
     pub(super) flags: u32,
@@ -53,44 +53,44 @@ pub(super) struct Details {
 }
 
 impl Details {
-    /// It was made by MP_JOIN, by either end.
+    /// Whether it was created by MP_JOIN, of either end.
     pub(super) fn joined(self) -> bool {
         self.flags & 0b1100 != 0
     }
 
-    /// The peer wants it as a backup.
+    /// Whether the peer requests it as a backup.
     pub(super) fn backup_remote(self) -> bool {
         self.flags & 0b1_0000 != 0
     }
 
-    /// This end wants it as a backup.
+    /// Whether this end requests it as a backup.
     pub(super) fn backup_local(self) -> bool {
         self.flags & 0b10_0000 != 0
     }
 }
 
-/// The MPTCP connections that there are now.
+/// Lists the current MPTCP connections.
 pub(super) fn mptcp_sockets(socket: &mut Socket) -> Result<Vec<MptcpSocket>, Error> {
     let missing =
         Error::Missing { protocol: "MPTCP", option: "CONFIG_INET_MPTCP_DIAG", module: "mptcp_diag" };
     list(socket, libc::IPPROTO_MPTCP as u32, "MPTCP", missing, MptcpSocket::read)
 }
 
-/// The subflows that there are now.
+/// Lists the current subflows.
 pub(super) fn subflow_sockets(socket: &mut Socket) -> Result<Vec<SubflowSocket>, Error> {
     let missing = Error::Missing { protocol: "TCP", option: "CONFIG_INET_DIAG", module: "tcp_diag" };
     list(socket, libc::IPPROTO_TCP as u32, "TCP", missing, SubflowSocket::read)
 }
 
-/// The connection with this token, if there is one.
+/// Looks up a connection by its token.
 pub(super) fn mptcp_socket(socket: &mut Socket, token: Token) -> Result<Option<MptcpSocket>, Error> {
     let mut header = header(libc::AF_INET as u8, libc::IPPROTO_MPTCP as u32);
-    // The kernel's list finds an MPTCP socket by this alone.
+    // The kernel looks up an MPTCP socket by its token only, passed as the cookie.
     header[COOKIE..][..4].copy_from_slice(&token.0.to_ne_bytes());
-    one(socket, &header, libc::IPPROTO_MPTCP as u32, "MPTCP", MptcpSocket::read)
+    lookup(socket, &header, libc::IPPROTO_MPTCP as u32, "MPTCP", MptcpSocket::read)
 }
 
-/// The TCP socket between two addresses, if there is one that is bound to the interface, or, with 0, to none.
+/// Looks up the TCP socket between two addresses that is bound to an interface or, with 0, to none.
 pub(super) fn tcp_socket(
     socket: &mut Socket,
     local: SocketAddr,
@@ -108,10 +108,10 @@ pub(super) fn tcp_socket(
     }
     header[44..48].copy_from_slice(&if_index.to_ne_bytes());
     header[COOKIE..].fill(0xff);
-    one(socket, &header, libc::IPPROTO_TCP as u32, "TCP", read_freed)
+    lookup(socket, &header, libc::IPPROTO_TCP as u32, "TCP", read_freed)
 }
 
-fn one<T>(
+fn lookup<T>(
     socket: &mut Socket,
     header: &[u8],
     protocol: u32,
@@ -128,8 +128,8 @@ fn one<T>(
     }
 }
 
-/// A TCP socket that the kernel has just freed, as it tells those who listen: its last figures. There is no sign
-/// whether it was a subflow.
+/// Parses the kernel's notification that a TCP socket was freed, with its final statistics. It does not tell whether the
+/// socket was a subflow.
 pub(super) fn read_freed(message: &Message) -> Option<(Head, TcpInfo)> {
     let head = Head::read(message)?;
     Some((head, TcpInfo::parse(attributes(message).find(INET_DIAG_INFO)?)?))
@@ -154,7 +154,7 @@ fn list<T>(
     Ok(found)
 }
 
-/// With the protocol as an attribute too, as that of MPTCP is greater than a byte.
+/// Includes the protocol as an attribute, as the number of MPTCP exceeds a byte.
 fn request(family: u8, protocol: u32, flags: u16) -> Request {
     Request::new(SOCK_DIAG_BY_FAMILY, flags, &header(family, protocol))
         .attribute(INET_DIAG_REQ_PROTOCOL, &protocol.to_ne_bytes())
@@ -209,11 +209,11 @@ impl SubflowSocket {
     fn read(message: &Message) -> Option<SubflowSocket> {
         let head = Head::read(message)?;
         let attributes = attributes(message);
-        let upper = attributes.inside(INET_DIAG_ULP_INFO);
+        let upper = attributes.nested(INET_DIAG_ULP_INFO);
         if attributes.find(INET_DIAG_ULP_INFO).is_some() && text(upper.find(INET_ULP_INFO_NAME)?) != "mptcp" {
             return None;
         }
-        let mptcp = upper.inside(INET_ULP_INFO_MPTCP);
+        let mptcp = upper.nested(INET_ULP_INFO_MPTCP);
         let details = mptcp.u32(MPTCP_SUBFLOW_ATTR_FLAGS).map(|flags| Details {
             flags,
             local_id: mptcp.u8(MPTCP_SUBFLOW_ATTR_ID_LOC).unwrap_or(0),
@@ -237,11 +237,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// Every state in which a connection has figures: all but time wait, closed, listen and a mere request.
+/// The states with statistics: all but TIME-WAIT, CLOSED, LISTEN and connection requests.
 const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 /// Size of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
-/// Where the cookie of the socket is in it, two words; all ones: of any.
+/// Offset of the cookie in it: two words; all ones match any socket.
 const COOKIE: usize = 48;
 /// Size of `struct inet_diag_msg`.
 const HEAD: usize = 72;
@@ -262,8 +262,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Recorded from kernel 6.18, beside what `ss -tieO` and `ss -MieO` printed at that moment: a connection, its
-    /// initial subflow and a backup that MP_JOIN made.
+    /// Recorded from kernel 6.18, together with the output of `ss -tieO` and `ss -MieO`: a connection, its initial subflow
+    /// and a backup subflow created by MP_JOIN.
     const CONNECTION: &[u8] = include_bytes!("recorded/connection.bin");
     const INITIAL: &[u8] = include_bytes!("recorded/initial.bin");
     const JOINED: &[u8] = include_bytes!("recorded/joined.bin");
@@ -273,8 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_reads_as_ss_reads_it() {
-        let MptcpSocket { head, info } = MptcpSocket::read(&message(CONNECTION)).expect("a connection");
+    fn parses_connections_like_ss() {
+        let MptcpSocket { head, info } =
+            MptcpSocket::read(&message(CONNECTION)).expect("connection succeeds");
         assert_eq!((head.local, head.remote), ends("10.78.1.1:46950", "10.78.1.2:9000"));
         assert_eq!((head.cookie, head.inode, head.uid, head.if_index), (0x13d3, 1_706_193, 0, 0));
         assert_eq!(head.state, State::Established);
@@ -285,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn subflows_read_as_ss_reads_them() {
-        let initial = SubflowSocket::read(&message(INITIAL)).expect("a subflow");
+    fn parses_subflows_like_ss() {
+        let initial = SubflowSocket::read(&message(INITIAL)).expect("subflow is valid");
         assert_eq!((initial.head.local, initial.head.remote), ends("10.78.1.1:46950", "10.78.1.2:9000"));
         assert_eq!((initial.head.cookie, initial.head.inode), (0x13d1, 1_706_193));
         assert_eq!(initial.token, Some(Token(0x6de3_da6b)));
         assert_eq!(initial.congestion_control.as_deref(), Some("bbr"));
-        let details = initial.details.expect("details");
+        let details = initial.details.expect("details are present");
         assert!(!details.joined() && !details.backup_local() && !details.backup_remote());
         let tcp = initial.tcp;
         assert_eq!((tcp.rtt_us, tcp.rtt_variance_us, tcp.min_rtt_us), (53_229, 691, Some(49)));
@@ -303,34 +304,34 @@ mod tests {
         assert_eq!((tcp.peer_window, tcp.retransmissions), (Some(4_147_200), 0));
         assert_eq!(tcp.window_scales, Some((10, 10)));
 
-        let joined = SubflowSocket::read(&message(JOINED)).expect("a subflow");
+        let joined = SubflowSocket::read(&message(JOINED)).expect("subflow is valid");
         assert_eq!((joined.head.local, joined.head.remote), ends("10.78.2.1:60779", "10.78.1.2:9000"));
         assert_eq!((joined.head.if_index, joined.head.inode), (3, 1_706_193));
-        let details = joined.details.expect("details");
+        let details = joined.details.expect("details are present");
         assert!(details.joined() && details.backup_local() && !details.backup_remote());
         assert_eq!((details.local_id, details.remote_id), (1, 0));
         assert_eq!((joined.tcp.ssthresh, joined.tcp.bytes_sent), (None, Some(0)));
     }
 
     fn ends(local: &str, remote: &str) -> (SocketAddr, SocketAddr) {
-        (local.parse().expect("an address"), remote.parse().expect("an address"))
+        (local.parse().expect("address is valid"), remote.parse().expect("address is valid"))
     }
 
     proptest! {
         #[test]
-        fn cut_and_damaged_messages_do_not_panic(
-            which in 0usize..3, length in 0usize..600, place: usize, value: u8
+        fn truncated_and_corrupted_messages_do_not_panic(
+            which in 0usize..3, length in 0usize..600, offset: usize, value: u8
         ) {
             let mut bytes = [CONNECTION, INITIAL, JOINED][which].to_vec();
-            let place = place % bytes.len();
-            bytes[place] = value;
+            let offset = offset % bytes.len();
+            bytes[offset] = value;
             bytes.truncate(length);
             let message = message(&bytes);
             let _ = (MptcpSocket::read(&message), SubflowSocket::read(&message), read_freed(&message));
         }
 
         #[test]
-        fn nothing_panics(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             let message = message(&bytes);
             let _ = (MptcpSocket::read(&message), SubflowSocket::read(&message), read_freed(&message));
         }

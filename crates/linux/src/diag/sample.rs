@@ -16,7 +16,7 @@ pub struct Sample {
     pub token: Token,
     /// The connection; `None` if it has ended.
     pub connection: Option<Connection>,
-    /// Its subflows: first the open ones, then those closed since the previous sample.
+    /// Its open subflows, then those closed since the previous sample.
     pub subflows: Vec<Subflow>,
 }
 
@@ -35,9 +35,9 @@ pub struct Connection {
     pub uid: u32,
     /// Inode of the program's socket (`/proc/PID/fd`); 0 after the program has closed it.
     pub inode: u32,
-    /// It has fallen back to TCP (RFC 8684, section 3.7).
+    /// Whether it has fallen back to TCP (RFC 8684, section 3.7).
     pub fallback: bool,
-    /// Data-level checksums are in use.
+    /// Whether DSS checksums are used.
     pub checksums: bool,
     /// Bytes sent, without reinjections (kernel 6.5).
     pub bytes_sent: Option<u64>,
@@ -66,14 +66,14 @@ pub struct Subflow {
     pub local: SocketAddr,
     /// Peer's address.
     pub remote: SocketAddr,
-    /// Name of the interface that it is bound to or that has its local address; `None` if there is none.
+    /// Name of the interface that it is bound to or that has its local address.
     pub interface: Option<String>,
-    /// It was created by MP_JOIN. This and the next four: `None` if the kernel does not show it to this user (before
-    /// 6.15, it requires `CAP_NET_ADMIN`).
+    /// Whether it was created by MP_JOIN. This and the next four fields require `CAP_NET_ADMIN` before kernel 6.15; `None`
+    /// without it.
     pub joined: Option<bool>,
-    /// This end requests it as a backup.
+    /// Whether this end requests it as a backup.
     pub backup_local: Option<bool>,
-    /// The peer requests it as a backup.
+    /// Whether the peer requests it as a backup.
     pub backup_remote: Option<bool>,
     /// Identifier of the local address.
     pub local_id: Option<u8>,
@@ -84,7 +84,7 @@ pub struct Subflow {
     /// TCP state and statistics.
     #[serde(flatten)]
     pub tcp: TcpInfo,
-    /// Set if it was closed: where its final statistics come from.
+    /// The origin of its final statistics; `None` if it is open.
     pub closed: Option<Closed>,
 }
 
@@ -99,8 +99,8 @@ impl Subflow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Closed {
-    /// At its end.
+    /// Taken when it was closed.
     Final,
-    /// At the last sample before its end; what it carried after that is unknown.
+    /// Taken from the last sample before; what it carried after that is unknown.
     LastSeen,
 }

@@ -20,7 +20,7 @@ impl Sockets {
     /// [`Error::Open`], or [`Error::Missing`] if the kernel does not support these queries.
     pub fn open() -> Result<Sockets, Error> {
         let mut sockets = Sockets(Socket::diag().map_err(Error::Open)?);
-        // Looking up a single socket fails alike if it does not exist and if the kernel lacks support.
+        // Listing detects missing kernel support; looking up a socket returns the same error as if it did not exist.
         sockets.subflows()?;
         Ok(sockets)
     }
@@ -33,7 +33,7 @@ impl Sockets {
         message::mptcp_socket(&mut self.0, token).map(|found| found.map(|socket| socket.info))
     }
 
-    /// The state of the TCP socket with these two addresses that is bound to the interface `if_index` or, with 0, to none;
+    /// The state of the TCP socket between two addresses that is bound to the interface `if_index` or, with 0, to none;
     /// `None` if it does not exist.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Takes successive samples, including subflows that were closed in between.
+//! Takes successive samples, which include the subflows closed in between.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
@@ -26,9 +26,9 @@ pub struct Watch {
     source: Source,
     /// Subflows of the previous sample, by cookie.
     seen: HashMap<u64, (Token, Subflow)>,
-    /// Subflows missing in the last sample, whose end may still be reported.
+    /// Subflows missing from the last sample, whose closing may still be reported.
     gone: HashMap<u64, (Token, Subflow)>,
-    endings: HashMap<u64, Ending>,
+    closed: HashMap<u64, ClosedSocket>,
     interfaces: Vec<Interface>,
     unknown_addresses: HashSet<IpAddr>,
     lost: u64,
@@ -42,22 +42,22 @@ enum Source {
     None,
 }
 
-/// How a socket ended.
+/// A closed socket.
 #[derive(Debug)]
-enum Ending {
-    /// A subflow was closed.
+enum ClosedSocket {
+    /// A subflow.
     Subflow(ClosedSubflow),
-    /// A TCP socket, which may or may not be a subflow, was freed with these statistics.
+    /// A TCP socket with its final statistics, which may or may not have been a subflow.
     Socket(Box<TcpInfo>),
 }
 
 impl Watch {
-    /// Starts to watch.
+    /// Subscribes to events and opens the sockets for samples.
     ///
     /// # Errors
     /// [`Error::Open`]
     pub fn open() -> Result<Watch, Error> {
-        // Without either, less is known about closed subflows.
+        // Both are optional: without them, less is known about closed subflows.
         let freed = || Listener::diag(&[SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY]);
         let source = ClosedSubflows::start().map(Source::Program);
         let source = source.or_else(|_| freed().map(Source::Freed)).unwrap_or(Source::None);
@@ -67,7 +67,7 @@ impl Watch {
             source,
             seen: HashMap::new(),
             gone: HashMap::new(),
-            endings: HashMap::new(),
+            closed: HashMap::new(),
             interfaces: Vec::new(),
             unknown_addresses: HashSet::new(),
             lost: 0,
@@ -77,7 +77,7 @@ impl Watch {
     /// Takes a sample: every connection, by token.
     ///
     /// # Errors
-    /// [`Error::Missing`] or [`Error::Refused`]; another attempt may succeed after the latter.
+    /// [`Error::Missing`], or [`Error::Refused`], which may be temporary.
     pub fn sample(&mut self) -> Result<Vec<Sample>, Error> {
         self.read_events();
         let connections = message::mptcp_sockets(&mut self.socket)?;
@@ -93,8 +93,8 @@ impl Watch {
             seen.insert(subflow.id, (token, subflow.clone()));
             samples.entry(token).or_insert_with(|| Sample::ended(time, token)).subflows.push(subflow);
         }
-        let mut ended = self.take_endings(&seen);
-        // An end may still be reported until the next sample.
+        let mut ended = self.take_closed(&seen);
+        // Closing may be reported with a delay of one sample.
         ended.extend(mem::take(&mut self.gone).into_values().map(last_seen));
         let before = mem::replace(&mut self.seen, seen);
         self.gone = before.into_iter().filter(|(id, _)| !self.seen.contains_key(id)).collect();
@@ -108,7 +108,7 @@ impl Watch {
         Ok(samples)
     }
 
-    /// Takes the last sample, which includes all closed subflows without waiting for another one.
+    /// Takes the last sample, which includes all closed subflows, even if their closing was not reported yet.
     ///
     /// # Errors
     /// As [`sample`](Watch::sample).
@@ -124,7 +124,7 @@ impl Watch {
         Ok(samples)
     }
 
-    /// How often events were lost because the buffer was full.
+    /// The number of times that events were lost because the buffer was full.
     pub fn lost(&self) -> u64 {
         match &self.source {
             Source::Program(subflows) => subflows.lost(),
@@ -132,8 +132,9 @@ impl Watch {
         }
     }
 
-    /// Whether subflows created and closed between two samples, and all final statistics, are reported.
-    pub fn sees_every_end(&self) -> bool {
+    /// Whether all closed subflows are reported with their final statistics, even those that also began after the previous
+    /// sample.
+    pub fn reports_every_close(&self) -> bool {
         matches!(self.source, Source::Program(_))
     }
 
@@ -142,14 +143,15 @@ impl Watch {
         match &mut self.source {
             Source::Program(subflows) => {
                 let ends = std::iter::from_fn(|| subflows.next());
-                self.endings.extend(ends.map(|end| (end.id(), Ending::Subflow(end))));
+                self.closed.extend(ends.map(|end| (end.id(), ClosedSocket::Subflow(end))));
             }
             Source::Freed(freed) => loop {
                 match freed.try_next() {
                     Ok(Some(messages)) => {
                         let found = messages.filter_map(|message| message::read_freed(&message));
-                        let found = found.map(|(head, tcp)| (head.cookie, Ending::Socket(Box::new(tcp))));
-                        self.endings.extend(found);
+                        let found =
+                            found.map(|(head, tcp)| (head.cookie, ClosedSocket::Socket(Box::new(tcp))));
+                        self.closed.extend(found);
                     }
                     Ok(None) => return,
                     Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.lost += 1,
@@ -160,43 +162,43 @@ impl Watch {
         }
     }
 
-    /// Subflows whose end was reported, with their final statistics.
-    fn take_endings(&mut self, now: &HashMap<u64, (Token, Subflow)>) -> Vec<(Token, Subflow)> {
+    /// Takes the subflows that were reported as closed, with their final statistics.
+    fn take_closed(&mut self, now: &HashMap<u64, (Token, Subflow)>) -> Vec<(Token, Subflow)> {
         let mut ended = Vec::new();
-        for (id, ending) in mem::take(&mut self.endings) {
+        for (id, socket) in mem::take(&mut self.closed) {
             if now.contains_key(&id) {
                 // It was closed after it was listed.
-                self.endings.insert(id, ending);
+                self.closed.insert(id, socket);
                 continue;
             }
             let known = self.seen.remove(&id).or_else(|| self.gone.remove(&id));
-            match (known, ending) {
-                (Some((token, subflow)), Ending::Subflow(end)) => {
+            match (known, socket) {
+                (Some((token, subflow)), ClosedSocket::Subflow(end)) => {
                     let tcp = end.statistics(Some(subflow.tcp));
                     ended.push((token, Subflow { tcp, closed: Some(Closed::Final), ..subflow }));
                 }
-                (None, Ending::Subflow(end)) => {
-                    let subflow = self.ended_unseen(&end);
+                (None, ClosedSocket::Subflow(end)) => {
+                    let subflow = self.unseen_subflow(&end);
                     ended.push((end.token(), subflow));
                 }
-                (Some((token, subflow)), Ending::Socket(tcp)) => {
-                    // Statistics of a reset socket are not usable.
+                (Some((token, subflow)), ClosedSocket::Socket(tcp)) => {
+                    // The kernel may have reset the counters before it freed the socket.
                     let (before, after) = (&subflow.tcp, &tcp);
-                    let whole = after.bytes_received >= before.bytes_received
+                    let valid = after.bytes_received >= before.bytes_received
                         && after.bytes_acked >= before.bytes_acked;
-                    ended.push(match whole {
+                    ended.push(match valid {
                         true => (token, Subflow { tcp: *tcp, closed: Some(Closed::Final), ..subflow }),
                         false => last_seen((token, subflow)),
                     });
                 }
-                (None, Ending::Socket(_)) => {}
+                (None, ClosedSocket::Socket(_)) => {}
             }
         }
         ended
     }
 
-    fn ended_unseen(&mut self, end: &ClosedSubflow) -> Subflow {
-        let (local, remote) = end.ends();
+    fn unseen_subflow(&mut self, end: &ClosedSubflow) -> Subflow {
+        let (local, remote) = end.addresses();
         Subflow {
             id: end.id(),
             interface: self.interface(0, local.ip()),
@@ -231,7 +233,7 @@ impl Watch {
         }
     }
 
-    /// Re-reads the list of interfaces for an address that is not in it.
+    /// The name of an interface, by index or address. Lists the interfaces again for an unknown address.
     fn interface(&mut self, index: u32, address: IpAddr) -> Option<String> {
         let find = |interfaces: &[Interface]| {
             let mut candidates = interfaces.iter();
@@ -252,15 +254,15 @@ impl Watch {
     }
 }
 
-/// Finds the connection of each subflow: by token if the kernel shows it; otherwise by the inode of the program's socket,
-/// which they share; or, after the program has closed it, by the addresses of the initial subflow.
+/// Finds the connection of each subflow: by token if the kernel shows it; otherwise by inode, which a connection and its
+/// subflows share while the program has the socket open; otherwise by the addresses of the initial subflow.
 pub(super) fn group(connections: &[MptcpSocket], sockets: Vec<SubflowSocket>) -> Vec<(Token, SubflowSocket)> {
     let token = |socket: &MptcpSocket| socket.info.token;
     let tokens: HashSet<Token> = connections.iter().map(token).collect();
     let with_inode = connections.iter().filter(|connection| connection.head.inode != 0);
     let by_inode: HashMap<u32, Token> =
         with_inode.map(|connection| (connection.head.inode, token(connection))).collect();
-    let by_ends: HashMap<_, Token> = connections
+    let by_addresses: HashMap<_, Token> = connections
         .iter()
         .map(|connection| ((connection.head.local, connection.head.remote), token(connection)))
         .collect();
@@ -268,7 +270,7 @@ pub(super) fn group(connections: &[MptcpSocket], sockets: Vec<SubflowSocket>) ->
         Some(token) => tokens.get(&token).copied(),
         None => by_inode
             .get(&socket.head.inode)
-            .or_else(|| by_ends.get(&(socket.head.local, socket.head.remote)))
+            .or_else(|| by_addresses.get(&(socket.head.local, socket.head.remote)))
             .copied(),
     };
     sockets.into_iter().filter_map(|socket| Some((find(&socket)?, socket))).collect()

@@ -1,8 +1,8 @@
-//! Netlink messages: builds requests, parses answers.
+//! Netlink messages: builds requests, parses replies.
 //!
-//! The format (`netlink(7)`): a 16-byte header with the length of the whole message, then a header of the family,
-//! then attributes, each a 4-byte header and a value, padded to 4 bytes. Reading never panics and never loops
-//! without end, whatever the bytes: a message or attribute whose length cannot be right ends the reading.
+//! The format (`netlink(7)`): a 16-byte header with the total length of the message, the header of its family, then
+//! attributes, each a 4-byte header and a value, padded to 4 bytes. The parser never panics and always terminates: it stops
+//! at a message or attribute with an invalid length.
 
 use crate::bytes::{u8_at, u16_at, u32_at};
 
@@ -10,7 +10,7 @@ use crate::bytes::{u8_at, u16_at, u32_at};
 pub(crate) struct Request(Vec<u8>);
 
 impl Request {
-    /// A request of the given type; `header` is the fixed header of its family.
+    /// Starts a request of a message type, with the fixed header of its family.
     pub(crate) fn new(kind: u16, flags: u16, header: &[u8]) -> Request {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -21,7 +21,7 @@ impl Request {
         request
     }
 
-    /// A generic-netlink request.
+    /// Starts a generic netlink request.
     pub(crate) fn generic(family: u16, command: u8, version: u8, flags: u16) -> Request {
         Request::new(family, flags, &[command, version, 0, 0])
     }
@@ -32,7 +32,7 @@ impl Request {
         self
     }
 
-    /// Adds an attribute that holds the attributes `fill` adds.
+    /// Adds an attribute with the nested attributes that `fill` adds.
     pub(crate) fn nested(mut self, kind: u16, fill: impl FnOnce(Request) -> Request) -> Request {
         let start = self.0.len();
         self.push(kind | NLA_F_NESTED, &[]);
@@ -42,7 +42,7 @@ impl Request {
         filled
     }
 
-    /// The finished message.
+    /// Returns the message, with its length and sequence number set.
     pub(crate) fn finish(mut self, sequence: u32) -> Vec<u8> {
         let length = u32::try_from(self.0.len()).expect("a request is far shorter than 64 KiB");
         self.0[..4].copy_from_slice(&length.to_ne_bytes());
@@ -66,21 +66,21 @@ impl Request {
 /// A message from the kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Message<'a> {
-    /// The type: a control type, a family, or a message of the routing family.
+    /// The message type: a control message, a generic netlink family, or a type of the routing family.
     pub(crate) kind: u16,
     /// The `NLM_F_*` flags.
     pub(crate) flags: u16,
-    /// The sequence number of the request that this answers.
+    /// The sequence number of the request that this replies to.
     pub(crate) sequence: u32,
-    /// What follows the netlink header.
+    /// The bytes after the netlink header.
     pub(crate) payload: &'a [u8],
 }
 
 /// The outcome of a request, from a control message.
 pub(crate) enum Outcome {
-    /// The request was carried out.
+    /// The request succeeded.
     Done,
-    /// It failed with this error number and, perhaps, the kernel's words.
+    /// It failed with this error number and, if the kernel sent one, an explanation.
     Failed(i32, Option<String>),
 }
 
@@ -90,30 +90,30 @@ impl<'a> Message<'a> {
         Attributes(self.payload.get(header.next_multiple_of(4)..).unwrap_or_default())
     }
 
-    /// Whether the data changed during the dump, so that the answer may be incomplete.
+    /// Whether the data changed during the dump, so that it may be inconsistent.
     pub(crate) fn interrupted(&self) -> bool {
         self.flags & NLM_F_DUMP_INTR != 0
     }
 
-    /// The outcome of the request, if this message ends the answer.
+    /// The outcome of the request, if this message ends the reply.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         if self.kind != NLMSG_ERROR && self.kind != NLMSG_DONE {
             return None;
         }
-        // NLMSG_DONE of a dump carries an error number too, or nothing on old kernels.
+        // NLMSG_DONE of a dump contains an error number too, or nothing on old kernels.
         let errno = u32_at(self.payload, 0).map_or(0, |value| (value as i32).saturating_neg());
         if errno == 0 {
             return Some(Outcome::Done);
         }
-        Some(Outcome::Failed(errno, self.extended_acknowledgement()))
+        Some(Outcome::Failed(errno, self.explanation()))
     }
 
-    /// The kernel's explanation (`NLMSGERR_ATTR_MSG`).
-    fn extended_acknowledgement(&self) -> Option<String> {
+    /// The kernel's explanation of an error (`NLMSGERR_ATTR_MSG`).
+    fn explanation(&self) -> Option<String> {
         if self.flags & NLM_F_ACK_TLVS == 0 {
             return None;
         }
-        // The error number, then the header of the request and, unless capped, the rest of it.
+        // After the error number, the header of the request and, unless capped, its payload.
         let start = match self.kind {
             NLMSG_DONE => 4,
             _ if self.flags & NLM_F_CAPPED != 0 => 4 + HEADER,
@@ -144,7 +144,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The attributes of a message, or inside an attribute: type (without its flag bits) and value.
+/// The attributes of a message or of a nested attribute, as types (without flag bits) and values.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 
@@ -155,7 +155,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The attributes nested in the attribute of this type; none if it does not exist.
-    pub(crate) fn inside(self, kind: u16) -> Attributes<'a> {
+    pub(crate) fn nested(self, kind: u16) -> Attributes<'a> {
         Attributes(self.find(kind).unwrap_or_default())
     }
 
@@ -206,42 +206,42 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_request_reads_back_as_built() {
+    fn requests_round_trip() {
         let bytes = Request::generic(26, 10, 1, NLM_F_ACK)
             .attribute(4, &7u32.to_ne_bytes())
             .nested(1, |inner| inner.attribute(2, &[9]).attribute(3, &[10, 0, 0, 1]))
             .finish(3);
         let messages: Vec<_> = Messages(&bytes).collect();
-        let [message] = messages.as_slice() else { panic!("one message") };
+        let [message] = messages.as_slice() else { panic!("expected one message, got {}", messages.len()) };
         assert_eq!((message.kind, message.flags, message.sequence), (26, NLM_F_REQUEST | NLM_F_ACK, 3));
         let attributes = message.attributes(4);
         assert_eq!(attributes.u32(4), Some(7));
-        assert_eq!(attributes.inside(1).u8(2), Some(9));
-        assert_eq!(attributes.inside(1).find(3), Some(&[10, 0, 0, 1][..]));
+        assert_eq!(attributes.nested(1).u8(2), Some(9));
+        assert_eq!(attributes.nested(1).find(3), Some(&[10, 0, 0, 1][..]));
         assert_eq!(attributes.find(5), None);
     }
 
     #[test]
-    fn the_kernels_words_are_found_after_the_request_it_quotes() {
+    fn finds_the_explanation_after_the_quoted_request() {
         let request = Request::generic(26, 10, 1, NLM_F_ACK).attribute(4, &[1, 2, 3]).finish(3);
         let mut payload = (-libc::EINVAL).to_ne_bytes().to_vec();
         payload.extend(&request);
         payload.extend([12, 0, 1, 0]);
-        payload.extend(b"no way\0\0");
+        payload.extend(b"denied\0\0");
         let message = Message { kind: NLMSG_ERROR, flags: NLM_F_ACK_TLVS, sequence: 3, payload: &payload };
         let Some(Outcome::Failed(errno, Some(text))) = message.outcome() else {
-            panic!("a failure with text")
+            panic!("expected a failure with an explanation")
         };
-        assert_eq!((errno, text.trim_end_matches('\0')), (libc::EINVAL, "no way"));
+        assert_eq!((errno, text.trim_end_matches('\0')), (libc::EINVAL, "denied"));
     }
 
     proptest! {
         #[test]
-        fn nothing_panics_and_reading_ends(bytes: Vec<u8>) {
+        fn arbitrary_bytes_neither_panic_nor_loop(bytes: Vec<u8>) {
             for message in Messages(&bytes) {
                 let _ = message.outcome();
-                let read: usize = message.attributes(4).map(|(_, value)| value.len()).sum();
-                prop_assert!(read <= bytes.len());
+                let total: usize = message.attributes(4).map(|(_, value)| value.len()).sum();
+                prop_assert!(total <= bytes.len());
             }
             prop_assert!(Attributes(&bytes).count() <= bytes.len());
         }

@@ -1,4 +1,4 @@
-//! Endpoints and limits of the kernel's path manager, and their form on netlink.
+//! Endpoints and limits of the kernel's path manager, and their netlink encoding.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,40 +7,41 @@ use std::ops::BitOr;
 use crate::bytes::ip_address;
 use crate::netlink::message::{Attributes, Request};
 
-/// An address the path manager knows: used for new subflows, announced to peers, or both, as its flags say.
+/// A local address configured in the path manager: used for new subflows, announced to peers, or both, according to its
+/// flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address.
     pub address: IpAddr,
-    /// Its address identifier (RFC 8684, section 3.4.1); 0 lets the kernel choose when adding.
+    /// Its address identifier (RFC 8684, section 3.4.1); if 0 is added, the kernel chooses one.
     pub id: u8,
-    /// The port announced with it; 0 for none, which means the port of the connection.
+    /// The port announced with it; 0: none, so that the peer uses the connection's.
     pub port: u16,
-    /// What it is for.
+    /// How it is used.
     pub flags: Flags,
-    /// Index of the interface that subflows from it use; 0 leaves that to routing.
+    /// Index of the interface that its subflows use; with 0, routing chooses it.
     pub if_index: u32,
 }
 
-/// What an [`Endpoint`] is for: a set of the constants below.
+/// How an [`Endpoint`] is used: the `MPTCP_PM_ADDR_FLAG_*` of `linux/mptcp.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u32);
 
 impl Flags {
     /// Announce the address to peers (ADD_ADDR).
     pub const SIGNAL: Flags = Flags(1);
-    /// Make a subflow from the address.
+    /// Create a subflow from the address.
     pub const SUBFLOW: Flags = Flags(1 << 1);
     /// Subflows from the address are backups.
     pub const BACKUP: Flags = Flags(1 << 2);
-    /// Make subflows from the address to every address of the peer.
+    /// Create subflows from the address to every address of the peer.
     pub const FULLMESH: Flags = Flags(1 << 3);
-    /// Made by the kernel itself for a subflow the peer began.
+    /// Created by the kernel for a subflow that the peer initiated.
     pub const IMPLICIT: Flags = Flags(1 << 4);
-    /// Answer an announced address from this one (kernel 6.18).
+    /// Create a subflow from the address to each address that the peer announces (kernel 6.18).
     pub const LAMINAR: Flags = Flags(1 << 5);
 
-    /// No flag at all.
+    /// No flags.
     pub const fn empty() -> Flags {
         Flags(0)
     }
@@ -70,12 +71,12 @@ impl fmt::Display for Flags {
     }
 }
 
-/// How much the kernel's path manager may do for one connection.
+/// The in-kernel path manager's limits for each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Subflows beyond the initial one, 0..=8.
+    /// Maximum number of additional subflows, 0..=8.
     pub subflows: u32,
-    /// Addresses announced by the peer that lead to subflows, 0..=8.
+    /// Maximum number of addresses accepted from the peer, 0..=8.
     pub add_addr_accepted: u32,
 }
 
@@ -150,20 +151,20 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn flags_are_named_as_by_the_ip_command() {
+    fn displays_flags_like_ip_mptcp() {
         assert_eq!((Flags::SUBFLOW | Flags::BACKUP).to_string(), "subflow backup");
         assert_eq!(Flags::empty().to_string(), "");
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn encoding_round_trips(
             v4: [u8; 4], v6: [u8; 16], use_v6: bool, id: u8, port: u16, flags in 0u32..64, if_index: u32,
         ) {
             let address = if use_v6 { IpAddr::from(v6) } else { IpAddr::from(v4) };
             let endpoint = Endpoint { address, id, port, flags: Flags(flags), if_index };
             let bytes = endpoint.write(Request::generic(30, 1, 1, 0)).finish(1);
-            let message = Messages(&bytes).next().expect("a message");
+            let message = Messages(&bytes).next().expect("message is complete");
             prop_assert_eq!(Endpoint::read(message.attributes(4)), Some(endpoint));
         }
 

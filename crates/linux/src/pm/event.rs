@@ -1,4 +1,4 @@
-//! Events of connections and subflows.
+//! Events of the path manager.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,18 +11,18 @@ use crate::mptcp::Token;
 use crate::netlink::message::{Attributes, Message};
 use crate::netlink::{Family, Listener, Socket};
 
-/// An event.
+/// An event of a connection, a subflow or a listener.
 ///
-/// Fields that the kernel omits (no known version does) are 0 or unspecified addresses; IPv4 addresses of IPv6 sockets are
-/// given as IPv4.
+/// Attributes missing from an event (from no known kernel) are 0 or the unspecified address. IPv4-mapped addresses are
+/// converted to IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A connection was created: MP_CAPABLE was exchanged.
     Created(Connection),
-    /// A connection is established: subflows can be created.
+    /// A connection is established: additional subflows can be created.
     Established(Connection),
-    /// A connection has ended.
+    /// A connection was closed.
     Closed {
         /// The connection.
         token: Token,
@@ -31,7 +31,7 @@ pub enum Event {
     Announced {
         /// The connection.
         token: Token,
-        /// Its identifier at the peer.
+        /// The address identifier.
         remote_id: u8,
         /// The address, with port 0 if the announcement had none.
         address: SocketAddr,
@@ -40,24 +40,24 @@ pub enum Event {
     Removed {
         /// The connection.
         token: Token,
-        /// The address' identifier at the peer.
+        /// The address identifier.
         remote_id: u8,
     },
-    /// A subflow beyond the initial one is established.
+    /// An additional subflow is established.
     SubflowEstablished(Subflow),
-    /// A subflow has ended.
+    /// A subflow was closed.
     SubflowClosed(Subflow),
-    /// A subflow became a backup, or ceased to be one (MP_PRIO).
+    /// The backup flag of a subflow changed (MP_PRIO).
     SubflowPriority(Subflow),
-    /// A socket listens for subflows to an announced address (kernel 6.2).
+    /// A listening socket for subflows to an announced address was created (kernel 6.2).
     ListenerCreated(SocketAddr),
-    /// It no longer does.
+    /// Such a listening socket was closed (kernel 6.2).
     ListenerClosed(SocketAddr),
-    /// The receive buffer overflowed: events were lost here.
+    /// The receive buffer overflowed: events at this point were lost.
     Lost,
 }
 
-/// A connection, as its first events describe it.
+/// The connection described by an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// The local token.
@@ -66,13 +66,13 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Peer's address of the initial subflow.
     pub remote: SocketAddr,
-    /// The peer initiated the connection.
+    /// Whether the peer initiated the connection.
     pub server_side: bool,
-    /// The peer accepts no further subflows to the address of the initial one (the C bit of MP_CAPABLE).
+    /// Whether the peer rejects additional subflows to the address of the initial one (the C flag of MP_CAPABLE).
     pub deny_join_id0: bool,
 }
 
-/// A subflow, as an event describes it.
+/// The subflow described by an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subflow {
     /// The connection.
@@ -85,17 +85,17 @@ pub struct Subflow {
     pub local_id: u8,
     /// Identifier of the peer's address.
     pub remote_id: u8,
-    /// It is a backup.
+    /// Whether it is a backup.
     pub backup: bool,
-    /// Index of the interface it is bound to; 0 if it is bound to none.
+    /// Index of the interface it is bound to; 0: none.
     pub if_index: u32,
-    /// Why it failed, an error number.
+    /// The error number, if it failed.
     pub error: Option<u8>,
-    /// Why the peer reset it (MP_TCPRST; RFC 8684, section 3.6).
+    /// The reason code, if the peer reset it (MP_TCPRST; RFC 8684, section 3.6).
     pub reset_reason: Option<u32>,
 }
 
-/// The events of this network namespace from now on.
+/// A subscription to the events of a network namespace.
 ///
 /// Never blocks: wait until [`AsFd::as_fd`] is readable, then call [`try_next`](Events::try_next) until it returns `None`.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Events {
         Ok(Events { listener, waiting: VecDeque::new() })
     }
 
-    /// The next event, if there is one. Unknown types of events are skipped.
+    /// Returns the next event, if one is queued. Skips events of unknown types.
     ///
     /// # Errors
     /// The socket failed permanently.
@@ -149,7 +149,7 @@ impl AsFd for Events {
 }
 
 impl Event {
-    /// Reads an event; `None` if it is of an unknown kind or lacks its token.
+    /// Parses an event; `None` if its type is unknown or its token is missing.
     fn read(message: &Message) -> Option<Event> {
         let attributes = message.attributes(4);
         let token = attributes.u32(TOKEN).map(Token);
@@ -177,7 +177,7 @@ impl Connection {
             token: Token(attributes.u32(TOKEN)?),
             local: local(attributes),
             remote: remote(attributes),
-            // A separate attribute in older kernels, a flag in newer ones.
+            // An attribute on older kernels, a flag on newer ones.
             server_side: attributes.u8(SERVER_SIDE) == Some(1) || flags & 2 != 0,
             deny_join_id0: flags & 1 != 0,
         })
@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_makes_an_event_panic(command: u8, bytes: Vec<u8>) {
+        fn arbitrary_messages_do_not_panic(command: u8, bytes: Vec<u8>) {
             let payload = [&[command, 1, 0, 0][..], &bytes].concat();
             let _ = Event::read(&Message { kind: 30, flags: 0, sequence: 0, payload: &payload });
         }

@@ -1,12 +1,11 @@
-//! MPTCP sockets managed from user space, in a namespace where all others use the kernel's path manager.
+//! MPTCP sockets managed from user space, in a namespace whose other sockets use the in-kernel path manager.
 //!
-//! The kernel determines the path manager of a connection when its socket is *created*, from a sysctl of the network
-//! namespace. So the sysctl is changed for the few microseconds that creating the sockets takes, and
-//! put back. A socket that another program makes within that window has no path manager either: its connection
-//! works, over one path.
+//! The kernel chooses the path manager of a connection when its socket is *created*, by a sysctl of the network
+//! namespace. So the sysctl is changed for the few microseconds that it takes to create the sockets, and then restored.
+//! A socket that another program creates in this window has no path manager: its connection works, with a single subflow.
 //!
-//! A file in the run directory guards this window: it is locked, so that processes never overlap, and contains the
-//! previous value while the window is open, so that the next process restores it if this one was killed.
+//! A file in the run directory guards the window: it is locked, so that processes do not interfere, and contains the
+//! previous value while the window is open, so that the next process restores it if this one is killed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -19,76 +18,76 @@ use socket2::{Domain, Socket, Type};
 use crate::leftovers::run_directory;
 use crate::netns::{self, Identity, NetNs};
 
-/// Why no such sockets could be made.
+/// Why such sockets cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum UserSpaceError {
-    /// The kernel has no such setting.
+    /// The kernel has neither sysctl.
     #[error(
-        "expected the setting {PATH_MANAGER} or {PM_TYPE}, found neither: \
-         path management from user space takes MPTCP in a kernel of version 5.19 or later"
+        "expected {PATH_MANAGER} or {PM_TYPE}, got neither: \
+         path management from user space requires a kernel of version 5.19 or later with MPTCP"
     )]
     Missing,
-    /// The setting cannot be changed.
+    /// The sysctl cannot be changed.
     #[error("cannot set {path} to '{value}': {reason}; this requires root and a writable /proc/sys")]
     Setting {
-        /// The setting.
+        /// The sysctl.
         path: &'static str,
-        /// The value meant for it.
+        /// The new value.
         value: String,
-        /// Why not.
+        /// The reason.
         reason: io::Error,
     },
-    /// The file that guards the change cannot be used.
+    /// The file that records the change cannot be used.
     #[error("cannot record the change of the MPTCP path manager in {}: {reason}", .path.display())]
     Record {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: io::Error,
     },
-    /// No socket could be made.
-    #[error("cannot make an MPTCP socket: {0}")]
+    /// A socket cannot be created.
+    #[error("cannot create an MPTCP socket: {0}")]
     Socket(io::Error),
 }
 
 /// Creates `count` unconnected MPTCP sockets whose subflows only [`PathManager`](super::PathManager) creates.
 ///
-/// Connections *accepted* by a listening socket are not covered: the kernel reads the sysctl again for each.
-/// A few microseconds per socket; blocks while another process does the same.
+/// This does not apply to connections *accepted* by such a socket: the kernel reads the sysctl again for each. Takes a few
+/// microseconds per socket; blocks while another process does the same.
 ///
 /// # Errors
-/// See [`UserSpaceError`]. The setting is back at its old value in any case, unless the error is
-/// [`Setting`](UserSpaceError::Setting) with that value, when the next call or [`restore_after_crash`] tries again.
+/// See [`UserSpaceError`]. The sysctl has its previous value again, unless restoring it failed, which is an error
+/// [`Setting`](UserSpaceError::Setting) with that value; the next call or [`restore_after_crash`] retries.
 pub fn user_space_sockets(count: usize, domain: Domain) -> Result<Vec<Socket>, UserSpaceError> {
     let mut record = Record::lock()?;
     record.restore()?;
     let setting = Setting::find().ok_or(UserSpaceError::Missing)?;
     let before = setting.value()?;
-    let make = || Socket::new(domain, Type::STREAM, Some(socket2::Protocol::MPTCP));
+    let create = || Socket::new(domain, Type::STREAM, Some(socket2::Protocol::MPTCP));
     if before == setting.user_space {
-        return (0..count).map(|_| make()).collect::<Result<_, _>>().map_err(UserSpaceError::Socket);
+        return (0..count).map(|_| create()).collect::<Result<_, _>>().map_err(UserSpaceError::Socket);
     }
     let mut window = Window::open(record, setting, before)?;
-    let sockets: Result<Vec<_>, _> = (0..count).map(|_| make()).collect();
+    let sockets: Result<Vec<_>, _> = (0..count).map(|_| create()).collect();
     window.close()?;
     sockets.map_err(UserSpaceError::Socket)
 }
 
-/// Restores the path manager sysctl if a process was killed while it had changed it; a description of the change.
+/// Restores the path manager sysctl if a process was killed while it had changed it. Returns a description of the change.
 ///
 /// # Errors
-/// The record cannot be read, or the setting not be written.
+/// The record cannot be read, or the sysctl cannot be written.
 pub fn restore_after_crash() -> Result<Option<String>, UserSpaceError> {
     Record::lock()?.restore()
 }
 
-/// The setting, of the namespace of the thread that uses it.
+/// The path manager sysctl of the calling thread's network namespace.
 struct Setting {
     path: &'static str,
     user_space: &'static str,
 }
 
-/// By name since kernel 6.16; the number used by older ones still exists.
+/// A name, since kernel 6.16. `pm_type`, the number of older kernels, still exists.
 const PATH_MANAGER: &str = "/proc/sys/net/mptcp/path_manager";
 const PM_TYPE: &str = "/proc/sys/net/mptcp/pm_type";
 const SETTINGS: [Setting; 2] =
@@ -114,7 +113,7 @@ impl Setting {
     }
 }
 
-/// The time during which the setting is changed.
+/// The time window in which the sysctl is changed.
 struct Window<'a> {
     record: Record,
     setting: &'a Setting,
@@ -140,12 +139,12 @@ impl<'a> Window<'a> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
-        // If this fails, the record remains, and the next process to lock it tries again.
+        // If this fails, the record remains, and the next process that locks it retries.
         let _ = self.close();
     }
 }
 
-/// The file that is locked during the window, and contains what to restore and where.
+/// The file that is locked during the window, and contains the namespace, the sysctl and its previous value.
 struct Record {
     path: PathBuf,
     file: File,
@@ -171,7 +170,7 @@ impl Record {
     fn write(&mut self, setting: &Setting, before: &str) -> Result<(), UserSpaceError> {
         let mut write = || {
             let Identity { device, inode } = NetNs::current()?.identity()?;
-            // In one write, so that a record is there as a whole or not at all.
+            // A single write, so that the record is never partial.
             let line = format!("{device} {inode} {} {before}\n", setting.path);
             self.file.write_all(line.as_bytes())
         };
@@ -185,7 +184,7 @@ impl Record {
             .map_err(|reason| UserSpaceError::Record { path: self.path.clone(), reason })
     }
 
-    /// Restores what a killed process recorded.
+    /// Restores the value recorded by a killed process.
     fn restore(&mut self) -> Result<Option<String>, UserSpaceError> {
         let mut text = String::new();
         self.file
@@ -195,17 +194,17 @@ impl Record {
             return Ok(None);
         }
         let mut done = None;
-        // If the namespace no longer exists, neither does its setting.
+        // If the namespace no longer exists, neither does its sysctl.
         if let Some((identity, setting, before)) = parse(&text)
             && let Some(namespace) = netns::find(identity)
         {
             let restored = namespace.run(|| {
-                // It was changed on purpose since then.
+                // It was changed in the meantime.
                 if setting.value()? != setting.user_space {
                     return Ok(None);
                 }
                 setting.set(before)?;
-                Ok(Some(format!("{} set back to '{before}'", setting.path)))
+                Ok(Some(format!("{} restored to '{before}'", setting.path)))
             });
             done = restored.map_err(|reason| setting.error(before, reason))??;
         }
@@ -227,9 +226,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_record_is_acted_upon() {
+    fn rejects_malformed_records() {
         let (identity, setting, before) =
-            parse("4 4026531840 /proc/sys/net/mptcp/pm_type 0\n").expect("a record");
+            parse("4 4026531840 /proc/sys/net/mptcp/pm_type 0\n").expect("record is readable");
         assert_eq!(identity, Identity { device: 4, inode: 4026531840 });
         assert_eq!((setting.path, before), (PM_TYPE, "0"));
         for text in ["", "4", "4 5 /etc/passwd x", "4 5 /proc/sys/net/mptcp/pm_type", "a b c d"] {

@@ -35,26 +35,27 @@ pub(super) fn mptcp() -> Finding {
     match stream_socket(Domain::IPV4) {
         Ok((socket, Protocol::Mptcp)) => {
             Info::of(&socket)
-                .map_err(|error| format!("sockets, but not their state (MPTCP_INFO): {error}"))?;
-            // Where loopback is down this says nothing.
-            if makes_connections_tcp().unwrap_or(false) {
+                .map_err(|error| format!("sockets can be created, but MPTCP_INFO cannot be read: {error}"))?;
+            // Inconclusive if the loopback interface is down.
+            if falls_back_to_tcp().unwrap_or(false) {
                 return Err(
-                    "connections are TCP for now: the kernel saw MPTCP's SYNs go unanswered (a blackhole)"
+                    "new connections use TCP for now: the kernel detected a blackhole (unanswered MPTCP SYNs)"
                         .into(),
                 );
             }
-            Ok("sockets of protocol 262, and their state".into())
+            Ok("sockets created, MPTCP_INFO read".into())
         }
         Ok((_, Protocol::Tcp)) => Err(match std::fs::read_to_string("/proc/sys/net/mptcp/enabled") {
-            Ok(value) => format!("the kernel has it, but net.mptcp.enabled is {} here", value.trim()),
-            Err(_) => "the kernel has no protocol 262".into(),
+            Ok(value) => format!("disabled in this network namespace: net.mptcp.enabled is {}", value.trim()),
+            Err(_) => "the kernel does not support MPTCP sockets (protocol 262)".into(),
         }),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Whether the kernel makes new connections TCP, as after a blackhole; tried over loopback, as nothing tells it.
-fn makes_connections_tcp() -> io::Result<bool> {
+/// Whether the kernel falls back to TCP for new connections, as after a blackhole. The kernel does not expose this state,
+/// so a connection over loopback is attempted.
+fn falls_back_to_tcp() -> io::Result<bool> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let before = blackhole::connections_made_tcp()?;
     let (socket, _) = stream_socket(Domain::IPV4)?;
@@ -66,18 +67,18 @@ pub(super) fn path_manager() -> Finding {
     let manager = PathManager::open().map_err(|error| error.to_string())?;
     let limits = manager.limits().map_err(|error| error.to_string())?;
     let endpoints = manager.endpoints().map_err(|error| error.to_string())?;
-    Ok(format!("answers: {} endpoints, up to {} more subflows", endpoints.len(), limits.subflows))
+    Ok(format!("{} endpoints, limit of {} additional subflows", endpoints.len(), limits.subflows))
 }
 
 pub(super) fn user_space_path_manager() -> Finding {
-    // The setting is changed for a moment: where nobody else can notice.
+    // This changes the sysctl temporarily: in a new namespace, no other program is affected.
     in_new_namespace(|| user_space_sockets(1, Domain::IPV4).map_err(|error| error.to_string()))??;
-    Ok("a socket was made".into())
+    Ok("a socket was created".into())
 }
 
 pub(super) fn cgroup2() -> Finding {
     empty_cgroup()?;
-    Ok("a cgroup was made and removed".into())
+    Ok("a cgroup was created and removed".into())
 }
 
 pub(super) fn type_information() -> Finding {
@@ -88,7 +89,7 @@ pub(super) fn type_information() -> Finding {
 
 pub(super) fn network_namespaces() -> Finding {
     in_new_namespace(NetNs::current)?.map_err(|error| error.to_string())?;
-    Ok("one was made and left".into())
+    Ok("one was created and removed".into())
 }
 
 pub(super) fn links() -> Finding {
@@ -96,22 +97,22 @@ pub(super) fn links() -> Finding {
         run("ip", "link add plait0 type veth peer name plait1")?;
         run("tc", "qdisc add dev plait0 root tbf rate 10mbit burst 10kb latency 10ms")
     })??;
-    Ok("a link of 10 Mb/s was made and removed".into())
+    Ok("a link of 10 Mb/s was created and removed".into())
 }
 
-/// A cgroup for one attempt; its name is that of the thread, as several may try at once.
+/// A temporary cgroup, named after the thread, as several threads may probe at once.
 pub(super) fn empty_cgroup() -> Result<Cgroup, String> {
     let role = format!("probe{}", rustix::thread::gettid().as_raw_pid());
     Cgroup::create_below_current(&role).map_err(|error| error.to_string())
 }
 
-/// Calls `work` on a thread in a network namespace that is gone afterwards.
+/// Calls `work` on a thread in a temporary network namespace.
 pub(super) fn in_new_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
         let inside = || {
             // SAFETY: only the network namespace is unshared, not the table of file descriptors.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
-                .map_err(|error| format!("cannot make a network namespace: {error}"))?;
+                .map_err(|error| format!("cannot create a network namespace: {error}"))?;
             Ok(work())
         };
         scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -1,6 +1,6 @@
-//! Probes the hooks for packets: on one end of a virtual link, in a temporary network namespace.
+//! Probes the packet hooks on one end of a virtual link in a temporary network namespace.
 //!
-//! `unsafe` is used only to create a link in a given mode, for which libbpf-rs has no function.
+//! `unsafe` is used only to create a BPF link with flags, for which libbpf-rs has no function.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -41,7 +41,7 @@ pub(super) fn clsact() -> Finding {
     })
 }
 
-/// A detached mount, which ends with its descriptor.
+/// A detached mount, which is removed when its descriptor is closed.
 pub(super) fn file_system() -> Finding {
     let make = || fsconfig_create(fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?);
     make().map_err(|error| io::Error::from(error).to_string())?;
@@ -58,12 +58,12 @@ fn with_program(name: &str, work: impl FnOnce(BorrowedFd<'_>, i32) -> Finding + 
         let if_index = if_index.ok_or("expected the new virtual link plait0, got none")?;
         let object = load(&[name])?;
         let program = object.progs().find(|program| program.name() == name);
-        let program = program.ok_or_else(|| format!("there is no program {name}"))?;
+        let program = program.ok_or_else(|| format!("expected a program {name} in probe.bpf.c, got none"))?;
         work(program.as_fd(), if_index)
     })?
 }
 
-/// Attaches a program for as long as the result lives.
+/// Attaches a program until the result is dropped.
 fn link(program: BorrowedFd<'_>, if_index: i32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
     let options = sys::bpf_link_create_opts {
         sz: size_of::<sys::bpf_link_create_opts>() as _,
@@ -75,6 +75,6 @@ fn link(program: BorrowedFd<'_>, if_index: i32, attach_type: u32, flags: u32) ->
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
     }
-    // SAFETY: a descriptor that was opened just now, and that nothing else owns.
+    // SAFETY: the descriptor was just opened and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }

@@ -26,20 +26,20 @@ pub(super) fn redirect() -> Finding {
     attempt(&["connect4", "connect6", "getpeername4", "getpeername6"])
 }
 
-/// Loads these programs of `probe.bpf.c` and attaches them.
+/// Loads and attaches these programs of `probe.bpf.c`.
 fn attempt(names: &[&str]) -> Finding {
     let object = load(names)?;
     let cgroup = super::kernel::empty_cgroup()?;
     for program in object.progs_mut().filter(|program| names.iter().any(|name| program.name() == *name)) {
         let link = program.attach_cgroup(cgroup.as_fd().as_raw_fd());
-        drop(link.map_err(|error| format!("the kernel loads but does not attach the programs: {error}"))?);
+        drop(link.map_err(|error| format!("the programs were loaded but cannot be attached: {error}"))?);
     }
     Ok(if names.len() == 1 { "loaded and attached" } else { "all loaded and attached" }.into())
 }
 
 /// Loads only these programs of `probe.bpf.c`.
 ///
-/// Selected by name, not by a skeleton: it would need every selection twice, for the opened and the loaded object.
+/// Selected by name: a skeleton would need each selection twice, for the opened and the loaded object.
 pub(super) fn load(names: &[&str]) -> Result<Object, String> {
     let mut object = ObjectBuilder::default().open_memory(PROBE).map_err(|error| error.to_string())?;
     for mut program in object.progs_mut() {

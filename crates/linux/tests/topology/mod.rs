@@ -1,7 +1,7 @@
 //! Two hosts with two links between them, in network namespaces.
 //!
 //! Client `a0` 10.1.0.1, fd00:1::1 and `a1` 10.2.0.1, fd00:2::1; server the same with .2 and ::2.
-#![allow(dead_code, reason = "every test program uses its own part")]
+#![allow(dead_code, reason = "no test program uses all of it")]
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use plait_linux::netns::Named;
 use plait_linux::pm::{self, Local, PathManager};
 use socket2::{Domain, Socket};
 
-/// The two hosts; gone when dropped.
+/// The two hosts; removed when dropped.
 pub(crate) struct Topology {
     pub(crate) client: Named,
     pub(crate) server: Named,
@@ -24,15 +24,15 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// `None`, said on the standard output, where the test cannot run.
+    /// Creates the hosts; `None` if the test cannot run, after a message on standard output.
     pub(crate) fn new(test: &str) -> Option<Topology> {
         if !can_run(test) {
             return None;
         }
         let name =
             |role| format!("plait-{}-{role}{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let client = Named::create(&name("client")).expect("a namespace");
-        let server = Named::create(&name("server")).expect("a namespace");
+        let client = Named::create(&name("client")).expect("namespace is available");
+        let server = Named::create(&name("server")).expect("namespace is available");
         let (c, s) = (client.name(), server.name());
         for link in 0..2 {
             let subnet = link + 1;
@@ -46,7 +46,7 @@ impl Topology {
         for host in [c, s] {
             ip(&format!("-n {host} link set lo up"));
         }
-        // Each address of the server can be reached over either link, as in the Internet.
+        // Each address of the server is reachable over either link, as on the Internet.
         for (link, other) in [(0, 1), (1, 0)] {
             let (subnet, far) = (link + 1, other + 1);
             ip(&format!("-n {c} route add 10.{far}.0.0/24 via 10.{subnet}.0.2 dev a{link} metric 100"));
@@ -61,20 +61,20 @@ impl Topology {
     }
 }
 
-/// Whether there can be hosts that speak MPTCP; why not is said on the standard output.
+/// Whether MPTCP hosts can be created; if not, prints the reason on standard output.
 pub(crate) fn can_run(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP {test}: making network namespaces takes root");
+        println!("SKIP {test}: creating network namespaces requires root");
         return false;
     }
     if !matches!(stream_socket(Domain::IPV4), Ok((_, Protocol::Mptcp))) {
-        println!("SKIP {test}: the kernel has no MPTCP, or it is off here");
+        println!("SKIP {test}: the kernel has no MPTCP, or it is disabled");
         return false;
     }
     true
 }
 
-/// The two ends, client first, of a connection that carried data both ways, with a second subflow from `local`.
+/// Opens a connection, exchanges data, and adds a subflow from `local`. Returns the client's and the server's end.
 pub(crate) fn connect(
     net: &Topology,
     domain: Domain,
@@ -83,47 +83,52 @@ pub(crate) fn connect(
     backup: bool,
 ) -> (Socket, Socket) {
     let any: SocketAddr =
-        if domain == Domain::IPV4 { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("an address");
+        if domain == Domain::IPV4 { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("address is valid");
     let listener = net.server.run(|| {
-        let (listener, _) = stream_socket(domain).expect("a socket");
-        listener.bind(&any.into()).expect("a free port");
-        listener.listen(8).expect("a listener");
+        let (listener, _) = stream_socket(domain).expect("socket opens");
+        listener.bind(&any.into()).expect("port is free");
+        listener.listen(8).expect("socket listens");
         listener
     });
-    let listener = listener.expect("the namespace");
-    let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+    let listener = listener.expect("namespace can be entered");
+    let port = listener
+        .local_addr()
+        .expect("address is valid")
+        .as_socket()
+        .expect("address is an IP address")
+        .port();
     let client = net.client.run(|| {
-        let mut socket = pm::user_space_sockets(1, domain).expect("a socket").remove(0);
-        let to = SocketAddr::new(to[0].parse().expect("an address"), port);
-        socket.connect(&to.into()).expect("a connection");
-        socket.write_all(&[1; 5000]).expect("a write");
+        let mut socket = pm::user_space_sockets(1, domain).expect("socket opens").remove(0);
+        let to = SocketAddr::new(to[0].parse().expect("address is valid"), port);
+        socket.connect(&to.into()).expect("connection succeeds");
+        socket.write_all(&[1; 5000]).expect("write succeeds");
         socket
     });
-    let mut client = client.expect("the namespace");
-    let (mut server, _) = listener.accept().expect("a connection");
-    server.read_exact(&mut [0; 5000]).expect("a read");
-    server.write_all(&[1; 7]).expect("a write");
-    client.read_exact(&mut [0; 7]).expect("a read");
-    let to = SocketAddr::new(to[1].parse().expect("an address"), port);
+    let mut client = client.expect("namespace can be entered");
+    let (mut server, _) = listener.accept().expect("connection succeeds");
+    server.read_exact(&mut [0; 5000]).expect("read succeeds");
+    server.write_all(&[1; 7]).expect("write succeeds");
+    client.read_exact(&mut [0; 7]).expect("read succeeds");
+    let to = SocketAddr::new(to[1].parse().expect("address is valid"), port);
     net.client
         .run(|| {
-            let address = local.parse().expect("an address");
+            let address = local.parse().expect("address is valid");
             let local = Local { address, id: 2, if_index: interface_index("a1"), backup };
-            let token = Info::of(&client).expect("information").token;
-            let manager = PathManager::open().expect("a path manager");
-            manager.subflow_create(token, &local, to, 0).expect("a subflow");
+            let token = Info::of(&client).expect("state is readable").token;
+            let manager = PathManager::open().expect("path manager opens");
+            manager.subflow_create(token, &local, to, 0).expect("subflow is valid");
         })
-        .expect("the namespace");
-    // The handshake's end is not part of the call.
-    while FullInfo::of(&server).expect("information").subflows.len() < 2 {
+        .expect("namespace can be entered");
+    // The call does not wait for the handshake.
+    while FullInfo::of(&server).expect("state is readable").subflows.len() < 2 {
         thread::sleep(Duration::from_millis(2));
     }
     (client, server)
 }
 
-/// Runs `ip` with these arguments.
+/// Runs the command `ip`.
 pub(crate) fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().expect("the command ip");
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("command ip runs");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -131,10 +136,10 @@ pub(crate) fn ip(arguments: &str) {
 pub(crate) fn interface_index(name: &str) -> u32 {
     rustix::net::netdevice::name_to_index(
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
-            .expect("a socket"),
+            .expect("socket opens"),
         name,
     )
-    .expect("an interface")
+    .expect("interface exists")
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
