@@ -282,11 +282,11 @@ fn use_as_json(by: &Use) -> Value {
 fn describe(by: &Use) -> String {
     match by {
         Use::ControlGroup { path: Some(path), .. } => format!("control group {}", path.display()),
-        Use::ControlGroup { path: None, number } => {
-            format!("control group number {number}, which no longer exists (run `plait doctor --clean`)")
+        Use::ControlGroup { path: None, id } => {
+            format!("control group with id {id}, which no longer exists (run `plait doctor --clean`)")
         }
         Use::Namespace { name: Some(name), .. } => format!("network namespace {name}"),
-        Use::Namespace { name: None, inode } => format!("network namespace number {inode}"),
+        Use::Namespace { name: None, inode } => format!("network namespace with inode {inode}"),
     }
 }
 

@@ -68,14 +68,14 @@ fn features() -> Vec<Feature> {
     features.push(link(
         Backend::Emu,
         "links by plait's emulator (emu)",
-        "a link was made of two TAP interfaces and removed",
+        "a link of two TAP interfaces was created and removed",
         "links in labs that are slow, late or lossy, unless netem is there; trace-driven and shared ones",
         "root; a kernel with CONFIG_TUN, and /dev/net/tun",
     ));
     features.push(link(
         Backend::Netem,
         "links by the kernel (netem and tbf)",
-        "a link was made with their qdiscs and removed",
+        "a link with these qdiscs was created and removed",
         "comparing plait's emulator with the kernel's; labs lose nothing",
         "root; ip and tc (iproute2); modprobe sch_netem sch_tbf, or a kernel that has them",
     ));

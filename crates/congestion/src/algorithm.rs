@@ -1,4 +1,4 @@
-//! The algorithms, by their names.
+//! The algorithms and their names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,16 +21,16 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Algorithm; 5] =
         [Algorithm::Ewtcp, Algorithm::Coupled, Algorithm::Lia, Algorithm::Olia, Algorithm::Balia];
 
-    /// Its name on the command line, such as `lia`.
+    /// The name on the command line, such as `lia`.
     pub fn name(self) -> &'static str {
         &self.kernel_name()[PREFIX.len()..]
     }
 
-    /// Its name in the kernel, such as `plait_lia`; at most 15 bytes.
+    /// The name in the kernel, such as `plait_lia`; at most 15 bytes.
     pub fn kernel_name(self) -> &'static str {
         match self {
             Algorithm::Ewtcp => "plait_ewtcp",
@@ -44,12 +44,14 @@ impl Algorithm {
     /// A short description.
     pub fn description(self) -> &'static str {
         match self {
-            Algorithm::Ewtcp => "equally weighted TCP: each subflow grows by 1/sqrt(n) of reno",
+            Algorithm::Ewtcp => "equally weighted TCP: each subflow increases by 1/sqrt(n) of reno",
             Algorithm::Coupled => {
-                "fully coupled: all subflows together act as one reno, on the least congested paths"
+                "fully coupled: all subflows together act as one reno flow, on the least congested paths"
             }
             Algorithm::Lia => "linked increases (RFC 6356)",
-            Algorithm::Olia => "opportunistic linked increases: moves further off congested paths than lia",
+            Algorithm::Olia => {
+                "opportunistic linked increases: shifts more traffic off congested paths than lia"
+            }
             Algorithm::Balia => "balanced linked adaptation: between lia and olia",
         }
     }
@@ -61,7 +63,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The name is not that of an algorithm.
+/// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected ewtcp, coupled, lia, olia or balia, got '{0}'")]
 pub struct UnknownAlgorithm(String);
@@ -81,7 +83,7 @@ impl Serialize for Algorithm {
     }
 }
 
-/// Prefix of the names in the kernel.
+/// The prefix of kernel names.
 pub(crate) const PREFIX: &str = "plait_";
 
 #[cfg(test)]
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_its_own_names_and_rejects_others() {
+    fn parses_only_names_of_algorithms() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.name().parse(), Ok(algorithm));
             assert_eq!(algorithm.kernel_name().parse(), Ok(algorithm));

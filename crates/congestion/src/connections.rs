@@ -1,6 +1,6 @@
-//! Congestion control state of the connections in this network namespace.
+//! The congestion control state of the connections in this network namespace.
 //!
-//! `unsafe` here only asserts that the program's record is plain numbers.
+//! `unsafe` is used only to assert that the program's record consists of integers.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
@@ -33,25 +33,25 @@ pub struct Subflow {
     pub local: SocketAddr,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// Its congestion control algorithm, by the kernel's name.
+    /// The kernel name of its congestion control algorithm.
     pub congestion_control: String,
     /// The congestion window, in segments.
     pub window: u32,
-    /// Where slow start ends, in segments; `None` before the first loss.
+    /// The slow start threshold, in segments; `None` before the first loss.
     pub threshold: Option<u32>,
-    /// The smoothed round-trip time; `None` before it was measured.
+    /// The smoothed round-trip time; `None` before the first measurement.
     pub rtt: Option<Duration>,
-    /// How much the window grows per round trip in congestion avoidance, in segments, where reno's grows by 1. `None` if
-    /// the algorithm is not one of plait's, or the subflow is not (yet) considered by the others.
+    /// The increase of the window per round trip in congestion avoidance, in segments (1 for reno). `None` if the
+    /// algorithm is not one of plait's, or if the other subflows do not take this one into account.
     pub increase: Option<f64>,
 }
 
 /// The current MPTCP connections of the calling thread's network namespace, sorted by token.
 ///
-/// Sockets are visited one after the other: a subflow that is created or closed meanwhile may or may not be included.
+/// Not a snapshot: a subflow that is created or closed during the call may or may not be included.
 ///
 /// # Errors
-/// [`Error::Kernel`]
+/// [`Error::Kernel`].
 pub fn connections() -> Result<Vec<Connection>, Error> {
     let mut found = BTreeMap::<u32, Vec<plait_cc_socket>>::new();
     for record in records()? {
@@ -87,14 +87,14 @@ fn subflow(records: &[plait_cc_socket], index: usize) -> Subflow {
 
 fn increase(records: &[plait_cc_socket], index: usize) -> Option<f64> {
     let algorithm: Algorithm = name_of(&records[index]).parse().ok()?;
-    let counts = |record: &plait_cc_socket| {
+    let is_considered = |record: &plait_cc_socket| {
         [ESTABLISHED, CLOSE_WAIT].contains(&record.state) && record.rtt != 0 && record.window != 0
     };
-    if !counts(&records[index]) {
+    if !is_considered(&records[index]) {
         return None;
     }
-    let before = records[..index].iter().filter(|record| counts(record)).count();
-    let paths: Vec<_> = records.iter().filter(|record| counts(record)).map(path).collect();
+    let before = records[..index].iter().filter(|record| is_considered(record)).count();
+    let paths: Vec<_> = records.iter().filter(|record| is_considered(record)).map(path).collect();
     Some(algorithm.increase(&paths, before) * paths[before].window)
 }
 
@@ -114,7 +114,7 @@ fn address(family: u16, bytes: [u8; 16], port: u16) -> SocketAddr {
     SocketAddr::new(ip.to_canonical(), port)
 }
 
-/// A record of each MPTCP subflow, and of each other socket that uses one of plait's algorithms.
+/// Reads a record of each MPTCP subflow, and of each other socket that uses one of plait's algorithms.
 fn records() -> Result<Vec<plait_cc_socket>, Error> {
     let failed = Error::kernel("list connections");
     let read = || {
@@ -134,7 +134,7 @@ fn read_all(iterator: &mut Iter, bytes: &mut Vec<u8>) -> io::Result<()> {
         match iterator.read(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(length) => bytes.extend_from_slice(&buffer[..length]),
-            // The kernel pauses after a million sockets without output.
+            // The kernel interrupts the iteration after a million sockets without output.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(error) => return Err(error),
         }
@@ -147,7 +147,7 @@ unsafe impl Zeroable for plait_cc_socket {}
 unsafe impl Pod for plait_cc_socket {}
 
 const SIZE: usize = size_of::<plait_cc_socket>();
-/// The kernel's TCP_INFINITE_SSTHRESH.
+/// The kernel's `TCP_INFINITE_SSTHRESH`.
 const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 /// From the kernel's `tcp_states.h`.
 const ESTABLISHED: u8 = 1;

@@ -1,4 +1,4 @@
-//! Errors of this crate.
+//! The errors of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::Algorithm;
 #[non_exhaustive]
 pub enum Error {
     /// The kernel rejects the programs.
-    #[error("cannot {operation}: {reason}; {NEEDED}")]
+    #[error("cannot {operation}: {reason}; {REQUIREMENTS}")]
     Kernel {
         /// The failed operation.
         operation: &'static str,
@@ -20,12 +20,12 @@ pub enum Error {
         reason: libbpf_rs::Error,
     },
     /// Another program has registered an algorithm of the same name.
-    #[error("the kernel already has an algorithm named {}, which was not loaded by this plait: end the program that loaded it", .0.kernel_name())]
+    #[error("the kernel already has an algorithm named {}, which plait did not load: stop the program that registered it", .0.kernel_name())]
     NameTaken(Algorithm),
-    /// The algorithm to be unloaded is not loaded.
+    /// The algorithm to unload is not loaded.
     #[error("{0} is not loaded: nothing to unload (loaded: {list})", list = names(.1))]
     NotLoaded(Algorithm, Vec<Algorithm>),
-    /// The kernel has not removed it in time.
+    /// The kernel did not remove the algorithm in time.
     #[error("the kernel still lists {} two seconds after it was unregistered", .0.kernel_name())]
     StillRegistered(Algorithm),
     /// The control group or namespace has no algorithm enabled.
@@ -52,8 +52,8 @@ pub enum Error {
     Namespace(io::Error),
 }
 
-const NEEDED: &str =
-    "this needs root and a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler";
+const REQUIREMENTS: &str =
+    "this requires root and a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler";
 
 impl Error {
     pub(crate) fn kernel(operation: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {

@@ -1,11 +1,12 @@
-//! Coupled congestion control for MPTCP subflows, on a kernel that has none.
+//! Coupled congestion control for MPTCP subflows.
 //!
-//! Mainline Linux runs cubic, reno or bbr for each subflow in isolation. The algorithms here take the other subflows of
-//! the connection into account; they are BPF programs (`struct_ops`) that the kernel runs like its own algorithms.
+//! Mainline Linux has none: it runs cubic, reno or bbr for each subflow separately. The algorithms here take the other
+//! subflows of the connection into account. They are BPF programs (`struct_ops`), which the kernel runs like its own
+//! algorithms.
 //!
-//! [`Registry`] loads them into the kernel and makes network namespaces and control groups use them. [`connections`]
-//! lists how they control the existing connections. [`Algorithm::increase`] implements the papers' equations in floating
-//! point, independently of the programs; the tests compare both, and simulate the equations over shared links.
+//! [`Registry`] loads them into the kernel and enables them for network namespaces and control groups. [`connections`]
+//! lists their state for the existing connections. [`Algorithm::increase`] implements the equations of the papers in
+//! floating point, independently of the programs; the tests compare both, and simulate the equations over shared links.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -1,23 +1,21 @@
-//! The algorithms' equations from the papers, in floating point.
-//!
-//! Written independently of the BPF programs, which are compared with them.
+//! The equations of the algorithms from the papers, in floating point: a reference implementation for the BPF programs.
 
 use crate::Algorithm;
 
 /// The state of a path that the equations use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
-    /// w, in segments; more than 0.
+    /// w, the congestion window in segments; positive.
     pub window: f64,
-    /// The smoothed round-trip time, in any unit that is the same for all paths; more than 0.
+    /// The smoothed round-trip time, in the same unit for all paths; positive.
     pub rtt: f64,
-    /// OLIA's l: bytes between the last two losses or since the last loss, whichever is more.
+    /// OLIA's l: bytes transmitted between the last two losses or since the last loss, whichever is greater.
     pub transmitted: f64,
 }
 
 impl Algorithm {
-    /// How much the window of path `r` grows for each segment acknowledged on it in congestion avoidance, in segments.
-    /// A single path is reno's. OLIA's increase can be negative.
+    /// The increase of the window of path `r` per segment acknowledged on it in congestion avoidance, in segments. That
+    /// of a single path is reno's. OLIA's can be negative.
     pub fn increase(self, paths: &[Path], r: usize) -> f64 {
         let w = |p: usize| paths[p].window;
         let rtt = |p: usize| paths[p].rtt;
@@ -48,7 +46,7 @@ impl Algorithm {
         }
     }
 
-    /// The window of path `r` after a loss on it, in segments. A single path is reno's.
+    /// The window of path `r` after a loss on it, in segments. That of a single path is reno's.
     #[cfg(test)]
     pub(crate) fn after_loss(self, paths: &[Path], r: usize) -> f64 {
         let w = paths[r].window;
@@ -77,7 +75,7 @@ fn olia_alpha(paths: &[Path], r: usize) -> f64 {
     let max = |of: &dyn Fn(&usize) -> f64| all.iter().map(of).fold(0.0, f64::max);
     let (largest, best) = (max(&|p| paths[*p].window), max(&quality));
     let in_m = |p: &usize| paths[*p].window == largest;
-    // Equal values can differ in the last digits, depending on the order of operations.
+    // Equal values can differ by rounding errors.
     let in_b = |p: &usize| quality(p) >= best * (1.0 - 1e-12);
     let m = all.iter().filter(|p| in_m(p)).count() as f64;
     let b_without_m = all.iter().filter(|p| in_b(p) && !in_m(p)).count() as f64;
@@ -142,7 +140,7 @@ mod tests {
     fn olia_moves_traffic_to_the_better_path_with_the_smaller_window() {
         let mut two = paths(&[(10.0, 0.1), (20.0, 0.1)]);
         two[0].transmitted = 4e6;
-        // f^2 / w, and half of 1/w more or less.
+        // f^2 / w, plus or minus half of 1/w, where f is the share of the window.
         close(Algorithm::Olia.increase(&two, 0), 1.0 / 90.0 + 0.5 / 10.0);
         close(Algorithm::Olia.increase(&two, 1), 2.0 / 90.0 - 0.5 / 20.0);
         two[1].transmitted = 5e6;

@@ -1,5 +1,5 @@
-//! Enabling an algorithm for a network namespace, by its sysctl `net.ipv4.tcp_congestion_control`, whose previous value
-//! is saved in the run directory until it is restored.
+//! Enables an algorithm for a network namespace, by the sysctl `net.ipv4.tcp_congestion_control`. Its previous value is
+//! saved in the run directory until it is restored.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use plait_linux::netns::NetNs;
 use crate::algorithm::PREFIX;
 use crate::{Algorithm, Error};
 
-/// Makes sockets created in a namespace from now on use an algorithm.
+/// Enables an algorithm for the sockets created in a namespace from now on.
 pub(crate) fn enable(saved_settings: &Path, namespace: &NetNs, algorithm: Algorithm) -> Result<(), Error> {
     let saved = saved_setting(saved_settings, namespace)?;
     inside(namespace, || {
@@ -22,15 +22,15 @@ pub(crate) fn enable(saved_settings: &Path, namespace: &NetNs, algorithm: Algori
     })
 }
 
-/// Restores the previous setting of a namespace; the algorithm it had enabled, if any.
+/// Restores the previous sysctl of a namespace. Returns the algorithm that was enabled, if any.
 pub(crate) fn disable(saved_settings: &Path, namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
     let saved = saved_setting(saved_settings, namespace)?;
     let disabled = inside(namespace, || {
         let Ok(used) = setting()?.parse::<Algorithm>() else { return Ok(None) };
-        // A namespace created while the host had an algorithm enabled inherited it, so nothing was saved.
+        // Nothing was saved if the namespace inherited the algorithm when it was created.
         let before = fs::read_to_string(&saved).unwrap_or_else(|_| FALLBACK.into());
         if set(before.trim()).is_err() {
-            // The previous algorithm is no longer available; this one always is.
+            // The previous algorithm is no longer available; the fallback always is.
             set(FALLBACK)?;
         }
         Ok(Some(used))
@@ -46,7 +46,7 @@ pub(crate) fn enabled(namespace: &NetNs) -> Result<Option<Algorithm>, Error> {
     inside(namespace, || Ok(setting()?.parse().ok()))
 }
 
-/// Whether the kernel lists the algorithm as available, whoever registered it.
+/// Whether the algorithm is registered in the kernel, by plait or another program.
 pub(crate) fn is_available(algorithm: Algorithm) -> Result<bool, Error> {
     let names = fs::read_to_string(AVAILABLE).map_err(Error::file("read", AVAILABLE))?;
     Ok(names.split_whitespace().any(|name| name == algorithm.kernel_name()))
@@ -63,7 +63,7 @@ fn setting() -> Result<String, Error> {
 
 fn set(name: &str) -> Result<(), Error> {
     fs::write(SETTING, name).map_err(|error| {
-        let text = format!("cannot set it to {name}: {error}; this needs root and a writable /proc/sys");
+        let text = format!("cannot set it to {name}: {error}; this requires root and a writable /proc/sys");
         Error::file("write", SETTING)(io::Error::new(error.kind(), text))
     })
 }
@@ -72,8 +72,8 @@ fn saved_setting(saved_settings: &Path, namespace: &NetNs) -> Result<PathBuf, Er
     Ok(saved_settings.join(namespace.identity().map_err(Error::Namespace)?.inode.to_string()))
 }
 
-/// That of the calling thread's network namespace.
+/// The sysctl of the calling thread's network namespace.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Every kernel has it and allows it in every namespace.
+/// Available in every kernel and allowed in every namespace.
 const FALLBACK: &str = "reno";

@@ -1,4 +1,4 @@
-//! The compiled programs: opening, loading, registering.
+//! Opens, loads and registers the compiled programs.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,7 +11,7 @@ use libbpf_rs::{Link, MapCore as _, MapType, Object, ObjectBuilder, OpenObject, 
 use crate::skeleton::cgroup::CgroupSkelBuilder;
 use crate::{Algorithm, Error};
 
-/// Checks whether this kernel accepts the programs, by loading those of LIA; nothing is registered.
+/// Checks whether this kernel accepts the programs by loading those of LIA, without registering them.
 ///
 /// # Errors
 /// [`Error::Kernel`] with the kernel's reason.
@@ -19,14 +19,14 @@ pub fn probe() -> Result<(), Error> {
     load(Algorithm::Lia).map(|_| ())
 }
 
-/// Registers an algorithm, for as long as the result lives or is pinned.
+/// Registers an algorithm until the result is dropped, or unpinned if it was pinned.
 pub(crate) fn register(algorithm: Algorithm) -> Result<Link, Error> {
     attach(&mut load(algorithm)?, algorithm)
 }
 
 fn load(algorithm: Algorithm) -> Result<Object, Error> {
     let mut object = open(program_of(algorithm))?;
-    // Only tests use these.
+    // Used only by tests.
     if let Some(mut steps) = object.maps_mut().find(|map| map.name() == "steps") {
         steps.set_autocreate(false).map_err(Error::kernel("read the programs"))?;
     }
@@ -46,9 +46,9 @@ pub(crate) fn attach(object: &mut Object, algorithm: Algorithm) -> Result<Link, 
     })
 }
 
-/// Makes the sockets of a control group use an algorithm, for as long as the result lives or is pinned.
+/// Enables an algorithm for the sockets of a control group until the result is dropped, or unpinned if it was pinned.
 pub(crate) fn attach_to_cgroup(algorithm: Algorithm, cgroup: BorrowedFd<'_>) -> Result<Link, Error> {
-    print_to_debug_log();
+    redirect_messages();
     let mut storage = MaybeUninit::uninit();
     let mut program =
         CgroupSkelBuilder::default().open(&mut storage).map_err(Error::kernel("read the programs"))?;
@@ -67,12 +67,12 @@ pub(crate) fn attach_to_cgroup(algorithm: Algorithm, cgroup: BorrowedFd<'_>) -> 
 
 /// Opens an object.
 pub(crate) fn open(bytes: &[u8]) -> Result<OpenObject, Error> {
-    print_to_debug_log();
+    redirect_messages();
     ObjectBuilder::default().open_memory(bytes).map_err(Error::kernel("read the programs"))
 }
 
-/// The verifier's log of a rejected program is long and goes to the debug log only.
-fn print_to_debug_log() {
+/// Redirects messages of libbpf, such as the long verifier log of a rejected program, to the debug log.
+fn redirect_messages() {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 

@@ -1,9 +1,9 @@
 //! The algorithms loaded into the kernel, and the namespaces and control groups that use them.
 //!
-//! Both outlive the command, in the kernel: as pins in plait's BPF file system, `congestion/NAME` for an algorithm and
-//! `congestion/NAME@N` for the control group with the number N; and as a sysctl of a network namespace, whose previous
-//! value is saved in `congestion/INODE` of the run directory. A killed command leaves nothing half done: what is not
-//! pinned ends with the process, and a setting is saved before it is changed.
+//! All state is in the kernel and outlives the command: pins in plait's BPF file system, `congestion/NAME` for an
+//! algorithm and `congestion/NAME@ID` for a control group that uses it; and the sysctl of a network namespace, whose
+//! previous value is saved in `congestion/INODE` of the run directory. A killed command leaves no partial state:
+//! unpinned objects end with the process, and the sysctl is saved before it is changed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::connections::sockets_of;
 use crate::{Algorithm, Error, cgroups, namespaces, object};
 
-/// Manages the algorithms of this kernel. Any number of processes may have one; changes are serialized by a lock.
+/// Manages the algorithms in this kernel. Several processes can use it at once: a lock serializes changes.
 #[derive(Debug)]
 pub struct Registry {
     files: BpfFiles,
@@ -35,8 +35,8 @@ pub enum Use {
     ControlGroup {
         /// From the root of the hierarchy; `None` if the group no longer exists.
         path: Option<PathBuf>,
-        /// Its number.
-        number: u64,
+        /// Its id.
+        id: u64,
     },
     /// Sockets created in a network namespace after it was enabled.
     Namespace {
@@ -50,13 +50,13 @@ pub enum Use {
 /// The result of unloading an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unloaded {
-    /// Sockets, in all network namespaces, that keep using it until they are closed; the kernel keeps the programs for
-    /// them and offers the algorithm to no other socket.
+    /// The sockets, in all network namespaces, that still use it. The kernel keeps the programs until they are closed,
+    /// and offers the algorithm to no other socket.
     pub sockets: usize,
 }
 
 impl Registry {
-    /// Finds the run directory; nothing is created in it.
+    /// Locates the run directory.
     ///
     /// # Errors
     /// The run directory cannot be used.
@@ -74,7 +74,7 @@ impl Registry {
         Ok(loaded)
     }
 
-    /// Registers an algorithm with the kernel; `false` if it already was.
+    /// Registers an algorithm with the kernel; `false` if it was already registered.
     ///
     /// # Errors
     /// [`Error::Kernel`], or [`Error::NameTaken`].
@@ -83,8 +83,8 @@ impl Registry {
         self.load_locked(algorithm)
     }
 
-    /// Disables an algorithm everywhere and unregisters it: control groups return to the setting of their namespaces,
-    /// namespaces to their previous one.
+    /// Unregisters an algorithm after disabling it everywhere: control groups use the algorithm of their network
+    /// namespaces again, and namespaces their previous one.
     ///
     /// # Errors
     /// [`Error::NotLoaded`], or [`Error::Kernel`].
@@ -94,8 +94,8 @@ impl Registry {
         if !loaded.contains(&algorithm) {
             return Err(Error::NotLoaded(algorithm, loaded));
         }
-        for number in self.cgroups_using(algorithm)? {
-            self.unpin(&cgroup_pin(algorithm, number))?;
+        for id in self.cgroups_using(algorithm)? {
+            self.unpin(&cgroup_pin(algorithm, id))?;
         }
         let mut sockets = 0;
         for namespace in netns::all() {
@@ -109,51 +109,52 @@ impl Registry {
         Ok(Unloaded { sockets })
     }
 
-    /// Makes sockets of a control group that connect or are accepted from now on use an algorithm, with all their subflows,
-    /// whatever the programs request. Loads it if needed. Returns the group's path from the root of the hierarchy.
+    /// Enables an algorithm for the sockets of a control group that connect or are accepted from now on, with all their
+    /// subflows, regardless of what the programs request. Loads it if needed. Returns the path of the group from the
+    /// root of the hierarchy.
     ///
     /// # Errors
     /// As [`load`](Registry::load); the control group does not exist.
     pub fn enable_for_cgroup(&self, algorithm: Algorithm, group: &Path) -> Result<PathBuf, Error> {
         let (path, group) = cgroup::open(group)?;
-        let number = cgroups::number(&path, &group)?;
+        let id = cgroups::id(&path, &group)?;
         let _lock = self.lock()?;
         self.load_locked(algorithm)?;
-        let pin = cgroup_pin(algorithm, number);
+        let pin = cgroup_pin(algorithm, id);
         if !self.pins()?.contains(&pin) {
             let mut link = object::attach_to_cgroup(algorithm, group.as_fd())?;
             link.pin(self.directory().join(&pin)).map_err(Error::kernel("pin the program"))?;
         }
-        // After the new one is attached, so that some algorithm is enabled at every moment.
+        // After the new one is attached, so that there is no gap.
         for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
-            self.unpin(&cgroup_pin(other, number))?;
+            self.unpin(&cgroup_pin(other, id))?;
         }
         Ok(path)
     }
 
-    /// Makes sockets created in a network namespace from now on use an algorithm, with all their subflows. Loads it if
-    /// needed.
+    /// Enables an algorithm for the sockets created in a network namespace from now on, with all their subflows. Loads
+    /// it if needed.
     ///
     /// # Errors
-    /// As [`load`](Registry::load); the setting cannot be changed.
+    /// As [`load`](Registry::load); the sysctl cannot be changed.
     pub fn enable_for_namespace(&self, algorithm: Algorithm, namespace: &NetNs) -> Result<(), Error> {
         let _lock = self.lock()?;
         self.load_locked(algorithm)?;
         namespaces::enable(&self.saved_settings(), namespace, algorithm)
     }
 
-    /// Reverts [`enable_for_cgroup`](Registry::enable_for_cgroup); the group's path, and the algorithm that was enabled.
+    /// Reverts [`enable_for_cgroup`](Registry::enable_for_cgroup). Returns the group's path and the algorithm.
     ///
     /// # Errors
     /// [`Error::NotInUse`]; the control group does not exist.
     pub fn disable_for_cgroup(&self, group: &Path) -> Result<(PathBuf, Algorithm), Error> {
         let (path, group) = cgroup::open(group)?;
-        let number = cgroups::number(&path, &group)?;
+        let id = cgroups::id(&path, &group)?;
         let _lock = self.lock()?;
         let mut disabled = None;
         for algorithm in Algorithm::ALL {
-            if self.cgroups_using(algorithm)?.contains(&number) {
-                self.unpin(&cgroup_pin(algorithm, number))?;
+            if self.cgroups_using(algorithm)?.contains(&id) {
+                self.unpin(&cgroup_pin(algorithm, id))?;
                 disabled = Some(algorithm);
             }
         }
@@ -163,28 +164,28 @@ impl Registry {
             .ok_or_else(|| Error::NotInUse(format!("the control group {name}")))
     }
 
-    /// Reverts [`enable_for_namespace`](Registry::enable_for_namespace); the algorithm that was enabled.
+    /// Reverts [`enable_for_namespace`](Registry::enable_for_namespace). Returns the algorithm.
     ///
     /// # Errors
-    /// [`Error::NotInUse`]; the setting cannot be changed.
+    /// [`Error::NotInUse`]; the sysctl cannot be changed.
     pub fn disable_for_namespace(&self, namespace: &NetNs) -> Result<Algorithm, Error> {
         let _lock = self.lock()?;
         let disabled = namespaces::disable(&self.saved_settings(), namespace)?;
         disabled.ok_or_else(|| Error::NotInUse("the network namespace".into()))
     }
 
-    /// What each algorithm is enabled for.
+    /// The control groups and namespaces for which algorithms are enabled.
     ///
     /// # Errors
     /// Namespaces cannot be entered, or pins cannot be read.
     pub fn uses(&self) -> Result<Vec<(Algorithm, Use)>, Error> {
         let mut uses = Vec::new();
         let groups = self.pinned_cgroups()?;
-        let numbers: Vec<_> = groups.iter().map(|(_, number)| *number).collect();
-        let paths = cgroups::paths(&numbers)?;
-        for (algorithm, number) in groups {
-            let path = paths.iter().find(|(other, _)| *other == number).map(|(_, path)| path.clone());
-            uses.push((algorithm, Use::ControlGroup { path, number }));
+        let ids: Vec<_> = groups.iter().map(|(_, id)| *id).collect();
+        let paths = cgroups::paths(&ids)?;
+        for (algorithm, id) in groups {
+            let path = paths.iter().find(|(other, _)| *other == id).map(|(_, path)| path.clone());
+            uses.push((algorithm, Use::ControlGroup { path, id }));
         }
         let names = namespace_names();
         for namespace in netns::all() {
@@ -196,10 +197,10 @@ impl Registry {
         Ok(uses)
     }
 
-    /// Removes what was left by control groups and namespaces that no longer exist; the removed paths.
+    /// Removes the pins and saved sysctls of control groups and namespaces that no longer exist. Returns their paths.
     ///
     /// # Errors
-    /// Something cannot be removed.
+    /// A pin or file cannot be removed.
     pub fn clean_leftovers(&self) -> Result<Vec<PathBuf>, Error> {
         let mut removed = Vec::new();
         if !self.directory().exists() && !self.saved_settings().exists() {
@@ -207,9 +208,9 @@ impl Registry {
         }
         let _lock = self.lock()?;
         for (algorithm, used) in self.uses()? {
-            if let Use::ControlGroup { path: None, number } = used {
-                self.unpin(&cgroup_pin(algorithm, number))?;
-                removed.push(self.directory().join(cgroup_pin(algorithm, number)));
+            if let Use::ControlGroup { path: None, id } = used {
+                self.unpin(&cgroup_pin(algorithm, id))?;
+                removed.push(self.directory().join(cgroup_pin(algorithm, id)));
             }
         }
         let existing: Vec<_> =
@@ -234,14 +235,14 @@ impl Registry {
         Ok(true)
     }
 
-    /// Removes a pin, if it exists, and detaches what it pins.
+    /// Removes a pin, if it exists, and detaches its link.
     fn unpin(&self, name: &str) -> Result<(), Error> {
         let path = self.directory().join(name);
         if fs::symlink_metadata(&path).is_err() {
             return Ok(());
         }
         if let Ok(link) = Link::open(&path) {
-            // On kernels that cannot detach, it ends with the last reference to the link.
+            // On kernels that cannot detach a link, dropping the last reference does.
             let _ = link.detach();
         }
         fs::remove_file(&path).map_err(Error::file("remove", &path))
@@ -249,13 +250,13 @@ impl Registry {
 
     fn cgroups_using(&self, algorithm: Algorithm) -> Result<Vec<u64>, Error> {
         let groups = self.pinned_cgroups()?.into_iter();
-        Ok(groups.filter(|(other, _)| *other == algorithm).map(|(_, number)| number).collect())
+        Ok(groups.filter(|(other, _)| *other == algorithm).map(|(_, id)| id).collect())
     }
 
     fn pinned_cgroups(&self) -> Result<Vec<(Algorithm, u64)>, Error> {
         let parse = |name: String| {
-            let (algorithm, number) = name.split_once('@')?;
-            Some((algorithm.parse().ok()?, number.parse().ok()?))
+            let (algorithm, id) = name.split_once('@')?;
+            Some((algorithm.parse().ok()?, id.parse().ok()?))
         };
         let mut groups: Vec<_> = self.pins()?.into_iter().filter_map(parse).collect();
         groups.sort_unstable();
@@ -284,12 +285,12 @@ impl Registry {
                 }
                 _ => {}
             }
-            // The previous holder of the lock may remove the directory at any moment.
+            // Another process may remove the directory when it releases the lock.
             let Ok(directory) = File::open(&path) else { continue };
             rustix::io::retry_on_intr(|| flock(&directory, FlockOperation::LockExclusive))
                 .map_err(|error| Error::file("lock", &path)(error.into()))?;
             let locked = directory.metadata().map_err(Error::file("read", &path))?.ino();
-            if fs::metadata(&path).is_ok_and(|there| there.ino() == locked) {
+            if fs::metadata(&path).is_ok_and(|current| current.ino() == locked) {
                 return Ok(Lock { registry: self, _directory: directory });
             }
         }
@@ -298,7 +299,7 @@ impl Registry {
     /// Removes empty directories.
     fn remove_empty_directories(&self) -> Result<(), Error> {
         let directory = self.directory();
-        let is_there = directory.exists();
+        let existed = directory.exists();
         for path in [&directory, &self.saved_settings()] {
             match fs::remove_dir(path) {
                 Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
@@ -307,7 +308,7 @@ impl Registry {
                 _ => {}
             }
         }
-        if is_there { Ok(self.files.unmount_if_empty()?) } else { Ok(()) }
+        if existed { Ok(self.files.unmount_if_empty()?) } else { Ok(()) }
     }
 }
 
@@ -325,8 +326,8 @@ impl Drop for Lock<'_> {
     }
 }
 
-fn cgroup_pin(algorithm: Algorithm, number: u64) -> String {
-    format!("{algorithm}@{number}")
+fn cgroup_pin(algorithm: Algorithm, id: u64) -> String {
+    format!("{algorithm}@{id}")
 }
 
 /// The kernel removes an algorithm shortly after the last reference to it is dropped.
@@ -346,7 +347,7 @@ fn namespace_names() -> Vec<(u64, String)> {
     names.filter_map(|name| Some((NetNs::named(&name).ok()?.identity().ok()?.inode, name))).collect()
 }
 
-/// The names in a directory; none if it does not exist.
+/// The names in a directory; empty if it does not exist.
 fn entries(directory: &Path) -> Result<Vec<String>, Error> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

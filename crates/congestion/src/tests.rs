@@ -1,4 +1,5 @@
-//! Compares the programs with the model: their arithmetic, and their decisions on real connections. Simulates the model.
+//! Compares the arithmetic of the programs, and their decisions on real connections, with the model; simulates the
+//! model.
 
 mod arithmetic;
 mod simulation;
@@ -9,10 +10,10 @@ use std::process::Command;
 use crate::Path;
 use crate::bindings::plait_path;
 
-/// Prints that a test is skipped without root or on a kernel that rejects the programs.
+/// Whether this is root on a kernel that accepts the programs; if not, prints that the test is skipped.
 fn can_run(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP {test}: congestion control by BPF needs root");
+        println!("SKIP {test}: congestion control by BPF requires root");
         return false;
     }
     match crate::probe() {

@@ -1,7 +1,7 @@
 //! The kernel's detection of blackholes: paths that drop MPTCP (kernel 6.12 or later).
 //!
-//! The kernel assumes a blackhole (`MPTcpExtBlackhole`) when a connection's SYNs are unanswered until it sends one without
-//! the MPTCP option. Then all new MPTCP sockets of the network namespace connect by plain TCP, for
+//! The kernel assumes a blackhole (`MPTcpExtBlackhole`) when a connection's SYNs are unanswered until it sends one
+//! without the MPTCP option. Then all new MPTCP sockets of the network namespace connect by plain TCP, for
 //! `net.mptcp.blackhole_timeout` seconds, and longer each time. An outage of three seconds has the same effect.
 
 use std::fs;
@@ -33,8 +33,8 @@ pub fn timeout() -> io::Result<u32> {
     })
 }
 
-/// Makes new connections of this network namespace use MPTCP again immediately: writing the sysctl, even with an unchanged
-/// value, resets the timeout.
+/// Makes new connections of this network namespace use MPTCP again immediately: writing the sysctl, even with an
+/// unchanged value, resets the timeout.
 ///
 /// # Errors
 /// The sysctl cannot be read or written: this requires root and a writable `/proc/sys`.

@@ -1,7 +1,7 @@
 //! A BPF file system for plait: objects pinned there stay in the kernel after the command that created them has exited.
 //!
-//! The mount point is `bpf/` in the [run directory](crate::run_directory). It is mounted when the first directory in it is
-//! created, and unmounted when the last one is removed.
+//! The mount point is `bpf/` in the [run directory](crate::run_directory). It is mounted when the first directory in it
+//! is created, and unmounted when the last one is removed.
 
 use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io::{self, ErrorKind};
@@ -101,7 +101,8 @@ impl BpfFiles {
         if mounted && fs::read_dir(&root).is_ok_and(|mut entries| entries.any(is_directory)) {
             return Ok(());
         }
-        // Removes the directory there too: this process's mount namespace may have a copy of the mount, which keeps it busy.
+        // Removes the directory there too: this process's mount namespace may have a copy of the mount, which keeps it
+        // busy.
         let remove = |run: &Path| {
             if mounted {
                 unmount(run.join("bpf"), UnmountFlags::DETACH)?;

@@ -1,7 +1,7 @@
 //! Reads fields of kernel structures from byte buffers.
 //!
-//! Kernel structures grow over time, so a buffer may be shorter or longer than the structure known here. Fields are read by
-//! offset; one that the kernel does not provide is `None`. Nothing here panics or is unsafe.
+//! Kernel structures grow over time, so a buffer may be shorter or longer than the structure known here. Fields are
+//! read by offset; one that the kernel does not provide is `None`. Nothing here panics or is unsafe.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

@@ -1,9 +1,9 @@
 //! Control groups (`cgroups(7)`, version 2), to which BPF programs are attached to apply to a set of processes.
 //!
-//! A cgroup created here is a child of this process's cgroup, so that its limits still apply. It is named `plait-PID-ROLE`,
-//! and removed when dropped, or by [`clean_leftovers`] if its creator was killed. All access is by directory descriptors,
-//! as the hierarchy may have no path: `ip netns exec` remounts /sys, which hides the cgroups, so that a detached mount is
-//! used instead.
+//! A cgroup created here is a child of this process's cgroup, so that its limits still apply. It is named
+//! `plait-PID-ROLE`, and removed when dropped, or by [`clean_leftovers`] if its creator was killed. All access is by
+//! directory descriptors, as the hierarchy may have no path: `ip netns exec` remounts /sys, which hides the cgroups, so
+//! that a detached mount is used instead.
 
 use std::fs;
 use std::io;
@@ -51,8 +51,8 @@ pub enum Error {
 
 /// A cgroup created by this process. Dropping it moves this process back to the parent and removes the cgroup.
 ///
-/// If other processes are still inside, the cgroup remains, as the BPF programs attached to it must stay in effect for them.
-/// After they have ended, [`clean_leftovers`] removes it.
+/// If other processes are still inside, the cgroup remains, as the BPF programs attached to it must stay in effect for
+/// them. After they have ended, [`clean_leftovers`] removes it.
 #[derive(Debug)]
 pub struct Cgroup {
     name: String,
@@ -142,7 +142,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes each empty cgroup `plait-PID-...` whose creator has ended. Returns their paths from the root of the hierarchy.
+/// Removes each empty cgroup `plait-PID-...` whose creator has ended. Returns their paths from the root of the
+/// hierarchy.
 ///
 /// # Errors
 /// There is no cgroup file system, or one of them cannot be removed.
@@ -168,8 +169,8 @@ pub fn id(path: &str) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Opens an existing cgroup, given by its path from the root of the hierarchy or in the file system. Returns its path from
-/// the root, and its directory.
+/// Opens an existing cgroup, given by its path from the root of the hierarchy or in the file system. Returns its path
+/// from the root, and its directory.
 ///
 /// # Errors
 /// There is no cgroup2 file system, or the cgroup does not exist.

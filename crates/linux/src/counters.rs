@@ -1,5 +1,5 @@
-//! The kernel's counters of this network namespace (`/proc/net/netstat` and `/proc/net/snmp`), with the names of `nstat`:
-//! `TcpRetransSegs`, `TcpExtTCPTimeouts`, `MPTcpExtMPJoinSynRx`.
+//! The kernel's counters of this network namespace (`/proc/net/netstat` and `/proc/net/snmp`), with the names of
+//! `nstat`: `TcpRetransSegs`, `TcpExtTCPTimeouts`, `MPTcpExtMPJoinSynRx`.
 
 use std::collections::BTreeMap;
 use std::fs;

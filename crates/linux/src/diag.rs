@@ -1,10 +1,10 @@
 //! The state of the MPTCP connections in this network namespace, without privileges.
 //!
 //! The kernel lists sockets over netlink (`sock_diag(7)`): MPTCP sockets with `struct mptcp_info`, TCP sockets with
-//! `struct tcp_info` and, for subflows, their MPTCP state. [`Watch`] combines these into [`Sample`]s, one per connection,
-//! and adds the subflows closed since the previous sample (for root, reliably, by a BPF program).
-//! [`Sockets`] queries single sockets. Requires kernel 5.10 or later with `CONFIG_INET_DIAG` and `CONFIG_INET_MPTCP_DIAG`,
-//! which distributions enable.
+//! `struct tcp_info` and, for subflows, their MPTCP state. [`Watch`] combines these into [`Sample`]s, one per
+//! connection, and adds the subflows closed since the previous sample (for root, reliably, by a BPF program).
+//! [`Sockets`] queries single sockets. Requires kernel 5.10 or later with `CONFIG_INET_DIAG` and
+//! `CONFIG_INET_MPTCP_DIAG`, which distributions enable.
 //!
 //! No data from the kernel makes this module panic.
 

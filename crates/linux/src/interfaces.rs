@@ -1,7 +1,7 @@
 //! Network interfaces, their addresses, and route lookups.
 //!
-//! Queries the network namespace of the calling thread by netlink (`rtnetlink(7)`), which requires no privileges. No data
-//! from the kernel makes this module panic.
+//! Queries the network namespace of the calling thread by netlink (`rtnetlink(7)`), which requires no privileges. No
+//! data from the kernel makes this module panic.
 
 use std::net::IpAddr;
 

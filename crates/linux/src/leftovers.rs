@@ -1,7 +1,7 @@
 //! Leftovers of killed processes, identified by the process id in their names.
 //!
-//! The names of cgroups have the form `plait-PID-ROLE`; those of files in the [run directory](run_directory), `WHAT-PID` or
-//! `WHAT-PID.EXTENSION`.
+//! The names of cgroups have the form `plait-PID-ROLE`; those of files in the [run directory](run_directory),
+//! `WHAT-PID` or `WHAT-PID.EXTENSION`.
 
 use std::fs;
 use std::io;

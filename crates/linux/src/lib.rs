@@ -1,8 +1,9 @@
 //! Linux interfaces: MPTCP sockets, the path manager, socket diagnostics, netlink, cgroups, namespaces, probes.
 //!
 //! Everything here uses the kernel's interfaces directly (socket options, netlink, cgroups, BPF) and supports older and
-//! newer kernels than the one it was developed on: a missing feature is an error that names it or a `None`, never a panic.
-//! Settings and objects are reverted or removed when their owner is dropped, or at the next start if the owner was killed.
+//! newer kernels than the one it was developed on: a missing feature is an error that names it or a `None`, never a
+//! panic. Settings and objects are reverted or removed when their owner is dropped, or at the next start if the owner
+//! was killed.
 //!
 //! The message of an error includes its cause; errors have no `source()`, which would repeat it.
 

@@ -1,8 +1,8 @@
 //! The mount namespace in which plait mounts the BPF file system for pins that outlive a command.
 //!
-//! Every mount of a BPF file system is a new instance, and `ip netns exec` runs each command in a temporary mount namespace.
-//! So the file system is mounted in the mount namespace of process 1 or, where that is not permitted, as in some containers,
-//! in that of the most distant accessible ancestor of this process.
+//! Every mount of a BPF file system is a new instance, and `ip netns exec` runs each command in a temporary mount
+//! namespace. So the file system is mounted in the mount namespace of process 1 or, where that is not permitted, as in
+//! some containers, in that of the most distant accessible ancestor of this process.
 
 use std::fs::{self, File};
 use std::io;

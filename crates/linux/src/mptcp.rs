@@ -1,8 +1,8 @@
 //! MPTCP sockets: creation, state, and reset.
 //!
-//! An MPTCP socket is a stream socket of protocol 262. The state of a connection is read with the kernel's `SOL_MPTCP` socket
-//! options, field by field to support the shorter or longer structures of older and newer kernels. No data from the kernel
-//! makes a function panic.
+//! An MPTCP socket is a stream socket of protocol 262. The state of a connection is read with the kernel's `SOL_MPTCP`
+//! socket options, field by field to support the shorter or longer structures of older and newer kernels. No data from
+//! the kernel makes a function panic.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,16 +40,16 @@ pub fn stream_socket(domain: Domain) -> io::Result<(Socket, Protocol)> {
     }
 }
 
-/// Whether `socket(2)` failed for lack of MPTCP: `EPROTONOSUPPORT` if the kernel does not have it, `ENOPROTOOPT` if it is
-/// disabled, `EINVAL` on kernels without protocol numbers above 255.
+/// Whether `socket(2)` failed for lack of MPTCP: `EPROTONOSUPPORT` if the kernel does not have it, `ENOPROTOOPT` if it
+/// is disabled, `EINVAL` on kernels without protocol numbers above 255.
 pub(crate) fn means_no_mptcp(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL))
 }
 
 /// Whether a connected or accepted socket uses MPTCP.
 ///
-/// `false` for a connection accepted from a TCP peer, which is a TCP socket, and for one that has fallen back, because the
-/// peer uses TCP or a middlebox strips options.
+/// `false` for a connection accepted from a TCP peer, which is a TCP socket, and for one that has fallen back, because
+/// the peer uses TCP or a middlebox strips options.
 ///
 /// # Errors
 /// An error of `getsockopt(2)` other than missing MPTCP.
@@ -200,8 +200,8 @@ impl FullInfo {
 }
 
 impl Subflow {
-    /// Parses a `struct mptcp_subflow_addrs` and a `struct tcp_info`; `None` if the subflow has no addresses or its state
-    /// cannot be parsed.
+    /// Parses a `struct mptcp_subflow_addrs` and a `struct tcp_info`; `None` if the subflow has no addresses or its
+    /// state cannot be parsed.
     fn parse(addresses: &[u8], tcp: &[u8]) -> Option<Subflow> {
         Some(Subflow {
             local: unmapped(socket_address(addresses)?),

@@ -1,8 +1,8 @@
 //! Netlink sockets (`netlink(7)`): requests to the kernel, and multicast messages from it.
 //!
-//! The MPTCP path manager uses generic netlink; links, addresses and routes use the routing family. Messages are built and
-//! parsed here, as no library supports the path manager's commands and events. A socket belongs to the network namespace
-//! of the thread that opened it.
+//! The MPTCP path manager uses generic netlink; links, addresses and routes use the routing family. Messages are built
+//! and parsed here, as no library supports the path manager's commands and events. A socket belongs to the network
+//! namespace of the thread that opened it.
 
 pub(crate) mod message;
 
@@ -93,8 +93,8 @@ impl Socket {
         Ok(Socket { fd, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// Sends a request, which must have `NLM_F_ACK` set, and waits for its outcome. Calls `each` with every message of the
-    /// reply.
+    /// Sends a request, which must have `NLM_F_ACK` set, and waits for its outcome. Calls `each` with every message of
+    /// the reply.
     pub(crate) fn request(&mut self, request: Request, mut each: impl FnMut(&Message)) -> Result<(), Error> {
         self.sequence = self.sequence.wrapping_add(1);
         let kernel = SocketAddrNetlink::new(0, 0);
@@ -124,8 +124,8 @@ impl Socket {
         }
     }
 
-    /// Sends a dump request and collects the results of `each` for the messages of the reply. Retries if the data changed
-    /// during the dump.
+    /// Sends a dump request and collects the results of `each` for the messages of the reply. Retries if the data
+    /// changed during the dump.
     pub(crate) fn dump<T>(
         &mut self,
         request: impl Fn(u16) -> Request,

@@ -228,8 +228,8 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes `/run/netns` a shared mount, so that a namespace created here can also be removed in other mount namespaces. Does
-/// the same as `ip netns`, under the same lock.
+/// Makes `/run/netns` a shared mount, so that a namespace created here can also be removed in other mount namespaces.
+/// Does the same as `ip netns`, under the same lock.
 fn prepare_directory() -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORY)?;
     let directory = File::open(DIRECTORY)?;

@@ -1,8 +1,8 @@
 //! Probes whether this host has the features that plait uses.
 //!
-//! Whether a feature is available depends on the kernel version, its configuration and this user's privileges, so version
-//! numbers are not enough: each feature is used once, in a temporary network namespace or cgroup. Probing does not affect
-//! other programs.
+//! Whether a feature is available depends on the kernel version, its configuration and this user's privileges, so
+//! version numbers are not enough: each feature is used once, in a temporary network namespace or cgroup. Probing does
+//! not affect other programs.
 
 mod kernel;
 mod packets;

@@ -17,8 +17,8 @@ const ALL: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Receives the signals that request a stop, so that they do not kill this process. Clones share the received signals; the
-/// default value receives none.
+/// Receives the signals that request a stop, so that they do not kill this process. Clones share the received signals;
+/// the default value receives none.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignal {
     requested: Arc<AtomicBool>,

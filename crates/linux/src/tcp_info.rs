@@ -57,7 +57,8 @@ pub struct TcpInfo {
     pub window_limited_us: Option<u64>,
     /// Part of the busy time limited by the send buffer, microseconds (kernel 4.10).
     pub buffer_limited_us: Option<u64>,
-    /// Window scales of the peer and of this end (RFC 7323, section 2.2); `None` if unused or if the connection is closed.
+    /// Window scales of the peer and of this end (RFC 7323, section 2.2); `None` if unused or if the connection is
+    /// closed.
     #[serde(skip)]
     pub window_scales: Option<(u8, u8)>,
 }

@@ -16,12 +16,12 @@ fn create(test: &str, role: &str) -> Option<Cgroup> {
         println!("SKIP {test}: creating cgroups requires root");
         return None;
     }
-    Some(Cgroup::create_below_current(role).expect("cgroup is available"))
+    Some(Cgroup::create_below_current(role).expect("cgroup is created"))
 }
 
 fn current() -> String {
     let table = std::fs::read_to_string("/proc/self/cgroup").expect("/proc is readable");
-    table.lines().find_map(|line| line.strip_prefix("0::")).expect("cgroup is available").to_owned()
+    table.lines().find_map(|line| line.strip_prefix("0::")).expect("file contains the cgroup").to_owned()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn moves_processes_and_is_removed_when_dropped() {
     let _lock = serialize();
     let Some(cgroup) = create("moves_processes_and_is_removed_when_dropped", "moves") else { return };
     let before = current();
-    cgroup.enter().expect("call in the cgroup or namespace succeeds");
+    cgroup.enter().expect("process enters the cgroup");
     assert!(current().ends_with(cgroup.name()));
     let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("process starts");
     let mut inside = cgroup.processes().expect("processes are listed");
@@ -46,7 +46,7 @@ fn moves_processes_and_is_removed_when_dropped() {
     drop(cgroup);
     let again = Cgroup::create_below_current("moves").expect("name is free");
     assert_eq!(again.name(), name);
-    again.enter().expect("call in the cgroup or namespace succeeds");
+    again.enter().expect("process enters the cgroup");
     drop(again);
     assert_eq!(current(), before, "the process left it when it was dropped");
     assert!(!directory().join(&name).exists());
@@ -106,7 +106,7 @@ fn works_without_a_visible_mount() {
         rustix::mount::unmount("/sys", rustix::mount::UnmountFlags::DETACH).expect("/sys is unmounted");
         let table = std::fs::read_to_string("/proc/thread-self/mountinfo").expect("/proc is readable");
         assert!(!table.contains(" - cgroup2 "), "{table}");
-        let cgroup = Cgroup::create_below_current("hidden").expect("cgroup is available");
+        let cgroup = Cgroup::create_below_current("hidden").expect("cgroup is created");
         let mut child = Command::new("sleep").arg("60").spawn().expect("process starts");
         cgroup.add(child.id()).expect("process enters the cgroup");
         assert_eq!(cgroup.processes().expect("processes are listed"), [child.id()]);

@@ -96,12 +96,12 @@ fn is_mptcp_only_if_both_ends_use_it() {
             b.write_all(b"pong").expect("write succeeds");
             a.read_exact(&mut [0; 4]).expect("read succeeds");
             assert_eq!(
-                mptcp::is_mptcp(&a).expect("lookup succeeds"),
+                mptcp::is_mptcp(&a).expect("state is readable"),
                 client && server,
                 "client {client} {server}"
             );
             assert_eq!(
-                mptcp::is_mptcp(&b).expect("lookup succeeds"),
+                mptcp::is_mptcp(&b).expect("state is readable"),
                 client && server,
                 "server {client} {server}"
             );

@@ -16,15 +16,15 @@ fn named_namespace_is_removed_when_dropped() {
     }
     let name = format!("plait-{}-owned", std::process::id());
     let outside = identity(&NetNs::current().expect("namespace is available"));
-    let made = Named::create(&name).expect("namespace is available");
-    assert_eq!(made.name(), name);
+    let created = Named::create(&name).expect("namespace is created");
+    assert_eq!(created.name(), name);
     assert!(netns::list().expect("names are listed").contains(&name));
-    assert_ne!(identity(&made), outside);
+    assert_ne!(identity(&created), outside);
 
-    let inside = made
+    let inside = created
         .run(|| identity(&NetNs::current().expect("namespace is available")))
-        .expect("call in the cgroup or namespace succeeds");
-    assert_eq!(inside, identity(&made));
+        .expect("namespace can be entered");
+    assert_eq!(inside, identity(&created));
     assert_eq!(
         identity(&NetNs::current().expect("namespace is available")),
         outside,
@@ -36,7 +36,7 @@ fn named_namespace_is_removed_when_dropped() {
     assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
     assert_eq!(identity(&NetNs::named(&name).expect("first namespace still exists")), inside);
 
-    drop(made);
+    drop(created);
     assert!(!netns::list().expect("names are listed").contains(&name));
     let gone = NetNs::named(&name).expect_err("namespace does not exist");
     assert!(gone.to_string().contains(&name), "{gone}");
@@ -48,13 +48,13 @@ fn is_compatible_with_ip_netns() {
         println!("SKIP is_compatible_with_ip_netns: creating namespaces requires root");
         return;
     }
-    let made = Named::create(&format!("plait-{}-seen", std::process::id())).expect("namespace is available");
+    let created = Named::create(&format!("plait-{}-seen", std::process::id())).expect("namespace is created");
     let output = std::process::Command::new("ip")
-        .args(["netns", "exec", made.name(), "readlink", "/proc/self/ns/net"])
+        .args(["netns", "exec", created.name(), "readlink", "/proc/self/ns/net"])
         .output()
         .expect("command ip runs");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text.trim(), format!("net:[{}]", identity(&made).inode));
+    assert_eq!(text.trim(), format!("net:[{}]", identity(&created).inode));
 }
 
 #[test]

@@ -28,8 +28,8 @@ fn next<T>(events: &mut Events, mut wanted: impl FnMut(&Event) -> Option<T>) -> 
     panic!("expected an event, got only others: {seen:?}");
 }
 
-/// Connects `socket` over the first link. Returns the client's end, the server's end, and the listener, without which the
-/// server rejects additional subflows.
+/// Connects `socket` over the first link. Returns the client's end, the server's end, and the listener, without which
+/// the server rejects additional subflows.
 fn connected(net: &Topology, domain: Domain, socket: Socket) -> (Socket, Socket, Socket) {
     let (any, first) = match domain {
         Domain::IPV4 => ("0.0.0.0:0", net.server_v4[0]),
@@ -72,8 +72,8 @@ fn sets_and_lists_endpoints_and_limits() {
             let manager = PathManager::open().expect("path manager opens");
             assert_eq!(manager.endpoints().expect("endpoints are listed"), []);
             let limits = Limits { subflows: 3, add_addr_accepted: 2 };
-            manager.set_limits(limits).expect("limits are accessible");
-            assert_eq!(manager.limits().expect("limits are accessible"), limits);
+            manager.set_limits(limits).expect("limits are set");
+            assert_eq!(manager.limits().expect("limits are readable"), limits);
 
             let v4 = Endpoint {
                 address: "10.1.0.1".parse().expect("address is valid"),
@@ -98,7 +98,7 @@ fn sets_and_lists_endpoints_and_limits() {
             assert_ne!(found.id, 0, "the kernel chose an identifier");
             assert_eq!(Endpoint { id: 0, ..*found }, v6);
 
-            manager.set_flags(3, Flags::SUBFLOW).expect("change succeeds");
+            manager.set_flags(3, Flags::SUBFLOW).expect("flags change");
             assert_eq!(manager.endpoint(3).expect("endpoint exists").flags, Flags::SUBFLOW);
             manager.delete(&v4).expect("deletion succeeds");
             manager.endpoint(3).expect_err("endpoint does not exist");
@@ -146,7 +146,7 @@ fn kernel_does_not_manage_user_space_sockets() {
                 assert_eq!(setting(), before);
                 assert_eq!(sockets.len(), 4);
 
-                let mut events = Events::open().expect("events are readable");
+                let mut events = Events::open().expect("subscription succeeds");
                 let managed = sockets.into_iter().next().expect("socket opens");
                 let (mut managed, mut peer, _listener) = connected(&net, domain, managed);
                 exchange(&mut managed, &mut peer);
@@ -154,7 +154,8 @@ fn kernel_does_not_manage_user_space_sockets() {
                 let (mut ordinary, mut ordinary_peer, _listener) = connected(&net, domain, ordinary);
                 exchange(&mut ordinary, &mut ordinary_peer);
                 let token = Info::of(&ordinary).expect("state is readable").token;
-                // The kernel has created the subflow of the later connection, so it would have created the other one's too.
+                // The kernel has created the subflow of the later connection, so it would have created the other one's
+                // too.
                 next(&mut events, |event| match event {
                     Event::SubflowEstablished(subflow) => (subflow.token == token).then_some(()),
                     _ => None,
@@ -177,7 +178,7 @@ fn user_space_creates_changes_and_closes_subflows() {
                 (Domain::IPV6, "fd00:2::1", "fd00:2::2", "fd00:9::1"),
             ] {
                 let manager = PathManager::open().expect("path manager opens");
-                let mut events = Events::open().expect("events are readable");
+                let mut events = Events::open().expect("subscription succeeds");
                 let mut peer_events = net
                     .server
                     .run(Events::open)
@@ -223,7 +224,7 @@ fn user_space_creates_changes_and_closes_subflows() {
                     backup: false,
                 };
                 let to = SocketAddr::new(remote.parse().expect("address is valid"), port);
-                manager.subflow_create(token, &from, to, 0).expect("subflow is valid");
+                manager.subflow_create(token, &from, to, 0).expect("subflow is requested");
                 let created = next(&mut events, |event| match event {
                     Event::SubflowEstablished(subflow) => Some(subflow.clone()),
                     _ => None,
@@ -259,7 +260,7 @@ fn user_space_creates_changes_and_closes_subflows() {
                     _ => None,
                 });
 
-                manager.subflow_destroy(token, created.local, created.remote).expect("process ends");
+                manager.subflow_destroy(token, created.local, created.remote).expect("subflow is closed");
                 let ended = next(&mut events, |event| match event {
                     Event::SubflowClosed(subflow) => Some(subflow.clone()),
                     _ => None,
@@ -287,7 +288,7 @@ fn lost_events_are_reported() {
     let Some(net) = Topology::new("lost_events_are_reported") else { return };
     net.client
         .run(|| {
-            let mut events = Events::open().expect("events are readable");
+            let mut events = Events::open().expect("subscription succeeds");
             socket2::SockRef::from(&events).set_recv_buffer_size(1).expect("buffer size is set");
             let kept: Vec<_> = (0..50)
                 .map(|_| {
@@ -306,7 +307,7 @@ fn restores_the_sysctl_after_a_crash() {
     let record = plait_linux::run_directory().expect("directory is created").join("path-manager");
     let setting = || {
         let path = "/proc/sys/net/mptcp/path_manager";
-        let path = if std::fs::exists(path).expect("lookup succeeds") {
+        let path = if std::fs::exists(path).expect("/proc is readable") {
             path
         } else {
             "/proc/sys/net/mptcp/pm_type"
@@ -320,8 +321,8 @@ fn restores_the_sysctl_after_a_crash() {
         let identity =
             NetNs::current().expect("namespace is available").identity().expect("identity is readable");
         std::fs::write(&record, format!("{} {} {path} {before}\n", identity.device, identity.inode))
-            .expect("record is readable");
-        std::fs::write(path, value).expect("change succeeds");
+            .expect("record is written");
+        std::fs::write(path, value).expect("sysctl is writable");
         before
     };
     let changed = |path: &str| if path.ends_with("pm_type") { "1" } else { "userspace" };

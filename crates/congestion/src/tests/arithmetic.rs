@@ -1,4 +1,4 @@
-//! Compares the increases that the programs calculate for arbitrary paths with those of the model.
+//! Compares the increases calculated by the programs for arbitrary paths with those of the model.
 
 use libbpf_rs::{Object, ProgramInput};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn load(algorithm: Algorithm) -> Object {
     object.load().expect("kernel accepts the program")
 }
 
-/// Runs the program on paths; the increase in segments.
+/// Runs the program `calculate` on paths. Returns the increase in segments.
 fn calculate(object: &Object, paths: &[plait_path]) -> f64 {
     let program =
         object.progs_mut().find(|program| program.name() == "calculate").expect("program calculate exists");
@@ -56,10 +56,10 @@ fn any_path() -> impl Strategy<Value = plait_path> {
     })
 }
 
-/// Paths like those of one connection, often equal in some value, which is a special case of OLIA.
+/// The paths of a connection, often with some equal values, which is a special case of OLIA.
 fn any_paths() -> impl Strategy<Value = Vec<plait_path>> {
     let equal = (any_path(), 1..=MAX_PATHS).prop_map(|(path, number)| vec![path; number]);
-    let partly =
+    let partly_equal =
         (prop::collection::vec(any_path(), 2..=MAX_PATHS), any::<bool>()).prop_map(|(mut paths, which)| {
             let first = paths[0];
             paths.iter_mut().skip(1).step_by(2).for_each(|path| match which {
@@ -68,7 +68,7 @@ fn any_paths() -> impl Strategy<Value = Vec<plait_path>> {
             });
             paths
         });
-    prop_oneof![prop::collection::vec(any_path(), 1..=MAX_PATHS), equal, partly]
+    prop_oneof![prop::collection::vec(any_path(), 1..=MAX_PATHS), equal, partly_equal]
 }
 
 fn assert_arithmetic_matches_model(algorithm: Algorithm) {
@@ -79,7 +79,7 @@ fn assert_arithmetic_matches_model(algorithm: Algorithm) {
     let mut runner = TestRunner::new(Config { cases: 3000, failure_persistence: None, ..Config::default() });
     let compared = runner.run(&any_paths(), |paths| {
         let model_paths: Vec<_> = paths.iter().map(model_path).collect();
-        // A single path is left to reno and never gets here.
+        // For a single path, the programs use reno instead.
         prop_assume!(paths.len() > 1);
         let (actual, expected) = (calculate(&object, &paths), algorithm.increase(&model_paths, 0));
         let bound = error_bound(&model_paths);
@@ -114,7 +114,7 @@ fn balia_arithmetic_matches_model() {
     assert_arithmetic_matches_model(Algorithm::Balia);
 }
 
-/// Impossible values, which an unlocked read might return.
+/// Values that only a racing read without locks can return.
 #[test]
 fn extreme_windows_and_round_trip_times_do_not_overflow() {
     if !can_run("extreme_windows_and_round_trip_times_do_not_overflow") {

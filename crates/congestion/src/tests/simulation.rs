@@ -1,4 +1,4 @@
-//! Simulates flows over shared links, packet by packet: what theory expects of the algorithms.
+//! Simulates flows over shared links, packet by packet, to check properties of the algorithms that theory predicts.
 //!
 //! A flow always has data to send, over one or more paths, each a sequence of links. Senders behave like TCP with
 //! selective acknowledgments: slow start; congestion avoidance by an [`Algorithm`]; one decrease for all losses in a
@@ -35,8 +35,8 @@ pub(super) struct Link {
 pub(super) enum Discipline {
     /// When it is full.
     DropTail,
-    /// Random early detection (Floyd and Jacobson, 1993), "gentle": by the mean length of the queue (weight 0.002), with a
-    /// probability that grows from 0 at `min` to `max_probability` at `max` packets, and to 1 at twice that.
+    /// Random early detection (Floyd and Jacobson, 1993), "gentle": by the mean length of the queue (weight 0.002),
+    /// with a probability that grows from 0 at `min` to `max_probability` at `max` packets, and to 1 at twice that.
     Red {
         /// Packets.
         min: f64,
@@ -50,32 +50,32 @@ pub(super) enum Discipline {
 /// A flow.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    /// The algorithm; `None`: reno on each path separately.
+    /// The algorithm; `None`: uncoupled reno on each path.
     pub(super) algorithm: Option<Algorithm>,
-    /// For each path, the indices of its links.
+    /// The indices of the links of each path.
     pub(super) paths: Vec<Vec<usize>>,
 }
 
 /// The result of a flow.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// For each path, packets per second that arrived.
+    /// The packets per second that arrived, of each path.
     pub(super) rates: Vec<f64>,
-    /// For each path, the mean window in packets.
+    /// The mean window in packets, of each path.
     pub(super) windows: Vec<f64>,
-    /// For each path, the share of packets that were lost.
+    /// The loss rate of each path.
     pub(super) losses: Vec<f64>,
 }
 
 impl Outcome {
-    /// Packets per second of all paths.
+    /// The packets per second of all paths together.
     pub(super) fn rate(&self) -> f64 {
         self.rates.iter().sum()
     }
 }
 
-/// Runs flows over links for `seconds`, of which those before `from` do not count. Flows start at random times within the
-/// first second.
+/// Runs flows over links for `seconds`, and measures from the time `from` on. Flows start at random times in the first
+/// second.
 pub(super) fn run(links: &[Link], flows: &[Flow], seconds: f64, from: f64, seed: u64) -> Vec<Outcome> {
     let mut network = Network {
         random: SmallRng::seed_from_u64(seed),
@@ -125,7 +125,7 @@ struct Network {
 
 struct Queue {
     link: Link,
-    /// When the last queued packet will have left.
+    /// The time when the last queued packet will have been sent.
     free_at: f64,
     /// The mean length, for RED.
     mean: f64,
@@ -158,7 +158,7 @@ impl Network {
         self.events.push(Event { time, number: self.number, kind });
     }
 
-    /// Sends a packet over the next link of its path, or its acknowledgment back.
+    /// Sends a packet over the next link of its path or, at the end of the path, its acknowledgment back.
     fn forward(&mut self, packet: Packet, hop: usize, now: f64, flow: &Flow) {
         let path = &flow.paths[packet.path];
         let Some(link) = path.get(hop) else {
@@ -174,7 +174,7 @@ impl Network {
 }
 
 impl Queue {
-    /// When a packet enqueued now reaches the other end; `None` if it is dropped.
+    /// Enqueues a packet. Returns the time of its arrival at the other end; `None` if it is dropped.
     fn enqueue(&mut self, now: f64, chance: f64) -> Option<f64> {
         let waiting = (self.free_at - now).max(0.0) * self.link.rate;
         self.mean += (waiting - self.mean) * 0.002;
@@ -203,7 +203,7 @@ fn early_drop_probability(mean: f64, min: f64, max: f64, max_probability: f64) -
 }
 
 impl Ord for Event {
-    /// Reversed: a heap returns its greatest element first.
+    /// Reversed, as a heap returns its greatest element first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.time.total_cmp(&self.time).then(other.number.cmp(&self.number))
     }

@@ -1,5 +1,5 @@
-//! Compares each decision of the programs, on real connections over two slow paths whose queues overflow, with the
-//! model's for the same acknowledgments and losses.
+//! Compares each decision of the programs on real connections, over two slow paths whose queues overflow, with that of
+//! the model for the same acknowledgments and losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -76,7 +76,7 @@ fn rename(value: &mut [u8], from: &str, to: &str) {
     value[at..at + to.len()].copy_from_slice(to.as_bytes());
 }
 
-/// Two hosts with two links of different rates, which drop packets when their queues are full.
+/// Creates two hosts with two links of different rates, which drop packets when their queues are full.
 fn hosts(id: &str) -> (Named, Named) {
     let name = |role: &str| format!("plait-{}-{id}-{role}", std::process::id());
     let (here, there) = (name("a"), name("b"));
@@ -102,7 +102,7 @@ fn hosts(id: &str) -> (Named, Named) {
     hosts
 }
 
-/// Sends for [`TRANSFER_TIME`] to the given port; the socket, still connected.
+/// Sends to a port for [`TRANSFER_TIME`]. Returns the connected socket.
 fn transfer((here, there): &(Named, Named), name: &str, protocol: Protocol, port: u16) -> Socket {
     let address = SocketAddr::from(([10, 0, 1, 2], port));
     let socket = || Socket::new(Domain::IPV4, Type::STREAM, Some(protocol)).expect("socket opens");
@@ -127,10 +127,10 @@ fn transfer((here, there): &(Named, Named), name: &str, protocol: Protocol, port
 /// A subflow's state after the preceding steps.
 #[derive(Default)]
 struct Replayed {
-    /// The model's window, and the maximum difference of the kernel's from it.
+    /// The window of the model, and the maximum difference of the kernel's window from it.
     model: f64,
     bound: f64,
-    /// The kernel's.
+    /// The window of the kernel.
     window: u32,
     fraction: u64,
 }
@@ -139,7 +139,7 @@ struct Replayed {
 struct Compared {
     increases: usize,
     losses: usize,
-    /// The kernel's own code changed a window between two increases, other than by a loss: slow start, undo.
+    /// Changes of a window by the kernel between two increases, other than by a loss: slow start, undo.
     restarts: usize,
     max_error: f64,
     max_error_over_bound: f64,
@@ -202,12 +202,12 @@ fn assert_decisions_match_model(algorithm: Algorithm) {
     let compared = compare(algorithm, &steps);
     println!("{algorithm}: {compared:?}");
     let sockets: BTreeSet<_> = steps.iter().map(|step| step.socket).collect();
-    assert!(sockets.len() >= 2, "steps of both subflows");
+    assert!(sockets.len() >= 2, "expected steps of both subflows");
     assert!(compared.increases > 200 && compared.losses > 4, "{compared:?}");
     assert!(compared.restarts <= compared.losses + 4, "{compared:?}");
 }
 
-/// Ends the collection of steps, even if the transfer panics.
+/// Ends the collection of steps when the transfer ends, even by a panic.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -216,11 +216,11 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// In TCP connections, and MPTCP connections with a single subflow, no increase is an algorithm's, and the window after a
-/// loss is that of the kernel's reno.
+/// In TCP connections, and in MPTCP connections with a single subflow, the kernel's reno increases the window, and the
+/// window after a loss is that of reno.
 #[test]
-fn single_path_is_left_to_reno() {
-    if !can_run("single_path_is_left_to_reno") {
+fn single_path_uses_reno() {
+    if !can_run("single_path_uses_reno") {
         return;
     }
     let hosts = hosts("one");
@@ -246,7 +246,7 @@ fn single_path_is_left_to_reno() {
                     traced.steps(&done)
                 });
                 let sockets: BTreeSet<_> = steps.iter().map(|step| step.socket).collect();
-                assert_eq!(sockets.len(), 2, "{algorithm}: losses on both connections");
+                assert_eq!(sockets.len(), 2, "{algorithm}: expected losses on both connections");
                 for step in steps {
                     let window = step.paths[0].window;
                     assert_eq!((step.kind, step.path_count), (PLAIT_STEP_LOSS, 1), "{algorithm}: {step:?}");

@@ -262,8 +262,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Recorded from kernel 6.18, together with the output of `ss -tieO` and `ss -MieO`: a connection, its initial subflow
-    /// and a backup subflow created by MP_JOIN.
+    /// Recorded from kernel 6.18, together with the output of `ss -tieO` and `ss -MieO`: a connection, its initial
+    /// subflow and a backup subflow created by MP_JOIN.
     const CONNECTION: &[u8] = include_bytes!("recorded/connection.bin");
     const INITIAL: &[u8] = include_bytes!("recorded/initial.bin");
     const JOINED: &[u8] = include_bytes!("recorded/joined.bin");
@@ -274,8 +274,7 @@ mod tests {
 
     #[test]
     fn parses_connections_like_ss() {
-        let MptcpSocket { head, info } =
-            MptcpSocket::read(&message(CONNECTION)).expect("connection succeeds");
+        let MptcpSocket { head, info } = MptcpSocket::read(&message(CONNECTION)).expect("message is valid");
         assert_eq!((head.local, head.remote), ends("10.78.1.1:46950", "10.78.1.2:9000"));
         assert_eq!((head.cookie, head.inode, head.uid, head.if_index), (0x13d3, 1_706_193, 0, 0));
         assert_eq!(head.state, State::Established);
@@ -287,7 +286,7 @@ mod tests {
 
     #[test]
     fn parses_subflows_like_ss() {
-        let initial = SubflowSocket::read(&message(INITIAL)).expect("subflow is valid");
+        let initial = SubflowSocket::read(&message(INITIAL)).expect("message is valid");
         assert_eq!((initial.head.local, initial.head.remote), ends("10.78.1.1:46950", "10.78.1.2:9000"));
         assert_eq!((initial.head.cookie, initial.head.inode), (0x13d1, 1_706_193));
         assert_eq!(initial.token, Some(Token(0x6de3_da6b)));
@@ -304,7 +303,7 @@ mod tests {
         assert_eq!((tcp.peer_window, tcp.retransmissions), (Some(4_147_200), 0));
         assert_eq!(tcp.window_scales, Some((10, 10)));
 
-        let joined = SubflowSocket::read(&message(JOINED)).expect("subflow is valid");
+        let joined = SubflowSocket::read(&message(JOINED)).expect("message is valid");
         assert_eq!((joined.head.local, joined.head.remote), ends("10.78.2.1:60779", "10.78.1.2:9000"));
         assert_eq!((joined.head.if_index, joined.head.inode), (3, 1_706_193));
         let details = joined.details.expect("details are present");

@@ -68,8 +68,8 @@ pub struct Subflow {
     pub remote: SocketAddr,
     /// Name of the interface that it is bound to or that has its local address.
     pub interface: Option<String>,
-    /// Whether it was created by MP_JOIN. This and the next four fields require `CAP_NET_ADMIN` before kernel 6.15; `None`
-    /// without it.
+    /// Whether it was created by MP_JOIN. This and the next four fields require `CAP_NET_ADMIN` before kernel 6.15;
+    /// `None` without it.
     pub joined: Option<bool>,
     /// Whether this end requests it as a backup.
     pub backup_local: Option<bool>,

@@ -15,10 +15,10 @@ use crate::tcp_info::TcpInfo;
 
 /// Takes samples of all MPTCP connections of the network namespace of the thread that opened it.
 ///
-/// A subflow that is closed between two samples is part of one more sample, with [`Subflow::closed`] set. For root, a BPF
-/// program reports its final statistics, even if it was created after the previous sample. For other users, the kernel
-/// reports the statistics of a socket when it frees it, except for the initial subflow of an accepted connection that the
-/// peer closed first, which is reset before. Its final statistics are then those of the previous sample.
+/// A subflow that is closed between two samples is part of one more sample, with [`Subflow::closed`] set. For root, a
+/// BPF program reports its final statistics, even if it was created after the previous sample. For other users, the
+/// kernel reports the statistics of a socket when it frees it, except for the initial subflow of an accepted connection
+/// that the peer closed first, which is reset before. Its final statistics are then those of the previous sample.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
@@ -132,8 +132,8 @@ impl Watch {
         }
     }
 
-    /// Whether all closed subflows are reported with their final statistics, even those that also began after the previous
-    /// sample.
+    /// Whether all closed subflows are reported with their final statistics, even those that also began after the
+    /// previous sample.
     pub fn reports_every_close(&self) -> bool {
         matches!(self.source, Source::Program(_))
     }

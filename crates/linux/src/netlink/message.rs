@@ -1,8 +1,8 @@
 //! Netlink messages: builds requests, parses replies.
 //!
 //! The format (`netlink(7)`): a 16-byte header with the total length of the message, the header of its family, then
-//! attributes, each a 4-byte header and a value, padded to 4 bytes. The parser never panics and always terminates: it stops
-//! at a message or attribute with an invalid length.
+//! attributes, each a 4-byte header and a value, padded to 4 bytes. The parser never panics and always terminates: it
+//! stops at a message or attribute with an invalid length.
 
 use crate::bytes::{u8_at, u16_at, u32_at};
 

@@ -97,7 +97,8 @@ pub struct Subflow {
 
 /// A subscription to the events of a network namespace.
 ///
-/// Never blocks: wait until [`AsFd::as_fd`] is readable, then call [`try_next`](Events::try_next) until it returns `None`.
+/// Never blocks: wait until [`AsFd::as_fd`] is readable, then call [`try_next`](Events::try_next) until it returns
+/// `None`.
 #[derive(Debug)]
 pub struct Events {
     listener: Listener,

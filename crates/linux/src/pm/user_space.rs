@@ -2,7 +2,8 @@
 //!
 //! The kernel chooses the path manager of a connection when its socket is *created*, by a sysctl of the network
 //! namespace. So the sysctl is changed for the few microseconds that it takes to create the sockets, and then restored.
-//! A socket that another program creates in this window has no path manager: its connection works, with a single subflow.
+//! A socket that another program creates in this window has no path manager: its connection works, with a single
+//! subflow.
 //!
 //! A file in the run directory guards the window: it is locked, so that processes do not interfere, and contains the
 //! previous value while the window is open, so that the next process restores it if this one is killed.
@@ -52,8 +53,8 @@ pub enum UserSpaceError {
 
 /// Creates `count` unconnected MPTCP sockets whose subflows only [`PathManager`](super::PathManager) creates.
 ///
-/// This does not apply to connections *accepted* by such a socket: the kernel reads the sysctl again for each. Takes a few
-/// microseconds per socket; blocks while another process does the same.
+/// This does not apply to connections *accepted* by such a socket: the kernel reads the sysctl again for each. Takes a
+/// few microseconds per socket; blocks while another process does the same.
 ///
 /// # Errors
 /// See [`UserSpaceError`]. The sysctl has its previous value again, unless restoring it failed, which is an error
@@ -73,7 +74,8 @@ pub fn user_space_sockets(count: usize, domain: Domain) -> Result<Vec<Socket>, U
     sockets.map_err(UserSpaceError::Socket)
 }
 
-/// Restores the path manager sysctl if a process was killed while it had changed it. Returns a description of the change.
+/// Restores the path manager sysctl if a process was killed while it had changed it. Returns a description of the
+/// change.
 ///
 /// # Errors
 /// The record cannot be read, or the sysctl cannot be written.
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn rejects_malformed_records() {
         let (identity, setting, before) =
-            parse("4 4026531840 /proc/sys/net/mptcp/pm_type 0\n").expect("record is readable");
+            parse("4 4026531840 /proc/sys/net/mptcp/pm_type 0\n").expect("record is valid");
         assert_eq!(identity, Identity { device: 4, inode: 4026531840 });
         assert_eq!((setting.path, before), (PM_TYPE, "0"));
         for text in ["", "4", "4 5 /etc/passwd x", "4 5 /proc/sys/net/mptcp/pm_type", "a b c d"] {

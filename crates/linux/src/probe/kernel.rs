@@ -53,8 +53,8 @@ pub(super) fn mptcp() -> Finding {
     }
 }
 
-/// Whether the kernel falls back to TCP for new connections, as after a blackhole. The kernel does not expose this state,
-/// so a connection over loopback is attempted.
+/// Whether the kernel falls back to TCP for new connections, as after a blackhole. The kernel does not expose this
+/// state, so a connection over loopback is attempted.
 fn falls_back_to_tcp() -> io::Result<bool> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let before = blackhole::connections_made_tcp()?;

@@ -31,8 +31,8 @@ impl Topology {
         }
         let name =
             |role| format!("plait-{}-{role}{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let client = Named::create(&name("client")).expect("namespace is available");
-        let server = Named::create(&name("server")).expect("namespace is available");
+        let client = Named::create(&name("client")).expect("namespace is created");
+        let server = Named::create(&name("server")).expect("namespace is created");
         let (c, s) = (client.name(), server.name());
         for link in 0..2 {
             let subnet = link + 1;
@@ -116,7 +116,7 @@ pub(crate) fn connect(
             let local = Local { address, id: 2, if_index: interface_index("a1"), backup };
             let token = Info::of(&client).expect("state is readable").token;
             let manager = PathManager::open().expect("path manager opens");
-            manager.subflow_create(token, &local, to, 0).expect("subflow is valid");
+            manager.subflow_create(token, &local, to, 0).expect("subflow is requested");
         })
         .expect("namespace can be entered");
     // The call does not wait for the handshake.

@@ -10,7 +10,7 @@ pub(super) struct Sender {
     flow: usize,
     algorithm: Option<Algorithm>,
     subflows: Vec<Subflow>,
-    /// When counting for the outcome started.
+    /// The start time of the measurement.
     since: f64,
 }
 
@@ -18,7 +18,7 @@ struct Subflow {
     window: f64,
     threshold: f64,
     rtt: Option<f64>,
-    /// Numbers of the packets in flight.
+    /// The numbers of the packets in flight.
     in_flight: VecDeque<u64>,
     next: u64,
     /// Losses of packets before this one belong to the last window reduction.
@@ -163,7 +163,7 @@ impl Sender {
         subflow.acknowledged_at_loss = subflow.acknowledged;
     }
 
-    /// The paths that have a round-trip time, and the index of `path` among them; only `path` itself if it has none.
+    /// The paths with a round-trip time, and the index of `path` among them; only `path` if it has none.
     fn paths(&self, path: usize) -> (Vec<Path>, usize) {
         if self.subflows[path].rtt.is_none() {
             return (vec![self.subflows[path].model_path(1.0)], 0);
@@ -186,7 +186,7 @@ impl Subflow {
     }
 }
 
-/// Later packets acknowledged before a packet counts as lost, like TCP's duplicate acknowledgments.
+/// The number of later packets acknowledged before a packet is considered lost, like TCP's duplicate acknowledgments.
 const REORDERING: u64 = 3;
 /// In packets (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;

@@ -1,4 +1,4 @@
-//! Known properties of the algorithms hold in the simulation.
+//! Checks known properties of the algorithms.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn link(rate: f64, queue: usize) -> Link {
     Link { rate, delay: RTT / 2.0, queue, discipline: Discipline::DropTail }
 }
 
-/// With RED and a queue of a bandwidth-delay product, so that losses are random.
+/// A link with RED, so that losses are random, and a maximum threshold of one bandwidth-delay product.
 fn red_link(rate: f64) -> Link {
     let product = rate * RTT;
     let discipline = Discipline::Red { min: product / 4.0, max: product, max_probability: 0.1 };
@@ -19,7 +19,7 @@ fn flow(algorithm: Option<Algorithm>, paths: &[usize]) -> Flow {
     Flow { algorithm, paths: paths.iter().map(|link| vec![*link]).collect() }
 }
 
-/// The mean of several runs: for each flow, the rate of each path.
+/// The mean rate of each path of each flow, over several runs.
 fn mean(links: &[Link], flows: &[Flow], seconds: f64) -> Vec<Vec<f64>> {
     const RUNS: u64 = 5;
     let mut sum: Vec<Vec<f64>> = flows.iter().map(|flow| vec![0.0; flow.paths.len()]).collect();
@@ -41,7 +41,7 @@ fn single_flow_fills_a_link_with_a_queue_of_one_bandwidth_delay_product() {
     assert!(outcome.rate() > 950.0 && outcome.rate() <= 1001.0, "{outcome:?}");
 }
 
-/// The square root formula: w = sqrt(2/p) segments (with a constant of 1.2 to 1.4 for effects that it neglects).
+/// The square root formula: w = sqrt(1.5/p) segments, within a tolerance for the effects that it neglects.
 #[test]
 fn window_matches_the_square_root_formula() {
     let outcome = &run(&[red_link(1000.0)], &[flow(None, &[0])], 300.0, 50.0, 1)[0];
@@ -57,7 +57,7 @@ fn two_reno_flows_share_equally() {
     assert!((0.85..1.18).contains(&ratio), "{rates:?}");
 }
 
-/// RFC 6356, goal 2: uncoupled, n subflows take n shares; LIA takes about one.
+/// RFC 6356, goal 2: n uncoupled subflows take n shares of a bottleneck; LIA takes about one.
 #[test]
 fn coupled_subflows_take_one_share_of_a_bottleneck() {
     let share = |algorithm, subflows: &[usize]| {
