@@ -339,14 +339,17 @@ fn shows_no_secret() {
 }
 
 #[test]
-fn errors_say_what_was_expected_and_what_was_found() {
+fn errors_state_expected_and_actual_values() {
     for (error, text) in [
-        (Error::Length { record: 3, got: 9 }, "record 3 says that 9 bytes follow, expected 16 to 16400"),
-        (Error::Tag { record: 0 }, "record 0 is not what the other end sealed: its tag is wrong"),
-        (Error::AfterEnd { records: 2 }, "bytes follow after the last of 2 records, expected nothing"),
+        (Error::Length { record: 3, got: 9 }, "record 3: expected a length from 16 to 16400, got 9"),
+        (
+            Error::Tag { record: 0 },
+            "record 0 failed authentication: it was modified on the way, or the keys differ",
+        ),
+        (Error::AfterEnd { records: 2 }, "expected nothing after the last of 2 records, got more bytes"),
         (
             Error::Truncated { records: 5 },
-            "cut off after 5 whole records, before the one that ends the stream",
+            "truncated after 5 records: the record that ends the stream is missing",
         ),
     ] {
         assert_eq!(error.to_string(), text);
