@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,12 +20,16 @@ use crate::bindings::{PLAIT_STEP_INCREASE, PLAIT_STEP_LOSS, plait_path, plait_st
 use crate::{Algorithm, Path, object};
 
 const TRANSFER_TIME: Duration = Duration::from_secs(3);
+/// For transfers that have not met enough losses by then.
+const MAX_TRANSFER_TIME: Duration = Duration::from_secs(30);
 
 /// An algorithm that reports its steps, registered under a name unique to the test.
 struct Traced {
     name: String,
     object: Object,
     _link: Link,
+    /// Losses reported so far, by socket.
+    losses: Mutex<BTreeMap<u64, usize>>,
 }
 
 impl Traced {
@@ -45,7 +50,15 @@ impl Traced {
         }
         let mut object = object.load().expect("kernel accepts the programs");
         let link = object::attach(&mut object, algorithm).expect("algorithm registers");
-        Traced { name, object, _link: link }
+        Traced { name, object, _link: link, losses: Mutex::default() }
+    }
+
+    fn losses(&self) -> usize {
+        self.losses.lock().expect("no panic").values().sum()
+    }
+
+    fn sockets_with_losses(&self) -> usize {
+        self.losses.lock().expect("no panic").len()
     }
 
     /// Collects the reported steps until `done`.
@@ -55,7 +68,11 @@ impl Traced {
             let map = self.object.maps().find(|map| map.name() == "steps").expect("map steps exists");
             let mut builder = RingBufferBuilder::new();
             let record = |bytes: &[u8]| {
-                steps.push(bytemuck::pod_read_unaligned(bytes));
+                let step: plait_step = bytemuck::pod_read_unaligned(bytes);
+                if step.kind == PLAIT_STEP_LOSS {
+                    *self.losses.lock().expect("no panic").entry(step.socket).or_default() += 1;
+                }
+                steps.push(step);
                 0
             };
             builder.add(&map, record).expect("ring buffer opens");
@@ -102,8 +119,14 @@ fn hosts(id: &str) -> (Named, Named) {
     hosts
 }
 
-/// Sends to a port for [`TRANSFER_TIME`]. Returns the connected socket.
-fn transfer((here, there): &(Named, Named), name: &str, protocol: Protocol, port: u16) -> Socket {
+/// Sends to a port for [`TRANSFER_TIME`], and until there were enough losses. Returns the connected socket.
+fn transfer(
+    (here, there): &(Named, Named),
+    name: &str,
+    protocol: Protocol,
+    port: u16,
+    enough_losses: impl Fn() -> bool,
+) -> Socket {
     let address = SocketAddr::from(([10, 0, 1, 2], port));
     let socket = || Socket::new(Domain::IPV4, Type::STREAM, Some(protocol)).expect("socket opens");
     let listener = there.run(socket).expect("runs in the namespace");
@@ -118,7 +141,7 @@ fn transfer((here, there): &(Named, Named), name: &str, protocol: Protocol, port
     sender.set_tcp_congestion(name.as_bytes()).expect("algorithm is available");
     sender.connect(&address.into()).expect("connects");
     let (start, block) = (Instant::now(), vec![0; 1 << 16]);
-    while start.elapsed() < TRANSFER_TIME {
+    while start.elapsed() < TRANSFER_TIME || (!enough_losses() && start.elapsed() < MAX_TRANSFER_TIME) {
         sender.write_all(&block).expect("sends");
     }
     sender
@@ -193,7 +216,7 @@ fn assert_decisions_match_model(algorithm: Algorithm) {
     let (steps, subflows) = thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let _done = SetOnDrop(&done);
-            let socket = transfer(&hosts, &traced.name, Protocol::MPTCP, 9000);
+            let socket = transfer(&hosts, &traced.name, Protocol::MPTCP, 9000, || traced.losses() > 4);
             1 + Info::of(&socket).expect("MPTCP_INFO").extra_subflows
         });
         (traced.steps(&done), sender.join())
@@ -237,8 +260,11 @@ fn single_path_uses_reno() {
                         thread::scope(|scope| {
                             for (port, protocol) in [(port, Protocol::TCP), (port + 1, Protocol::MPTCP)] {
                                 scope.spawn({
-                                    let name = &traced.name;
-                                    move || drop(transfer(hosts, name, protocol, port))
+                                    let traced = &traced;
+                                    move || {
+                                        let enough = || traced.sockets_with_losses() == 2;
+                                        drop(transfer(hosts, &traced.name, protocol, port, enough));
+                                    }
                                 });
                             }
                         });
