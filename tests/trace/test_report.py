@@ -221,7 +221,7 @@ def test_cursor_shows_values_in_all_plots(page):
     read = []
     for share in (-0.4, -0.2, 0, 0.2, 0.4):
         ActionChains(page.browser).move_to_element_with_offset(area, area.size["width"] * share, 0).perform()
-        page.settle()
+        wait_for("values under the cursor", lambda: "b/s" in page.one("#throughput .values").text)
         read.append([page.one(f"#{figure} .values").text for figure in FIGURES])
     throughput, rtt, sequence = zip(*read, strict=True)
     assert all("b/s" in text and "total" in text for text in throughput)
