@@ -126,7 +126,8 @@ fn draw_shape<DB: DrawingBackend>(
         Shape::Area(points) => area.draw(&Polygon::new(pixels(points), style.colour().mix(0.16).filled())),
         Shape::Box(x, y) => {
             let ((left, top), (right, bottom)) = (at(x.start, y.end), at(x.end, y.start));
-            let corners = [(left, top), (right.max(left + 1), bottom.max(top + 1))];
+            let least = scale as i32;
+            let corners = [(left, top), (right.max(left + least), bottom.max(top + least))];
             area.draw(&Rectangle::new(corners, style.fill()))
         }
     }
