@@ -17,12 +17,13 @@ import time
 import pairs  # makes tests/helpers importable
 
 # isort: split
-import bpf
 import prologue
 import rounds
 from flows import Flow
 from hosts import PLAIT, tool, wait_for
 from streams import MPTCP_INFO, SOL_MPTCP
+
+import bpf
 
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
 COUNTING = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")

@@ -57,7 +57,11 @@ def test_only_sealed_detects_modifications(matrix):
     for mode in ("off", "xor64", "stream"):
         for cell in active_cells(matrix.paths):
             outcome = matrix.outcome(mode, strategies(mode, cell)["modify"])
-            assert (outcome.ended, len(outcome.client_received)) == ("end", len(outcome.answer)), (mode, cell, outcome)
+            assert (outcome.ended, len(outcome.client_received)) == ("end", len(outcome.answer)), (
+                mode,
+                cell,
+                outcome,
+            )
             assert outcome.client_received != outcome.answer, (mode, cell)
 
 

@@ -205,7 +205,10 @@ def test_doctor_cleans_up_after_removed_groups_and_namespaces(net):
     finally:
         tool("ip", "netns", "del", gone)
     wait_for("removal of the namespace", lambda: record.exists())
-    assert "which no longer exists" in subprocess.run([PLAIT, "cc", "list"], capture_output=True, text=True).stdout
+    assert (
+        "which no longer exists"
+        in subprocess.run([PLAIT, "cc", "list"], capture_output=True, text=True).stdout
+    )
     removed = {entry["name"] for entry in json.loads(tool(PLAIT, "doctor", "--clean", "--json"))["removed"]}
     assert any(name.endswith(pin.name) for name in removed), removed
     assert any(name.endswith(f"congestion/{record.name}") for name in removed), removed
@@ -286,7 +289,9 @@ else:
     environment = {**os.environ, "PLAIT": PLAIT}
     command = net.client.command(PYTHON, program)
     run = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    wait_for("the algorithm to be enabled", lambda: run.poll() is not None or setting(net.client) == "plait_olia")
+    wait_for(
+        "the algorithm to be enabled", lambda: run.poll() is not None or setting(net.client) == "plait_olia"
+    )
     connected = Connected(net)
     _, said = run.communicate("\n", timeout=30)
     assert run.returncode == 0, said

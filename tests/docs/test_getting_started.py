@@ -26,6 +26,8 @@ from hosts import PLAIT, REPOSITORY, Host, reason_to_skip, tool, wait_for
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
 
 PAGES = ["README.md", *(f"docs/getting-started/{name}.md" for name in ("two-uplinks", "server", "research"))]
+# `plait lab exec` without --lab expects that no other lab is up.
+ALONE = "docs/getting-started/research.md"
 BLOCK = re.compile(r"^```(\w+) ?(.*?)\n(.*?)^```\n(?:<!-- prints: (.*?) -->)?", re.MULTILINE | re.DOTALL)
 
 # Two uplinks, each with a default route. The server has an address on each link, and one behind both.
@@ -174,7 +176,9 @@ def hosts(tmp_path):
         hosts.remove()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.alone) if page == ALONE else page for page in PAGES]
+)
 def test_commands_work_as_printed(hosts, page):
     content = blocks(page)
     # The README shows the client before the server that it needs.

@@ -123,7 +123,9 @@ def test_peer_without_a_pin_is_rejected_if_there_are_pins(two_ways, tmp_path):
     text = f'[peers]\n"server.example:8443" = "{key}"\n'
     two_ways.proxy(*OUTBOUND, "--config", config(two_ways, "pins.toml", text))
     refused(two_ways)
-    assert f"expected a key of {SERVER} in [peers], got none" in (two_ways.directory / "proxy.log").read_text()
+    assert (
+        f"expected a key of {SERVER} in [peers], got none" in (two_ways.directory / "proxy.log").read_text()
+    )
     assert counts(two_ways, "proxy")["rejected_identity"] == 1
 
 

@@ -234,14 +234,19 @@ def test_path_without_a_route_is_missing_from_the_level(pair, require):
     assert [connection["level"] for connection in connections(pair)] == ["1/2", "1/2"]
     log = (pair.directory / "proxy.log").read_text()
     assert log.count("sealed by 1/2 paths") == 1
-    assert log.count(f"no witness connection to {pair.ETH} through wlan") == 1 and "no route to the peer" in log
+    assert (
+        log.count(f"no witness connection to {pair.ETH} through wlan") == 1 and "no route to the peer" in log
+    )
     # The path comes back.
     pair.add_route_by_wlan()
     clients.append(connect_by_socks(pair, pair.ETH, 8443))
     clients[2].sendall(b"hello")
     assert receive_exactly(clients[2], 5) == b"hello"
     assert connections(pair)[2]["level"] == "2/2"
-    assert f"witness connections to {pair.ETH} through wlan work again" in (pair.directory / "proxy.log").read_text()
+    assert (
+        f"witness connections to {pair.ETH} through wlan work again"
+        in (pair.directory / "proxy.log").read_text()
+    )
     for client in clients:
         client.close()
 

@@ -126,11 +126,17 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        intact = self.answer.startswith(self.client_received) and self.question.startswith(self.service_received)
+        intact = self.answer.startswith(self.client_received) and self.question.startswith(
+            self.service_received
+        )
         leaked = self.question in self.attacker_read or self.answer[:64] in self.attacker_read
         if leaked or not intact:
             return "broken"
-        if self.ended == "end" and self.client_received == self.answer and self.service_received == self.question:
+        if (
+            self.ended == "end"
+            and self.client_received == self.answer
+            and self.service_received == self.question
+        ):
             return "secret"
         assert self.ended != "end", f"a truncated stream ended without an error: {self}"
         assert self.detected_by, f"no gateway logged a reason: {self}"
@@ -209,7 +215,9 @@ class Network:
         listening.append((self.routers[0], 1090))
         for host, at in listening:
             wait_for(f"listener on {host.name}:{at}", lambda host=host, at=at: host.listens(at), 20)
-        self.attacker = ManInTheMiddle(cgroup_of(own), self.routers, self.by_link, self.directory / "attacker.log")
+        self.attacker = ManInTheMiddle(
+            cgroup_of(own), self.routers, self.by_link, self.directory / "attacker.log"
+        )
 
     def remove(self):
         if self.attacker:
@@ -293,7 +301,9 @@ class Network:
             try:
                 reason = wait_for("reason", detected_by)
             except AssertionError as error:
-                raise AssertionError(f"{ended}, after {len(got)} pieces; {gateway} logged {log_lines()}") from error
+                raise AssertionError(
+                    f"{ended}, after {len(got)} pieces; {gateway} logged {log_lines()}"
+                ) from error
         if ended == "refused":
             self.wait_for_refusal(gateway)
         return Outcome(question, self.service.text, ended, b"".join(got), request.received, level, reason)
@@ -432,7 +442,9 @@ class Matrix:
     def _detected(self, cell: Cell, tried: tuple[str, ...]) -> list[str]:
         actions = strategies("sealed", cell)
         outcomes = [self.outcome("sealed", actions[each]) if each in actions else None for each in tried]
-        return ["" if outcome is None else outcome.detected_by or f"*{outcome.verdict}*" for outcome in outcomes]
+        return [
+            "" if outcome is None else outcome.detected_by or f"*{outcome.verdict}*" for outcome in outcomes
+        ]
 
     def _level(self, cell: Cell) -> list[str]:
         outcome = self.at_a_lower_level(cell)

@@ -105,7 +105,9 @@ class Listener:
 
     def _audit(self, mode: str) -> list[bool]:
         captures = map(str, self.captures[mode])
-        report = tool(PLAIT, "audit", "--json", "--runs", "1", "--ground-truth", str(self.document), *captures)
+        report = tool(
+            PLAIT, "audit", "--json", "--runs", "1", "--ground-truth", str(self.document), *captures
+        )
         return [(path["correct_fraction"] or 0) > 0.001 for path in json.loads(report)["paths"]]
 
     def _holds(self, data: bytes) -> bool:

@@ -425,7 +425,12 @@ def test_parameters_make_variants(lab, tmp_path):
     assert done.returncode == 0, done.stderr
     progress = [json.loads(line) for line in done.stderr.splitlines()]
     assert [(at["done"], at["total"]) for at in progress] == [(0, 2), (1, 2), (2, 2)]
-    assert progress[1] == {"done": 1, "total": 2, "activity": "repetition 1, way=forth, size=1", "discarded": None}
+    assert progress[1] == {
+        "done": 1,
+        "total": 2,
+        "activity": "repetition 1, way=forth, size=1",
+        "discarded": None,
+    }
     found = results(tmp_path)
     assert found["quick"] and found["parameters"] == {"way": ["back", "forth"], "size": [1]}
 
@@ -493,8 +498,16 @@ def test_runs_of_one_experiment_are_told_apart_by_their_directories(lab, tmp_pat
             'numerator = "lost"',
             'expected one of the metrics above (found), got "lost"',
         ),
-        (("denominator_variant = { size = 1 }", "denominator_variant = { colour = 1 }"), "denominator_variant", 'got "colour"'),
-        (("denominator_variant = { size = 1 }", "denominator_variant = { size = 9 }"), "[metrics.gain]", "size=9"),
+        (
+            ("denominator_variant = { size = 1 }", "denominator_variant = { colour = 1 }"),
+            "denominator_variant",
+            'got "colour"',
+        ),
+        (
+            ("denominator_variant = { size = 1 }", "denominator_variant = { size = 9 }"),
+            "[metrics.gain]",
+            "size=9",
+        ),
         (('x = "size"', 'x = "length"'), 'x = "length"', "expected one of the parameters (way, size)"),
         (("{ size = [1] }", "{ width = [1] }"), "width", "expected one of the parameters (way, size)"),
         (("size = [1, 2]", "size = []"), "size = []", "expected a list of values"),

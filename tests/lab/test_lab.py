@@ -394,7 +394,10 @@ def test_what_only_the_kernel_knows_is_a_mistake_with_its_line(tmp_path):
         PAIR.replace(host, host + 'sysctls = { "net.ipv4.tcp_sack" = "x" }\n'): (3, 'got "x"'),
         PAIR.replace(host, host + 'congestion_control = "nosuch"\n'): (2, "nosuch"),
         PAIR + 'backend = "none"\n': (8, "unknown field `backend`"),
-        'backend = "none"\n' + PAIR + 'each_way = { rate = "1mbit" }\n': (5, "the backend none does not support rate"),
+        'backend = "none"\n' + PAIR + 'each_way = { rate = "1mbit" }\n': (
+            5,
+            "the backend none does not support rate",
+        ),
     }
     for text, (line, message) in cases.items():
         file = tmp_path / "lab.toml"

@@ -256,11 +256,11 @@ def test_no_end_of_the_command_leaves_anything(ends, backend, by):
         link.program.send_signal(by)
         link.program.wait(10)
     for host in ends:
-        wait_for("an end without interfaces", lambda: interfaces(host) == ["lo"])
+        wait_for("an end without interfaces", lambda host=host: interfaces(host) == ["lo"])
     named_by_it = {name for name in set(os.listdir("/run/netns")) - before if str(pid) in name}
     assert not named_by_it
     for host in ends:
-        wait_for("no process", lambda: not tool("ip", "netns", "pids", host.name).split())
+        wait_for("no process", lambda host=host: not tool("ip", "netns", "pids", host.name).split())
 
 
 def test_lateness_above_the_limit_fails_and_says_so(ends):
@@ -307,8 +307,16 @@ def test_what_is_wrong_is_named_with_what_was_expected(ends):
         ((*ends_given, "--at", "9s:restore", "--for", "8s"), 1, "expected changes before the end after 8s"),
         ((*ends_given, "--backend", "mininet"), 2, 'expected emu, netem or none, got "mininet"'),
         ((*ends_given, "--backend", "none", "--loss", "1%"), 1, "the backend none does not support loss"),
-        ((*ends_given, "--backend", "none", "--at", "1s:blackhole"), 1, "the backend none does not support blackhole"),
-        ((*ends_given, "--backend", "netem", "--half-duplex", "1ms"), 1, "netem does not support a shared medium"),
+        (
+            (*ends_given, "--backend", "none", "--at", "1s:blackhole"),
+            1,
+            "the backend none does not support blackhole",
+        ),
+        (
+            (*ends_given, "--backend", "netem", "--half-duplex", "1ms"),
+            1,
+            "netem does not support a shared medium",
+        ),
     ]
     for arguments, status, words in cases:
         found, said = refusal(*arguments)

@@ -55,7 +55,7 @@ def expect(result, sent, after: dict):
     """Asserts that all packets passed unmodified except these: the expected packet, or `None` if dropped."""
     left = [after.get(number, each) for number, each in enumerate(sent)]
     assert result.output == [bytes(each) for each in left if each is not None]
-    for number, each in enumerate(sent):
+    for number in range(len(sent)):
         is_changed = number in after and after[number] is not None
         assert result.packets[number]["changed"] == is_changed, number
 

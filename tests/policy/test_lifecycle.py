@@ -12,11 +12,11 @@ import subprocess
 import threading
 import time
 
-import bpf
 import pytest
 from hosts import PLAIT, tool, wait_for
 from transfers import MPTCP, counters, listen_on_all, transfer
 
+import bpf
 from policies import chain, listed, load, plait, policy, stats
 
 
@@ -255,8 +255,8 @@ def test_24_chains_are_replaced_many_times_under_traffic(make_pair, times):
                 for kind, ids in kernel_objects(client).items():
                     seen[kind] |= ids
         seconds = time.monotonic() - begun
-        told = stats(client)["policies"][0]["chains"]
-        assert len(told) == 24 and any(each["packets"] for each in events)
+        chains = stats(client)["policies"][0]["chains"]
+        assert len(chains) == 24 and any(each["packets"] for each in chains)
     after = counters(client)
     assert flow.bytes / seconds > 10e6 / 8, "traffic flowed throughout"
     assert after["TcpInCsumErrors"] == before["TcpInCsumErrors"]
@@ -422,7 +422,7 @@ def test_trace_reports_every_match(loaded):
         inward = each["hook"] == "ingress"
         assert each["source"].startswith("10.77.") and each["source"].endswith(":8080") == inward
     assert any("mp_capable" in each["kinds"] for each in events) and any(
-        "mp_join" in each["kinds"] for each in told
+        "mp_join" in each["kinds"] for each in events
     )
     assert not is_enabled(loaded.client, "tracing")
 

@@ -28,7 +28,7 @@ def test_connections_and_subflows_emit_events(pair):
     printed = pair.directory / "told.json"
     with printed.open("w") as out:
         trace = pair.server.start(PLAIT, "policy", "trace", "--json", stdout=out, stderr=subprocess.PIPE)
-        assert b"telling" in trace.stderr.readline()
+        assert b"tracing" in trace.stderr.readline()
         known = set()
 
         def events(kind):

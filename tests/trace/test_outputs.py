@@ -20,7 +20,9 @@ WAYS = ("client_to_server", "server_to_client")
 MPTCP = 262
 # An interpreter with DuckDB, Polars and PyArrow: that of `make test`, unless PLAIT_VENV_PYTHON is set.
 _VENV_PYTHON = REPOSITORY / "target" / "venv" / "bin" / "python"
-READERS_PYTHON = os.environ.get("PLAIT_VENV_PYTHON") or str(_VENV_PYTHON if _VENV_PYTHON.exists() else sys.executable)
+READERS_PYTHON = os.environ.get("PLAIT_VENV_PYTHON") or str(
+    _VENV_PYTHON if _VENV_PYTHON.exists() else sys.executable
+)
 
 READERS = {
     "duckdb": """

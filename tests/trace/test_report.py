@@ -11,10 +11,10 @@ import pytest
 from hosts import PLAIT, Pair, reason_to_skip, wait_for
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="not installed: python3-selenium")
-from selenium.webdriver import ActionChains, Keys
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver import ActionChains, Keys  # noqa: E402
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.support.ui import Select  # noqa: E402
 
 FIGURES = ("throughput", "rtt", "sequence")
 STREAMS = 5
@@ -246,7 +246,9 @@ def test_a_subflow_can_be_hidden(page):
 
 
 def test_connections_are_sorted_and_filtered(page):
-    ids = lambda: [row.get_attribute("data-id") for row in page.all("#connection-table tr[data-id]")]
+    def ids():
+        return [row.get_attribute("data-id") for row in page.all("#connection-table tr[data-id]")]
+
     assert len(ids()) == STREAMS + 1
     page.click("#connection-table th:first-child button")
     assert ids() == sorted(ids(), key=int)
