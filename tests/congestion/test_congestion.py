@@ -250,7 +250,7 @@ def test_errors_name_the_cause(net, arguments, status, message):
 def test_missing_privileges_are_reported_with_the_requirements(net):
     without = ("setpriv", "--bounding-set", "-bpf,-sys_admin,-perfmon,-net_admin")
     done = subprocess.run([*without, PLAIT, "cc", "load", "lia"], capture_output=True, text=True)
-    assert done.returncode == 1 and "this needs root" in done.stderr and "6.4" in done.stderr
+    assert done.returncode == 1 and "this requires root" in done.stderr and "6.4" in done.stderr
     found = subprocess.run([*without, PLAIT, "doctor", "--json"], capture_output=True)
     features = {each["name"]: each for each in json.loads(found.stdout)["features"]}
     feature = features["congestion control by BPF (struct_ops)"]

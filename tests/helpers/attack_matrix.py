@@ -290,7 +290,7 @@ class Network:
             proxy, serve = log_lines()
             # A late line of the previous connection is not one of these.
             ours = [
-                line for line in proxy if (" Address(" if ended == "refused" else "network's side") in line
+                line for line in proxy if (" Address(" if ended == "refused" else "network side") in line
             ]
             # If the server refused first, the client only logs a reset.
             lines = ours and [*ours, *(line for line in serve if "refused: " in line)]

@@ -237,8 +237,9 @@ impl Session {
     }
 }
 
-/// How long to wait before each repetition of MP_PRIO when a session ends.
-const RETRY_DELAYS_MS: [u64; 3] = [100, 200, 400];
+/// How long to wait before each repetition of MP_PRIO when a session ends. Repetitions end as soon as the kernel reports the
+/// new flags; the later ones are for a host whose processors are busy.
+const RETRY_DELAYS_MS: [u64; 8] = [50, 100, 200, 300, 400, 400, 400, 400];
 
 impl Drop for Session {
     fn drop(&mut self) {
