@@ -3,8 +3,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that appears under its name only when it is complete: until then it is `NAME.partial` in the same directory, which
-/// is removed on drop. The next writer overwrites what a killed process left.
+/// A file that appears under its name only when it is complete. Until then it is `NAME.partial` in the same
+/// directory, which is removed on drop. If a killed process leaves a partial file, the next writer overwrites it.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
@@ -15,12 +15,12 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Creates the partial file. A file of this name stays until [`publish`](Self::publish); if it is a symbolic link, its
-    /// target is replaced then.
+    /// Creates the partial file. An existing file of this name stays until [`publish`](Self::publish); if it is a
+    /// symbolic link, its target is replaced.
     ///
     /// # Errors
-    /// Something other than a regular file has this name, such as `/dev/stdout`, or the partial file cannot be created. All
-    /// errors name the file.
+    /// The name belongs to something other than a regular file, such as `/dev/stdout`, or the partial file cannot be
+    /// created. All errors name the file.
     pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
         let mut path = path.into();
         match fs::metadata(&path) {
@@ -32,7 +32,7 @@ impl AtomicFile {
                 return Err(with_path(other, &path));
             }
             Ok(_) => path = path.canonicalize().map_err(|error| with_path(error, &path))?,
-            // It is new, or creating the partial file fails with the reason.
+            // The file is new; otherwise creating the partial file fails and reports the reason.
             Err(_) => {}
         }
         let mut partial = OsString::from(path.as_os_str());
@@ -81,13 +81,13 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.published {
-            // The name marks the file as partial if it cannot be removed.
+            // If it cannot be removed, its name still marks it as partial.
             let _ = fs::remove_file(&self.partial);
         }
     }
 }
 
-/// Adds the file that could not be written to an error.
+/// Adds the path of the file to an error.
 pub fn with_path(error: io::Error, path: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where.
+//! Diagnostics: errors in a file, with the line and the span that cause them.
 
 use std::fmt;
 use std::io;
@@ -10,44 +10,44 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::de::DeserializeOwned;
 
-/// Bytes of a [`Source`], from the first to after the last.
+/// A range of bytes in a [`Source`].
 pub type Span = Range<usize>;
 
-/// A file's name and text; clones share them.
+/// The name and text of a file; clones share them.
 #[derive(Debug, Clone)]
 pub struct Source(Arc<(String, String)>);
 
-/// Something wrong with a file. Its `Display` shows the line.
+/// An error in a file. Its `Display` shows the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file's name as it was given.
+    /// The name of the file, as given.
     pub file: String,
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// The character of the line at which the span begins, from 1.
+    /// The column at which the span begins, in characters from 1.
     pub column: usize,
-    /// What is wrong: expected X, got Y.
+    /// The message: expected X, got Y.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub help: Option<String>,
     /// The text of the line.
     text: String,
-    /// The bytes of the line to mark.
+    /// The bytes of the line to underline.
     marked: Span,
 }
 
-/// A configuration file cannot be used.
+/// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The file is wrong.
+    /// The file is invalid.
     #[error(transparent)]
     Invalid(Box<Diagnostic>),
 }
@@ -55,13 +55,13 @@ pub enum LoadError {
 /// Reads and deserializes a TOML file.
 ///
 /// # Errors
-/// The file cannot be read, or is no `T`.
+/// The file cannot be read, or its contents do not match `T`.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
     Ok(Source::read(path)?.parse()?)
 }
 
 impl Source {
-    /// A file of this name, with this text.
+    /// Creates a source from a file name and its text.
     pub fn new(file: &str, text: &str) -> Self {
         Self(Arc::new((file.into(), text.into())))
     }
@@ -77,17 +77,17 @@ impl Source {
         }
     }
 
-    /// The name.
+    /// The name of the file.
     pub fn file(&self) -> &str {
         &self.0.0
     }
 
-    /// The text.
+    /// The text of the file.
     pub fn text(&self) -> &str {
         &self.0.1
     }
 
-    /// The directory that relative paths in the file refer to: the one that the file is in.
+    /// The directory of the file, which relative paths in it refer to.
     pub fn directory(&self) -> &Path {
         Path::new(self.file()).parent().unwrap_or(Path::new(""))
     }
@@ -95,12 +95,13 @@ impl Source {
     /// Deserializes the text as TOML.
     ///
     /// # Errors
-    /// It is no TOML, or no `T`.
+    /// The text is not TOML, or does not match `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
         toml::from_str(self.text()).map_err(|error| self.toml_error(&error))
     }
 
-    /// Something is wrong at a span; without one, at the first line. Only the first line of a longer span is shown.
+    /// A diagnostic for a span, or for the first line without one. Of a span over several lines, only the first is
+    /// shown.
     pub fn diagnostic(&self, span: impl Into<Option<Span>>, message: impl Into<String>) -> Diagnostic {
         let (file, text) = &*self.0;
         let span = span.into().unwrap_or(0..0);
@@ -121,19 +122,19 @@ impl Source {
         }
     }
 
-    /// What the TOML parser or serde rejected.
+    /// Converts an error of the TOML parser or serde.
     pub fn toml_error(&self, error: &toml::de::Error) -> Diagnostic {
         self.diagnostic(error.span(), error.message())
     }
 }
 
-/// The last place up to `index` at which a character begins, or the end.
+/// The last character boundary up to `index`, or the end.
 fn char_boundary(text: &str, index: usize) -> usize {
     (0..=index.min(text.len())).rev().find(|index| text.is_char_boundary(*index)).unwrap_or(0)
 }
 
 impl Diagnostic {
-    /// Adds what to do about it.
+    /// Adds how to fix it.
     pub fn with_help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }

@@ -13,35 +13,35 @@ const UNITS: &[(&str, f64)] = &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 const TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
 
-/// A delay such as `21.5ms`, up to a minute.
+/// Parses a delay such as `21.5ms`, up to a minute.
 ///
 /// # Errors
-/// The text is no such duration.
+/// The text is not such a duration.
 pub fn parse_delay(text: &str) -> Result<Duration, TextError> {
     parse_duration(text, &DELAY)
 }
 
-/// A length or point of time such as `16s`, up to a day.
+/// Parses a length or point of time such as `16s`, up to a day.
 ///
 /// # Errors
-/// The text is no such duration.
+/// The text is not such a duration.
 pub fn parse_time(text: &str) -> Result<Duration, TextError> {
     parse_duration(text, &TIME)
 }
 
-/// A number with the unit `us`, `ms`, `s`, `m` or `h`, within `range`.
+/// Parses a number with the unit `us`, `ms`, `s`, `m` or `h`, within `range`.
 ///
 /// # Errors
-/// The text is no such duration.
+/// The text is not such a duration.
 pub fn parse_duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, TextError> {
     let seconds = with_unit(text, UNITS).map(|(number, unit)| number * unit);
     in_range(seconds, range).ok_or_else(|| TextError::new(expected(range), text))
 }
 
-/// [`parse_duration`], where a number without a unit is in seconds: for command lines.
+/// Like [`parse_duration`], but a number without a unit is in seconds; for command lines.
 ///
 /// # Errors
-/// The text is no such duration.
+/// The text is not such a duration.
 pub fn parse_duration_or_seconds(
     text: &str,
     range: &RangeInclusive<Duration>,
@@ -52,18 +52,18 @@ pub fn parse_duration_or_seconds(
     }
 }
 
-/// [`parse_delay`], for `#[serde(deserialize_with)]`.
+/// Like [`parse_delay`], for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// The value is no such duration.
+/// The value is not such a duration.
 pub fn deserialize_delay<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     deserialize_text(deserializer, &expected(&DELAY), parse_delay)
 }
 
-/// [`parse_time`], for `#[serde(deserialize_with)]`.
+/// Like [`parse_time`], for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// The value is no such duration.
+/// The value is not such a duration.
 pub fn deserialize_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     deserialize_text(deserializer, &expected(&TIME), parse_time)
 }
@@ -78,7 +78,7 @@ fn expected(range: &RangeInclusive<Duration>) -> String {
     format!("a duration from {min} to {max} in us, ms, s, m or h, such as 21.5ms or 16s")
 }
 
-/// In the largest unit of which it is a whole number, without hours below a day.
+/// Formats a duration in the largest unit of which it is a whole multiple.
 fn written(duration: Duration) -> String {
     let micros = duration.as_micros();
     let units = [("h", 3_600_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)];

@@ -1,19 +1,19 @@
-//! The error of a text that cannot be parsed.
+//! The error for text that cannot be parsed.
 
 use std::borrow::Cow;
 
-/// A text that is not in the expected form.
+/// A text that does not have the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, got {got:?}")]
 pub struct TextError {
-    /// What was expected, with an example.
+    /// The expected form, with an example.
     pub expected: Cow<'static, str>,
-    /// The text.
+    /// The rejected text.
     pub got: String,
 }
 
 impl TextError {
-    /// Expected this, got that.
+    /// An error with the expected form and the rejected text.
     pub fn new(expected: impl Into<Cow<'static, str>>, got: &str) -> Self {
         Self { expected: expected.into(), got: got.into() }
     }

@@ -1,13 +1,14 @@
 //! Configuration files and the units in them: parsing, and diagnostics that show the line.
 //!
 //! # Units
-//! [`Rate`], [`Size`], [`parse_delay`], [`parse_time`] and [`parse_duration`] read `54mbit`, `30kB`, `21.5ms` and `16s`, in
-//! files and on command lines. A text that is none of these is a [`TextError`]: expected X, got Y. [`grouped`] and
+//! [`Rate`], [`Size`], [`parse_delay`], [`parse_time`] and [`parse_duration`] parse `54mbit`, `30kB`, `21.5ms` and
+//! `16s`, in files and on command lines. Invalid text is a [`TextError`]: expected X, got Y. [`grouped`] and
 //! [`pluralize`] format numbers for people.
 //!
 //! # Files
-//! [`Source`] is a file's name and text. [`Source::parse`] deserializes it; everything that is wrong with it, whether the
-//! TOML parser, serde or a later check found it, is one [`Diagnostic`] that points at a [`Span`] and renders as
+//! [`Source`] is the name and text of a file. [`Source::parse`] deserializes it. Every error in the file, whether
+//! found by the TOML parser, by serde or by a later check, is a [`Diagnostic`] that points at a [`Span`] and renders
+//! as
 //!
 //! ```text
 //! expected one of the hosts client, server, got "servr"
@@ -17,8 +18,8 @@
 //!    |     ^^^^^^^
 //! ```
 //!
-//! Deserialize into structs that mirror the file (by convention in a module `raw`), with [`Spanned`] around every value
-//! that a check may reject, and check afterwards:
+//! Deserialize into structs that mirror the file (by convention in a module `raw`), wrap every value that a check may
+//! reject in [`Spanned`], and check afterwards:
 //!
 //! ```
 //! use plait_config::{Diagnostic, Rate, Source, Spanned};
@@ -44,14 +45,14 @@
 //! assert!(error.message.starts_with("expected a rate"));
 //! ```
 //!
-//! [`load`] does both steps for a file that needs no checks. `#[serde(expecting = "...")]` on a struct or enum says what a
-//! value of another type should have been; [`deserialize_text`] and [`Shorthand`] do the same for hand-written
-//! `Deserialize` implementations, which must not do I/O: deserialize a path, and resolve it against
+//! [`load`] reads and parses a file that needs no checks. `#[serde(expecting = "...")]` on a struct or enum states
+//! the expected form, for values of another type; [`deserialize_text`] and [`Shorthand`] do the same for hand-written
+//! `Deserialize` implementations. These must not do I/O: deserialize a path, and resolve it against
 //! [`Source::directory`] afterwards.
 //!
 //! [`AtomicFile`] writes a file that appears only when it is complete.
 //!
-//! Nothing here panics on any text.
+//! No function here panics, whatever the text.
 
 mod atomic_file;
 mod diagnostic;

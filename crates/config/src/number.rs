@@ -1,4 +1,4 @@
-//! Decimal numbers, alone and with a unit, and numbers formatted for people.
+//! Decimal numbers, with and without units, and numbers formatted for people.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `1 packet`, `1,234 packets`.
+/// Formats a count with its noun: `1 packet`, `1,234 packets`.
 pub fn pluralize(number: usize, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number as u64), if number == 1 { "" } else { "s" })
 }
 
-/// Splits a text into a decimal number and the value of its unit: the first of `units` that ends the text.
+/// Splits a text into a decimal number and the value of its unit: the first of `units` that is a suffix of the text.
 pub(crate) fn with_unit<U: Copy>(text: &str, units: &[(&str, U)]) -> Option<(f64, U)> {
     let text = text.trim();
     let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
@@ -41,7 +41,7 @@ pub(crate) fn whole(text: &str, units: &[(&str, u64)], max: u64) -> Option<u64> 
     (1.0..=max as f64).contains(&all).then_some(all as u64)
 }
 
-/// Formats a number in the first unit of which it is a multiple.
+/// Formats a number in the first unit of which it is a whole multiple.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, number: u64, units: &[(&str, u64)]) -> fmt::Result {
     let (name, unit) = units.iter().find(|(_, unit)| number.is_multiple_of(*unit)).unwrap_or(&("", 1));
     write!(f, "{}{name}", number / unit)

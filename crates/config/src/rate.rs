@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer};
 
 use crate::{TextError, deserialize_text, number};
 
-/// Bits per second, 1 to 10^12, in the notation of `tc` (`54mbit`).
+/// A rate of 1 to 10^12 bits per second, in the notation of `tc` (`54mbit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
@@ -18,27 +18,27 @@ impl Rate {
     /// The accepted form, for error messages.
     pub const EXPECTED: &str = "a rate from 1bit to 1000gbit in bit, kbit, mbit or gbit, such as 4mbit";
 
-    /// A rate of so many bits per second; `None` for 0 and above 10^12.
+    /// A rate in bits per second; `None` for 0 and above 10^12.
     pub const fn new(bits_per_second: u64) -> Option<Self> {
         if bits_per_second == 0 || bits_per_second > MAX { None } else { Some(Self(bits_per_second)) }
     }
 
-    /// `n` times 10^6 bits per second; 0 is taken as 1.
+    /// A rate of `n` times 10^6 bits per second; 0 counts as 1.
     pub const fn mbit(n: u16) -> Self {
         Self(if n == 0 { 1 } else { n as u64 } * 1_000_000)
     }
 
-    /// Bits per second.
+    /// The rate in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// Bytes per second, rounded up.
+    /// The rate in bytes per second, rounded up.
     pub const fn bytes_per_second(self) -> u64 {
         self.0.div_ceil(8)
     }
 
-    /// Whole bytes transmitted in `millis` milliseconds.
+    /// The whole bytes transmitted in `millis` milliseconds.
     pub const fn bytes_in(self, millis: u64) -> u64 {
         self.0.saturating_mul(millis) / 8_000
     }
@@ -47,7 +47,7 @@ impl Rate {
 impl FromStr for Rate {
     type Err = TextError;
 
-    /// Parses a decimal number and `bit`, `kbit`, `mbit` or `gbit` (powers of 1000), in any case.
+    /// Parses a decimal number with the unit `bit`, `kbit`, `mbit` or `gbit` (powers of 1000), in any case.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let bits = number::whole(&text.to_ascii_lowercase(), UNITS, MAX);
         bits.map(Self).ok_or_else(|| TextError::new(Self::EXPECTED, text))

@@ -1,4 +1,4 @@
-//! Deserializing values that files write as strings, or as a table with a shorthand.
+//! Deserializes values that files write as strings, or as tables with a shorthand.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,10 +8,10 @@ use serde::de::{Deserialize as _, DeserializeOwned, Deserializer, Error, MapAcce
 
 use crate::TextError;
 
-/// Deserializes a string that `parse` understands; `expected` describes it for values of other types.
+/// Deserializes a string with `parse`; `expected` describes the form, for values of other types.
 ///
 /// # Errors
-/// The value is no string, or `parse` rejects it.
+/// The value is not a string, or `parse` rejects it.
 pub fn deserialize_text<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     expected: &str,
@@ -32,20 +32,20 @@ pub fn deserialize_text<'de, D: Deserializer<'de>, T>(
     deserializer.deserialize_str(TextVisitor(expected, parse, PhantomData))
 }
 
-/// A value that files write as a table, or shorter as a string or a number.
+/// A value that files write as a table, or as a string or number for short.
 pub trait Shorthand: Sized {
-    /// The table.
+    /// The table form.
     type Table: DeserializeOwned + Into<Self>;
-    /// All forms, for values that have none of them.
+    /// All accepted forms, for error messages.
     const EXPECTED: &'static str;
 
-    /// Reads the string.
+    /// Parses the string form.
     ///
     /// # Errors
-    /// The string is not in the expected form.
+    /// The string does not have the expected form.
     fn from_text(text: &str) -> Result<Self, TextError>;
 
-    /// Reads the number; `None` if there is no such form, or it is out of range.
+    /// Converts the number form; `None` if there is no such form, or the number is out of range.
     fn from_number(_: f64) -> Option<Self> {
         None
     }
@@ -54,7 +54,7 @@ pub trait Shorthand: Sized {
 /// Deserializes any form of a [`Shorthand`].
 ///
 /// # Errors
-/// The value is in none of its forms.
+/// The value has none of the forms.
 pub fn deserialize_shorthand<'de, D: Deserializer<'de>, T: Shorthand>(
     deserializer: D,
 ) -> Result<T, D::Error> {

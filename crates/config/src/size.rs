@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer};
 
 use crate::{TextError, deserialize_text, number};
 
-/// A number of bytes from 1 to `MAX`, which is at most 2^53; written `30kB`.
+/// A number of bytes from 1 to `MAX`, which is at most 2^53, in the notation `30kB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size<const MAX: u64>(u64);
 
@@ -40,7 +40,7 @@ impl<const MAX: u64> Size<MAX> {
 impl<const MAX: u64> FromStr for Size<MAX> {
     type Err = TextError;
 
-    /// Parses a decimal number and `B`, `kB` (1000), `MB`, `GB`, `KiB` (1024), `MiB` or `GiB`.
+    /// Parses a decimal number with the unit `B`, `kB` (1000), `MB`, `GB`, `KiB` (1024), `MiB` or `GiB`.
     fn from_str(text: &str) -> Result<Self, TextError> {
         number::whole(text, UNITS, MAX).map(Self).ok_or_else(|| TextError::new(Self::expected(), text))
     }

@@ -1,4 +1,4 @@
-//! Runs `ip` and `tc` in a namespace, and reads the counters of its interfaces.
+//! Runs `ip` and `tc` in a namespace, and reads interface counters.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -50,12 +50,12 @@ pub(crate) fn run(namespace: Option<&NetNs>, words: Words) -> Result<String, Err
     Err(refused(io::Error::other(if said.is_empty() { output.status.to_string() } else { said })))
 }
 
-/// The path by which other processes can open the namespace while it is open here.
+/// The path by which other processes can open the namespace while this process has it open.
 pub(crate) fn path_of(namespace: &NetNs) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
 }
 
-/// Counters of an interface. The kernel counts a super-packet of segmentation offload as one frame.
+/// The counters of an interface. The kernel counts a super-packet of segmentation offload as one frame.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct InterfaceCounters {
     pub(crate) rx_bytes: u64,
@@ -72,7 +72,7 @@ pub(crate) fn counters(namespace: &NetNs, interface: &str) -> Result<InterfaceCo
     find(&table, interface).ok_or_else(|| refused(io::Error::new(io::ErrorKind::NotFound, "it is gone")))
 }
 
-/// A line of `/proc/net/dev` (proc(5)): bytes and packets received are columns 1 and 2, sent 9 and 10.
+/// Parses a line of `/proc/net/dev` (proc(5)): columns 1 and 2 are received bytes and packets, 9 and 10 sent ones.
 fn find(table: &str, interface: &str) -> Option<InterfaceCounters> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
     let columns: Vec<u64> = line.split_ascii_whitespace().map_while(|column| column.parse().ok()).collect();

@@ -7,7 +7,7 @@ use plait_linux::netns::{Named, NetNs};
 
 use crate::error::Error;
 
-/// One end of a link: an interface to create in a namespace.
+/// One end of a link: the interface to create, and its namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct End<'a> {
     /// The namespace.
@@ -24,7 +24,7 @@ impl End<'_> {
         let name = self.interface;
         let bad =
             |byte: u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"/:%\"".contains(&byte);
-        // `ip` takes a leading dash for an option, and sysfs uses names as directories.
+        // `ip` parses a leading dash as an option, and sysfs uses names as directories.
         if !(1..=15).contains(&name.len()) || name.bytes().any(bad) || name.starts_with(['-', '.']) {
             return Err(Error::text(EXPECTED, name));
         }
@@ -38,11 +38,12 @@ impl End<'_> {
     }
 }
 
-/// A new namespace that is removed with this value, even if the process is killed: an open namespace needs no name.
+/// Creates a namespace that is removed with this value, even if the process is killed: an open namespace needs no
+/// name.
 pub(crate) fn anonymous_namespace() -> std::io::Result<NetNs> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    // The prefix lets a later run find it if the process is killed before the name is removed.
+    // The prefix lets a later run find the namespace if the process is killed before the name is removed.
     let named = Named::create(&format!("plait-{}-link{number}", std::process::id()))?;
     NetNs::named(named.name())
 }

@@ -7,7 +7,7 @@ use plait_config::TextError;
 
 use crate::backend::Backend;
 
-/// Why a link could not be specified, made or changed.
+/// Why a link could not be specified, created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A malformed text.
@@ -16,40 +16,40 @@ pub enum Error {
     /// A malformed line of a file.
     #[error("{}:{line}: expected {expected}, got {got}", .file.display())]
     Line {
-        /// Which file.
+        /// The path of the file.
         file: PathBuf,
-        /// The line's number, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What was expected.
+        /// The expected form.
         expected: &'static str,
-        /// What the line contains.
+        /// The contents of the line.
         got: String,
     },
     /// The backend does not work here.
     #[error("the backend {backend} cannot be used here: {why}")]
     Unavailable {
-        /// Which backend.
+        /// The backend.
         backend: Backend,
-        /// What failed, and what to do about it.
+        /// The failed step, and how to fix it.
         why: String,
     },
-    /// The interface to create exists already.
+    /// The interface to create already exists.
     #[error(
         "expected a free interface name at the end of the link, got {interface}; an interface of this name exists"
     )]
     Taken {
-        /// Its name.
+        /// The interface's name.
         interface: String,
     },
-    /// A property that the backend does not support.
+    /// The backend does not support a property.
     #[error("the backend {backend} does not support {property}")]
     Unsupported {
-        /// Which backend.
+        /// The backend.
         backend: Backend,
         /// The property.
         property: String,
     },
-    /// The kernel or a program refused a step.
+    /// The kernel or a program rejected a step.
     #[error("cannot {step}: {source}")]
     Refused {
         /// The step.

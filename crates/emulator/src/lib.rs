@@ -8,8 +8,8 @@
 //! - [`Backend::Netem`]: the kernel's `netem` and `tbf`, in a namespace between the two;
 //! - [`Backend::None`]: a veth pair, for plain wires.
 //!
-//! A backend is probed by creating a link, and a property that it does not support is an error, never ignored. Links can
-//! be created between any two namespaces, independently of labs.
+//! Whether a backend works is probed by creating a link. A property that a backend does not support is an error,
+//! never ignored. Links connect any two namespaces and do not require a lab.
 
 mod backend;
 mod command;

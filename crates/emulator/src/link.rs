@@ -10,8 +10,8 @@ use crate::userspace::UserspaceLink;
 use crate::veth::VethLink;
 use plait_config::Rate;
 
-/// A running link. Its interfaces are up, with no addresses but the kernel's link-local ones (`fe80::/10`); they are
-/// removed when this is dropped or the process ends.
+/// A running link. Its interfaces are up, with only the kernel's link-local addresses (`fe80::/10`). They are removed
+/// when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Link(BackendImpl);
 
@@ -26,8 +26,8 @@ impl Link {
     /// Creates a link between two ends with this backend.
     ///
     /// # Errors
-    /// The backend lacks a property ([`Error::Unsupported`]) or does not work here ([`Error::Unavailable`]), the name of an
-    /// interface is invalid or taken, or the kernel refuses a step.
+    /// The backend lacks a property ([`Error::Unsupported`]) or does not work here ([`Error::Unavailable`]), an
+    /// interface name is invalid or in use, or the kernel rejects a step.
     pub fn make(spec: &LinkSpec, backend: Backend, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
         backend.check(spec, [])?;
         a.check()?;
@@ -39,7 +39,7 @@ impl Link {
         }))
     }
 
-    /// The backend.
+    /// The backend of the link.
     pub fn backend(&self) -> Backend {
         match self.0 {
             BackendImpl::Emu(_) => Backend::Emu,
@@ -51,7 +51,7 @@ impl Link {
     /// Changes the link while it carries traffic.
     ///
     /// # Errors
-    /// The backend lacks a property ([`Error::Unsupported`]), or the kernel refuses the change.
+    /// The backend lacks a property ([`Error::Unsupported`]), or the kernel rejects the change.
     pub fn apply(&mut self, change: &Change) -> Result<(), Error> {
         match &mut self.0 {
             BackendImpl::Emu(emu) => emu.apply(change),
@@ -77,7 +77,7 @@ impl Backend {
     /// Tests whether this backend works here, by creating a link in temporary namespaces.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], with the step that failed, the kernel's error, and what to do.
+    /// [`Error::Unavailable`], with the failed step, the kernel's error, and how to fix it.
     pub fn probe(self) -> Result<(), Error> {
         let shaped = DirectionSpec {
             pace: Pace::Rate(Rate::mbit(10)),
@@ -103,7 +103,7 @@ impl Backend {
     /// [`Emu`](Self::Emu) and [`Netem`](Self::Netem) that works here.
     ///
     /// # Errors
-    /// No backend works ([`Error::Unavailable`]) or has the properties ([`Error::Unsupported`]).
+    /// No backend works ([`Error::Unavailable`]) or supports the properties ([`Error::Unsupported`]).
     pub fn for_link<'a>(
         spec: &LinkSpec,
         changes: impl IntoIterator<Item = &'a Change>,
@@ -124,10 +124,10 @@ impl Backend {
         })
     }
 
-    /// Checks that this backend supports `spec` and `changes`, not whether it works here.
+    /// Checks that this backend supports `spec` and `changes`, but not that it works here.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], which names the property.
+    /// [`Error::Unsupported`], naming the property.
     pub fn check<'a>(
         self,
         spec: &LinkSpec,

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Frames that leave the bridge towards an end pass the qdiscs of that side: `netem` (loss, duplication, delay), then
-//! `tbf` (queue in bytes, rate). Frames therefore queue for the rate after their delay instead of before it, which changes
-//! when they are dropped, but not when they arrive. The namespace is removed with its owner.
+//! `tbf` (queue in bytes, rate). Frames therefore queue for the rate after the delay instead of before it, which
+//! changes when they are dropped, but not when they arrive. The namespace is removed when the link is dropped.
 
 mod qdisc;
 
@@ -21,7 +21,7 @@ use crate::spec::{Change, DirectionSpec, LinkSpec, Medium, Pace, Toward};
 use crate::statistics::{Counters, Statistics};
 use crate::veth::add_pair;
 
-/// The interfaces in the namespace, named after the end that they lead to.
+/// The interfaces in the namespace, named after the end that each is connected to.
 const SIDES: [&str; 2] = ["a", "b"];
 const BRIDGE: &str = "bridge";
 
@@ -30,7 +30,7 @@ const BRIDGE: &str = "bridge";
 pub(crate) struct NetemLink {
     between: NetNs,
     spec: LinkSpec,
-    /// Towards `a` and `b`: counters of qdiscs removed so far.
+    /// The counters of qdiscs removed so far, towards `a` and `b`.
     before: [Drops; 2],
 }
 
@@ -76,7 +76,7 @@ impl NetemLink {
 
     fn build(&self, a: End<'_>, b: End<'_>) -> Result<(), Error> {
         let disable_ipv6 = || match std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
-            // This kernel has no IPv6.
+            // The kernel does not support IPv6.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             other => other,
         };
@@ -87,12 +87,12 @@ impl NetemLink {
         })?;
 
         let mtu = self.spec.mtu;
-        // Multicast frames pass immediately, as on a wire.
+        // Without snooping, multicast frames are forwarded immediately, as on a wire.
         let bridge = ["type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"];
         self.run(ip(["link", "add", "name", BRIDGE, "mtu", &mtu.to_string()].into_iter().chain(bridge)))?;
         for (end, side) in [a, b].into_iter().zip(SIDES) {
             add_pair(end, End { namespace: &self.between, interface: side }, mtu)?;
-            // Rate, loss and queue apply to frames on the wire, not to super-packets of segmentation offload.
+            // Rate, loss and queue must apply to frames on the wire, not to super-packets of segmentation offload.
             run(Some(end.namespace), ip(["link", "set", "dev", end.interface, "gso_max_segs", "1", "up"]))?;
             self.run(ip(["link", "set", "dev", side, "master", BRIDGE, "gso_max_segs", "1", "up"]))?;
         }
@@ -171,7 +171,7 @@ impl NetemLink {
 
     fn change(&self, side: &str, was: &DirectionSpec, is: &DirectionSpec) -> Result<(), Error> {
         self.qdisc(["change", "dev", side, "root", "handle", "1:"], qdisc::netem(is))?;
-        // A removed rate leaves an unlimited tbf behind: removing it would lose its counters and queued frames.
+        // An unlimited tbf replaces one whose rate is removed: deleting it would lose its counters and queued frames.
         let had_rate = qdisc::tbf(was, self.spec.mtu).is_some();
         match qdisc::tbf(is, self.spec.mtu).or_else(|| had_rate.then(qdisc::unlimited_tbf)) {
             Some(tbf) => self.qdisc(["replace", "dev", side, "parent", "1:1", "handle", "10:"], tbf),
@@ -179,7 +179,7 @@ impl NetemLink {
         }
     }
 
-    /// Replaces the qdiscs, to discard the frames that they hold.
+    /// Replaces the qdiscs, which discards the frames in them.
     fn reset_qdiscs(&mut self) -> Result<(), Error> {
         self.before = self.drops()?;
         for (side, direction) in self.towards() {
@@ -213,7 +213,7 @@ impl NetemLink {
 }
 
 impl Drop for NetemLink {
-    /// Removes the interfaces immediately, instead of when the kernel cleans up the namespace.
+    /// Removes the interfaces immediately, before the kernel cleans up the namespace.
     fn drop(&mut self) {
         for side in SIDES {
             if let Err(error) = self.run(ip(["link", "delete", "dev", side])) {
@@ -224,7 +224,7 @@ impl Drop for NetemLink {
 }
 
 impl Drops {
-    /// Parses the output of `tc -s -j qdisc show`. netem includes the drops of its child tbf.
+    /// Parses the output of `tc -s -j qdisc show`. The drops of netem include those of its child tbf.
     fn read(json: &str, side: &str) -> Option<Self> {
         let qdiscs: Vec<Value> = serde_json::from_str(json).ok()?;
         let of = |kind: &str| {

@@ -1,4 +1,4 @@
-//! DirectionSpec properties as command lines write them: `rate=1mbit,delay=5ms`.
+//! Parses the properties of a direction on command lines: `rate=1mbit,delay=5ms`.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ impl Adjustment {
     /// Parses `rate=1mbit,delay=5ms`; the path of a trace is relative to `directory`.
     ///
     /// # Errors
-    /// A property is unknown, repeated or malformed, or there is no such trace.
+    /// A property is unknown, repeated or malformed, or the trace cannot be read.
     pub fn parse(text: &str, directory: &Path) -> Result<Self, Error> {
         let trace = |path| Trace::read(&directory.join(path)).map(|trace| Pace::Trace(Arc::new(trace)));
         let mut to = Self::default();

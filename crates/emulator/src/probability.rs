@@ -8,17 +8,17 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 const EXPECTED: &str = "a probability from 0 to 1, or from 0% to 100%, such as 0.5%";
 
-/// A probability from 0 to 1; written `1%` or `0.01`.
+/// A probability from 0 to 1, in the notation `1%` or `0.01`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Probability(f64);
 
 impl Probability {
-    /// `None` unless `value` is from 0 to 1.
+    /// A probability; `None` unless `value` is from 0 to 1.
     pub fn new(value: f64) -> Option<Self> {
         (0.0..=1.0).contains(&value).then_some(Self(value))
     }
 
-    /// 1.
+    /// The probability 1.
     pub const fn certain() -> Self {
         Self(1.0)
     }
@@ -45,7 +45,7 @@ impl FromStr for Probability {
 
 impl fmt::Display for Probability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Rounded, because 0.07 times 100 is not 7 in floating point.
+        // Rounded, because 0.07 times 100 is not exactly 7 in floating point.
         write!(f, "{}%", (self.0 * 100.0 * 1e9).round() / 1e9)
     }
 }

@@ -1,4 +1,4 @@
-//! DirectionSpec properties as TOML files write them.
+//! The properties of a direction as TOML files write them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl RawAdjustment {
     /// Reads the trace, whose path is relative to the directory of `source`.
     ///
     /// # Errors
-    /// There is no such trace, or a rate besides it.
+    /// The trace cannot be read, or a rate is given as well.
     pub fn resolve(self, source: &Source) -> Result<Adjustment, Diagnostic> {
         let Self { rate, trace, delay, jitter, loss, duplication, queue, red } = self;
         let pace = match (rate, trace) {
@@ -62,7 +62,7 @@ impl RawAdjustment {
     }
 }
 
-/// `"2ms"`, or `{ deviation = "2ms", reorder = true }`.
+/// Accepts `"2ms"` or `{ deviation = "2ms", reorder = true }`.
 impl<'de> Deserialize<'de> for Jitter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserialize_shorthand(deserializer)
@@ -92,8 +92,8 @@ impl From<JitterTable> for Jitter {
     }
 }
 
-/// `"1%"`, `0.01`, or `{ enter_bad = "0.1%", leave_bad = "20%", in_good = "0%", in_bad = "100%" }`, where the last two
-/// default to these values.
+/// Accepts `"1%"`, `0.01`, or `{ enter_bad = "0.1%", leave_bad = "20%", in_good = "0%", in_bad = "100%" }`, where the
+/// last two default to these values.
 impl<'de> Deserialize<'de> for Loss {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserialize_shorthand(deserializer)

@@ -10,7 +10,7 @@ use crate::probability::Probability;
 use crate::trace::Trace;
 use plait_config::Rate;
 
-/// A link: the properties of each direction, and what they share.
+/// A link: the properties of each direction, and those that both share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
     /// Frames from end `a` to end `b`.
@@ -42,7 +42,7 @@ pub(crate) const MIN_QUEUE: u64 = 30_000;
 pub struct DirectionSpec {
     /// The rate at which frames leave the queue.
     pub pace: Pace,
-    /// From the end of the transmission to the arrival of a frame.
+    /// The time from the end of a frame's transmission to its arrival.
     pub delay: Duration,
     /// The variation of the delay.
     pub jitter: Jitter,
@@ -50,22 +50,23 @@ pub struct DirectionSpec {
     pub loss: Loss,
     /// The probability that a frame is duplicated.
     pub duplication: Probability,
-    /// The queue in bytes, including the frame in transmission; `None`: what the rate carries in 100 ms, at least 30,000.
+    /// The size of the queue in bytes, including the frame in transmission; `None` for what the rate carries in 100
+    /// ms, at least 30,000.
     pub queue: Option<u64>,
-    /// Random early detection (Floyd and Jacobson, 1993), gentle, with thresholds at a twelfth and a third of the queue.
-    /// Without a rate there is no queue, and nothing is dropped.
+    /// Random early detection (Floyd and Jacobson, 1993), gentle, with thresholds at a twelfth and a third of the
+    /// queue. Without a rate there is no queue, and RED drops nothing.
     pub red: bool,
 }
 
-/// The rate at which frames leave.
+/// The rate at which frames leave the queue.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Pace {
-    /// Without delay.
+    /// Immediately.
     #[default]
     Unlimited,
-    /// At a constant rate of Ethernet frames without preamble and checksum, as tcpdump counts them.
+    /// At a constant rate of Ethernet frames, without preamble and frame check sequence, as tcpdump counts them.
     Rate(Rate),
-    /// At recorded times.
+    /// At the times recorded in a trace.
     Trace(Arc<Trace>),
 }
 
@@ -74,7 +75,7 @@ pub enum Pace {
 pub struct Jitter {
     /// The standard deviation.
     pub deviation: Duration,
-    /// Whether frames may be reordered; otherwise a frame waits for earlier ones.
+    /// Whether frames may be reordered; otherwise a frame waits for the earlier ones.
     pub reorder: bool,
 }
 
@@ -83,7 +84,8 @@ pub struct Jitter {
 pub enum Loss {
     /// Independently for each frame.
     Random(Probability),
-    /// In bursts: a Markov chain of a good and a bad state, with a transition before each frame (Gilbert 1960, Elliott 1963).
+    /// In bursts: a Markov chain with a good and a bad state, and a transition before each frame (Gilbert 1960,
+    /// Elliott 1963).
     GilbertElliott {
         /// The transition probability from good to bad (p).
         enter_bad: Probability,
@@ -102,8 +104,8 @@ pub enum Medium {
     /// Each direction has its own medium.
     #[default]
     FullDuplex,
-    /// One frame at a time in either direction, with an overhead per frame for preamble, contention and acknowledgement
-    /// (IEEE 802.11).
+    /// One frame at a time in either direction, with an overhead per frame for preamble, contention and
+    /// acknowledgement (IEEE 802.11).
     HalfDuplex {
         /// The overhead of each transmission.
         per_frame: Duration,
@@ -123,7 +125,7 @@ pub enum Toward {
     B,
 }
 
-/// New values for some properties of a direction; `None` keeps the current one.
+/// New values for properties of a direction; `None` keeps the current value.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Adjustment {
     /// See [`DirectionSpec::pace`].
@@ -145,18 +147,18 @@ pub struct Adjustment {
 /// A change to a running link.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Frames are dropped silently, including those queued or in flight.
+    /// All frames are dropped silently, including those queued or in flight.
     Blackhole,
-    /// The end of a blackhole.
+    /// Ends a blackhole.
     Restore,
-    /// Both ends gain or lose their carrier; without one, frames are dropped as in a blackhole.
+    /// Both ends gain or lose their carrier. Without a carrier, frames are dropped as in a blackhole.
     Carrier(bool),
-    /// New properties for one direction or both, for frames that arrive from now on.
+    /// New properties for one direction or both. They apply to frames that arrive from now on.
     Adjust(Toward, Adjustment),
 }
 
 impl DirectionSpec {
-    /// A copy with these properties changed.
+    /// Returns a copy with these properties changed.
     pub fn adjusted(&self, to: &Adjustment) -> Self {
         Self {
             pace: to.pace.clone().unwrap_or_else(|| self.pace.clone()),
@@ -171,7 +173,7 @@ impl DirectionSpec {
 }
 
 impl Default for Loss {
-    /// None.
+    /// No loss.
     fn default() -> Self {
         Self::Random(Probability::default())
     }

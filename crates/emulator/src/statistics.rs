@@ -11,17 +11,17 @@ pub struct Statistics {
     pub a_to_b: Counters,
     /// Frames from end `b` to end `a`.
     pub b_to_a: Counters,
-    /// The lateness of deliveries; `None` where the kernel delivers frames.
+    /// The lateness of deliveries; `None` if the kernel delivers the frames.
     pub lateness: Option<Lateness>,
 }
 
-/// Counters of one direction. A super-packet of segmentation offload counts as the frames that it represents. `None`:
-/// the backend has no such counter.
+/// Counters of one direction. A super-packet of segmentation offload counts as the frames that it represents. `None`
+/// means that the backend has no such counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counters {
     /// Frames received from the sending end.
     pub frames_in: u64,
-    /// Their bytes, including the Ethernet header.
+    /// Their bytes, including Ethernet headers.
     pub bytes_in: u64,
     /// Frames delivered, duplicates included.
     pub frames_out: u64,
@@ -29,27 +29,27 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Frames dropped by the loss process.
     pub lost: Option<u64>,
-    /// Copies made by the duplication.
+    /// Frames added by duplication.
     pub duplicated: Option<u64>,
     /// Frames dropped early by RED.
     pub early: Option<u64>,
     /// Frames dropped by a full queue.
     pub queue_full: Option<u64>,
-    /// Frames that arrived, were queued or were in flight in a blackhole or without a carrier.
+    /// Frames dropped because of a blackhole or a missing carrier: on arrival, in the queue or in flight.
     pub no_path: Option<u64>,
-    /// Frames that the receiving interface refused, for example because it was down.
+    /// Frames rejected by the receiving interface, for example because it was down.
     pub refused: Option<u64>,
-    /// Packets (a super-packet counts as one) that the sending interface dropped because the emulator did not read them in
-    /// time: more than 0 means that the machine was overloaded. Not included in `frames_in`.
+    /// Packets (a super-packet counts as one) that the sending interface dropped because the emulator did not read
+    /// them in time. More than 0 means that the machine was overloaded. Not included in `frames_in`.
     pub overruns: Option<u64>,
-    /// The longest queue, in bytes.
+    /// The maximum length of the queue, in bytes.
     pub queue_max_bytes: Option<u64>,
 }
 
 /// How late frames were delivered to the receiving interface, relative to their due time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
-    /// Frames counted.
+    /// The number of frames.
     pub frames: u64,
     /// The median.
     #[serde(rename = "p50_ms", serialize_with = "in_ms")]
@@ -68,7 +68,8 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Why measurements over the link are invalid if 99 of 100 frames must be at most `limit` late; `None` if they are valid.
+    /// Returns why measurements over the link are invalid if the 99th percentile of lateness must not exceed `limit`;
+    /// `None` if they are valid.
     pub fn exceeds(&self, limit: Duration) -> Option<String> {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         (self.p99 > limit).then(|| {

@@ -1,4 +1,4 @@
-//! Recorded delivery opportunities of a link, in the format of mahimahi.
+//! Traces of delivery opportunities, in the format of mahimahi.
 
 use std::fs;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Recorded delivery opportunities, each for up to 1504 bytes: one millisecond per line of a text file, ascending, where
-/// the last is the period of the trace (the format of mahimahi).
+/// Recorded delivery opportunities of a link, each for up to 1504 bytes, in the format of mahimahi: a text file with
+/// one time in milliseconds per line, ascending. The last time is the period of the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// Milliseconds since the start of the period; ascending; not empty; the last is above 0.
+    /// Milliseconds since the start of the period. Ascending, not empty, and the last is above 0.
     pub(crate) opportunities: Vec<u64>,
 }
 
-/// A day: longer than any recording, and far below an overflow in nanoseconds.
+/// One day: longer than any recording, and far from overflowing in nanoseconds.
 const MAX_TIME_MS: u64 = 86_400_000;
 const MAX_FILE_SIZE: u64 = 256 << 20;
 
@@ -22,7 +22,7 @@ impl Trace {
     /// Reads a file.
     ///
     /// # Errors
-    /// The file cannot be read, or a line of it is malformed; the message names file and line.
+    /// The file cannot be read, or a line is malformed. The message names the file and the line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let refused = |source| Error::Refused { step: format!("read the trace {}", path.display()), source };
         let length = fs::metadata(path).map_err(refused)?.len();
@@ -32,7 +32,7 @@ impl Trace {
         Self::parse(&fs::read_to_string(path).map_err(refused)?, path)
     }
 
-    /// Parses the text of a file; `name` is its name in errors.
+    /// Parses the text of a file; errors show `name` as the file.
     pub fn parse(text: &str, name: &Path) -> Result<Self, Error> {
         let mut opportunities = Vec::new();
         let mut last = 0;

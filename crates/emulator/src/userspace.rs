@@ -1,13 +1,13 @@
 //! The backend `emu`: a link emulated in user space, which requires only TUN from the kernel.
 //!
-//! Both ends are TAP interfaces, with one thread between them. The fate of a frame is computed in virtual time (`model`)
-//! from its arrival time, exact arithmetic and a random generator, independently of when the thread was scheduled: being
-//! late delays a frame but never reduces the rate of the link. The lateness of each delivery is recorded and reported
-//! with every result.
+//! Both ends are TAP interfaces, with one thread between them. The fate of a frame is computed in virtual time
+//! (`model`) from its arrival time, with exact arithmetic and a random generator, independently of when the thread
+//! was scheduled. A late thread delays a frame but never reduces the rate of the link. The lateness of each delivery
+//! is recorded and reported with every result.
 //!
-//! From 200 Mb/s, TCP arrives in super-packets of segmentation offload (GSO), each counted as the frames it represents
-//! (`super_packet`). Below that rate, and with reordering or a shared medium, frames arrive one by one as on a wire, with
-//! complete checksums.
+//! From 200 Mb/s, TCP arrives in super-packets of segmentation offload (GSO), each counted as the frames that it
+//! represents (`super_packet`). Below that rate, and with reordering or a shared medium, frames arrive one by one as
+//! on a wire, with complete checksums.
 //!
 //! A changed rate applies to queued frames and to the remaining bits of the frame in transmission, as with a modem.
 
@@ -41,21 +41,21 @@ use crate::error::Error;
 use crate::spec::{Adjustment, Change, LinkSpec, Medium, Pace};
 use crate::statistics::Statistics;
 
-/// A running link; its interfaces are removed when it is dropped or the process ends.
+/// A running link. Its interfaces are removed when it is dropped or the process ends.
 ///
-/// It buffers all frames in flight: rate times delay, at most 256 MiB per direction; frames beyond that are counted as
+/// It buffers all frames in flight, rate times delay, up to 256 MiB per direction. Frames beyond that limit count as
 /// dropped by a full queue.
 #[derive(Debug)]
 pub(crate) struct UserspaceLink {
     medium: Medium,
-    /// Dropped to stop the thread.
+    /// Dropping the sender stops the thread.
     commands: Option<Sender<Command>>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl UserspaceLink {
-    /// Whether the emulator supports `spec`.
+    /// Checks that the emulator supports `spec`.
     pub(crate) fn check(spec: &LinkSpec) -> Result<(), Error> {
         if spec.mtu > MAX_MTU {
             return Err(unsupported(format!("an MTU of {} bytes, only up to {MAX_MTU}", spec.mtu)));
@@ -64,7 +64,7 @@ impl UserspaceLink {
         check_pace(spec.medium, &spec.b_to_a.pace)
     }
 
-    /// Whether the emulator supports this change on such a medium.
+    /// Checks that the emulator supports this change on this medium.
     pub(crate) fn check_change(medium: Medium, change: &Change) -> Result<(), Error> {
         match change {
             Change::Adjust(_, Adjustment { pace: Some(pace), .. }) => check_pace(medium, pace),
@@ -83,7 +83,7 @@ impl UserspaceLink {
             let seed = rand::make_rng::<SmallRng>().random();
             move || match Engine::new(&spec, seed, taps, receiver, waker) {
                 Ok(engine) => {
-                    // `start` waits for this.
+                    // `start` waits for this message.
                     let _ = started.send(Ok(()));
                     engine.run();
                 }
@@ -123,13 +123,13 @@ impl Drop for UserspaceLink {
         self.commands = None;
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // The thread has reported its own panic.
+            // A panic has already been reported by the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// A trace records one direction, and does not say who transmits on a shared medium.
+/// Rejects a trace on a shared medium: it records one direction, without information on who transmits when.
 fn check_pace(medium: Medium, pace: &Pace) -> Result<(), Error> {
     match (medium, pace) {
         (Medium::HalfDuplex { .. }, Pace::Trace(_)) => {

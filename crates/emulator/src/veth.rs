@@ -45,7 +45,8 @@ impl VethLink {
         }
     }
 
-    /// The carrier of one end follows the state of the other, which belongs to its owner.
+    /// Rejects every change. The carrier of one end follows the state of the other, which belongs to the user of the
+    /// link.
     pub(crate) fn check_change(change: &Change) -> Result<(), Error> {
         Err(unsupported(match change {
             Change::Blackhole | Change::Restore => "blackhole",
@@ -81,7 +82,7 @@ fn crossed(from: &InterfaceCounters, to: &InterfaceCounters) -> Counters {
     }
 }
 
-/// Adds a veth pair with these ends, down.
+/// Adds a veth pair with these ends, both down.
 pub(crate) fn add_pair(a: End<'_>, b: End<'_>, mtu: u16) -> Result<(), Error> {
     let (a_path, b_path, mtu) = (path_of(a.namespace), path_of(b.namespace), mtu.to_string());
     let first = ["link", "add", "name", a.interface, "netns", &a_path, "mtu", &mtu, "type", "veth"];
@@ -89,14 +90,14 @@ pub(crate) fn add_pair(a: End<'_>, b: End<'_>, mtu: u16) -> Result<(), Error> {
     run(None, ip(first.into_iter().chain(second))).map(drop)
 }
 
-/// Opens the same namespace again.
+/// Opens the same namespace once more.
 pub(crate) fn reopen(namespace: &NetNs) -> Result<NetNs, Error> {
     let opened = NetNs::at(path_of(namespace).as_ref());
     opened.map_err(|source| Error::Refused { step: "open a network namespace again".into(), source })
 }
 
-/// Removes an interface when dropped, and also if this process is killed: a shell waits for the end of a pipe that this
-/// process holds open.
+/// Removes an interface when dropped, and also if this process is killed: a shell waits until a pipe that this
+/// process holds open is closed.
 #[derive(Debug)]
 struct Guard {
     shell: Child,
@@ -109,7 +110,7 @@ impl Guard {
             |source| Error::Refused { step: format!("guard the interface {}", end.interface), source };
         let (read, write) = std::io::pipe().map_err(refused)?;
         let mut shell = Command::new("sh");
-        // The name is an argument, so that the shell does not interpret it.
+        // The name is passed as an argument, so that the shell does not interpret it.
         shell.args(["-c", "read -r _; exec ip link delete dev \"$1\"", "plait-emulator", end.interface]);
         // In its own process group, so that a Ctrl-C on the terminal does not end it too early.
         shell.process_group(0).stdin(read).stdout(Stdio::null()).stderr(Stdio::null());

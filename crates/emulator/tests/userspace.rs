@@ -1,4 +1,4 @@
-//! Tests of the backend `emu` on the real kernel. They need root and TUN, and are skipped by name without.
+//! Tests of the backend `emu` on the real kernel. They require root and TUN, and are skipped by name without.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -27,7 +27,7 @@ fn may_run(test: &str) -> bool {
     false
 }
 
-/// Makes names unique.
+/// Makes interface names unique.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Namespaces without IPv6, so that only the tests send traffic.
@@ -67,7 +67,7 @@ fn certain(text: &str) -> Probability {
 /// A link between two namespaces, `a` with 10.0.0.1 and `b` with 10.0.0.2.
 struct Pair {
     link: Link,
-    /// At both ends, and unique, so that the thread of the link can be identified by name.
+    /// The interface name at both ends, unique so that the thread of the link can be identified by name.
     interface: String,
     a: Named,
     b: Named,
@@ -84,7 +84,7 @@ impl Pair {
         let link = Link::make(spec, Backend::Emu, end(&a), end(&b)).expect("a link");
         ip(&a, &format!("address add 10.0.0.1/24 dev {interface}"));
         ip(&b, &format!("address add 10.0.0.2/24 dev {interface}"));
-        // Static neighbours, so that no ARP is counted.
+        // Static neighbour entries, so that no ARP frames are counted.
         for (here, there, address) in [(&a, &b, B), (&b, &a, A)] {
             let shown =
                 Command::new("ip").args(["-n", there.name(), "-br", "link", "show", &interface]).output();
@@ -116,7 +116,7 @@ impl Pair {
 /// Generous, for machines under load.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Counts arrivals until none follows for a while.
+/// Counts arrivals until none follow for a while.
 fn received(socket: &UdpSocket) -> usize {
     std::iter::from_fn(|| arrives_soon(socket).then_some(())).count()
 }
@@ -171,11 +171,11 @@ fn frames_do_not_exceed_the_rate_or_the_trace() {
         let [a, b] = pair.sockets();
         let start = Instant::now();
         for _ in 0..30 {
-            // With its headers, a frame of 1500 bytes, of which one can be sent every millisecond.
+            // With its headers, this is a frame of 1500 bytes, of which one can be sent every millisecond.
             a.send(&[0; 1500 - 42]).expect("sends");
         }
         assert_eq!(received_of(&b, 20), 20);
-        // The first opportunity of the trace comes within a millisecond.
+        // The first opportunity of the trace is within a millisecond.
         assert!(start.elapsed() >= Duration::from_millis(19), "{:?}", start.elapsed());
         let rest = received(&b) as u64;
         let [counters, _] = pair.counters();
@@ -198,7 +198,7 @@ fn loss_and_duplication_are_applied_and_counted() {
     let pair = Pair::new(&spec);
     let [a, b] = pair.sockets();
     let mut arrived = [0; 2];
-    // Few at a time, so that the socket buffers hold them.
+    // In small batches, so that the socket buffers hold them.
     for _ in 0..8 {
         for _ in 0..50 {
             a.send(b"there").expect("sends");
@@ -211,7 +211,7 @@ fn loss_and_duplication_are_applied_and_counted() {
     assert_eq!(doubled, 800);
     let [to_b, to_a] = pair.counters();
     assert_eq!((to_b.frames_in, to_b.frames_out, to_b.lost), (400, arrived, Some(400 - arrived)));
-    // Five sigma.
+    // The bounds are five standard deviations.
     assert!((57..=143).contains(&(400 - arrived)), "{arrived} of 400");
     assert_eq!((to_a.frames_in, to_a.frames_out, to_a.duplicated), (400, 800, Some(400)));
     assert!(conserved(to_b) && conserved(to_a));
@@ -243,7 +243,7 @@ fn changes_apply_to_a_running_link() {
     assert!(!running(&pair.a) && !running(&pair.b));
     pair.link.apply(&Change::Carrier(true)).expect("applies");
     wait_until(|| running(&pair.a) && running(&pair.b));
-    // Frames without a carrier are not overruns.
+    // Frames dropped without a carrier are not overruns.
     let statistics = pair.link.statistics().expect("statistics");
     assert_eq!((statistics.a_to_b.overruns, statistics.b_to_a.overruns), (Some(0), Some(0)));
     let slow = Adjustment { pace: Some(rate("8kbit")), ..Adjustment::default() };
@@ -264,8 +264,8 @@ fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Over a fast link, where super-packets come and are cut, and a slow one behind it, at whose end the kernel checks
-/// every checksum.
+/// Transfers over a fast link, where super-packets arrive and are split, followed by a slow link, at whose end the
+/// kernel verifies every checksum.
 #[test]
 fn tcp_is_intact_when_super_packets_are_split() {
     if !may_run("tcp_is_intact_when_super_packets_are_split") {
@@ -423,7 +423,7 @@ fn an_idle_link_does_not_wake() {
     assert!(slept_through(&pair, Duration::from_millis(300)));
 }
 
-/// Whether the thread of the link did not run in this time.
+/// Whether the thread of the link did not run during this time.
 fn slept_through(pair: &Pair, time: Duration) -> bool {
     let name = format!("link {}", pair.interface);
     let mut tasks = fs::read_dir("/proc/self/task").expect("threads").flatten().map(|task| task.path());
@@ -432,7 +432,7 @@ fn slept_through(pair: &Pair, time: Duration) -> bool {
     let thread = tasks.find(of_link).expect("the thread of the link");
     let status = || fs::read_to_string(thread.join("status")).expect("its status");
     let runs = || status().lines().filter(|line| line.contains("ctxt_switches")).collect::<String>();
-    // It may not be asleep again yet after the last command.
+    // After the last command, the thread may not be asleep again yet.
     wait_until(|| status().contains("State:\tS"));
     let before = runs();
     thread::sleep(time);

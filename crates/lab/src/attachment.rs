@@ -1,5 +1,5 @@
-//! A host's end of a link: the interface with its addresses, routes, rules and MPTCP endpoints, which events remove and
-//! restore.
+//! A host's end of a link: the interface with its addresses, routes, rules and MPTCP endpoints. Events remove and
+//! restore them.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Attachment {
-    /// The commands of `ip` that configure an interface that is up.
+    /// The `ip` commands that configure an interface that is up.
     pub(crate) fn commands(&self) -> Vec<String> {
         let mut commands = self.address_commands();
         commands.extend(self.route_commands("replace"));
@@ -50,7 +50,7 @@ impl Attachment {
         self.host.ip_all(commands)
     }
 
-    /// Removes the addresses as a connection manager does: first what uses them, then the addresses.
+    /// Removes the addresses as a connection manager does: first everything that uses them, then the addresses.
     pub(crate) fn addresses_removed(&self) -> Result<(), Error> {
         let interface = &self.interface;
         let endpoints =
@@ -71,7 +71,7 @@ impl Attachment {
         self.host.ip_all(self.commands())
     }
 
-    /// Without prefix routes: all routes are those of the plan.
+    /// The addresses are added without prefix routes: every route comes from the plan.
     fn address_commands(&self) -> Vec<String> {
         let interface = &self.interface;
         let command = |address: &Address| {

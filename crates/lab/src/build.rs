@@ -17,8 +17,7 @@ use plait_linux::signal::StopSignal;
 impl Lab {
     /// Builds a topology; returns once all its services are ready. `backend` overrides the backend of the topology.
     ///
-    /// # Errors
-    /// A step fails; the error shows the line of the file if one is the cause. Nothing is left then.
+    /// A step fails; the error shows the line of the file that caused it, if any. Everything built so far is removed.
     pub fn up(topology: &Topology, backend: Option<Backend>, stop: StopSignal) -> Result<Self, Error> {
         check_backends(topology, backend)?;
         let mut lab = Self::new(stop)?;
@@ -100,13 +99,13 @@ fn changes(link: &topology::Link) -> Vec<Change> {
     link.events.iter().filter_map(|event| event.action.change()).collect()
 }
 
-/// What to try for a link without a requested, before asking at length what works here.
+/// The backend to try first for a link that requests none: cheaper than probing every backend.
 fn preferred_backend(link: &topology::Link) -> Backend {
     let wire = Backend::None.check(&link.spec, &changes(link)).is_ok();
     if wire { Backend::None } else { Backend::Emu }
 }
 
-/// The error with the line that causes it: that of the backend if it does not work here, else that of the link.
+/// Attaches the line that causes an error: that of the backend if it does not work here, else that of the link.
 fn link_error(
     topology: &Topology,
     backend: Option<Backend>,
@@ -123,7 +122,7 @@ fn link_error(
     }
 }
 
-/// The endpoints of an end, numbered over all endpoints of its host.
+/// The MPTCP endpoints of one end, numbered across all endpoints of its host.
 fn endpoints(topology: &Topology, link: &topology::Link, side: Side) -> Vec<Endpoint> {
     let end = link.end(side);
     let of_host = |other: &&topology::End| other.host == end.host && !other.endpoint.is_empty();
@@ -132,7 +131,7 @@ fn endpoints(topology: &Topology, link: &topology::Link, side: Side) -> Vec<Endp
     let first = 1 + ends.map(|other| other.addresses.len()).sum::<usize>();
     let addresses = end.addresses.iter().filter(|_| !end.endpoint.is_empty());
     let endpoint = |(id, address): (usize, &topology::Address)| {
-        // The kernel accepts eight at most, and reports that itself.
+        // The kernel accepts at most eight, and reports the limit itself.
         let id = u8::try_from(id).unwrap_or(u8::MAX);
         Endpoint { id, address: address.ip, flags: end.endpoint.clone() }
     };

@@ -19,8 +19,8 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_millis(300);
 /// How long tcpdump may take to write its buffer.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
-/// More than the longest frame on the links of a lab. tcpdump's default is a hundred times as large, and leaves room for
-/// only 250 packets in immediate mode, where each packet occupies the space of the longest one.
+/// Longer than any frame on a lab's links. tcpdump's default is a hundred times as large and leaves room for only 250
+/// packets in immediate mode, where each packet occupies the space of the longest one.
 const FULL_SNAPLEN: u32 = 2048;
 /// The ring buffer in KiB: some 30,000 packets, a third of a second at 1 Gb/s.
 const BUFFER_KIB: &str = "65536";
@@ -39,7 +39,7 @@ impl Capture {
         Self::start_with_snaplen(host, interface, FULL_SNAPLEN, file)
     }
 
-    /// The same of at most `snaplen` bytes of each packet.
+    /// Like [`start`](Self::start), but keeps at most `snaplen` bytes of each packet.
     pub fn start_with_snaplen(
         host: &Host,
         interface: &str,
@@ -117,8 +117,8 @@ pub fn counted(stderr: &str, what: &str) -> Option<u64> {
     })
 }
 
-/// The packets dropped by the kernel and by the interface; `None` if tcpdump reports none of these counters. It omits the
-/// interface's if it is 0.
+/// The packets dropped by the kernel and by the interface; `None` if tcpdump reports neither counter. It omits the
+/// interface's counter if it is 0.
 pub fn dropped(stderr: &str) -> Option<u64> {
     let by_kernel = counted(stderr, "dropped by kernel")?;
     Some(by_kernel + counted(stderr, "dropped by interface").unwrap_or(0))

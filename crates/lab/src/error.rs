@@ -20,7 +20,7 @@ pub enum Error {
     MissingProgram {
         /// The program's name.
         program: String,
-        /// The Debian package that has it.
+        /// The Debian package that provides it.
         package: String,
     },
     /// A program cannot be started.
@@ -28,15 +28,15 @@ pub enum Error {
     Start {
         /// The program's name.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A program that was started cannot be waited for.
+    /// Waiting for a started program failed.
     #[error("lost track of {program}: {source}")]
     Lost {
         /// The program's name.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A program ran and failed.
@@ -44,28 +44,28 @@ pub enum Error {
     Failed {
         /// The whole command line.
         command: String,
-        /// Exit status or signal, in words.
+        /// The exit status or signal.
         status: String,
-        /// What it wrote on stderr, trimmed.
+        /// Its stderr, trimmed.
         stderr: String,
     },
     /// A wait timed out.
     #[error("timed out after {} s waiting for {what}{}", .limit.as_secs_f32(), said(.stderr))]
     TimedOut {
-        /// What was waited for.
+        /// The condition waited for.
         what: String,
-        /// For how long.
+        /// The time limit.
         limit: Duration,
-        /// What the program concerned wrote on stderr, if there was one.
+        /// The stderr of the program concerned, if any.
         stderr: String,
     },
-    /// The user (or the system) asked to stop.
+    /// The user or the system requested a stop.
     #[error("interrupted")]
     Interrupted,
-    /// A network namespace could not be made, entered, listed or removed.
+    /// A network namespace could not be created, entered, listed or removed.
     #[error("{0}")]
     Namespace(#[source] io::Error),
-    /// The directory for run-time files cannot be had.
+    /// The directory for run-time files is not available.
     #[error("{0}")]
     RunDirectory(#[source] io::Error),
     /// A file of the lab could not be read or written.
@@ -73,75 +73,75 @@ pub enum Error {
     File {
         /// Which file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A capture that missed packets proves nothing.
+    /// A capture missed packets, so nothing can be concluded from it.
     #[error(
         "the capture on {interface} is incomplete: {seen} packets passed, {captured} were written, {dropped} were \
          dropped; the run is invalid (reduce the load, or use a larger buffer)"
     )]
     IncompleteCapture {
-        /// The interface listened on.
+        /// The captured interface.
         interface: String,
         /// Packets that passed the interface.
         seen: u64,
         /// Packets in the file.
         captured: u64,
-        /// Packets the kernel or the interface dropped before the listener read them.
+        /// Packets that the kernel or the interface dropped before tcpdump read them.
         dropped: u64,
     },
-    /// A file that describes a lab cannot be used.
+    /// A topology or experiment file is invalid or cannot be read.
     #[error(transparent)]
     Config(#[from] LoadError),
-    /// The backend that was asked for cannot be had.
+    /// The requested backend is not available.
     #[error("{0}")]
     Backend(plait_emulator::Error),
-    /// A link could not be made, changed or asked.
+    /// A link could not be created, changed or queried.
     #[error("link {name}: {cause}")]
     Link {
-        /// Its name.
+        /// The link's name.
         name: String,
-        /// What happened.
+        /// The cause.
         cause: plait_emulator::Error,
     },
-    /// The lab that a link belonged to is gone.
+    /// The link was removed with its lab.
     #[error("the link {link} was removed with its lab")]
     Closed {
-        /// Its name.
+        /// The link's name.
         link: String,
     },
-    /// Something cannot happen to a link after what has happened to it.
+    /// An action does not fit the state of a link.
     #[error("link {link}: expected {expected} before {action}")]
     OutOfOrder {
-        /// Its name.
+        /// The link's name.
         link: String,
-        /// What was to happen.
+        /// The rejected action.
         action: &'static str,
-        /// What must happen before.
+        /// The action that must come first.
         expected: &'static str,
     },
-    /// There is none of this name in the lab.
+    /// The lab has nothing of this name.
     #[error("expected one of the {what} {}, got {got:?}", .known.join(", "))]
     Unknown {
-        /// Hosts or links.
+        /// The kind: hosts or links.
         what: &'static str,
-        /// What there is.
+        /// The existing names.
         known: Vec<String>,
-        /// What was asked for.
+        /// The requested name.
         got: String,
     },
-    /// Links are numbered, and the numbers are used up.
+    /// All link numbers are in use.
     #[error("a lab has at most 254 links, and this would be one more")]
     TooManyLinks,
-    /// A name that cannot be part of a namespace's or interface's name.
+    /// A name that cannot be part of a namespace's or an interface's name.
     #[error("{got:?} is not a name for {what}: expected 1 to {max_length} letters, digits or underscores")]
     BadName {
-        /// What was given.
+        /// The given name.
         got: String,
-        /// What it should have named.
+        /// What it was to name.
         what: &'static str,
-        /// How long it may be.
+        /// The maximum length.
         max_length: usize,
     },
 }

@@ -1,6 +1,6 @@
-//! Experiments: a topology, programs that run in it, what is measured of them, and what a paper printed.
+//! Experiments: a topology, programs that run in it, metrics, and published values to compare them with.
 //!
-//! An experiment is a topology file with more tables (docs/guide/lab.md describes every key):
+//! An experiment is a topology file with additional tables (docs/guide/lab.md describes every key):
 //!
 //! ```toml
 //! [experiment]
@@ -29,9 +29,9 @@
 //! expect = { at_least = 5.2 }
 //! ```
 //!
-//! Every combination of the parameters is a [`Variant`]. [`run`] repeats each: it builds the lab anew, captures while the
-//! steps run, [measures](Measure) what they left, and throws away a repetition that its own checks do not bless. The
-//! [`Results`] hold all of it. Whatever is wrong with a file is told with its line before anything is built.
+//! Every combination of the parameters is a [`Variant`]. [`run`] repeats each variant: it builds a new lab, captures
+//! while the steps run, computes the [metrics](Measure), and discards a repetition that fails its validity checks.
+//! [`Results`] holds the outcome. Every error in a file is reported with its line before anything is built.
 
 mod compute;
 mod draw;
@@ -70,16 +70,17 @@ impl Experiment {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or holds a [`Diagnostic`].
+    /// The file cannot be read, or is invalid ([`Diagnostic`]).
     pub fn read(path: &Path, form: &Form) -> Result<Self, Error> {
         let source = Source::read(path)?;
         Ok(Self::parse(source.text(), source.file(), form)?)
     }
 
-    /// Reads a text; mistakes in it, and the files it names, are told and found as those of the file `name`.
+    /// Parses a text. `name` is its file name: diagnostics show it, and relative paths are resolved against its
+    /// directory.
     ///
     /// # Errors
-    /// What cannot be, with its line.
+    /// The text is invalid; the diagnostic shows the line.
     pub fn parse(text: &str, name: &str, form: &Form) -> Result<Self, Diagnostic> {
         parse::parse(Document::parse(text, name)?, form)
     }

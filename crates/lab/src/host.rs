@@ -1,4 +1,4 @@
-//! A host of a lab: one network namespace, and the programs and settings in it.
+//! A host of a lab: a network namespace, with the programs and settings in it.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::process::{Process, run_with_input};
 use plait_linux::signal::StopSignal;
 
-/// A host of a [`Lab`](crate::Lab), which owns its namespace; clones name the same host.
+/// A host of a [`Lab`](crate::Lab), which owns its namespace; clones refer to the same host.
 #[derive(Debug, Clone)]
 pub struct Host {
     inner: Arc<Inner>,
@@ -28,8 +28,9 @@ struct Inner {
 }
 
 impl Host {
-    /// Creates the namespace. Without reverse-path filtering, which would drop MPTCP joins whose reply takes another route.
-    /// Without duplicate address detection for IPv6, which is unnecessary here and delays neighbour discovery by a second.
+    /// Creates the namespace. Disables reverse-path filtering, which would drop an MP_JOIN whose reply takes another
+    /// route, and duplicate address detection for IPv6, which is unnecessary here and delays neighbour discovery by a
+    /// second.
     pub(crate) fn make(name: &str, namespace: &str, stop: &StopSignal) -> Result<Self, Error> {
         let namespace = Named::create(namespace).map_err(Error::Namespace)?;
         let inner = Inner { name: name.into(), namespace };
@@ -41,7 +42,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Its name in the lab.
+    /// The host's name in the lab.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -56,7 +57,7 @@ impl Host {
         self.inner.namespace.name()
     }
 
-    /// A command to run on this host. It has the host's network and the machine's files.
+    /// A command to run on this host, with the host's network and the machine's file system.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         let inner = self.inner.clone();
@@ -74,12 +75,12 @@ impl Host {
         Process::start(command, self.stop.clone())
     }
 
-    /// Sets a kernel setting of this namespace, by its dotted name.
+    /// Sets a kernel parameter of this namespace, by its dotted name.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), Error> {
         self.set_sysctls([(name, value)])
     }
 
-    /// Sets several settings, up to the first that is refused.
+    /// Sets several kernel parameters; stops at the first failure.
     pub(crate) fn set_sysctls<'a>(
         &self,
         settings: impl IntoIterator<Item = (&'a str, &'a str)> + Send,
@@ -93,8 +94,8 @@ impl Host {
         self.inner.namespace.run(set).map_err(Error::Namespace)?
     }
 
-    /// Runs commands of `ip`, up to the first that it refuses, which the error names. Consecutive commands of one address
-    /// family (prefix `-6`) run as a batch.
+    /// Runs `ip` commands; stops at the first failure, and the error names the failed command. Consecutive commands
+    /// of one address family (prefix `-6`) run as a batch.
     pub(crate) fn ip_all(&self, commands: impl IntoIterator<Item = String>) -> Result<(), Error> {
         let commands: Vec<String> = commands.into_iter().collect();
         commands.chunk_by(|one, other| is_v6(one) == is_v6(other)).try_for_each(|batch| self.ip_batch(batch))
@@ -118,7 +119,7 @@ impl Host {
     }
 }
 
-/// Prefix of a command whose family is not evident from an address.
+/// Prefix of a command whose address family is not evident from an address.
 const V6: &str = "-6 ";
 
 fn is_v6(command: &str) -> bool {

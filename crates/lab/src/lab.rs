@@ -22,17 +22,17 @@ use crate::services::Service;
 use crate::topology::{Action, Address, Event, Side};
 use plait_linux::signal::StopSignal;
 
-/// The kernel's limit for interface names, without the final zero.
+/// The kernel's limit for interface names, without the terminating NUL.
 const MAX_INTERFACE_NAME: usize = 15;
 const MAX_LINKS: usize = 254;
 
-/// The numbers of the labs in this process; the lab with number 0 has no number in its id.
+/// The numbers of the active labs in this process; the run id of lab 0 contains no number.
 static ACTIVE: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// Hosts, links and services of one run, removed when this is dropped.
 ///
-/// The run id is this process's id (`4711`); if another lab of the process has it, with a number (`4711-1`). So labs
-/// live side by side, and a dead run's leftovers are told from a active one's.
+/// The run id is the process id (`4711`), with a number (`4711-1`) if another lab of the process already has it. It
+/// keeps concurrent labs apart, and distinguishes the leftovers of a dead run from an active one.
 #[derive(Debug)]
 pub struct Lab {
     id: String,
@@ -48,13 +48,13 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// An empty lab, whose waits end on `stop`. Removes what killed runs left behind.
+    /// Creates an empty lab, after removing the leftovers of killed runs. A signal on `stop` interrupts its waits.
     pub fn new(stop: StopSignal) -> Result<Self, Error> {
         Self::check_permitted()?;
         let directory = plait_linux::run_directory().map_err(Error::RunDirectory)?;
         let (number, pid) = (take_number(), std::process::id());
         let id = if number == 0 { pid.to_string() } else { format!("{pid}-{number}") };
-        // Process ids are reused: leftovers with our id are not of this process.
+        // Process ids are reused: leftovers with our id belong to an earlier process.
         if let Err(error) = remove_runs(|run| run == id || is_gone(run)) {
             tracing::warn!("cannot remove what an earlier run left: {error}");
         }
@@ -75,7 +75,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// [`Error::NotRoot`] unless this process may create labs.
+    /// [`Error::NotRoot`] if this process may not create labs.
     pub fn check_permitted() -> Result<(), Error> {
         let uid = rustix::process::geteuid();
         if uid.is_root() { Ok(()) } else { Err(Error::NotRoot { uid: uid.as_raw() }) }
@@ -86,20 +86,20 @@ impl Lab {
         &self.id
     }
 
-    /// A directory for this run's files, readable by root alone, removed with the lab.
+    /// The directory for this run's files, readable only by root and removed with the lab.
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// Adds a host. Its namespace is `plait-ID-NAME`.
+    /// Adds a host in the namespace `plait-ID-NAME`.
     pub fn host(&mut self, name: &str) -> Result<Host, Error> {
         let host = self.bare_host(name)?;
         host.ip_all(["link set lo up".into()])?;
         Ok(host)
     }
 
-    /// Links two hosts of this lab. The link is number n, from 1 in the order of creation: `a` has the addresses
-    /// 10.77.n.1/24 and fd77:0:0:n::1/64, and `b` those that end with 2.
+    /// Links two hosts of this lab. Links are numbered from 1 in the order of creation; link n assigns 10.77.n.1/24
+    /// and fd77:0:0:n::1/64 to `a`, and the addresses ending in 2 to `b`.
     pub fn link(&mut self, a: &Host, b: &Host, spec: LinkSpec) -> Result<Link, Error> {
         check_name(&spec.name, "a link", MAX_INTERFACE_NAME)?;
         let number = u8::try_from(self.links.len() + 1).ok().filter(|n| usize::from(*n) <= MAX_LINKS);
@@ -130,7 +130,7 @@ impl Lab {
     /// The host with this name.
     ///
     /// # Errors
-    /// [`Error::Unknown`].
+    /// [`Error::Unknown`] if there is none.
     pub fn find_host(&self, name: &str) -> Result<&Host, Error> {
         self.hosts.iter().find(|host| host.name() == name).ok_or_else(|| Error::Unknown {
             what: "hosts",
@@ -147,7 +147,7 @@ impl Lab {
     /// The link with this name.
     ///
     /// # Errors
-    /// [`Error::Unknown`].
+    /// [`Error::Unknown`] if there is none.
     pub fn find_link(&self, name: &str) -> Result<&Link, Error> {
         self.links.iter().find(|link| link.name() == name).ok_or_else(|| Error::Unknown {
             what: "links",
@@ -156,12 +156,12 @@ impl Lab {
         })
     }
 
-    /// Its services, in the order in which they started.
+    /// The services, in the order in which they started.
     pub fn services(&self) -> &[Service] {
         &self.services
     }
 
-    /// Ends its services, in the order in which they started; the rest stays.
+    /// Stops the services, in the order in which they started; everything else stays.
     pub fn end_services(&mut self) {
         self.services.clear();
     }
@@ -200,7 +200,7 @@ impl Lab {
 }
 
 impl Drop for Lab {
-    /// Removes everything in an order that keeps running programs intact until they have ended.
+    /// Removes everything; programs are ended before the hosts and links that they use.
     fn drop(&mut self) {
         self.schedule = None;
         for service in self.services.drain(..).rev() {
@@ -229,7 +229,7 @@ fn take_number() -> u32 {
 }
 
 fn active() -> MutexGuard<'static, BTreeSet<u32>> {
-    // The set is consistent after any panic.
+    // The set is consistent even after a panic.
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -13,9 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::Error;
 
-/// Namespaces are named by this prefix, the run id, `-` and the host.
+/// Namespaces are named `plait-RUN-HOST`, with the run id and the host's name.
 pub(crate) const NAMESPACE_PREFIX: &str = "plait-";
-/// The directory of a lab in plait's run directory is named by this prefix and the run id.
+/// The directory of a lab, in plait's run directory, is named `lab-RUN`.
 pub(crate) const DIRECTORY_PREFIX: &str = "lab-";
 /// How long killed processes may take to end.
 const KILL_LIMIT: Duration = Duration::from_secs(3);
@@ -29,7 +29,7 @@ pub struct Leftovers {
     pub directories: Vec<PathBuf>,
 }
 
-/// Removes namespaces, the processes in them, and files of labs whose process has ended.
+/// Removes the namespaces, processes and files of labs whose owner process has ended.
 pub fn remove_leftovers() -> Result<Leftovers, Error> {
     remove_runs(is_gone)
 }
@@ -59,13 +59,13 @@ pub(crate) fn remove_runs(chosen: impl Fn(&str) -> bool) -> Result<Leftovers, Er
     Ok(Leftovers { namespaces, directories })
 }
 
-/// Whether this is the run id of a process that has ended.
+/// Whether the process with this run id has ended.
 pub(crate) fn is_gone(run: &str) -> bool {
     let pid = run.split('-').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
     pid.is_some_and(has_ended)
 }
 
-/// Removes a namespace of a lab, if it is there.
+/// Removes a namespace of a lab if it exists.
 pub(crate) fn remove_namespace(namespace: &str) -> Result<(), Error> {
     match netns::delete(namespace) {
         // It was never created, or another run removed it at the same time.
@@ -74,7 +74,7 @@ pub(crate) fn remove_namespace(namespace: &str) -> Result<(), Error> {
     }
 }
 
-/// Kills the processes in these namespaces, which would keep them alive.
+/// Kills the processes in these namespaces, which would keep the namespaces alive.
 pub(crate) fn end_processes(namespaces: &[String]) {
     let identity = |name: &String| NetNs::named(name).ok()?.identity().ok();
     let identities: Vec<Identity> = namespaces.iter().filter_map(identity).collect();

@@ -1,13 +1,13 @@
 //! Hosts, links, services and captures on one machine, for demos, tests and experiments.
 //!
 //! A [`Lab`] owns network namespaces ([`Host`]), links between them ([`Link`]) and a directory for the files of its
-//! programs. Real programs run in it ([`Process`], [`Service`]), and tcpdump captures on it ([`Capture`]). It is built step
-//! by step, or at once from a [`Topology`] file. Nothing outside its own namespaces is touched, and everything is removed
-//! when the lab is dropped: after success, an error, a panic or a stop signal. What a killed
-//! run left behind is removed when the next lab is created.
+//! programs. Real programs run in it ([`Process`], [`Service`]), and tcpdump captures their packets ([`Capture`]). A
+//! lab is built step by step, or at once from a [`Topology`] file. Nothing outside its own namespaces changes, and
+//! everything is removed when the lab is dropped: after success, an error, a panic or a stop signal. The leftovers of
+//! a killed run are removed when the next lab is created.
 //!
-//! Addresses and routes are set with `ip`, whose errors are reported with its stderr. An unsupported property of a link is
-//! an error as well, so that no experiment runs with less than it specifies.
+//! Addresses and routes are set with `ip`, whose errors are reported with its stderr. A link property that the
+//! backend does not support is an error too, so that no experiment runs with less than it specifies.
 
 mod attachment;
 mod build;

@@ -14,19 +14,20 @@ use crate::topology::{Action, Address, Side, State};
 /// The specification of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
-    /// The interface's name at both ends: 1 to 15 letters, digits or underscores.
+    /// The name of the interface at both ends: 1 to 15 letters, digits or underscores.
     pub name: String,
     /// The role of the path over it.
     pub role: Role,
-    /// Its emulation.
+    /// The emulation parameters.
     pub spec: plait_emulator::LinkSpec,
     /// The backend; `None` chooses by [`Backend::for_link`].
     pub backend: Option<Backend>,
-    /// The congestion control of TCP connections and subflows over this link, by route; the kernel's default if none.
+    /// The congestion control of TCP connections and subflows over this link, set on its routes; `None` for the
+    /// kernel's default.
     pub congestion_control: Option<String>,
 }
 
-/// A link of a [`Lab`](crate::Lab), which owns it; clones are the same link.
+/// A link of a [`Lab`](crate::Lab), which owns it; clones refer to the same link.
 #[derive(Debug, Clone)]
 pub struct Link(Arc<Inner>);
 
@@ -39,7 +40,7 @@ struct Inner {
     state_of_link: Mutex<LinkState>,
 }
 
-/// What carries the frames, until the lab is closed, and what happened to it.
+/// The emulated link until the lab is closed, and the effect of the events so far.
 #[derive(Debug)]
 struct LinkState {
     link: Option<plait_emulator::Link>,
@@ -47,7 +48,7 @@ struct LinkState {
 }
 
 impl Link {
-    /// Creates the emulated link between two ends, whose interfaces have no configuration yet.
+    /// Creates the emulated link between two ends; the interfaces are not configured yet.
     pub(crate) fn make(
         name: &str,
         role: Role,
@@ -63,7 +64,7 @@ impl Link {
         Ok(Self(Arc::new(Inner { name: name.into(), role, backend, ends, state_of_link })))
     }
 
-    /// Its name.
+    /// The link's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -109,7 +110,7 @@ impl Link {
         })
     }
 
-    /// The counters since its start.
+    /// The counters since the link's start.
     pub fn statistics(&self) -> Result<Statistics, Error> {
         match &self.state_of_link().link {
             Some(link) => link.statistics().map_err(|cause| self.failed(cause)),
@@ -143,13 +144,13 @@ impl Link {
         &self.0.ends[side as usize]
     }
 
-    /// Removes it, even if clones exist.
+    /// Removes the link, even if clones exist.
     pub(crate) fn close(&self) {
         self.state_of_link().link = None;
     }
 
     fn state_of_link(&self) -> MutexGuard<'_, LinkState> {
-        // The state is consistent after any panic.
+        // The state is consistent even after a panic.
         self.0.state_of_link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,7 @@
 //! The output of a running program.
 //!
-//! Through a pipe, not a file: a program confined by AppArmor, such as tcpdump on many systems, may not inherit files that
-//! its profile does not name.
+//! Uses a pipe instead of a file: a program confined by AppArmor, such as tcpdump on many systems, may not inherit
+//! files that its profile does not allow.
 
 use std::fs::File;
 use std::io::{Read, Write as _};
@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The output that is kept; further output is read, so that the program does not block, and discarded.
+/// The maximum output kept in memory. Further output is read, so that the program does not block, and discarded.
 const MAX_KEPT: usize = 1 << 20;
 const MAX_LOGGED: usize = 64 << 20;
-/// How long to wait for the end of the output after the program's end. It never ends if a process that outlived the
-/// program holds the pipe open.
+/// How long to wait for the end of the output after the program's end. A process that outlives the program may hold
+/// the pipe open forever.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
-/// One output of a program.
+/// An output stream of a program.
 #[derive(Debug)]
 pub(crate) struct Output {
     written: Arc<Mutex<Vec<u8>>>,
@@ -51,7 +51,7 @@ impl Output {
         String::from_utf8_lossy(&written).into_owned()
     }
 
-    /// Waits until all output of an ended program is read.
+    /// Waits until all output of an ended program has been read.
     pub(crate) fn wait_for_rest(&self) {
         let end = Instant::now() + REST_LIMIT;
         while !self.reader.is_finished() && Instant::now() < end {

@@ -1,7 +1,7 @@
 //! Programs of a lab, in the foreground or background.
 //!
-//! Every program has its own process group, so that a Ctrl-C on the terminal reaches only the lab's owner, which then ends
-//! the programs in order, and so that ending a program also ends its children.
+//! Every program has its own process group. A Ctrl-C on the terminal therefore reaches only the lab's owner, which
+//! ends the programs in order, and ending a program also ends its children.
 
 use std::ffi::OsString;
 use std::fs;
@@ -37,7 +37,7 @@ impl Process {
         Self::start_with_logs(command, stop, [None, None])
     }
 
-    /// As [`start`](Self::start), with copies of its output in the files `stdout` and `stderr` of a directory.
+    /// Like [`start`](Self::start), but also copies the output to the files `stdout` and `stderr` of a directory.
     pub(crate) fn start_logged(command: Command, stop: StopSignal, directory: &Path) -> Result<Self, Error> {
         let log = |name| {
             let path = directory.join(name);
@@ -64,17 +64,17 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it has not output_of yet.
+    /// Whether it is still running.
     pub fn is_running(&self) -> bool {
         self.has_ended().is_ok_and(|output_of| !output_of)
     }
 
-    /// What the program has written on stdout so far.
+    /// Its stdout so far.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// What the program has written on stderr so far.
+    /// Its stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
@@ -90,7 +90,7 @@ impl Process {
         })
     }
 
-    /// Waits until `ready` is true. A program that ends before that has failed, and its stderr says why.
+    /// Waits until `ready` returns true. If the program ends first, that is an error with its stderr.
     pub fn wait_until(
         &mut self,
         what: &str,
@@ -116,8 +116,8 @@ impl Process {
         })
     }
 
-    /// Waits for the end and returns stdout; an exit status other than 0 is an error with stderr. Remaining processes of
-    /// its group are killed.
+    /// Waits for the program to end and returns its stdout; an exit status other than 0 is an error with its stderr.
+    /// Kills the remaining processes of its group.
     pub fn finish(mut self, limit: Duration) -> Result<String, Error> {
         let stop = self.stop.clone();
         let what = format!("the end of {}", self.name);
@@ -134,7 +134,7 @@ impl Process {
         self.stderr()
     }
 
-    /// Whether it has output_of, without reaping it: until then its id, and so its group's, belongs to no other.
+    /// Whether it has ended. Does not reap it, so that its process id and group id are not reused.
     fn has_ended(&self) -> Result<bool, Error> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let output_of = waitid(WaitId::Pid(self.pid()), options);
@@ -149,8 +149,8 @@ impl Process {
         Ok(status)
     }
 
-    /// The program first, so that it can see to its children, then whatever is left of its group. Not
-    /// interruptible: this is what an stop leads to.
+    /// Ends the program first, so that it can end its children, then the rest of its group. Ignores the stop signal,
+    /// because this runs in response to it.
     fn end(&mut self, signal: Signal) {
         let Ok(mut output_of) = self.has_ended() else { return };
         if !output_of {
@@ -187,7 +187,7 @@ impl Drop for Process {
     }
 }
 
-/// `PATH` with the directory of this executable first, so that `plait` in the commands of a lab is this one.
+/// `PATH` with the directory of this executable first, so that `plait` in a lab's commands runs this executable.
 pub(crate) fn path_with_plait() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
@@ -195,14 +195,14 @@ pub(crate) fn path_with_plait() -> OsString {
     std::env::join_paths(directories).unwrap_or(path)
 }
 
-/// Runs `command` with `input` on stdin, waits for it, and returns its stdout. For programs that write little before they
-/// have read their input.
+/// Runs `command` with `input` on stdin, waits for it, and returns its stdout. Only for programs that write little
+/// before they have read their input.
 pub(crate) fn run_with_input(mut command: Command, input: &str) -> Result<String, Error> {
     let name = program_name(&command);
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|source| cannot_start(&name, source))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that ends early says why on stderr.
+        // A program that ends early reports the reason on stderr.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(|source| Error::Lost { program: name, source })?;
@@ -242,7 +242,7 @@ fn cannot_start(program: &str, source: io::Error) -> Error {
     Error::Start { program: program.into(), source }
 }
 
-/// [`Error::MissingProgram`] unless the program is in `PATH`.
+/// [`Error::MissingProgram`] if the program is not in `PATH`.
 pub fn require_program(name: &str) -> Result<(), Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|directory| directory.join(name).is_file()) {
@@ -251,7 +251,7 @@ pub fn require_program(name: &str) -> Result<(), Error> {
     Err(Error::MissingProgram { program: name.into(), package: package(name).into() })
 }
 
-/// The Debian package of a program.
+/// The Debian package that provides a program.
 fn package(program: &str) -> &str {
     match program {
         "ip" | "tc" => "iproute2",

@@ -1,11 +1,11 @@
-//! Which route_to each host's packets go: planned from a topology alone, before anything is built.
+//! Plans the routes of each host from a topology, before anything is built.
 //!
-//! Over each of its interfaces a host has a route to every network that can be reached that route_to, at the fewest hops and
-//! through hosts that forward. In the main table the nearest route_to has the least metric, so that the next one stands in
-//! when an interface goes. A host with several interfaces also has a table for each, chosen by source address: a subflow
-//! from an address leaves by that address's link, whatever its destination. Between two hosts with several links the
-//! first end of the links does so, and the second answers by the link that the other's address is on: so that both
-//! directions of a subflow share the link of the first one's address.
+//! On each interface, a host has a route to every network that is reachable through it, with the fewest hops and
+//! through forwarding hosts only. In the main table, a route with fewer hops has a lower metric, so that the next
+//! best takes over when an interface goes down. A host with several interfaces also has a table for each, selected by
+//! source address: a subflow leaves by the link of its source address, whatever its destination. Exception: between
+//! two hosts with several links, the host at end `b` replies over the link of the peer's address instead, so that
+//! both directions of a subflow use the link of the address at end `a`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -13,29 +13,29 @@ use std::net::IpAddr;
 
 use crate::topology::{Address, Host, Link, Side, Topology};
 
-/// Table and preference of the first interface of a host; the others follow.
+/// Table and rule preference of a host's first interface; those of further interfaces follow.
 const FIRST_TABLE: u32 = 100;
 const FIRST_PREFERENCE: u32 = 1000;
-/// Beyond the kernel's default for IPv6 routes (1024), which the route_to to a neighbour has.
+/// Above the kernel's default for IPv6 routes (1024), which routes to neighbours have.
 const FIRST_METRIC: u32 = 2000;
 
 /// A route over one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The network it leads to.
+    /// The destination network.
     pub(crate) to: Address,
-    /// The neighbour that passes packets on; `None` if the network is the link's own.
+    /// The next hop; `None` if the network is on the link.
     pub(crate) via: Option<IpAddr>,
     pub(crate) interface: String,
-    /// The source address of packets that have none yet.
+    /// The preferred source address.
     pub(crate) source: Option<IpAddr>,
-    /// A table other than the main one.
+    /// The table; `None` for the main table.
     pub(crate) table: Option<u32>,
     pub(crate) metric: Option<u32>,
     pub(crate) congestion_control: Option<String>,
 }
 
-/// Packets from an address use a table.
+/// A rule that selects a table for packets from an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) from: IpAddr,
@@ -46,12 +46,12 @@ pub(crate) struct Rule {
 /// The routes and rules of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Each depends only on those before it.
+    /// The routes, in an order in which each depends only on earlier ones.
     pub(crate) routes: Vec<Route>,
     pub(crate) rules: Vec<Rule>,
 }
 
-/// The plan for one end of a link.
+/// Plans the routes and rules for one end of a link.
 pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) -> Plan {
     let own = links_of(topology, &host.name);
     let position = own.iter().position(|(other, _)| other.name == link.name).unwrap_or_default();
@@ -92,7 +92,7 @@ pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) ->
 }
 
 impl Plan {
-    /// Only the routes to the networks of an interface's own addresses.
+    /// Plans only the routes to the networks of the interface's own addresses.
     pub(crate) fn neighbours(
         addresses: &[Address],
         interface: &str,
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// The links of a host, with its end.
+/// The links of a host, with the side that the host is on.
 fn links_of<'t>(topology: &'t Topology, host: &str) -> Vec<(&'t Link, Side)> {
     let ends = topology.links.iter().flat_map(|link| Side::BOTH.map(|side| (link, side)));
     ends.filter(|(link, side)| link.end(*side).host == host).collect()
@@ -123,7 +123,7 @@ fn networks(link: &Link) -> BTreeSet<Address> {
     link.a.addresses.iter().map(|address| address.network()).collect()
 }
 
-/// The route of the main table that leaves by `out` to a network of `target`.
+/// The route in the main table over `out` to a network of `target`.
 fn route_to(
     topology: &Topology,
     host: &Host,
@@ -133,7 +133,7 @@ fn route_to(
     own: &[(&Link, Side)],
 ) -> Option<Route> {
     let hops = hops(topology, host, out, target, network)?;
-    // Of routes with equally many hops, the link that is first in the file is preferred.
+    // Among routes with equal hop counts, the link that is first in the file is preferred.
     let nearer = own.iter().take_while(|(link, _)| link.name != out.0.name).map(|end| (end, true));
     let others = own.iter().skip_while(|(link, _)| link.name != out.0.name).skip(1).map(|end| (end, false));
     let before = nearer.chain(others).filter(|(end, first)| {
@@ -193,7 +193,7 @@ fn hops(
 }
 
 impl fmt::Display for Route {
-    /// As `ip route` takes it.
+    /// Formats the arguments of `ip route`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.to)?;
         if let Some(via) = self.via {
@@ -217,7 +217,7 @@ impl fmt::Display for Route {
 }
 
 impl fmt::Display for Rule {
-    /// As `ip rule` takes it.
+    /// Formats the arguments of `ip rule`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "from {} table {} pref {}", self.from, self.table, self.preference)
     }
@@ -227,7 +227,7 @@ impl fmt::Display for Rule {
 mod tests {
     use super::*;
 
-    /// Two links to a router, two on to the server.
+    /// Two links from the client to a router, and two from the router to the server.
     const ROUTER: &str = r#"
         hosts.client = {}
         hosts.router = { forward = true }

@@ -16,17 +16,17 @@ pub struct Applied {
     pub link: String,
     /// The event, with its scheduled time.
     pub event: Event,
-    /// When it started to be applied, from the start of the clock.
+    /// When its application began, relative to the start of the clock.
     pub began: Duration,
-    /// When it was applied.
+    /// When it had been applied.
     pub done: Duration,
-    /// The wall-clock time, as in captures.
+    /// The wall-clock time, comparable with capture timestamps.
     pub wall: SystemTime,
-    /// Why it failed.
+    /// Why it failed, if it did.
     pub error: Option<String>,
 }
 
-/// A running schedule, stopped when dropped.
+/// A running schedule; dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     applied: Arc<Mutex<Vec<Applied>>>,
@@ -35,7 +35,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// The clock starts now.
+    /// Starts the clock and the schedule.
     pub(crate) fn start(mut events: Vec<(Link, Event)>) -> Result<Self, Error> {
         let clock = Instant::now();
         events.sort_by_key(|(_, event)| event.at);
@@ -73,7 +73,7 @@ impl Drop for Schedule {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by the thread.
+            // A panic has already been reported by the thread.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Services: programs that run on a host as long as the lab, with a check of their readiness.
+//! Services: programs that run on a host for the lifetime of the lab, with a readiness check.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use plait_linux::signal::StopSignal;
 /// How long a service may take to become ready.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// A service of a lab, ended with it.
+/// A service of a lab, which ends it.
 #[derive(Debug)]
 pub struct Service {
     name: String,
@@ -29,7 +29,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it and waits until it is ready. Its files and output are in the directory of its name in `scratch`.
+    /// Starts the service and waits until it is ready. Its files and output are in a directory of its name in
+    /// `scratch`.
     pub(crate) fn start(
         spec: &topology::Service,
         host: &Host,
@@ -57,7 +58,7 @@ impl Service {
         Ok(Self { name, host, command: command_line, port: spec.port, directory, process })
     }
 
-    /// Its name.
+    /// The service's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -67,17 +68,17 @@ impl Service {
         &self.host
     }
 
-    /// Its command line.
+    /// The command line.
     pub fn command(&self) -> &str {
         &self.command
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// The TCP port that it listens on.
+    /// The TCP port that it listens on, if any.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
@@ -132,7 +133,7 @@ fn succeeds(arguments: &[String], host: &Host) -> Result<bool, Error> {
     }
 }
 
-/// This executable if it is plait, else plait in `PATH`.
+/// This executable if it is plait, else `plait` from `PATH`.
 fn plait() -> OsString {
     let own =
         std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "plait"));
@@ -144,8 +145,8 @@ fn random_file(path: &Path, size: u64) -> io::Result<()> {
     io::copy(&mut random, &mut File::create(path)?).map(drop)
 }
 
-/// The configuration of an nginx that gives out the files below `www` in `directory`, where all that it writes stays; as
-/// root, because nobody else may read there. It listens at each of `listen`, as nginx's directive of this name takes it.
+/// The configuration of an nginx that serves the files in `directory/www` and writes only below `directory`. It runs
+/// as root, because only root may read there. `listen` contains arguments of nginx's directive `listen`.
 pub fn nginx_configuration(directory: &Path, listen: &[&str]) -> String {
     let directory = directory.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

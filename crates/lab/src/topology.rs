@@ -1,4 +1,4 @@
-//! What a topology file says: hosts, the links between them, what happens to the links, and the services that run.
+//! Topology files: hosts, the links between them, events on the links, and services.
 //!
 //! ```toml
 //! [hosts.client]
@@ -11,8 +11,8 @@
 //! each_way = { rate = "2.74mbit", delay = "21.5ms" }
 //! ```
 //!
-//! docs/guide/lab.md describes every key. What is read is checked before anything is built: what cannot be is a [`Diagnostic`]
-//! that shows the line, what was expected there, and what was found.
+//! docs/guide/lab.md describes every key. A file is checked before anything is built; an error is a [`Diagnostic`]
+//! that shows the line, what was expected and what was found.
 
 mod address;
 mod check;
@@ -40,21 +40,22 @@ impl Topology {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or holds a [`Diagnostic`].
+    /// The file cannot be read, or is invalid ([`Diagnostic`]).
     pub fn read(path: &Path) -> Result<Self, Error> {
         let source = Source::read(path)?;
         Ok(Self::parse(source.text(), source.file())?)
     }
 
-    /// Reads a text; mistakes in it, and the files it names, are told and found as those of the file `name`.
+    /// Parses a text. `name` is its file name: diagnostics show it, and relative paths are resolved against its
+    /// directory.
     ///
     /// # Errors
-    /// What cannot be, with its line.
+    /// The text is invalid; the diagnostic shows the line.
     pub fn parse(text: &str, name: &str) -> Result<Self, Diagnostic> {
         Self::of(Document::parse(text, name)?.substitute(&Parameters::new())?)
     }
 
-    /// Reads what of a file describes a topology.
+    /// Reads the topology from a document.
     pub(crate) fn of(document: Document) -> Result<Self, Diagnostic> {
         let source = document.source().clone();
         check::checked(document.read()?, source)

@@ -6,7 +6,7 @@ use plait_linux::signal::{Interrupted, StopSignal};
 
 use crate::error::Error;
 
-/// Between two checks of the condition.
+/// The time between two checks of the condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl From<Interrupted> for Error {
@@ -15,8 +15,8 @@ impl From<Interrupted> for Error {
     }
 }
 
-/// Polls `ready` until it returns something. A stop signal ends the wait, and so does `limit`, with [`Error::TimedOut`]
-/// naming `what`.
+/// Polls `ready` until it returns a value. A stop signal ends the wait, and so does `limit`, with an
+/// [`Error::TimedOut`] that names `what`.
 pub(crate) fn wait_for<T>(
     stop: &StopSignal,
     what: &str,

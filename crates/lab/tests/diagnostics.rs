@@ -1,4 +1,4 @@
-//! What is wrong with a topology file is reported with the line, what was expected and what is there.
+//! An invalid topology file is reported with the line, what was expected and what was found.
 //!
 //! `diagnostics.txt` holds lines of files and, after `---`, the diagnostic. The lines follow a topology of two hosts and a
 //! link, and therefore start at line 7.
@@ -7,7 +7,7 @@ use plait_lab::Topology;
 
 const CASES: &str = include_str!("diagnostics.txt");
 
-/// What is wrong with two hosts, a link between them, and these lines.
+/// The diagnostic for two hosts, a link between them, and these lines.
 fn diagnostic(lines: &str) -> String {
     let text = format!(
         "[hosts.client]\n[hosts.server]\n[[links]]\nname = \"lte\"\na = \"client\"\nb = \"server\"\n{lines}"

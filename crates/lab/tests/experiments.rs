@@ -1,4 +1,4 @@
-//! The experiments that come with plait.
+//! The experiments that come with plait are valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn files() -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|extension| extension == "toml")).collect()
 }
 
-/// The words of all commands of services and steps.
+/// All arguments of all commands of services and steps.
 fn words(variant: &Variant) -> Vec<&String> {
     let services = variant.topology.services.iter().filter_map(|service| match &service.program {
         Program::Command(words) => Some(words),

@@ -1,4 +1,4 @@
-//! What a lab promises, on the real kernel. Everything here needs root, and skips by name without.
+//! The contract of a lab, tested on the real kernel. These tests require root and are skipped by name without.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -43,7 +43,7 @@ fn two_links() -> (Lab, [Host; 2], [Link; 2]) {
     (lab, hosts, [eth, wlan])
 }
 
-/// Namespaces, processes and files that carry the lab's id.
+/// The namespaces, processes and files that carry the lab's id.
 fn traces_of(id: &str) -> BTreeSet<String> {
     let mine = format!("plait-{id}-");
     let namespaces = netns::list().expect("a list").into_iter().filter(|name| name.starts_with(&mine));
@@ -51,7 +51,8 @@ fn traces_of(id: &str) -> BTreeSet<String> {
     namespaces.chain(files.exists().then(|| files.display().to_string())).collect()
 }
 
-/// Sends `size` bytes from `b` to `a` over one TCP connection to `address`; gives the time from the first to the last.
+/// Sends `size` bytes from `b` to `a` over one TCP connection to `address`; returns the time from the first byte to
+/// the last.
 fn transfer(a: &Host, b: &Host, address: IpAddr, size: usize) -> Duration {
     let listener = b
         .namespace()
@@ -121,7 +122,7 @@ fn nothing_is_left_after_success_error_and_panic() {
         id = lab.id().to_owned();
         let mut sleep = client.command("sleep");
         sleep.arg("1000");
-        // Forgotten, as if its owner's destructor had not run: the lab ends it nevertheless.
+        // The process is leaked, as if its destructor had not run: the lab must end it nevertheless.
         std::mem::forget(client.spawn(sleep).expect("sleep starts"));
         panic!("in the middle");
     }));

@@ -5,16 +5,16 @@ use std::time::Duration;
 use crate::spec::MIN_QUEUE;
 use crate::spec::{DirectionSpec, Loss, Pace};
 
-/// More frames than any link holds: the queue is limited in bytes, by tbf.
+/// More frames than any link holds, because tbf limits the queue in bytes.
 const PACKET_LIMIT: &str = "1000000";
-/// A rate at which a frame takes less than a nanosecond: netem does not reorder frames if it has a rate.
+/// A rate at which a frame takes less than a nanosecond. netem does not reorder frames if a rate is set.
 const NO_REORDER_RATE: &str = "10tbit";
-/// tc and the kernel round the bucket to ticks, and a frame larger than the bucket is never sent.
+/// A margin because tc and the kernel round the bucket to ticks, and a frame larger than the bucket is never sent.
 const BURST_MARGIN: u64 = 10;
-/// No rate: explicit, because a change without a rate keeps the old one.
+/// No rate. Explicit, because a change without a rate keeps the old one.
 const NO_RATE: &str = "0bit";
 
-/// Loss, duplication, delay and jitter. Every option is given each time, so that a change resets the previous ones.
+/// Loss, duplication, delay and jitter. Every option is always given, so that a change resets the previous values.
 pub(super) fn netem(direction: &DirectionSpec) -> Vec<String> {
     let DirectionSpec { delay, jitter, loss, duplication, .. } = direction;
     let mut words = vec!["netem".to_owned(), "limit".into(), PACKET_LIMIT.into()];
@@ -45,7 +45,8 @@ fn microseconds(time: Duration) -> String {
 /// Rate and queue; `None` without a rate.
 pub(super) fn tbf(direction: &DirectionSpec, mtu: u16) -> Option<Vec<String>> {
     let Pace::Rate(rate) = direction.pace else { return None };
-    // A bucket of one frame is the smoothest; 2 ms more, so that a timer as late as that does not reduce the rate.
+    // The bucket holds one frame, for the smoothest rate, plus 2 ms, so that a timer that is up to 2 ms late does not
+    // reduce the rate.
     let frame = u64::from(mtu) + 14;
     let burst = frame + BURST_MARGIN + rate.bytes_in(2);
     let queue = direction.queue.unwrap_or_else(|| rate.bytes_in(100).max(MIN_QUEUE));
@@ -61,7 +62,7 @@ pub(super) fn tbf(direction: &DirectionSpec, mtu: u16) -> Option<Vec<String>> {
     Some(words.into())
 }
 
-/// A tbf that does not delay anything.
+/// A tbf that delays nothing.
 pub(super) fn unlimited_tbf() -> Vec<String> {
     "tbf rate 100gbit burst 1000000b limit 1000000000b".split(' ').map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Packet buffers, pooled.
+//! A pool of packet buffers.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -7,8 +7,8 @@ use std::rc::{Rc, Weak};
 use super::pipe::Train;
 use super::super_packet::{Headers, SuperPacket, VNET_HEADER, fill_checksum};
 
-/// Buffers to read packets into. Small packets are copied to small buffers to save memory; copying a large packet would
-/// cost more than allocating another buffer.
+/// Buffers to read packets into. Small packets are copied to small buffers to save memory; for large packets, copying
+/// would cost more than allocating another buffer.
 pub(super) struct Buffers {
     reading: Rc<Buffer>,
     small: Rc<Pool>,
@@ -34,13 +34,13 @@ struct Pool {
     buffers: RefCell<Vec<Rc<Buffer>>>,
 }
 
-/// The largest super-packet, 64 KiB, with its `virtio_net_hdr` and Ethernet header with VLAN tags.
+/// The largest super-packet, 64 KiB, with its `virtio_net_hdr` and an Ethernet header with VLAN tags.
 const LARGE_SIZE: usize = 68 << 10;
 const MAX_LARGE: usize = 256;
 const MAX_SMALL: usize = 16_384;
 
 impl Buffers {
-    /// `small`: the size up to which packets are copied.
+    /// Creates a pool that copies packets of up to `small` bytes.
     pub(super) fn new(small: usize) -> Self {
         let large = Pool::new(LARGE_SIZE, MAX_LARGE);
         Self { reading: large.take(), small: Pool::new(small, MAX_SMALL), large }
@@ -51,7 +51,7 @@ impl Buffers {
         bytes_of(&mut self.reading)
     }
 
-    /// The packet of this length that was read.
+    /// The packet of this length that was just read.
     pub(super) fn packet(&mut self, length: usize) -> Packet {
         let read = &mut bytes_of(&mut self.reading)[..length];
         let whole = SuperPacket::parse(read);
@@ -70,7 +70,7 @@ impl Buffers {
 }
 
 impl Packet {
-    /// The frames that it represents.
+    /// The frames that the packet represents.
     pub(super) fn train(&self) -> Train {
         match self.whole {
             Some(whole) => whole.train(),
@@ -82,7 +82,7 @@ impl Packet {
         &self.buffer.bytes[..self.length]
     }
 
-    /// Headers and payload of some of its frames; `None` if these are all of them.
+    /// The headers and payload of a range of its frames; `None` if the range contains all frames.
     pub(super) fn part(&self, frames: &Range<u32>) -> Option<(Headers, &[u8])> {
         let whole = self.whole.filter(|whole| frames.len() < whole.train().frames as usize)?;
         let (headers, payload) = whole.part(self.as_bytes(), frames);

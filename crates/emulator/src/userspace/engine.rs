@@ -27,7 +27,7 @@ pub(super) enum Command {
     Report(SyncSender<Statistics>),
 }
 
-/// Wakes the thread from `poll`.
+/// Interrupts the thread's `poll`.
 #[derive(Debug)]
 pub(super) struct Waker {
     is_set: AtomicBool,
@@ -36,7 +36,7 @@ pub(super) struct Waker {
 
 pub(super) struct Engine {
     taps: [Tap; 2],
-    /// The interface was deleted.
+    /// Whether the interface was deleted.
     deleted: [bool; 2],
     out: [Delivered; 2],
     model: Model<Packet>,
@@ -45,13 +45,13 @@ pub(super) struct Engine {
     lateness: LatenessHistogram,
     real_time: bool,
     start: Instant,
-    /// When the thread last went to sleep, if frames woke it that it has not read yet.
+    /// When the thread last went to sleep, if frames woke it and it has not read them yet.
     asleep_since: Option<u64>,
     commands: Receiver<Command>,
     waker: Arc<Waker>,
 }
 
-/// Frames that left a direction.
+/// Frames that left one direction.
 #[derive(Debug, Clone, Copy, Default)]
 struct Delivered {
     frames: u64,
@@ -59,7 +59,7 @@ struct Delivered {
     refused: u64,
 }
 
-/// Packets to read in a row, unless one is due before.
+/// The maximum number of packets to read before checking for due frames.
 const BATCH: usize = 32;
 
 impl Waker {
@@ -70,7 +70,7 @@ impl Waker {
 
     pub(super) fn wake(&self) {
         self.is_set.store(true, Ordering::Release);
-        // This only fails after 2^64 wake-ups without a read.
+        // Fails only after 2^64 wake-ups without a read.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
@@ -78,7 +78,7 @@ impl Waker {
         self.is_set.swap(false, Ordering::Acquire)
     }
 
-    /// Called before the flag is tested again, so that no wake-up is lost before the next sleep.
+    /// Must be called before the flag is tested again, so that no wake-up is lost before the next sleep.
     fn drain(&self) {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
@@ -92,7 +92,7 @@ impl Engine {
         commands: Receiver<Command>,
         waker: Arc<Waker>,
     ) -> Result<Self, Error> {
-        // With the headers of Ethernet, two VLAN tags and virtio.
+        // Includes the headers of Ethernet, two VLAN tags and virtio.
         let small = usize::from(spec.mtu) + 14 + 8 + VNET_HEADER;
         let engine = Self {
             taps,
@@ -119,7 +119,7 @@ impl Engine {
                 if !self.handle_commands() {
                     return;
                 }
-                // The model has advanced to a later time.
+                // By now the model has advanced to a later time.
                 self.asleep_since = None;
             }
             let received = Direction::BOTH.map(|direction| self.receive(direction));
@@ -135,7 +135,7 @@ impl Engine {
     fn handle_commands(&mut self) -> bool {
         loop {
             match self.commands.try_recv() {
-                // The requester may no longer wait for the reply.
+                // The requester may have stopped waiting for the reply.
                 Ok(Command::Apply(change, answer)) => drop(answer.send(self.apply(&change))),
                 Ok(Command::Report(answer)) => drop(answer.send(self.report())),
                 Err(TryRecvError::Empty) => return true,
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Each interface sends in one direction.
+    /// Enables offload on each interface if the direction that it sends in accepts trains.
     fn set_offloads(&self) -> Result<(), Error> {
         let mut each = Direction::BOTH.iter().zip(&self.taps);
         each.try_for_each(|(direction, tap)| tap.set_offload(self.model.accepts_trains(*direction)))
@@ -168,7 +168,7 @@ impl Engine {
         Statistics { a_to_b, b_to_a, lateness: Some(self.lateness.summary(self.real_time)) }
     }
 
-    /// Reads pending packets, at most until something is due; whether there were any.
+    /// Reads pending packets until a frame is due. Returns whether there were any.
     fn receive(&mut self, direction: Direction) -> bool {
         let index = direction.index();
         for count in 0..BATCH {
@@ -193,7 +193,7 @@ impl Engine {
         true
     }
 
-    /// The arrival time of a frame that is read now.
+    /// The arrival time of a frame that is being read now.
     fn arrival(&self, now: u64) -> u64 {
         match self.asleep_since {
             None => now,
@@ -233,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until a frame arrives, something will soon be due, or a command is sent.
+    /// Sleeps until a frame arrives, a frame is nearly due, or a command is sent.
     fn wait(&mut self) {
         let sleep_timer = match self.model.next() {
             None => None,
@@ -250,7 +250,7 @@ impl Engine {
         let waker = self.waker.event.as_fd();
         let end = |index: usize| if self.deleted[index] { waker } else { self.taps[index].as_fd() };
         let mut watched = [waker, end(0), end(1)].map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
-        // Even if interrupted, the loop polls everything again.
+        // The result is irrelevant: the loop checks everything again even after an interruption.
         let ready = poll(&mut watched, timeout.as_ref());
         if !watched[0].revents().is_empty() {
             self.waker.drain();
@@ -261,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// Nanoseconds since the start.
+    /// The time since the start, in nanoseconds.
     fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }

@@ -10,16 +10,16 @@ use crate::spec::{DirectionSpec, Loss};
 pub(super) struct Impairments {
     random: SmallRng,
     loss: Loss,
-    /// The state of a Gilbert-Elliott loss.
+    /// Whether the Gilbert-Elliott loss process is in the bad state.
     bad: bool,
     duplication: f64,
-    /// Nanoseconds.
+    /// In nanoseconds.
     delay: u64,
     deviation: f64,
 }
 
 impl Impairments {
-    /// The same seed produces the same events for the same frames.
+    /// Equal seeds produce equal events for equal frames.
     pub(super) fn new(direction: &DirectionSpec, seed: u64) -> Self {
         let mut impairments = Self {
             random: SmallRng::seed_from_u64(seed),
@@ -33,7 +33,7 @@ impl Impairments {
         impairments
     }
 
-    /// An unchanged loss process keeps its state; a new one starts in the good state.
+    /// Sets the impairments. An unchanged loss process keeps its state; a new one starts in the good state.
     pub(super) fn set(&mut self, direction: &DirectionSpec) {
         if direction.loss != self.loss {
             self.loss = direction.loss;
@@ -62,12 +62,12 @@ impl Impairments {
         self.with_probability(probability.value())
     }
 
-    /// Whether the next frame arrives twice.
+    /// Whether the next frame is duplicated.
     pub(super) fn duplicates_next(&mut self) -> bool {
         self.with_probability(self.duplication)
     }
 
-    /// The delay of the next frame, nanoseconds.
+    /// The delay of the next frame, in nanoseconds.
     pub(super) fn delay(&mut self) -> u64 {
         if self.deviation == 0.0 {
             return self.delay;
@@ -82,12 +82,12 @@ impl Impairments {
         }
     }
 
-    /// The lower bound of all delays, nanoseconds.
+    /// The minimum delay of any frame, in nanoseconds.
     pub(super) fn min_delay(&self) -> u64 {
         if self.deviation == 0.0 { self.delay } else { 0 }
     }
 
-    /// Draws a random event of this probability.
+    /// Whether a random event of this probability occurs.
     pub(super) fn with_probability(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.random.random::<f64>() < probability
     }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn bursts_have_the_mean_length_and_share_of_the_closed_form() {
-        // Gilbert's model: lost in the bad state only, so a burst is a stay there, geometric with mean 1/r.
+        // In Gilbert's model, all frames in the bad state are lost, so burst lengths are geometric with mean 1/r.
         let (p, r) = (0.002, 0.2);
         let loss = Loss::GilbertElliott {
             enter_bad: probability(p),
@@ -154,7 +154,7 @@ mod tests {
         let lost = losses.iter().filter(|lost| **lost).count() as f64;
         let length = lost / bursts;
         assert!((length - 1.0 / r).abs() < 4.0 * ((1.0 - r) / (r * r) / bursts).sqrt(), "{length}");
-        // The variance of the share of a two-state chain is larger than binomial by (1 + c) / (1 - c), c = 1 - p - r.
+        // Compared with a binomial, the variance of the share is larger by (1 + c) / (1 - c), c = 1 - p - r.
         let (pi, c) = (p / (p + r), 1.0 - p - r);
         let sigma = (pi * (1.0 - pi) * (1.0 + c) / (1.0 - c) / FRAMES as f64).sqrt();
         assert!((lost / FRAMES as f64 - pi).abs() < 4.0 * sigma, "{lost}");

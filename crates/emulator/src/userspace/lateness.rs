@@ -1,4 +1,4 @@
-//! How late frames are delivered.
+//! Measures how late frames are delivered.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl LatenessHistogram {
         )
     }
 
-    /// Records frames that were this late, nanoseconds; more than a minute counts as a minute.
+    /// Records frames with this lateness in nanoseconds; values above a minute count as a minute.
     pub(super) fn count(&mut self, late: u64, frames: usize) {
         self.0.saturating_record_n(late, frames as u64);
     }

@@ -1,12 +1,12 @@
-//! A link in virtual time: frames enter with their arrival time and leave when they are due. Without I/O and without a
-//! clock: the same frames at the same times with the same seed always have the same fate.
+//! A link in virtual time: frames enter with their arrival time and leave when they are due. It uses no I/O and no
+//! clock, and is deterministic: equal frames, times and seeds give equal results.
 
 use super::pacer::nanoseconds;
 use super::pipe::{InFlight, Pipe, PipeCounters, Train, accepts_trains};
 use super::transmitter::Transmitter;
 use crate::spec::{Change, DirectionSpec, LinkSpec, Medium, Toward};
 
-/// One of the two directions.
+/// A direction of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     AToB,
@@ -59,20 +59,20 @@ impl<P: Clone> Model<P> {
         }
     }
 
-    /// Frames arrive at one end.
+    /// Adds frames that arrive at one end.
     pub(super) fn enqueue(&mut self, direction: Direction, now: u64, train: Train, payload: P) {
         self.advance(now);
         self.pipes[direction.index()].enqueue(now, train, payload);
         self.advance(now);
     }
 
-    /// The next frames that are due at the other end by `now`.
+    /// Removes and returns the next frames that are due at the other end by `now`.
     pub(super) fn pop_due(&mut self, direction: Direction, now: u64) -> Option<InFlight<P>> {
         self.advance(now);
         self.pipes[direction.index()].pop_due(now)
     }
 
-    /// A time before which nothing becomes due; `None` while the link is empty.
+    /// A time before which nothing becomes due; `None` if the link is empty.
     pub(super) fn next(&self) -> Option<u64> {
         let [a, b] = &self.pipes;
         let sent = match &self.transmitters {

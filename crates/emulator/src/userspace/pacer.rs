@@ -1,4 +1,4 @@
-//! When the transmission of a frame ends, exactly: rounding errors do not accumulate.
+//! Computes when the transmission of a frame ends. Exact: rounding errors do not accumulate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl VirtualTime {
         Self { ns, part: 0, of: 1 }
     }
 
-    /// The later of the two.
+    /// The later of this time and `ns`.
     pub(super) fn or_later(self, ns: u64) -> Self {
         if ns > self.ns { Self::at(ns) } else { self }
     }
@@ -28,12 +28,12 @@ impl VirtualTime {
         Self { ns: self.ns.saturating_add(ns), ..self }
     }
 
-    /// Does not overflow for up to 2^34 bits, far more than one packet with all its segments.
+    /// Adds the transmission time of `bits`. Does not overflow for up to 2^34 bits, far more than one super-packet.
     pub(super) fn plus_bits(self, bits: u64, rate: u64) -> Self {
         let part = if self.of == rate {
             self.part
         } else {
-            // Less than `rate`, as `part` is less than `of`.
+            // The quotient is less than `rate`, because `part` is less than `of`.
             (u128::from(self.part) * u128::from(rate) / u128::from(self.of)) as u64
         };
         let time = bits * 1_000_000_000 + part;
@@ -41,7 +41,7 @@ impl VirtualTime {
     }
 }
 
-/// Saturates after 584 years.
+/// Converts to nanoseconds; saturates after 584 years.
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
@@ -49,13 +49,13 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 /// The rate of one direction, or the position in its trace.
 pub(super) enum Pacer {
     Unlimited,
-    /// Bits per second.
+    /// In bits per second.
     Rate(u64),
     Trace(TraceCursor),
 }
 
 impl Pacer {
-    /// A trace starts at `now`, nanoseconds.
+    /// Creates a pacer; a trace starts at `now`, in nanoseconds.
     pub(super) fn new(pace: &Pace, now: u64) -> Self {
         match pace {
             Pace::Unlimited => Self::Unlimited,
@@ -64,7 +64,8 @@ impl Pacer {
         }
     }
 
-    /// When the transmission of these bits ends that can start at `start`, of frames that were queued after `since`.
+    /// The time at which the transmission of these bits ends if it can start at `start`. `since` is the time at which
+    /// their frames were queued.
     pub(super) fn end(&mut self, start: VirtualTime, since: u64, bits: u64, frames: u32) -> VirtualTime {
         match self {
             Self::Unlimited => start,
@@ -76,20 +77,20 @@ impl Pacer {
     }
 }
 
-/// Bytes that one delivery opportunity of a trace carries.
+/// The bytes that one delivery opportunity of a trace carries.
 const OPPORTUNITY_BYTES: u64 = 1504;
-/// mahimahi counts an IP packet and 4 bytes, the emulator an Ethernet header of 14: with this correction a full packet of
-/// 1500 bytes takes one opportunity here too.
+/// mahimahi counts an IP packet and 4 bytes, whereas the emulator counts an Ethernet header of 14. This correction
+/// makes a full packet of 1500 bytes take one opportunity here too.
 const UNCOUNTED_HEADER_BYTES: u64 = 14 - 4;
 const MILLISECOND: u64 = 1_000_000;
 
 /// A position in a trace, which repeats forever.
 pub(super) struct TraceCursor {
     trace: Arc<Trace>,
-    /// When the period of the next opportunity began.
+    /// The start of the period of the next opportunity.
     period_start: u64,
     next: usize,
-    /// The time of the last opportunity used, and the bytes that it has left for frames queued then.
+    /// The time of the last opportunity used, and its remaining bytes for frames already queued then.
     used_at: u64,
     left: u64,
 }
@@ -116,7 +117,7 @@ impl TraceCursor {
         self.used_at
     }
 
-    /// Skips the opportunities until `since`.
+    /// Skips the opportunities up to `since`.
     fn pass(&mut self, since: u64) {
         let period = self.trace.opportunities.last().map_or(1, |last| last * MILLISECOND);
         let periods = since.saturating_sub(self.period_start) / period;
@@ -192,13 +193,14 @@ mod tests {
     #[test]
     fn an_opportunity_carries_parts_of_packets_and_its_rest_is_lost_on_an_empty_queue() {
         let mut opportunities = opportunities(&[1, 2, 3, 10], 0);
-        // 752 bytes are half of it.
+        // 752 bytes are half an opportunity.
         let half = 752 + UNCOUNTED_HEADER_BYTES;
         assert_eq!(opportunities.transmit(0, half, 1), MILLISECOND);
-        // 1128 bytes: a half of the first one and a quarter of the second, which has three quarters left.
+        // 1128 bytes use the second half of the first opportunity and a quarter of the second, of which three
+        // quarters remain.
         assert_eq!(opportunities.transmit(0, 1128 + UNCOUNTED_HEADER_BYTES, 1), 2 * MILLISECOND);
         assert_eq!(opportunities.transmit(0, 1128 + UNCOUNTED_HEADER_BYTES, 1), 2 * MILLISECOND);
-        // This one came after the second, and there is one left before the fourth.
+        // This frame was queued after the second opportunity, and one is left before the fourth.
         assert_eq!(opportunities.transmit(2 * MILLISECOND + 1, half, 1), 3 * MILLISECOND);
         assert_eq!(opportunities.transmit(3 * MILLISECOND, half, 1), 10 * MILLISECOND);
     }
@@ -211,7 +213,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the format's definition: all opportunities one by one, unused ones passing.
+        /// Compares with the definition of the format: every opportunity in turn, where unused ones are lost.
         #[test]
         fn carries_as_stepping_through_all_opportunities_does(
             mut ms in prop::collection::vec(0_u64..20, 1..8),

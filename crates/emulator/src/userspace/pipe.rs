@@ -1,7 +1,7 @@
 //! One direction of a link in virtual time: loss, duplication, queue, and delay line.
 //!
-//! The content of frames is irrelevant here. Frames may arrive as a train: those that a super-packet of segmentation
-//! offload represents, which stay together unless an impairment or the queue separates them.
+//! The content of frames is irrelevant here. Frames may arrive as a train, the frames of a super-packet of
+//! segmentation offload, which stays together unless an impairment or the queue splits it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,14 +13,14 @@ use crate::spec::MIN_QUEUE;
 use crate::spec::{DirectionSpec, Medium, Pace};
 use crate::statistics::Counters;
 
-/// The number of frames in a train and their size: all equal but the last.
+/// The number of frames in a train and their sizes, which are equal except for the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Train {
     /// At least 1.
     pub(super) frames: u32,
-    /// Bytes of each but the last.
+    /// The size of each frame but the last, in bytes.
     pub(super) each: u32,
-    /// Bytes of the last.
+    /// The size of the last frame, in bytes.
     pub(super) last: u32,
 }
 
@@ -39,33 +39,34 @@ impl Train {
     }
 }
 
-/// Consecutive frames of a train, and the payload of the train.
+/// Consecutive frames of a train, with the payload of the train.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part<P> {
     pub(super) payload: P,
     pub(super) frames: Range<u32>,
-    /// All of them.
+    /// The size of all these frames.
     pub(super) bytes: u64,
 }
 
 /// Frames queued for transmission.
 #[derive(Debug)]
 pub(super) struct Queued<P> {
-    /// Arrival time, nanoseconds.
+    /// The arrival time, in nanoseconds.
     pub(super) arrival: u64,
     pub(super) part: Part<P>,
 }
 
-/// Transmitted frames that have not arrived yet.
+/// Transmitted frames in flight.
 #[derive(Debug)]
 pub(super) struct InFlight<P> {
-    /// Delivery time, nanoseconds.
+    /// The delivery time, in nanoseconds.
     pub(super) due: u64,
     pub(super) part: Part<P>,
 }
 
-/// One direction. Frames come by [`enqueue`](Self::enqueue) into the queue, are taken from there by whoever says when they
-/// are sent, go on their way by [`finish_transmission`](Self::finish_transmission), and leave by [`pop_due`](Self::pop_due).
+/// One direction. [`enqueue`](Self::enqueue) adds frames to the queue, the transmitter decides when they are
+/// transmitted, [`finish_transmission`](Self::finish_transmission) moves them to the delay line, and
+/// [`pop_due`](Self::pop_due) removes them.
 pub(super) struct Pipe<P> {
     pub(super) pacer: Pacer,
     pub(super) counters: PipeCounters,
@@ -74,7 +75,7 @@ pub(super) struct Pipe<P> {
     queue: VecDeque<Queued<P>>,
     queued_bytes: u64,
     queue_limit: u64,
-    /// Random early detection, and the transmission time of a full frame, nanoseconds.
+    /// Random early detection, and the transmission time of a full frame in nanoseconds.
     red: Option<(Red, f64)>,
     max_train: MaxTrain,
     in_flight: VecDeque<InFlight<P>>,
@@ -83,7 +84,7 @@ pub(super) struct Pipe<P> {
     last_due: u64,
 }
 
-/// Counters of a pipe, in frames unless named bytes.
+/// The counters of a pipe, in frames unless named bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PipeCounters {
     pub(super) frames_in: u64,
@@ -100,21 +101,22 @@ pub(super) struct PipeCounters {
 #[derive(Debug, Clone, Copy)]
 enum MaxTrain {
     Any,
-    /// So many bytes, at least one frame.
+    /// Up to this many bytes, but at least one frame.
     Bytes(u64),
 }
 
-/// Bits per second from which trains are accepted; below, single frames are few enough.
+/// The rate in bits per second from which trains are accepted. At lower rates, frames are few enough to handle one by
+/// one.
 const MIN_TRAIN_RATE: u64 = 200_000_000;
-/// The longest transmission time of a train, and therefore the most that its first frame is late.
+/// The maximum transmission time of a train, and therefore the maximum lateness of its first frame.
 const MAX_TRAIN_US: u64 = 200;
-/// Limits the memory of frames in flight, however long the delay; a small frame takes as much as a full one.
+/// Limits the memory of frames in flight, whatever the delay. A small frame occupies as much as a full one.
 const MAX_IN_FLIGHT_BYTES: u64 = 1 << 28;
 const MIN_FRAME_MEMORY: u64 = 1500;
-/// Bytes, as RED counts them.
+/// In bytes, for RED.
 const FULL_FRAME: f64 = 1500.0;
 
-/// Whether this direction accepts trains, which is faster, or requires single frames.
+/// Whether this direction accepts trains, which are faster, or requires single frames.
 pub(super) fn accepts_trains(direction: &DirectionSpec, medium: Medium) -> bool {
     let fast = match direction.pace {
         Pace::Unlimited => true,
@@ -145,8 +147,8 @@ impl<P: Clone> Pipe<P> {
         pipe
     }
 
-    /// Sets everything but the pace. Loss, duplication and queue apply to frames that arrive from now on, delay and jitter to
-    /// frames transmitted from now on.
+    /// Sets everything except the pace. Loss, duplication and queue apply to frames that arrive from now on, delay
+    /// and jitter to frames transmitted from now on.
     pub(super) fn set(&mut self, direction: &DirectionSpec, medium: Medium) {
         self.impairments.set(direction);
         self.reorder = direction.jitter.reorder;
@@ -171,7 +173,7 @@ impl<P: Clone> Pipe<P> {
         };
     }
 
-    /// Frames arrive.
+    /// Adds frames that arrive now.
     pub(super) fn enqueue(&mut self, now: u64, train: Train, payload: P) {
         self.counters.frames_in += u64::from(train.frames);
         self.counters.bytes_in += train.bytes(&(0..train.frames));
@@ -204,15 +206,15 @@ impl<P: Clone> Pipe<P> {
         self.enqueue_fitting(now, train, start..train.frames, payload);
     }
 
-    /// Whether RED drops a frame; `before` are the bytes of its train ahead of it.
+    /// Whether RED drops a frame; `before` is the number of bytes of its train ahead of it.
     fn drop_early(&mut self, now: u64, before: u64) -> bool {
         let Some((red, frame_time)) = &mut self.red else { return false };
         let probability = red.probability(now, self.queued_bytes + before, *frame_time);
         self.impairments.with_probability(probability)
     }
 
-    /// Queues the frames that fit, and drops the others of a train. A train in transmission occupies the queue until its last
-    /// frame is sent.
+    /// Queues the frames of a train that fit, and drops the rest. A train in transmission occupies the queue until
+    /// its last frame has been transmitted.
     fn enqueue_fitting(&mut self, now: u64, train: &Train, frames: Range<u32>, payload: P) {
         if self.queued_bytes + train.bytes(&frames) <= self.queue_limit {
             return self.push(now, train, frames, payload);
@@ -256,7 +258,7 @@ impl<P: Clone> Pipe<P> {
         self.queue.front()
     }
 
-    /// The first queued frames have been transmitted.
+    /// Moves the first queued frames, which have been transmitted, to the delay line.
     pub(super) fn finish_transmission(&mut self, now: u64) {
         let Some(Queued { part, .. }) = self.queue.pop_front() else { return };
         self.queued_bytes -= part.bytes;
@@ -281,7 +283,7 @@ impl<P: Clone> Pipe<P> {
         }
     }
 
-    /// The next frames to deliver by `now`.
+    /// Removes and returns the next frames to deliver by `now`.
     pub(super) fn pop_due(&mut self, now: u64) -> Option<InFlight<P>> {
         if self.next_due()? > now {
             return None;
@@ -291,17 +293,17 @@ impl<P: Clone> Pipe<P> {
         Some(arrived)
     }
 
-    /// When the next frames in flight are to be delivered.
+    /// The delivery time of the next frames in flight.
     pub(super) fn next_due(&self) -> Option<u64> {
         self.in_flight.front().map(|in_flight| in_flight.due)
     }
 
-    /// The lower bound of the delay between transmission and delivery, nanoseconds.
+    /// The minimum delay between transmission and delivery, in nanoseconds.
     pub(super) fn min_delay(&self) -> u64 {
         self.impairments.min_delay()
     }
 
-    /// While the link is down, frames that arrive, are queued or in flight are lost.
+    /// Sets the link up or down. A link that is down drops frames that arrive, are queued or are in flight.
     pub(super) fn set_up(&mut self, open: bool) {
         self.open = open;
         if !open {
@@ -317,7 +319,7 @@ impl<P: Clone> Pipe<P> {
 }
 
 impl PipeCounters {
-    /// Adds what happened to the frames that left.
+    /// Adds the counters of frames that left.
     pub(super) fn with(
         self,
         frames_out: u64,
@@ -342,7 +344,7 @@ impl PipeCounters {
     }
 }
 
-/// The limit of the queue in bytes; without a rate, nothing queues.
+/// The limit of the queue in bytes; without a rate, nothing is queued.
 fn queue_limit(direction: &DirectionSpec, medium: Medium) -> u64 {
     match bytes_in_100_ms(&direction.pace) {
         None if medium == Medium::FullDuplex => u64::MAX,
@@ -350,7 +352,7 @@ fn queue_limit(direction: &DirectionSpec, medium: Medium) -> u64 {
     }
 }
 
-/// `None` without a rate.
+/// The bytes that the rate carries in 100 ms; `None` without a rate.
 fn bytes_in_100_ms(pace: &Pace) -> Option<u64> {
     match pace {
         Pace::Unlimited => None,

@@ -5,19 +5,19 @@ const WEIGHT: f64 = 0.002;
 /// The drop probability at `max_threshold`.
 const MAX_PROBABILITY: f64 = 0.1;
 
-/// The state of one queue. Below an average of `min_threshold` bytes nothing is dropped; from there the probability grows
-/// to a tenth at `max_threshold`, and to 1 at twice that.
+/// The state of one queue. Nothing is dropped while the average is below `min_threshold` bytes; from there the drop
+/// probability grows to a tenth at `max_threshold`, and to 1 at twice that.
 pub(super) struct Red {
     min_threshold: f64,
     max_threshold: f64,
-    /// The average queue length at arrivals, bytes.
+    /// The average queue length at arrivals, in bytes.
     mean: f64,
-    /// When the queue became empty, nanoseconds.
+    /// When the queue became empty, in nanoseconds.
     empty_since: Option<u64>,
 }
 
 impl Red {
-    /// For a queue of so many bytes, empty so far.
+    /// The state of an empty queue with a limit of `queue` bytes.
     pub(super) fn new(queue: u64) -> Self {
         let mut red = Self { min_threshold: 0.0, max_threshold: 0.0, mean: 0.0, empty_since: None };
         red.set(queue);
@@ -30,13 +30,13 @@ impl Red {
         self.max_threshold = queue as f64 / 3.0;
     }
 
-    /// The queue became empty.
+    /// Records that the queue became empty.
     pub(super) fn emptied(&mut self, now: u64) {
         self.empty_since = Some(now);
     }
 
-    /// The drop probability of a frame that arrives at a queue of so many bytes, where a full frame takes `frame_time`
-    /// nanoseconds: the average decays in idle time as if frames had arrived at an empty queue.
+    /// The drop probability of a frame that finds `waiting` bytes in the queue. A full frame takes `frame_time`
+    /// nanoseconds: during idle time, the average decays as if such frames had arrived at an empty queue.
     pub(super) fn probability(&mut self, now: u64, waiting: u64, frame_time: f64) -> f64 {
         if let Some(since) = self.empty_since.take() {
             self.mean *= (1.0 - WEIGHT).powf(now.saturating_sub(since) as f64 / frame_time);

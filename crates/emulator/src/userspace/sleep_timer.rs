@@ -1,8 +1,8 @@
-//! When to wake up for the next delivery. An idle processor takes time to wake, tens of microseconds in a virtual machine,
-//! so the thread sets its timer earlier by the latency it has measured, and spins for the rest. A frame that wakes the
-//! thread arrived earlier than the thread sees it, by the median latency.
+//! Decides when to wake up for the next delivery. An idle processor takes time to wake, tens of microseconds in a
+//! virtual machine, so the thread sets its timer earlier by the measured latency, and spins for the rest. A frame
+//! that wakes the thread therefore arrived earlier than the thread sees it, by the median latency.
 
-/// The measured wake-up latency, and the budget for spinning. Times are in nanoseconds.
+/// The measured wake-up latency, and the budget for spinning, in nanoseconds.
 pub(super) struct SleepTimer {
     latency: u64,
     median: u64,
@@ -20,16 +20,17 @@ pub(super) enum Wait {
     Sleep(u64),
 }
 
-/// The longest useful spin.
+/// The maximum useful spin.
 const MAX_LATENCY: u64 = 150_000;
-/// The latency estimate is the 90th percentile: it rises by nine steps for each step that it falls.
+/// The step of the latency estimates. The estimate of the 90th percentile rises by nine steps for each step that it
+/// falls.
 const STEP: u64 = 500;
 const ODDS_OF_P90: u64 = 9;
-/// The other estimate is the median.
+/// The second estimate is the median.
 const ODDS_OF_MEDIAN: u64 = 1;
-/// A shorter sleep would overrun.
+/// Shorter sleeps would overrun.
 const MIN_SLEEP: u64 = 5_000;
-/// At most a tenth of the time is spent spinning, however busy the link, and this much in a row.
+/// At most a tenth of the time is spent spinning, with a limit on the uninterrupted part.
 const SHARE: u64 = 10;
 const MAX_CREDIT: u64 = 1_000_000;
 
@@ -62,13 +63,14 @@ impl SleepTimer {
         learn(&mut self.median, late, ODDS_OF_MEDIAN);
     }
 
-    /// The median wake-up latency, nanoseconds.
+    /// The median wake-up latency, in nanoseconds.
     pub(super) fn median_latency(&self) -> u64 {
         self.median
     }
 }
 
-/// Moves an estimate from the first observation towards the latency that `odds` of `odds + 1` observations are below.
+/// Updates a latency estimate from one observation, towards the value that exceeds `odds` of `odds + 1` observations.
+/// The first observation initializes it.
 fn learn(latency: &mut u64, seen: u64, odds: u64) {
     let next = match *latency {
         0 => seen,
@@ -82,7 +84,7 @@ fn learn(latency: &mut u64, seen: u64, odds: u64) {
 mod tests {
     use super::*;
 
-    /// A timer that has often expired this late.
+    /// A timer that has often expired late by this latency.
     fn learnt(latency: u64) -> SleepTimer {
         let mut sleep_timer = SleepTimer::new();
         for _ in 0..1000 {

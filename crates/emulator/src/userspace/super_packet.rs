@@ -1,14 +1,14 @@
-//! Super-packets of segmentation offload: the frames they represent, and splitting them.
+//! Super-packets of segmentation offload: the frames that they represent, and how to split them.
 //!
-//! A TAP interface with `IFF_VNET_HDR` puts a `virtio_net_hdr` before each packet (virtio 1.2, section 5.1.6), which marks
-//! up to 64 KiB of TCP whose headers are to be repeated before every `gso_size` bytes. A part of such a packet gets its
-//! own headers: lengths, identification, sequence number, flags and both checksums as segmentation would set them, so
-//! that the kernel, segmenting the parts, produces the same frames as for the whole.
+//! A TAP interface with `IFF_VNET_HDR` puts a `virtio_net_hdr` before each packet (virtio 1.2, section 5.1.6). It
+//! marks up to 64 KiB of TCP whose headers are to be repeated before every `gso_size` bytes. A part of such a packet
+//! gets its own headers, with lengths, identification, sequence number, flags and both checksums as segmentation
+//! would set them. The kernel, segmenting the parts, therefore produces the same frames as from the whole.
 //!
-//! A single frame gets the checksum that was left to the interface, as on a wire: captures show correct checksums, and
-//! corruption on the way is detected.
+//! For a single frame, the checksum that was left to the interface is completed, as on a wire: captures show correct
+//! checksums, and corruption on the way is detected.
 //!
-//! Any other or malformed packet counts as one frame and is not modified. Nothing here panics.
+//! Any other packet, also a malformed one, counts as one frame and is not modified. Nothing here panics.
 
 use std::ops::Range;
 
@@ -16,17 +16,17 @@ use plait_wire::checksum::Checksum;
 
 use super::pipe::Train;
 
-/// Bytes of the `virtio_net_hdr` before each frame.
+/// The bytes of the `virtio_net_hdr` before each packet.
 pub(super) const VNET_HEADER: usize = 10;
 
-/// Where the parts of a super-packet are, in bytes from the start of its `virtio_net_hdr`.
+/// The layout of a super-packet, in bytes from the start of its `virtio_net_hdr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SuperPacket {
     ip: usize,
     tcp: usize,
     payload: usize,
     end: usize,
-    /// Bytes of payload in each frame but the last.
+    /// The payload of each frame but the last, in bytes.
     segment: usize,
     version: Version,
 }
@@ -59,7 +59,7 @@ mod vnet {
     pub(super) const CSUM_OFFSET: usize = 8;
 }
 
-/// Offsets and values of the headers inside.
+/// Offsets and values of the Ethernet, IP and TCP headers.
 mod header {
     pub(super) const ETHER_TYPE: usize = 12;
     pub(super) const IPV4: u16 = 0x0800;
@@ -84,7 +84,7 @@ mod header {
 }
 
 impl SuperPacket {
-    /// Parses a packet with its `virtio_net_hdr`; `None` if it is no super-packet that can be split.
+    /// Parses a packet with its `virtio_net_hdr`; `None` if it is not a super-packet that can be split.
     pub(super) fn parse(packet: &[u8]) -> Option<Self> {
         let segment = usize::from(u16_ne(packet, vnet::GSO_SIZE)?);
         let tcp = VNET_HEADER + usize::from(u16_ne(packet, vnet::CSUM_START)?);
@@ -109,12 +109,12 @@ impl SuperPacket {
         })
     }
 
-    /// The frames that it represents, each with its headers.
+    /// The frames that it represents, including their headers.
     pub(super) fn train(&self) -> Train {
         let data = self.end - self.payload;
         let frames = data.div_ceil(self.segment);
         let headers = self.payload - VNET_HEADER;
-        // A packet is at most 64 KiB, and its headers 256 bytes.
+        // Cannot overflow: a packet is at most 64 KiB, and its headers 256 bytes.
         Train {
             frames: frames as u32,
             each: (headers + self.segment.min(data)) as u32,
@@ -122,8 +122,8 @@ impl SuperPacket {
         }
     }
 
-    /// The part with these frames: its headers, and the bytes of the packet that follow them. `packet` is the one that this
-    /// was parsed from.
+    /// The part with these frames: its headers, and the range of the packet that follows them. `packet` must be the
+    /// one that this was parsed from.
     pub(super) fn part(&self, packet: &[u8], frames: &Range<u32>) -> (Headers, Range<usize>) {
         let start = self.payload + frames.start as usize * self.segment;
         let end = (self.payload + frames.end as usize * self.segment).min(self.end);
@@ -169,7 +169,7 @@ impl SuperPacket {
         }
     }
 
-    /// A partial checksum covers the pseudo-header, which contains the length.
+    /// Fixes the TCP header of a part. The partial checksum covers the pseudo-header, which contains the length.
     fn fix_tcp(&self, bytes: &mut [u8], skipped: u32, last: bool, removed: u16) {
         let length = (self.end - self.tcp) as u16;
         let tcp = &mut bytes[self.tcp..];
@@ -193,7 +193,7 @@ impl Headers {
     }
 }
 
-/// Completes the checksum of a packet that is no super-packet, if it was left to the interface.
+/// Completes the checksum of a packet that is not a super-packet, if it was left to the interface.
 pub(super) fn fill_checksum(packet: &mut [u8]) {
     let left = packet.first().is_some_and(|flags| flags & vnet::NEEDS_CSUM != 0);
     let (true, Some(start), Some(offset)) =
@@ -214,7 +214,7 @@ pub(super) fn fill_checksum(packet: &mut [u8]) {
     packet[..VNET_HEADER].fill(0);
 }
 
-/// The offset of the network header, after up to two VLAN tags, and its EtherType.
+/// The offset of the network header, after up to two VLAN tags, and the EtherType.
 fn network_header(packet: &[u8]) -> Option<(usize, u16)> {
     let mut at = VNET_HEADER + header::ETHER_TYPE;
     for _ in 0..3 {
@@ -239,7 +239,8 @@ fn is_ipv4(packet: &[u8], ip: usize, tcp: usize) -> Option<bool> {
     )
 }
 
-/// Extension headers may precede TCP; they are repeated like the other headers.
+/// Whether the packet is IPv6 of the right length; `None` if its header is truncated. Extension headers may precede
+/// TCP; they are repeated like the other headers.
 fn is_ipv6(packet: &[u8], ip: usize, tcp: usize) -> Option<bool> {
     let header = packet.get(ip..ip + header::IPV6_HEADER)?;
     let payload = ip + header::IPV6_HEADER;
@@ -262,7 +263,7 @@ fn set(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// The value before and after.
+/// Changes a 16-bit value; returns the values before and after.
 fn change(bytes: &mut [u8], at: usize, how: impl FnOnce(u16) -> u16) -> (u16, u16) {
     let before = u16_be(bytes, at);
     let after = how(before);
@@ -270,7 +271,7 @@ fn change(bytes: &mut [u8], at: usize, how: impl FnOnce(u16) -> u16) -> (u16, u1
     (before, after)
 }
 
-/// The one's complement sum in which a word is replaced by another (RFC 1624, equation 3, without its complements).
+/// Updates a one's complement sum for a replaced word (RFC 1624, equation 3, without its complements).
 fn update_checksum(sum: u16, (before, after): (u16, u16)) -> u16 {
     let sum = u32::from(sum) + u32::from(!before) + u32::from(after);
     let sum = (sum & 0xffff) + (sum >> 16);

@@ -1,7 +1,7 @@
-//! A TAP interface: an Ethernet interface in a namespace whose other side is this process (the kernel's
+//! A TAP interface: an Ethernet interface in a namespace, whose frames this process reads and writes (the kernel's
 //! `Documentation/networking/tuntap.rst`).
 //!
-//! `unsafe` because it is configured by `ioctl(2)`, for which there is no safe wrapper.
+//! Uses `unsafe` because it is configured by `ioctl(2)`, for which there is no safe wrapper.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -13,7 +13,7 @@ use crate::backend::Backend;
 use crate::endpoint::End;
 use crate::error::Error;
 
-/// An interface that is removed when this is dropped, or its process ends.
+/// An interface that is removed when this is dropped or its process ends.
 pub(super) struct Tap {
     device: File,
     name: String,
@@ -28,7 +28,7 @@ pub(super) struct Tap {
 /// 65535 bytes less the Ethernet header.
 pub(super) const MAX_MTU: u16 = u16::MAX - 14;
 
-/// Packets that the interface queues while the thread waits for a processor.
+/// The packets that the interface queues while the thread waits for a processor.
 const TX_QUEUE_LENGTH: libc::c_int = 4096;
 
 impl Tap {
@@ -45,7 +45,7 @@ impl Tap {
         (&self.device).read(packet)
     }
 
-    /// Writes a packet, `virtio_net_hdr` first, in one or two pieces.
+    /// Writes a packet, starting with its `virtio_net_hdr`, in one or two pieces.
     pub(super) fn write(&self, pieces: &[&[u8]]) -> io::Result<()> {
         match pieces {
             [packet] => rustix::io::write(&self.device, packet)?,
@@ -57,7 +57,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Enables or disables segmentation and checksum offload; without, packets arrive as on a wire.
+    /// Enables or disables segmentation and checksum offload; if disabled, packets arrive as on a wire.
     pub(super) fn set_offload(&self, offload: bool) -> Result<(), Error> {
         let features = if offload { libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 } else { 0 };
         // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
@@ -83,7 +83,7 @@ impl Tap {
         check(status).map_err(|source| refused(format!("set the carrier of {}", self.name), source))
     }
 
-    /// Packets dropped because they were not read in time; `None` if the kernel does not tell.
+    /// Packets dropped because they were not read in time; `None` if the kernel does not report them.
     pub(super) fn overruns(&self) -> Option<u64> {
         let dropped = self.dropped_at_carrier_loss.or_else(|| self.dropped())?;
         Some(dropped - self.dropped_without_carrier)
@@ -152,7 +152,7 @@ fn switch_on(name: &str, mtu: u16) -> io::Result<()> {
 }
 
 fn request(name: &str) -> libc::ifreq {
-    // SAFETY: an ifreq is numbers and arrays of them, for all of which zero is a value.
+    // SAFETY: an ifreq consists of integers and arrays of them, for which all zeros is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *place = byte as libc::c_char;
@@ -161,7 +161,7 @@ fn request(name: &str) -> libc::ifreq {
 }
 
 fn ioctl(file: &impl AsRawFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: every request this is called with takes an ifreq.
+    // SAFETY: every request that this is called with takes an ifreq.
     check(unsafe { libc::ioctl(file.as_raw_fd(), number as _, std::ptr::from_mut(request)) })
 }
 

@@ -9,18 +9,18 @@ use crate::spec::Pace;
 /// If two directions share it and both have frames queued, they alternate: the distributed coordination function of
 /// IEEE 802.11 gives every station the same number of transmissions.
 pub(super) struct Transmitter {
-    /// Nanoseconds before each frame.
+    /// The overhead before each frame, in nanoseconds.
     per_frame: u64,
-    /// When the last frame was sent, and by which pipe.
+    /// When the last transmission ended; `last` is the pipe that it was from.
     free: VirtualTime,
     last: usize,
     current: Option<Transmission>,
 }
 
-/// The transmission of the first queued frames of a pipe.
+/// A transmission of the first queued frames of a pipe.
 struct Transmission {
     pipe: usize,
-    /// When it began or last changed its pace, and what was left to send then.
+    /// When it began or its pace last changed, and what remained to be transmitted then.
     since: VirtualTime,
     overhead: u64,
     bits: u64,
@@ -54,8 +54,8 @@ impl Transmitter {
         self.current.as_ref().map(|current| current.end.ns)
     }
 
-    /// Changes the pace of a pipe, also for the current transmission, of which bits already sent stay sent. A trace has no
-    /// rate, so a transmission restarts when the pace changes to or from one.
+    /// Changes the pace of a pipe, including the current transmission, whose transmitted bits stay transmitted. A
+    /// trace has no rate, so the transmission restarts when the pace changes to or from one.
     pub(super) fn set_pace<P: Clone>(&mut self, pipes: &mut [Pipe<P>], index: usize, pace: &Pace, now: u64) {
         self.advance(pipes, now);
         let pipe = &mut pipes[index];
@@ -83,7 +83,8 @@ impl Transmitter {
         }
     }
 
-    /// Starts with the pipe that can start first; of two with frames queued, with the one that was not last.
+    /// Starts with the pipe that can transmit first; if both have frames queued, with the one that did not transmit
+    /// last.
     fn begin<P: Clone>(&self, pipes: &mut [Pipe<P>]) -> Option<Transmission> {
         let begins = |pipe: &Pipe<P>| pipe.next_queued().map(|first| first.arrival.max(self.free.ns));
         let (_, _, index) = (0..pipes.len())

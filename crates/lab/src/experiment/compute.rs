@@ -1,4 +1,4 @@
-//! The figures: each measure's value in a repetition.
+//! Computes the value of each measure for one repetition.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use super::observations::{Chosen, INTERVAL, Observations};
 use super::results::StepResult;
 use super::statistics::median;
 
-/// A measure's value; `None` where what it measures did not happen. Figures made of others are not known here.
+/// The value of a measure; `None` if what it measures did not occur. Metrics derived from other metrics are computed
+/// elsewhere.
 ///
 /// # Errors
-/// It could not be measured, in words.
+/// The value could not be measured; the text is the reason.
 pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Option<f64>, String> {
     Ok(match measure {
         Measure::Throughput(of, window) => {
@@ -53,7 +54,7 @@ pub(super) fn value(measure: &Measure, observations: &Observations) -> Result<Op
             let chosen = observations.choose(of)?;
             let mut advances = chosen.advances();
             if chosen.connection.completion(chosen.direction).is_none() {
-                // What never arrived was waited for until the end.
+                // Data that never arrived counts as awaited until the end of the connection.
                 advances.push(chosen.end());
             }
             longest_gap(&advances, &limits(window, observations.clock))
@@ -136,13 +137,13 @@ fn step_result<'a>(step: &str, observations: &'a Observations) -> Result<&'a Ste
     run.ok_or_else(|| format!("the step {step} did not run"))
 }
 
-/// The ends of a window on the clock of captures.
+/// The bounds of a window in capture time.
 fn limits(window: &Window, clock: Timestamp) -> Range<Timestamp> {
     let at = |time: Duration| Timestamp(clock.0.saturating_add(time.as_nanos() as u64));
     window.from.map_or(Timestamp(0), at)..window.to.map_or(Timestamp(u64::MAX), at)
 }
 
-/// Megabits per second of the connection within a window.
+/// The connection's rate within a window, in megabits per second.
 fn rate(
     chosen: &Chosen,
     window: &Window,
@@ -169,8 +170,8 @@ fn bytes(
     bytes_within(chosen.intervals().map(|interval| (interval.start, counted(&interval.counts))), limits)
 }
 
-/// Bytes of intervals that lie within limits. Those of an interval that crosses a limit are taken to be spread evenly
-/// over it.
+/// The bytes of the intervals within `limits`. The bytes of an interval that crosses a limit count in proportion to
+/// the overlap.
 fn bytes_within(intervals: impl Iterator<Item = (Timestamp, u64)>, limits: &Range<Timestamp>) -> f64 {
     let length = INTERVAL.as_nanos() as u64;
     let within = |(start, bytes): (Timestamp, u64)| {
@@ -181,7 +182,7 @@ fn bytes_within(intervals: impl Iterator<Item = (Timestamp, u64)>, limits: &Rang
     intervals.map(within).sum()
 }
 
-/// The times of one subflow.
+/// Statistics of the times of one subflow.
 struct TimeStats {
     count: f64,
     mean: f64,
@@ -191,7 +192,7 @@ struct TimeStats {
 }
 
 impl TimeStats {
-    /// `None` without any.
+    /// `None` if there are no times.
     fn of(times: &DurationStats) -> Option<Self> {
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
         Some(Self {
@@ -204,7 +205,7 @@ impl TimeStats {
     }
 }
 
-/// What the times of several subflows say as one population.
+/// A statistic of the times of several subflows, pooled as one population.
 fn pooled(parts: impl Iterator<Item = TimeStats>, statistic: Statistic) -> Option<f64> {
     let parts: Vec<_> = parts.collect();
     let count: f64 = parts.iter().map(|part| part.count).sum();
@@ -223,14 +224,15 @@ fn pooled(parts: impl Iterator<Item = TimeStats>, statistic: Statistic) -> Optio
     }
 }
 
-/// Seconds of the longest time between two that begins within limits, in ascending order; `None` of fewer than two.
+/// The longest gap between consecutive times that begins within `limits`, in seconds; `None` for fewer than two
+/// times. `times` ascend.
 fn longest_gap(times: &[Timestamp], limits: &Range<Timestamp>) -> Option<f64> {
     let gaps = times.windows(2).filter(|pair| limits.contains(&pair[0]));
     let gaps = gaps.filter_map(|pair| pair[1].since(pair[0]));
     gaps.max().map(|gap| gap.as_secs_f64())
 }
 
-/// Seconds from an event to the first of some times after it.
+/// Seconds from an event to the first of `times` after it.
 fn first_after(times: impl Iterator<Item = Timestamp>, event: Timestamp) -> Option<f64> {
     times.filter_map(|time| time.since(event)).min().map(|time| time.as_secs_f64())
 }
@@ -248,7 +250,7 @@ fn first_flight_trusted(observations: &Observations, of: &Selection) -> Result<b
     }))
 }
 
-/// The number at a place of a JSON text; of several, one after the other, the median of their numbers.
+/// The number at a JSON pointer of a text; the median if the text contains several JSON documents.
 fn in_json(text: &str, pointer: &str, element: &[(String, Value)], field: &str) -> Result<f64, String> {
     let documents = serde_json::Deserializer::from_str(text).into_iter();
     let numbers = documents.map(|document| {
@@ -290,7 +292,7 @@ fn in_list<'a>(
     object.pointer(field).ok_or_else(|| format!("expected something at {field} of the element, got nothing"))
 }
 
-/// Whether values are equal; 1280 and 1280.0 are.
+/// Whether two values are equal; 1280 equals 1280.0.
 fn same(a: &Value, b: &Value) -> bool {
     a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a))
 }
@@ -318,7 +320,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windows side by side share what is counted in both all_metrics.
+        /// The bytes of adjacent windows add up to the bytes of both together.
         #[test]
         fn nothing_counts_twice_or_never(
             given in prop::collection::vec((0..300u64, 0..10_000u64), 0..40),
@@ -331,7 +333,7 @@ mod tests {
             prop_assert!((parts - whole as f64).abs() < 1e-3);
         }
 
-        /// Against all samples in one list.
+        /// Compares with the statistics of all samples in one list.
         #[test]
         fn pooled_times_are_those_of_one_population(
             samples in prop::collection::vec(prop::collection::vec(0.1..500f64, 1..30), 1..5),

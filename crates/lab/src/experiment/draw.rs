@@ -1,4 +1,4 @@
-//! The charts of an experiment.
+//! Draws the charts of an experiment.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::model::{Condition, Experiment, Plot, Shows, text_of};
 use super::results::{PlotFile, Results, VariantResult};
 
-/// Draws the experiment's charts into `directory`, as SVG and PNG. One of which there is nothing to show is left out.
+/// Draws the experiment's charts into `directory`, as SVG and PNG. Skips charts without data.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -48,13 +48,13 @@ fn fits(when: &Condition, variant: &VariantResult) -> bool {
     when.holds(&parameters)
 }
 
-/// A title as the name of a file.
+/// Converts a title to a file name.
 pub(super) fn file_name(title: &str) -> String {
     let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
-/// What the first variant's analysis drew of the connection that matters most, if it did.
+/// The chart of the main connection in the analysis of the first variant that has one, if it was drawn.
 fn over_time(
     what: &str,
     variants: &[&VariantResult],

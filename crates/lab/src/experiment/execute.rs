@@ -1,4 +1,4 @@
-//! One time through the steps of an experiment, and all that is kept to measure it.
+//! Executes the steps of an experiment once and collects everything needed to compute its metrics.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,24 +20,24 @@ use crate::link::Link;
 use crate::process::path_with_plait;
 use crate::topology::Side;
 
-/// What came of one time.
+/// The outcome of one execution.
 pub(super) struct Run {
-    /// `None` if it cannot be used.
+    /// `None` if the execution is unusable.
     pub(super) observations: Option<Observations>,
-    /// One capture for each view.
+    /// One merged capture per view.
     pub(super) merged: Vec<PathBuf>,
     /// The steps that ran.
     pub(super) steps: Vec<StepResult>,
     pub(super) links: IndexMap<String, LinkResult>,
     pub(super) events: Vec<EventResult>,
-    /// Why it does not count, if it does not.
+    /// Why the repetition is invalid; empty if it is valid.
     pub(super) invalid_because: Vec<String>,
 }
 
-/// Runs the steps and keeps what is required to measure.
+/// Executes the steps and collects everything needed to compute the metrics.
 ///
 /// # Errors
-/// It cannot go on, this time or another.
+/// A failure that another attempt would not fix.
 pub(super) fn execute(variant: &Variant, lab: &mut Lab, lateness_limit: Duration) -> Result<Run, Error> {
     let mut invalid_because = Vec::new();
     let captures = start_captures(variant, lab)?;
@@ -46,7 +46,7 @@ pub(super) fn execute(variant: &Variant, lab: &mut Lab, lateness_limit: Duration
     let after = counters(variant, lab)?;
     let applied = lab.applied_events();
     let links = link_runs(lab, lateness_limit, &mut invalid_because)?;
-    // A capture ends when nothing passes any more, which background traffic would never let happen.
+    // A capture ends once no more packets pass; background traffic would prevent that.
     lab.end_services();
     let captured = stop_captures(captures, &mut invalid_because)?;
     for event in &applied {
@@ -86,7 +86,7 @@ pub(super) fn execute(variant: &Variant, lab: &mut Lab, lateness_limit: Duration
     Ok(Run { observations, merged, steps, links, events, invalid_because })
 }
 
-/// A capture that runs.
+/// A running capture.
 struct Running {
     host: String,
     link: String,
@@ -94,7 +94,7 @@ struct Running {
     capture: Capture,
 }
 
-/// A capture of each link of the hosts.
+/// Starts a capture on each link of the captured hosts.
 fn start_captures(variant: &Variant, lab: &Lab) -> Result<Vec<Running>, Error> {
     let mut captures = Vec::new();
     for host in &variant.capture.on {
@@ -118,7 +118,7 @@ fn start_captures(variant: &Variant, lab: &Lab) -> Result<Vec<Running>, Error> {
     Ok(captures)
 }
 
-/// What was captured, by host; why not, if packets were missed.
+/// Stops the captures; returns the files by host, or the reason if packets were missed.
 fn stop_captures(
     captures: Vec<Running>,
     invalid_because: &mut Vec<String>,
@@ -146,7 +146,7 @@ fn side_of(link: &Link, host: &str) -> Option<Side> {
     Side::BOTH.into_iter().find(|side| link.host(*side).name() == host)
 }
 
-/// Runs the steps one after the other; the first that fails ends it, unless it may.
+/// Runs the steps in order until one fails that may not fail.
 fn run_steps(
     variant: &Variant,
     lab: &mut Lab,
@@ -188,7 +188,7 @@ fn run_step(step: &Step, lab: &Lab) -> Result<String, Error> {
     host.spawn(command)?.finish(step.timeout)
 }
 
-/// The counters of the hosts whose counters are measured.
+/// Reads the kernel counters of the hosts with counter metrics.
 fn counters(variant: &Variant, lab: &Lab) -> Result<BTreeMap<String, BTreeMap<String, i64>>, Error> {
     let hosts = variant.metrics.iter().filter_map(|(_, metric)| match &metric.measure {
         Measure::Counter { host, .. } => Some(host),
@@ -216,7 +216,7 @@ fn counter_increments(
     after.into_iter().map(of_host).collect()
 }
 
-/// What each link did, and whether it was in time.
+/// The statistics of each link, and whether it delivered frames in time.
 fn link_runs(
     lab: &Lab,
     limit: Duration,

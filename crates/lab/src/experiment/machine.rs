@@ -1,4 +1,4 @@
-//! What an experiment ran on.
+//! The machine and the program versions that an experiment ran with.
 
 use std::process::Command;
 
@@ -11,16 +11,16 @@ use crate::topology::Program;
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// The processor model.
     pub processor: String,
-    /// How many processors this program may use.
+    /// The number of processors available to this process.
     pub processors: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
 }
 
 impl Machine {
-    /// This one.
+    /// The machine that this process runs on.
     pub(super) fn this() -> Self {
         let field = |file: &str, name: &str| {
             let text = std::fs::read_to_string(file).ok()?;
@@ -37,7 +37,7 @@ impl Machine {
     }
 }
 
-/// Programs whose version matters, and how each tells it.
+/// Programs whose version is recorded, and the arguments that print it.
 const PROGRAMS: [(&str, &str); 6] = [
     ("iperf3", "--version"),
     ("nginx", "-v"),
@@ -47,7 +47,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("tcpdump", "--version"),
 ];
 
-/// The versions of the programs that take part, and of plait.
+/// The versions of plait and of the programs that the experiment uses.
 pub(super) fn versions(experiment: &Experiment) -> IndexMap<String, String> {
     let takes_part = |program: &str| {
         let in_text = |text: &String| {

@@ -1,145 +1,145 @@
-//! What can be measured: a closed list. docs/guide/lab.md defines each for users.
+//! What can be measured. docs/guide/lab.md defines each measure for users.
 
 use std::time::Duration;
 
 use plait_trace::Direction;
 use serde_json::Value;
 
-/// How a figure is found.
+/// How a metric is computed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Measure {
-    /// Payload bits per second, all copies, in 10^6.
+    /// Payload in 10^6 bits per second, including retransmitted and reinjected bytes.
     Throughput(Selection, Window),
-    /// The same of bytes that no subflow had carried before.
+    /// Like `Throughput`, but counts only bytes that no subflow had carried before.
     Goodput(Selection, Window),
-    /// Bytes that the selected subflows carried, of those of all subflows.
+    /// The share of the connection's bytes that the selected subflows carried.
     Share(Selection, Window),
-    /// Subflows that were accepted, the initial one included.
+    /// The number of accepted subflows, including the initial one.
     Subflows(Selection),
     /// Round-trip times from data to its acknowledgement, in ms.
     RoundTrip(Selection, Statistic),
-    /// How long data that came ahead of its turn waited for what was missing before it, in ms.
+    /// How long data that arrived out of order waited for the missing data before it, in ms.
     HeadOfLine(Selection, Statistic),
-    /// The longest time in which the receiver acknowledged nothing new at the data level, in s.
+    /// The longest time without a new data-level acknowledgement by the receiver, in s.
     LongestGap(Selection, Window),
-    /// From an event to the first payload on a path after it, in s.
+    /// The time from an event to the first payload on a path after it, in s.
     FirstData(Selection, Duration),
-    /// From the connection's first packet to the acknowledgement of all that was sent, in s.
+    /// The time from the connection's first packet to the acknowledgement of all data, in s.
     Completion(Selection),
-    /// Bytes sent once more in their subflow.
+    /// Bytes that were retransmitted on the same subflow.
     Retransmitted(Selection),
-    /// Bytes sent on a subflow although another had carried them.
+    /// Bytes that were sent on a subflow after another subflow had carried them.
     Reinjected(Selection),
-    /// Whether all steps ended well, and the receiver acknowledged all that was sent, or something new after the last event
-    /// (a program that measures for a time may leave its last bytes unread): 1 or 0.
+    /// 1 if all steps succeeded and the receiver acknowledged either all data or new data after the last event (a
+    /// program with a time limit may leave its last bytes unread), else 0.
     Survived(Selection),
-    /// Whether no untrusted path carried payload before the client's first flight was acknowledged: 1 or 0.
+    /// 1 if no untrusted path carried payload before the client's first flight was acknowledged, else 0.
     FirstFlightTrusted(Selection),
-    /// The part of the stream that crossed a path.
+    /// The fraction of the stream that crossed a path.
     Exposure(Selection),
-    /// The part of a document that somebody who listens on a path can read.
+    /// The fraction of a document that an eavesdropper on a path can read.
     Readable {
         /// The connection, its direction, and the path.
         of: Selection,
-        /// The document: a file.
+        /// The path of the document.
         document: String,
     },
-    /// How long a step took, in s.
+    /// The duration of a step, in s.
     Seconds {
         /// The step.
         step: String,
     },
-    /// A number in the JSON that a step printed.
+    /// A number in the JSON output of a step.
     Json {
         /// The step.
         step: String,
-        /// Where (RFC 6901).
+        /// The JSON pointer (RFC 6901).
         pointer: String,
-        /// There is a list there: the one object in it whose members have these values.
+        /// If the pointer leads to a list: selects the one object whose members have these values.
         element: Vec<(String, Value)>,
-        /// Where in that object; empty without one.
+        /// The JSON pointer within that object; empty for none.
         field: String,
     },
-    /// By how much a counter of a host's kernel grew while the steps ran.
+    /// The increase of a kernel counter of a host while the steps ran.
     Counter {
         /// The host.
         host: String,
-        /// Its name as `nstat` has it.
+        /// The counter's name as `nstat` prints it.
         counter: String,
     },
-    /// One figure over another.
+    /// The quotient of two values.
     Ratio {
         /// The numerator.
         of: Operand,
         /// The denominator.
         to: Operand,
     },
-    /// The sum of figures.
+    /// The sum of values.
     Sum(Vec<Operand>),
 }
 
-/// Which packets count.
+/// The packets that a measure covers.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Selection {
-    /// At which host they were captured; the first captured one if `None`.
+    /// The capturing host; `None` for the first captured host.
     pub at: Option<String>,
-    /// The connection is to this port of its server; any if `None`. Of several, it is the one that carried most, MPTCP
-    /// before TCP.
+    /// The server port of the connection; `None` for any. Of several connections, the main one is used: MPTCP before
+    /// TCP, then the one with most bytes.
     pub port: Option<u16>,
-    /// In which direction; the one that carried more if `None`.
+    /// The direction; `None` for the one with more bytes.
     pub direction: Option<Direction>,
-    /// Subflows that cross one of these links of the host; all if empty.
+    /// The links of the host that selected subflows cross; empty for all.
     pub paths: Vec<String>,
-    /// This subflow alone, from 1 in the order in which they began.
+    /// Only this subflow, numbered from 1 in the order of establishment.
     pub subflow: Option<usize>,
 }
 
-/// A part of the time, from the start of the clock. Without either end it is the connection's own time: from its first
-/// packet until all that was sent was acknowledged, or to its last packet.
+/// A time window relative to the start of the clock. Without either limit, it is the lifetime of the connection: from
+/// its first packet to the acknowledgement of all data, or else to its last packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
-    /// From when; from the connection's start if `None`.
+    /// The start; `None` for the connection's start.
     pub from: Option<Duration>,
-    /// Until when; to the connection's end if `None`.
+    /// The end; `None` for the connection's end.
     pub to: Option<Duration>,
 }
 
-/// What is told of many times.
+/// A statistic of a series of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// Their mean.
+    /// The mean.
     #[default]
     Mean,
-    /// Their standard deviation.
+    /// The standard deviation.
     Stddev,
-    /// The shortest.
+    /// The minimum.
     Min,
-    /// The longest.
+    /// The maximum.
     Max,
 }
 
-/// A figure that another is made of.
+/// An operand of a derived metric.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operand {
-    /// Another metric of the same round.
+    /// Another metric of the same repetition.
     Metric {
         /// Its name.
         name: String,
-        /// Of the variant that differs in these parameters; of the same one if empty.
+        /// The parameters in which its variant differs; empty for the same variant.
         variant: Vec<(String, Value)>,
     },
-    /// A number.
+    /// A constant.
     Number(f64),
 }
 
 impl Measure {
-    /// Whether it is made of other figures.
+    /// Whether it is derived from other metrics.
     pub fn is_derived(&self) -> bool {
         matches!(self, Self::Ratio { .. } | Self::Sum(_))
     }
 
-    /// Which packets it looks at, if it does.
+    /// The packets that it covers, if it is computed from a capture.
     pub fn selection(&self) -> Option<&Selection> {
         match self {
             Self::Throughput(of, _)
@@ -165,12 +165,12 @@ impl Measure {
         }
     }
 
-    /// Whether it needs to know what crossed each path by itself.
+    /// Whether it requires an analysis of each link's capture on its own.
     pub fn needs_path_captures(&self) -> bool {
         matches!(self, Self::FirstFlightTrusted(_) | Self::Exposure(_) | Self::Readable { .. })
     }
 
-    /// The unit it comes in, unless the file names another; an empty one for mere numbers.
+    /// The default unit; empty for dimensionless values.
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Throughput(..) | Self::Goodput(..) => "Mb/s",

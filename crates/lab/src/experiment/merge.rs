@@ -1,7 +1,7 @@
-//! The captures of a host's links, made into one, with what only the links tell: which packets crossed which.
+//! Merges the captures of a host's links into one, and records which link carried which packets.
 //!
-//! A subflow's packets may leave a host by one link and come back by another. In one capture of all links each subflow is
-//! whole; which link carried it is link_index beside it.
+//! The packets of a subflow may leave a host by one link and return by another. Each subflow is complete in the
+//! merged capture, which does not identify links; the [`LinkIndex`] does.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,24 +14,24 @@ use plait_wire::capture::{CaptureReader, Record, Timestamp};
 use plait_wire::mptcp::{MptcpOption, SeqField};
 use plait_wire::tcp::{Flags, TcpOption};
 
-/// Who sends, and to whom.
+/// The source and destination of packets.
 pub(super) type Way = (SocketAddr, SocketAddr);
 
-/// What the links of a host carried.
+/// The traffic on the links of a host.
 #[derive(Debug, Default)]
 pub(super) struct LinkIndex {
-    /// Payload bytes and packets by link.
+    /// Payload bytes and packets, per link.
     carried: HashMap<Way, Vec<(u64, u64)>>,
-    /// What the sender had got when, at the data level.
+    /// The DATA_ACKs sent, with their times.
     data_acks: HashMap<Way, Vec<AckSample>>,
-    /// The same at the level of TCP.
+    /// The TCP acknowledgements sent, with their times.
     acks: HashMap<Way, Vec<AckSample>>,
 }
 
-/// The low half of a number up to which everything had arrived, and when that was samples.
+/// A time, and the low 32 bits of the cumulative acknowledgement at that time.
 pub(super) type AckSample = (Timestamp, u32);
 
-/// Merges captures, one of each link in the order of their numbers, into one file.
+/// Merges the captures, one per link in the order of their numbers, into one file.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -85,14 +85,14 @@ impl LinkIndex {
         }
     }
 
-    /// The link that carried most of what was sent this way; `None` if nothing was.
+    /// The link that carried most traffic from this source to this destination; `None` without any.
     pub(super) fn link(&self, way: Way) -> Option<usize> {
         let links = self.carried.get(&way)?.iter().enumerate();
         links.max_by_key(|(link, carried)| (**carried, std::cmp::Reverse(*link))).map(|(link, _)| link)
     }
 
-    /// When the receivers of a stream samples that they had more of it, in the order of time. `ways` are those of its
-    /// subflows from the receiver to the sender; several are those of an MPTCP connection, one alone may be TCP.
+    /// The times at which the receiver of a stream acknowledged new data, ascending. `ways` lead from the receiver to
+    /// the sender, one per subflow; `multipath` selects DATA_ACKs instead of TCP acknowledgements.
     pub(super) fn advances(&self, ways: &[Way], multipath: bool) -> Vec<Timestamp> {
         let acks = if multipath { &self.data_acks } else { &self.acks };
         let mut samples: Vec<AckSample> =
@@ -109,11 +109,11 @@ fn note(acks: &mut HashMap<Way, Vec<AckSample>>, way: Way, time: Timestamp, numb
     }
 }
 
-/// When numbers that wrap went beyond all before, the first of them included.
+/// The times at which a wrapping number exceeded all earlier ones, including the first.
 fn advances(samples: impl IntoIterator<Item = AckSample>) -> Vec<Timestamp> {
     let mut greatest: Option<u32> = None;
     let advances_further = |(_, number): &AckSample| {
-        // The half of all numbers that follow the greatest is ahead of it (RFC 1982).
+        // A number is newer if it is less than half the number space ahead (RFC 1982).
         let ahead = greatest.is_none_or(|greatest| (number.wrapping_sub(greatest) as i32) > 0);
         if ahead {
             greatest = Some(*number);
@@ -123,7 +123,7 @@ fn advances(samples: impl IntoIterator<Item = AckSample>) -> Vec<Timestamp> {
     samples.into_iter().filter(advances_further).map(|(time, _)| time).collect()
 }
 
-/// A pcap file of Ethernet frames that may be cut, with times in nanoseconds.
+/// A pcap file of Ethernet frames, possibly truncated, with times in nanoseconds.
 struct Merged(BufWriter<File>);
 
 impl Merged {
@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against numbers that do not wrap.
+        /// Compares with numbers that do not wrap.
         #[test]
         fn advances_are_those_of_whole_numbers(
             start: u32,

@@ -1,4 +1,4 @@
-//! A metric as it stands in the file, and what each measure takes of it.
+//! Metrics as experiment files define them, and the keys that each measure takes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,20 +15,20 @@ use super::model::{Condition, Metric, Step};
 use super::one_or_many::OneOrMany;
 use crate::topology::Topology;
 
-/// What a metric may refer to.
+/// The names that a metric may refer to.
 pub(super) struct Scope<'a> {
     pub(super) topology: &'a Topology,
     pub(super) steps: &'a [Step],
     pub(super) captured: &'a [String],
     pub(super) parameters: &'a [(String, Value)],
-    /// The metrics before it.
+    /// The metrics defined before it.
     pub(super) above: &'a [(String, Metric)],
 }
 
 /// The metrics that another is computed from: their names, and the parameters of their variants if these differ.
 pub(super) type Operands = Vec<(String, Vec<(String, Value)>)>;
 
-/// Where, unless it is the whole metric, and what is wrong.
+/// The location, `None` for the whole metric, and the message.
 type MetricError = (Option<Span>, String);
 
 #[derive(serde::Deserialize)]
@@ -100,7 +100,7 @@ enum Way {
     ServerToClient,
 }
 
-/// What the paper printed.
+/// A published value.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Paper {
@@ -149,7 +149,7 @@ impl RawMetric {
         Ok(Metric { measure, scale, unit, paper, at_least, at_most })
     }
 
-    /// Takes what the measure needs.
+    /// Takes the keys that the measure uses.
     fn measure(&mut self, scope: &Scope) -> Result<Measure, MetricError> {
         Ok(match self.measure {
             Kind::Throughput => Measure::Throughput(self.selection(scope)?, self.window()?),
@@ -291,7 +291,7 @@ impl RawMetric {
         }
     }
 
-    /// A key that its measure does not take would be without effect.
+    /// Rejects keys that the measure does not use, because they would have no effect.
     fn reject_unused_keys(&self) -> Result<(), MetricError> {
         fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Span)> {
             value.as_ref().map(|value| (key, value.span()))
@@ -330,7 +330,7 @@ impl RawMetric {
     }
 }
 
-/// The other metrics that a measure is made of.
+/// The metrics that a measure is derived from.
 pub(super) fn operands(measure: &Measure) -> Operands {
     let operands = match measure {
         Measure::Ratio { of, to } => vec![of, to],
@@ -344,7 +344,7 @@ pub(super) fn operands(measure: &Measure) -> Operands {
     metrics.collect()
 }
 
-/// Another metric, of the variant that has these parameters and otherwise those of this one.
+/// Another metric, of the variant that differs from this one in the given parameters.
 fn operand(
     name: Spanned<String>,
     variant: Option<Spanned<BTreeMap<String, Value>>>,
@@ -389,7 +389,7 @@ fn one_of<'a>(
     ))
 }
 
-/// Nothing, one thing, or a list of them; a mere number where the thing can be one.
+/// Nothing, one item, or a list of items; a number where the item type allows one.
 struct OneOrList<T>(Vec<T>);
 
 impl<T> Default for OneOrList<T> {
@@ -398,7 +398,7 @@ impl<T> Default for OneOrList<T> {
     }
 }
 
-/// What can be written as a mere number.
+/// An item that may be written as a number.
 trait OneOrListItem: Sized {
     fn of(number: f64) -> Option<Self>;
     const EXPECTED: &'static str;

@@ -1,4 +1,4 @@
-//! Experiments, checked: every reference resolves.
+//! The checked model of an experiment: every reference resolves.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use serde_json::Value;
 use super::measure::Measure;
 use crate::topology::Topology;
 
-/// An experiment, checked: every name leads somewhere.
+/// A checked experiment.
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// Its name, fit for a file's.
+    /// The name, valid as a file name.
     pub name: String,
-    /// What it is, in a line.
+    /// A one-line title.
     pub title: String,
-    /// Where it was published: paper, table, figure.
+    /// The publication: paper, table, figure.
     pub source: String,
-    /// What is done and what the paper found.
+    /// The procedure, and what the paper found.
     pub description: String,
-    /// What readers of the result have to know.
+    /// What readers of the results should know.
     pub note: Option<String>,
-    /// How often each variant is measured, at least once.
+    /// The number of repetitions of each variant, at least 1.
     pub repetitions: u32,
-    /// How late the emulator may deliver 99 of 100 frames; a repetition in which it was later is thrown away.
+    /// The maximum 99th percentile of lateness of the emulator; a repetition that exceeds it is discarded.
     pub lateness_limit: Duration,
-    /// What is parameters_of, and over which values.
+    /// The parameters and their values.
     pub parameters: Vec<(String, Vec<Value>)>,
-    /// Every combination of the parameters' values, the last parameter varying fastest; one if there are none.
+    /// Every combination of parameter values, the last parameter varying fastest; one variant without parameters.
     pub variants: Vec<Variant>,
-    /// Charts of the results.
+    /// The charts of the results.
     pub plots: Vec<Plot>,
-    /// Whether this is the short form.
+    /// Whether this is the quick form.
     pub quick: bool,
 }
 
-/// What of an experiment is wanted.
+/// How to read an experiment file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Form {
-    /// The short form that its key `quick` describes.
+    /// Use the quick form, which the key `quick` describes.
     pub quick: bool,
-    /// Other values for some parameters, as they would stand in a text; they precede those of the short form.
+    /// Parameter values as text, which override those of the file and of the quick form.
     pub parameters: Vec<(String, Vec<String>)>,
 }
 
@@ -48,58 +48,58 @@ pub struct Form {
 pub struct Variant {
     /// The parameters and their values.
     pub parameters: Vec<(String, Value)>,
-    /// The hosts, links and services.
+    /// The topology.
     pub topology: Topology,
-    /// What runs, one after the other; at least one.
+    /// The steps, in order; at least one.
     pub steps: Vec<Step>,
-    /// Whose packets are captured.
+    /// What is captured.
     pub capture: Captured,
-    /// What is measured, by name, in the file's order.
+    /// The metrics by name, in the order of the file.
     pub metrics: Vec<(String, Metric)>,
 }
 
-/// A program that runs to its end.
+/// A program that runs to completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Its name.
+    /// The step's name.
     pub name: String,
     /// The host it runs on.
     pub host: String,
-    /// The program and its arguments. `plait` is this program.
+    /// The program and its arguments. `plait` runs this executable.
     pub command: Vec<String>,
-    /// Whether its sockets are made MPTCP ones, by `mptcpize run`.
+    /// Whether `mptcpize run` makes its sockets MPTCP sockets.
     pub mptcp: bool,
-    /// How long it may take; beyond that it has failed.
+    /// The time limit, after which the step fails.
     pub timeout: Duration,
-    /// Whether the clock of events and windows starts with it.
+    /// Whether the clock of events and windows starts with this step.
     pub starts_clock: bool,
-    /// Whether a repetition counts although this failed.
+    /// Whether a repetition stays valid if this step fails.
     pub allow_failure: bool,
 }
 
-/// Whose packets are captured, on all its links.
+/// The hosts to capture on; all their links are captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
     /// The hosts.
     pub on: Vec<String>,
-    /// How many bytes of each frame are kept.
+    /// The bytes kept of each frame.
     pub snaplen: u32,
 }
 
-/// Something that is measured.
+/// A metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// How.
+    /// How it is computed.
     pub measure: Measure,
-    /// What the value is multiplied by.
+    /// The factor applied to the value.
     pub scale: f64,
-    /// The unit, as people write it.
+    /// The unit for display.
     pub unit: String,
-    /// What the paper printed for this variant.
+    /// The published value for this variant.
     pub paper: Option<f64>,
-    /// The least mean of the expected shape.
+    /// The minimum expected mean.
     pub at_least: Option<f64>,
-    /// The greatest.
+    /// The maximum expected mean.
     pub at_most: Option<f64>,
 }
 
@@ -108,13 +108,13 @@ pub struct Metric {
 pub struct Plot {
     /// Its title.
     pub title: String,
-    /// What it shows.
+    /// The content.
     pub shows: Shows,
-    /// Only variants with these values are in it.
+    /// Restricts the chart to variants that fulfil this condition.
     pub when: Condition,
 }
 
-/// What a chart shows.
+/// The content of a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shows {
     /// A metric over a parameter.
@@ -123,23 +123,23 @@ pub enum Shows {
         metric: String,
         /// The parameter of the horizontal axis.
         x: String,
-        /// The parameter that has a line or colour for each value.
+        /// The parameter whose values become lines or colours.
         series: Option<String>,
     },
-    /// What each subflow carried over time, in the first valid repetition of the first variant.
+    /// The throughput of each subflow over time, in the first valid repetition of the first variant.
     Throughput,
-    /// Its round-trip times, likewise.
+    /// The round-trip times of each subflow, in the same repetition.
     RoundTrip,
-    /// What place in the stream each subflow carried, likewise.
+    /// The sequence numbers that each subflow carried, in the same repetition.
     Sequence,
 }
 
-/// Values that some parameters may have; an empty one always holds.
+/// A condition on parameter values; an empty one always holds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Condition(pub Vec<(String, Vec<Value>)>);
 
 impl Condition {
-    /// Whether these parameters fit.
+    /// Whether the parameters fulfil the condition.
     pub fn holds(&self, parameters: &[(String, Value)]) -> bool {
         self.0.iter().all(|(name, wanted)| {
             parameters.iter().any(|(parameter, value)| parameter == name && wanted.contains(value))
@@ -148,7 +148,7 @@ impl Condition {
 }
 
 impl Variant {
-    /// Its parameters as people read them, such as `mode=xor64, megabytes=20`; empty without any.
+    /// The parameters for display, such as `mode=xor64, megabytes=20`; empty without parameters.
     pub fn name(&self) -> String {
         name_of(&self.parameters)
     }
@@ -159,13 +159,13 @@ impl Variant {
     }
 }
 
-/// Parameters as people read them.
+/// Formats parameters for display.
 pub(super) fn name_of(parameters: &[(String, Value)]) -> String {
     let words = parameters.iter().map(|(name, value)| format!("{name}={}", text_of(value)));
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// A parameter's value as people read it.
+/// Formats a parameter value for display.
 pub(super) fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! What a repetition left to be measured.
+//! The observations of a repetition, from which its metrics are computed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,36 +17,36 @@ use super::measure::Selection;
 use super::merge::{LinkIndex, Way, merge};
 use super::results::StepResult;
 
-/// The intervals that throughput is counted in.
+/// The interval length for throughput.
 pub(super) const INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a repetition left.
+/// The observations of a repetition.
 #[derive(Debug)]
 pub(super) struct Observations {
-    /// What each host that was captured on saw, in the order of the file.
+    /// The captures of each captured host, in the order of the file.
     pub(super) views: Vec<HostCapture>,
     /// The steps that ran.
     pub(super) steps: Vec<StepResult>,
     /// When the clock started.
     pub(super) clock: Timestamp,
-    /// When what was scheduled for which time happened.
+    /// Scheduled event times, and when the events happened.
     pub(super) events: Vec<(Duration, Timestamp)>,
-    /// By how much the counters of each host's kernel grew.
+    /// The increase of kernel counters, by host.
     pub(super) counters: BTreeMap<String, BTreeMap<String, i64>>,
-    /// Where files are looked for.
+    /// The directory that relative paths refer to.
     pub(super) directory: PathBuf,
 }
 
-/// What one host saw.
+/// The captures of one host.
 #[derive(Debug)]
 pub(super) struct HostCapture {
     pub(super) host: String,
-    /// Its links, numbered as in [`LinkIndex`].
+    /// The links, numbered as in [`LinkIndex`].
     links: Vec<String>,
     link_index: LinkIndex,
-    /// All links as one.
+    /// The connections in the merged capture.
     found: Connections,
-    /// Each link by itself, where that is measured.
+    /// The connections in the capture of each link, if a metric requires them.
     by_link: Option<Connections>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct CapturedLink {
     pub(super) file: PathBuf,
 }
 
-/// A connection, as a [`Selection`] chooses it, and which of its subflows and directions.
+/// A connection with the direction and subflows that a [`Selection`] covers.
 pub(super) struct Chosen<'a> {
     pub(super) connection: &'a Connection,
     pub(super) direction: Direction,
@@ -68,7 +68,7 @@ pub(super) struct Chosen<'a> {
 }
 
 impl HostCapture {
-    /// Reads what was captured on a host's links. `merged` will be one capture of all of them.
+    /// Reads the captures of a host's links and merges them into the file `merged`.
     pub(super) fn read(
         host: &str,
         captures: &[CapturedLink],
@@ -93,7 +93,7 @@ impl HostCapture {
         Ok(Self { host: host.into(), links, link_index, found, by_link })
     }
 
-    /// The link that carried most of what a subflow sent in a direction.
+    /// The link that carried most of a subflow's traffic in a direction.
     fn link(&self, subflow: &Subflow, direction: Direction) -> Option<&str> {
         let way = match direction {
             Direction::ClientToServer => (subflow.client, subflow.server),
@@ -102,7 +102,7 @@ impl HostCapture {
         Some(&self.links[self.link_index.link(way)?])
     }
 
-    /// The connection that matters most.
+    /// The main connection.
     pub(super) fn main_connection(&self) -> Option<&Connection> {
         main_connection_to(&self.found, None)
     }
@@ -114,7 +114,7 @@ fn capture(name: &str, role: Role, file: &Path) -> io::Result<Capture<BufReader<
 }
 
 impl Observations {
-    /// The connection, direction and subflows that a selection is about.
+    /// The connection, direction and subflows that a selection covers.
     pub(super) fn choose(&self, of: &Selection) -> Result<Chosen<'_>, String> {
         let view = match &of.at {
             Some(host) => self.views.iter().find(|view| view.host == *host),
@@ -133,7 +133,7 @@ impl Observations {
         Ok(Chosen { connection, direction, subflows, view })
     }
 
-    /// The same connection in the captures of each link by itself.
+    /// The same connection in the capture of each link.
     pub(super) fn choose_by_link(
         &self,
         of: &Selection,
@@ -151,7 +151,7 @@ fn no_connection(view: &HostCapture, port: Option<u16>) -> String {
     format!("no TCP connection{to} was captured on {}", view.host)
 }
 
-/// Of the connections to a port, or of all, the one that carried most, MPTCP before TCP.
+/// The main connection to a port, or to any: MPTCP before TCP, then the one with most bytes.
 fn main_connection_to(found: &Connections, port: Option<u16>) -> Option<&Connection> {
     let fits = |connection: &&Connection| port.is_none_or(|port| connection.server().port() == port);
     found.connections.iter().filter(fits).max_by_key(|connection| {
@@ -177,7 +177,7 @@ impl<'a> Chosen<'a> {
         self.subflows.iter().map(|index| &self.connection.subflows[*index])
     }
 
-    /// What the subflows sent in the direction, by interval.
+    /// What the subflows sent in this direction, by interval.
     pub(super) fn intervals(&self) -> impl Iterator<Item = &'a Interval> {
         let intervals = self.view.found.intervals.iter();
         intervals.filter(|interval| {
@@ -187,17 +187,17 @@ impl<'a> Chosen<'a> {
         })
     }
 
-    /// The connection's first packet.
+    /// The time of the connection's first packet.
     pub(super) fn start(&self) -> Timestamp {
         self.connection.subflows.iter().map(|subflow| subflow.first_seen).min().unwrap_or_default()
     }
 
-    /// The connection's last packet.
+    /// The time of the connection's last packet.
     pub(super) fn end(&self) -> Timestamp {
         self.connection.subflows.iter().map(|subflow| subflow.last_seen).max().unwrap_or_default()
     }
 
-    /// When the receiver samples that it had more of the stream.
+    /// The times at which the receiver acknowledged new data.
     pub(super) fn advances(&self) -> Vec<Timestamp> {
         let ways: Vec<Way> = self
             .connection

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// A value, or a list of some.
+/// A value, or a list of values.
 #[derive(Deserialize, Clone)]
 #[serde(untagged)]
 pub(super) enum OneOrMany<T> {

@@ -1,4 +1,4 @@
-//! An experiment as it stands in its file, and the checks that turn it into an [`Experiment`].
+//! Parses and checks an experiment file, and creates the [`Experiment`].
 
 use plait_config::{Diagnostic, Source, Span, Spanned};
 use serde_json::Value;
@@ -10,23 +10,23 @@ use super::model::{Captured, Condition, Experiment, Form, Metric, Plot, Shows, S
 use super::raw::{Body, Head, Kind, RawCapture, RawPlot, RawStep};
 use crate::topology::{Document, Parameters, Topology};
 
-/// The keys that are no part of a variant.
+/// Keys that do not depend on the variant.
 const HEAD: [&str; 3] = ["experiment", "parameters", "plots"];
 const TOPOLOGY: [&str; 4] = ["backend", "hosts", "links", "services"];
-/// More would be a slip of the pen.
+/// An experiment with more variants is assumed to be a mistake.
 const MAX_VARIANTS: usize = 1000;
-/// What is kept of a frame: all headers with all options.
+/// Bytes kept of a frame: all headers with all options.
 const HEADER_SNAPLEN: u32 = 160;
-/// More than the longest frame on a lab's links of the usual MTU.
+/// Longer than any frame on a lab's links with the default MTU.
 const FULL_SNAPLEN: u32 = 2048;
 
-/// A parameter, with its values as the file has them and as results do.
+/// A parameter, with its values as TOML for substitution and as JSON for results.
 struct Parameter<'t> {
     name: String,
     values: Vec<(DeValue<'t>, Value)>,
 }
 
-/// Reads an experiment, or its short form.
+/// Parses an experiment in the given form.
 pub(super) fn parse<'t>(document: Document<'t>, form: &'t Form) -> Result<Experiment, Diagnostic> {
     let (head, body) = document.split(&HEAD);
     let source = body.source().clone();
@@ -78,7 +78,7 @@ pub(super) fn parse<'t>(document: Document<'t>, form: &'t Form) -> Result<Experi
     })
 }
 
-/// Lines of a file are as long as its writer liked.
+/// Joins the lines of a text with single spaces.
 fn unwrap_lines(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -92,7 +92,7 @@ fn check_name(name: Spanned<String>, source: &Source) -> Result<String, Diagnost
     Err(source.diagnostic(name.span(), message))
 }
 
-/// The parameters in the file's order, with the values that this form has.
+/// The parameters in the order of the file, with the values that `form` selects.
 fn parameters_of<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Parameter<'t>>, Diagnostic> {
     let source = head.source();
     let table_at = |keys: &[&str]| {
@@ -135,7 +135,7 @@ fn parameters_of<'t>(head: &Document<'t>, form: &'t Form) -> Result<Vec<Paramete
     parameters_of.collect()
 }
 
-/// A list of at least one value.
+/// Reads a list of at least one value.
 fn list<'t>(values: &Spanned<DeValue<'t>>, source: &Source) -> Result<Vec<(DeValue<'t>, Value)>, Diagnostic> {
     let list = values.get_ref().as_array().filter(|list| list.iter().next().is_some());
     let list = list.ok_or_else(|| {
@@ -153,7 +153,7 @@ fn list<'t>(values: &Spanned<DeValue<'t>>, source: &Source) -> Result<Vec<(DeVal
     values.collect()
 }
 
-/// A value given as text: a text where the file has texts, else what TOML takes it for.
+/// Parses a value given as text: a string if `like` is a string or the text is no TOML value, else a TOML value.
 fn given_value<'t>(text: &'t str, like: &DeValue) -> (DeValue<'t>, Value) {
     let value = match like {
         DeValue::String(_) => None,
@@ -194,7 +194,7 @@ fn combinations<'t>(parameters_of: &[Parameter<'t>]) -> Vec<Combination<'t>> {
     })
 }
 
-/// The same of each metric, with where the metric stands.
+/// The operands of each metric, with the metric's span.
 type AllOperands = Vec<(Span, Operands)>;
 
 fn variant<'t>(
@@ -306,7 +306,7 @@ fn known_host(host: &Spanned<String>, topology: &Topology, source: &Source) -> R
     Err(source.diagnostic(host.span(), message))
 }
 
-/// Whether there is such a metric in such a variant. With other values than the file's, the variant may be missing.
+/// Checks that the variant exists and has the metric. With overridden parameter values, the variant may be missing.
 fn find_operand(
     name: &str,
     variant: &[(String, Value)],

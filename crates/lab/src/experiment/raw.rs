@@ -1,4 +1,4 @@
-//! An experiment as the file writes it.
+//! Experiments as TOML files write them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub(super) struct RawCapture {
     pub(super) snaplen: Option<Spanned<u32>>,
 }
 
-/// A word of a command; a parameter may make a number of it.
+/// An argument of a command: a string, or a number from a substituted parameter.
 pub(super) struct Word(pub(super) String);
 
 impl<'de> Deserialize<'de> for Word {

@@ -1,4 +1,4 @@
-//! The document of an experiment: `results.json` (docs/reference/schema/results.schema.json).
+//! The document `results.json` of an experiment (docs/reference/schema/results.schema.json).
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -9,122 +9,123 @@ use super::measure::{Measure, Operand};
 use super::model::{Experiment, Metric, Variant};
 use super::statistics::Summary;
 
-/// Everything that is required to judge what was measured.
+/// The results of an experiment, with everything required to judge them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The experiment's name.
     pub experiment: String,
-    /// What it is, in a line.
+    /// A one-line title.
     pub title: String,
-    /// Where it was published.
+    /// The publication.
     pub source: String,
-    /// What is done and what the paper found.
+    /// The procedure, and what the paper found.
     pub description: String,
-    /// What readers have to know.
+    /// What readers of the results should know.
     pub note: Option<String>,
-    /// Whether every variant has as many valid repetitions as were asked for.
+    /// Whether every variant has the requested number of valid repetitions.
     pub valid: bool,
-    /// Why not.
+    /// The reasons if not.
     pub invalid_because: Vec<String>,
-    /// Whether this is the short form.
+    /// Whether this is the quick form.
     pub quick: bool,
-    /// The kernel's release.
+    /// The kernel release.
     pub kernel: String,
-    /// What was behind the links: one word, or several with commas between; `none` without links.
+    /// The backends of the links, separated by commas; `none` without links.
     pub backend: String,
-    /// What it ran on.
+    /// The machine that it ran on.
     pub machine: Machine,
-    /// The versions of the programs that took part.
+    /// The versions of the programs used.
     pub versions: IndexMap<String, String>,
-    /// When it began, in UTC (RFC 3339).
+    /// The start time in UTC (RFC 3339).
     pub started: String,
-    /// How long it took.
+    /// The duration.
     pub duration_s: f64,
-    /// How often each variant was to be measured.
+    /// The requested number of repetitions of each variant.
     pub repetitions: u32,
-    /// How late 99 of 100 frames may have been.
+    /// The maximum 99th percentile of lateness.
     pub lateness_limit_ms: f64,
-    /// What was parameters_of, over which values.
+    /// The parameters and their values.
     pub parameters: IndexMap<String, Vec<Value>>,
-    /// The metrics: by name where there is one variant, else by `name[parameter=value,parameter=value]`.
+    /// The metrics, by name if there is one variant, else by `name[parameter=value,parameter=value]`.
     pub metrics: IndexMap<String, MetricResult>,
     /// The variants.
     pub variants: Vec<VariantResult>,
-    /// The charts, if they were drawn.
+    /// The charts drawn.
     pub plots: Vec<PlotFile>,
 }
 
 /// A metric over all valid repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MetricResult {
-    /// What they say all_metrics.
+    /// Summary statistics of its values.
     #[serde(flatten)]
     pub summary: Summary,
-    /// The unit; empty for mere numbers.
+    /// The unit; empty for dimensionless values.
     pub unit: String,
-    /// What the paper printed.
+    /// The published value.
     pub paper: Option<f64>,
-    /// The shape that is expected, if any is.
+    /// The expected range, if any.
     pub expect: Option<Expectation>,
 }
 
-/// Limits of a mean, and whether it keeps to them.
+/// The expected range of a mean, and whether the mean is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
-    /// It should not be less.
+    /// The minimum.
     pub at_least: Option<f64>,
-    /// It should not be more.
+    /// The maximum.
     pub at_most: Option<f64>,
-    /// Whether it is so; not if there is no mean.
+    /// Whether the mean is in the range; false without a mean.
     pub met: bool,
 }
 
-/// A variant that was measured.
+/// The results of a variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VariantResult {
-    /// Its parameters in words; empty without any.
+    /// The parameters for display; empty without parameters.
     pub name: String,
     /// Its parameters.
     pub parameters: IndexMap<String, Value>,
     /// Its metrics.
     pub metrics: IndexMap<String, MetricResult>,
-    /// What was behind each link.
+    /// The backend of each link.
     pub backends: IndexMap<String, String>,
-    /// Every repetition, also those that were thrown away.
+    /// Every repetition, including discarded ones.
     pub repetitions: Vec<Repetition>,
-    /// The analysis of its first valid repetition, if it was kept.
+    /// The analysis of the first valid repetition, if it was kept.
     pub analysis: Option<Analysis>,
 }
 
-/// What `plait analyze` left of a repetition.
+/// The output of `plait analyze` for a repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Analysis {
-    /// The directory, beside this document.
+    /// The directory, relative to this document.
     pub directory: String,
-    /// The connection in it that matters most: MPTCP before TCP, then the one that carried most.
+    /// The main connection: MPTCP before TCP, then the one with most bytes.
     pub connection: u64,
 }
 
 /// A repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repetition {
-    /// Which of those that were asked for, from 1. One that was thrown away is followed by another of the same number.
+    /// The number among the requested repetitions, from 1. A repetition that replaces a discarded one has the same
+    /// number.
     pub number: u32,
-    /// Whether it counts.
+    /// Whether it is valid.
     pub valid: bool,
-    /// Why it was thrown away.
+    /// Why it was discarded.
     pub invalid_because: Vec<String>,
-    /// When it began, in UTC (RFC 3339).
+    /// The start time in UTC (RFC 3339).
     pub started: String,
-    /// How long it took.
+    /// The duration.
     pub duration_s: f64,
-    /// The metrics; `None` where what they measure did not happen, or it does not count.
+    /// The metrics; `None` if what they measure did not occur, or the repetition is invalid.
     pub metrics: IndexMap<String, Option<f64>>,
     /// The steps that ran.
     pub steps: Vec<StepResult>,
-    /// What each link did.
+    /// The statistics of each link.
     pub links: IndexMap<String, LinkResult>,
-    /// What happened to links.
+    /// The events applied to links.
     pub events: Vec<EventResult>,
 }
 
@@ -133,53 +134,53 @@ pub struct Repetition {
 pub struct StepResult {
     /// Its name.
     pub step: String,
-    /// How long it took, to 5 ms.
+    /// The duration, in steps of 5 ms.
     pub duration_s: f64,
     /// Why it failed, if it did.
     pub error: Option<String>,
-    /// What it printed.
+    /// Its stdout.
     #[serde(skip)]
     pub stdout: String,
 }
 
-/// What a link did.
+/// The statistics of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkResult {
-    /// How late 99 of 100 frames were at most; `None` where that is not known.
+    /// The 99th percentile of lateness; `None` if unknown.
     pub lateness_p99_ms: Option<f64>,
-    /// Frames by what became of them, as `plait lab link` tells of them.
+    /// Frame counters, as in the output of `plait lab link`.
     pub statistics: Value,
 }
 
-/// An event that happened.
+/// An applied event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventResult {
     /// The link.
     pub link: String,
-    /// What happened.
+    /// The action.
     pub action: String,
-    /// For when it was scheduled, in seconds of the clock.
+    /// The scheduled time in seconds, relative to the start of the clock.
     pub at_s: f64,
-    /// When it happened.
+    /// The time at which it was applied.
     pub applied_s: f64,
 }
 
-/// A chart that was drawn.
+/// A chart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlotFile {
     /// Its title.
     pub title: String,
-    /// The file, beside this document.
+    /// The SVG file, relative to this document.
     pub svg: String,
-    /// The same in pixels.
+    /// The PNG file, relative to this document.
     pub png: String,
 }
 
-/// What is known when all repetitions are over.
+/// The outcome of all repetitions.
 pub(super) struct CompletedRuns {
     pub(super) started: String,
     pub(super) duration_s: f64,
-    /// Of each variant, in order.
+    /// The repetitions of each variant, in order.
     pub(super) repetitions: Vec<Vec<Repetition>>,
     pub(super) backends: Vec<IndexMap<String, String>>,
     pub(super) analyses: Vec<Option<Analysis>>,
@@ -187,7 +188,7 @@ pub(super) struct CompletedRuns {
 }
 
 impl Results {
-    /// Computes what is made of several repetitions.
+    /// Computes the metrics and their statistics over all repetitions.
     pub(super) fn of(experiment: &Experiment, mut ran: CompletedRuns) -> Self {
         derive(&experiment.variants, &mut ran.repetitions);
         let mut invalid_because = Vec::new();
@@ -282,8 +283,8 @@ impl MetricResult {
     }
 }
 
-/// Computes the metrics that are made of others: of the same repetition, or of that of another variant with the same
-/// number, which ran at about the same time.
+/// Computes derived metrics. An operand from another variant is taken from its repetition with the same number, which
+/// ran at about the same time.
 fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
     let most = variants.iter().map(|variant| variant.metrics.len()).max().unwrap_or_default();
     for place in 0..most {

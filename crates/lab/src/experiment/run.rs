@@ -1,4 +1,4 @@
-//! Running an experiment: repetition by repetition, each in a lab of its own.
+//! Runs experiments: each repetition in a new lab.
 
 use std::fs;
 use std::io;
@@ -19,41 +19,42 @@ use crate::error::Error;
 use crate::lab::Lab;
 use plait_linux::signal::StopSignal;
 
-/// The intervals of the series in the directory of an analysis.
+/// The interval length of the time series in an analysis directory.
 const SERIES: Duration = Duration::from_millis(100);
 
-/// How an experiment is run.
+/// Options for running an experiment.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// How often each variant is measured, instead of what the file says.
+    /// The number of repetitions, overriding the file.
     pub repetitions: Option<u32>,
-    /// What is behind the links, instead of what the file says.
+    /// The backend, overriding the file.
     pub backend: Option<Backend>,
-    /// Where results.json, the charts and the analysis of each variant's first valid repetition go; a directory that is made
-    /// if it is not there.
+    /// The directory for results.json, the charts and the analysis of each variant's first valid repetition. It is
+    /// created if it does not exist.
     pub directory: Option<&'a Path>,
-    /// Ends it early: what was made is removed, and nothing written.
+    /// Stops the run early: the lab is removed, and no results are written.
     pub stop: StopSignal,
 }
 
-/// How far it is.
+/// The progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Progress {
     /// Valid repetitions so far.
     pub done: u32,
-    /// How many are wanted.
+    /// The total number of valid repetitions to reach.
     pub total: u32,
-    /// What goes on.
+    /// The current activity.
     pub activity: String,
-    /// Why the last repetition was thrown away, if it was.
+    /// Why the last repetition was discarded, if it was.
     pub discarded: Option<String>,
 }
 
-/// Runs an experiment: every variant once, then every variant again, so that what changes on the machine meets all alike.
-/// A repetition that is not valid is thrown away and done again, a few times per variant at most.
+/// Runs an experiment. The variants alternate, so that changes on the machine affect all of them equally. An invalid
+/// repetition is discarded and repeated; the number of repeats per variant is limited.
 ///
 /// # Errors
-/// The lab cannot be built, or the results not written. That repetitions were not valid is part of the results.
+/// The lab cannot be built, or the results cannot be written. Invalid repetitions are not an error but part of the
+/// results.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
@@ -67,7 +68,7 @@ pub fn run(
     let (mut done, mut discarded) = (0, None);
     for number in 1..=wanted {
         for runs in &mut runs {
-            // One that cannot be measured is not tried for every number.
+            // The limit holds across all numbers, so that a variant that always fails is abandoned.
             while runs.discarded <= spare && runs.valid < number {
                 let name = runs.variant.name();
                 let activity = if name.is_empty() {
@@ -183,8 +184,8 @@ impl<'a> VariantRuns<'a> {
     }
 }
 
-/// Leaves the analysis of a repetition, and what its steps printed, in a directory of this name; gives where the analysis of
-/// the first captured host is.
+/// Writes the analysis of a repetition and the output of its steps to a directory of this name. Returns the location
+/// of the first captured host's analysis.
 fn keep(
     directory: &Path,
     name: &str,
@@ -217,12 +218,12 @@ fn keep(
     }))
 }
 
-/// A variant's name as that of a directory.
+/// Converts a variant's name to a directory name.
 fn slug(name: &str) -> String {
     if name.is_empty() { "run".into() } else { file_name(name) }
 }
 
-/// A time as RFC 3339 writes it, to the second.
+/// Formats a time as RFC 3339, in seconds.
 fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let date = i64::try_from(seconds).ok().and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));

@@ -1,28 +1,28 @@
-//! What repetitions say all_metrics.
+//! Summary statistics of the repetitions of a metric.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// What a number of measured values say all_metrics.
+/// Summary statistics of measured values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many there are.
+    /// The number of values.
     pub n: usize,
-    /// Their mean; `None` without any, as for least and greatest.
+    /// The mean; `None` without values.
     pub mean: Option<f64>,
-    /// Their standard deviation, of a sample (divided by n - 1); `None` of fewer than two.
+    /// The sample standard deviation (divisor n - 1); `None` for fewer than two values.
     pub stddev: Option<f64>,
-    /// Half the width of the mean's 95 % confidence interval by Student's t distribution with n - 1 degrees of freedom:
-    /// it reaches so far to both sides of the mean, if what is measured scatters normally. `None` of fewer than two.
+    /// Half the width of the 95 % confidence interval of the mean, by Student's t distribution with n - 1 degrees of
+    /// freedom, which assumes normally distributed values. `None` for fewer than two values.
     pub confidence: Option<f64>,
-    /// The least.
+    /// The minimum; `None` without values.
     pub min: Option<f64>,
-    /// The greatest.
+    /// The maximum; `None` without values.
     pub max: Option<f64>,
 }
 
 impl Summary {
-    /// Of these values, all of them finite.
+    /// Computes the statistics of finite values.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len();
         let mean = (n > 0).then(|| values.iter().sum::<f64>() / n as f64);
@@ -36,14 +36,14 @@ impl Summary {
     }
 }
 
-/// The value that as many others are above as below it, of an even number the mean of two; `None` without any.
+/// The median; the mean of the middle two of an even number of values, `None` without values.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (last, middle) = (values.len().checked_sub(1)?, values.len() / 2);
     Some(f64::midpoint(values[last / 2], values[middle]))
 }
 
-/// What 95 % of Student's t distribution lie within, to both sides.
+/// The two-sided 95 % quantile of Student's t distribution.
 fn t95(degrees: usize) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
     distribution.expect("at least one degree of freedom").inverse_cdf(0.975)
@@ -53,7 +53,7 @@ fn t95(degrees: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values from tables of the distribution (for instance NIST/SEMATECH e-Handbook 1.3.6.7.2).
+    /// Values from published tables (for instance NIST/SEMATECH e-Handbook 1.3.6.7.2).
     #[test]
     fn quantiles_are_those_of_the_tables() {
         let table = [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045), (100, 1.984)];
@@ -66,7 +66,7 @@ mod tests {
     fn a_sample_is_summarised() {
         let found = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
         assert_eq!((found.n, found.mean, found.min, found.max), (8, Some(5.0), Some(2.0), Some(9.0)));
-        // 32 / 7 is the variance; 2.3646 the quantile for 7 degrees of freedom.
+        // The variance is 32 / 7; the quantile for 7 degrees of freedom is 2.3646.
         let stddev = (32f64 / 7.0).sqrt();
         assert!((found.stddev.expect("of eight") - stddev).abs() < 1e-12);
         assert!((found.confidence.expect("of eight") - 2.364_624 * stddev / 8f64.sqrt()).abs() < 1e-5);

@@ -1,4 +1,4 @@
-//! Addresses of interfaces: what the file gives, and what is assigned where it gives none.
+//! Interface addresses, given by the file or assigned by default.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,17 +6,18 @@ use std::str::FromStr;
 
 use super::side::Side;
 
-/// An address and the length of its network's prefix.
+/// An address and its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// Bits that are the network's: up to 30 of an IPv4 address, up to 126 of an IPv6 one.
+    /// The prefix length: up to 30 for IPv4, up to 126 for IPv6.
     pub prefix: u8,
 }
 
 impl Address {
-    /// What link `number`, from 1, gives to one of its ends: 10.77.n.1/24 and fd77:0:0:n::1/64 to `a`, 2 to `b`.
+    /// The addresses that link `number`, from 1, assigns to one end: 10.77.n.1/24 and fd77:0:0:n::1/64 for `a`,
+    /// ending in 2 for `b`.
     pub(crate) fn assigned(number: u8, side: Side) -> [Self; 2] {
         let host = match side {
             Side::A => 1,
@@ -37,7 +38,7 @@ impl Address {
     }
 }
 
-/// The bits that are the host's.
+/// The mask of the host bits.
 fn mask_v4(prefix: u8) -> u32 {
     u32::MAX.checked_shr(prefix.into()).unwrap_or(0)
 }
@@ -49,7 +50,7 @@ fn mask_v6(prefix: u8) -> u128 {
 impl FromStr for Address {
     type Err = String;
 
-    /// Reads `ADDRESS/PREFIX`; an address that no interface can have is an error.
+    /// Parses `ADDRESS/PREFIX`; an address that cannot be assigned to an interface is an error.
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = |expected: &str| format!("expected {expected}, got {text:?}");
         let form = "an address and its prefix, such as 10.1.0.2/24 or fd01::2/64";

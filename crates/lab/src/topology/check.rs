@@ -1,4 +1,4 @@
-//! From what is written to what can be built: every name leads somewhere, every address can be, every host is reached.
+//! Checks a topology: every name resolves, every address is valid and unique, every host is reachable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use super::model::{End, Host, Link, MptcpLimits, Program, Service, Setting, Topo
 use super::raw;
 use super::side::Side;
 
-/// Ethernet's.
+/// The default MTU, that of Ethernet.
 const MTU: u16 = 1500;
 const MAX_LINKS: usize = 254;
 const MAX_NAME: usize = 32;
-/// The kernel's limit, without the final zero.
+/// The kernel's limit, without the terminating NUL.
 const MAX_INTERFACE_NAME: usize = 15;
 
 pub(super) fn checked(written: raw::Topology, source: Source) -> Result<Topology, Diagnostic> {
@@ -51,7 +51,7 @@ impl Check<'_> {
         self.fail(name.span(), message)
     }
 
-    /// An error unless `name` is one of `hosts`.
+    /// Returns an error unless `name` is one of `hosts`.
     fn known(&self, name: &str, span: Span, hosts: &[Host]) -> Result<(), Diagnostic> {
         if hosts.iter().any(|host| host.name == name) {
             return Ok(());
@@ -171,7 +171,7 @@ impl Check<'_> {
         Ok(End { host: written.host, interface, addresses, endpoint: written.endpoint })
     }
 
-    /// The addresses of both ends: those given, checked against each other and all before, or assigned ones.
+    /// The addresses of both ends: the given ones, checked against each other and all earlier ones, or assigned ones.
     fn addresses(
         &self,
         a: &raw::End,
@@ -240,7 +240,7 @@ impl Check<'_> {
         Ok([of_a, of_b].map(|addresses| addresses.into_iter().map(Spanned::into_inner).collect()))
     }
 
-    /// Every host can be reached from the first one, over hosts that forward.
+    /// Checks that every host is reachable from the first one through forwarding hosts.
     fn all_reached(&self, hosts: &[Host], links: &[Link]) -> Result<(), Diagnostic> {
         for first in hosts {
             let mut reached = BTreeSet::from([first.name.as_str()]);
@@ -302,7 +302,7 @@ impl Check<'_> {
         Ok(services)
     }
 
-    /// What a service runs, and the port at which it listens.
+    /// The program of a service, and the port that it listens on.
     fn program(
         &self,
         service: &raw::Service,
@@ -347,7 +347,7 @@ impl Check<'_> {
         }
     }
 
-    /// A program and its arguments.
+    /// Resolves the addresses in a program and its arguments.
     fn words(
         &self,
         words: &Spanned<Vec<Spanned<String>>>,
@@ -359,12 +359,12 @@ impl Check<'_> {
         words.get_ref().iter().map(|word| self.word(word, links)).collect()
     }
 
-    /// A text with the addresses that it names.
+    /// Resolves the addresses in a text.
     fn word(&self, text: &Spanned<String>, links: &[Link]) -> Result<String, Diagnostic> {
         resolve(links, text.get_ref()).map_err(|message| self.source.diagnostic(text.span(), message))
     }
 
-    /// An error for a key that means nothing to this kind of service.
+    /// Rejects keys that this kind of service does not have.
     fn only_keys_of(&self, service: &raw::Service, kind: Option<raw::Kind>) -> Result<(), Diagnostic> {
         use raw::Kind;
         let serve = kind == Some(Kind::Serve);
@@ -393,7 +393,7 @@ fn limits(written: raw::MptcpLimits) -> MptcpLimits {
     MptcpLimits { subflows: number(written.subflows), add_addr_accepted: number(written.add_addr_accepted) }
 }
 
-/// What may be there only once.
+/// Interfaces, addresses and networks already in use, which must be unique.
 #[derive(Default)]
 struct Taken {
     interfaces: BTreeSet<(String, String)>,

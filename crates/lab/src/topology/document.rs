@@ -1,10 +1,11 @@
-//! A TOML file read part by part, its parameters filled in between.
+//! A TOML document that is deserialized in parts, with parameter substitution.
 //!
-//! `${name}` in a text stands for a parameter; a text that is nothing else takes the parameter's own type. A table of a
-//! list with the key `when` is there only for some values: `when = { cut = ["address", "carrier"] }`. Both are resolved
-//! in the tree that the file was read into, so every later mistake is still told with the line as it stands in the file.
-//! `${directory}` is the directory of the file, unless a parameter has this name. Names with a point, such as `${server.lte}`, are
-//! addresses, which [`Topology::resolve`](super::Topology::resolve) knows.
+//! `${name}` in a string stands for a parameter; a string that consists of nothing else takes the type of the
+//! parameter. A table in a list with the key `when` is kept only for certain parameter values: `when = { cut =
+//! ["address", "carrier"] }`. Both are resolved in the parsed tree, which keeps its spans, so that every later
+//! diagnostic shows the line of the file. `${directory}` is the directory of the file, unless a parameter has this
+//! name. Names with a dot, such as `${server.lte}`, are addresses, which
+//! [`Topology::resolve`](super::Topology::resolve) resolves.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,12 +15,12 @@ use plait_config::{Diagnostic, Source, Span, Spanned};
 use serde::de::DeserializeOwned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
-/// The values of parameters, by their names.
+/// Parameter values by name.
 pub(crate) type Parameters<'t> = BTreeMap<String, DeValue<'t>>;
 
 /// The key of a condition.
 const WHEN: &str = "when";
-/// What stands for the file's directory.
+/// The name that stands for the file's directory.
 const DIRECTORY: &str = "directory";
 
 /// A TOML file, or some of its top-level keys.
@@ -37,7 +38,7 @@ impl<'t> Document<'t> {
         Ok(Self { source, span: root.span(), table: root.into_inner() })
     }
 
-    /// These top-level keys, and all others.
+    /// Splits off these top-level keys; returns them and the rest.
     pub(crate) fn split(mut self, keys: &[&str]) -> (Self, Self) {
         let mut chosen = DeTable::new();
         for key in keys {
@@ -50,26 +51,26 @@ impl<'t> Document<'t> {
         (with(chosen), with(others))
     }
 
-    /// The top-level keys, with the spans of everything.
+    /// The top-level table, with spans.
     pub(crate) fn table(&self) -> &DeTable<'t> {
         &self.table
     }
 
-    /// For mistakes that are found later.
+    /// The source, for later diagnostics.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Deserializes it.
+    /// Deserializes the document.
     pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Diagnostic> {
         let table = Deserializer::from(Spanned::new(self.span, self.table));
         T::deserialize(table).map_err(|error| self.source.toml_error(&error))
     }
 
-    /// Fills the parameters in, and leaves out the tables that are not there for these values.
+    /// Substitutes the parameters, and removes the tables whose condition does not hold.
     pub(crate) fn substitute(&self, parameters: &Parameters<'t>) -> Result<Self, Diagnostic> {
         let Self { source, span, table } = self;
-        // Programs run in other directories than this one.
+        // Programs run in other working directories, so the path must be absolute.
         let here = std::env::current_dir().unwrap_or_default();
         let directory: PathBuf = here.join(source.directory()).components().collect();
         let directory = DeValue::String(directory.to_string_lossy().into_owned().into());
@@ -118,7 +119,7 @@ impl<'t> Substitution<'_, 't> {
         Ok(kept)
     }
 
-    /// Whether each parameter that a condition names has one of the values it gives.
+    /// Whether every parameter in a condition has one of the values listed.
     fn holds(&self, condition: &Spanned<DeValue<'t>>) -> Result<bool, Diagnostic> {
         let Some(table) = condition.get_ref().as_table() else {
             let found = condition.get_ref().type_str();
@@ -179,7 +180,7 @@ impl<'t> Substitution<'_, 't> {
     }
 }
 
-/// The text before the first `${name}`, the name, and the text after.
+/// The text before the first `${name}`, the name, and the text after it.
 pub(super) fn next_name(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("${")?;
     let (name, after) = rest.split_once('}')?;
@@ -190,7 +191,7 @@ fn same(a: &DeValue, b: &DeValue) -> bool {
     a.same_type(b) && written(a).is_some_and(|text| written(b).is_some_and(|other| text == other))
 }
 
-/// A simple value as it stands within a text.
+/// Formats a scalar value for substitution within a text.
 pub(crate) fn written(value: &DeValue) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

@@ -1,4 +1,4 @@
-//! The events of a link: each says what it must and no more, and in the order of time each undoes only what was done.
+//! The events of a link: checks their keys, and that each fits the state left by the earlier ones.
 
 use plait_config::{Diagnostic, Source, Spanned};
 use plait_emulator::{Adjustment, Change};
@@ -8,7 +8,7 @@ use super::model::{Action, Event};
 use super::raw::{self, Verb};
 use super::side::Side;
 
-/// The events in the order of time; those of one moment in the file's.
+/// The events sorted by time; simultaneous ones in the order of the file.
 pub(super) fn in_order(source: &Source, written: Vec<Spanned<raw::Event>>) -> Result<Vec<Event>, Diagnostic> {
     let mut events = Vec::new();
     for event in written {
@@ -68,10 +68,10 @@ fn action(source: &Source, event: raw::Event) -> Result<Action, Diagnostic> {
 }
 
 impl Action {
-    /// Reads the keys of an event but its time: `action`, `end`, `direction`, `set`.
+    /// Parses the keys of an event except its time: `action`, `end`, `direction`, `set`.
     ///
     /// # Errors
-    /// What cannot be, told as a mistake in the file `name`.
+    /// The event is invalid; the diagnostic shows `name` as the file.
     pub fn parse(text: &str, name: &str) -> Result<Self, Diagnostic> {
         let text = format!("{text}\nat = \"0s\"");
         let document = Document::parse(&text, name)?;
@@ -79,7 +79,7 @@ impl Action {
         action(&source, document.read()?)
     }
 
-    /// What it does to what carries the frames; `None` if it happens at a host.
+    /// The change to the emulated link; `None` for an action on a host's interface.
     pub(crate) fn change(&self) -> Option<Change> {
         Some(match self {
             Self::Blackhole => Change::Blackhole,
@@ -91,7 +91,7 @@ impl Action {
         })
     }
 
-    /// The word for it in a topology's file.
+    /// The action's name in topology files.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Blackhole => "blackhole",
@@ -107,12 +107,12 @@ impl Action {
     }
 }
 
-/// What a link's events have done to it so far.
+/// The state of a link after its events so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     blackhole: bool,
     no_carrier: bool,
-    /// By side: switched off, without addresses.
+    /// By side.
     ends: [EndState; 2],
 }
 
@@ -125,13 +125,13 @@ enum EndState {
 }
 
 impl State {
-    /// Takes note of an action; what should have come before it, if it cannot be.
+    /// Applies an action to the state. Returns the action that must come first if this one does not fit.
     pub(crate) fn after(&mut self, action: &Action) -> Option<&'static str> {
         use EndState::{Down, NoAddress, Whole};
         let mut end = |side: Side, from, to, expected| {
             let state = &mut self.ends[side as usize];
             if *state != from {
-                // What is in the way is that the end is not whole.
+                // Name the action that undoes the current state of the end.
                 return Some(match *state {
                     Down if from == Whole => "interface_up",
                     NoAddress if from == Whole => "address_added",

@@ -1,4 +1,4 @@
-//! Topologies, checked: every name resolves, and every end has its addresses.
+//! The checked model of a topology.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::address::Address;
 use super::document::next_name;
 use super::side::Side;
 
-/// Hosts, links and services, checked: every name leads somewhere, and every end has its addresses.
+/// A checked topology: every name resolves, and every end has its addresses.
 #[derive(Debug, Clone)]
 pub struct Topology {
-    /// What is to be behind the links; `None` leaves that to each link.
+    /// The backend of all links; `None` chooses one for each link.
     pub backend: Option<Backend>,
-    /// The hosts, in the file's order.
+    /// The hosts, in the order of the file.
     pub hosts: Vec<Host>,
-    /// The links, in the file's order.
+    /// The links, in the order of the file.
     pub links: Vec<Link>,
     /// The services, in the order in which they start.
     pub services: Vec<Service>,
@@ -30,29 +30,29 @@ pub struct Topology {
 /// A host of a topology.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// 1 to 32 letters, digits or underscores.
+    /// The name: 1 to 32 letters, digits or underscores.
     pub name: String,
-    /// Whether it passes packets on: a router.
+    /// Whether it forwards packets, as a router does.
     pub forward: bool,
-    /// Limits of the kernel's path manager; the kernel's own if `None`.
+    /// Limits of the kernel's path manager; `None` for the kernel's defaults.
     pub mptcp: Option<MptcpLimits>,
-    /// Kernel settings of its namespace (`net.*`) and their values.
+    /// Kernel parameters of its namespace (`net.*`) and their values.
     pub sysctls: Vec<Setting>,
-    /// The congestion control of its connections and subflows, by route; the kernel's default if `None`.
+    /// The congestion control of its connections and subflows, set on its routes; `None` for the kernel's default.
     pub congestion_control: Option<String>,
     pub(crate) span: Span,
 }
 
-/// How much the kernel's path manager may do for one connection.
+/// Limits of the kernel's path manager per connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MptcpLimits {
-    /// Subflows beyond the initial one, 0 to 8.
+    /// Additional subflows, 0 to 8.
     pub subflows: u16,
-    /// Addresses announced by the peer that lead to subflows, 0 to 8.
+    /// Accepted ADD_ADDR announcements of the peer, 0 to 8.
     pub add_addr_accepted: u16,
 }
 
-/// A kernel setting.
+/// A kernel parameter.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// Its dotted name.
@@ -65,17 +65,17 @@ pub struct Setting {
 /// A link of a topology.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// 1 to 15 letters, digits or underscores.
+    /// The name: 1 to 15 letters, digits or underscores.
     pub name: String,
-    /// What the path over it is to an experiment.
+    /// The role of the path over it.
     pub role: Role,
-    /// One end.
+    /// The first end.
     pub a: End,
-    /// The other.
+    /// The second end.
     pub b: End,
-    /// Its emulation.
+    /// The emulation parameters.
     pub spec: LinkSpec,
-    /// What happens to it, in the order of time.
+    /// The events, in the order of time.
     pub events: Vec<Event>,
     pub(crate) span: Span,
 }
@@ -89,93 +89,93 @@ pub struct End {
     pub interface: String,
     /// The interface's addresses.
     pub addresses: Vec<Address>,
-    /// If not empty, the addresses are MPTCP endpoints with these flags.
+    /// The flags of the MPTCP endpoints with these addresses; no endpoints if empty.
     pub endpoint: Vec<EndpointFlag>,
 }
 
-/// What an MPTCP endpoint is for, as `ip mptcp endpoint` names it.
+/// A flag of an MPTCP endpoint, named as in `ip mptcp endpoint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndpointFlag {
     /// Announce the address to peers.
     Signal,
-    /// Make a subflow from the address.
+    /// Create a subflow from the address.
     Subflow,
-    /// Subflows from the address are backups.
+    /// Make subflows from the address backups.
     Backup,
-    /// Make subflows from the address to every address of the peer.
+    /// Create subflows from the address to every address of the peer.
     Fullmesh,
 }
 
-/// Something that happens to a link.
+/// A scheduled action on a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// When, from the start of the topology's clock.
+    /// The time, relative to the start of the topology's clock.
     pub at: Duration,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 
-/// What may happen to a link, or to the interface at one of its ends.
+/// An action on a link, or on the interface at one of its ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Frames vanish, and neither end is told.
+    /// Frames are dropped silently.
     Blackhole,
-    /// The end of a blackhole.
+    /// Ends a blackhole.
     Restore,
-    /// Both ends see that there is no carrier.
+    /// Both ends lose their carrier.
     CarrierDown,
-    /// Both ends see the carrier again.
+    /// Both ends regain their carrier.
     CarrierUp,
-    /// A host switches its interface off.
+    /// A host sets its interface down.
     InterfaceDown(Side),
-    /// A host switches its interface on again, with the addresses, routes and endpoints it had.
+    /// A host sets its interface up again, and restores its addresses, routes and endpoints.
     InterfaceUp(Side),
-    /// A host loses the addresses of its interface, and their routes and endpoints.
+    /// A host removes the addresses of its interface, with their routes and endpoints.
     AddressRemoved(Side),
-    /// A host has them again.
+    /// A host adds the addresses, routes and endpoints again.
     AddressAdded(Side),
     /// Properties of the link change.
     Adjust(Toward, Adjustment),
 }
 
-/// A program that runs on a host as long as the lab.
+/// A program that runs on a host for the lifetime of the lab.
 #[derive(Debug, Clone)]
 pub struct Service {
-    /// 1 to 32 letters, digits or underscores.
+    /// The name: 1 to 32 letters, digits or underscores.
     pub name: String,
     /// The host's name.
     pub host: String,
-    /// What runs.
+    /// The program.
     pub program: Program,
-    /// Whether its sockets are made MPTCP ones, by `mptcpize run`.
+    /// Whether `mptcpize run` makes its sockets MPTCP sockets.
     pub mptcp: bool,
-    /// It is ready once this TCP port listens, if there is one,
+    /// The TCP port that must listen before the service is ready, if any.
     pub port: Option<u16>,
-    /// and this program, with its arguments, has ended well on the host, if there is one. `plait` is this program.
+    /// The command that must succeed on the host before the service is ready, if any. `plait` runs this executable.
     pub ready: Option<Vec<String>>,
     pub(crate) span: Span,
 }
 
-/// What a service runs.
+/// The program of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// A program and its arguments. `plait` is this program.
+    /// A program and its arguments. `plait` runs this executable.
     Command(Vec<String>),
-    /// A web server whose `/document` has this many random bytes.
+    /// A web server with a file `/document` of random bytes.
     Nginx {
-        /// Bytes.
+        /// The size of the file in bytes.
         document: u64,
     },
     /// An iperf3 server.
     Iperf3,
     /// `plait serve`.
     Serve {
-        /// Where it listens.
+        /// The address that it listens on.
         listen: SocketAddr,
-        /// The service behind it, `ADDRESS:PORT`.
+        /// The address of the service behind it, `ADDRESS:PORT`.
         to: String,
-        /// Its mode; plait's default if `None`.
+        /// The mode; `None` for plait's default.
         mode: Option<String>,
     },
 }
@@ -191,28 +191,28 @@ impl Topology {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// A text with the addresses that `${HOST.LINK}` stands for filled in: the first of the host on the link, IPv4 if
-    /// it has one there; `${HOST.LINK.v6}` is the first IPv6 one.
+    /// Replaces each `${HOST.LINK}` in a text by the first address of the host on the link, IPv4 if it has one there,
+    /// and each `${HOST.LINK.v6}` by the first IPv6 address.
     ///
     /// # Errors
-    /// There is no such address; the text says what there is.
+    /// There is no such address; the text lists those that exist.
     pub fn resolve(&self, text: &str) -> Result<String, String> {
         resolve(&self.links, text)
     }
 
-    /// A mistake that only shows when the topology is built.
+    /// A diagnostic for an error that is only found when the topology is built.
     pub(crate) fn diagnostic(&self, span: &Span, message: impl Into<String>) -> Diagnostic {
         self.source.diagnostic(span.clone(), message)
     }
 
-    /// Where the backend was asked for, if it was in the file.
+    /// The span of the backend, if the file requests one.
     pub(crate) fn backend_span(&self) -> Option<&Span> {
         self.backend_span.as_ref()
     }
 }
 
 impl Link {
-    /// One of its ends.
+    /// One end of the link.
     pub fn end(&self, side: Side) -> &End {
         match side {
             Side::A => &self.a,
@@ -222,7 +222,7 @@ impl Link {
 }
 
 impl EndpointFlag {
-    /// The word that `ip mptcp endpoint` takes.
+    /// The keyword for `ip mptcp endpoint`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Signal => "signal",

@@ -1,4 +1,4 @@
-//! A topology as the file writes it, before anything is checked against anything else.
+//! Topologies as TOML files write them, before any cross-checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +56,7 @@ pub(super) struct MptcpLimits {
     pub(super) add_addr_accepted: Option<Number<0, 8>>,
 }
 
-/// A text, or a number that becomes one.
+/// A string, or a number converted to one.
 pub(super) struct SettingValue(pub(super) String);
 
 #[derive(serde::Deserialize)]
@@ -67,7 +67,7 @@ pub(super) struct Link {
     pub(super) b: Spanned<End>,
     pub(super) role: Option<Role>,
     pub(super) family: Option<Spanned<Family>>,
-    /// From the least of IPv6 (RFC 8200, section 5) on.
+    /// At least the minimum of IPv6 (RFC 8200, section 5).
     pub(super) mtu: Option<Number<1280, 65535>>,
     #[serde(default)]
     pub(super) each_way: RawAdjustment,
@@ -80,7 +80,7 @@ pub(super) struct Link {
     pub(super) events: Vec<Spanned<Event>>,
 }
 
-/// Of the addresses that are assigned.
+/// The address family of assigned addresses.
 #[derive(serde::Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Family {
@@ -88,7 +88,7 @@ pub(super) enum Family {
     Ipv6,
 }
 
-/// A whole number of a range, which a mistake names.
+/// A whole number within a range, which error messages state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number<const MIN: u16, const MAX: u16>(pub(super) u16);
 
@@ -99,7 +99,7 @@ pub(super) struct HalfDuplex {
     pub(super) per_frame: Duration,
 }
 
-/// One end of a link: a host's name, or a table.
+/// One end of a link: a host name, or a table.
 pub(super) struct End {
     pub(super) host: String,
     pub(super) interface: Option<Spanned<String>>,
@@ -167,10 +167,10 @@ pub(super) enum Kind {
     Serve,
 }
 
-/// Where a service listens.
+/// The address that a service listens on.
 pub(super) struct Listen(pub(super) SocketAddr);
 
-/// The document that a web server has.
+/// The size of the document of a web server.
 type Document = Size<1_000_000_000>;
 
 impl<'de> Deserialize<'de> for Address {

@@ -2,22 +2,22 @@
 
 use serde::Deserialize;
 
-/// One of a link's two ends.
+/// One of the two ends of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The first.
+    /// The first end.
     #[default]
     A,
-    /// The second.
+    /// The second end.
     B,
 }
 
 impl Side {
-    /// Both, in order.
+    /// Both ends, in order.
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// The opposite one.
+    /// The opposite end.
     pub fn other(self) -> Self {
         match self {
             Self::A => Self::B,

@@ -21,7 +21,7 @@ fn model(spec: &LinkSpec) -> Model<u32> {
     Model::new(spec, 1, 0)
 }
 
-/// A frame delivered.
+/// A delivered frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Out {
     due: u64,
@@ -43,7 +43,7 @@ fn dues(model: &mut Model<u32>, direction: Direction, until: u64) -> Vec<u64> {
     all(model, direction, until).iter().map(|out| out.due).collect()
 }
 
-/// Polls when the model has something due, as the thread does.
+/// Polls whenever the model has something due, as the thread does.
 fn polled_when_due(model: &mut Model<u32>, direction: Direction, until: u64) -> Vec<Out> {
     let mut out = Vec::new();
     let mut now = 0;
@@ -87,7 +87,7 @@ fn a_new_rate_applies_to_the_rest_of_the_current_frame() {
     for number in 0..2 {
         model.enqueue(Direction::AToB, 0, Train::single(1250), number);
     }
-    // After 4 of its 10 ms, 6000 bits of 10000 are left, which take 3 ms at twice the rate.
+    // After 4 of its 10 ms, 6000 of 10000 bits remain, which take 3 ms at twice the rate.
     let pace = Pace::Rate(Rate::mbit(2));
     let adjustment = Adjustment { pace: Some(pace), ..Adjustment::default() };
     model.apply(&Change::Adjust(Toward::B, adjustment), 4 * MS);
@@ -124,7 +124,7 @@ fn a_blackhole_drops_arriving_queued_and_in_flight_frames() {
     for (number, at) in [(0, 0), (1, 0), (2, 0)] {
         model.enqueue(Direction::AToB, at, Train::single(1250), number);
     }
-    // One has arrived, one is under way, one is being sent.
+    // One frame has arrived, one is in flight, one is in transmission.
     assert_eq!(dues(&mut model, Direction::AToB, 20 * MS), [20 * MS]);
     model.apply(&Change::Blackhole, 25 * MS);
     model.enqueue(Direction::AToB, 26 * MS, Train::single(1250), 3);
@@ -166,7 +166,7 @@ fn a_train_counts_as_its_frames() {
     let spec = link(DirectionSpec { queue: Some(4000), ..paced("1gbit") });
     let mut model = model(&spec);
     model.enqueue(Direction::AToB, 0, Train { frames: 4, each: 1500, last: 800 }, 0);
-    // 4000 bytes hold two full ones, and then the short one.
+    // 4000 bytes hold two full frames and the short one.
     let out = all(&mut model, Direction::AToB, MS);
     assert_eq!(out.iter().map(|out| out.frames.clone()).collect::<Vec<_>>(), [0..2, 3..4]);
     assert_eq!(out.iter().map(|out| out.due).collect::<Vec<_>>(), [24_000, 30_400]);
@@ -204,13 +204,13 @@ fn the_default_queue_holds_100_ms() {
         |ms: &[u64]| Pace::Trace(std::sync::Arc::new(crate::trace::Trace { opportunities: ms.to_vec() }));
     assert_eq!(holds(Pace::Rate(Rate::mbit(100))), 1_250_000);
     assert_eq!(holds(Pace::Rate(Rate::mbit(1))), 30_000);
-    // Three opportunities in 4 ms are 112,800 bytes in 100 ms.
+    // Three opportunities in 4 ms carry 112,800 bytes in 100 ms.
     assert_eq!(holds(trace(&[1, 2, 4])), 112_000);
     assert_eq!(holds(trace(&[1000])), 30_000);
 }
 
-/// A fifth more comes than leaves, for 200 s: a sixth is dropped, which RED does by chance where its mean length is a little
-/// above a third of the queue, and the queue is never full.
+/// Sends at 120 % of the rate for 200 s. A sixth must be dropped; RED reaches this probability at a mean queue length
+/// slightly above a third of the queue, so the queue never fills up.
 #[test]
 fn red_drops_the_excess_early() {
     const FRAMES: u64 = 200 * 2000;
@@ -227,7 +227,7 @@ fn red_drops_the_excess_early() {
     let dropped = counters.early as f64 / FRAMES as f64;
     assert!((dropped - 1.0 / 6.0).abs() < 0.002, "{dropped}");
     assert_eq!(counters.queue_full, 0);
-    // 43 kB, at 20 Mb/s.
+    // 43 kB at 20 Mb/s.
     let settled = &waits[waits.len() / 10..];
     let mean = settled.iter().sum::<u64>() as f64 / settled.len() as f64 / MS as f64;
     assert!((16.0..18.5).contains(&mean), "{mean} ms");
@@ -380,8 +380,8 @@ proptest! {
         }
     }
 
-    /// Against deciding everything when a frame comes: it is sent after the one before, and is dropped if the bytes that
-    /// were not sent yet leave it no room.
+    /// Compares with a simulation that decides on arrival: a frame is transmitted after the previous one, and is
+    /// dropped if the untransmitted bytes leave no room for it.
     #[test]
     fn equals_a_fifo_queue_with_one_server(
         bits in 100_000_u64..1_000_000_000,
@@ -398,7 +398,7 @@ proptest! {
         let mut model = model(&link(direction));
         let (mut now, mut expected, mut sent) = (0_u128, Vec::new(), Vec::<(u128, u64)>::new());
         let (mut found, mut full) = (Vec::new(), 0);
-        // In units of 1 / bits nanoseconds, in which everything is whole.
+        // In units of 1 / bits nanoseconds, all values are whole.
         let (unit, mut free) = (u128::from(bits), 0);
         for (number, (gap, bytes)) in frames.iter().enumerate() {
             now += u128::from(*gap);
@@ -420,7 +420,7 @@ proptest! {
         prop_assert_eq!(model.counters(Direction::AToB).queue_full, full);
     }
 
-    /// Cutting trains changes nothing but when a train's first frames arrive.
+    /// Splitting a train only changes the arrival times of its first frames.
     #[test]
     fn a_train_arrives_with_its_last_single_frame(
         rate in 1_u32..40,

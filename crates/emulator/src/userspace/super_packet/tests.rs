@@ -16,7 +16,7 @@ const PAIR_V4: PseudoHeader =
 const PAIR_V6: PseudoHeader =
     PseudoHeader::V6 { source: Ipv6Addr::new(0xfd, 1, 0, 0, 0, 0, 0, 1), destination: Ipv6Addr::LOCALHOST };
 
-/// A super-packet as an interface gives it to us: TCP's checksum is that of the pseudo-header, not complemented.
+/// A super-packet as an interface delivers it: the TCP checksum is that of the pseudo-header, not complemented.
 fn super_packet(v6: bool, vlan: bool, options: usize, flags: u8, segment: u16, data: &[u8]) -> Vec<u8> {
     let mut ethernet = vec![2; 12];
     if vlan {
@@ -144,7 +144,7 @@ fn completes_partial_checksums() {
 
 #[test]
 fn a_udp_checksum_is_never_0() {
-    // A datagram whose sum is all ones.
+    // A datagram whose one's complement sum is all ones.
     let mut packet = [&[1, 0, 0, 0, 0, 0, 0, 0, 6, 0][..], &[0, 0, 0, 0, 0, 0, 0xff, 0xff]].concat();
     fill_checksum(&mut packet);
     assert_eq!(packet[16..], [0xff, 0xff]);
@@ -161,7 +161,7 @@ fn ignores_a_checksum_offset_outside_the_packet() {
 }
 
 proptest! {
-    /// Against building the headers of every frame anew, as RFC 9293 and RFC 791 say they should be.
+    /// Compares with headers built from scratch for every frame, as specified in RFC 9293 and RFC 791.
     #[test]
     fn parts_equal_the_segmented_frames(
         v6: bool,
@@ -217,7 +217,7 @@ proptest! {
 
     #[test]
     fn never_panics(mut packet in prop::collection::vec(any::<u8>(), 0..300), v6: bool) {
-        // Else hardly any would come past the first checks.
+        // Otherwise hardly any packet would pass the first checks.
         if packet.len() > 64 {
             packet[..2].copy_from_slice(&[1, if v6 { 4 } else { 1 }]);
             packet[6..10].copy_from_slice(&[if v6 { 54 } else { 34 }, 0, 16, 0]);
