@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""What the module promises beside the bytes: which sockets it takes, what it refuses, what a program sees. In the guest.
+"""Checks of socket semantics: which sockets the module takes, what it refuses, what a program sees. Runs in the guest.
 
-behaviour.py [NAME...]    the checks of these names, else all
+behaviour.py [NAME...]    run the named checks, by default all
 """
 
 import ctypes
@@ -146,7 +146,7 @@ def check_a_namespace_takes_its_rules_along():
 
 
 def dying():
-    """Control groups that are removed and still in use."""
+    """Number of control groups that were removed but are still in use."""
     lines = Path("/sys/fs/cgroup/cgroup.stat").read_text().splitlines()
     return int(dict(line.split() for line in lines)["nr_dying_descendants"])
 
@@ -211,7 +211,7 @@ def check_writers_do_not_mix_pieces():
     protected()
     record, writers, turns = 1000, 8, 15
     with listener() as server, pair(server) as (client, accepted):
-        # Who must wait for room in the middle lets others write, as MPTCP itself does.
+        # A writer that blocks for buffer space halfway lets others write, as MPTCP itself does.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         client.send(b"\n" * record)
         threads = [
@@ -311,7 +311,7 @@ def check_a_nonblocking_connect_works():
 
 
 def check_descriptors_of_one_socket_share_the_stream():
-    """What a copy, a child and another process's copy of the descriptor send and receive is one stream."""
+    """A duplicate, a child and another process with the descriptor share one stream."""
     protected()
     with listener() as server, pair(server) as (client, accepted):
         exchange(client, accepted)
@@ -333,7 +333,7 @@ def check_descriptors_of_one_socket_share_the_stream():
 
 
 def exchange_as(end, text, first=True):
-    """One end's part of exchange()."""
+    """One end of exchange()."""
     for sends in (first, not first):
         if sends:
             end.sendall(text)
@@ -349,7 +349,7 @@ def check_what_comes_beside_the_bytes_is_as_without_the_module():
             accepted.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMP, 1)
             accepted.setsockopt(socket.IPPROTO_TCP, TCP_INQ, 1)
             client.sendall(b"x" * 40000)
-            # Linux 6.1 itself does not peek until there is enough.
+            # On Linux 6.1, peeking does not wait until enough data has arrived.
             while int.from_bytes(fcntl.ioctl(accepted, termios.FIONREAD, bytes(4)), sys.byteorder) < 40000:
                 time.sleep(0.01)
             for size, flags in (
@@ -360,7 +360,7 @@ def check_what_comes_beside_the_bytes_is_as_without_the_module():
                 (9600, 0),
             ):
                 data, control, answer, _ = accepted.recvmsg(size, 200, flags)
-                # When it came differs; that it is there, and what is left, must not.
+                # Timestamps differ; their presence and the remaining length must be equal.
                 yield (
                     len(data),
                     answer,

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Two ends of a connection that use every way in and out of a socket that Python reaches.
+"""The two ends of a connection, using every socket call that Python can reach to send and receive.
 
     calls.py send|receive listen|connect ADDRESS PORT [--only CALL]
 
-What is sent is a text in which every line says where it stands, so that whoever receives any piece of it knows what it
-must be, and whoever looks at the wire finds MARK. The receiver prints `received BYTES mismatches N`.
+Every line of the text sent contains its own offset, so that a receiver can verify any piece of it; MARK makes plaintext
+recognizable on the wire. The receiver prints `received BYTES mismatches N`.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def pages(length, protection=mmap.PROT_READ | mmap.PROT_WRITE):
 
 
 class Sender:
-    """Every method sends the next bytes of the text in its own way."""
+    """Each method sends the next bytes of the text with a different call."""
 
     def __init__(self, sock, smaller=1):
         self.sock, self.offset, self.faults, self.smaller = sock, 0, [], smaller
@@ -63,7 +63,7 @@ class Sender:
         return bytearray(text(self.offset, length))
 
     def sent(self, data, count, name):
-        """The program's memory must be as it was."""
+        """The program's memory must be unchanged."""
         if bytes(data) != text(self.offset, len(data)):
             self.faults.append(f"{name}: the program's buffer was changed")
         self.offset += count
@@ -158,13 +158,13 @@ class Sender:
         ctypes.memmove(address, text(self.offset, page), page)
         assert libc.mprotect(address + page, page, PROT_NONE) == 0
         count = libc.send(self.sock.fileno(), address, 2 * page, 0)
-        # What could be read was sent, or nothing was.
+        # Either the readable part was sent, or nothing.
         if count >= 0 or ctypes.get_errno() != errno.EFAULT:
             self.offset += check(count)
         self.all("after a bad pointer", self.next(4096), self.sock.send)
 
     def call_timeout(self):
-        """Whatever a timeout cuts off must have been sent as it says."""
+        """After a timeout, exactly the returned number of bytes must have been sent."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(0.2))
         data, done = self.next(300000), 0
         while done < len(data):
@@ -181,7 +181,7 @@ class Sender:
 
 
 class Receiver:
-    """Every method receives some bytes in its own way and says which."""
+    """Each method receives some bytes with a different call and returns them."""
 
     def __init__(self, sock):
         self.sock, self.offset, self.faults = sock, 0, []
@@ -262,7 +262,7 @@ class Receiver:
             self.sock.setblocking(True)
 
     def call_edge(self, length):
-        """With edge-triggered polling what is left must not be forgotten: read until there is nothing."""
+        """With edge-triggered polling no remaining data may be missed: read until there is none."""
         poller = select.epoll()
         poller.register(self.sock, select.EPOLLIN | select.EPOLLET)
         poller.poll(20)
@@ -292,7 +292,7 @@ class Receiver:
             assert ctypes.get_errno() == errno.EFAULT
         start = address + page - min(length, page)
         count = libc.recv(self.sock.fileno(), start, 2 * page, 0)
-        # Less than there is, or nothing: in both cases the rest must still be there.
+        # A short read or none: in both cases the remaining data must still be readable.
         if count < 0 and ctypes.get_errno() == errno.EFAULT:
             return None
         return ctypes.string_at(start, check(count))
@@ -312,7 +312,7 @@ class Receiver:
 
 
 class interrupted:
-    """A signal every few milliseconds; Python begins the call that it ended anew."""
+    """Sends a signal every few milliseconds; Python restarts the interrupted call."""
 
     def __enter__(self):
         signal.signal(signal.SIGALRM, lambda *_: None)
@@ -351,12 +351,12 @@ def connection(arguments):
     address = (arguments.address, arguments.port)
     if arguments.side == "listen":
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # On all addresses: a subflow to one on which nobody listens is reset.
+        # Listen on all addresses: a subflow to an address without a listener is reset.
         sock.bind(("", arguments.port))
         sock.listen()
         print("listening", flush=True)
         accepted = sock.accept()[0]
-        # Further subflows are for the listening socket, too.
+        # Additional subflows also go to the listening socket.
         LISTENING.append(sock)
         return accepted
     deadline = time.monotonic() + 20
@@ -384,7 +384,7 @@ def main():
     faulthandler.dump_traceback_later(arguments.seconds, exit=True)
     sock = connection(arguments)
     end = Sender(sock, arguments.smaller) if arguments.role == "send" else Receiver(sock)
-    # The first flight is answered before further subflows are made.
+    # The first flight is acknowledged before additional subflows are created.
     if arguments.role == "send":
         end.all("first", end.next(100), sock.send)
         assert sock.recv(5) == b"begin"

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""`plait kmod`: what it makes of the module, by programs that know nothing of it. In the guest.
+"""Checks of `plait kmod` with the module and unmodified programs. Runs in the guest.
 
-PLAIT is the command, target/release/plait where nothing is said.
+PLAIT is the command, by default target/release/plait.
 
-Path 1 is the trusted one of host A. What is kept is what docs/guide/kernel-module.md promises: the first flight crosses the
-trusted path alone, no plaintext any path, and nothing is left behind.
+Path 1 is the trusted path of host A. The checks cover the guarantees of docs/guide/kernel-module.md: the first flight
+crosses only the trusted path, no plaintext crosses any path, and nothing is left behind.
 """
 
 import errno
@@ -44,7 +44,7 @@ def group(host):
 
 
 def begin(host, *options):
-    """`plait kmod enable` for the host's group, and what it says when it has begun."""
+    """Starts `plait kmod enable` for the host's group; returns the process and the line it prints once active."""
     command = [PLAIT, "kmod", "enable", "--cgroup", str(group(host)), "--json", *options]
     enabler = subprocess.Popen(
         inside(host, *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -56,7 +56,7 @@ def begin(host, *options):
 
 @contextmanager
 def enabled(host, *options):
-    """It, until the end of the block, which it must survive."""
+    """Runs `plait kmod enable` during the block; it must not exit before the end."""
     enabler, told = begin(host, *options)
     enabler.told = told
     try:
@@ -70,10 +70,10 @@ def enabled(host, *options):
 
 
 def start(host, *command, grouped=True):
-    """A program on a host, in the host's group."""
+    """Starts a program on a host, in the host's group."""
     command = inside(host, *command)
     if grouped:
-        # Before it enters the host, where the groups are not to be seen.
+        # Before it enters the host's namespace, in which the control groups are not visible.
         command = ["sh", "-c", f'echo $$ >{group(host)}/cgroup.procs && exec "$@"', "sh", *command]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -113,14 +113,14 @@ def rules(host):
 
 
 def nothing_left(host):
-    """No rule, no program, no record: of this host's enabler."""
+    """No rule, BPF program or record of this host's enabler exists."""
     shown = status(host)
     known = [enabled["cgroup"] for enabled in shown["enablers"] + shown["killed"]]
     return not rules(host) and not attached(host) and f"/{group(host).name}" not in known
 
 
 def packets(file):
-    """When, from where and with how many bytes of payload: the TCP segments of a capture."""
+    """Time, source and payload length of the TCP segments of a capture."""
     data = file.read_bytes()
     found, place = [], 24
     while place + 16 <= len(data):
@@ -139,7 +139,7 @@ def packets(file):
 
 
 def first_flight_came_first(capture):
-    """Nothing is on the untrusted path before data of both ends has crossed the trusted one."""
+    """Nothing crosses the untrusted path before data of both ends has crossed the trusted one."""
     trusted, untrusted = (packets(file) for file in capture.files)
     data = {source: time for time, source, payload in reversed(trusted) if payload}
     carried = sum(payload for _, _, payload in untrusted)
@@ -154,7 +154,7 @@ def no_marks(capture):
 
 
 def document():
-    """A directory with a large document in which every line is a mark."""
+    """A directory with a large document in which every line is MARK."""
     directory = Path("/run/document")
     directory.mkdir(exist_ok=True)
     (directory / "document").write_bytes(b"".join(b"%s%08x\n" % (MARK, line) for line in range(200_000)))
@@ -166,7 +166,7 @@ def web_service(address, port, *before):
 
 
 def fetch(host=ADDRESS, mptcp=True, grouped=True):
-    """What an unmodified curl got: its exit status, and whether it is the document."""
+    """The result of an unmodified curl: its exit status, and whether it received the document."""
     curl = [
         "curl",
         "-sS",
@@ -309,7 +309,7 @@ ECHO = """
 
 
 class Talker:
-    """A program in a host's group that sends and receives one line at a time."""
+    """A program in a host's group that sends and receives single lines."""
 
     def __init__(self, host, setup):
         command = inside(host, sys.executable, "-c", TALK.format(setup=setup, act=ECHO.strip()))
@@ -332,7 +332,7 @@ class Talker:
 
 @contextmanager
 def talk(before=""):
-    """A client, which does this `before` it connects, and its server."""
+    """A client, which runs `before` before it connects, and its server."""
     server = Talker("B", LISTEN)
     client = Talker("A", f"{before}\n{CONNECT}")
     assert server.heard() == "ready"
@@ -401,7 +401,7 @@ def check_a_killed_enabler_leaves_nothing_open_and_can_be_tidied_up():
             ], cleaned
             assert nothing_left("A")
             say(server, client, MARK.decode())
-        # The next one does the same.
+        # The next enabler does the same.
         for _ in range(2):
             enabler, told = begin("A")
             assert len(rules("A")) == 1 and told["rule"].split()[0] in rules("A")[0], rules("A")
@@ -423,7 +423,7 @@ def check_there_is_one_in_a_namespace():
 
 
 def check_three_silent_seconds_take_nothing_for_long():
-    """Kernels from 6.12 on take them for something that drops MPTCP, and connect by TCP alone for an hour."""
+    """Linux 6.12 and later take three lost SYNs for an MPTCP blackhole and use plain TCP for an hour."""
     if not Path("/proc/sys/net/mptcp/blackhole_timeout").exists():
         print("SKIP    this kernel looks for no blackholes")
         return
@@ -441,7 +441,7 @@ def check_three_silent_seconds_take_nothing_for_long():
                 for client in clients:
                     client.communicate(timeout=WAIT)
                 start("A", sys.executable, "-c", connecting).communicate(timeout=WAIT)
-        # It looks every two seconds.
+        # The enabler polls every two seconds.
         time.sleep(4)
         with Capture() as capture, talk() as (client, server):
             say(client, server, MARK.decode() * 20)
@@ -475,13 +475,13 @@ def check_mistakes_say_what_to_do():
 
 
 def check_an_early_subflow_is_refused():
-    """Of a peer that negotiates, and joins before its first byte: here the kernel, as its rule does not hold it back."""
+    """The peer negotiates and joins before its first byte: here the kernel does, as its rule lacks `hold`."""
     with enabled("B", "--require"), enabled("A") as enabler:
         rule("A", "clear")
         rule("A", enabler.told["rule"].replace(" hold", ""))
         with talk() as (client, server):
             before = counters()
-            # The server speaks first; the client's kernel takes that for a reason to join.
+            # The server sends first, which makes the client's kernel join.
             say(server, client, "welcome")
             until(lambda: joined("A"), "the kernel's path manager joins")
             assert client.ask("send late") == "sent"

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The module at one end and the gateway at the other, negotiating as two gateways do: in the guest.
+"""The module at one end and the gateway at the other, negotiating like two gateways. Runs in the guest.
 
-PLAIT is the gateway, target/release/plait where nothing is said. The negotiator is its own BPF program (NEGOTIATOR, an
-object file; else the one that was compiled with it), put on a control group by bpftool.
+PLAIT is the gateway, by default target/release/plait. The negotiator is its BPF program (NEGOTIATOR, an object file; by
+default the one compiled with the gateway), attached to a control group with bpftool.
 """
 
 import json
@@ -29,7 +29,7 @@ def negotiator():
 
 
 def negotiate():
-    """Puts the negotiator on the control group; returns the number of the map with its verdicts."""
+    """Attaches the negotiator to the control group; returns the ID of the map with its verdicts."""
     GROUP.mkdir()
     PINNED.mkdir()
     program = PINNED / "program"
@@ -43,14 +43,14 @@ def negotiate():
 
 
 def calls(role, side, address, port):
-    # A program that is not protected itself is at the mercy of Linux 6.1, which peeks wrongly.
+    # A program that is not itself protected is affected by the faulty MSG_PEEK of Linux 6.1.
     return [sys.executable, str(HERE / "calls.py"), role, side, address, str(port), "--without", "peek_all"]
 
 
 def start(host, command, ready=None, grouped=False):
     command = inside(host, *command)
     if grouped:
-        # Before it enters the host, where the control groups are not to be seen.
+        # Before it enters the host's namespace, in which the control groups are not visible.
         command = ["sh", "-c", f'echo $$ >{GROUP}/cgroup.procs && exec "$@"', "sh", *command]
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if ready:
@@ -105,7 +105,7 @@ def gateway_to_module(verdicts, sender):
 
 def main():
     load("0.1%")
-    # The module's side has no path manager of its own yet: one path.
+    # The module's side has no path manager yet: one path.
     run("ip", "-n", "A", "mptcp", "endpoint", "flush")
     verdicts = negotiate()
     good = []

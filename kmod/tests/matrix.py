@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The calls of calls.py between two hosts with two lossy paths, in every mode, over IPv4 and IPv6, in both directions.
+"""Runs calls.py between two hosts over two lossy paths, in every mode, over IPv4 and IPv6, in both directions.
 
-Both paths are captured. A control run without rules must show the text on both; a protected run must not show it on
-either. In the guest: kmod/guest/boot kmod/tests/matrix.py
+Both paths are captured. In a control run without rules the text must appear on both; in a protected run, on neither.
+In the guest: kmod/guest/boot kmod/tests/matrix.py
 """
 
 import argparse
@@ -39,11 +39,11 @@ QUICK = [
 
 
 def transfer(mode, sender, family, extra):
-    """One run of calls.py; `sender` is the side whose text goes over the wire."""
+    """Runs calls.py once; `sender` is the side that sends the text."""
     receiver = "connect" if sender == "listen" else "listen"
     roles = {sender: "send", receiver: "receive"}
     if mode == "plain":
-        # Linux 6.1 itself gives the beginning again and again.
+        # Linux 6.1 itself returns the beginning repeatedly.
         extra = [*extra, "--without", "peek_all"]
     ends = {}
     for side, host in (("listen", "B"), ("connect", "A")):

@@ -1,6 +1,6 @@
-"""Two hosts, A and B, as network namespaces with two paths between them, and the module under test on both.
+"""Two hosts, A and B: network namespaces connected by two paths, with the module under test on both.
 
-To be used as root on a kernel for which plait.ko was built: in the guest.
+Requires root and a kernel for which plait.ko was built: runs in the guest.
 """
 
 import os
@@ -19,7 +19,7 @@ KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 ALARM = re.compile(
     "WARNING|BUG|Oops|Call Trace|KASAN:|UBSAN:|INFO: task|suspicious RCU|suspected memory leaks"
 )
-# In the kernel's log, behind what it had to say of this machine.
+# Marks, in the kernel log, the end of the boot messages.
 BEGIN = "plait: a test begins"
 HOSTS = {"A": 1, "B": 2}
 PATHS = [1, 2]
@@ -35,7 +35,7 @@ def inside(host, *command):
 
 
 def load(loss="0.5%"):
-    """The module, and the two hosts; a loss of None: without delay and loss."""
+    """Loads the module and creates the two hosts; with a loss of None, without delay and loss."""
     Path("/dev/kmsg").write_text(BEGIN)
     for module in ("veth", "sch_netem"):
         run("modprobe", module)
@@ -70,7 +70,7 @@ def rule(host, line):
 
 
 def set_mode(mode):
-    """One rule on both hosts, or none for `plain`."""
+    """Sets one rule on both hosts, or none for `plain`."""
     for host in HOSTS:
         rule(host, "clear")
         if mode != "plain":
@@ -82,12 +82,12 @@ def counters():
 
 
 def grown(before):
-    """What has been counted since."""
+    """The counters that have changed since `before`, and by how much."""
     return {name: count - before[name] for name, count in counters().items() if count != before[name]}
 
 
 def socket_in(host, protocol=IPPROTO_MPTCP, family=socket.AF_INET):
-    """Made in the host's namespace, to which it belongs from then on."""
+    """Creates a socket in the host's namespace, to which it then belongs."""
     here = os.open("/proc/self/ns/net", os.O_RDONLY)
     there = os.open(f"/run/netns/{host}", os.O_RDONLY)
     try:
@@ -105,7 +105,7 @@ def enter(namespace):
 
 
 class Capture:
-    """What passes on both paths."""
+    """Captures the traffic of both paths."""
 
     def __enter__(self):
         self.files = [Path(f"/run/path{path}.pcap") for path in PATHS]
@@ -125,12 +125,12 @@ class Capture:
             dump.communicate()
 
     def found(self):
-        """Bytes and marks, for each path."""
+        """The number of bytes and of marks on each path."""
         return [(file.stat().st_size, file.read_bytes().count(MARK)) for file in self.files]
 
 
 def unload(seconds=90):
-    """Removes the module once the kernel has forgotten the sockets that hold it."""
+    """Removes the module once the kernel has released the sockets that hold it."""
     for host in HOSTS:
         rule(host, "clear")
     deadline = time.monotonic() + seconds
@@ -141,13 +141,13 @@ def unload(seconds=90):
 
 
 def alarms():
-    """What should not be: in the kernel's log, and memory to which nothing leads any more."""
+    """Warnings in the kernel log, and leaked memory."""
     log = run("dmesg", capture_output=True).stdout.rpartition(BEGIN)[2]
     return [line for line in log.splitlines() if ALARM.search(line)] + leaks()
 
 
 def leaks():
-    """Where the kernel looks for them (kmemleak): it leaves out what is only seconds old, and what it finds once."""
+    """Scans twice, if the kernel has kmemleak: it omits objects that are seconds old or were found only once."""
     if not KMEMLEAK.exists():
         return []
     for _ in range(2):

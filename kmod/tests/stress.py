@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Random calls (stress.c) on protected connections over two lossy paths, from a seed. In the guest."""
+"""Random calls (stress.c), from a seed, on protected connections over two lossy paths. Runs in the guest."""
 
 import argparse
 import subprocess
@@ -20,7 +20,7 @@ def main():
     load(arguments.loss)
     set_mode(arguments.mode)
     ends = []
-    # The server goes on until it is told: the client's last connection must find it.
+    # The server runs until it is stopped: the client's last connection still needs it.
     for host, side, more in (("B", "listen", 300), ("A", "connect", 0)):
         words = [str(arguments.seed), str(arguments.seconds + more), side, arguments.address, str(PORT)]
         end = subprocess.Popen(inside(host, "/run/stress", *words), stdout=subprocess.PIPE, text=True)

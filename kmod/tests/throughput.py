@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""How fast one connection is in each mode, beside plain MPTCP and AES-128-CBC in the program: ratios of one run.
+"""Throughput of one connection in each mode, relative to plain MPTCP and AES-128-CBC in the program, within one run.
 
-In the guest the processor is emulated: figures of different runs or machines must not be compared.
+The guest's processor is emulated: do not compare figures of different runs or machines.
 """
 
 import argparse

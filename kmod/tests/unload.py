@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The module comes and goes under traffic, again and again: in the guest.
+"""Loads and removes the module repeatedly under traffic. Runs in the guest.
 
-Removing it is refused while a connection is protected, and that goes on; once none is, it is removed, whatever other
-sockets are made, used and closed at that moment.
+Removal must be refused while a connection is protected, and the connection must continue; once none is protected,
+removal must succeed, whatever other sockets are created, used and closed at that moment.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MODES = ["xor64-hmac", "xor64-key", "stream"]
 
 
 def removed():
-    """Whether the module could be removed."""
+    """Tries to remove the module; returns whether it was removed."""
     if libc.syscall(DELETE_MODULE, b"plait", os.O_NONBLOCK) == 0:
         return True
     assert get_errno() == errno.EAGAIN, os.strerror(get_errno())
@@ -34,7 +34,7 @@ def removed():
 
 
 def try_for(seconds):
-    """Whether the module could be removed in that time, and how often it could not."""
+    """Tries to remove the module for that time; returns whether it was removed and how often it was refused."""
     refused, until = 0, time.monotonic() + seconds
     while not removed():
         refused += 1
@@ -45,14 +45,14 @@ def try_for(seconds):
 
 
 def end(*socks):
-    """So that the kernel forgets the connection at once, and not after a minute."""
+    """Disconnects, so that the kernel drops the connection at once instead of after a minute."""
     for sock in socks:
         libc.connect(sock.fileno(), AF_UNSPEC, len(AF_UNSPEC))
         sock.close()
 
 
 class Traffic:
-    """Connections that the rules concern or do not, as it happens, so that only the number of bytes can be compared."""
+    """Connections that the rules may or may not cover, so that only byte counts can be compared."""
 
     def __init__(self, threads):
         self.stop, self.connections, self.faults = threading.Event(), 0, []
@@ -90,13 +90,13 @@ class Traffic:
         try:
             COUNTERS.read_text()
         except OSError as error:
-            # Not there, or going away.
+            # Not loaded, or being removed.
             assert error.errno in (errno.ENOENT, errno.EIO), error
             time.sleep(0.01)
 
 
 def turn(mode):
-    """One life of the module; returns how often removing it was refused."""
+    """Loads and removes the module once; returns how often removal was refused."""
     if not Path("/sys/module/plait").exists():
         run("insmod", HERE.parent / "plait.ko")
     for host in HOSTS:
@@ -108,7 +108,7 @@ def turn(mode):
             assert not removed(), "a protected connection was there"
             refused += 1
         end(client, accepted)
-    # For a while with the rules, under which new sockets come to need it all the time; then without them.
+    # First with the rules, under which new sockets keep using the module; then without them.
     gone, more = try_for(0.5)
     refused += more
     if not gone:

@@ -1,11 +1,11 @@
 // Metrics of other tools, below the plots of a connection and on the same time axis.
 "use strict";
 
-/** Maximum number of lines of a metric. */
+/** Maximum number of lines per metric. */
 const LINES = 12;
 
 class ExternalMetrics {
-  /** `all`: as in the document. `marks` returns what to shade; `zoomTo` is called for a dragged span of time. */
+  /** `all`: as in the document. `marks` returns the intervals to shade; `zoomTo` is called with a selected time range. */
   constructor(figure, all, { marks, zoomTo, reset }) {
     Object.assign(this, { figure, all, marks, zoomTo, reset });
     this.choice = figure.querySelector("select");
@@ -13,7 +13,7 @@ class ExternalMetrics {
     new ResizeObserver(() => this.plot?.setSize({ width: figure.clientWidth, height: this.plot.height })).observe(figure);
   }
 
-  /** Offers the metrics that concern a connection. */
+  /** Lists the metrics of a connection. */
   show(connection) {
     this.connection = connection;
     this.lines = new Map();
@@ -34,7 +34,7 @@ class ExternalMetrics {
     this.build();
   }
 
-  /** The subflow of a metric; -1 if it concerns all, null if it belongs to another connection. */
+  /** The subflow of a metric; -1 if it applies to all, null if it belongs to another connection. */
   subflowOf(subject) {
     const ends = subject.replace("connection ", "").split(" -> ");
     if (ends.length !== 2) return -1;
@@ -72,7 +72,7 @@ class ExternalMetrics {
 
   valueText = (value) => inUnit(value, ["", "k", "M", "G", "T"]).trim();
 
-  /** Shows the same span of time as the plots. */
+  /** Shows the same time range as the plots. */
   setTimes(times) {
     this.times = times;
     this.apply();

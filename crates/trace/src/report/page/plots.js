@@ -1,18 +1,18 @@
-// The plots of a connection over time. They share their time: a zoom of one zooms all, and so does the cursor.
+// The plots of a connection over time. They share the time axis: zoom and cursor apply to all of them.
 "use strict";
 
-/** How many intervals are drawn at most: zoomed out, neighbours are added up, so that lines stay readable. */
+/** Maximum number of intervals drawn; when zoomed out, neighbours are added up, so that lines stay readable. */
 const INTERVALS = 400;
-/** Over how many intervals without a sample a line of round-trip times goes on. */
+/** Maximum number of intervals without a sample that a round-trip time line spans. */
 const GAP = 8;
-/** How far above the greatest mean the plot of round-trip times ends, for outliers not to flatten all else. */
+/** Upper end of the round-trip time plot, relative to the greatest mean, so that outliers do not flatten the rest. */
 const FARTHEST = 4;
 const SHORTEST_ZOOM = 1e-5;
 
 /**
- * What each subflow sent in a direction, on common times.
- * `x` has the start of each interval in which anything was sent, and of the one behind it; `subflows` has for each
- * subflow, and each of these intervals, what was counted, if anything.
+ * What each subflow sent in one direction, on a common time axis.
+ * `x` has the start of each interval in which anything was sent, and of the following one; `subflows` has the counts of
+ * each subflow in each of these intervals, if any.
  */
 function sampled(series, way, span) {
   let factor = 1;
@@ -52,7 +52,7 @@ function mergedCells(columns, factor) {
   return cells;
 }
 
-/** Colours are asked for whenever something is drawn: the theme may have changed. */
+/** Colours are read at every drawing: the theme may have changed. */
 const strokeOf = (index) => () => (index === null ? cssColour("--ink") : colourOf(index));
 const fillOf = (index, opacity) => () => {
   const share = Math.round(opacity * 255).toString(16).padStart(2, "0");
@@ -60,8 +60,8 @@ const fillOf = (index, opacity) => () => {
 };
 
 /**
- * What a plot draws: `series` for uPlot, one or more for each subflow; `data` for them from what was sampled; and
- * `texts`, what is told of a place in the data, by the subflow's index (null: the total).
+ * The contents of a plot: `series` for uPlot, one or more per subflow; their `data`, from the samples; and `texts`, the
+ * legend values at an index of the data, by subflow index (null: the total).
  */
 const KINDS = {
   throughput: {
@@ -163,7 +163,7 @@ const KINDS = {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-/** What was counted in the nearest interval with round trips that a line leads to. */
+/** The counts of the nearest interval with round-trip samples, within the reach of a line. */
 function nearestSample({ x, interval, subflows }, index, row) {
   const cells = subflows[index];
   const near = (place) => place >= 0 && place < x.length && Math.abs(x[place] - x[row]) <= GAP * interval;
@@ -173,7 +173,7 @@ function nearestSample({ x, interval, subflows }, index, row) {
   return null;
 }
 
-/** Of the times in view. */
+/** The greatest mean in view. */
 function greatestMean(u) {
   const [first, last] = u.series[0].idxs ?? [0, -1];
   let greatest = 0;
@@ -183,7 +183,7 @@ function greatestMean(u) {
   return greatest;
 }
 
-/** Gaps, given in pixels, that are too long for a line to go on. */
+/** Gaps, in pixels, that are too long for a line to span. */
 function longGaps(u, series, first, last, gaps) {
   const x = u.data[0];
   if (x.length < 2) return gaps;
@@ -191,7 +191,7 @@ function longGaps(u, series, first, last, gaps) {
   return gaps.filter(([from, to]) => to - from > shortest);
 }
 
-/** Samples that no line leads to. */
+/** Samples without a line to a neighbour. */
 function lonely(u, series, show, gaps) {
   const [x, values] = [u.data[0], u.data[series]];
   const rows = [];
@@ -200,7 +200,7 @@ function lonely(u, series, show, gaps) {
   return rows.filter((row, place) => !near(rows[place - 1], row) && !near(row, rows[place + 1]));
 }
 
-/** Boxes from the first to behind the last byte; subflows stand side by side within an interval. */
+/** Boxes from the first byte to the end of the last; subflows are side by side within an interval. */
 function extents(place, places) {
   return (u, series, first, last) => {
     const [x, from, to] = [u.data[0], u.data[series - 1], u.data[series]];
@@ -218,7 +218,7 @@ function extents(place, places) {
   };
 }
 
-/** Failovers as shaded times and events as ticks, in any plot. */
+/** Failovers as shaded intervals and events as ticks, in any plot. */
 function marksOf(connection, way) {
   const since = (time) => time - connection.start;
   const own = connection.failovers.filter(({ direction }) => direction === way);
@@ -285,8 +285,8 @@ function drawLabels(u, { shades, ticks }) {
 }
 
 /**
- * What plots over time have in common: axes, a cursor that all share, shaded times, and the choice of times by dragging.
- * `values` writes the vertical axis; `hover` and `zoomTo` are called as the pointer moves and has chosen.
+ * Options common to all plots over time: axes, a shared cursor, shaded intervals, and range selection by dragging.
+ * `values` formats the vertical axis; `hover` is called when the pointer moves, `zoomTo` when a range was selected.
  */
 function overTime(figure, { height, values, shades, hover, zoomTo, reset }, hooks = {}, cursor = {}) {
   const axis = { stroke: () => cssColour("--soft"), font: `12px ${getComputedStyle(document.body).fontFamily}` };
@@ -316,7 +316,7 @@ function overTime(figure, { height, values, shades, hover, zoomTo, reset }, hook
   };
 }
 
-/** Takes the times that were dragged over, if it was more than a click. */
+/** Zooms to the selected range, unless it was only a click. */
 function takeTimes(u, zoomTo) {
   const { left, width } = u.select;
   u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
@@ -325,7 +325,7 @@ function takeTimes(u, zoomTo) {
 
 /** The plots of one connection in one view. */
 class Plots {
-  /** `zoomed` is called whenever the times shown change. */
+  /** `zoomed` is called whenever the time range shown changes. */
   constructor(figures, zoomed) {
     this.figures = figures;
     this.zoomed = zoomed;
@@ -334,7 +334,7 @@ class Plots {
     new ResizeObserver(() => this.fit()).observe(figures[0]);
   }
 
-  /** Shows a connection; the times shown stay if it is the same one. */
+  /** Shows a connection; keeps the time range if it is the same one. */
   show(connection, view) {
     if (connection !== this.connection) this.zoom = null;
     this.connection = connection;
@@ -366,7 +366,7 @@ class Plots {
     this.apply();
   }
 
-  /** Why there is nothing to draw; empty where there is something. */
+  /** The reason why there is nothing to draw; empty if there is something. */
   whyNone() {
     const { x, interval } = this.sampled;
     if (!x.length) return "Nothing was sent in this direction.";
@@ -392,13 +392,13 @@ class Plots {
     this.refresh();
   }
 
-  /** Shows the whole time. */
+  /** Shows the whole time range. */
   reset() {
     this.zoom = null;
     this.refresh();
   }
 
-  /** Zooms by a factor around the middle, and moves by a share of the times shown. */
+  /** Zooms by a factor around the middle, and pans by a fraction of the time range shown. */
   move(factor, share) {
     const [from, to] = this.times();
     const [middle, half] = [(from + to) / 2 + share * (to - from), ((to - from) / 2) * factor];
@@ -423,7 +423,7 @@ class Plots {
     this.zoomed(this.zoom);
   }
 
-  /** Draws again, in other colours. */
+  /** Redraws with the colours of the current theme. */
   redraw() {
     this.plots.forEach(({ plot }) => plot?.redraw());
   }
@@ -453,7 +453,7 @@ class Plots {
     if (shown) this.caption(shown, u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null);
   }
 
-  /** Says what a plot shows, and its values at a time. */
+  /** Shows the legend of a plot, and its values at a time. */
   caption({ kind, figure, plot }, time) {
     const caption = figure.querySelector("figcaption");
     const note = kind.note ?? `in intervals of ${secondsText(this.sampled.interval)}`;
@@ -476,7 +476,7 @@ class Plots {
     caption.replaceChildren(title, `at ${secondsText(time)}`, ...mark, values);
   }
 
-  /** The place in the data of a time: of the interval that it is in. */
+  /** The index in the data of the interval that contains a time. */
   rowAt(time) {
     const { x, interval } = this.sampled;
     let [low, high] = [0, x.length];
@@ -489,20 +489,20 @@ class Plots {
   }
 }
 
-/** How many digits behind the point evenly spaced values need. */
+/** Number of decimals that evenly spaced values need. */
 function digitsOf(values) {
   const step = values.length > 1 ? values[1] - values[0] : 1;
   const exact = (digits) => Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-3;
   return [0, 1, 2, 3, 4, 5, 6, 7, 8].find(exact) ?? 9;
 }
 
-/** Seconds at an axis, the last one with its unit. */
+/** Axis labels in seconds, the last one with the unit. */
 function secondTicks(at) {
   const digits = digitsOf(at);
   return at.map((value, place) => value.toFixed(digits) + (place === at.length - 1 ? " s" : ""));
 }
 
-/** Values at an axis in one unit, which the greatest one tells. */
+/** Axis labels in the unit of the greatest value, which alone shows it. */
 function unitTicks(at, text) {
   const greatest = Math.max(...at.map(Math.abs));
   const unit = text(greatest).split(" ")[1];

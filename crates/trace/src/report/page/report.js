@@ -1,4 +1,4 @@
-// The report: the connections that were found, and all about the one that is chosen.
+// The report: the list of connections, and the details of the selected one.
 "use strict";
 
 const REPORT = JSON.parse(byId("data").textContent);
@@ -14,7 +14,7 @@ const externalMetrics = new ExternalMetrics(byId("external-metrics"), REPORT.tot
 });
 let chosen = null;
 
-/** The head: what was read, and what was wrong with it. */
+/** The header: what was read, and any problems with it. */
 function showHead() {
   const { captures, totals, connections, omitted } = REPORT;
   const names = captures.map((capture) => (capture === "-" ? "standard input" : capture.split("/").pop()));
@@ -42,7 +42,7 @@ function showHead() {
   }
 }
 
-/** Why packets count nowhere. */
+/** The reasons why packets were skipped. */
 const SKIPPED = {
   not_ip: "not IP", not_tcp: "not TCP", fragments: "later fragments", malformed: "malformed",
   duplicate: "duplicates from another capture",
@@ -54,7 +54,7 @@ function skippedText(skipped, sum) {
   return `${countText(sum)} skipped (${parts.join(", ")})`;
 }
 
-/** The columns of the table of connections: what is shown, and what it is sorted by. */
+/** The columns of the connection table: displayed value and sort key. */
 const COLUMNS = [
   { name: "#", key: ({ id }) => id },
   { name: "protocol", text: true, key: ({ version }) => versionText(version) },
@@ -126,7 +126,7 @@ function sortBy(column) {
   byId("connection-table").querySelectorAll("th button")[COLUMNS.indexOf(column)].focus();
 }
 
-/** Shows a connection, at first in the direction that carried more. */
+/** Shows a connection, initially in the direction that carried more. */
 function choose(connection) {
   chosen = connection;
   const { bytes } = connection;
@@ -141,7 +141,7 @@ function choose(connection) {
   showView();
 }
 
-/** All that depends on the view. */
+/** Updates everything that depends on the view. */
 function showView() {
   for (const button of document.querySelectorAll("[data-set]")) {
     button.setAttribute("aria-pressed", String(String(view[button.dataset.set]) === button.dataset.value));
@@ -149,7 +149,7 @@ function showView() {
   showKeys();
   showShare();
   showSubflows();
-  // What is hidden has no width to draw in.
+  // Hidden elements have no width to draw in.
   byId("plots").hidden = false;
   plots.show(chosen, view);
   externalMetrics.show(chosen);
@@ -194,7 +194,7 @@ function meanRate(way) {
   return seconds > 0 ? `${rateText((chosen.new_bytes[way] * 8) / seconds)} on average` : null;
 }
 
-/** A button for each subflow that carried something, to show it or not. */
+/** A button for each subflow that carried something, to show or hide it. */
 function showKeys() {
   byId("subflow-keys").replaceChildren(...carrying(view.direction).map(({ subflow, index }) => {
     const pressed = String(!view.hidden.has(index));
@@ -258,7 +258,7 @@ function omittedNote(after, omitted, what) {
   if (omitted) after.append(element("p", { class: "soft small" }, `${plural(omitted, `more ${what}`)} in analysis.json.`));
 }
 
-/** The table of subflows, as measurement papers print them: mean and standard deviation. */
+/** The table of subflows, with mean and standard deviation as in measurement papers. */
 function showSubflows() {
   const way = view.direction;
   byId("subflow-direction").textContent = WAY_TEXT[way];

@@ -1,11 +1,11 @@
-// Numbers and times as people read them, and elements that hold text.
+// Human-readable numbers and times, and elements that hold text.
 "use strict";
 
 const WAYS = ["client_to_server", "server_to_client"];
 const WAY_TEXT = { client_to_server: "client → server", server_to_client: "server → client" };
 const NOTHING = "–";
 
-/** A value in the unit of a list that suits it: three digits that count. */
+/** A value with three significant digits, in the best unit of a list. */
 function inUnit(value, names, size = 1000) {
   let index = 0;
   while (Math.abs(value) >= size && index < names.length - 1) {
@@ -21,7 +21,7 @@ const rateText = (bits) => inUnit(bits, ["bit/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"
 const countText = (count) => count.toLocaleString("en-GB");
 const percentText = (share) => (share === null ? NOTHING : `${(share * 100).toFixed(1)} %`);
 
-/** Milliseconds, with as many digits as tell something. */
+/** Milliseconds, with the significant digits only. */
 function msText(ms) {
   if (ms === null || ms === undefined) return NOTHING;
   return `${ms.toFixed(ms < 1 ? 3 : ms < 10 ? 2 : ms < 100 ? 1 : 0)} ms`;
@@ -36,7 +36,7 @@ function secondsText(seconds) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A time since 1970 in UTC; empty for what is no time. */
+/** A Unix time in UTC; empty for an invalid time. */
 function dateText(seconds) {
   const date = new Date(seconds * 1000);
   return Number.isNaN(date.getTime()) ? "" : `${date.toISOString().slice(0, 23).replace("T", " ")} UTC`;
@@ -51,7 +51,7 @@ const hostText = (address) => address.replace(/:\d+$/, "").replace(/^\[(.*)\]$/,
 const pathText = ({ src, dst }) => `${hostText(src)} → ${hostText(dst)}`;
 const plural = (count, one, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
 
-/** How a subflow ended, and by whom and why. */
+/** How a subflow closed, which side closed it, and the reason. */
 function closeText({ kind, by, reason }) {
   const names = { half_closed: "half closed", fin: "FIN", fastclose: "MP_FASTCLOSE" };
   const side = by === null ? "" : by === "client_to_server" ? " by client" : " by server";
@@ -60,7 +60,7 @@ function closeText({ kind, by, reason }) {
 
 const byId = (id) => document.getElementById(id);
 
-/** An element with attributes and children; strings become text and nothing else. */
+/** An element with attributes and children; strings become text nodes, never markup. */
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -70,14 +70,14 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** How a subflow looks, by its index: in colour, and in grey by its dashes. */
+/** The style of a subflow, by index: a colour, and a dash pattern for greyscale. */
 const COLOURS = 6;
 const DASHES = [[], [8, 3], [2, 3], [10, 3, 2, 3], [5, 2], [1, 2]];
 const colourOf = (index) => cssColour(`--s${index % COLOURS}`);
 const dashesOf = (index) => DASHES[index % DASHES.length];
 const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A piece of the line that a subflow, or the total, is drawn with. */
+/** A sample of the line style of a subflow or of the total. */
 function lineSample(index) {
   const space = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(space, "svg");
