@@ -13,6 +13,7 @@ A comment `<!-- prints: TEXT -->` behind a block says what its output contains, 
 """
 
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -176,10 +177,25 @@ def hosts(tmp_path):
         hosts.remove()
 
 
+@pytest.fixture
+def no_labs_remain():
+    """Removes labs that a page has started, also if one of its commands failed."""
+
+    def labs() -> set[str]:
+        return {lab["id"] for lab in json.loads(tool(PLAIT, "lab", "ps", "--json"))}
+
+    before = labs()
+    yield
+    for lab in labs() - before:
+        tool(PLAIT, "lab", "down", "--lab", lab)
+
+
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=pytest.mark.alone) if page == ALONE else page for page in PAGES]
 )
-def test_commands_work_as_printed(hosts, page):
+def test_commands_work_as_printed(request, hosts, page):
+    if page == ALONE:
+        request.getfixturevalue("no_labs_remain")
     content = blocks(page)
     # The README shows the client before the server that it needs.
     content.sort(key=lambda block: page == "README.md" and block.where != "server")

@@ -289,9 +289,7 @@ class Network:
         def detected_by() -> str | None:
             proxy, serve = log_lines()
             # A late line of the previous connection is not one of these.
-            ours = [
-                line for line in proxy if (" Address(" if ended == "refused" else "network side") in line
-            ]
+            ours = [line for line in proxy if (" Address(" if ended == "refused" else "network side") in line]
             # If the server refused first, the client only logs a reset.
             lines = ours and [*ours, *(line for line in serve if "refused: " in line)]
             return next((REASONS[phrase] for line in lines for phrase in REASONS if phrase in line), None)
