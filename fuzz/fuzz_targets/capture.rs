@@ -1,3 +1,5 @@
+//! Fuzz target: the analysis of damaged captures.
+
 #![no_main]
 
 #[path = "../checks/capture.rs"]

@@ -1,3 +1,5 @@
+//! Fuzz target: the parser of TCP and MPTCP options.
+
 #![no_main]
 
 #[path = "../checks/options.rs"]

@@ -1,3 +1,5 @@
+//! Fuzz target: the parser of policy files.
+
 #![no_main]
 
 #[path = "../checks/policy.rs"]

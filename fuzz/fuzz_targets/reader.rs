@@ -1,3 +1,5 @@
+//! Fuzz target: the readers of capture files.
+
 #![no_main]
 
 #[path = "../checks/reader.rs"]

@@ -1,3 +1,5 @@
+//! Fuzz target: the records of mode `sealed`.
+
 #![no_main]
 
 #[path = "../checks/records.rs"]

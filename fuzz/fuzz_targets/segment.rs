@@ -1,3 +1,5 @@
+//! Fuzz target: the parsers of captured frames.
+
 #![no_main]
 
 #[path = "../checks/segment.rs"]

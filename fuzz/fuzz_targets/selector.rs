@@ -1,3 +1,5 @@
+//! Fuzz target: the parser of policy selectors.
+
 #![no_main]
 
 #[path = "../checks/selector.rs"]

@@ -1,3 +1,5 @@
+//! Files that appear under their names only when they are complete.
+
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -1,10 +1,10 @@
-//! Every form of `xor64` against the definition, in every way a stream may be cut.
+//! Every implementation of `xor64` compared with the definition, however a stream is split.
 
 use plait_proto::codec::xor64::{Decoder, Encoder, Implementation, InstructionSet, Seed};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// The definition, equation (1), with nothing done twice as the crate does it.
+/// The definition, equation (1), sharing nothing with the crate.
 fn definition(seed: &[u8], plain: &[u8]) -> Vec<u8> {
     let mut stream = vec![0; 64 - seed.len()];
     stream.extend_from_slice(seed);
@@ -12,7 +12,7 @@ fn definition(seed: &[u8], plain: &[u8]) -> Vec<u8> {
     (0..plain.len()).map(|i| stream[i..=i + 64].iter().fold(0, |sum, byte| sum ^ byte)).collect()
 }
 
-/// A way of computing that the caller can choose.
+/// An implementation that the caller can choose.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Named(Implementation),
@@ -44,7 +44,7 @@ fn seed(bytes: &[u8]) -> Seed {
     Seed::new(bytes).expect("1 to 64 bytes")
 }
 
-/// Bytes without a pattern, the same on every run.
+/// Pseudorandom bytes, the same on every run.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
@@ -56,8 +56,8 @@ fn noise(length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// Checks that every form turns `plain` into `wire` and back, both in place and from buffer to buffer, when the
-/// stream is cut into pieces of the given lengths, and the rest at last.
+/// Checks that every implementation turns `plain` into `wire` and back, in place and from buffer to buffer, when the
+/// stream is split into pieces of the given lengths and the rest.
 fn assert_agrees(secret: &[u8], plain: &[u8], wire: &[u8], pieces: &[usize]) {
     for form in Form::all() {
         let (encoder, decoder) = (|| form.encoder(&seed(secret)), || form.decoder(&seed(secret)));

@@ -1,4 +1,4 @@
-//! Captures to files: the whole way of `plait analyze`.
+//! The analysis of captures, from input files to output files, as in `plait analyze`.
 
 mod input;
 mod output_directory;

@@ -1,3 +1,5 @@
+//! A set of byte positions.
+
 use std::ops::Range;
 
 /// A set of byte positions as ascending runs that are not empty and neither overlap nor touch.

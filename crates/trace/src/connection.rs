@@ -1,3 +1,5 @@
+//! Connections and their subflows, the result of an analysis.
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -112,7 +114,7 @@ pub enum Close {
     Open,
     /// Only the side that sends in this direction sent a FIN.
     HalfClosed(Direction),
-    /// PerDirection sides sent a FIN.
+    /// Both sides sent a FIN.
     Fin,
     /// One side sent a RST.
     Reset {

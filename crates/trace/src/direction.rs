@@ -1,3 +1,5 @@
+//! The two directions of a connection.
+
 use schemars::JsonSchema;
 use serde::Serialize;
 

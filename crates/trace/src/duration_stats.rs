@@ -1,3 +1,5 @@
+//! Distribution of durations in bounded memory.
+
 use std::time::Duration;
 
 /// Distribution of durations, such as round-trip times.

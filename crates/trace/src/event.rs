@@ -1,3 +1,5 @@
+//! MPTCP signals as events of a connection.
+
 use std::net::IpAddr;
 
 use plait_wire::capture::Timestamp;

@@ -1,3 +1,5 @@
+//! How much of a stream crossed a path.
+
 use crate::byte_ranges::ByteRanges;
 
 /// How much of a stream crossed a path at least once, retransmissions and reinjections included.

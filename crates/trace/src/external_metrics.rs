@@ -92,10 +92,10 @@ pub enum ExternalMetricError {
     },
 }
 
-/// How many points a metric has at most. Beyond it every second one is dropped.
+/// Maximum number of points of a metric. Beyond it, every second point is dropped.
 const MAX_POINTS: usize = 10_000;
 
-/// How many collector are kept at most; those that come later are not.
+/// Maximum number of metrics; later ones are dropped.
 const MAX_METRICS: usize = 2_000;
 
 /// Maximum length of a line in bytes: far more than that of a host with hundreds of subflows.
@@ -219,7 +219,7 @@ impl Collector {
 
     fn finish(self) -> Vec<ExternalMetric> {
         let mut found: Vec<_> = self.found.into_iter().map(|downsampled| downsampled.series).collect();
-        // A counter that never changed is not interesting.
+        // Drops counters that never changed.
         found.retain(|series| {
             series.source != nstat::SOURCE
                 || series.points.iter().any(|(_, value)| *value != series.points[0].1)

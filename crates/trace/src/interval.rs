@@ -1,3 +1,5 @@
+//! Counts of one side of a subflow for one interval.
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -36,8 +38,8 @@ pub struct IntervalCounts {
     pub retransmitted: u64,
     /// Round-trip times that acknowledgements within the interval completed.
     pub rtt: Option<RttSamples>,
-    /// The range of the stream that the payload belongs to, relative to the first byte of the stream, or to the first that
-    /// was seen.
+    /// The range of the stream that the payload belongs to, relative to the first byte of the stream, or to the first
+    /// byte captured.
     pub positions: Option<Range<i64>>,
     /// The receive window that this side announced last, in bytes, if the window scale is known.
     pub window: Option<u64>,

@@ -1,3 +1,5 @@
+//! Options for reading captures.
+
 use std::time::Duration;
 
 /// How to read captures.

@@ -1,3 +1,5 @@
+//! Network paths and their captures.
+
 use plait_wire::Role;
 
 /// A network path and its capture's name.

@@ -1,3 +1,5 @@
+//! Reads captures, merged by time, into connections.
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Read};
@@ -29,12 +31,12 @@ pub struct Connections {
     pub connections: Vec<Connection>,
     /// The intervals, if [`ReadOptions::interval`] is set.
     pub intervals: Vec<Interval>,
-    /// What was read besides connections.
+    /// Counters of what was read besides connections.
     pub totals: Totals,
     paths: Vec<Path>,
 }
 
-/// What was read besides connections.
+/// Counters of what was read besides connections.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Packets in all captures.

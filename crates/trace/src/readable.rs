@@ -1,3 +1,5 @@
+//! How much of a known document captured payload reveals.
+
 use std::thread;
 
 use crate::stream::Payload;
@@ -28,9 +30,9 @@ impl Readable {
 /// Searches `payload` for the shingles of `document`. A shingle is found if all its bytes were captured at consecutive
 /// positions of the stream, whatever packets carried them.
 ///
-/// Shingles are compared by 64-bit hashes: two of the 50 million of a 50 MB document are mistaken for each other with
-/// a probability of less than 10^-4. Long input_files take several passes, each with the shingles whose hash has its turn,
-/// so that memory stays bounded.
+/// Shingles are compared by 64-bit hashes: two of the 50 million of a 50 MB document are mistaken for each other with a
+/// probability of less than 10^-4. Long inputs take several passes, each over the shingles whose hashes are selected
+/// for it, so that memory stays bounded.
 pub fn readable(document: &[u8], payload: &Payload) -> Readable {
     search(document, payload, SHINGLES_AT_ONCE)
 }
@@ -98,7 +100,7 @@ fn common(a: &[u64], b: &[u64]) -> u64 {
 
 /// Calls `each` with every shingle of the concatenated `chunks`.
 fn shingles<'a>(chunks: impl Iterator<Item = &'a [u8]>, mut each: impl FnMut(u128)) {
-    // The last 16 bytes, which are exactly a shingle.
+    // The last 16 bytes: exactly one shingle.
     let mut window = 0u128;
     let mut missing = SHINGLE_LEN - 1;
     for chunk in chunks {

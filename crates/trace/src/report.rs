@@ -127,7 +127,7 @@ impl Report {
                 self.points = self.points + series.points() - before;
             }
         }
-        // With very many live connections, try again only when there are many more.
+        // With very many live connections, coarsen again only when there are many more points.
         self.max_points = MAX_POINTS.max(self.points + self.points / 4);
     }
 }

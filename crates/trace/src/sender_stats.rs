@@ -1,3 +1,5 @@
+//! Statistics of what one side sent in a subflow.
+
 use crate::duration_stats::DurationStats;
 
 /// What one side sent in one subflow, counted where it was captured. Packets that were merged by the network card count as

@@ -1,9 +1,11 @@
+//! The receiver of the results of an analysis.
+
 use std::io;
 
 use crate::connection::Connection;
 use crate::interval::Interval;
 
-/// Receives the results of an analysis as soon as each is complete; the analysis keeps nothing that it has handed over.
+/// Receives the results of an analysis as soon as each is complete; the analysis does not keep what it has handed over.
 ///
 /// An error ends the analysis, which returns it as [`ReadError::Sink`](crate::ReadError::Sink).
 pub trait Sink {

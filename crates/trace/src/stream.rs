@@ -1,3 +1,5 @@
+//! One direction of a connection as a stream of bytes.
+
 mod coverage;
 mod delivery;
 mod payload;

@@ -1,4 +1,4 @@
-//! How much memory an analysis takes, in a process of its own: what a flood leaves behind must not add up.
+//! Memory of an analysis, measured in a separate process: a flood of packets must not leave state that accumulates.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -12,7 +12,7 @@ use plait_wire::mptcp::{
 use plait_wire::tcp::{Flags, Seq, TcpOption};
 use plait_wire::{LinkType, Role, ipv4, protocol, tcp};
 
-/// A capture that is made while it is read.
+/// A capture that is generated while it is read.
 struct Made<F> {
     packet: F,
     index: u64,
@@ -66,12 +66,12 @@ impl Sink for Counted {
     }
 }
 
-/// A SYN from one of very many ends.
+/// A SYN from one of very many clients.
 fn syn(index: u64, option: MptcpOption<'_>) -> Vec<u8> {
     packet(index, true, [0, 0], Flags::SYN, vec![TcpOption::Mptcp(option)], 0)
 }
 
-/// A packet between one of very many ends and the server.
+/// A packet between one of very many clients and the server.
 fn packet(
     end: u64,
     to_server: bool,
@@ -103,7 +103,7 @@ fn packet(
     packet
 }
 
-/// The most memory that this process ever had, in bytes.
+/// Peak memory of this process, in bytes.
 fn greatest() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -144,7 +144,7 @@ fn floods_leave_no_more_than_64_megabytes_behind() {
         200_000,
     );
     assert_eq!((totals.unanswered_joins, joins.connections), (200_000, 0));
-    // Connections that answer each other once and are never closed.
+    // Connections with one exchange that are never closed.
     let (_, open) = flood(
         |index| {
             let (end, step) = (index / 6, index % 6);

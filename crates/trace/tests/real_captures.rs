@@ -1,4 +1,4 @@
-//! Real captures in the directory `PLAIT_CAPTURES`: connections, subflows and payload as other tools count them.
+//! Real captures in the directory `PLAIT_CAPTURES`: connections, subflows and payload, compared with other tools.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use plait_wire::Role;
 use plait_wire::capture::CaptureReader;
 use plait_wire::mptcp::Version;
 
-/// File, version, subflows of its only MPTCP connection, and the exposure of what the client sent as bytes and runs,
+/// File, version, subflows of its only MPTCP connection, and the exposure of the client's data in bytes and runs,
 /// computed from tshark's fields.
 const CAPTURES: [(&str, Version, usize, u64, usize); 6] = [
     ("tcpdump-mptcp-v0.pcap", Version::V0, 2, 5121, 1),

@@ -2,13 +2,12 @@
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html>) and pcapng
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>).
 //!
-//! [`CaptureReader`] recognises what it is given, also compressed by gzip or zstd.
-//! [`PcapReader`] takes files of both byte orders and both time resolutions, [`PcapngReader`] all that the draft
-//! allows. Each reads from anything that implements [`Read`](std::io::Read), keeps one buffer whatever the file's
-//! length, and lends each record from it. Records longer than the snap length, which several tools write, are
-//! accepted up to [`MAX_RECORD_LEN`]. A file that ends within a record, as one does whose writer was killed, gives
-//! all records before it and then [`CaptureError::Truncated`]. What is not such a file is refused by name. Nothing
-//! here panics on input.
+//! [`CaptureReader`] detects the format, and gzip or zstd compression. [`PcapReader`] reads files of both byte orders
+//! and both time resolutions, [`PcapngReader`] everything that the draft allows. Each reads from anything that
+//! implements [`Read`](std::io::Read), through one buffer that does not grow with the file, and lends each record from
+//! it. Records longer than the snap length, which several tools write, are accepted up to [`MAX_RECORD_LEN`]. A file
+//! that ends within a record, because its writer was killed for example, yields all records before it and then
+//! [`CaptureError::Truncated`]. The error for any other file names its format, if known. No input causes a panic.
 
 mod ahead;
 mod any;
@@ -32,8 +31,8 @@ pub use pcap::PcapReader;
 pub use pcapng::PcapngReader;
 pub use writer::PcapWriter;
 
-/// The longest record that is believed, in bytes: four times the longest snap length of the usual tools, and more
-/// than any packet that Linux shows to a capture.
+/// Maximum length of a record in bytes: four times the longest snap length of the usual tools, and more than any packet
+/// that Linux passes to a capture.
 pub const MAX_RECORD_LEN: u32 = 1 << 20;
 
 /// A time stamp: nanoseconds since 1970-01-01 00:00:00 UTC.
@@ -41,7 +40,7 @@ pub const MAX_RECORD_LEN: u32 = 1 << 20;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The time since `earlier`; `None` when it is later.
+    /// The time since `earlier`; `None` if that is later.
     pub fn since(self, earlier: Self) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
@@ -58,18 +57,18 @@ impl fmt::Display for Timestamp {
 pub struct Record<'a> {
     /// When it was captured.
     pub time: Timestamp,
-    /// On which interface: its number in its section of a pcapng file, and 0 in a pcap file.
+    /// The interface: its number in its section of a pcapng file, 0 in a pcap file.
     pub interface: u32,
-    /// What the frame starts with.
+    /// The type of the frame's link-layer header.
     pub link_type: LinkType,
-    /// How long it was on the wire, in bytes; never less than what was captured.
+    /// Its length on the wire, in bytes; at least the captured length.
     pub wire_len: u32,
-    /// What was captured of it.
+    /// The captured bytes.
     pub data: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// The TCP segment in it.
+    /// The TCP segment in the frame.
     ///
     /// # Errors
     /// See [`Skip`].
@@ -79,21 +78,21 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What the header of a pcap file says.
+/// The header of a pcap file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapHeader {
     /// The byte order of all fields of the file.
     pub byte_order: ByteOrder,
     /// The unit of the time stamps.
     pub resolution: Resolution,
-    /// How many bytes of each frame were to be kept.
+    /// The snap length: the maximum number of bytes captured of each frame.
     pub snap_len: u32,
-    /// What the frames start with.
+    /// The type of the frames' link-layer headers.
     pub link_type: LinkType,
 }
 
 impl PcapHeader {
-    /// What tcpdump writes on today's machines when asked for nanoseconds and whole frames of this type.
+    /// The header that tcpdump writes on little-endian machines for whole frames of this type, with nanoseconds.
     pub fn new(link_type: LinkType) -> Self {
         let (byte_order, resolution) = (ByteOrder::Little, Resolution::Nanoseconds);
         Self { byte_order, resolution, snap_len: 262_144, link_type }

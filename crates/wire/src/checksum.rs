@@ -1,20 +1,20 @@
-//! The Internet checksum (RFC 1071) and the pseudo-headers it is taken over: TCP's (RFC 9293 3.1, RFC 8200 8.1) and
-//! that of a DSS mapping (RFC 8684 3.3.1).
+//! The Internet checksum (RFC 1071) and the pseudo-headers that it covers: TCP's (RFC 9293 3.1, RFC 8200 8.1) and that
+//! of a DSS mapping (RFC 8684 3.3.1).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::mptcp::{DataSeq, SubflowSeq};
 use crate::protocol;
 
-/// A running one's complement sum. Parts are added as if they followed each other without padding, so only the last
-/// may have an odd length.
+/// A running one's complement sum. Parts are summed as if concatenated without padding, so only the last may have an
+/// odd length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum {
     sum: u64,
 }
 
 impl Checksum {
-    /// The sum of nothing.
+    /// The empty sum.
     pub fn new() -> Self {
         Self::default()
     }
@@ -22,7 +22,7 @@ impl Checksum {
     /// Adds bytes; an odd last byte counts as the high half of a 16-bit word (RFC 1071 1).
     #[must_use]
     pub fn with(mut self, bytes: &[u8]) -> Self {
-        // Adding 32-bit words is the same sum modulo 0xffff, and 2^32 of them fit in the accumulator.
+        // Summing 32-bit words yields the same modulo 0xffff, and 2^32 of them fit in the accumulator.
         let (words, tail) = bytes.as_chunks::<4>();
         for word in words {
             self.sum += u64::from(u32::from_be_bytes(*word));
@@ -35,18 +35,18 @@ impl Checksum {
         self
     }
 
-    /// The complement of the sum: the value of the checksum field, and 0 over bytes that contain a right one.
+    /// The complement of the sum: the value of the checksum field, and 0 over bytes that contain a correct one.
     pub fn finish(self) -> u16 {
         let mut sum = self.sum;
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }
-        // At most 16 bits are left by the loop.
+        // The loop leaves at most 16 bits.
         !(sum as u16)
     }
 }
 
-/// The addresses that TCP's checksum covers besides the segment.
+/// The addresses that the TCP checksum covers besides the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PseudoHeader {
     /// Over IPv4 (RFC 9293 3.1).
@@ -66,7 +66,7 @@ pub enum PseudoHeader {
 }
 
 impl PseudoHeader {
-    /// `None` when the two addresses are not of one family.
+    /// `None` if the addresses are of different families.
     pub fn new(source: IpAddr, destination: IpAddr) -> Option<Self> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Self::V4 { source, destination }),
@@ -89,7 +89,7 @@ impl PseudoHeader {
     }
 }
 
-/// The checksum of a DSS mapping: over the 64-bit data sequence number (also where the option carries only its low
+/// The checksum of a DSS mapping: over the 64-bit data sequence number (even if the option carries only its lower
 /// half), the relative subflow sequence number, the data-level length, 16 zero bits and the data it maps (RFC 8684
 /// 3.3.1, figure 10).
 pub fn dss(data_seq: DataSeq, subflow_seq: SubflowSeq, length: u16, data: &[u8]) -> u16 {

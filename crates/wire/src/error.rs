@@ -1,16 +1,18 @@
+//! Errors of parsing and building packets.
+
 use thiserror::Error;
 
-/// Bytes that are not what the protocol says they must be.
+/// Bytes that violate the protocol.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
-    /// Fewer bytes than the part needs: a short packet, or one cut by the capture's snap length.
+    /// Fewer bytes than the part needs: a short packet, or one truncated to the snap length of the capture.
     #[error("{what}: {expected} bytes expected, {got} present")]
     Truncated {
         /// The part being read.
         what: &'static str,
         /// How many bytes it needs.
         expected: usize,
-        /// How many there are.
+        /// How many are present.
         got: usize,
     },
     /// A length field, or the length of an option, that the protocol does not allow.
@@ -35,10 +37,10 @@ pub enum ParseError {
     },
 }
 
-/// A value that has no form on the wire.
+/// A value that cannot be encoded.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BuildError {
-    /// More bytes than a length field can say.
+    /// More bytes than a length field can express.
     #[error("{what}: at most {max} bytes fit, got {got}")]
     TooLong {
         /// The part being built.
@@ -48,7 +50,7 @@ pub enum BuildError {
         /// How many were given.
         got: usize,
     },
-    /// Bytes that do not fill the units in which the protocol counts.
+    /// A number of bytes that is not a multiple of the protocol's unit.
     #[error("{what}: {expected} expected, got {got} bytes")]
     Unit {
         /// The part being built.

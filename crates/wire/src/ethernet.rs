@@ -1,7 +1,7 @@
 //! Ethernet II frames (IEEE 802.3) with any number of VLAN tags (802.1Q, and 802.1ad "QinQ").
 //!
-//! Nothing here panics on input. A frame with a length in place of the EtherType (802.2 LLC) parses; its
-//! [`Frame::ether_type`] is then below 0x600 and no protocol's.
+//! No input causes a panic. A frame with a length in place of the EtherType (802.2 LLC) parses; its
+//! [`Frame::ether_type`] is then below 0x600, which is not the number of any protocol.
 
 use crate::ParseError;
 use crate::fields::Fields;
@@ -27,7 +27,7 @@ pub struct MacAddr(pub [u8; 6]);
 /// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanTag {
-    /// The EtherType that announces the tag.
+    /// The EtherType of the tag.
     pub protocol: VlanProtocol,
     /// The tag control information: priority (3 bits), drop eligible (1 bit), VLAN id (12 bits).
     pub control: u16,
@@ -40,7 +40,7 @@ impl VlanTag {
     }
 }
 
-/// The EtherTypes that announce a VLAN tag.
+/// The EtherTypes of VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanProtocol {
     /// 802.1Q, 0x8100.
@@ -84,7 +84,7 @@ impl<'a> Frame<'a> {
     /// A view of `bytes`.
     ///
     /// # Errors
-    /// The frame ends before its EtherType, the one behind the last VLAN tag.
+    /// The frame ends before the EtherType that follows the last VLAN tag.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let mut fields = Fields::new("Ethernet header", bytes);
@@ -125,13 +125,13 @@ impl<'a> Frame<'a> {
         self.ether_type
     }
 
-    /// What follows, with any padding and check sequence that the capture kept.
+    /// The payload, with any padding and frame check sequence that the capture contains.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// A frame's header, to build.
+/// The header of a frame to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The destination.
@@ -140,7 +140,7 @@ pub struct Repr {
     pub source: MacAddr,
     /// The VLAN tags, outermost first.
     pub tags: Vec<VlanTag>,
-    /// The EtherType of the payload; not one that announces a VLAN tag.
+    /// The EtherType of the payload; not that of a VLAN tag.
     pub ether_type: u16,
 }
 

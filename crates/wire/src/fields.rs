@@ -1,6 +1,8 @@
+//! A bounds-checked reader of big-endian fields.
+
 use crate::ParseError;
 
-/// Takes big-endian fields from the front of a byte string; past its end every field is a [`ParseError::Truncated`].
+/// Takes big-endian fields from the front of a byte string; beyond its end every field is a [`ParseError::Truncated`].
 pub(crate) struct Fields<'a> {
     what: &'static str,
     rest: &'a [u8],

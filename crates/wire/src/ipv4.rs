@@ -1,7 +1,7 @@
 //! IPv4 packets (RFC 791), with options and fragments.
 //!
-//! Nothing here panics on input. A capture made on the sending host may hold packets that were longer than the
-//! total length field can say (Linux then writes 0): such a packet reaches to the end of what was on the wire.
+//! No input causes a panic. A capture on the sending host may contain packets longer than the total length field can
+//! express (Linux then writes 0): such a packet extends to the end of the frame on the wire.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use crate::{BuildError, ParseError};
 /// The header without options, in bytes.
 pub const MIN_HEADER_LEN: usize = 20;
 
-/// What fits into a header besides that (the header length counts to 15 words).
+/// Maximum length of the options (the header has at most 15 words).
 const MAX_OPTIONS_LEN: usize = 40;
 
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -26,10 +26,10 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// A view of `bytes`, which start with the header and may end with what a link layer appended.
+    /// A view of `bytes`, which start with the header and may end with bytes that a link layer appended.
     ///
     /// # Errors
-    /// Not version 4, a header that is cut short, or lengths that contradict each other.
+    /// Not version 4, a truncated header, or lengths that contradict each other.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let Some(fixed) = bytes.first_chunk() else {
@@ -86,7 +86,7 @@ impl<'a> Packet<'a> {
         self.fragment_field() & MORE_FRAGMENTS != 0
     }
 
-    /// Where the payload belongs in the unfragmented packet's, in units of 8 bytes.
+    /// The offset of the payload in that of the unfragmented packet, in units of 8 bytes.
     pub fn fragment_offset(&self) -> u16 {
         self.fragment_field() & FRAGMENT_OFFSET
     }
@@ -118,12 +118,12 @@ impl<'a> Packet<'a> {
         &self.bytes[MIN_HEADER_LEN..self.header_len()]
     }
 
-    /// Whether the header's checksum is right.
+    /// Whether the header's checksum is correct.
     pub fn checksum_is_right(&self) -> bool {
         Checksum::new().with(&self.bytes[..self.header_len()]).finish() == 0
     }
 
-    /// What was captured of the payload, without what a link layer appended.
+    /// The captured part of the payload, without bytes that a link layer appended.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         let end = match self.total_len() {
@@ -133,7 +133,7 @@ impl<'a> Packet<'a> {
         &self.bytes[self.header_len()..end]
     }
 
-    /// The payload's length on the wire, where the packet and all behind it took `wire_len` bytes.
+    /// The payload's length on the wire, where the packet and anything after it had `wire_len` bytes.
     #[inline]
     pub fn payload_len(&self, wire_len: usize) -> usize {
         let total = match self.total_len() {
@@ -148,7 +148,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// A packet's header, to build.
+/// The header of a packet to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repr<'a> {
     /// The source.
@@ -167,7 +167,7 @@ pub struct Repr<'a> {
     pub dont_fragment: bool,
     /// Whether this is a fragment and others follow it.
     pub more_fragments: bool,
-    /// The payload's place in the unfragmented packet, in units of 8 bytes; below 8192.
+    /// The offset of the payload in that of the unfragmented packet, in units of 8 bytes; below 8192.
     pub fragment_offset: u16,
     /// Options, padded to a multiple of 4 bytes, at most 40.
     pub options: &'a [u8],
@@ -209,7 +209,7 @@ impl<'a> Repr<'a> {
     /// Appends the header of a packet with `payload_len` bytes of payload, which follow it.
     ///
     /// # Errors
-    /// Options or a payload too long, options not a multiple of 4 bytes, or a fragment offset above its 13 bits.
+    /// Options or payload too long, options not a multiple of 4 bytes, or a fragment offset of more than 13 bits.
     pub fn emit(&self, payload_len: usize, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let options_len = self.options.len();
         if options_len > MAX_OPTIONS_LEN {

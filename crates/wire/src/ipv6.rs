@@ -1,7 +1,7 @@
 //! IPv6 packets (RFC 8200) with extension headers.
 //!
-//! Nothing here panics on input. A payload length of 0, as in jumbograms (RFC 2675) and in the long packets that
-//! Linux shows to a capture on the sending host, means: to the end of what was on the wire.
+//! No input causes a panic. A packet with a payload length of 0, as in jumbograms (RFC 2675) and in long packets that
+//! Linux passes to a capture on the sending host, extends to the end of the frame on the wire.
 
 use std::net::Ipv6Addr;
 
@@ -31,11 +31,11 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// A view of `bytes`, which start with the header and may end with what a link layer appended. The extension
-    /// headers are gone through up to the first header that is none, or that a later fragment hides.
+    /// A view of `bytes`, which start with the header and may end with bytes that a link layer appended. Extension
+    /// headers are parsed up to the upper-layer header, or up to the fragment header of a later fragment.
     ///
     /// # Errors
-    /// Not version 6, or headers that are cut short or reach beyond the payload.
+    /// Not version 6, or headers that are truncated or extend beyond the payload.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let Some(fixed) = bytes.first_chunk() else {
@@ -88,12 +88,12 @@ impl<'a> Packet<'a> {
         self.address(24)
     }
 
-    /// The protocol number of the first header that is no extension header.
+    /// The protocol number of the first header that is not an extension header.
     pub fn protocol(&self) -> u8 {
         self.upper
     }
 
-    /// The place of this packet in a fragmented one.
+    /// The fragment header, if there is one.
     pub fn fragment(&self) -> Option<Fragment> {
         self.fragment
     }
@@ -107,13 +107,13 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// What was captured of the upper-layer payload, without what a link layer appended.
+    /// The captured part of the upper-layer payload, without bytes that a link layer appended.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.upper_start..self.end()]
     }
 
-    /// The upper-layer payload's length on the wire, where the packet and all behind it took `wire_len` bytes.
+    /// The upper-layer payload's length on the wire, where the packet and anything after it had `wire_len` bytes.
     #[inline]
     pub fn payload_len(&self, wire_len: usize) -> usize {
         let total = match self.payload_len_field() {
@@ -141,18 +141,18 @@ impl<'a> Packet<'a> {
 /// An extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension<'a> {
-    /// One whose length counts units of 8 bytes after the first.
+    /// A header whose length counts units of 8 bytes after the first.
     General {
-        /// Which.
+        /// Its kind.
         kind: ExtensionKind,
-        /// What follows the length octet: 6 bytes and a multiple of 8.
+        /// The bytes after the length octet: 6 bytes plus a multiple of 8.
         body: &'a [u8],
     },
     /// The fragment header.
     Fragment(Fragment),
     /// The authentication header (RFC 4302), whose length counts units of 4 bytes after the second.
     Authentication {
-        /// What follows the length octet: 6 bytes and a multiple of 4.
+        /// The bytes after the length octet: 6 bytes plus a multiple of 4.
         body: &'a [u8],
     },
 }
@@ -177,7 +177,7 @@ pub enum ExtensionKind {
 /// The content of a fragment header (RFC 8200 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The payload's place in the unfragmented packet, in units of 8 bytes; below 8192.
+    /// The offset of the payload in that of the unfragmented packet, in units of 8 bytes; below 8192.
     pub offset: u16,
     /// Whether other fragments follow.
     pub more: bool,
@@ -185,7 +185,7 @@ pub struct Fragment {
     pub identification: u32,
 }
 
-/// Goes through extension headers; ends behind an error.
+/// Iterates over extension headers; ends after an error.
 #[derive(Clone, Debug)]
 pub struct Extensions<'a> {
     next_header: u8,
@@ -198,7 +198,7 @@ impl<'a> Iterator for Extensions<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        // What follows the fragment header of a later fragment is not a header.
+        // The fragment header of a later fragment is not followed by a header.
         if self.later_fragment {
             return None;
         }
@@ -222,7 +222,7 @@ impl<'a> Iterator for Extensions<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    /// Takes a header whose length octet means `header_len` bytes, and gives what follows that octet.
+    /// Consumes a header whose length octet stands for `header_len` bytes, and returns the bytes after that octet.
     fn body(&mut self, header_len: impl Fn(usize) -> usize) -> Result<&'a [u8], ParseError> {
         let header = std::mem::take(&mut self.rest);
         let [next_header, length, ..] = *header else {
@@ -239,7 +239,7 @@ impl<'a> Extensions<'a> {
     }
 
     fn fragment(&mut self) -> Result<Extension<'a>, ParseError> {
-        // The octet in the place of the length is reserved.
+        // The octet in place of the length is reserved.
         let body = self.body(|_| 8)?;
         let mut fields = Fields::new("IPv6 fragment header", body);
         let field = fields.u16()?;
@@ -249,7 +249,7 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// A packet's headers, to build.
+/// The headers of a packet to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repr<'a> {
     /// The source.
@@ -291,7 +291,7 @@ impl<'a> Repr<'a> {
             hop_limit: packet.hop_limit(),
             traffic_class: packet.traffic_class(),
             flow_label: packet.flow_label(),
-            // The view went through them all without an error.
+            // The view has parsed all of them without an error.
             extensions: packet.extensions().flatten().collect(),
         }
     }
@@ -299,8 +299,8 @@ impl<'a> Repr<'a> {
     /// Appends the headers of a packet with `payload_len` bytes of payload, which follow them.
     ///
     /// # Errors
-    /// A flow label or fragment offset above its bits, an extension header that does not fill its units, or more
-    /// bytes than a length field can say.
+    /// A flow label or fragment offset with too many bits, an extension header that is not a multiple of its unit, or
+    /// more bytes than a length field can express.
     pub fn emit(&self, payload_len: usize, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let start = out.len();
         let result = self.try_emit(payload_len, out);
@@ -331,7 +331,7 @@ impl<'a> Repr<'a> {
         Ok(())
     }
 
-    /// The protocol number of the extension header at `index`, or of the payload behind the last.
+    /// The protocol number of the extension header at `index`, or of the payload after the last.
     fn header_number(&self, index: usize) -> u8 {
         match self.extensions.get(index) {
             None => self.protocol,
@@ -343,7 +343,7 @@ impl<'a> Repr<'a> {
 }
 
 impl Extension<'_> {
-    /// Appends what follows the next-header octet.
+    /// Appends the bytes after the next-header octet.
     fn emit(&self, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let (body, unit, counted_from) = match *self {
             Self::Fragment(Fragment { offset, more, identification }) => {

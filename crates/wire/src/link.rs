@@ -1,9 +1,11 @@
+//! Link-layer types of captures, and the IP packets in their frames.
+
 use crate::ParseError;
 use crate::ethernet::{Frame, ether_type};
 use crate::fields::Fields;
 use crate::segment::Skip;
 
-/// What the packets of a capture start with, by its number in the registry of link-layer header types
+/// The type of a capture's link-layer headers, by its number in the registry of link-layer header types
 /// (<https://www.tcpdump.org/linktypes.html>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkType {
@@ -13,30 +15,30 @@ pub enum LinkType {
     Ethernet,
     /// 9: PPP, with or without HDLC framing.
     Ppp,
-    /// 101 (and 12, 14 as some files have it): IPv4 or IPv6 at once.
+    /// 101 (12 or 14 in some files): IPv4 or IPv6 without a link-layer header.
     RawIp,
     /// 108: a protocol family in network order (OpenBSD loopback).
     Loop,
     /// 113: Linux "cooked" header, as on the device "any".
     LinuxSll,
-    /// 228: IPv4 at once.
+    /// 228: IPv4 without a link-layer header.
     Ipv4,
-    /// 229: IPv6 at once.
+    /// 229: IPv6 without a link-layer header.
     Ipv6,
     /// 276: Linux "cooked" header version 2.
     LinuxSll2,
-    /// Any other, by its number; its frames cannot be taken apart.
+    /// Any other, by its number; its frames cannot be parsed.
     Other(u16),
 }
 
-/// An IP packet found behind a link-layer header.
+/// An IP packet after a link-layer header.
 pub(crate) enum Network<'a> {
     V4(&'a [u8]),
     V6(&'a [u8]),
 }
 
 impl LinkType {
-    /// The type that a capture file names by `number`; `None` for one that this crate does not know.
+    /// The type with this number in capture files; `None` if it is not supported.
     pub fn from_number(number: u16) -> Option<Self> {
         Some(match number {
             0 => Self::Null,
@@ -112,7 +114,7 @@ fn by_ether_type(value: u16, payload: &[u8]) -> Result<Network<'_>, Skip> {
     }
 }
 
-/// By the first half octet of the IP header.
+/// Selects IPv4 or IPv6 by the version field of the IP header.
 fn by_version(packet: &[u8]) -> Result<Network<'_>, Skip> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => Ok(Network::V4(packet)),
@@ -122,7 +124,7 @@ fn by_version(packet: &[u8]) -> Result<Network<'_>, Skip> {
     }
 }
 
-/// The cooked headers carry an EtherType; a VLAN tag may follow, which the kernel leaves in place there.
+/// Cooked headers contain an EtherType; a VLAN tag may follow, because the kernel leaves it in place.
 fn cooked(mut protocol: u16, mut payload: &[u8]) -> Result<Network<'_>, Skip> {
     while matches!(protocol, ether_type::VLAN | ether_type::SERVICE_VLAN | ether_type::OLD_SERVICE_VLAN) {
         let mut fields = Fields::new("VLAN tag", payload);
@@ -133,7 +135,7 @@ fn cooked(mut protocol: u16, mut payload: &[u8]) -> Result<Network<'_>, Skip> {
     by_ether_type(protocol, payload)
 }
 
-/// A protocol family of 4 bytes. Its numbers are below 256 on every system, which tells the byte order.
+/// A protocol family of 4 bytes. Its values are below 256 on every system, which reveals the byte order.
 fn loopback(frame: &[u8]) -> Result<Network<'_>, Skip> {
     let mut fields = Fields::new("loopback header", frame);
     let family: [u8; 4] = fields.array()?;
@@ -155,7 +157,7 @@ fn ppp(frame: &[u8]) -> Result<Network<'_>, Skip> {
     let frame = frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame);
     let mut fields = Fields::new("PPP header", frame);
     let first = fields.u8()?;
-    // The last octet of a protocol number is odd, the one before it even.
+    // The last octet of a protocol number is odd, the first even.
     let protocol = if first & 1 == 1 { first.into() } else { u16::from_be_bytes([first, fields.u8()?]) };
     match protocol {
         0x0021 => Ok(Network::V4(fields.remaining())),

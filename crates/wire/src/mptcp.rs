@@ -1,8 +1,8 @@
-//! Multipath TCP's option (kind 30) in all forms of RFC 6824 (version 0) and RFC 8684 (version 1), and the types of
-//! the facts it carries; and the HMACs that prove a join or an announced address.
+//! The Multipath TCP option (kind 30) in all forms of RFC 6824 (version 0) and RFC 8684 (version 1), the types of its
+//! fields, and the HMACs that authenticate a join or an announced address.
 //!
-//! Where both versions share a subtype, the form tells them apart: MP_CAPABLE by its version field, ADD_ADDR and
-//! MP_PRIO by their length. [`MptcpOption::parse`] never panics; a length that no form has is a [`ParseError`].
+//! If both versions share a subtype, its form distinguishes them: the version field of MP_CAPABLE, the length of
+//! ADD_ADDR and MP_PRIO. [`MptcpOption::parse`] never panics; a length that fits no form is a [`ParseError`].
 
 mod address;
 mod capable;
@@ -61,18 +61,18 @@ pub enum MptcpOption<'a> {
     Fail(DataSeq),
     /// MP_FASTCLOSE: closes the whole connection; carries the receiver's key (RFC 8684 3.5).
     FastClose(Key),
-    /// MP_TCPRST: why a subflow is reset (RFC 8684 3.6, version 1 only).
+    /// MP_TCPRST: the reason for a reset of a subflow (RFC 8684 3.6, version 1 only).
     Reset(Reset),
-    /// A subtype this crate does not know, or an MP_CAPABLE of an unknown version, kept as it came.
+    /// An unknown subtype, or an MP_CAPABLE of an unknown version, unparsed.
     Unknown(Raw<'a>),
 }
 
-/// An option's bytes from the subtype on, of which the first is known to exist.
+/// The bytes of an option from the subtype on, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw<'a> {
     /// The upper half is the subtype, the lower half belongs to it.
     pub first: u8,
-    /// What follows.
+    /// The bytes after it.
     pub rest: &'a [u8],
 }
 
@@ -87,7 +87,7 @@ impl<'a> MptcpOption<'a> {
     /// Reads an option from `body`: its bytes after the kind and length octets.
     ///
     /// # Errors
-    /// A length that its subtype has in no version, or an empty body.
+    /// A length that no version allows for the subtype, or an empty body.
     #[inline]
     pub fn parse(body: &'a [u8]) -> Result<Self, ParseError> {
         let mut fields = Fields::new("MPTCP option", body);

@@ -1,16 +1,16 @@
-//! What a path is held to be: the one word that captures, gateways and labs share about it.
+//! The role of a path, as captures, gateways and labs declare it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Whether somebody may listen on a path.
+/// Whether an eavesdropper is assumed on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Nobody who must not read the traffic listens here: a connection's first flight may cross it.
+    /// No eavesdropper is assumed: the first flight of a connection may cross this path.
     Trusted,
-    /// Somebody may listen here.
+    /// An eavesdropper is assumed.
     Untrusted,
 }
 

@@ -1,3 +1,5 @@
+//! TCP segments in captured frames, through all layers.
+
 use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
@@ -8,43 +10,43 @@ use crate::{LinkType, ParseError, ipv4, ipv6, protocol, tcp};
 /// A TCP segment found in a captured frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
-    /// Who sent it.
+    /// The sender's address and port.
     pub source: SocketAddr,
-    /// Whom it is for.
+    /// The destination.
     pub destination: SocketAddr,
     /// The header.
     pub tcp: tcp::Packet<'a>,
-    /// How long the payload was on the wire; [`Segment::payload`] is shorter where the capture cut the packet. A
-    /// packet captured before the network card split it counts as it was captured.
+    /// The length of the payload on the wire; [`Segment::payload`] is shorter if the capture truncated the packet. A
+    /// packet captured before the network card split it counts as one.
     pub payload_len: u32,
-    /// Whether this is the first fragment of a packet, so that more payload was in others.
+    /// Whether this is the first fragment of a packet; other fragments then have more payload.
     pub fragmented: bool,
 }
 
-/// Why a captured frame gives no [`Segment`].
+/// Why a captured frame contains no [`Segment`].
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Skip {
     /// Something other than IPv4 or IPv6.
     #[error("not IP")]
     NotIp,
-    /// IP that carries something other than TCP, between whom.
+    /// IP with a protocol other than TCP.
     #[error("not TCP")]
     NotTcp {
-        /// Who sent it. (`r#` says to `Error` that this is not the cause of an error.)
+        /// The sender's address and port. (`r#` tells `Error` that this is not the cause of an error.)
         r#source: IpAddr,
-        /// Whom it is for.
+        /// The destination.
         destination: IpAddr,
     },
     /// A fragment other than the first, which has no TCP header.
     #[error("a fragment without TCP header")]
     LaterFragment,
-    /// A header that is cut short or wrong.
+    /// A header that is truncated or invalid.
     #[error(transparent)]
     Malformed(#[from] ParseError),
 }
 
 impl<'a> Segment<'a> {
-    /// Goes through the layers of a frame of which `frame` was captured and which had `wire_len` bytes.
+    /// Parses the layers of a captured frame, which had `wire_len` bytes on the wire.
     ///
     /// # Errors
     /// See [`Skip`].
@@ -73,14 +75,14 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// What was captured of the payload.
+    /// The captured part of the payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.tcp.payload()
     }
 }
 
-/// What both versions of IP say.
+/// The fields common to both versions of IP.
 struct Ip<'a> {
     source: IpAddr,
     destination: IpAddr,
@@ -92,7 +94,7 @@ struct Ip<'a> {
 }
 
 impl<'a> Ip<'a> {
-    /// Reads the headers of a packet in a frame of `wire_len` bytes, of which `captured_len` were captured.
+    /// Parses the headers of a packet in a frame of `wire_len` bytes, of which `captured_len` were captured.
     #[inline]
     fn parse(network: Network<'a>, captured_len: usize, wire_len: usize) -> Result<Self, ParseError> {
         Ok(match network {

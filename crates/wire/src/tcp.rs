@@ -1,7 +1,7 @@
-//! TCP segments (RFC 9293 3.1): a [`Packet`] is a view of the header, a [`Repr`] a segment to build.
+//! TCP segments (RFC 9293 3.1): a [`Packet`] is a view of a segment, a [`Repr`] a header to build.
 //!
-//! A header cut short by a capture's snap length is accepted as long as its 20 fixed bytes are there; the iterator
-//! over its options then ends with an error. Nothing here panics on input.
+//! A header truncated to a capture's snap length is accepted if its 20 fixed bytes are present; the iterator over its
+//! options then ends with an error. No input causes a panic.
 
 mod options;
 
@@ -21,7 +21,7 @@ impl Seq {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// How far this number lies after `origin`; one before it gives a number above 2^31.
+    /// How many bytes this number is after `origin`; above 2^31 if it is before.
     pub fn since(self, origin: Self) -> u32 {
         self.0.wrapping_sub(origin.0)
     }
@@ -72,7 +72,7 @@ impl std::ops::BitOr for Flags {
 /// The header without options, in bytes.
 pub const MIN_HEADER_LEN: usize = 20;
 
-/// What fits into a header besides that (the data offset counts to 15 words).
+/// Maximum length of the options (the header has at most 15 words).
 const MAX_OPTIONS_LEN: usize = 40;
 
 /// A view of a segment.
@@ -83,7 +83,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// A view of `bytes`, which start with the TCP header and hold what was captured of the segment.
+    /// A view of `bytes`, which are the captured part of a segment, starting with the TCP header.
     ///
     /// # Errors
     /// Fewer than 20 bytes, or a data offset below five words.
@@ -155,28 +155,28 @@ impl<'a> Packet<'a> {
         usize::from(self.fixed[12] >> 4) * 4
     }
 
-    /// The options, as far as they were captured.
+    /// The captured options.
     #[inline]
     pub fn options(&self) -> Options<'a> {
         let end = self.header_len().min(self.bytes.len());
         Options::new(&self.bytes[MIN_HEADER_LEN..end])
     }
 
-    /// What was captured of the payload.
+    /// The captured part of the payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.header_len()..).unwrap_or_default()
     }
 
-    /// Whether the checksum is right. Meaningless for a segment that was not captured whole, or by its own sender
-    /// whose network card fills the checksum in.
+    /// Whether the checksum is correct. Meaningless for a segment that was captured in part, or on the sending host
+    /// before the network card filled in the checksum.
     pub fn checksum_is_right(&self, pseudo: PseudoHeader) -> bool {
         let Ok(length) = u32::try_from(self.bytes.len()) else { return false };
         pseudo.checksum(length).with(self.bytes).finish() == 0
     }
 }
 
-/// A segment's header, to build.
+/// The header of a segment to build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repr<'a> {
     /// The source port.
@@ -215,7 +215,7 @@ impl<'a> Repr<'a> {
         })
     }
 
-    /// Appends the segment with `payload` and a right checksum.
+    /// Appends the segment with `payload` and a correct checksum.
     ///
     /// # Errors
     /// Options that do not fit into the header.

@@ -1,12 +1,12 @@
-//! Reading takes bounded memory, whatever a small compressed file unpacks to or claims to need. One test in a program
-//! of its own, because the memory is the whole program's.
+//! Reading takes bounded memory, whatever a small compressed file decompresses to or claims to need. A separate test
+//! program, because it measures the memory of the whole process.
 
 use std::fs;
 
 use flate2::{Compress, Compression, FlushCompress};
 use plait_wire::capture::{CaptureError, CaptureReader, MAX_RECORD_LEN};
 
-/// What a zstd frame may ask for, 32 MiB, and room for all other buffers.
+/// The largest zstd window, 32 MiB, and room for all other buffers.
 const LIMIT: u64 = 48 << 20;
 
 /// The largest block of a zstd frame.
@@ -21,7 +21,7 @@ fn stored(bytes: &[u8]) -> Vec<u8> {
     [&block_header(0, bytes.len() as u32), bytes].concat()
 }
 
-/// So many zeros.
+/// This number of zeros.
 fn zeros(len: u32) -> Vec<u8> {
     [&block_header(1, len)[..], &[0]].concat()
 }
@@ -32,7 +32,7 @@ fn block_header(kind: u32, len: u32) -> [u8; 3] {
     [a, b, c]
 }
 
-/// A pcap header, and the header of a record of the greatest length that is believed.
+/// A pcap header, and the header of a record of maximum length.
 fn pcap_parts() -> (Vec<u8>, Vec<u8>) {
     let header: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, MAX_RECORD_LEN, 1];
     let record: [u32; 4] = [0, 0, MAX_RECORD_LEN, MAX_RECORD_LEN];
@@ -40,7 +40,7 @@ fn pcap_parts() -> (Vec<u8>, Vec<u8>) {
     (bytes(&header), bytes(&record))
 }
 
-/// Reads to the end or damage, and gives the bytes of all records.
+/// Reads to the end or to damage, and returns the number of bytes in all records.
 fn read(file: &[u8]) -> (u64, Option<CaptureError>) {
     let mut reader = match CaptureReader::new(file) {
         Ok(reader) => reader,
@@ -56,7 +56,7 @@ fn read(file: &[u8]) -> (u64, Option<CaptureError>) {
     }
 }
 
-/// The most memory that the program has had, in bytes; `None` where the system does not say.
+/// Peak memory of the process, in bytes; `None` if the system does not report it.
 fn peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -85,7 +85,7 @@ fn what_unpacks_to_very_much_takes_little_memory() {
     // The frame has no last block.
     assert!(matches!(error, Some(CaptureError::Truncated { .. })), "{error:?}");
 
-    // Flushed in full, one record's form stands for itself, and can be repeated.
+    // After a full flush, the compressed form of one record is independent of what precedes it, and can be repeated.
     let mut deflate = Compress::new(Compression::best(), false);
     let mut bomb = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let mut whole_record = record;
@@ -100,7 +100,7 @@ fn what_unpacks_to_very_much_takes_little_memory() {
     assert_eq!(bytes, total);
     assert!(matches!(error, Some(CaptureError::Truncated { .. })), "{error:?}");
 
-    // A block of 4 GB that a pcapng reader passes over.
+    // A block of 4 GB that a pcapng reader skips.
     let section: [u32; 9] = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28, 0x0bad, u32::MAX - 3];
     let section: Vec<u8> = section.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut blocks = vec![stored(&section)];
@@ -109,7 +109,7 @@ fn what_unpacks_to_very_much_takes_little_memory() {
     assert_eq!(bytes, 0);
     assert!(matches!(error, Some(CaptureError::Truncated { .. })), "{error:?}");
 
-    // Frames that ask for more than they may: by their window, and by their size in one segment (1 TB).
+    // Frames that need more memory than allowed: by their window, and by their size in one segment (1 TB).
     let too_wide = zstd_frame(26, &[stored(&header)]);
     let one_segment =
         [&[0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0][..], &stored(&header)].concat();

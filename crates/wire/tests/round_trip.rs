@@ -1,5 +1,5 @@
-//! What a `Repr` emits parses to an equal `Repr`, layer by layer and through all of them, and no bytes make the
-//! parsers panic.
+//! The output of a `Repr` parses to an equal `Repr`, for each layer and for all together, and no bytes make the parsers
+//! panic.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,7 +18,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Borrowed parts of a `Repr` need an owner that outlives the strategy's value.
+/// Leaks bytes, because borrowed parts of a `Repr` need an owner that outlives the strategy's value.
 fn leak(bytes: Vec<u8>) -> &'static [u8] {
     Vec::leak(bytes)
 }
@@ -373,7 +373,7 @@ proptest! {
         prop_assert_eq!(tcp::Repr::parse(segment.tcp), Ok(tcp));
     }
 
-    /// A snap length cuts the payload and at last the headers, but never changes what is left.
+    /// A snap length truncates the payload and then the headers, but never changes the rest.
     #[test]
     fn snapped_frames((ethernet, ip, tcp, payload) in whole_frame(), cut in any::<prop::sample::Index>()) {
         let bytes = frame(&ethernet, &ip, &tcp, &payload);
@@ -399,7 +399,7 @@ proptest! {
         }
     }
 
-    /// Whatever parses from arbitrary bytes can be emitted, and is then the same.
+    /// A `Repr` parsed from arbitrary bytes can be emitted, and parses to the same again.
     #[test]
     fn arbitrary_options(bytes in vec(any::<u8>(), 0..=40)) {
         for option in Options::new(&bytes).flatten() {
@@ -420,7 +420,7 @@ proptest! {
         }
     }
 
-    /// The same with a likely kind, subtype and length, which arbitrary bytes rarely have.
+    /// The same with a plausible kind, subtype and length, which arbitrary bytes rarely have.
     #[test]
     fn arbitrary_mptcp_options(body in vec(any::<u8>(), 0..=38)) {
         let mut bytes = vec![30, body.len() as u8 + 2];
@@ -472,7 +472,7 @@ proptest! {
     }
 }
 
-/// Calls every accessor that walks through the bytes.
+/// Calls every accessor that iterates over the bytes.
 fn walk(link_type: LinkType, bytes: &[u8], wire_len: usize) {
     if let Ok(segment) = Segment::parse(link_type, bytes, wire_len) {
         assert!(segment.payload().len() <= bytes.len());

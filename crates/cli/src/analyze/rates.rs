@@ -1,3 +1,5 @@
+//! Throughput statistics of `plait analyze`: mean and standard deviation for each subflow and direction.
+
 use std::collections::HashMap;
 use std::time::Duration;
 

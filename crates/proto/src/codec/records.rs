@@ -1,10 +1,10 @@
 //! `sealed`: one direction as authenticated records with an authenticated end.
 //!
-//! # What it gives
+//! # Security properties
 //!
-//! Whoever does not have the key learns the lengths of records and when they were sent, and nothing of what they
-//! hold. Whatever was changed, left out, added, repeated, reordered or cut off on the way is found by the
-//! [`Opener`], and nothing of it is given out as plaintext. Where keys come from is the handshake's business.
+//! An attacker without the key learns the length and time of records, but nothing about their content. The [`Opener`]
+//! detects any modification, deletion, insertion, replay, reordering or truncation, and never returns affected data as
+//! plaintext. The handshake provides the keys.
 //!
 //! # Definition
 //!
@@ -15,22 +15,21 @@
 //! ```
 //!
 //! Ciphertext and tag are the [`AeadCipher`]'s over the plaintext, with the two bytes of `length` as additional data.
-//! The nonce is Noise's (revision 34, section 12) for the number `n` of the record: 4 zero bytes, then `n` in 8
+//! The nonce is that of Noise (revision 34, section 12) for the number `n` of the record: 4 zero bytes, then `n` in 8
 //! bytes, little-endian for ChaCha20-Poly1305 and big-endian for AES-256-GCM.
 //!
-//! After every 2^20 records the key is replaced by Noise's `REKEY` of it (section 4.2): the first 32 bytes of what
-//! encrypting 32 zero bytes with nonce 2^64 - 1 and no additional data gives. The numbers go on. So a key seals at
-//! most 2^34 bytes, far from the limits of both ciphers.
+//! After every 2^20 records the key is replaced by its `REKEY` as in Noise (section 4.2): the first 32 bytes of the
+//! encryption of 32 zero bytes with nonce 2^64 - 1 and no additional data. Record numbers continue. A key therefore
+//! seals at most 2^34 bytes, far below the limits of both ciphers.
 //!
-//! A record with no plaintext is the end of the direction, and nothing follows it. A stream that stops without it
-//! was cut off.
+//! A record without plaintext ends the direction, and nothing follows it. A stream that ends without it was truncated.
 //!
 //! # Buffers
 //!
-//! Both ends work in place, allocate nothing for a record, and leave reading and writing to the caller. A sender
-//! reads plaintext to two bytes behind the front of a buffer, seals, and writes the whole record; several records
-//! follow one another in one buffer and leave in one write. A receiver collects bytes as they come and opens
-//! what is whole; a buffer of [`MAX_RECORD`] bytes always makes progress, so memory is bounded whatever is sent.
+//! Both ends work in place, do not allocate per record, and leave reading and writing to the caller. A sender reads
+//! plaintext into a buffer at an offset of two bytes, seals it, and writes the whole record; a buffer may contain
+//! several consecutive records, sent with one write. A receiver collects bytes as they arrive and opens complete
+//! records; a buffer of [`MAX_RECORD`] bytes always makes progress, so memory is bounded whatever the peer sends.
 //!
 //! ```
 //! use plait_proto::codec::records::{AeadCipher, Error, LENGTH, OVERHEAD, Opened, Opener, Sealer};
@@ -72,12 +71,12 @@ pub const KEY_LEN: usize = 32;
 pub const LENGTH: usize = 2;
 /// Bytes of the tag at the end of a record.
 pub const TAG: usize = 16;
-/// Bytes that a record has beyond its plaintext.
+/// Bytes of a record besides its plaintext.
 pub const OVERHEAD: usize = LENGTH + TAG;
-/// Bytes of plaintext that a record holds at most. What is in a record waits until all of it has come, on a slow link
-/// for some milliseconds.
+/// Maximum length of a record's plaintext in bytes. Data waits until its whole record has arrived: some milliseconds on
+/// a slow link.
 pub const MAX_PLAINTEXT: usize = 16_384;
-/// Bytes that a record has at most.
+/// Maximum length of a record in bytes.
 pub const MAX_RECORD: usize = MAX_PLAINTEXT + OVERHEAD;
 
 /// The AEAD that seals records.
@@ -94,7 +93,7 @@ impl AeadCipher {
     /// All ciphers.
     pub const ALL: [Self; 2] = [Self::ChaCha20Poly1305, Self::Aes256Gcm];
 
-    /// The name by which users choose it: `chacha20-poly1305` or `aes-256-gcm`.
+    /// Its name in options: `chacha20-poly1305` or `aes-256-gcm`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,7 +118,7 @@ impl FromStr for AeadCipher {
     }
 }
 
-/// A name that is not one of a [`AeadCipher`].
+/// A name that is not that of an [`AeadCipher`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown cipher {got:?}: expected chacha20-poly1305 or aes-256-gcm")]
 pub struct ParseAeadCipherError {
@@ -140,12 +139,12 @@ impl Sealer {
         Self { keys: Keys::new(cipher, key), ended: false }
     }
 
-    /// Seals the next record in place: [`LENGTH`] bytes of any content, the plaintext, [`TAG`] bytes of any
-    /// content. Afterwards `record` is what goes on the wire.
+    /// Seals the next record in place: [`LENGTH`] bytes of any content, the plaintext, [`TAG`] bytes of any content.
+    /// Afterwards, `record` has the bytes to send.
     ///
     /// # Panics
     ///
-    /// If `record` has no room for at least one byte of plaintext or more than for [`MAX_PLAINTEXT`], or after
+    /// If `record` has room for less than one byte of plaintext or for more than [`MAX_PLAINTEXT`], or after
     /// [`end`](Self::end).
     pub fn seal(&mut self, record: &mut [u8]) {
         assert!(
@@ -160,7 +159,7 @@ impl Sealer {
     ///
     /// # Panics
     ///
-    /// If the direction was ended before.
+    /// If the direction has already ended.
     pub fn end(&mut self) -> [u8; OVERHEAD] {
         let mut record = [0; OVERHEAD];
         self.seal_any(&mut record);
@@ -179,7 +178,7 @@ impl Sealer {
     }
 }
 
-/// Opens the records of one direction. Once it has found an error it gives that error and nothing else.
+/// Opens the records of one direction. After an error it returns only that error.
 pub struct Opener {
     keys: Keys,
     state: State,
@@ -192,24 +191,24 @@ enum State {
     Failed(Error),
 }
 
-/// What stood at the front of the bytes given to [`Opener::open`]. Places and counts are in those bytes.
+/// What [`Opener::open`] found at the start of its bytes. Ranges and counts refer to those bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// No whole record.
+    /// No complete record.
     Incomplete {
-        /// How many more bytes it takes at least.
+        /// Minimum number of further bytes needed.
         needed: usize,
     },
     /// A record, now decrypted.
     Data {
-        /// Where its plaintext is, 1 to [`MAX_PLAINTEXT`] bytes.
+        /// The range of its plaintext, 1 to [`MAX_PLAINTEXT`] bytes.
         plaintext: Range<usize>,
-        /// How many bytes it had; the next record follows.
+        /// Length of the record in bytes; the next record follows.
         consumed: usize,
     },
-    /// The record that ends the direction; or nothing, after it.
+    /// The record that ends the direction, or no bytes after it.
     End {
-        /// How many bytes it had.
+        /// Length of the record in bytes.
         consumed: usize,
     },
 }
@@ -221,13 +220,13 @@ impl Opener {
         Self { keys: Keys::new(cipher, key), state: State::Open }
     }
 
-    /// Opens, in place, the record at the front of `bytes` if all of it is there. `bytes` begins where the record
-    /// before it ended; an incomplete record is given again, from its front, with more bytes behind.
+    /// Opens, in place, the record at the start of `bytes` if it is complete. `bytes` begins where the previous record
+    /// ended; pass an incomplete record again, from its start, with more bytes appended.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`], [`Error::Tag`] or [`Error::AfterEnd`], and the same again whenever it is called
-    /// afterwards. Nothing decrypted is left in `bytes` then.
+    /// [`Error::Length`], [`Error::Tag`] or [`Error::AfterEnd`], and the same error on every later call. `bytes` then
+    /// contains no decrypted data.
     pub fn open(&mut self, bytes: &mut [u8]) -> Result<Opened, Error> {
         let opened = self.open_next(bytes);
         match opened {
@@ -268,12 +267,12 @@ impl Opener {
         })
     }
 
-    /// To be asked when the stream that carries the records has ended.
+    /// Call this when the stream that carries the records has ended.
     ///
     /// # Errors
     ///
-    /// [`Error::Truncated`] if the direction has not ended before, in the middle of a record or between two; what
-    /// [`open`](Self::open) failed with, if it failed.
+    /// [`Error::Truncated`] if the direction has not ended, whether within a record or between two; the error of
+    /// [`open`](Self::open), if it failed.
     pub fn finish(&self) -> Result<(), Error> {
         match self.state {
             State::Open => Err(Error::Truncated { records: self.keys.used() }),
@@ -283,7 +282,7 @@ impl Opener {
     }
 }
 
-/// Why bytes are not what the other end sealed. Records are numbered from 0.
+/// Why bytes are not those that the peer sealed. Records are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A length field below the length of a tag, or above that of the largest record.
@@ -291,25 +290,25 @@ pub enum Error {
     Length {
         /// The number of the record.
         record: u64,
-        /// What its length field says.
+        /// The value of its length field.
         got: usize,
     },
-    /// A tag that does not fit: another key, or bytes changed, moved, lost or repeated.
+    /// An invalid tag: a different key, or bytes modified, moved, lost or repeated.
     #[error("record {record} failed authentication: it was modified on the way, or the keys differ")]
     Tag {
         /// The number of the record.
         record: u64,
     },
-    /// Bytes behind the record that ends the direction.
+    /// Bytes after the record that ends the direction.
     #[error("expected nothing after the last of {records} records, got more bytes")]
     AfterEnd {
-        /// How many records there were, the one that ends included.
+        /// The number of records, including the last.
         records: u64,
     },
     /// The stream ended without the record that ends the direction.
     #[error("truncated after {records} records: the record that ends the stream is missing")]
     Truncated {
-        /// How many whole records there were.
+        /// The number of complete records.
         records: u64,
     },
 }

@@ -1,37 +1,38 @@
-//! `stream`: encryption without framing, keyed by secrets that crossed the trusted path alone.
+//! `stream`: encryption without framing, with keys derived from secrets that crossed only the trusted path.
 //!
-//! # What it gives, and to whom it does not
+//! # Security properties
 //!
-//! Somebody who listens on every path but the trusted one learns how much was sent and when, and nothing of what.
-//! Somebody who listened on the trusted path when the connection opened reads everything. **There is no
-//! integrity**: whoever can change a byte on the way flips the same bits of the plaintext, and nobody notices. Use
-//! [`records`](crate::codec::records) against that.
+//! An eavesdropper on all paths but the trusted one learns how much was sent and when, but nothing about the content.
+//! An eavesdropper on the trusted path at the opening of the connection can read everything. **There is no integrity
+//! protection**: an active attacker who modifies bytes flips the same bits of the plaintext undetected. Use
+//! [`records`](crate::codec::records) to prevent that.
 //!
 //! # Definition
 //!
-//! `Ki` and `Kr` are the MPTCP keys (RFC 8684) of the initiator and the responder of the connection, 8 bytes each
-//! as on the wire; `R` are [`RANDOM_LEN`] random bytes that the initiator sent in the first flight. With HKDF of RFC
-//! 5869 over SHA-256, and all numbers big-endian,
+//! `Ki` and `Kr` are the MPTCP keys (RFC 8684) of the initiator and the responder of the connection, 8 bytes each as on
+//! the wire; `R` are [`RANDOM_LEN`] random bytes that the initiator sent in the first flight. With HKDF (RFC 5869) over
+//! SHA-256, and all numbers big-endian:
 //!
 //! ```text
 //! PRK                   = HKDF-Extract(salt = "plait stream 1", IKM = Ki || Kr || R)
 //! key(direction, epoch) = HKDF-Expand(PRK, info = direction (1 byte) || epoch (8 bytes), 32 bytes)
 //! ```
 //!
-//! Epoch `e` of a direction covers its bytes from `e * 2^36` to `(e + 1) * 2^36`, `R` not counted. Every epoch has
-//! a keystream of its own, with which the bytes are XORed:
+//! Epoch `e` of a direction covers its bytes from `e * 2^36` to `(e + 1) * 2^36`, `R` not counted. Each epoch has its
+//! own keystream, with which the bytes are XORed:
 //!
 //! - [`StreamCipher::Aes256Ctr`]: AES-256 in counter mode (NIST SP 800-38A, section 6.5); the counter block is 16 bytes,
 //!   starts at 0 and counts up as one big-endian number.
 //! - [`StreamCipher::ChaCha20`]: RFC 8439, section 2.4, with nonce 0 and the block counter from 0. It has 32 bits, enough
 //!   for 2^38 bytes: it cannot wrap within an epoch.
 //!
-//! No two directions or epochs share a key; therefore a fixed nonce is right. Two connections share one only if
-//! both MPTCP keys and all of `R` are the same.
+//! No two directions or epochs share a key, so a fixed nonce is safe. Two connections share a key only if both MPTCP
+//! keys and `R` are equal.
 //!
-//! # Cutting the stream
+//! # Splitting the stream
 //!
-//! [`Keystream`] works in place on pieces of any length, empty ones included, in any cut. No input panics.
+//! [`Keystream`] works in place on pieces of any length, including empty ones, however the stream is split. No input
+//! causes a panic.
 //!
 //! ```
 //! use plait_proto::codec::stream::{StreamCipher, Direction, StreamSecret};
@@ -69,7 +70,7 @@ pub const RANDOM_LEN: usize = 32;
 /// Bytes of one direction under one key.
 const EPOCH: u64 = 1 << 36;
 
-/// What makes the keystream.
+/// The cipher that generates the keystream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamCipher {
     /// AES-256 in counter mode: the faster one where [`aes_is_fast`](Self::aes_is_fast).
@@ -82,8 +83,8 @@ impl StreamCipher {
     /// All ciphers.
     pub const ALL: [Self; 2] = [Self::Aes256Ctr, Self::ChaCha20];
 
-    /// Whether this processor has instructions for AES and for the multiplication of GCM. Without them AES is
-    /// slower than ChaCha20 by far.
+    /// Whether this processor has instructions for AES and for the multiplication of GCM. Without them AES is far
+    /// slower than ChaCha20.
     #[must_use]
     pub fn aes_is_fast() -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -94,7 +95,7 @@ impl StreamCipher {
         false
     }
 
-    /// The name by which users choose it: `aes-256-ctr` or `chacha20`.
+    /// Its name in options: `aes-256-ctr` or `chacha20`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,7 +120,7 @@ impl FromStr for StreamCipher {
     }
 }
 
-/// A name that is not one of a [`StreamCipher`].
+/// A name that is not that of a [`StreamCipher`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown cipher {got:?}: expected aes-256-ctr or chacha20")]
 pub struct ParseStreamCipherError {
@@ -127,7 +128,7 @@ pub struct ParseStreamCipherError {
     pub got: String,
 }
 
-/// Which way the bytes go.
+/// A direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the initiator to the responder: 0 on the wire and in keys.
@@ -145,9 +146,9 @@ impl Direction {
     }
 }
 
-/// The secret of one connection (`PRK`), from which the keys of both directions come.
+/// The secret of one connection (`PRK`), from which the keys of both directions are derived.
 ///
-/// Wiped when the last keystream made of it is dropped; its `Debug` form shows nothing of it.
+/// Wiped when the last keystream derived from it is dropped; its `Debug` output does not reveal it.
 pub struct StreamSecret(Arc<Wiped<Prk>>);
 
 impl StreamSecret {
@@ -179,14 +180,14 @@ impl StreamSecret {
     }
 }
 
-/// The keystream of one direction: turns plaintext into its form on the wire, and back, since XOR undoes itself.
+/// The keystream of one direction: encrypts and decrypts, since XOR is its own inverse.
 pub struct Keystream {
     secret: StreamSecret,
     cipher: StreamCipher,
     direction: Direction,
     epoch: u64,
     generator: Generator,
-    /// Bytes that remain of the epoch.
+    /// Bytes that remain in the epoch.
     left: u64,
 }
 
@@ -224,9 +225,10 @@ impl fmt::Debug for Keystream {
     }
 }
 
-/// The keystream of one epoch. Boxed because expanded keys are large, and so that none is left behind by a move.
+/// The keystream of one epoch. Boxed because expanded keys are large, and so that a move leaves no copy of them behind.
 enum Generator {
-    /// Counts in half of the block, which is faster: an epoch has 2^32 blocks, so nothing is ever carried further.
+    /// Counts in half of the block, which is faster: an epoch has 2^32 blocks, so there is never a carry into the other
+    /// half.
     Aes256Ctr(Box<Ctr64BE<Aes256Enc>>),
     ChaCha20(Box<ChaCha20>),
 }

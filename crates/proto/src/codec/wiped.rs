@@ -1,4 +1,4 @@
-//! Secrets of types that do not wipe themselves.
+//! Wipes secrets of types that do not wipe themselves.
 
 use std::mem::{MaybeUninit, needs_drop};
 use std::ops::Deref;
@@ -7,8 +7,8 @@ use zeroize::Zeroize;
 
 /// A value whose memory is overwritten when it is dropped or replaced.
 ///
-/// On the heap, so that moving its owner leaves no copy behind. What the compiler put on the stack while the value
-/// was made is out of reach.
+/// On the heap, so that moving its owner leaves no copy behind. Temporary copies on the stack during construction
+/// cannot be wiped.
 pub(crate) struct Wiped<T>(Box<MaybeUninit<T>>);
 
 impl<T> Wiped<T> {
@@ -22,7 +22,7 @@ impl<T> Deref for Wiped<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `new` initialised it, and only `drop` changes it, after which nobody can ask for it.
+        // SAFETY: `new` initialised it, and only `drop` changes it, after which it cannot be accessed.
         unsafe { self.0.assume_init_ref() }
     }
 }

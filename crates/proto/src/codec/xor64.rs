@@ -1,31 +1,31 @@
 //! `xor64`: every byte is sent XORed with the 64 bytes before it.
 //!
-//! This is the scrambling of Kato et al.'s "not-every-not-any" eavesdropping protection. It makes what one path
-//! of a multipath connection carries unreadable to somebody who captured that path alone and only looks. **It is
-//! obfuscation, not encryption**: see [below](#why-it-is-weak). It protects neither secrecy against somebody who
-//! computes nor integrity against anybody.
+//! This is the scrambling of Kato et al.'s "not-every-not-any" eavesdropping protection. It makes the data on one path
+//! of a multipath connection unreadable at first sight to someone who captures only that path. **It is obfuscation, not
+//! encryption**: see [below](#why-it-is-weak). It provides neither confidentiality against cryptanalysis nor any
+//! integrity.
 //!
 //! # Definition
 //!
-//! Let `b[0], b[1], ...` be the plaintext of one direction and `B[0], B[1], ...` its form on the wire. Before the
-//! stream stand 64 bytes that only the two ends know: zeros, then the [`Seed`] (1 to 64 bytes), so that the
-//! seed's last byte is `b[-1]`. With `+` for XOR,
+//! Let `b[0], b[1], ...` be the plaintext of one direction and `B[0], B[1], ...` its form on the wire. The stream is
+//! preceded by 64 bytes that only the two ends know: zeros, then the [`Seed`] (1 to 64 bytes), so that the seed's last
+//! byte is `b[-1]`. With `+` for XOR:
 //!
 //! ```text
 //! encode   B[i] = b[i] + b[i-1] + b[i-2] + ... + b[i-64]                                   (1)
 //! decode   b[i] = B[i] + b[i-1] + b[i-2] + ... + b[i-64]      (the 64 bytes just recovered)  (2)
 //! ```
 //!
-//! There is no framing, the length does not change, and the two directions are independent streams. A wire byte
-//! that is changed on the way spoils what follows it; a lower layer must carry the stream intact, as TCP does.
+//! There is no framing, the length does not change, and the two directions are independent streams. A modified wire
+//! byte corrupts the plaintext that follows it; a lower layer must carry the stream intact, as TCP does.
 //!
 //! # Algebra
 //!
-//! Write `D` for "delayed by one byte". Streams are then polynomials over GF(2) and (1) reads
-//! `B = (1 + D + ... + D^64) b`. Three identities carry the three [`Implementation`]s.
+//! Write `D` for "delayed by one byte". Streams are then polynomials over GF(2) and (1) becomes `B = (1 + D + ... +
+//! D^64) b`. The [`Implementation`]s use three identities.
 //!
-//! **Running sum.** The sum of the 64 bytes before `b[i+1]` is the sum of those before `b[i]`, with `b[i]` added
-//! and `b[i-64]` taken out. One XOR each instead of 64, and a ring of 64 bytes instead of a shift: `running`.
+//! **Running sum.** The sum of the 64 bytes before `b[i+1]` is the sum of those before `b[i]`, with `b[i]` added and
+//! `b[i-64]` removed. This takes one XOR for each instead of 64, and a ring of 64 bytes instead of a shift: `running`.
 //!
 //! **Doubling.** Let `w(n)` be the sum of the last `n` bytes, `w(n)[i] = b[i] + ... + b[i-n+1]`. Then
 //!
@@ -33,8 +33,8 @@
 //! w(1) = b        w(2n)[i] = w(n)[i] + w(n)[i-n]        B[i] = w(64)[i] + b[i-64]          (3)
 //! ```
 //!
-//! since `(1 + D)(1 + D^2)(1 + D^4)...(1 + D^32) = 1 + D + ... + D^63`. Seven XORs instead of 64, and none of
-//! them needs a result of its neighbour: all bytes of a vector at once. This is `simd` encoding.
+//! since `(1 + D)(1 + D^2)(1 + D^4)...(1 + D^32) = 1 + D + ... + D^63`. Seven XORs replace 64, and none depends on a
+//! neighbouring result, so that all bytes of a vector are computed at once. This is `simd` encoding.
 //!
 //! **Telescoping.** Adding (1) for `i` and for `i-1` leaves only the ends, `(1 + D) B = (1 + D^65) b`:
 //!
@@ -42,20 +42,20 @@
 //! b[i] = b[i-65] + B[i] + B[i-1]                                                           (4)
 //! ```
 //!
-//! A recovered byte depends on the one 65 places before it and on nothing nearer, so 65 bytes are recovered at
-//! once, and the next 65 need only one more XOR with them. This is `simd` decoding.
+//! A recovered byte depends on the one 65 positions before it and on no later one, so 65 bytes are recovered at once,
+//! and the next 65 need only one more XOR with them. This is `simd` decoding.
 //!
 //! # Why it is weak
 //!
-//! The secret is the first 64 bytes and no more. Whoever knows, or guesses, any 64 consecutive bytes of plaintext
-//! recovers by (2) all that was captured contiguously after them, and by (4), read backwards, all before them.
-//! Knowing none, (4) still gives the XOR of every two plaintext bytes 65 apart, which is enough for text in a
-//! known language.
+//! The only secret is the 64 bytes before the stream. An attacker who knows or guesses any 64 consecutive bytes of
+//! plaintext recovers by (2) everything captured contiguously after them, and by (4), read backwards, everything before
+//! them. Without known plaintext, (4) still reveals the XOR of any two plaintext bytes 65 positions apart, which is
+//! enough for text in a known language.
 //!
-//! # Cutting the stream
+//! # Splitting the stream
 //!
-//! [`Encoder`] and [`Decoder`] keep the last 64 plaintext bytes and nothing else, so pieces of any length, empty
-//! ones included, may be given in any cut. No input panics.
+//! [`Encoder`] and [`Decoder`] keep only the last 64 plaintext bytes, so the stream may be split into pieces of any
+//! length, including empty ones. No input causes a panic.
 //!
 //! ```
 //! use plait_proto::codec::xor64::{Decoder, Encoder, Seed};
@@ -91,12 +91,12 @@ use straightforward::Straightforward;
 /// How many plaintext bytes before a byte are XORed into it.
 const WINDOW: usize = 64;
 
-/// The ways of computing `xor64`. All give the same bytes; they differ in cost alone.
+/// The implementations of `xor64`. All produce the same bytes; they differ only in cost.
 ///
 /// The papers compare the first two. Only [`Simd`](Self::Simd) is meant for use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Implementation {
-    /// The definition word for word: XOR 64 bytes and shift 64 bytes, for every byte.
+    /// The literal definition: XOR 64 bytes and shift 64 bytes, for every byte.
     Straightforward,
     /// One running XOR and a ring of 64 bytes, for every byte.
     Running,
@@ -108,7 +108,7 @@ impl Implementation {
     /// All implementations, slowest first.
     pub const ALL: [Self; 3] = [Self::Straightforward, Self::Running, Self::Simd];
 
-    /// The name by which users choose it: `straightforward`, `running` or `simd`.
+    /// Its name in options: `straightforward`, `running` or `simd`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -136,7 +136,7 @@ impl FromStr for Implementation {
     }
 }
 
-/// A name that is not one of an [`Implementation`].
+/// A name that is not that of an [`Implementation`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown implementation {got:?}: expected straightforward, running or simd")]
 pub struct UnknownImplementation {
@@ -154,13 +154,13 @@ impl Encoder {
         Self::with_implementation(seed, Implementation::Simd)
     }
 
-    /// An encoder at the start of a stream that computes as `implementation` says.
+    /// An encoder at the start of a stream that uses `implementation`.
     #[must_use]
     pub fn with_implementation(seed: &Seed, implementation: Implementation) -> Self {
         Self(Stream::new(seed, implementation))
     }
 
-    /// A `simd` encoder at the start of a stream that uses `instructions` rather than the best there are.
+    /// A `simd` encoder at the start of a stream that uses `instructions` instead of the fastest available ones.
     #[must_use]
     pub fn with_instruction_set(seed: &Seed, instructions: InstructionSet) -> Self {
         Self(Stream::Simd(Simd::new(seed, instructions)))
@@ -195,13 +195,13 @@ impl Decoder {
         Self::with_implementation(seed, Implementation::Simd)
     }
 
-    /// A decoder at the start of a stream that computes as `implementation` says.
+    /// A decoder at the start of a stream that uses `implementation`.
     #[must_use]
     pub fn with_implementation(seed: &Seed, implementation: Implementation) -> Self {
         Self(Stream::new(seed, implementation))
     }
 
-    /// A `simd` decoder at the start of a stream that uses `instructions` rather than the best there are.
+    /// A `simd` decoder at the start of a stream that uses `instructions` instead of the fastest available ones.
     #[must_use]
     pub fn with_instruction_set(seed: &Seed, instructions: InstructionSet) -> Self {
         Self(Stream::Simd(Simd::new(seed, instructions)))

@@ -1,3 +1,5 @@
+//! The inputs of an analysis: captures, directories, stdin and the output of other tools.
+
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -30,7 +32,7 @@ pub enum InputError {
     },
 }
 
-/// Replaces directories by the captures in them and by what `plait capture` recorded with those. Other paths are returned
+/// Replaces directories by the captures and the recordings of `plait capture` in them. Other paths are returned
 /// unchanged.
 ///
 /// # Errors
@@ -64,7 +66,7 @@ fn has_capture_extension(file: &Path) -> bool {
     [".pcap", ".pcapng", ".cap"].iter().any(|ending| name.ends_with(ending))
 }
 
-/// Whether `plait capture` wrote a file. They are empty on a host without MPTCP connections.
+/// Whether a file is a recording of `plait capture`, which is empty on a host without MPTCP connections.
 fn is_plait_recording(file: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str());
     matches!(name, Some("samples.jsonl" | "counters.jsonl"))

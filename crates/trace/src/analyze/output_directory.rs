@@ -1,3 +1,5 @@
+//! The output directory of an analysis, whose files appear together.
+
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! Verification of DSS checksums.
+
 use std::ops::Range;
 
 use plait_wire::checksum::Checksum;

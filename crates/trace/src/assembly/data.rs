@@ -1,3 +1,5 @@
+//! Places the payload of segments in the streams of their connections.
+
 use plait_wire::Segment;
 use plait_wire::mptcp::{Capable, CapableKeys, DataSeq, Dss, Mapping, SubflowSeq};
 use plait_wire::tcp::Flags;
@@ -60,7 +62,7 @@ impl State {
         CarriedBytes::default()
     }
 
-    /// Processes a copy of a segment, captured on another path than that on which its flow is observed.
+    /// Processes a copy of a segment, captured on a path other than the one on which its flow is observed.
     pub(super) fn record_duplicate(
         &mut self,
         flow: &mut Flow,
@@ -78,7 +80,7 @@ impl State {
             && let (_, None) = side.next_part(offset, offset + 1)
             && let Some(position) = stream.position(mapping.data_seq)
         {
-            // The mapping is older than those that are kept.
+            // The mapping is older than those kept.
             let start = side.offset_of(mapping.subflow_seq.0);
             let length = i64::from(mapping.length) - i64::from(data_fin);
             side.map(StreamMapping { start, end: start + length, position });

@@ -1,3 +1,5 @@
+//! The state of a TCP connection while captures are being read.
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -37,7 +39,7 @@ pub(crate) struct Flow {
     pub(crate) liveness: Option<LivenessId>,
     /// A silence that is over, before data crosses the path again.
     pub(crate) recovering: Option<Box<Failover>>,
-    /// A span without packets, since which only repeated data came.
+    /// A span without packets, after which only repeated data has arrived.
     pub(crate) back: Option<Range<Timestamp>>,
     /// By direction.
     sides: [FlowSide; 2],
@@ -224,7 +226,7 @@ pub(crate) struct FlowSide {
     has_mappings: bool,
 }
 
-/// OffsetRange from `start` on belong at positions of the stream from `position` on.
+/// The offsets from `start` on belong to positions of the stream from `position` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamMapping {
     pub(crate) start: i64,

@@ -1,3 +1,5 @@
+//! Counts of one side of a subflow per interval.
+
 use std::time::Duration;
 
 use plait_wire::capture::Timestamp;

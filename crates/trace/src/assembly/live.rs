@@ -1,3 +1,5 @@
+//! Live connections: lookup by token, capture spans, and retirement.
+
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +20,7 @@ use crate::options::ReadOptions;
 use crate::path::PathId;
 use crate::stream::Stream;
 
-/// The state of the assembly: live connections and what finds them.
+/// The state of the assembly: live connections and the tables that find them.
 pub(super) struct State {
     pub(super) live: Slab<LiveConnection>,
     /// The connection of each token, and the direction in which the token's owner sends.
@@ -64,7 +66,7 @@ struct Span {
     ended: bool,
 }
 
-/// How far records may be out of order, where a capture tool writes those of several processors.
+/// How far records may be out of order if a capture tool merges those of several processors.
 const REORDERING_TOLERANCE: Duration = Duration::from_millis(10);
 
 impl Span {

@@ -1,3 +1,5 @@
+//! Types shared by the modules of the assembly.
+
 use plait_wire::Segment;
 use plait_wire::capture::Timestamp;
 use plait_wire::tcp::Flags;
@@ -19,7 +21,7 @@ pub(crate) enum Finished {
     Connection(Box<Connection>),
 }
 
-/// What was counted besides connections.
+/// Counters that belong to no connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AssemblyTotals {
     pub(crate) unmapped: u64,

@@ -1,3 +1,5 @@
+//! The opening of flows, and their assignment to connections.
+
 use std::net::SocketAddr;
 
 use plait_wire::Segment;

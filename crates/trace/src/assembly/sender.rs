@@ -1,3 +1,5 @@
+//! One side of a subflow as a TCP sender: retransmissions and round-trip times.
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -161,7 +163,7 @@ impl Sender {
 }
 
 fn position(number: i64) -> u64 {
-    // Only more than 2^31 packets with jumping sequence numbers get beyond; wrapping is harmless then.
+    // Only more than 2^31 packets with jumping sequence numbers exceed this range; wrapping is then harmless.
     BIAS.wrapping_add(number) as u64
 }
 

@@ -1,3 +1,5 @@
+//! Extension of 32-bit sequence numbers to 64 bits.
+
 /// Extends 32-bit sequence numbers to 64 bits: each is taken to lie within 2^31 of the one before. Positions before the
 /// first one are negative.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,7 +16,7 @@ impl SeqUnwrapper {
 
     /// The position of `number`.
     pub(crate) fn near(&self, number: u32) -> i64 {
-        // The difference of the low sides as a signed number is the shortest way.
+        // The signed difference of the low halves is the shortest distance.
         let distance = number.wrapping_sub(self.latest as u32) as i32;
         self.latest + i64::from(distance)
     }

@@ -1,3 +1,5 @@
+//! MPTCP options other than data mappings: keys, joins and events.
+
 use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::{AddAddress, AddAddressForm, Capable, CapableKeys, Join, JoinHmac, Key, Version};
 
@@ -107,8 +109,8 @@ impl State {
                 flow.side(opens.reverse()).nonce = Some(nonce);
                 self.live[index].expected(flow, opens.reverse()).map(|right| right.matches_syn_ack(&hmac))
             }
-            // PerDirection keys of a version 1 connection are known only after its first data: that of an early join is not
-            // checked then.
+            // Both keys of a version 1 connection are known only after its first data; the HMAC of an earlier join is
+            // not checked.
             Join::Ack { hmac } if sender == opens => {
                 self.live[index].expected(flow, opens).map(|right| right.matches_ack(&hmac))
             }

@@ -1,3 +1,5 @@
+//! Detection of silent paths, which become failovers.
+
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -16,7 +18,7 @@ use crate::failover::silence::{MIN_SILENCE, MIN_SILENCE_RTTS};
 use crate::stream::CarriedBytes;
 
 impl State {
-    /// Detects that a path was silent while it was needed, which becomes a [`Failover`]. How that shows depends on where the
+    /// Detects that a path was silent while it was needed, which becomes a [`Failover`]. The signs depend on where the
     /// capture was taken:
     ///
     /// - At the sender, data and its retransmissions are not answered.
@@ -105,7 +107,7 @@ impl State {
             return;
         }
         self.end_recovery(index, flow, None);
-        // At the sender, what follows its retransmissions is not a second silence.
+        // At the sender, the silence after its retransmissions is not a second one.
         flow.back = None;
         let Some((from, to)) = self.silence_of_path(flow.liveness, ends, &silence, unresponsive) else {
             return;
@@ -140,7 +142,7 @@ impl State {
         if flow.close == Close::Fin || connection.protocol == Protocol::Tcp {
             return;
         }
-        // A side that has closed the subflow does not wait any more.
+        // A side that has closed the subflow no longer waits.
         let last_seen = if flow.close.is_final() { flow.last_seen } else { *last_seen };
         let subflow = &self.live[index].connection.subflows[flow.subflow];
         let (client, server) = (subflow.client.ip(), subflow.server.ip());
@@ -164,7 +166,7 @@ impl State {
         }
     }
 
-    /// Completes the account of a silence: data crossed the path resent, or will not any more.
+    /// Completes the record of a silence: data has crossed the path again, or never will.
     fn end_recovery(&mut self, index: usize, flow: &mut Flow, resumed: Option<Timestamp>) {
         let Some(mut failover) = flow.recovering.take() else { return };
         let live = &mut self.live[index];

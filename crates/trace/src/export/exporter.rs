@@ -1,3 +1,5 @@
+//! The interface of all output formats.
+
 use std::io;
 
 use super::document::{Connection, Totals};

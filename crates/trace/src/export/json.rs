@@ -1,3 +1,5 @@
+//! Writes the JSON document of an analysis.
+
 use std::io::{self, Write};
 
 use super::document;

@@ -1,5 +1,5 @@
-//! `iperf3 -J`: throughput, and what the sender's TCP says of each stream. Its start is known to the second only, or
-//! to the millisecond from iperf 3.18 on.
+//! `iperf3 -J`: throughput, and the sender's TCP metrics of each stream. The start time has a resolution of one second,
+//! or of one millisecond from iperf 3.18 on.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(super) fn add(document: &Value, collector: &mut Collector) {
     }
 }
 
-/// In the middle of its interval.
+/// Adds a throughput in the middle of its interval.
 fn throughput(start: f64, subject: &str, part: &Value, collector: &mut Collector) {
     if let (Some(from), Some(to), Some(rate)) =
         (part["start"].as_f64(), part["end"].as_f64(), part["bits_per_second"].as_f64())
@@ -44,7 +44,7 @@ fn throughput(start: f64, subject: &str, part: &Value, collector: &mut Collector
 mod tests {
     use super::super::tests::{points, read};
 
-    /// Of iperf 3.12, shortened.
+    /// Output of iperf 3.12, shortened.
     const DOCUMENT: &str = r#"{
         "start": {"timestamp": {"time": "Sat, 21 Nov 2026 06:55:25 GMT", "timesecs": 1795244125}},
         "intervals": [{

@@ -32,7 +32,7 @@ pub(super) fn add(time: f64, line: &str, collector: &mut Collector) {
     for (index, word) in words.iter().enumerate() {
         if let Some((name, value)) = word.split_once(':')
             && let Some((_, unit, scale)) = METRICS.iter().find(|(known, ..)| *known == name)
-            // A round trip's deviation follows it behind a slash.
+            // The round-trip time is followed by a slash and its deviation.
             && let Some(Ok(value)) = value.split('/').next().map(str::parse::<f64>)
         {
             collector.add(SOURCE, &subject, name, unit, (time, value * scale));
@@ -48,7 +48,7 @@ pub(super) fn add(time: f64, line: &str, collector: &mut Collector) {
 fn without_interface(address: &str) -> String {
     match (address.find('%'), address.rfind(':')) {
         (Some(percent), Some(colon)) if percent < colon => {
-            // In brackets where it is IPv6.
+            // IPv6 addresses are in brackets.
             let bracket = if address[percent..colon].ends_with(']') { "]" } else { "" };
             format!("{}{bracket}{}", &address[..percent], &address[colon..])
         }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn reads_sockets() {
-        // Of iproute2 6.1, shortened.
+        // Output of iproute2 6.1, shortened.
         let found = read(
             "1795244126.5\n\
              tcp   ESTAB 0  96736  10.77.2.1%wlan:49769 10.77.1.2:5201 bbr wscale:10,10 rto:228 rtt:26.621/2.159 cwnd:40 \

@@ -1,3 +1,5 @@
+//! Tracks when packets passed between pairs of addresses.
+
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;

@@ -1,3 +1,5 @@
+//! Tracks whether the sides of a subflow respond to each other.
+
 use std::time::Duration;
 
 use plait_wire::capture::Timestamp;
@@ -43,7 +45,7 @@ impl ResponseState {
     pub(crate) fn sent(&mut self, time: Timestamp) {
         if self.first_sent.is_none() {
             self.first_sent = Some(time);
-            // The clock may have gone back.
+            // The clock may have been set back.
             self.awaited_since = Some(self.awaited_since.unwrap_or(time).min(time));
         }
         if self.unanswered == 0 || time.since(self.last_sent).is_some_and(|since| since >= BURST) {

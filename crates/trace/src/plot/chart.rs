@@ -1,3 +1,5 @@
+//! Charts of series over time or another quantity.
+
 use std::ops::Range;
 
 use plotters::coord::Shift;
@@ -29,12 +31,12 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-/// A series and how it looks.
+/// A series and its style.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Its name.
     pub label: String,
-    /// How it looks.
+    /// Its style.
     pub style: Style,
     /// Its parts.
     pub shapes: Vec<Shape>,

@@ -1,4 +1,4 @@
-//! What all figures share: title and note, axes, ticks and legend.
+//! Layout common to all figures: title and note, axes, ticks and legend.
 
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ pub(super) fn draw_head<DB: DrawingBackend>(
     area.draw(&Text::new(note, at(47), text_style(13, SOFT, HPos::Left, scale)))
 }
 
-/// A chart's axes: the visible ranges, what they count, and marks on the horizontal one if not round numbers.
+/// A chart's axes: the visible ranges, labels, and marks on the horizontal axis if not round numbers.
 pub(super) struct Axes<'a> {
     pub(super) x: Range<f64>,
     pub(super) y: Range<f64>,
@@ -114,7 +114,7 @@ pub(super) struct Entry {
     pub(super) sample: Sample,
 }
 
-/// What stands before the label of an entry.
+/// The symbol before the label of an entry.
 #[derive(Clone, Copy)]
 pub(super) enum Sample {
     Line(Style),
@@ -193,7 +193,7 @@ pub(super) fn round_values(range: &Range<f64>) -> Vec<(f64, String)> {
     values.into_iter().map(|value| (value, number(value))).collect()
 }
 
-/// Without trailing zeros.
+/// Formats a number without trailing zeros.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{:.6}", value + 0.0);
     let text = text.trim_end_matches('0').trim_end_matches('.');

@@ -1,3 +1,5 @@
+//! Bars that show the parts of a whole.
+
 use plotters::coord::Shift;
 use plotters::prelude::{Color, DrawingArea, DrawingBackend, Rectangle, Text};
 use plotters::style::text_anchor::HPos;

@@ -1,3 +1,5 @@
+//! Colours and dash patterns of series.
+
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::{Color, DrawingArea, DrawingBackend, PathElement, RGBColor, ShapeStyle};
@@ -19,12 +21,12 @@ const STYLES: [(RGBColor, Option<(u32, u32)>); 6] = [
     (RGBColor(0x56, 0xb4, 0xe9), Some((1, 2))),
 ];
 
-/// How a series looks.
+/// The style of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// The look of the series with this index, the same in all charts. There are six looks, which repeat.
+    /// The style of the series with this index, the same in all charts. There are six styles, which repeat.
     Nth(usize),
-    /// The look of a sum.
+    /// The style of a total.
     Total,
 }
 

@@ -1,3 +1,5 @@
+//! Charts of a metric that depends on a parameter.
+
 use std::ops::Range;
 
 use plotters::coord::Shift;
@@ -107,7 +109,7 @@ impl Figure for Sweep {
 }
 
 impl Sweep {
-    /// From 0, with room above for labels.
+    /// The range of the vertical axis, with room above for labels.
     fn y_range(&self) -> Range<f64> {
         let values = self.curves.iter().flat_map(|curve| curve.values.iter().flatten());
         let ends = values.flat_map(|value| {
@@ -243,7 +245,7 @@ fn draw_error<DB: DrawingBackend>(
     }
 }
 
-/// With three significant digits.
+/// Formats a number with three significant digits.
 fn short(value: f64) -> String {
     let digits = if value == 0.0 { 0.0 } else { (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0) };
     format!("{value:.0$}", digits as usize)

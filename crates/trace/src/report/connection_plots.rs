@@ -54,7 +54,7 @@ impl<'a> View<'a> {
         let name = |kind| format!("connection-{}-{kind}", self.connection.id);
         let plot = |kind, chart: Chart| Plot::draw(name(kind), &chart);
         let mut plots = vec![Plot::draw(name("share"), &self.share())];
-        // A single interval has no course over time.
+        // A single interval shows no change over time.
         if self.series.span().is_some_and(|span| span.end - span.start > 1) {
             plots.extend(self.throughput().map(|chart| plot("throughput", chart)));
             plots.extend(self.rtt().map(|chart| plot("rtt", chart)));

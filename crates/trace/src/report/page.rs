@@ -84,7 +84,7 @@ impl Formatter for Inert {
 const MAX_EXTERNAL_METRICS: usize = 200;
 const MAX_EXTERNAL_METRIC_POINTS: usize = 1_000;
 
-/// A metric with evenly fewer points: the document has all.
+/// Thins out the points of a metric evenly; the document contains all of them.
 fn downsampled(metric: &ExternalMetric) -> ExternalMetric {
     let step = metric.points.len().div_ceil(MAX_EXTERNAL_METRIC_POINTS).max(1);
     ExternalMetric { points: metric.points.iter().step_by(step).copied().collect(), ..metric.clone() }

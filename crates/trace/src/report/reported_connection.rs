@@ -1,3 +1,5 @@
+//! Connections that are part of the report.
+
 use std::cmp::Reverse;
 
 use serde::Serialize;
@@ -50,7 +52,7 @@ impl OmittedConnections {
     }
 }
 
-/// Sorts connections: MPTCP after plain TCP, then by bytes; earlier ones are more important.
+/// Sorts connections: MPTCP after plain TCP, then by bytes; of equal ones, the earlier is more important.
 pub(super) fn importance(connection: &Connection) -> (bool, u64, Reverse<u64>) {
     (connection.version.is_some(), total_bytes(connection), Reverse(connection.id))
 }

@@ -1,4 +1,4 @@
-//! What the subflows of a connection carried over time, in as few numbers as a plot can show.
+//! Time series of a connection's subflows, with no more points than a plot can show.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::direction::Direction;
 use crate::interval::{Interval, RttSamples};
 
-/// How many points a series may have before its intervals become twice as long.
+/// Maximum number of points of a series, beyond which its intervals are doubled.
 const MAX_POINTS_PER_SERIES: usize = 2_000;
 
 /// The series of a connection's subflows, with intervals of one length.
@@ -17,8 +17,7 @@ pub(super) struct ConnectionSeries {
     doublings: u32,
 }
 
-/// What one side sent in one subflow, by number of the interval since 1970; those in which it sent nothing are left
-/// out.
+/// What one side sent in one subflow, by number of the interval since 1970; empty intervals are left out.
 pub(super) type DirectionSeries = BTreeMap<u64, Point>;
 
 /// What was counted in an interval.
@@ -26,10 +25,10 @@ pub(super) type DirectionSeries = BTreeMap<u64, Point>;
 pub(super) struct Point {
     /// Payload bytes, all copies.
     pub(super) bytes: u64,
-    /// Those that no subflow had carried before.
+    /// Bytes that no subflow had carried before.
     pub(super) new: u64,
     pub(super) rtt: RttRange,
-    /// Which part of the stream they came from; empty where that is not known.
+    /// Their range in the stream; empty if unknown.
     pub(super) positions: Range<i64>,
 }
 
@@ -43,8 +42,8 @@ pub(super) struct RttRange {
 }
 
 impl ConnectionSeries {
-    /// IntervalCounts what was sent in an interval, which may come again and in any order. `length` is that of all intervals
-    /// given, in nanoseconds.
+    /// Adds the counts of an interval. Intervals may repeat and come in any order; all have the same `length`, in
+    /// nanoseconds.
     pub(super) fn add(&mut self, interval: &Interval, length: u64) {
         let point = Point::of(interval);
         if point.is_empty() {
@@ -63,7 +62,7 @@ impl ConnectionSeries {
         }
     }
 
-    /// Makes the intervals twice as long.
+    /// Doubles the length of the intervals.
     pub(super) fn coarsen(&mut self) {
         self.doublings += 1;
         for series in self.subflows.iter_mut().flatten() {
@@ -76,7 +75,7 @@ impl ConnectionSeries {
         self.points = self.subflows.iter().flatten().map(BTreeMap::len).sum();
     }
 
-    /// How often the intervals became twice as long.
+    /// How often the length of the intervals was doubled.
     pub(super) fn doublings(&self) -> u32 {
         self.doublings
     }
@@ -86,17 +85,17 @@ impl ConnectionSeries {
         self.subflows.iter().map(move |subflow| &subflow[direction as usize])
     }
 
-    /// How many points there are in all.
+    /// Total number of points.
     pub(super) fn points(&self) -> usize {
         self.points
     }
 
-    /// How many points the longest series has.
+    /// Number of points of the longest series.
     pub(super) fn longest(&self) -> usize {
         self.subflows.iter().flatten().map(BTreeMap::len).max().unwrap_or_default()
     }
 
-    /// The first interval and the one behind the last, by number; `None` without any.
+    /// The range of interval numbers; `None` without intervals.
     pub(super) fn span(&self) -> Option<Range<u64>> {
         let series = || self.subflows.iter().flatten();
         let first = series().filter_map(|series| series.keys().next()).min()?;
@@ -144,7 +143,7 @@ impl RttRange {
         }
     }
 
-    /// Their mean; `None` of none.
+    /// The mean; `None` without samples.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / f64::from(self.count))
     }

@@ -15,7 +15,7 @@ fn page(report: &Report) -> String {
     String::from_utf8(page).expect("text")
 }
 
-/// What a browser takes as the data: up to the first end of a script element.
+/// The data as a browser reads it: up to the first end of a script element.
 fn data(page: &str) -> Value {
     let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).expect("data");
     let (data, _) = rest.split_once("</script").expect("an end");

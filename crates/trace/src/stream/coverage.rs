@@ -1,3 +1,5 @@
+//! A set of covered stream positions in bounded memory.
+
 use std::ops::Range;
 
 use crate::byte_ranges::ByteRanges;

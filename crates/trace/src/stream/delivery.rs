@@ -1,3 +1,5 @@
+//! Progress of the receiving application, as DATA_ACKs show it.
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -5,7 +7,7 @@ use plait_wire::capture::Timestamp;
 
 use super::stalls::Stalls;
 
-/// How the receiving program got on, by DATA_ACKs: they follow the progress in reassembly, wherever the capture was taken.
+/// Progress of the receiving application by its DATA_ACKs, which follow reassembly wherever the capture was taken.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeliveryProgress {
     /// Everything before is acknowledged.

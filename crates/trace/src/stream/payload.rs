@@ -1,3 +1,5 @@
+//! The captured bytes of a stream.
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -1,3 +1,5 @@
+//! Reassembly of a stream by data sequence number, and head-of-line blocking.
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! The longest spans without progress.
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;

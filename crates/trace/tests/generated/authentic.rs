@@ -1,19 +1,19 @@
-//! Whether who joins, or announces an address, knows the connection's keys.
+//! Authentication of joins and address announcements by the connection's keys.
 
 use plait_trace::EventKind;
 use plait_wire::mptcp::{AddAddress, AddAddressForm, AddressId, MptcpOption};
 
 use crate::scene::{MILLISECOND, Packet, Scene, join_with, joining, opening, read};
 
-/// HMAC-SHA256 as Python's hmac has it, with key (server's key, client's key) and message (server's nonce, client's
-/// nonce), and the other way round: the first 8 and 20 bytes (RFC 8684 3.2).
+/// HMAC-SHA256 computed by Python's hmac, with key (server's key, client's key) and message (server's nonce, client's
+/// nonce), and vice versa: the first 8 and 20 bytes (RFC 8684 3.2).
 const OF_SERVER: [u8; 8] = [0xf1, 0xcb, 0xa1, 0x8e, 0x88, 0xf5, 0x98, 0xec];
 const OF_CLIENT: [u8; 20] = [
     0x2a, 0x3b, 0x08, 0xbb, 0x14, 0xa9, 0x46, 0x7a, 0x65, 0xfb, 0x18, 0xdf, 0xb4, 0x6c, 0x20, 0xe5, 0x3e,
     0x15, 0x96, 0xf6,
 ];
 
-/// The last 8 bytes of the same of address 9, 192.0.2.9 and port 0, announced by the server (RFC 8684 3.4.1).
+/// The last 8 bytes of the HMAC of address 9, 192.0.2.9 and port 0, announced by the server (RFC 8684 3.4.1).
 const OF_ADDRESS: [u8; 8] = [0x43, 0x67, 0x8d, 0x77, 0x71, 0xf6, 0x0b, 0xe8];
 
 fn verdict(opened: bool, packets: impl IntoIterator<Item = Packet<'static>>) -> Option<bool> {

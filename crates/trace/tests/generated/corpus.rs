@@ -1,4 +1,4 @@
-//! The seeds of the fuzz target `capture`: as generated here, and all input_files pass the target's check.
+//! The seeds of the fuzz target `capture`: they equal those generated here, and all inputs pass the target's check.
 
 #[path = "../../../../fuzz/checks/capture.rs"]
 mod capture;
@@ -11,7 +11,7 @@ use plait_wire::LinkType;
 use plait_wire::capture::{ByteOrder, CaptureReader, PcapHeader, PcapWriter, Resolution};
 use plait_wire::mptcp::Version;
 
-/// A short connection over a path that it starts on, or joins.
+/// A short connection over a path on which it starts or joins.
 fn connection(style: Style, joined: bool) -> Vec<u8> {
     let mut net = Net::new(1, style);
     if joined {
@@ -27,7 +27,7 @@ fn connection(style: Style, joined: bool) -> Vec<u8> {
     net.files().swap_remove(0)
 }
 
-/// A subflow is silent while the other one carries its data once more, and comes back.
+/// A subflow falls silent while the other one resends its data, and recovers.
 fn failover() -> Vec<u8> {
     let mut scene = Scene::default();
     scene.all_at(0, 0, opening(0));

@@ -1,4 +1,4 @@
-//! Fallbacks, checksums, windows, numbers that wrap, data that overlaps, and ports that are used again.
+//! Fallbacks, checksums, windows, wrapping sequence numbers, overlapping data, and reused ports.
 
 use plait_trace::{Checksums, Connection, Direction, Fallback, Protocol, Subflow, Window};
 use plait_wire::checksum;
@@ -18,7 +18,7 @@ fn one(packets: impl IntoIterator<Item = Packet<'static>>) -> Connection {
     connections.remove(0)
 }
 
-/// What follows the opening of a connection over path 0.
+/// A connection that opens over path 0 and continues with these packets.
 fn opened(packets: impl IntoIterator<Item = Packet<'static>>) -> Connection {
     one(opening(0).into_iter().chain(packets))
 }
@@ -51,7 +51,7 @@ fn reports_cause_of_fallback() {
         (vec![first(), infinite()], Some(Fallback::InfiniteMapping)),
         (vec![first(), fail(), infinite()], Some(Fallback::ChecksumFailed)),
         (vec![first(), fail()], None),
-        // The first cause is told.
+        // The first cause is reported.
         (vec![Packet::new(0, 0, 1, 1).data(&[1; 100]), infinite()], Some(Fallback::NoMapping)),
     ];
     for (packets, cause) in cases {
@@ -78,7 +78,7 @@ fn counts_valid_and_invalid_checksums() {
     assert_eq!(verified(vec![sent(7, valid_sum(7) ^ 1, false)]), sums(0, 1));
     assert_eq!(verified(vec![sent(8, valid_sum(8), true)]), sums(1, 0), "a DATA_FIN is in the length");
     assert_eq!(verified(vec![Packet::new(0, 0, 1, 1).carries(0, 7)]), sums(0, 0), "there is none");
-    // Over two packets, of which the first has the mapping.
+    // Data in two packets, of which the first has the mapping.
     let half = |place: usize, more: &[u8]| Packet::new(0, 0, 1 + place as u32, 1).data(more);
     let begun = || mapped(Packet::new(0, 0, 1, 1), 0, 7, Some(valid_sum(7)), false).data(&data[..3]);
     assert_eq!(verified(vec![begun(), half(3, &data[3..])]), sums(1, 0));
@@ -98,21 +98,21 @@ fn window_uses_negotiated_scale() {
         };
         one([with(syn, scales[0]), with(syn_ack, scales[1]), ack]).subflows[0].sent(UP).window
     };
-    // In the SYN itself it is not scaled.
+    // The window of a SYN is not scaled.
     let window_of = |min, max, last| Some(Window { min, max, last });
     assert_eq!(window([Some(7), Some(2)], 1000), window_of(60_000, 128_000, 128_000));
     assert_eq!(window([Some(7), None], 1000), window_of(1000, 60_000, 1000), "only one side offered");
     assert_eq!(window([None, Some(7)], 1000), window_of(1000, 60_000, 1000));
     assert_eq!(window([None, None], 1000), window_of(1000, 60_000, 1000));
     assert_eq!(window([Some(0), Some(0)], 1000), window_of(1000, 60_000, 1000));
-    // RFC 7323 2.3: a greater shift counts as 14.
+    // RFC 7323 2.3: larger shifts count as 14.
     assert_eq!(window([Some(200), Some(2)], 1), window_of(1 << 14, 60_000, 1 << 14));
     let midway = one([Packet::new(0, 0, 1, 1).carries(0, 10)]);
     assert_eq!(midway.subflows[0].sent(UP).window, None, "the scale was not captured");
 }
 
-/// Half data sequence numbers and subflow numbers both wrap, more than once: steps of 1 GiB with the packets between
-/// left out of the capture.
+/// 32-bit data sequence numbers and subflow sequence numbers wrap more than once: steps of 1 GiB, with the packets in
+/// between missing from the capture.
 #[test]
 fn distinguishes_positions_beyond_4_gib() {
     let step = 1u64 << 30;
@@ -131,15 +131,15 @@ fn distinguishes_positions_beyond_4_gib() {
     assert_eq!(connection.stream(UP).length(), 19 * step + 100);
     let exposure = connection.exposure(UP, 0);
     assert_eq!((exposure.bytes, exposure.runs, exposure.longest_run), (2000, 20, 100));
-    // Sent once more at the end: the last is repeated, not new.
+    // The last one is sent again at the end: repeated, not new.
     let again = opened((0..20).chain([19]).map(packet));
     let sent = again.subflows[0].sent(UP);
     assert_eq!((sent.new, sent.repeated, sent.retransmitted.bytes), (2000, 100, 100));
 }
 
 proptest! {
-    /// Segments of one subflow that overlap in any way, with one mapping per segment that agrees with the others:
-    /// against a map of bytes.
+    /// Segments of one subflow that overlap in any way, each with a mapping consistent with the others, compared with a
+    /// map of bytes.
     #[test]
     fn overlapping_segments_count_each_byte_once(
         segments in proptest::collection::vec((0..500u32, 1..200usize), 1..30),
@@ -172,7 +172,7 @@ fn reused_port_is_another_connection() {
         scene.all_at(0, begin, handshake(0).map(with));
         let data = vec![1; 10 + index];
         scene.at(0, begin + MILLISECOND, &with(Packet::new(0, 0, 1, 1).data(&data)));
-        // A SYN that is repeated is no new connection.
+        // A retransmitted SYN is not a new connection.
         if index == 1 {
             let [syn, ..] = handshake(0).map(with);
             scene.at(0, begin + 500, &syn);
@@ -203,7 +203,7 @@ fn syn_ends_connection_without_captured_opening() {
     assert_eq!(found[1].subflows[0].sent(UP).new, 10);
 }
 
-/// How long each segment waited for those before it, worked out by hand, by the subflow that carried it.
+/// How long each segment waited for earlier ones, computed by hand, by the subflow that carried it.
 #[test]
 fn measures_head_of_line_blocking() {
     let mut scene = Scene::default();
@@ -244,7 +244,7 @@ fn stream_is_complete_when_last_byte_is_acknowledged() {
     scene.at(0, 40 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(200));
     let forty = Some(std::time::Duration::from_millis(40));
     assert_eq!(completion(&scene), forty);
-    // The DATA_FIN and its acknowledgement, and an acknowledgement that is repeated, move nothing.
+    // A DATA_FIN, its acknowledgement, and a repeated acknowledgement change nothing.
     scene.at(0, 50 * MILLISECOND, &mapped(Packet::new(0, 0, 0, 1), 200, 1, None, true));
     scene.at(0, 60 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(201));
     scene.at(0, 70 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(201));

@@ -1,4 +1,4 @@
-//! Exposure of generated captures, against arrays with one entry per byte.
+//! Exposure of generated captures, compared with arrays that have one entry per byte.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -30,18 +30,18 @@ fn run(range: Range<u64>) -> ByteRanges {
     std::iter::once(range).collect()
 }
 
-/// A piece of a stream on its way.
+/// A piece of a stream in transit.
 #[derive(Clone, Debug)]
 struct Piece {
     path: usize,
     side: Side,
     offset: u64,
     len: usize,
-    /// The mapping is sent as segments of this length.
+    /// The mapped data is sent in segments of this length.
     segment_len: usize,
     /// Only the first segment carries the mapping.
     mapping_once: bool,
-    /// All of it is sent again, at the same place of the subflow.
+    /// All of it is retransmitted with the same subflow sequence numbers.
     again: bool,
 }
 
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Segments of any size, with mappings repeated or not, retransmitted, reinjected on other paths, in any order,
-    /// with whole or half sequence numbers, snapped or not.
+    /// with 64-bit or 32-bit sequence numbers, truncated by the snap length or not.
     #[test]
     fn every_byte_is_exposed_where_it_crossed(style in style(), pieces in vec(piece(3), 1..40)) {
         let mut net = Net::new(3, style);
@@ -114,7 +114,8 @@ proptest! {
         }
     }
 
-    /// Without keys, positions count from the first byte seen, and whole numbers settle what half ones left open.
+    /// Without keys, positions count from the first byte captured, and 64-bit numbers resolve the ambiguity of 32-bit
+    /// ones.
     #[test]
     fn joined_subflow_alone_without_keys(
         pieces in vec(piece(1), 1..20),
@@ -144,7 +145,7 @@ proptest! {
         }
     }
 
-    /// Damaged captures give what they give, without a panic, and no byte is lost from the count.
+    /// Damaged captures cause no panic, and every byte is counted.
     #[test]
     fn damaged_captures_never_panic(
         style in style(),
@@ -157,7 +158,7 @@ proptest! {
         pieces.iter().for_each(|piece| transmit(&mut net, piece));
         let mut files = net.files();
         for (file, index, value) in damage {
-            // The file header stays.
+            // The file header stays unchanged.
             let index = 24 + index.index(files[file].len() - 24);
             files[file][index] = value;
         }

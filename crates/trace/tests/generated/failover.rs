@@ -1,4 +1,4 @@
-//! Paths that fail under a transfer between two simulated hosts, as a capture at either end shows it.
+//! Paths that fail during a transfer between two simulated hosts, captured at either end.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use plait_trace::{Connection, Direction, Failover};
 use crate::scene::{MILLISECOND, Packet, SECOND, Scene, joining, opening, read, since_begin};
 use crate::transfer::{Account, RECEIVER, SEGMENT, SENDER, Script, transfer};
 
-/// The connection that a capture at one end shows.
+/// The connection in a capture at one end.
 fn seen_at(account: &Account, end: usize) -> Connection {
     let file = account.scene.files().swap_remove(end);
     let mut found = read(&[file]).connections;
@@ -15,7 +15,7 @@ fn seen_at(account: &Account, end: usize) -> Connection {
     found.remove(0)
 }
 
-/// The longest time between two of these, as its start and end.
+/// The start and end of the longest gap between consecutive times.
 fn longest_gap(times: &[u64]) -> (u64, u64) {
     let gaps = times.windows(2).map(|pair| (pair[0], pair[1]));
     gaps.max_by_key(|(from, to)| to - from).expect("more than one")
@@ -25,7 +25,7 @@ fn from_to(failover: &Failover) -> (u64, Option<u64>) {
     (since_begin(failover.from), failover.to.map(since_begin))
 }
 
-/// What a failover object must say, from what the simulated hosts did.
+/// Compares a failover with what the simulated hosts did.
 fn check(account: &Account, end: usize, failover: &Failover, path: usize, by: usize) {
     let (from, to) = longest_gap(&account.heard[&(end, path)]);
     assert_eq!(from_to(failover), (from, Some(to)), "end {end}, path {path}");
@@ -147,7 +147,7 @@ fn losses_and_pauses_are_not_failovers() {
     }
 }
 
-/// A connection with two subflows of which the second has its data acknowledged, and then what a test adds.
+/// A connection with two subflows, the second of which has its data acknowledged, followed by the packets of a test.
 fn quiet(more: impl IntoIterator<Item = (u64, Packet<'static>)>) -> Vec<Failover> {
     let mut scene = Scene::default();
     scene.all_at(0, 0, opening(0));
@@ -181,7 +181,7 @@ fn closed_window_is_not_a_silence() {
 #[test]
 fn packets_missing_in_the_capture_are_not_a_silence() {
     let more = [
-        // The data up to 401 is not in the capture.
+        // The data up to 401 is missing from the capture.
         (4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
         (5 * MILLISECOND, Packet::new(1, 1, 1, 401).data_ack(400)),
         (20 * SECOND, Packet::new(1, 0, 401, 1).carries(400, 100)),
@@ -215,13 +215,12 @@ fn one_directional_capture_shows_no_silence() {
     assert_eq!(read(&scene.files()).connections[0].failovers, []);
 }
 
-/// The last data before the cut arrives, but its acknowledgement is not captured any more: both ends of the path are
-/// then seen to be silent.
+/// The last data before the cut arrives, but its acknowledgement is not captured: both ends of the path appear silent.
 #[test]
 fn silence_of_both_ends_is_one_failover() {
     let failovers = quiet([
         (4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100)),
-        // What follows it is lost, while the other path brings later data, and then what is missing.
+        // The data after it is lost, while the other path carries later data, and then the missing data.
         (100 * MILLISECOND, Packet::new(0, 0, 1, 1).carries(300, 100)),
         (400 * MILLISECOND, Packet::new(0, 0, 101, 1).carries(200, 100)),
         (401 * MILLISECOND, Packet::new(0, 1, 1, 201).data_ack(400)),
@@ -235,7 +234,7 @@ fn silence_of_both_ends_is_one_failover() {
     assert_eq!(failovers[0].stall, Some(Duration::from_millis(398)));
 }
 
-/// A subflow whose data is answered after two seconds, on a path that pings cross all the time.
+/// A subflow whose data is acknowledged after two seconds, on a path that pings cross all the time.
 #[test]
 fn retransmission_timer_on_a_live_path_is_not_a_failover() {
     let failovers = |retransmissions: &[u64]| {
@@ -254,7 +253,7 @@ fn retransmission_timer_on_a_live_path_is_not_a_failover() {
         read(&scene.files()).connections.remove(0).failovers
     };
     assert_eq!(failovers(&[2000]), []);
-    // Something lets pings through, and not TCP.
+    // A middlebox lets pings through, but not TCP.
     let cut_off = failovers(&[200, 600, 1400, 2000]);
     assert_eq!(
         cut_off.iter().map(from_to).collect::<Vec<_>>(),
@@ -262,7 +261,7 @@ fn retransmission_timer_on_a_live_path_is_not_a_failover() {
     );
 }
 
-/// Beside a receiver that misses a segment, nobody waits for it while nothing comes.
+/// In a capture at a receiver that misses a segment, a pause without traffic is not a silence.
 #[test]
 fn late_retransmission_is_not_a_failover() {
     let packets = [
@@ -274,7 +273,7 @@ fn late_retransmission_is_not_a_failover() {
     assert_eq!(quiet(packets), []);
 }
 
-/// Slow pings leave many short silences behind the long one before TCP tries again.
+/// Slow pings add many short silences after the long one before TCP tries again.
 #[test]
 fn slow_pings_do_not_hide_an_outage() {
     let account = transfer(Script { outages: vec![(1, 1500..5500)], ping: Some(120), ..Script::default() });
@@ -299,7 +298,7 @@ fn application_pause_is_not_part_of_a_stall() {
 
 #[test]
 fn long_stall_is_kept_among_many_short_ones() {
-    // The first DATA_ACK after the cut comes late, the others steadily every 100 ms, for 20 s.
+    // The first DATA_ACK after the cut arrives late, the others every 100 ms for 20 s.
     let mut more = vec![(4 * MILLISECOND, Packet::new(1, 0, 101, 1).carries(100, 100))];
     for step in 0..200u64 {
         let sent = 10 * MILLISECOND + step * 100 * MILLISECOND;

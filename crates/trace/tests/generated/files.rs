@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::transfer::{Script, transfer};
 
-/// A transfer with losses and a failover, from both ends, and the captures in `PLAIT_CAPTURES` if that is set.
+/// A transfer with losses and a failover, captured at both ends, and the captures in `PLAIT_CAPTURES` if that is set.
 fn captures(directory: &Path) -> Vec<PathBuf> {
     let script =
         Script { lost: vec![(0, 50)], outages: vec![(1, 1500..4000)], end: 9000, ..Script::default() };
@@ -30,7 +30,7 @@ fn captures(directory: &Path) -> Vec<PathBuf> {
     captures
 }
 
-/// Bytes, new, reinjected and retransmitted ones, by connection, subflow and direction.
+/// All, new, reinjected and retransmitted bytes, by connection, subflow and direction.
 type Sums = HashMap<(i64, i64, String), [i64; 4]>;
 
 fn sums_of_series(file: File) -> Sums {

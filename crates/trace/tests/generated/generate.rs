@@ -1,4 +1,4 @@
-//! Captures made by hand: an MPTCP connection over any number of paths, segment by segment.
+//! Generates captures: an MPTCP connection over any number of paths, segment by segment.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -16,13 +16,13 @@ use plait_wire::{LinkType, ipv4, protocol, tcp};
 pub(crate) const CLIENT_KEY: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
 pub(crate) const SERVER_KEY: [u8; 8] = [0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0x01];
 
-/// How a connection writes its sequence numbers.
+/// How a connection encodes its sequence numbers, and how it is captured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) version: Version,
-    /// Data sequence numbers and acknowledgements are carried whole.
+    /// Data sequence numbers and acknowledgements have 64 bits.
     pub(crate) full: bool,
-    /// How much of each packet the listener keeps.
+    /// The snap length of the captures.
     pub(crate) snap_len: u32,
 }
 
@@ -44,7 +44,7 @@ struct PathState {
 /// Who sends: 0 the client, 1 the server.
 pub(crate) type Side = usize;
 
-/// PerDirection initial sequence numbers lie just below the wrap.
+/// Both initial sequence numbers are just below the wrap.
 const ISN: [u32; 2] = [0xffff_f000, 0xffff_ff00];
 
 impl Net {
@@ -96,7 +96,7 @@ impl Net {
         );
     }
 
-    /// Only the first packet of a join.
+    /// The first packet of a join.
     pub(crate) fn join_syn(&mut self, path: usize, token: Token) {
         let join = Join::Syn { backup: false, address_id: AddressId(path as u8), token, nonce: Nonce(7) };
         self.packet(path, 0, 0, Flags::SYN, vec![MptcpOption::Join(join)], &[]);
@@ -109,7 +109,7 @@ impl Net {
         self.packet(path, 0, 1, Flags::ACK, ack, &[]);
     }
 
-    /// Takes `len` relative sequence numbers of a side's subflow, and gives the first.
+    /// Reserves `len` relative sequence numbers of a side's subflow, and returns the first.
     pub(crate) fn reserve(&mut self, path: usize, side: Side, len: usize) -> u32 {
         let next = &mut self.paths[path].next[side];
         let first = *next;
@@ -117,7 +117,7 @@ impl Net {
         first
     }
 
-    /// Sends bytes of the stream from `offset` on, as new data of the subflow.
+    /// Sends bytes of the stream, starting at `offset`, as new data of the subflow.
     pub(crate) fn send(&mut self, path: usize, side: Side, offset: u64, data: &[u8]) {
         let relative = self.reserve(path, side, data.len());
         let mapping = self.mapping(side, offset, relative, data.len());
@@ -146,7 +146,7 @@ impl Net {
         self.packet(path, side, relative, Flags::ACK, options, data);
     }
 
-    /// The side has everything of the other side's stream before `offset`.
+    /// Acknowledges everything before `offset` in the other side's stream.
     pub(crate) fn data_ack(&mut self, path: usize, side: Side, offset: u64) {
         let data_ack = Some(self.field(self.data_seq(1 - side, offset)));
         let dss = Dss { data_ack, mapping: None, data_fin: false };
@@ -162,7 +162,7 @@ impl Net {
         self.packet(path, side, relative, Flags::ACK, vec![MptcpOption::Dss(dss)], &[]);
     }
 
-    /// Any packet, a microsecond after the last.
+    /// Adds any packet, a microsecond after the last.
     pub(crate) fn packet(
         &mut self,
         path: usize,

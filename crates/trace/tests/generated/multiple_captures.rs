@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::scene::{MILLISECOND, Scene, read};
 use crate::transfer::{RECEIVER, SEGMENT, SENDER, Script, transfer};
 
-/// Everything that is said of connections, for people and programs.
+/// The documents of all connections.
 fn documents(found: &Connections) -> Vec<Value> {
     let document = |connection| serde_json::to_value(document::Connection::from(connection)).expect("JSON");
     found.connections.iter().map(document).collect()
@@ -48,7 +48,7 @@ fn captures_of_both_ends_equal_the_first() {
         assert_eq!(documents(&both), documents(&alone));
         assert_eq!(both.totals.skipped.duplicate, scene.segments(RECEIVER));
         assert_eq!(both.totals.unmapped, 0);
-        // What somebody saw who listened at the other end counts for exposure: all that arrived.
+        // A capture at the other end contains all that arrived, which counts for exposure.
         let stream = both.connections[0].stream(Direction::ClientToServer);
         for (path, _) in both.paths() {
             assert_eq!(stream.exposure(path).bytes, 2000 * SEGMENT as u64);

@@ -1,4 +1,4 @@
-//! Packets at times of one's own choosing, in any number of captures.
+//! Packets at chosen times, in any number of captures.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -18,7 +18,7 @@ use crate::generate::{CLIENT_KEY, SERVER_KEY, Side};
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 
-/// When all scenes begin, in nanoseconds since 1970.
+/// The start of all scenes, in nanoseconds since 1970.
 pub(crate) const BEGIN: u64 = 1_000 * SECOND;
 
 /// The nonces of the joining client and of the server.
@@ -75,7 +75,7 @@ impl<'a> Packet<'a> {
         self
     }
 
-    /// Data of the side's stream from `offset` on.
+    /// Adds data of the side's stream, starting at `offset`.
     pub(crate) fn carries(self, offset: u64, len: usize) -> Self {
         let mapping = Mapping {
             data_seq: SeqField::Full(data_seq(self.side, offset)),
@@ -87,7 +87,7 @@ impl<'a> Packet<'a> {
             .data(&vec![0x61; len])
     }
 
-    /// The side has everything of the other side's stream before `offset`.
+    /// Acknowledges everything before `offset` in the other side's stream.
     pub(crate) fn data_ack(self, offset: u64) -> Self {
         let data_ack = Some(SeqField::Full(data_seq(1 - self.side, offset)));
         self.mptcp(MptcpOption::Dss(Dss { data_ack, mapping: None, data_fin: false }))
@@ -151,7 +151,7 @@ pub(crate) fn opening<'a>(path: usize) -> [Packet<'a>; 3] {
     ])
 }
 
-/// The four packets that add a subflow, made by who knows the keys.
+/// The four packets that add a subflow, with valid HMACs.
 pub(crate) fn joining<'a>(path: usize) -> [Packet<'a>; 4] {
     let (client, server) = (Key::new(CLIENT_KEY), Key::new(SERVER_KEY));
     let of_server = JoinHmac::of(Version::V1, &server, &client, NONCES[1], NONCES[0]);
@@ -191,19 +191,19 @@ impl<'a> MapOptions<'a> for [Packet<'a>; 3] {
     }
 }
 
-/// What is in each of several captures.
+/// The packets of several captures.
 #[derive(Clone, Default)]
 pub(crate) struct Scene {
     captures: Vec<Vec<(u64, Vec<u8>)>>,
 }
 
 impl Scene {
-    /// A packet is in a capture, at a time in nanoseconds since the scene began.
+    /// Adds a packet to a capture, at a time in nanoseconds since the start of the scene.
     pub(crate) fn at(&mut self, capture: usize, time: u64, packet: &Packet<'_>) {
         self.add(capture, time, packet.emit());
     }
 
-    /// Packets one after the other, a microsecond between them.
+    /// Adds consecutive packets, a microsecond apart.
     pub(crate) fn all_at<'a>(
         &mut self,
         capture: usize,
@@ -215,7 +215,7 @@ impl Scene {
         }
     }
 
-    /// A ping, or the answer to it.
+    /// Adds a ping or its reply.
     pub(crate) fn ping(&mut self, capture: usize, time: u64, path: usize, side: Side) {
         self.add(capture, time, ip(address(path, side), address(path, 1 - side), 1, &[0; 8]));
     }
@@ -227,17 +227,17 @@ impl Scene {
         self.captures[capture].push((time, packet));
     }
 
-    /// The captures, each with its packets in the order of time.
+    /// The captures, each with its packets in order of time.
     pub(crate) fn files(&self) -> Vec<Vec<u8>> {
         self.captures.iter().map(|packets| file(&sorted(packets))).collect()
     }
 
-    /// The captures, each with its packets in the order in which they were put in.
+    /// The captures, each with its packets in the order in which they were added.
     pub(crate) fn files_as_written(&self) -> Vec<Vec<u8>> {
         self.captures.iter().map(|packets| file(packets)).collect()
     }
 
-    /// A capture cut into several at these times.
+    /// A capture split at these times.
     pub(crate) fn rotated(&self, capture: usize, times: &[u64]) -> Vec<Vec<u8>> {
         let packets = sorted(&self.captures[capture]);
         let bounds = [&[0], times, &[u64::MAX]].concat();
@@ -248,25 +248,25 @@ impl Scene {
         bounds.windows(2).map(within).collect()
     }
 
-    /// A capture, as it was written, cut after so many packets.
+    /// A capture, in the order in which it was written, split after `count` packets.
     pub(crate) fn rotated_after(&self, capture: usize, count: usize) -> Vec<Vec<u8>> {
         let (first, second) = self.captures[capture].split_at(count);
         vec![file(first), file(second)]
     }
 
-    /// How many packets of TCP are in a capture.
+    /// The number of TCP packets in a capture.
     pub(crate) fn segments(&self, capture: usize) -> u64 {
         self.captures[capture].iter().filter(|(_, packet)| packet[9] == protocol::TCP).count() as u64
     }
 
-    /// The same with clocks that only know multiples of `step`.
+    /// The same scene with clocks of resolution `step`.
     pub(crate) fn in_steps_of(&self, step: u64) -> Self {
         let coarse = |(time, packet): (u64, Vec<u8>)| (time / step * step, packet);
         let captures = self.captures.iter().map(|packets| sorted(packets).into_iter().map(coarse).collect());
         Self { captures: captures.collect() }
     }
 
-    /// One capture as taken by path.
+    /// A capture split by path.
     pub(crate) fn by_path(&self, capture: usize) -> Self {
         let mut scene = Self::default();
         for (time, packet) in &self.captures[capture] {
@@ -276,7 +276,7 @@ impl Scene {
         scene
     }
 
-    /// One capture as taken of each direction alone.
+    /// A capture split by direction.
     pub(crate) fn by_side(&self, capture: usize) -> Self {
         let mut scene = Self::default();
         for (time, packet) in &self.captures[capture] {
@@ -286,13 +286,13 @@ impl Scene {
         scene
     }
 
-    /// The packet after `index` others is written after the next one.
+    /// Swaps the packet at `index` with the next one.
     pub(crate) fn swap(&mut self, capture: usize, index: usize) {
         self.captures[capture] = sorted(&self.captures[capture]);
         self.captures[capture].swap(index, index + 1);
     }
 
-    /// The clock of a capture is set back at a time.
+    /// Sets the clock of a capture back at a given time.
     pub(crate) fn set_back(&mut self, capture: usize, at: u64, by: u64) {
         self.captures[capture] = sorted(&self.captures[capture]);
         self.captures[capture].iter_mut().filter(|(time, _)| *time >= at).for_each(|(time, _)| *time -= by);
@@ -325,7 +325,7 @@ pub(crate) fn read(files: &[Vec<u8>]) -> Connections {
     Connections::read(captures(files), ReadOptions::default()).expect("memory does not fail")
 }
 
-/// A time of a scene.
+/// A time relative to the start of its scene.
 pub(crate) fn since_begin(time: Timestamp) -> u64 {
     time.0 - BEGIN
 }

@@ -1,4 +1,4 @@
-//! What subflows are said to have sent, against maps with one entry per byte.
+//! Sender statistics of subflows, compared with maps that have one entry per byte.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::Server
 
 const INTERVAL: Duration = Duration::from_micros(3);
 
-/// A segment: its place in its subflow, and in the stream.
+/// A segment: its position in its subflow and in the stream.
 #[derive(Clone, Debug)]
 struct Sent {
     path: usize,
@@ -26,7 +26,7 @@ struct Sent {
     len: usize,
 }
 
-/// New data, data of any subflow once more on any subflow, or an earlier segment of the same one as it was.
+/// New data, data of any subflow resent on any subflow, or a segment retransmitted unchanged.
 fn sent(path: usize) -> impl Strategy<Value = Vec<Sent>> {
     let step = (0..path, 0..2usize, 0..3000u64, 1..900usize, 0..4u8, 0..20usize);
     vec(step, 1..60).prop_map(move |steps| {
@@ -37,7 +37,7 @@ fn sent(path: usize) -> impl Strategy<Value = Vec<Sent>> {
             let sent = match (kind, earlier) {
                 (0, Some(earlier)) => earlier.clone(),
                 _ => {
-                    // A gap, which nothing fills, or only later.
+                    // A gap that is filled later or never.
                     let relative = next[path][side] + if kind == 1 { 100 } else { 0 };
                     Sent { path, side, relative, offset, len }
                 }
@@ -59,8 +59,8 @@ struct Naive {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Each byte is new, reinjected or repeated exactly as a map says, and so are the bytes sent again in a subflow;
-    /// series add up to the totals.
+    /// Each byte counts as new, reinjected, repeated or retransmitted exactly as in a map, and the series add up to the
+    /// totals.
     #[test]
     fn every_byte_counts_once(full in any::<bool>(), all in sent(3)) {
         let mut net = Net::new(3, Style { full, ..PLAIN_STYLE });
@@ -103,7 +103,7 @@ proptest! {
         for (side, direction) in DIRECTIONS.into_iter().enumerate() {
             for (path, subflow) in connection.subflows.iter().enumerate() {
                 let (found, naive) = (subflow.sent(direction), &naive[path][side]);
-                // The handshake has two packets of the client and one of the server.
+                // The handshake consists of two packets of the client and one of the server.
                 prop_assert_eq!(found.packets, naive.stats.packets + [2, 1][side]);
                 prop_assert_eq!(found.bytes, naive.stats.bytes);
                 prop_assert_eq!(found.new, naive.stats.new);
@@ -153,7 +153,7 @@ fn signals_become_events_in_order() {
     let at = net.now();
     let connection = read(&net.files(), ReadOptions::default()).connections.remove(0);
     let kinds: Vec<_> = connection.events.iter().map(|event| (event.sender, event.kind.clone())).collect();
-    // Nobody vouches for an echo; the announcement's HMAC is made up.
+    // An echo has no HMAC; the HMAC of the announcement is invalid.
     let announced = |echo: bool| {
         let authentic = (!echo).then_some(false);
         EventKind::AddAddress { id: AddressId(9), address, port: None, echo, authentic }

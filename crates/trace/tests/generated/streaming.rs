@@ -1,4 +1,4 @@
-//! What a sink gets while captures are read: everything once, in order, in bounded memory.
+//! A sink receives everything once, in order and in bounded memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,10 +14,11 @@ use crate::scene::{MILLISECOND, NONCES, Packet, SECOND, Scene, captures, handsha
 
 const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
 
-/// Checks what it gets, and adds it up.
+/// Checks and sums up the results that it receives.
 #[derive(Default)]
 struct Checked {
-    /// Of connections that did not come yet, by connection, subflow and direction: bytes, packets, and new bytes.
+    /// Bytes, packets and new bytes of connections that have not been received yet, by connection, subflow and
+    /// direction.
     open: BTreeMap<(u64, usize, bool), [u64; 3]>,
     connections: Vec<Connection>,
 }
@@ -72,7 +73,7 @@ fn bytes(connections: &[Connection]) -> u64 {
     connections.iter().map(of).sum()
 }
 
-/// A step of any traffic: which connection by its port, path and side, what is sent, and how many milliseconds later.
+/// A step of arbitrary traffic: the connection by its port, path and side, what is sent, and the delay in milliseconds.
 #[derive(Clone, Debug)]
 struct Step {
     port: u16,
@@ -112,8 +113,8 @@ fn packet(step: &Step) -> (Packet<'static>, u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is sent, and however few connections may be alive: each payload byte is in the series, in the totals
-    /// of one connection, or among the unmapped ones; once.
+    /// Whatever is sent, and however small the limit of live connections, each payload byte is counted exactly once: in
+    /// the series and the totals of one connection, or as unmapped.
     #[test]
     fn no_byte_is_lost_or_counted_twice(
         steps in vec(step(), 1..120),
@@ -129,7 +130,7 @@ proptest! {
         }
         let (sink, totals) = streamed(&scene.files(), live_limit);
         prop_assert_eq!(totals.packets, steps.len() as u64);
-        // Joins that nobody accepted are no connections; what they sent is counted among the unmapped bytes alone.
+        // Joins that were not accepted are not connections; their bytes count only as unmapped.
         let mapped = |connection: &Connection| -> u64 {
             let both = |subflow: &plait_trace::Subflow| {
                 DIRECTIONS.map(|way| subflow.sent(way)).iter().map(|sent| sent.bytes - sent.unmapped).sum::<u64>()
@@ -142,7 +143,7 @@ proptest! {
         ids.sort_unstable();
         prop_assert_eq!(ids, (1..=sink.connections.len() as u64).collect::<Vec<_>>());
 
-        // The same out of several captures, one after the other.
+        // The same traffic in several consecutive captures.
         let mut times: Vec<u64> = cuts.iter().map(|cut| time * *cut as u64 / 100).collect();
         times.sort_unstable();
         times.dedup();
@@ -169,7 +170,7 @@ fn series_includes_data_before_join_is_accepted() {
     assert_eq!((sink.connections.len(), bytes(&sink.connections), totals.unmapped), (1, 100, 100));
 }
 
-/// A connection that sends something every second, beside it half-open ones.
+/// A connection that sends data every second, among half-open ones.
 fn among_half_open(count: u64) -> Scene {
     let mut scene = Scene::default();
     scene.all_at(0, 0, opening(0));
@@ -236,7 +237,7 @@ fn counts_joins_with_unknown_tokens() {
     }
 }
 
-/// Fails at its first piece of a kind.
+/// Fails at the first result of a kind.
 struct Fails {
     at_interval: bool,
     calls: u32,

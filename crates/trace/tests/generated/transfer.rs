@@ -1,29 +1,29 @@
-//! A transfer from the client to the server over several paths, in steps of a millisecond, as both ends see it: a
-//! simple TCP and a simple MPTCP with the timers of Linux, and paths that fail.
+//! A transfer from the client to the server over several paths, simulated in steps of a millisecond and captured at
+//! both ends: a simple TCP and a simple MPTCP with the timers of Linux, and paths that fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::scene::{MILLISECOND, Packet, Scene, joining, opening};
 
-/// What happens, with times in milliseconds.
+/// The parameters of a transfer, with times in milliseconds.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) paths: usize,
-    /// How many segments are sent, and how many milliseconds lie between them.
+    /// The number of segments, and the milliseconds between them.
     pub(crate) segments: u64,
     pub(crate) every: u64,
-    /// From when to when a path loses everything.
+    /// Spans in which a path loses everything.
     pub(crate) outages: Vec<(usize, Range<u64>)>,
-    /// Data packets that are lost, by path and the place among those sent on it.
+    /// Lost data packets, by path and index among those sent on it.
     pub(crate) lost: Vec<(usize, usize)>,
-    /// When the application sends nothing.
+    /// The span in which the application sends nothing.
     pub(crate) pause: Range<u64>,
     /// Paths that are used only while the others are full.
     pub(crate) backup: Vec<usize>,
-    /// Every so many milliseconds, the client pings the server on each path.
+    /// The interval in milliseconds at which the client pings the server on each path.
     pub(crate) ping: Option<u64>,
-    /// When everything ends.
+    /// The end of the simulation.
     pub(crate) end: u64,
 }
 
@@ -47,39 +47,39 @@ impl Default for Script {
 pub(crate) const SENDER: usize = 0;
 pub(crate) const RECEIVER: usize = 1;
 
-/// Of the data in a segment.
+/// Bytes of data in a segment.
 pub(crate) const SEGMENT: usize = 1000;
 
-/// How long a packet is under way, in milliseconds.
+/// The one-way delay, in milliseconds.
 pub(crate) const DELAY: u64 = 5;
 
-/// How many segments may be under way on a path.
+/// Maximum number of segments in flight on a path.
 const WINDOW: usize = 10;
 
-/// How long MPTCP waits for a DATA_ACK before it sends on another path what this one lacks.
+/// How long MPTCP waits for a DATA_ACK before it reinjects data on another path.
 const REINJECT_AFTER: u64 = 300;
 
-/// What was seen at either end, kept beside the captures.
+/// The events at either end, as the reference for the captures.
 #[derive(Default)]
 pub(crate) struct Account {
     pub(crate) scene: Scene,
-    /// DurationStats in nanoseconds at which something of the peer arrived, by end and path; pings too.
+    /// Times in nanoseconds at which a packet of the peer arrived, by end and path; pings too.
     pub(crate) heard: BTreeMap<(usize, usize), Vec<u64>>,
-    /// DurationStats in nanoseconds of DATA_ACKs that acknowledged something new, by the end that saw them.
+    /// Times in nanoseconds of DATA_ACKs that acknowledged new data, by the end at which they were captured.
     pub(crate) progress: [Vec<u64>; 2],
-    /// Segments sent once more on another path: when, and on which path before.
+    /// Reinjected segments: when, and the path that carried them before.
     pub(crate) reinjected: Vec<(u64, usize)>,
 }
 
 struct OnPath {
-    /// The next number, and by number the segments that are not acknowledged.
+    /// The next sequence number, and the unacknowledged segments by sequence number.
     next: u32,
     outstanding: BTreeMap<u32, u64>,
     deadline: u64,
     timeout: u64,
     recovering: bool,
     sent: usize,
-    /// The receiver's: what it has in order, and beyond.
+    /// At the receiver: data received in order, and out of order.
     expected: u32,
     beyond: BTreeSet<u32>,
 }
@@ -96,19 +96,19 @@ struct Run {
     paths: Vec<OnPath>,
     under_way: Vec<(u64, usize, Under)>,
     account: Account,
-    /// Distinguishes what happens within a millisecond.
+    /// Orders events within a millisecond.
     tick: u64,
     now: u64,
-    /// The sender's: which path carried each segment first, and the first that is not acknowledged, since when.
+    /// At the sender: the path that carried each segment first, and the first unacknowledged segment and since when.
     carried_by: Vec<usize>,
     acknowledged: u64,
     progressed: u64,
-    /// The receiver's.
+    /// At the receiver.
     has: BTreeSet<u64>,
     in_order: u64,
 }
 
-/// The bytes of a timer's least value: 200 ms, as Linux has it.
+/// Minimum retransmission timeout: 200 ms, as in Linux.
 const MIN_TIMEOUT: u64 = 200;
 
 pub(crate) fn transfer(script: Script) -> Account {
@@ -205,7 +205,7 @@ impl Run {
         if asleep || sent == self.script.segments || !self.now.is_multiple_of(self.script.every) {
             return;
         }
-        // The receive window holds so much that nothing was acknowledged of.
+        // The receive window is full of unacknowledged segments.
         if sent - self.acknowledged >= 400 {
             return;
         }
@@ -314,7 +314,7 @@ impl Run {
         }
     }
 
-    /// As long as nothing is DATA_ACKed, the first missing segment goes out on a path without anything outstanding.
+    /// While no DATA_ACK arrives, resends the first missing segment on a path with no data outstanding.
     fn reinject(&mut self) {
         let missing = self.acknowledged;
         if missing >= self.carried_by.len() as u64 || self.now - self.progressed < REINJECT_AFTER {

@@ -1,7 +1,8 @@
+//! One item of lookahead in a capture.
+
 use super::CaptureError;
 
-/// What comes next in a capture, looked for once however often it is asked for. After the end, or an error, there is
-/// nothing more.
+/// The next item of a capture, searched for once, however often it is requested. Nothing follows the end or an error.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ahead<T> {
     Unknown,
@@ -10,7 +11,7 @@ pub(super) enum Ahead<T> {
 }
 
 impl<T: Copy> Ahead<T> {
-    /// What comes next, which `find` finds where it is not known.
+    /// The next item, found by `find` if it is not known yet.
     #[inline]
     pub(super) fn peek(
         &mut self,
@@ -28,7 +29,7 @@ impl<T: Copy> Ahead<T> {
         })
     }
 
-    /// As [`peek`](Self::peek), and goes on to what follows.
+    /// Like [`peek`](Self::peek), and advances to the item after it.
     #[inline]
     pub(super) fn next(
         &mut self,

@@ -1,25 +1,27 @@
+//! A reader that detects format and compression.
+
 use std::fmt;
 use std::io::{self, BufReader, Chain, Cursor, ErrorKind, Read};
 
 use super::format::{Compression, EXPECTED, Format, HEAD_LEN, Kind, recognise};
 use super::{CaptureError, PcapReader, PcapngReader, Record, Timestamp};
 
-/// The largest window of a zstd frame, as a power of two: 32 MiB, which all levels up to 20 keep to.
+/// The largest window of a zstd frame, as a power of two: 32 MiB, enough for all levels up to 20.
 const ZSTD_WINDOW_LOG: u32 = 25;
 
-/// Reads a capture of any format that this crate knows, plain or compressed, from any input: a file, a pipe, memory.
+/// Reads a capture of any supported format, plain or compressed, from any input: a file, a pipe, memory.
 ///
-/// Format and compression are recognised by the first bytes, never by a name. What is compressed is unpacked as it
-/// is read, in bounded memory; files of several gzip members or zstd frames are read as one. Where a compressed form is
-/// cut short, all before is read; where it is damaged, some of what was before is lost too. After an error the
-/// reader is at its end: the next call gives `Ok(None)`.
+/// Format and compression are detected by the first bytes, never by a file name. Compressed input is decompressed as it
+/// is read, in bounded memory; several gzip members or zstd frames are read as one file. Truncated compressed input
+/// yields everything before its end; if it is damaged, some of the data before the damage is lost too. After an error
+/// the reader is at its end: the next call returns `Ok(None)`.
 #[derive(Debug)]
 pub struct CaptureReader<R: Read> {
     compression: Option<Compression>,
     records: Records<Unpacked<Whole<R>>>,
 }
 
-/// An input with the bytes that were looked at before.
+/// An input, preceded by the bytes that detection has consumed.
 type Whole<R> = Chain<Cursor<Vec<u8>>, R>;
 
 #[derive(Debug)]
@@ -29,10 +31,10 @@ enum Records<R: Read> {
 }
 
 impl<R: Read> CaptureReader<R> {
-    /// Recognises the format and reads the header.
+    /// Detects the format and reads the header.
     ///
     /// # Errors
-    /// The input is empty, fails, or is no capture of a known format; the error names what was found.
+    /// The input is empty, fails, or is not a capture of a supported format; the error names what was found.
     pub fn new(input: R) -> Result<Self, CaptureError> {
         let (kind, input) = look(input)?;
         let (compression, unpacked) = match kind {
@@ -74,7 +76,7 @@ impl<R: Read> CaptureReader<R> {
         self.compression
     }
 
-    /// The time stamp of the record that [`next_record`](Self::next_record) will give.
+    /// The time stamp of the record that [`next_record`](Self::next_record) will return.
     ///
     /// # Errors
     /// As for [`next_record`](Self::next_record).
@@ -89,7 +91,7 @@ impl<R: Read> CaptureReader<R> {
     /// The next record, or `None` at the end of the capture.
     ///
     /// # Errors
-    /// The input fails, is damaged, or ends where it must not.
+    /// The input fails, is damaged or is truncated.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         match &mut self.records {
@@ -99,7 +101,7 @@ impl<R: Read> CaptureReader<R> {
     }
 }
 
-/// Recognises an input, and gives it back whole.
+/// Detects the kind of an input, and returns the input from its start.
 fn look<R: Read>(mut input: R) -> Result<(Kind, Whole<R>), CaptureError> {
     let mut head = Vec::with_capacity(HEAD_LEN);
     match input.by_ref().take(HEAD_LEN as u64).read_to_end(&mut head) {
@@ -117,8 +119,8 @@ fn look<R: Read>(mut input: R) -> Result<(Kind, Whole<R>), CaptureError> {
     Ok((recognise(&head)?, Cursor::new(head).chain(input)))
 }
 
-/// An input without its compression. Damage of the compressed form is [`ErrorKind::InvalidData`], an end where
-/// there must be more [`ErrorKind::UnexpectedEof`]; other errors are the input's own.
+/// A decompressed input. Damaged compressed data is [`ErrorKind::InvalidData`], truncated data
+/// [`ErrorKind::UnexpectedEof`]; other errors are those of the input.
 enum Unpacked<R: Read> {
     Plain(R),
     Gzip(Box<flate2::read::MultiGzDecoder<R>>),
@@ -133,7 +135,7 @@ impl<R: Read> Read for Unpacked<R> {
             Self::Zstd(decoder) => decoder.read(buffer),
         };
         read.map_err(|error| match error.kind() {
-            // What the decoders say of bad bytes; the system has other kinds for failed reads.
+            // The decoders' errors for invalid data; failed reads of the system have other kinds.
             ErrorKind::InvalidInput | ErrorKind::Other => io::Error::new(ErrorKind::InvalidData, error),
             _ => error,
         })

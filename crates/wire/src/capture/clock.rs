@@ -1,7 +1,9 @@
+//! Time stamps of pcapng interfaces.
+
 use super::{ByteOrder, Timestamp};
 use crate::ParseError;
 
-/// How the time stamps of a pcapng interface count.
+/// The unit and offset of a pcapng interface's time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     unit: Unit,
@@ -12,17 +14,17 @@ pub(super) struct Clock {
 /// The unit of time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// So many nanoseconds.
+    /// This number of nanoseconds.
     Nanoseconds(u64),
-    /// One so-manieth of a nanosecond.
+    /// A nanosecond divided by this.
     NanosecondOver(u128),
     /// 2^-n s.
     Binary(u32),
 }
 
 impl Clock {
-    /// From the options of an interface description (section 4.2 of the draft), of which only if_tsresol and
-    /// if_tsoffset matter.
+    /// Parses the options of an interface description (section 4.2 of the draft); only if_tsresol and if_tsoffset
+    /// matter.
     pub(super) fn parse(options: &[u8], byte_order: ByteOrder) -> Result<Self, ParseError> {
         const END: u16 = 0;
         const RESOLUTION: u16 = 9;
@@ -60,7 +62,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// The time that so many units say, or the nearest that there is a [`Timestamp`] for.
+    /// The time of this number of units, or the nearest that a [`Timestamp`] can represent.
     #[inline]
     pub(super) fn timestamp(self, ticks: u64) -> Timestamp {
         const SECOND: u64 = 1_000_000_000;
@@ -72,14 +74,14 @@ impl Clock {
             Unit::NanosecondOver(part) => u128::from(ticks) / part,
             Unit::Binary(exponent) => (u128::from(ticks) * u128::from(SECOND)) >> exponent,
         };
-        // Below 2^94, and what is added to it too.
+        // Below 2^94, like the summand.
         let nanoseconds = nanoseconds as i128 + i128::from(self.offset) * i128::from(SECOND);
         Timestamp(nanoseconds.clamp(0, u64::MAX.into()) as u64)
     }
 }
 
 impl Unit {
-    /// From if_tsresol: the upper bit says whether the rest is a negative power of 2 or of 10.
+    /// Parses if_tsresol: the upper bit selects whether the rest is a negative power of 2 or of 10.
     fn parse(resolution: u8) -> Self {
         let exponent = u32::from(resolution & 0x7f);
         if resolution & 0x80 != 0 {
@@ -87,7 +89,7 @@ impl Unit {
         } else if exponent <= 9 {
             Self::Nanoseconds(10u64.pow(9 - exponent))
         } else {
-            // A divisor beyond all time stamps gives 0, as the true one would.
+            // A divisor above all time stamps yields 0, as the true one would.
             Self::NanosecondOver(10u128.checked_pow(exponent - 9).unwrap_or(u128::MAX))
         }
     }

@@ -1,3 +1,5 @@
+//! Errors of capture readers.
+
 use std::{fmt, io};
 
 use thiserror::Error;
@@ -6,66 +8,65 @@ use super::format::EXPECTED;
 use super::{Format, MAX_RECORD_LEN};
 use crate::ParseError;
 
-/// Why a capture cannot be read, or not further.
+/// Why a capture cannot be read, or only in part.
 ///
-/// Offsets count the bytes of the capture; where the input is compressed, of what it unpacks to.
+/// Offsets count bytes of the capture, after decompression.
 #[derive(Debug, Error)]
 pub enum CaptureError {
     /// The input itself failed.
     #[error("cannot read the capture: {0}")]
     Io(#[from] io::Error),
-    /// No bytes at all.
+    /// The input has no bytes.
     #[error("the capture is empty (0 bytes): expected {EXPECTED}")]
     Empty,
-    /// A format that is known but not read.
+    /// A known format that is not supported.
     #[error("expected {expected}, found {found}: {hint}")]
     Unsupported {
-        /// What can be read here.
+        /// The supported formats.
         expected: &'static str,
         /// The format found.
         found: &'static str,
-        /// How to get from it to what can be read.
+        /// How to convert it to a supported format.
         hint: &'static str,
     },
-    /// Something else.
+    /// An unknown format.
     #[error("not a capture: expected {EXPECTED}, found {}", Beginning(.got))]
     NotACapture {
         /// The first bytes, at most 8.
         got: Vec<u8>,
     },
-    /// A version of the format that is not known.
+    /// An unknown version of the format.
     #[error("{format} version {expected} expected, got {got}")]
     Version {
         /// The format.
         format: Format,
-        /// The major version that is known.
+        /// The major version that is supported.
         expected: u16,
         /// The major version found.
         got: u16,
     },
-    /// A link type that this crate cannot take apart, in a file that has no other.
+    /// An unsupported link type, in a file that has no other.
     #[error("link type {0} is not supported (known: 0, 1, 9, 12, 14, 101, 108, 113, 228, 229, 276)")]
     LinkType(u16),
-    /// The input ends within a header, record or block, or within its compressed form.
+    /// The input ends within a header, record or block, or within compressed data.
     #[error("the capture is truncated at byte {offset}: {expected} bytes expected there, got {got}")]
     Truncated {
         /// Where the unfinished part starts.
         offset: u64,
         /// How long it should be.
         expected: usize,
-        /// How much of it there is.
+        /// How many bytes are present.
         got: usize,
     },
-    /// The compressed form is not what its format allows, does not match its checksum, or needs a window of more than
-    /// 32 MiB to be unpacked.
+    /// The compressed data violates its format, does not match its checksum, or needs a window of more than 32 MiB.
     #[error("the compressed capture cannot be unpacked beyond byte {offset}: {reason}")]
     Damaged {
-        /// How many bytes were unpacked before.
+        /// How many bytes were decompressed before.
         offset: u64,
-        /// What the decoder says.
+        /// The decoder's error.
         reason: io::Error,
     },
-    /// A record whose length cannot be true.
+    /// A record with an impossible length.
     #[error("corrupt record at byte {offset}: at most {MAX_RECORD_LEN} captured bytes expected, got {got}")]
     RecordTooLong {
         /// Where the record starts.
@@ -78,12 +79,12 @@ pub enum CaptureError {
     Block {
         /// Where the block starts.
         offset: u64,
-        /// What is wrong in it.
+        /// What is wrong with it.
         reason: ParseError,
     },
 }
 
-/// Bytes in hexadecimal, and as text where they are text.
+/// Displays bytes in hexadecimal, and also as text if they are text.
 struct Beginning<'a>(&'a [u8]);
 
 impl fmt::Display for Beginning<'_> {

@@ -1,3 +1,5 @@
+//! Detection of capture formats and compressions by their first bytes.
+
 use std::fmt;
 
 use super::{CaptureError, Resolution};
@@ -5,9 +7,9 @@ use super::{CaptureError, Resolution};
 /// A format of capture files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// The classic one: one link type per file.
+    /// Classic pcap: one link type per file.
     Pcap,
-    /// Blocks: several interfaces, each with its link type and clock.
+    /// pcapng: blocks of several interfaces, each with its link type and clock.
     Pcapng,
 }
 
@@ -20,7 +22,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A way in which a whole capture is compressed.
+/// The compression of a whole capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// RFC 1952.
@@ -29,7 +31,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// What can be read.
+/// A kind of input that can be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Capture(Format),
@@ -47,10 +49,10 @@ impl Kind {
     }
 }
 
-/// How many bytes of a file [`recognise`] looks at.
+/// How many bytes of a file [`recognise`] needs.
 pub(super) const HEAD_LEN: usize = 8;
 
-/// Tells the kind of a file from its first bytes, and names what else it is.
+/// Detects the kind of a file by its first bytes; the error names unsupported formats.
 pub(super) fn recognise(head: &[u8]) -> Result<Kind, CaptureError> {
     if head.is_empty() {
         return Err(CaptureError::Empty);
@@ -65,7 +67,7 @@ pub(super) fn recognise(head: &[u8]) -> Result<Kind, CaptureError> {
     let (found, hint) = match head {
         [0x0a, 0x0d, 0x0d, 0x0a, ..] => return Ok(Kind::Capture(Format::Pcapng)),
         [0x1f, 0x8b, ..] => return Ok(Kind::Compressed(Compression::Gzip)),
-        // A zstd stream may start with a frame that is to be skipped.
+        // A zstd stream may start with a skippable frame.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             return Ok(Kind::Compressed(Compression::Zstd));
         }
@@ -85,5 +87,5 @@ pub(super) fn recognise(head: &[u8]) -> Result<Kind, CaptureError> {
 
 const CONVERT: &str = "`editcap -F pcap IN OUT` converts it";
 
-/// What is asked for where anything that can be read is.
+/// All supported inputs, for error messages.
 pub(super) const EXPECTED: &str = "a pcap or pcapng file, plain or compressed by gzip or zstd";

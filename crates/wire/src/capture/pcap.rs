@@ -1,3 +1,5 @@
+//! Reader of classic pcap files.
+
 use std::io::Read;
 
 use super::ahead::Ahead;
@@ -9,14 +11,14 @@ use crate::LinkType;
 const FILE_HEADER_LEN: usize = 24;
 const RECORD_HEADER_LEN: usize = 16;
 
-/// Reads the records of a pcap file from any input, which needs no buffering of its own.
+/// Reads the records of a pcap file from any input, which need not be buffered.
 ///
-/// After an error the reader is at its end: the next call gives `Ok(None)`.
+/// After an error the reader is at its end: the next call returns `Ok(None)`.
 #[derive(Debug)]
 pub struct PcapReader<R> {
     window: Window<R>,
     header: PcapHeader,
-    /// The record at the start of the window, which then holds it as a whole.
+    /// The record at the start of the window, which then contains all of it.
     ahead: Ahead<RecordHeader>,
 }
 
@@ -59,12 +61,12 @@ impl<R: Read> PcapReader<R> {
         Ok(Self { window, header, ahead: Ahead::Unknown })
     }
 
-    /// What the file header says.
+    /// The file header.
     pub fn header(&self) -> PcapHeader {
         self.header
     }
 
-    /// The time stamp of the record that [`next_record`](Self::next_record) will give.
+    /// The time stamp of the record that [`next_record`](Self::next_record) will return.
     ///
     /// # Errors
     /// As for [`next_record`](Self::next_record).
@@ -89,7 +91,7 @@ impl<R: Read> PcapReader<R> {
     }
 }
 
-/// Brings the next record into the window as a whole.
+/// Loads the whole next record into the window.
 #[inline]
 fn load<R: Read>(window: &mut Window<R>, header: PcapHeader) -> Result<Option<RecordHeader>, CaptureError> {
     if window.fill(RECORD_HEADER_LEN)? == 0 {
@@ -108,7 +110,7 @@ fn load<R: Read>(window: &mut Window<R>, header: PcapHeader) -> Result<Option<Re
     let record = RecordHeader {
         time: Timestamp(u64::from(word(0)) * 1_000_000_000 + fraction),
         captured_len: captured_len as usize,
-        // Some writers leave the original length 0.
+        // Some writers set the original length to 0.
         wire_len: word(3).max(captured_len),
     };
     let expected = RECORD_HEADER_LEN + record.captured_len;
@@ -129,7 +131,7 @@ fn byte_order_and_resolution(magic: [u8; 4]) -> Option<(ByteOrder, Resolution)> 
     None
 }
 
-/// What to say of a file that starts with `head`, which is not a pcap header.
+/// The error for a file that starts with `head`, which is not a pcap header.
 fn other_format(head: &[u8]) -> CaptureError {
     match recognise(head) {
         Ok(kind) => CaptureError::Unsupported {

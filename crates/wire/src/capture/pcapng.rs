@@ -1,3 +1,5 @@
+//! Reader of pcapng files.
+
 use std::io::Read;
 
 use super::ahead::Ahead;
@@ -11,7 +13,7 @@ use crate::{LinkType, ParseError};
 mod block {
     pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
     pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
-    /// Obsolete, with a 16-bit interface number and a count of drops where the enhanced block's number is.
+    /// Obsolete: a 16-bit interface number and a drop count in place of the enhanced block's 32-bit interface number.
     pub(super) const PACKET: u32 = 2;
     pub(super) const SIMPLE_PACKET: u32 = 3;
     pub(super) const ENHANCED_PACKET: u32 = 6;
@@ -19,31 +21,31 @@ mod block {
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// Type and length at a block's start, and the length once more at its end.
+/// Type and length at the start of a block, and the length again at its end.
 const MIN_BLOCK_LEN: usize = 12;
 const TRAILER_LEN: usize = 4;
 const PACKET_HEADER_LEN: usize = 28;
 const SIMPLE_PACKET_HEADER_LEN: usize = 12;
 
-/// The longest block that is held in memory: the longest record, and as much again for its options.
+/// Maximum length of a block held in memory: the longest record, and the same length for its options.
 const MAX_BLOCK_LEN: usize = 2 * MAX_RECORD_LEN as usize;
 
-/// More interfaces than any tool writes into a section; what they take in memory is bounded by it.
+/// Maximum number of interfaces in a section, to bound memory: more than any tool writes.
 const MAX_INTERFACES: usize = 1 << 16;
 
 /// Reads the packets of a pcapng file (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>) from any
-/// input, which needs no buffering of its own.
+/// input, which need not be buffered.
 ///
-/// Sections of both byte orders may follow each other. Enhanced, simple and obsolete packet blocks give records with
-/// the link type and the clock of their interface; all other blocks are skipped, whatever their length. A time before
-/// 1970 or after 2554 becomes the nearest that [`Timestamp`] can say. A simple packet has no time and gets that of
-/// the record before it, or 0 where there is none.
+/// Sections may differ in byte order. Enhanced, simple and obsolete packet blocks yield records with the link type and
+/// the clock of their interface; all other blocks are skipped, whatever their length. A time before 1970 or after 2554
+/// becomes the nearest that a [`Timestamp`] can represent. A simple packet has no time; it gets that of the previous
+/// record, or 0 if there is none.
 ///
-/// After an error the reader is at its end: the next call gives `Ok(None)`.
+/// After an error the reader is at its end: the next call returns `Ok(None)`.
 #[derive(Debug)]
 pub struct PcapngReader<R> {
     blocks: Blocks<R>,
-    /// The packet whose block is at the start of the window, which then holds it as a whole.
+    /// The packet whose block is at the start of the window, which then contains all of it.
     ahead: Ahead<PacketBlock>,
 }
 
@@ -51,7 +53,7 @@ pub struct PcapngReader<R> {
 struct Blocks<R> {
     window: Window<R>,
     byte_order: ByteOrder,
-    /// Those of the section, by their numbers.
+    /// The interfaces of the section, by number.
     interfaces: Vec<Interface>,
     /// When the last record was captured.
     time: Timestamp,
@@ -71,7 +73,7 @@ struct PacketBlock {
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link_type: LinkType,
-    /// `u32::MAX` where the file sets no limit.
+    /// `u32::MAX` if the file sets no limit.
     snap_len: u32,
     clock: Clock,
 }
@@ -101,7 +103,7 @@ impl<R: Read> PcapngReader<R> {
         Ok(Self { blocks, ahead: Ahead::Unknown })
     }
 
-    /// The time stamp of the record that [`next_record`](Self::next_record) will give.
+    /// The time stamp of the record that [`next_record`](Self::next_record) will return.
     ///
     /// # Errors
     /// As for [`next_record`](Self::next_record).
@@ -128,7 +130,7 @@ impl<R: Read> PcapngReader<R> {
 }
 
 impl<R: Read> Blocks<R> {
-    /// Brings the next packet's block into the window as a whole.
+    /// Loads the whole block of the next packet into the window.
     #[inline]
     fn load_packet(&mut self) -> Result<Option<PacketBlock>, CaptureError> {
         loop {
@@ -146,7 +148,7 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// An enhanced packet block or an obsolete one. They differ in where the interface's number is: `interface`
+    /// Parses an enhanced or obsolete packet block. They differ in the width of the interface number: `interface`
     /// chooses between a word and its first half.
     #[inline]
     fn packet(&mut self, interface: impl Fn(u32, u16) -> u32) -> Result<PacketBlock, CaptureError> {
@@ -158,7 +160,7 @@ impl<R: Read> Blocks<R> {
         let Interface { link_type, clock, .. } = self.interface(interface)?;
         let time = clock.timestamp(u64::from(word(3)) << 32 | u64::from(word(4)));
         let captured_len = word(5);
-        // Some writers leave the original length 0.
+        // Some writers set the original length to 0.
         let wire_len = word(6).max(captured_len);
         let captured_len = self.captured_len(captured_len, block_len - PACKET_HEADER_LEN - TRAILER_LEN)?;
         self.time = time;
@@ -177,7 +179,7 @@ impl<R: Read> Blocks<R> {
     }
 
     fn section_header(&mut self) -> Result<(), CaptureError> {
-        // The byte order of the length before it is known only from here.
+        // The byte order of the length in front of it is known only now.
         self.byte_order = match self.at(8)? {
             magic if u32::from_le_bytes(magic) == BYTE_ORDER_MAGIC => ByteOrder::Little,
             magic if u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC => ByteOrder::Big,
@@ -189,7 +191,7 @@ impl<R: Read> Blocks<R> {
                 }));
             }
         };
-        // Byte-order magic, version and section length, of which the last is not needed.
+        // Byte-order magic, version, and section length, which is not needed.
         let len = self.load_block("section header", MIN_BLOCK_LEN + 16)?;
         let [v0, v1, ..] = self.at(12)?;
         let version = self.byte_order.u16([v0, v1]);
@@ -227,7 +229,7 @@ impl<R: Read> Blocks<R> {
         Ok(())
     }
 
-    /// Passes over a block without holding it.
+    /// Skips a block without loading it.
     fn skip_block(&mut self) -> Result<(), CaptureError> {
         let len = self.block_len("block", MIN_BLOCK_LEN)?;
         let offset = self.window.offset();
@@ -250,7 +252,7 @@ impl<R: Read> Blocks<R> {
         Ok(())
     }
 
-    /// Brings the block at the start of the window into it as a whole, and gives its length: `min` or more.
+    /// Loads the whole block at the start of the window, and returns its length: `min` or more.
     #[inline]
     fn load_block(&mut self, what: &'static str, min: usize) -> Result<usize, CaptureError> {
         let len = self.block_len(what, min)?;
@@ -265,7 +267,7 @@ impl<R: Read> Blocks<R> {
         Ok(len)
     }
 
-    /// The length of the block at the start of the window: `min` or more, and whole words.
+    /// The length of the block at the start of the window: `min` or more, and a multiple of 4.
     #[inline]
     fn block_len(&self, what: &'static str, min: usize) -> Result<usize, CaptureError> {
         let len = self.word(4)? as usize;
@@ -278,7 +280,7 @@ impl<R: Read> Blocks<R> {
         Ok(len)
     }
 
-    /// Checks that so many bytes are in a block that has room for `room`.
+    /// Checks that a captured length fits into a block with room for `room` bytes.
     #[inline]
     fn captured_len(&self, len: u32, room: usize) -> Result<usize, CaptureError> {
         if len > MAX_RECORD_LEN {
@@ -303,7 +305,7 @@ impl<R: Read> Blocks<R> {
         })
     }
 
-    /// The field of 32 bits at this place in the window.
+    /// The 32-bit field at this offset in the window.
     #[inline]
     fn word(&self, index: usize) -> Result<u32, CaptureError> {
         self.at(index).map(|bytes| self.byte_order.u32(bytes))

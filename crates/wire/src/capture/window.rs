@@ -1,11 +1,14 @@
+//! The buffer through which captures are read.
+
 use std::io::{ErrorKind, Read};
 
 use super::CaptureError;
 
-/// How much is asked of the input at once. The buffer grows beyond it only for a longer record.
+/// How much is read at once. The buffer grows beyond it only for a longer record.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// The part of an input that is in memory: one buffer, whatever the input's length, that lends what it holds.
+/// The part of an input that is in memory: one buffer, whatever the length of the input, from which records are
+/// borrowed.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     input: R,
@@ -13,7 +16,7 @@ pub(super) struct Window<R> {
     /// The unread part of the buffer.
     start: usize,
     end: usize,
-    /// Where `start` lies in the input.
+    /// The offset of `start` in the input.
     offset: u64,
 }
 
@@ -22,7 +25,7 @@ impl<R: Read> Window<R> {
         Self { input, buffer: vec![0; BUFFER_LEN], start: 0, end: 0, offset: 0 }
     }
 
-    /// Where the unread part starts in the input.
+    /// The offset of the unread part in the input.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -32,7 +35,7 @@ impl<R: Read> Window<R> {
         &self.buffer[self.start..self.end]
     }
 
-    /// Reads until `need` bytes are unread, and says how many there are: fewer only at the end.
+    /// Reads until `need` bytes are unread, and returns how many there are: fewer only at the end.
     #[inline]
     pub(super) fn fill(&mut self, need: usize) -> Result<usize, CaptureError> {
         while self.end - self.start < need {
@@ -43,7 +46,7 @@ impl<R: Read> Window<R> {
         Ok(self.end - self.start)
     }
 
-    /// The first `len` unread bytes, which are read from now on. There must be so many.
+    /// Consumes the first `len` unread bytes, which must be present.
     #[inline]
     pub(super) fn take(&mut self, len: usize) -> &[u8] {
         let taken = &self.buffer[self.start..self.end][..len];
@@ -52,7 +55,7 @@ impl<R: Read> Window<R> {
         taken
     }
 
-    /// Says that the unread part should have had `expected` bytes.
+    /// The error for an unread part of fewer than `expected` bytes.
     pub(super) fn truncated(&self, expected: usize) -> CaptureError {
         CaptureError::Truncated { offset: self.offset, expected, got: self.end - self.start }
     }
@@ -70,14 +73,15 @@ impl<R: Read> Window<R> {
         loop {
             match self.input.read(&mut self.buffer[self.end..]) {
                 Ok(read) => {
-                    // An input may claim more than it was asked for; believing that would panic later.
+                    // A faulty input may claim to have read more than the buffer holds, which would cause a panic
+                    // later.
                     let read = read.min(self.buffer.len() - self.end);
                     self.end += read;
                     return Ok(read);
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    // Files do not say these; decoders of compressed files do.
+                    // Decoders of compressed files return these; files do not.
                     ErrorKind::UnexpectedEof => return Err(self.truncated(need)),
                     ErrorKind::InvalidData => {
                         let offset = self.offset + (self.end - self.start) as u64;

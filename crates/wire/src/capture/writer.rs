@@ -1,8 +1,10 @@
+//! Writer of classic pcap files.
+
 use std::io::{self, Write};
 
 use super::{PcapHeader, Timestamp};
 
-/// Writes a pcap file. The output should be buffered; flushing it is the caller's.
+/// Writes a pcap file. The output should be buffered; the caller flushes it.
 #[derive(Debug)]
 pub struct PcapWriter<W> {
     output: W,
@@ -29,7 +31,7 @@ impl<W: Write> PcapWriter<W> {
         Ok(Self { output, header })
     }
 
-    /// Writes a frame, cut to the snap length.
+    /// Writes a frame, truncated to the snap length.
     ///
     /// # Errors
     /// The output fails, or the frame or time does not fit into its 32-bit field ([`io::ErrorKind::InvalidInput`]).

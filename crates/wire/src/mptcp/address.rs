@@ -1,18 +1,20 @@
+//! ADD_ADDR, REMOVE_ADDR and MP_PRIO: the options about addresses and priorities.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{subtype, wrong_length};
 use crate::ParseError;
 use crate::fields::Fields;
 
-/// Names an address of one side within a connection, so that it can be withdrawn even where a translator changed it
-/// (RFC 8684 2.3). 0 is the address of the initial subflow.
+/// Identifies an address of one side within a connection, so that it can be withdrawn even if a NAT changed it (RFC
+/// 8684 2.3). 0 is the address of the initial subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressId(pub u8);
 
 /// ADD_ADDR (RFC 8684 3.4.1, figure 12; RFC 6824 3.4.1, figure 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddAddress {
-    /// The address's name.
+    /// The address identifier.
     pub id: AddressId,
     /// The address announced.
     pub address: IpAddr,
@@ -41,7 +43,7 @@ const ECHO: u8 = 0x01;
 
 impl AddAddress {
     pub(super) fn parse(first: u8, rest: &[u8]) -> Result<Self, ParseError> {
-        // Octets of the address, presence of port and HMAC by total length: all ten are different.
+        // IP version, port and HMAC follow from the total length, because all ten lengths differ.
         let (v6, port, hmac) = match rest.len() + 3 {
             8 => (false, false, false),
             10 => (false, true, false),
@@ -72,7 +74,7 @@ impl AddAddress {
         } else if echo {
             AddAddressForm::Echo
         } else if low == ip_version {
-            // In version 0 the flag bits are the IP version; 4 and 6 have the bit of "E" clear.
+            // In version 0 the flag bits are the IP version; the bit of "E" is clear in 4 and 6.
             AddAddressForm::V0
         } else {
             return Err(ParseError::Value {
@@ -108,7 +110,7 @@ impl AddAddress {
 pub struct AddressIds<'a>(&'a [u8]);
 
 impl<'a> AddressIds<'a> {
-    /// From the ids' octets; `None` when there are none.
+    /// Identifiers from their octets; `None` if there are none.
     pub fn new(ids: &'a [u8]) -> Option<Self> {
         if ids.is_empty() { None } else { Some(Self(ids)) }
     }
@@ -130,9 +132,9 @@ impl<'a> AddressIds<'a> {
 /// MP_PRIO (RFC 8684 3.3.8, figure 11; RFC 6824 3.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
-    /// From now on, use the subflow only when others fail.
+    /// Whether the subflow is to be used only if others fail.
     pub backup: bool,
-    /// Version 0 only: the subflows of this address are meant, not the one that carries the option.
+    /// Version 0 only: the option applies to the subflows of this address, not to the one that carries it.
     pub address_id: Option<AddressId>,
 }
 

@@ -1,8 +1,10 @@
+//! MP_CAPABLE: the option that opens a connection.
+
 use super::{Key, subtype, wrong_length};
 use crate::ParseError;
 use crate::fields::Fields;
 
-/// A version of Multipath TCP, as MP_CAPABLE names it.
+/// A version of Multipath TCP, as in MP_CAPABLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// RFC 6824.
@@ -16,9 +18,9 @@ pub enum Version {
 pub struct Capable {
     /// The sender's version.
     pub version: Version,
-    /// What the sender asks for.
+    /// What the sender requests.
     pub flags: CapableFlags,
-    /// Which keys are carried, which depends on the segment.
+    /// The keys, which depend on the segment.
     pub keys: CapableKeys,
 }
 
@@ -74,7 +76,7 @@ pub enum CapableKeys {
 pub struct FirstData {
     /// The data-level length.
     pub length: u16,
-    /// The DSS checksum, where checksums were negotiated.
+    /// The DSS checksum, if checksums were negotiated.
     pub checksum: Option<u16>,
 }
 

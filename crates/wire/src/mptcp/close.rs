@@ -1,3 +1,5 @@
+//! MP_TCPRST, MP_FAIL and MP_FASTCLOSE: the options about failures and closing.
+
 use super::{DataSeq, Key, subtype, wrong_length};
 use crate::ParseError;
 use crate::fields::Fields;
@@ -5,10 +7,10 @@ use crate::fields::Fields;
 /// MP_TCPRST (RFC 8684 3.6, figure 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// What the sender says about the failure.
+    /// The flags that describe the failure.
     pub flags: ResetFlags,
-    /// Why: RFC 8684 table 2 (0 unspecified, 1 MPTCP-specific error, 2 lack of resources, 3 administratively
-    /// prohibited, 4 too much outstanding data, 5 unacceptable performance, 6 middlebox interference).
+    /// The reason code of RFC 8684 table 2 (0 unspecified, 1 MPTCP-specific error, 2 lack of resources, 3
+    /// administratively prohibited, 4 too much outstanding data, 5 unacceptable performance, 6 middlebox interference).
     pub reason: u8,
 }
 
@@ -54,7 +56,7 @@ pub(super) fn parse_fastclose(rest: &[u8]) -> Result<Key, ParseError> {
     octets(rest).map(Key::new).ok_or(wrong_length("MP_FASTCLOSE", "12", rest))
 }
 
-/// The eight octets after a reserved one, if that is all there is.
+/// The eight octets after a reserved one, if there are no others.
 fn octets(rest: &[u8]) -> Option<[u8; 8]> {
     if rest.len() != 9 {
         return None;

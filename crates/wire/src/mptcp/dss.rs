@@ -1,3 +1,5 @@
+//! DSS: the option that maps and acknowledges data.
+
 use super::{DataSeq, SubflowSeq, subtype};
 use crate::ParseError;
 use crate::fields::Fields;
@@ -7,7 +9,7 @@ use crate::fields::Fields;
 pub struct Dss {
     /// DATA_ACK: the next data sequence number the sender expects.
     pub data_ack: Option<SeqField>,
-    /// Where data of this subflow belongs in the connection.
+    /// The position in the connection of data of this subflow.
     pub mapping: Option<Mapping>,
     /// The mapping's last sequence number stands for the end of the sender's data, not for a byte (RFC 8684 3.3.3).
     pub data_fin: bool,
@@ -23,12 +25,12 @@ pub enum SeqField {
 }
 
 impl SeqField {
-    /// The full number; where only the low half was carried, the one nearest to `near` that ends in it.
+    /// The full number; if the option carries only the lower half, the number nearest to `near` with this lower half.
     pub fn extend(self, near: DataSeq) -> DataSeq {
         match self {
             Self::Full(data_seq) => data_seq,
             Self::Low32(low) => {
-                // The low halves' difference as a signed number is the shortest way from `near`.
+                // The signed difference of the lower halves is the shortest distance from `near`.
                 let distance = low.wrapping_sub(near.0 as u32) as i32;
                 DataSeq(near.0.wrapping_add_signed(distance.into()))
             }
@@ -47,21 +49,22 @@ impl SeqField {
     }
 }
 
-/// A data sequence mapping (RFC 8684 3.3.1): `length` bytes from `subflow_seq` on are those from `data_seq` on.
+/// A data sequence mapping (RFC 8684 3.3.1): `length` bytes of the subflow from `subflow_seq` on are the bytes of the
+/// connection from `data_seq` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where the data belongs in the connection.
+    /// The position of the data in the connection.
     pub data_seq: SeqField,
-    /// Where it starts in the subflow; 0 for a DATA_FIN without data.
+    /// The position of the data in the subflow; 0 for a DATA_FIN without data.
     pub subflow_seq: SubflowSeq,
-    /// How many bytes are mapped, a DATA_FIN counted as one; 0 means all from here on.
+    /// The number of mapped bytes, with a DATA_FIN counted as one; 0 means all further bytes.
     pub length: u16,
-    /// The checksum over mapping and data ([`crate::checksum::dss`]), where checksums were negotiated.
+    /// The checksum over mapping and data ([`crate::checksum::dss`]), if checksums were negotiated.
     pub checksum: Option<u16>,
 }
 
 impl Mapping {
-    /// Whether this is the infinite mapping, by which a connection falls back to plain TCP (RFC 8684 3.7).
+    /// Whether this is the infinite mapping, with which a connection falls back to plain TCP (RFC 8684 3.7).
     pub fn is_infinite(&self) -> bool {
         self.length == 0
     }

@@ -1,7 +1,7 @@
-//! The HMACs by which a peer proves that it knows both keys of a connection: those of a join's handshake (RFC 8684
-//! 3.2, RFC 6824 3.2), and that of an announced address (RFC 8684 3.4.1).
+//! The HMACs that prove knowledge of both keys of a connection: those of a join's handshake (RFC 8684 3.2, RFC 6824
+//! 3.2), and that of an announced address (RFC 8684 3.4.1).
 //!
-//! Comparisons take the same time wherever the difference is.
+//! Comparisons take constant time.
 
 use std::net::IpAddr;
 
@@ -44,31 +44,31 @@ impl JoinHmac {
         Self(leftmost)
     }
 
-    /// What the listener sends in its SYN/ACK: the leftmost 64 bits.
+    /// The HMAC in the listener's SYN/ACK: the leftmost 64 bits.
     pub fn syn_ack(&self) -> [u8; 8] {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         [a, b, c, d, e, f, g, h]
     }
 
-    /// What the joining side sends in its ACK: the leftmost 160 bits.
+    /// The HMAC in the joining side's ACK: the leftmost 160 bits.
     pub fn ack(&self) -> [u8; 20] {
         self.0
     }
 
-    /// Whether a SYN/ACK that carries `hmac` is from who knows the keys.
+    /// Whether the sender of a SYN/ACK with `hmac` knows the keys.
     pub fn matches_syn_ack(&self, hmac: &[u8; 8]) -> bool {
         self.syn_ack().ct_eq(hmac).into()
     }
 
-    /// Whether an ACK that carries `hmac` is from who knows the keys.
+    /// Whether the sender of an ACK with `hmac` knows the keys.
     pub fn matches_ack(&self, hmac: &[u8; 20]) -> bool {
         self.ack().ct_eq(hmac).into()
     }
 }
 
 impl AddAddress {
-    /// The HMAC that belongs to this id, address and port in version 1: the rightmost 64 bits of their HMAC-SHA256,
-    /// with the announcer's key before its peer's as key. No port counts as port 0.
+    /// The HMAC of this identifier, address and port in version 1: the rightmost 64 bits of their HMAC-SHA256, with the
+    /// announcer's key before its peer's as key. A missing port counts as 0.
     pub fn expected_hmac(&self, announcer: &Key, peer: &Key) -> [u8; 8] {
         let mac = keyed::<Hmac<Sha256>>(&both(announcer, peer)).chain_update([self.id.0]);
         let mac = match self.address {
@@ -81,8 +81,8 @@ impl AddAddress {
         rightmost
     }
 
-    /// Whether this is an announcement by who knows the keys. Only [`AddAddressForm::Announce`] can be: what the
-    /// other forms say, nobody vouches for.
+    /// Whether the sender of this announcement knows the keys. Only an [`AddAddressForm::Announce`] can be authentic:
+    /// the other forms have no HMAC.
     pub fn is_authentic(&self, announcer: &Key, peer: &Key) -> bool {
         match &self.form {
             AddAddressForm::Announce { hmac } => self.expected_hmac(announcer, peer).ct_eq(hmac).into(),
@@ -123,8 +123,8 @@ mod tests {
         }
     }
 
-    /// Handshakes as Linux made them, by the bodies of their options: the client's MP_CAPABLE with both keys, and the
-    /// client's MP_JOINs and the server's.
+    /// Handshakes by Linux, as the bodies of their options: the client's MP_CAPABLE with both keys, and the client's
+    /// MP_JOINs and the server's.
     const JOINS: [(&str, [&str; 3]); 3] = [
         // Version 0, by the MPTCP kernel of multipath-tcp.org, from tcpdump's test suite (mptcp.pcap).
         (
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Announcements that Linux 6.18 made for the server of the second and third of [`JOINS`], by their options' bodies:
+    /// Announcements by Linux 6.18 for the server of the second and third of [`JOINS`], as the bodies of their options:
     /// an IPv4 address with a port, an IPv6 address without.
     const ANNOUNCEMENTS: [(usize, [&str; 2]); 2] = [
         (1, ["30010a5802021b5a9c129241643bce9f", "3002fd88000200000000000000000000000260d9eda8e2b6d39e"]),
@@ -222,8 +222,8 @@ mod tests {
         }
     }
 
-    // By Python's hmac module: the keys are 01 to 08 and 11 to 18 (hexadecimal), the nonces 21 to 24 and 31 to 34,
-    // the address is 3, 192.0.2.1, no port. `hmac.new(keys, nonces, "sha1").digest()`; the same with "sha256",
+    // Computed by Python's hmac module: the keys are 01 to 08 and 11 to 18 (hexadecimal), the nonces 21 to 24 and 31 to
+    // 34, the address is 3, 192.0.2.1, no port. `hmac.new(keys, nonces, "sha1").digest()`; the same with "sha256",
     // [:20]; `hmac.new(keys, bytes([3, 192, 0, 2, 1, 0, 0]), "sha256").digest()[-8:]`.
     #[test]
     fn hmacs_are_those_of_another_implementation() {

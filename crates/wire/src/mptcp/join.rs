@@ -1,3 +1,5 @@
+//! MP_JOIN: the option that adds a subflow.
+
 use super::{AddressId, Token, subtype, wrong_length};
 use crate::ParseError;
 use crate::fields::Fields;
@@ -11,20 +13,20 @@ pub struct Nonce(pub u32);
 pub enum Join {
     /// On the SYN (length 12).
     Syn {
-        /// The sender wants this subflow used only when others fail.
+        /// The sender requests that this subflow be used only if others fail.
         backup: bool,
-        /// Names the sender's address of this subflow.
+        /// Identifies the sender's address of this subflow.
         address_id: AddressId,
-        /// The receiver's token: which connection to join.
+        /// The receiver's token, which identifies the connection to join.
         token: Token,
         /// The sender's random number.
         nonce: Nonce,
     },
     /// On the SYN/ACK (length 16).
     SynAck {
-        /// The sender wants this subflow used only when others fail.
+        /// The sender requests that this subflow be used only if others fail.
         backup: bool,
-        /// Names the sender's address of this subflow.
+        /// Identifies the sender's address of this subflow.
         address_id: AddressId,
         /// The leftmost 64 bits of the sender's HMAC.
         hmac: [u8; 8],

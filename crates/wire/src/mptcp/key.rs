@@ -1,3 +1,5 @@
+//! Keys of a connection, and the tokens and initial sequence numbers derived from them.
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -9,31 +11,31 @@ use zeroize::Zeroize;
 
 use super::{DataSeq, Version};
 
-/// One side's 64-bit key (RFC 8684 3.1), in network order. Who knows both keys of a connection can join it and
-/// derive plait's own keys, so `Debug` does not show it and dropping erases it.
+/// One side's 64-bit key (RFC 8684 3.1), in network order. Anyone who knows both keys of a connection can join it and
+/// derive plait's own keys, so `Debug` does not show it and it is erased on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 8]);
 
 impl Key {
-    /// The key made of these bytes.
+    /// A key of these bytes.
     pub fn new(bytes: [u8; 8]) -> Self {
         Self(bytes)
     }
 
-    /// The secret itself, as MP_CAPABLE carries it.
+    /// The secret itself, as in MP_CAPABLE.
     pub fn as_bytes(&self) -> &[u8; 8] {
         &self.0
     }
 
-    /// What MP_JOIN names the connection by: the most significant 32 bits of the key's hash, SHA-256 in version 1
-    /// (RFC 8684 3.2), SHA-1 in version 0 (RFC 6824 3.2).
+    /// The token that identifies the connection in MP_JOIN: the most significant 32 bits of the key's hash, SHA-256 in
+    /// version 1 (RFC 8684 3.2), SHA-1 in version 0 (RFC 6824 3.2).
     pub fn token(&self, version: Version) -> Token {
         let (token, _) = self.derive(version);
         token
     }
 
-    /// The initial data sequence number of what the key's owner sends: the least significant 64 bits of the key's
-    /// hash (RFC 8684 3.3, RFC 6824 3.3). The first byte of data has the number after it.
+    /// The initial data sequence number of the key's owner: the least significant 64 bits of the key's hash (RFC 8684
+    /// 3.3, RFC 6824 3.3). The first byte of data has the number after it.
     pub fn idsn(&self, version: Version) -> DataSeq {
         let (_, idsn) = self.derive(version);
         idsn
@@ -70,8 +72,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Names a connection towards the side whose key it is derived from (RFC 8684 2.3). No secret: every MP_JOIN carries it in
-/// clear. Displayed and serialised as 8 hexadecimal digits.
+/// Identifies a connection to the side whose key it is derived from (RFC 8684 2.3). Not secret: every MP_JOIN carries
+/// it in cleartext. Displayed and serialised as 8 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u32);
 

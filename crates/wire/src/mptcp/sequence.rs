@@ -1,3 +1,5 @@
+//! Data sequence numbers and relative subflow sequence numbers.
+
 /// A number in the 64-bit data sequence space of one direction of a connection (RFC 8684 2.3, "Data Sequence
 /// Number"). The space wraps, so numbers have a distance but no order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -10,7 +12,7 @@ impl DataSeq {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// How many bytes this number lies after `origin`; one that lies before it gives a number above 2^63.
+    /// How many bytes this number is after `origin`; above 2^63 if it is before.
     pub fn since(self, origin: Self) -> u64 {
         self.0.wrapping_sub(origin.0)
     }

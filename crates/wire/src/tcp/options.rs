@@ -1,9 +1,11 @@
+//! The options of a TCP header.
+
 use super::Seq;
 use crate::ParseError;
 use crate::fields::Fields;
 use crate::mptcp::{self, MptcpOption};
 
-/// One option of a TCP header. The end-of-list option (kind 0) is not one: it ends the iteration.
+/// One option of a TCP header. The end-of-list option (kind 0) has no variant: it ends the iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TcpOption<'a> {
     /// No operation (kind 1, RFC 9293 3.1).
@@ -27,11 +29,11 @@ pub enum TcpOption<'a> {
     Mptcp(MptcpOption<'a>),
     /// An experiment (kinds 253 and 254, RFC 6994).
     Experimental(Experimental<'a>),
-    /// Any other kind, kept as it came.
+    /// Any other kind, unparsed.
     Unknown(UnknownOption<'a>),
 }
 
-/// An option of a kind that this crate does not know.
+/// An option of an unknown kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownOption<'a> {
     kind: u8,
@@ -39,7 +41,7 @@ pub struct UnknownOption<'a> {
 }
 
 impl<'a> UnknownOption<'a> {
-    /// An option of this kind; `None` when the kind has a variant of its own in [`TcpOption`].
+    /// An option of this kind; `None` if [`TcpOption`] has a variant for the kind.
     pub fn new(kind: u8, data: &'a [u8]) -> Option<Self> {
         if matches!(kind, 0..=5 | 8 | mptcp::KIND | 253 | 254) { None } else { Some(Self { kind, data }) }
     }
@@ -72,7 +74,7 @@ pub struct SackBlock {
 }
 
 impl SackBlocks {
-    /// These blocks; `None` unless there are one to four.
+    /// An option of these blocks; `None` unless there are one to four.
     pub fn new(blocks: &[SackBlock]) -> Option<Self> {
         let count = u8::try_from(blocks.len()).ok().filter(|count| *count >= 1)?;
         let mut array = [SackBlock::default(); 4];
@@ -100,8 +102,8 @@ impl SackBlocks {
     }
 }
 
-/// An experimental option: its body starts with an experiment identifier (ExID) of 16 or 32 bits, and only who
-/// knows the experiment knows which (RFC 6994 3).
+/// An experimental option: its body starts with an experiment identifier (ExID) of 16 or 32 bits, which of the two
+/// depends on the experiment (RFC 6994 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experimental<'a> {
     /// Which of the two kinds.
@@ -110,7 +112,7 @@ pub struct Experimental<'a> {
     pub body: &'a [u8],
 }
 
-/// The two kinds set aside for experiments (RFC 4727 7).
+/// The two kinds reserved for experiments (RFC 4727 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExperimentalKind {
     /// RFC 3692-style experiment 1.
@@ -131,17 +133,17 @@ impl<'a> Experimental<'a> {
     }
 }
 
-/// Goes through the options of a header.
+/// Iterates over the options of a header.
 ///
-/// A malformed option is an error item. After one whose length octet is usable the iteration goes on behind it; a
-/// length octet that is missing, below 2 or beyond the end of the options ends it.
+/// A malformed option is an error item. The iteration continues after it if its length octet is usable; a length octet
+/// that is missing, below 2 or beyond the end of the options ends the iteration.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Options<'a> {
-    /// The options in `bytes`, which are what follows the fixed header up to the data offset.
+    /// The options in `bytes`, which extend from the end of the fixed header to the data offset.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -213,8 +215,8 @@ impl<'a> TcpOption<'a> {
         })
     }
 
-    /// Appends the option. One longer than 255 bytes cannot fit into any header; its length octet is then wrong,
-    /// and the header's own limit reports it.
+    /// Appends the option. The length octet of an option longer than 255 bytes is wrong; such an option exceeds the
+    /// maximum header length, which is an error there.
     pub(super) fn emit(&self, out: &mut Vec<u8>) {
         let kind = match self {
             Self::NoOperation => {

@@ -1,4 +1,4 @@
-//! One entry for all formats: a capture reads the same whatever it is wrapped in, as far as it goes.
+//! `CaptureReader`: a capture reads the same in every format and compression, up to where it is truncated.
 
 use std::fs;
 use std::process::Command;
@@ -37,7 +37,7 @@ fn captures() -> [(Format, Vec<u8>); 2] {
     [(Format::Pcap, pcap.into_inner()), (Format::Pcapng, pcapng.bytes)]
 }
 
-/// The bytes as the usual tool compresses them; `None` where it is missing.
+/// The bytes compressed by the usual tool; `None` if it is missing.
 fn compressed(compression: Compression, bytes: &[u8]) -> Option<Vec<u8>> {
     let tool = match compression {
         Compression::Gzip => "gzip",
@@ -103,7 +103,7 @@ fn a_capture_compressed_in_pieces_reads_as_one() {
             let (records, error) = read(&pieces.concat());
             assert!(error.is_none(), "{compression:?}: {error:?}");
             assert_eq!(records, whole);
-            // Cut between two pieces, no compressed form is cut: the capture in it is.
+            // A cut between two pieces truncates the capture, but not the compressed data.
             let (records, error) = read(&pieces[..2].concat());
             assert!(matches!(error, Some(CaptureError::Truncated { .. })), "{compression:?}: {error:?}");
             assert_eq!(records, read(&plain[..1400]).0);

@@ -1,4 +1,4 @@
-//! Writes pcapng files block by block, in either byte order, as the draft says.
+//! Writes pcapng files block by block, in either byte order, as the draft specifies.
 
 use plait_wire::capture::ByteOrder;
 
@@ -14,14 +14,14 @@ pub(crate) struct Blocks {
 pub(crate) type BlockOption = (u16, Vec<u8>);
 
 impl Blocks {
-    /// A file without anything, not even the section header that must come first.
+    /// An empty file, without even the mandatory section header.
     pub(crate) fn new() -> Self {
         Self { order: ByteOrder::Little, bytes: Vec::new() }
     }
 
     pub(crate) fn section(&mut self, order: ByteOrder) {
         self.order = order;
-        // Byte-order magic, version 1.0, a length that is not given.
+        // Byte-order magic, version 1.0, unspecified length.
         let version = match order {
             ByteOrder::Little => 0x0000_0001,
             ByteOrder::Big => 0x0001_0000,
@@ -42,12 +42,12 @@ impl Blocks {
         let mut body = self.words(&[interface, (ticks >> 32) as u32, ticks as u32]);
         body.extend(self.words(&[data.len() as u32, wire_len]));
         body.extend(padded(data));
-        // A comment, which nothing needs.
+        // A comment, which readers ignore.
         body.extend(self.options(&[(1, b"seen".to_vec())]));
         self.block(6, &body);
     }
 
-    /// A packet block of the obsolete form.
+    /// An obsolete packet block.
     pub(crate) fn obsolete(&mut self, interface: u16, ticks: u64, wire_len: u32, data: &[u8]) {
         let mut body = self.half(interface).to_vec();
         body.extend([0xff; 2]);

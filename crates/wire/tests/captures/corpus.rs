@@ -1,4 +1,4 @@
-//! The seeds of the fuzz target `reader`: as generated here, and all inputs pass the target's check.
+//! The seeds of the fuzz target `reader`: they equal those generated here, and all inputs pass the target's check.
 
 #[path = "../../../../fuzz/checks/reader.rs"]
 mod reader;
@@ -33,7 +33,7 @@ fn pcapng() -> Vec<u8> {
     file.bytes
 }
 
-/// Gzip members that do not compress, one for each part: what is changed in them shows in the capture.
+/// Uncompressed gzip members, one for each part, so that changes in them change the capture.
 fn gzip(parts: &[&[u8]]) -> Vec<u8> {
     let member = |part: &[u8]| {
         let mut crc = Crc::new();
@@ -52,8 +52,8 @@ fn gzip(parts: &[&[u8]]) -> Vec<u8> {
     parts.iter().flat_map(|part| member(part)).collect()
 }
 
-/// Zstd frames, one for each part, stored in one block each and followed by a block of one byte 64 times; between
-/// them are frames to be skipped.
+/// Zstd frames, one for each part, stored in one block each and followed by a block of one byte 64 times; between them
+/// are skippable frames.
 fn zstd(parts: &[&[u8]]) -> Vec<u8> {
     let frame = |part: &[u8]| {
         let stored = (part.len() as u32) << 3;

@@ -1,4 +1,4 @@
-//! Capture files: what was written is read, however the input is chopped and wherever it ends.
+//! pcap files: what was written is read, however the input is fragmented and wherever it ends.
 
 use std::io::{self, Read};
 
@@ -80,7 +80,7 @@ fn expected(header: PcapHeader, frames: &[(u64, Vec<u8>)]) -> Vec<Owned> {
         .collect()
 }
 
-/// Gives a few bytes at a time, and interruptions between them.
+/// Returns a few bytes at a time, with interruptions in between.
 struct Chopped<'a> {
     bytes: &'a [u8],
     step: usize,

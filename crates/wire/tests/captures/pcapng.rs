@@ -1,5 +1,5 @@
-//! pcapng files: what Wireshark's editcap makes of a pcap file reads as the pcap file does, wherever it ends; a file
-//! built by hand from the draft shows what editcap does not write.
+//! pcapng files: the output of Wireshark's editcap reads like its input, a pcap file, wherever it ends; a file built by
+//! hand from the draft covers what editcap does not write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,12 +41,12 @@ fn read_pcap(file: &[u8]) -> Vec<Owned> {
     records
 }
 
-/// The records of a pcap file after editcap turned it into pcapng; `None` where there is no editcap.
+/// The records of a pcap file after its conversion to pcapng by editcap; `None` if editcap is missing.
 fn converted(test: &str, path: &Path) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let output = directory.path().join("out.pcapng");
     match Command::new("editcap").args(["-F", "pcapng"]).arg(path).arg(&output).output() {
-        // editcap fails on a truncated file too, after it wrote what was before.
+        // editcap also fails on a truncated file, after it has written the records before the end.
         Ok(_) => Some(fs::read(output).expect("editcap wrote a file")),
         Err(error) => {
             println!("SKIP {test}: editcap cannot be run: {error}");
@@ -119,7 +119,7 @@ fn real_captures_read_as_their_conversions_do() {
 fn simple_obsolete_and_unknown_blocks_and_interfaces_of_a_big_endian_file() {
     let mut file = Blocks::new();
     file.section(ByteOrder::Big);
-    // Raw IP, at most 4 bytes; time stamps in 2^-1 s, 10 s late.
+    // Raw IP, snap length 4; time stamps in units of 2^-1 s with an offset of 10 s.
     file.interface(101, 4, &[(9, vec![0x81]), (14, vec![0, 0, 0, 0, 0, 0, 0, 10])]);
     file.interface(147, 0, &[]);
     file.block(0x0bad, &[7; 300_000]);

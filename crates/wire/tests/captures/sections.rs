@@ -1,5 +1,5 @@
-//! pcapng files of several sections, interfaces and byte orders, generated: they read as they were written and as
-//! Wireshark reads them, and damaged ones harm nothing.
+//! pcapng files of several sections, interfaces and byte orders, generated: they read as written and as Wireshark reads
+//! them, and damaged ones cause no panic.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ struct Section {
 struct Interface {
     link_type: LinkType,
     snap_len: u32,
-    /// The value of if_tsresol, and how many ticks a second has by it.
+    /// The value of if_tsresol, and the ticks per second that it specifies.
     resolution: (u8, u64),
     /// The value of if_tsoffset.
     offset: Option<i64>,
@@ -36,7 +36,7 @@ struct Interface {
 struct Packet {
     form: Form,
     interface: Index,
-    /// The interface's clock in seconds and in parts of a second of 2^32.
+    /// The interface's clock in seconds and 2^-32 seconds.
     time: (u32, u32),
     wire_len: u32,
     data: Vec<u8>,
@@ -47,7 +47,7 @@ enum Form {
     Enhanced,
     Obsolete,
     Simple,
-    /// A block that is no packet's.
+    /// A block without a packet.
     Other,
 }
 
@@ -83,7 +83,7 @@ fn packet() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// The file of these sections, and its records.
+/// Writes a file of these sections, and returns it with its records.
 fn write(sections: &[Section]) -> (Vec<u8>, Vec<Owned>) {
     let (mut file, mut records, mut last) = (Blocks::new(), Vec::new(), Timestamp(0));
     for section in sections {
@@ -106,7 +106,7 @@ fn write(sections: &[Section]) -> (Vec<u8>, Vec<Owned>) {
                 Form::Enhanced => file.enhanced(number as u32, ticks, wire_len, data),
                 Form::Obsolete => file.obsolete(number as u16, ticks, wire_len, data),
                 Form::Simple => {
-                    // Its captured length is not written, but follows from the limit.
+                    // Its captured length is not written, but follows from the snap length.
                     let limit = if interface.snap_len == 0 { u32::MAX } else { interface.snap_len };
                     if limit as usize > data.len() {
                         wire_len = data.len() as u32;
@@ -128,7 +128,7 @@ fn write(sections: &[Section]) -> (Vec<u8>, Vec<Owned>) {
     (file.bytes, records)
 }
 
-/// What a packet's time is in ticks of its interface, and as the reader should say it.
+/// The time of a packet in ticks of its interface, and the expected time stamp.
 fn clock(interface: &Interface, (seconds, part): (u32, u32)) -> (u64, Timestamp) {
     let rate = interface.resolution.1;
     let rest = (u64::from(part) * rate) >> 32;
@@ -156,7 +156,7 @@ proptest! {
         let (mut file, _) = write(&sections);
         let (whole, _) = read(&file);
         let at = at.index(file.len());
-        // What was before the damage, by a file that ends there.
+        // The records before the damage, from a file that ends there.
         let before = read(&file[..at]).0.len();
         let end = file.len().min(at + shift);
         file.splice(at..end, damage);
@@ -168,8 +168,8 @@ proptest! {
     }
 }
 
-/// Interface, wire length, captured length and time as tshark gives them, the time empty where there is none; `None`
-/// where there is no tshark.
+/// Interface, wire length, captured length and time as tshark prints them, with an empty time if there is none; `None`
+/// if tshark is missing.
 fn by_tshark(path: &Path) -> Option<Vec<[String; 4]>> {
     let mut tshark = Command::new("tshark");
     tshark.args(["-T", "fields", "-E", "separator=;", "-r"]).arg(path);

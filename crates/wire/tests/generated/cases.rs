@@ -1,4 +1,4 @@
-//! Single cases that say what the property tests cannot: link types, fragments, malformed options, DSS checksums.
+//! Single cases that the property tests do not cover: link types, fragments, malformed options, DSS checksums.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use plait_wire::mptcp::{CapableKeys, DataSeq, MptcpOption, SubflowSeq};
 use plait_wire::tcp::{Options, TcpOption};
 use plait_wire::{LinkType, ParseError, Segment, Skip};
 
-/// A packet of each IP version, as behind an Ethernet header, and its payload.
+/// A packet of each IP version, without its Ethernet header.
 fn packets() -> [Vec<u8>; 2] {
-    // Behind two VLAN tags, and behind none.
+    // After two VLAN tags, and after none.
     [frame(6, 4, Vec::new())[22..].to_vec(), frame(6, 6, Vec::new())[14..].to_vec()]
 }
 
@@ -46,7 +46,7 @@ fn each_link_type_leads_to_the_packet() {
         (LinkType::Null, vec![24, 0, 0, 0], &v6),
         (LinkType::Null, vec![28, 0, 0, 0], &v6),
         (LinkType::Loop, vec![0, 0, 0, 30], &v6),
-        // With and without HDLC framing, with the protocol field in two octets and in one.
+        // With and without HDLC framing, with a protocol field of two octets and of one.
         (LinkType::Ppp, vec![0xff, 0x03, 0x00, 0x21], &v4),
         (LinkType::Ppp, vec![0x00, 0x57], &v6),
         (LinkType::Ppp, vec![0x21], &v4),
@@ -73,7 +73,7 @@ fn only_the_first_fragment_is_a_segment() {
     v4[6..8].copy_from_slice(&[0, 185]);
     assert_eq!(fragmented(LinkType::Ipv4, &v4), Err(Skip::LaterFragment));
 
-    // A fragment header in front of what the packet has.
+    // A fragment header in front of the payload.
     let with_fragment = |field: u16| {
         let length = u16::from_be_bytes([v6[4], v6[5]]) + 8;
         let [high, low] = field.to_be_bytes();
@@ -85,7 +85,7 @@ fn only_the_first_fragment_is_a_segment() {
     };
     assert_eq!(fragmented(LinkType::Ipv6, &with_fragment(0)), Ok(false));
     assert_eq!(fragmented(LinkType::Ipv6, &with_fragment(1)), Ok(true));
-    // What follows is in the middle of the packet, and must not be taken for an extension header.
+    // The payload is from the middle of the packet, and must not be parsed as an extension header.
     let mut later = with_fragment(185 << 3);
     later[48..].fill(0xff);
     later[40] = 6;
@@ -140,7 +140,7 @@ fn malformed_options_are_named_and_the_next_one_is_read() {
         (&[30, 4, 0x20, 0x01], "DSS"),
         (&[30, 5, 0x20, 0x00, 0], "DSS"),
         (&[30, 4, 0x30, 1], "ADD_ADDR"),
-        // An announcement without HMAC that is neither an echo nor of version 0 for IPv4.
+        // An announcement without HMAC that is neither an echo nor version 0 for IPv4.
         (&[30, 8, 0x30, 1, 192, 0, 2, 1], "ADD_ADDR without HMAC, flags or IP version"),
         (&[30, 8, 0x36, 1, 192, 0, 2, 1], "ADD_ADDR without HMAC, flags or IP version"),
         (&[30, 16, 0x31, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0], "ADD_ADDR echo"),
@@ -199,7 +199,7 @@ fn dss_checksums_of_real_captures_are_right() {
     println!("{checked} checksums");
 }
 
-/// Checks the mappings whose data is in one segment, and gives how many they are. Half sequence numbers are extended
+/// Checks the mappings whose data is in one segment, and returns their number. 32-bit sequence numbers are extended
 /// from the start of one of the streams in the capture.
 fn check_dss_checksums(reader: Result<PcapReader<File>, plait_wire::capture::CaptureError>) -> usize {
     let (mut reader, mut starts, mut checked) = (reader.expect("a pcap file"), Vec::new(), 0);

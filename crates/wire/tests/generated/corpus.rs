@@ -1,4 +1,5 @@
-//! The seeds of the fuzz targets `options` and `segment`: as generated here, and all inputs pass the targets' checks.
+//! The seeds of the fuzz targets `options` and `segment`: they equal those generated here, and all inputs pass the
+//! targets' checks.
 
 #[path = "../../../../fuzz/checks/options.rs"]
 mod options;
@@ -27,7 +28,7 @@ fn subtype(option: &MptcpOption<'_>) -> &'static str {
     }
 }
 
-/// An option as it is in a frame, without the padding behind it.
+/// An option as it is in a frame, without the padding after it.
 fn option_bytes(option: TcpOption<'_>) -> Vec<u8> {
     let frame = frame(0, 6, vec![option]);
     // Ethernet, IPv6, destination options and the fixed TCP header.
@@ -66,7 +67,7 @@ fn segment_seeds() {
     let option = TcpOption::Mptcp(dss.expect("a DSS among the forms"));
     let ethernet_v4 = frame(5, 4, vec![option.clone()]);
     let ethernet_v6 = frame(5, 6, vec![option]);
-    // Behind two VLAN tags, and behind none.
+    // After two VLAN tags, and after none.
     let (v4, v6) = (&ethernet_v4[22..], &ethernet_v6[14..]);
     let mut cooked = vec![0; 16];
     cooked[14..].copy_from_slice(&[0x08, 0x00]);

@@ -13,7 +13,7 @@ use plait_wire::tcp::{
 };
 use plait_wire::{ethernet, ipv4, ipv6, protocol, tcp};
 
-/// An Ethernet frame with IPv4 or IPv6, of a connection of its own.
+/// An Ethernet frame with IPv4 or IPv6, of a separate connection for each index.
 pub(crate) fn frame(index: u16, ip_version: u8, options: Vec<TcpOption<'_>>) -> Vec<u8> {
     let tcp = tcp::Repr {
         source_port: 20_000 + index * 2 + u16::from(ip_version / 6),
@@ -42,7 +42,7 @@ pub(crate) fn frame(index: u16, ip_version: u8, options: Vec<TcpOption<'_>>) -> 
         ethernet.tags.push(ethernet::VlanTag { protocol: ethernet::VlanProtocol::Service, control });
         ethernet.tags.push(ethernet::VlanTag { protocol: ethernet::VlanProtocol::Customer, control });
         ethernet.emit(&mut frame);
-        // A router alert (RFC 2113), so that there is an option.
+        // A router alert option (RFC 2113).
         let ip =
             ipv4::Repr { options: &[148, 4, 0, 0], ..ipv4::Repr::new(source, destination, protocol::TCP) };
         ip.emit(segment.len(), &mut frame).expect("it fits");
@@ -66,7 +66,7 @@ pub(crate) fn frame(index: u16, ip_version: u8, options: Vec<TcpOption<'_>>) -> 
 /// Each option in each of its forms.
 pub(crate) fn options() -> Vec<TcpOption<'static>> {
     let sack = |count: usize| {
-        // Above the acknowledgement number: a block below it is a duplicate's, which tshark names differently.
+        // Above the acknowledgement number: a block below it reports a duplicate, for which tshark has another field.
         let block = |n: usize| {
             let left = Seq(0x1234_5678).advance(n as u32 * 1000);
             SackBlock { left, right: left.advance(500) }

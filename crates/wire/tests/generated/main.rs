@@ -1,4 +1,4 @@
-//! Tests on packets that are built option by option.
+//! Tests on packets built option by option.
 
 mod cases;
 mod corpus;

@@ -1,5 +1,5 @@
-//! Every option, field by field, as Wireshark's independent dissector reads it: over generated captures with each
-//! form, and over the captures in the directory that `PLAIT_CAPTURES` names.
+//! Every option, field by field, compared with Wireshark's dissector: on generated captures with each form, and on the
+//! captures in the directory `PLAIT_CAPTURES`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use plait_wire::{LinkType, Segment};
 /// Field name to values in the packet's order, joined by commas; names as tshark's without `tcp.`.
 type Facts = BTreeMap<&'static str, String>;
 
-/// All that tshark says of the options but DSS checksums, which it reads over in silence.
+/// All fields of the options that tshark prints, except DSS checksums, which it omits by default.
 const FIELDS: [&str; 42] = [
     "srcport",
     "dstport",
@@ -83,7 +83,7 @@ fn every_option_reads_as_tshark_reads_it() {
     compare(&path);
 }
 
-/// Checks the checksums too: tshark names a right one 1.
+/// Checks the checksums too: tshark reports a correct one as 1.
 #[test]
 fn tshark_finds_the_checksums_right() {
     if !tshark_is_here("tshark_finds_the_checksums_right") {
@@ -126,7 +126,7 @@ fn real_captures_read_as_tshark_reads_them() {
     assert!(compared > 0, "{} holds captures", directory.display());
 }
 
-/// Compares each TCP packet of a capture that holds no malformed option.
+/// Compares each TCP packet of a capture without malformed options.
 fn compare(path: &Path) {
     let names: Vec<String> = FIELDS.iter().map(|field| format!("tcp.{field}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -179,7 +179,7 @@ fn tshark(path: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split(';').map(str::to_owned).collect()).collect()
 }
 
-/// What tshark should say of a segment; `None` when an option is malformed.
+/// The fields that tshark should print for a segment; `None` if an option is malformed.
 fn facts(segment: &Segment<'_>) -> Option<Facts> {
     let mut facts = Facts::new();
     let tcp = &segment.tcp;

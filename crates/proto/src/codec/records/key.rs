@@ -9,13 +9,13 @@ use crate::codec::wiped::Wiped;
 /// Records under one key.
 const REKEY: u64 = 1 << 20;
 
-/// The number from which Noise takes the nonce for `REKEY`; no record has it.
+/// The number from which Noise derives the nonce for `REKEY`; no record has this number.
 const REKEY_NUMBER: u64 = u64::MAX;
 
 /// Bytes of a nonce of either cipher.
 type NonceBytes = [u8; 12];
 
-/// The keys of one direction, one after the other, and how many records have used them.
+/// The successive keys of one direction, and the number of records that have used them.
 pub(super) struct Keys {
     key: AeadKey,
     used: u64,
@@ -26,7 +26,7 @@ impl Keys {
         Self { key: AeadKey::new(cipher, key), used: 0 }
     }
 
-    /// How many records there were, which is also the number of the next.
+    /// The number of records so far, which is also the number of the next one.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
@@ -41,7 +41,7 @@ impl Keys {
         (&self.key, nonce)
     }
 
-    /// Keys of which `used` records have been used, given the key in force at the last of them.
+    /// Keys after `used` records, given the key of the last of them.
     #[cfg(test)]
     pub(super) fn in_the_middle(cipher: AeadCipher, key: &[u8; KEY_LEN], used: u64) -> Self {
         Self { key: AeadKey::new(cipher, key), used }
@@ -76,7 +76,7 @@ impl AeadKey {
         Self { cipher, key: Wiped::new(LessSafeKey::new(key)) }
     }
 
-    /// Encrypts `text` in place and gives the tag.
+    /// Encrypts `text` in place and returns the tag.
     pub(super) fn seal(&self, nonce: NonceBytes, additional: &[u8], text: &mut [u8]) -> [u8; TAG] {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = self.key.seal_in_place_separate_tag(nonce, Aad::from(additional), text);
@@ -84,8 +84,8 @@ impl AeadKey {
         tag.as_ref().try_into().expect("tags of both ciphers have 16 bytes")
     }
 
-    /// Decrypts ciphertext and tag in place and gives the length of the plaintext, which is at the front then;
-    /// `None` if the tag is wrong.
+    /// Decrypts ciphertext and tag in place and returns the length of the plaintext, which is then at the start; `None`
+    /// if the tag is invalid.
     pub(super) fn open(&self, nonce: NonceBytes, additional: &[u8], sealed: &mut [u8]) -> Option<usize> {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let opened = self.key.open_in_place(nonce, Aad::from(additional), sealed);

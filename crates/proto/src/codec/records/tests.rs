@@ -6,7 +6,7 @@ use super::*;
 
 const KEY: [u8; KEY_LEN] = *b"thirty-two bytes that are random";
 
-/// A number of records after which the next but two has another key.
+/// A number of records shortly before the key changes.
 const BEFORE_REKEY: u64 = (1 << 20) - 2;
 
 fn sealer(cipher: AeadCipher) -> Sealer {
@@ -17,7 +17,7 @@ fn opener(cipher: AeadCipher) -> Opener {
     Opener::new(cipher, &KEY)
 }
 
-/// A sealer in the middle of its direction: nobody can wait for the next key.
+/// A sealer in the middle of its direction, because reaching the next key takes too long.
 fn sealer_after(records: u64, cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Sealer {
     Sealer { keys: Keys::in_the_middle(cipher, key, records), ended: false }
 }
@@ -32,15 +32,15 @@ fn seal(sealer: &mut Sealer, plain: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Each of `plains` as a record, and the end.
+/// A record for each of `plains`, and the last record.
 fn records(sealer: &mut Sealer, plains: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut records: Vec<Vec<u8>> = plains.iter().map(|plain| seal(sealer, plain)).collect();
     records.push(sealer.end().to_vec());
     records
 }
 
-/// Does what a relay does with bytes that arrive in `pieces`, and the rest at last, and then end: what it would have
-/// passed on, and how it ended.
+/// Acts as a relay whose bytes arrive in `pieces`, followed by the rest and the end of the stream; returns what it
+/// would have forwarded, and how the stream ended.
 fn receive(opener: &mut Opener, wire: &[u8], pieces: &[usize]) -> (Vec<u8>, Result<(), Error>) {
     let mut plain = Vec::new();
     let mut outcome = || -> Result<(), Error> {

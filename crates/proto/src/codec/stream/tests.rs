@@ -16,7 +16,7 @@ fn secret() -> StreamSecret {
     StreamSecret::new(&INITIATOR_KEY, &RESPONDER_KEY, &RANDOM)
 }
 
-/// A keystream somewhere in the middle: nobody can wait for the end of an epoch.
+/// A keystream in the middle of an epoch, because reaching its end takes too long.
 fn starting_at(
     position: u64,
     secret: &StreamSecret,
@@ -33,7 +33,7 @@ fn starting_at(
     keystream
 }
 
-/// The module's definition, byte by byte, with nothing shared but the AES block.
+/// The module's definition, byte by byte, sharing nothing but the AES block.
 fn definition(position: u64, length: usize, material: &[u8], cipher: StreamCipher, direction: u8) -> Vec<u8> {
     let extracted = hmac(b"plait stream 1", material);
     let byte = |position: u64| {

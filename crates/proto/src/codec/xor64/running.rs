@@ -1,5 +1,5 @@
-//! The papers' revised form: the sum of the window is kept and corrected, and the window is a ring, so that a
-//! byte costs two XORs more than reading and writing it.
+//! The papers' revised form: a running sum of the window, which is a ring, so that each byte costs two XORs besides its
+//! load and store.
 
 use zeroize::Zeroizing;
 
@@ -34,7 +34,7 @@ impl Running {
         });
     }
 
-    /// Applies `transform` to every byte and the sum of the window before it; it returns the plaintext.
+    /// Applies `transform`, which returns the plaintext, to every byte and the sum of the window before it.
     #[inline(always)]
     fn each(&mut self, buf: &mut [u8], transform: impl Fn(&mut u8, u8) -> u8) {
         let (mut sum, mut oldest) = (*self.sum, self.oldest);

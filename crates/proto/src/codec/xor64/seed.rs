@@ -1,4 +1,4 @@
-//! The secret before the first byte.
+//! The secret that precedes the first byte of a stream.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use zeroize::Zeroizing;
 
 use super::WINDOW;
 
-/// What stands before the first byte of a stream: 1 to 64 bytes known to the two ends, one seed per direction.
+/// The bytes before the first byte of a stream: 1 to 64 bytes known to the two ends, one seed per direction.
 ///
-/// Wiped when dropped; its `Debug` form shows nothing of it. Since zeros are put before it, a seed and the same
-/// seed with zeros in front are one and the same.
+/// Wiped when dropped; its `Debug` output does not reveal it. Since the seed is padded with zeros in front, leading
+/// zeros make no difference.
 pub struct Seed {
     window: Zeroizing<[u8; WINDOW]>,
 }
 
 impl Seed {
-    /// The seed made of `bytes`, its last byte being the one just before the stream.
+    /// A seed of `bytes`, the last of which is the one just before the stream.
     ///
     /// # Errors
     ///

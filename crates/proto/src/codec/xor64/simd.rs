@@ -1,12 +1,12 @@
-//! Whole vectors at a time: doubling (3) to encode, telescoping (4) to decode.
+//! Vectorised `xor64`: doubling (3) to encode, telescoping (4) to decode.
 //!
-//! Decoding is one piece of safe Rust ([`rows`]) that the compiler vectorises for every instruction set. It is
-//! limited by loads and stores, and vectors of 64 bytes were measured to be no faster at it than those of 32.
-//! Encoding needs the stream shifted by a few bytes, for which each instruction set has its own best way:
-//! [`portable`], [`avx2`], [`avx512`].
+//! Decoding is one piece of safe Rust ([`rows`]) that the compiler vectorises for every instruction set. It is limited
+//! by loads and stores: measurements show vectors of 64 bytes to be no faster than those of 32. Encoding needs the
+//! stream shifted by a few bytes, which is done differently for each instruction set: [`portable`], [`avx2`],
+//! [`avx512`].
 //!
-//! Between two calls the state is the last 64 plaintext bytes, the window. What else the kernels keep in
-//! registers they rebuild from it at the start of a call, which costs about as much as 64 bytes more.
+//! Between two calls the state is the last 64 plaintext bytes, the window. The kernels rebuild their other registers
+//! from it at the start of a call, which costs about as much as 64 more bytes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,13 +21,13 @@ use zeroize::Zeroizing;
 
 use super::{Seed, WINDOW};
 
-/// A set of vector instructions that this processor was found to have.
+/// A set of vector instructions that this processor supports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InstructionSet(Kernels);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kernels {
-    /// Whatever the target always has: SSE2 on x86-64, NEON on AArch64.
+    /// The baseline of the target: SSE2 on x86-64, NEON on AArch64.
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -37,7 +37,7 @@ enum Kernels {
 }
 
 impl Kernels {
-    /// All there are, slowest first.
+    /// All instruction sets, slowest first.
     const ALL: &[Self] = &[
         Self::Portable,
         #[cfg(target_arch = "x86_64")]
@@ -62,12 +62,12 @@ impl Kernels {
 }
 
 impl InstructionSet {
-    /// All that this processor has, slowest first. The portable one is always among them.
+    /// All that this processor supports, slowest first. They always include the portable one.
     pub fn available() -> impl Iterator<Item = Self> {
         Kernels::ALL.iter().copied().filter(|kernels| kernels.detected()).map(Self)
     }
 
-    /// The fastest that this processor has.
+    /// The fastest that this processor supports.
     #[must_use]
     pub fn best() -> Self {
         Self::available().last().expect("the portable one is always available")
@@ -100,8 +100,8 @@ impl fmt::Display for InstructionSet {
 
 /// One direction's state: the last 64 plaintext bytes, oldest first.
 ///
-/// Each call begins by loading the window that the call before has just stored. That is quick only if no vector of
-/// it straddles two cache lines, hence the alignment with the window in front.
+/// Each call begins by loading the window that the previous call has just stored. That is fast only if none of its
+/// vectors straddles two cache lines, hence the alignment with the window in front.
 #[repr(C, align(64))]
 pub(super) struct Simd {
     window: Zeroizing<[u8; WINDOW]>,
@@ -137,10 +137,10 @@ impl Simd {
     }
 }
 
-/// Encodes `buf` with a kernel for whole blocks of `N` bytes, and moves the window on.
+/// Encodes `buf` with a kernel for whole blocks of `N` bytes, and advances the window.
 ///
-/// The kernel gets the window before its blocks. What is left at the end becomes one block, filled up with
-/// zeros, whose surplus is thrown away: no byte depends on one after it.
+/// The kernel receives the window before its blocks. The remainder becomes one block, padded with zeros, whose surplus
+/// is discarded: no byte depends on a later one.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn encode_by_blocks<const N: usize>(
@@ -164,7 +164,7 @@ fn encode_by_blocks<const N: usize>(
     }
 }
 
-/// The window after `plain` followed it.
+/// The window after `plain`.
 #[inline(always)]
 fn after(window: &[u8; WINDOW], plain: &[u8]) -> [u8; WINDOW] {
     if let Some(last) = plain.last_chunk() {

@@ -1,4 +1,4 @@
-//! The definition, equations (1) and (2), word for word: the papers' first form and everybody's reference.
+//! The literal definition, equations (1) and (2): the papers' first form, and the reference for the others.
 
 use zeroize::Zeroizing;
 

@@ -1,14 +1,13 @@
 //! AVX2: doubling (3) on vectors of 32 bytes.
 //!
-//! A byte shift within such a vector stops at its middle, so that a shift across it takes two instructions, and
-//! processors shift on fewer ports than they XOR. Loads have ports of their own: `w(4)` is made of four of them,
-//! at the block and 1, 2 and 3 bytes before it. `w(8)` and `w(16)` are shifted in registers, `w(32)` moves half
-//! vectors, and beyond that every shift is by whole vectors, that is, a matter of names. Per vector these are 13
-//! instructions on vector ports, 5 of them shuffles, and 4 loads, 3 of which straddle a cache line every other
-//! time.
+//! Byte shifts of such a vector do not cross its middle, so that a full shift takes two instructions, and processors
+//! have fewer ports for shifts than for XORs. Loads have separate ports: `w(4)` uses four loads, at the block and 1, 2
+//! and 3 bytes before it. `w(8)` and `w(16)` are shifted in registers, `w(32)` moves half vectors, and all further
+//! shifts are by whole vectors, which only selects other registers. Per vector these are 13 instructions on vector
+//! ports, 5 of them shuffles, and 4 loads, 3 of which straddle a cache line every other time.
 //!
-//! The loads reach back into the block before, which is overwritten in place. So a block is stored only when the
-//! loads for the next are done.
+//! The loads extend into the previous block, which is overwritten in place. A block is therefore stored only after the
+//! loads for the next one.
 
 use std::arch::x86_64::{
     __m256i, _mm256_alignr_epi8, _mm256_loadu_si256, _mm256_permute2x128_si256, _mm256_setzero_si256,
@@ -19,20 +18,20 @@ use super::{WINDOW, encode_by_blocks, rows};
 
 /// Bytes in a vector.
 const BLOCK: usize = 32;
-/// Bytes encoded between two looks at how many are left: unrolls the loop.
+/// Bytes encoded between two checks of the remaining length: unrolls the loop.
 const GROUP: usize = 4 * BLOCK;
 /// How far `w(4)` reaches back.
 const BEFORE: usize = 3;
-/// What `w(4)` of a block is made of: the block and the three bytes before it.
+/// The bytes that `w(4)` of a block needs: the block and the three bytes before it.
 type Span = [u8; BEFORE + BLOCK];
 
-/// Encodes `buf` in place and moves the window on.
+/// Encodes `buf` in place and advances the window.
 #[target_feature(enable = "avx2")]
 pub(super) fn encode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     encode_by_blocks::<BLOCK>(window, buf, |window, blocks| encode_blocks(window, blocks.as_flattened_mut()));
 }
 
-/// Decodes `buf` in place and moves the window on.
+/// Decodes `buf` in place and advances the window.
 #[target_feature(enable = "avx2")]
 pub(super) fn decode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     rows::decode(window, buf);
@@ -86,21 +85,21 @@ struct Sums {
     w8: __m256i,
     w16: __m256i,
     w32: __m256i,
-    /// The plaintext of the block before, and of the one before that.
+    /// The plaintext of the previous block, and of the one before it.
     plain: [__m256i; 2],
 }
 
 impl Sums {
-    /// Nothing before but zeros.
+    /// The state after zeros only.
     #[target_feature(enable = "avx2")]
     fn zero() -> Self {
         let zero = _mm256_setzero_si256();
         Self { w4: zero, w8: zero, w16: zero, w32: zero, plain: [zero; 2] }
     }
 
-    /// Encodes the blocks of `bytes`, the first of which is `block`, up to the last one, which it returns.
+    /// Encodes the blocks of `bytes`, the first of which is `block`, except the last one, which it returns.
     ///
-    /// Inlined, so that for an array it becomes straight code without bounds checks.
+    /// Inlined, so that for an array it becomes straight-line code without bounds checks.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn encode_all_but_last(&mut self, mut block: Block, bytes: &mut [u8]) -> Block {
@@ -114,7 +113,7 @@ impl Sums {
         block
     }
 
-    /// The wire form of `block`, which becomes the block before the next one.
+    /// The wire form of `block`, which becomes the previous block.
     #[target_feature(enable = "avx2")]
     fn encode(&mut self, Block { plain, w4 }: Block) -> __m256i {
         let w8 = xor(w4, _mm256_alignr_epi8::<12>(w4, straddle(self.w4, w4)));
@@ -127,7 +126,7 @@ impl Sums {
     }
 }
 
-/// The vector half a vector back: the upper half of `before`, then the lower half of `now`.
+/// The vector shifted by half a vector: the upper half of `before`, then the lower half of `now`.
 #[target_feature(enable = "avx2")]
 fn straddle(before: __m256i, now: __m256i) -> __m256i {
     _mm256_permute2x128_si256::<0x21>(before, now)
@@ -141,13 +140,13 @@ fn xor(a: __m256i, b: __m256i) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn load(span: &Span, at: usize) -> __m256i {
     let bytes: &[u8; BLOCK] = span[at..].first_chunk().expect("`at` is 0 to 3");
-    // SAFETY: `bytes` is 32 readable bytes; the instruction asks for no alignment.
+    // SAFETY: `bytes` is 32 readable bytes; the instruction requires no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx2")]
 fn store(bytes: &mut [u8], vector: __m256i) {
     let bytes: &mut [u8; BLOCK] = bytes.first_chunk_mut().expect("blocks are whole");
-    // SAFETY: `bytes` is 32 writable bytes; the instruction asks for no alignment.
+    // SAFETY: `bytes` is 32 writable bytes; the instruction requires no alignment.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), vector) }
 }

@@ -1,21 +1,21 @@
 //! AVX-512 with GFNI: sums over the eight bytes of a quadword by bit matrices, doubling (3) over quadwords.
 //!
-//! Let `prefix(q)[m]` be the sum of bytes 0 to `m` of quadword `q`, and `total(q)` the sum of all eight. The 65
-//! bytes that make up wire byte `m` of quadword `q` begin at byte `m` of quadword `q-8`, so
+//! Let `prefix(q)[m]` be the sum of bytes 0 to `m` of quadword `q`, and `total(q)` the sum of all eight. The 65 bytes
+//! that are summed for wire byte `m` of quadword `q` begin at byte `m` of quadword `q-8`, so
 //!
 //! ```text
 //! B(q)[m] = prefix(q)[m] + total(q-1) + ... + total(q-7) + total(q-8) + prefix(q-8)[m] + b(q-8)[m]
 //! ```
 //!
-//! where the last three terms sum bytes `m` to 7 of `q-8`. Eight quadwords are one vector, so those come from the
-//! vector before, unshifted; the seven totals between are a sum by doubling, 1 + 2 + 4 quadwords, and a shift by
+//! where the last three terms sum bytes `m` to 7 of `q-8`. A vector has eight quadwords, so those come unshifted from
+//! the previous vector; the seven totals in between are summed by doubling, 1 + 2 + 4 quadwords, and a shift by
 //! quadwords across two vectors is one instruction.
 //!
-//! `prefix` and `total` are linear maps of eight bytes. GFNI's affine instruction computes, with a matrix `A` of
-//! eight bytes and a vector of bytes `x`, bit `i` of result byte `m` as the parity of `A[7-i] & x[m]`. Given the
-//! data for `A` it therefore mixes bytes, but transposes them; given the outcome for `A` again, it transposes
-//! them back. With `x` a mirror image first and then masks that say which bytes to add up, two instructions are
-//! a linear map of eight bytes, and the first of the two serves both maps.
+//! `prefix` and `total` are linear maps of eight bytes. GFNI's affine instruction computes, with a matrix `A` of eight
+//! bytes and a vector of bytes `x`, bit `i` of result byte `m` as the parity of `A[7-i] & x[m]`. With the data as `A`
+//! it therefore mixes bytes, but transposes them; with the result as `A` again, it transposes them back. With a mirror
+//! matrix as the first `x` and masks that select the bytes to sum as the second, two instructions compute a linear map
+//! of eight bytes, and both maps share the first instruction.
 
 use std::arch::x86_64::{
     __m512i, _mm512_alignr_epi64, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_set1_epi64,
@@ -34,7 +34,7 @@ const PREFIX: i64 = i64::from_le_bytes([0x80, 0xc0, 0xe0, 0xf0, 0xf8, 0xfc, 0xfe
 /// Every byte has all bits: all eight bytes.
 const TOTAL: i64 = -1;
 
-/// Encodes `buf` in place and moves the window on.
+/// Encodes `buf` in place and advances the window.
 #[target_feature(enable = "avx512f,gfni")]
 pub(super) fn encode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     encode_by_blocks::<BLOCK>(window, buf, |window, blocks| {
@@ -46,7 +46,7 @@ pub(super) fn encode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     });
 }
 
-/// What encoding a block needs of the block before it.
+/// State of the previous block that is needed to encode a block.
 struct Before {
     /// The sum of each byte with those after it in its quadword.
     suffix: __m512i,
@@ -57,14 +57,14 @@ struct Before {
 }
 
 impl Before {
-    /// Nothing before but zeros.
+    /// The state after zeros only.
     #[target_feature(enable = "avx512f,gfni")]
     fn zero() -> Self {
         let zero = _mm512_setzero_si512();
         Self { suffix: zero, total: zero, total2: zero, total4: zero }
     }
 
-    /// The wire form of `plain`, which becomes the block before the next one.
+    /// The wire form of `plain`, which becomes the previous block.
     #[target_feature(enable = "avx512f,gfni")]
     fn encode(&mut self, plain: __m512i) -> __m512i {
         let transposed = affine(_mm512_set1_epi64(MIRROR), plain);
@@ -96,12 +96,12 @@ fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
 
 #[target_feature(enable = "avx512f,gfni")]
 fn load(bytes: &[u8; BLOCK]) -> __m512i {
-    // SAFETY: `bytes` is 64 readable bytes; the instruction asks for no alignment.
+    // SAFETY: `bytes` is 64 readable bytes; the instruction requires no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx512f,gfni")]
 fn store(bytes: &mut [u8; BLOCK], vector: __m512i) {
-    // SAFETY: `bytes` is 64 writable bytes; the instruction asks for no alignment.
+    // SAFETY: `bytes` is 64 writable bytes; the instruction requires no alignment.
     unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) }
 }

@@ -1,11 +1,11 @@
 //! Safe Rust for any processor, written so that the compiler vectorises it.
 //!
 //! Encoding evaluates doubling (3) as `w(4)`, `w(16)`, then `w(64)` and the last tap at once. Each is a loop of
-//! independent byte operations from one array to another, over a tile small enough for the first-level cache:
-//! a shift of the stream is then nothing but a load from another address.
+//! independent byte operations from one array to another, over a tile small enough for the first-level cache: a shift
+//! of the stream is then just a load from another address.
 //!
-//! To see what a compiler made of it, emit the assembly and look for `pxor` (SSE2) or `eor ... .16b` (NEON) on
-//! registers of 16 bytes in `portable::encode` and `portable::decode`, which are not inlined so as to be found:
+//! To check the vectorisation, emit the assembly and look for `pxor` (SSE2) or `eor ... .16b` (NEON) on registers of 16
+//! bytes in `portable::encode` and `portable::decode`, which are not inlined for this purpose:
 //!
 //! ```text
 //! cargo rustc -p plait-proto --release -- --emit asm -C codegen-units=1
@@ -16,7 +16,7 @@ use super::{WINDOW, rows};
 /// Bytes encoded at a time. The three arrays of a tile are 3.3 KB.
 const TILE: usize = 1024;
 
-/// Encodes `buf` in place and moves the window on.
+/// Encodes `buf` in place and advances the window.
 #[inline(never)]
 pub(super) fn encode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     let mut plain = [0; WINDOW + TILE];
@@ -36,7 +36,7 @@ pub(super) fn encode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     }
 }
 
-/// Decodes `buf` in place and moves the window on.
+/// Decodes `buf` in place and advances the window.
 #[inline(never)]
 pub(super) fn decode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     rows::decode(window, buf);

@@ -1,7 +1,7 @@
 //! Decoding, by telescoping (4): `b[i] = b[i-65] + B[i] + B[i-1]`.
 //!
-//! The stream is laid out in rows of 65 bytes. A row of plaintext is then the row above it plus a row that
-//! depends on wire bytes only, so that a running sum of rows, held in registers, is all there is to compute:
+//! The stream is laid out in rows of 65 bytes. A row of plaintext is then the row above it plus a row that depends only
+//! on wire bytes, so that decoding is a running sum of rows, kept in registers:
 //!
 //! ```text
 //! column      0                      1          2      ...     64
@@ -10,9 +10,9 @@
 //! row 1     + B[65] + B[64]          ...
 //! ```
 //!
-//! The window has no byte for column 0 of the row before the stream. Any value will do if `B[-1]` is chosen to
-//! fit, as nothing is known of either but their sum: by (1) with `i = 0`, `b[-65] + B[-1]` is the sum of the
-//! window, so 0 is taken for `b[-65]` and the sum of the window for `B[-1]`.
+//! The window has no byte for column 0 of the row before the stream. Any value is correct with a matching `B[-1]`,
+//! because only their sum matters: by (1) with `i = -1`, `b[-65] + B[-1]` is the sum of the window, so `b[-65]` is set
+//! to 0 and `B[-1]` to the sum of the window.
 //!
 //! Columns 1 to 64 are loops of 64 independent byte operations between arrays, which compilers turn into vector
 //! instructions of any width up to 512 bits.
@@ -22,7 +22,7 @@ use super::{WINDOW, after};
 /// One byte more than the window: the period of (4).
 const ROW: usize = WINDOW + 1;
 
-/// Decodes `buf` in place and moves the window on.
+/// Decodes `buf` in place and advances the window.
 ///
 /// Always inlined, so that it is compiled with the instruction set of the function that calls it.
 #[inline(always)]
@@ -46,7 +46,7 @@ pub(super) fn decode(window: &mut [u8; WINDOW], buf: &mut [u8]) {
     }
 }
 
-/// What a row needs of the row above it.
+/// The parts of a row that the next row needs.
 struct Above {
     /// Plaintext, column 0.
     first: u8,
@@ -68,18 +68,18 @@ impl Above {
     }
 }
 
-/// The last 64 wire bytes of a buffer and those one place before them.
+/// The last 64 wire bytes of a buffer, and the same shifted by one byte.
 ///
-/// A row that is cut short by the end of the buffer would have to be copied out and back. It is cheaper to decode
-/// the last 64 bytes as a whole, those again that the last full row has already given; their wire form is kept
-/// here from before that row overwrote it.
+/// A partial row at the end of the buffer would have to be copied out and back. It is cheaper to decode the last 64
+/// bytes together, although the last full row has already decoded some of them; their wire form is saved here before
+/// that row overwrites it.
 struct End {
     wire: [u8; WINDOW],
     wire_before: [u8; WINDOW],
 }
 
 impl End {
-    /// `None` if what stands 65 places before the end is not in the buffer.
+    /// `None` if the buffer has fewer than 129 bytes: it must contain the 64 bytes that lie 65 before the last 64.
     #[inline(always)]
     fn of(buf: &[u8]) -> Option<Self> {
         if buf.len() < WINDOW + ROW {
@@ -88,7 +88,7 @@ impl End {
         Some(Self { wire: *buf.last_chunk()?, wire_before: *buf[..buf.len() - 1].last_chunk()? })
     }
 
-    /// Decodes the last 64 bytes of `buf`, in which the full rows are decoded, and returns them.
+    /// Decodes the last 64 bytes of `buf`, whose full rows are already decoded, and returns them.
     #[inline(always)]
     fn decode(&self, buf: &mut [u8]) -> [u8; WINDOW] {
         let mut plain = *buf[..buf.len() - ROW].last_chunk().expect("`of` has measured it");
@@ -106,7 +106,7 @@ fn add(sum: &mut [u8; WINDOW], bytes: &[u8; WINDOW]) {
     }
 }
 
-/// The sum of all bytes. By words, as compilers make 64 single XORs of a loop over the bytes.
+/// The sum of all bytes, by words, because compilers turn a loop over bytes into 64 single XORs.
 #[inline(always)]
 fn total(bytes: &[u8; WINDOW]) -> u8 {
     let (words, _) = bytes.as_chunks();
