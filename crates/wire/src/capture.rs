@@ -9,13 +9,13 @@
 //! that ends within a record, because its writer was killed for example, yields all records before it and then
 //! [`CaptureError::Truncated`]. The error for any other file names its format, if known. No input causes a panic.
 
-mod ahead;
 mod any;
 mod clock;
 mod error;
 mod format;
 mod pcap;
 mod pcapng;
+mod peeked;
 mod window;
 mod writer;
 

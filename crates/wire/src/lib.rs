@@ -24,12 +24,14 @@ mod link;
 pub mod mptcp;
 mod role;
 mod segment;
+mod skip;
 pub mod tcp;
 
 pub use error::{BuildError, ParseError};
 pub use link::LinkType;
 pub use role::Role;
-pub use segment::{Segment, Skip};
+pub use segment::Segment;
+pub use skip::Skip;
 
 /// Protocol numbers of the IP header (IANA "Assigned Internet Protocol Numbers") that this crate knows.
 pub mod protocol {

@@ -2,10 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use thiserror::Error;
-
 use crate::link::Network;
-use crate::{LinkType, ParseError, ipv4, ipv6, protocol, tcp};
+use crate::{LinkType, ParseError, Skip, ipv4, ipv6, protocol, tcp};
 
 /// A TCP segment found in a captured frame.
 #[derive(Clone, Copy, Debug)]
@@ -21,28 +19,6 @@ pub struct Segment<'a> {
     pub payload_len: u32,
     /// Whether this is the first fragment of a packet; other fragments then have more payload.
     pub fragmented: bool,
-}
-
-/// Why a captured frame contains no [`Segment`].
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Skip {
-    /// Something other than IPv4 or IPv6.
-    #[error("not IP")]
-    NotIp,
-    /// IP with a protocol other than TCP.
-    #[error("not TCP")]
-    NotTcp {
-        /// The sender's address and port. (`r#` tells `Error` that this is not the cause of an error.)
-        r#source: IpAddr,
-        /// The destination.
-        destination: IpAddr,
-    },
-    /// A fragment other than the first, which has no TCP header.
-    #[error("a fragment without TCP header")]
-    LaterFragment,
-    /// A header that is truncated or invalid.
-    #[error(transparent)]
-    Malformed(#[from] ParseError),
 }
 
 impl<'a> Segment<'a> {

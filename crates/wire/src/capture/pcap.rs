@@ -2,8 +2,8 @@
 
 use std::io::Read;
 
-use super::ahead::Ahead;
 use super::format::{Format, recognise};
+use super::peeked::Peeked;
 use super::window::Window;
 use super::{ByteOrder, CaptureError, MAX_RECORD_LEN, PcapHeader, Record, Resolution, Timestamp};
 use crate::LinkType;
@@ -19,7 +19,7 @@ pub struct PcapReader<R> {
     window: Window<R>,
     header: PcapHeader,
     /// The record at the start of the window, which then contains all of it.
-    ahead: Ahead<RecordHeader>,
+    peeked: Peeked<RecordHeader>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ impl<R: Read> PcapReader<R> {
         let link_type = LinkType::from_number(number).ok_or(CaptureError::LinkType(number))?;
         let header = PcapHeader { byte_order, resolution, snap_len: byte_order.u32(snap), link_type };
         window.take(FILE_HEADER_LEN);
-        Ok(Self { window, header, ahead: Ahead::Unknown })
+        Ok(Self { window, header, peeked: Peeked::Unknown })
     }
 
     /// The file header.
@@ -72,7 +72,7 @@ impl<R: Read> PcapReader<R> {
     /// As for [`next_record`](Self::next_record).
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<Timestamp>, CaptureError> {
-        let record = self.ahead.peek(|| load(&mut self.window, self.header))?;
+        let record = self.peeked.peek(|| load(&mut self.window, self.header))?;
         Ok(record.map(|record| record.time))
     }
 
@@ -82,7 +82,7 @@ impl<R: Read> PcapReader<R> {
     /// The input fails, ends within a record, or a record has an impossible length.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
-        let Some(record) = self.ahead.next(|| load(&mut self.window, self.header))? else {
+        let Some(record) = self.peeked.next(|| load(&mut self.window, self.header))? else {
             return Ok(None);
         };
         let RecordHeader { time, captured_len, wire_len } = record;

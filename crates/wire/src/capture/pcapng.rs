@@ -2,9 +2,9 @@
 
 use std::io::Read;
 
-use super::ahead::Ahead;
 use super::clock::Clock;
 use super::format::{Format, Kind, recognise};
+use super::peeked::Peeked;
 use super::window::Window;
 use super::{ByteOrder, CaptureError, MAX_RECORD_LEN, Record, Timestamp};
 use crate::{LinkType, ParseError};
@@ -46,7 +46,7 @@ const MAX_INTERFACES: usize = 1 << 16;
 pub struct PcapngReader<R> {
     blocks: Blocks<R>,
     /// The packet whose block is at the start of the window, which then contains all of it.
-    ahead: Ahead<PacketBlock>,
+    peeked: Peeked<PacketBlock>,
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl<R: Read> PcapngReader<R> {
         let (byte_order, interfaces, time) = (ByteOrder::Little, Vec::new(), Timestamp(0));
         let mut blocks = Blocks { window, byte_order, interfaces, time };
         blocks.section_header()?;
-        Ok(Self { blocks, ahead: Ahead::Unknown })
+        Ok(Self { blocks, peeked: Peeked::Unknown })
     }
 
     /// The time stamp of the record that [`next_record`](Self::next_record) will return.
@@ -109,7 +109,7 @@ impl<R: Read> PcapngReader<R> {
     /// As for [`next_record`](Self::next_record).
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<Timestamp>, CaptureError> {
-        let packet = self.ahead.peek(|| self.blocks.load_packet())?;
+        let packet = self.peeked.peek(|| self.blocks.load_packet())?;
         Ok(packet.map(|packet| packet.time))
     }
 
@@ -119,7 +119,7 @@ impl<R: Read> PcapngReader<R> {
     /// The input fails, ends within a block, or a block is corrupt.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
-        let Some(packet) = self.ahead.next(|| self.blocks.load_packet())? else {
+        let Some(packet) = self.peeked.next(|| self.blocks.load_packet())? else {
             return Ok(None);
         };
         let PacketBlock { block_len, data_start, captured_len, wire_len, time, interface, link_type } =

@@ -4,13 +4,13 @@ use super::CaptureError;
 
 /// The next item of a capture, searched for once, however often it is requested. Nothing follows the end or an error.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ahead<T> {
+pub(super) enum Peeked<T> {
     Unknown,
     At(T),
     Nothing,
 }
 
-impl<T: Copy> Ahead<T> {
+impl<T: Copy> Peeked<T> {
     /// The next item, found by `find` if it is not known yet.
     #[inline]
     pub(super) fn peek(
