@@ -400,6 +400,7 @@ def test_netem_delays_limits_loses_and_counts(netem):
     assert report["a_to_b"]["queue_full"] > 100 and report["a_to_b"]["lost"] == 0
 
 
+@pytest.mark.alone
 def test_netem_changes_while_frames_cross(netem):
     output = netem("""
         measure --delay 5ms --at 3s:a-to-b:delay=45ms --at 6s:blackhole --at 9s:restore --at 12s:carrier-down --at 16s:carrier-up
