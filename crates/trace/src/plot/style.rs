@@ -52,9 +52,7 @@ impl Style {
         let style = self.colour().stroke_width(width * scale);
         match dashes {
             None => area.draw(&PathElement::new(points, style)),
-            Some((dash, gap)) => {
-                area.draw(&DashedPathElement::new(points.into_iter(), dash * scale, gap * scale, style))
-            }
+            Some((dash, gap)) => area.draw(&DashedPathElement::new(points, dash * scale, gap * scale, style)),
         }
     }
 

@@ -56,7 +56,7 @@ impl Sink for Checked {
 
 fn streamed(files: &[Vec<u8>], live_limit: usize) -> (Checked, Totals) {
     let interval = Some(Duration::from_millis(10));
-    let options = ReadOptions { live_limit, interval, payload_limit: 0, ..ReadOptions::default() };
+    let options = ReadOptions { live_limit, interval, payload_limit: 0 };
     let mut sink = Checked::default();
     let totals = read(captures(files), options, &mut sink).expect("neither input nor sink fails");
     assert!(sink.open.is_empty(), "intervals without connection: {:?}", sink.open);
