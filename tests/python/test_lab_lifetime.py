@@ -132,6 +132,8 @@ except KeyboardInterrupt:
     assert not left_of(lab_id)
 
 
+# It forks: parallel workers have threads of their own.
+@pytest.mark.alone
 @needs_labs
 def test_lab_survives_the_end_of_a_thread_and_of_a_fork(lab):
     made = []
