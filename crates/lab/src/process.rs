@@ -66,7 +66,7 @@ impl Process {
 
     /// Whether it is still running.
     pub fn is_running(&self) -> bool {
-        self.has_ended().is_ok_and(|output_of| !output_of)
+        self.has_ended().is_ok_and(|ended| !ended)
     }
 
     /// Its stdout so far.
@@ -137,8 +137,8 @@ impl Process {
     /// Whether it has ended. Does not reap it, so that its process id and group id are not reused.
     fn has_ended(&self) -> Result<bool, Error> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let output_of = waitid(WaitId::Pid(self.pid()), options);
-        output_of.map(|status| status.is_some()).map_err(|errno| self.lost(errno.into()))
+        let ended = waitid(WaitId::Pid(self.pid()), options);
+        ended.map(|status| status.is_some()).map_err(|errno| self.lost(errno.into()))
     }
 
     fn reap(&mut self) -> Result<ExitStatus, Error> {
@@ -152,13 +152,13 @@ impl Process {
     /// Ends the program first, so that it can end its children, then the rest of its group. Ignores the stop signal,
     /// because this runs in response to it.
     fn end(&mut self, signal: Signal) {
-        let Ok(mut output_of) = self.has_ended() else { return };
-        if !output_of {
+        let Ok(mut ended) = self.has_ended() else { return };
+        if !ended {
             let _ = kill_process(self.pid(), signal);
             let end = Instant::now() + GRACE;
-            while !output_of && Instant::now() < end {
+            while !ended && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(5));
-                output_of = self.has_ended().unwrap_or(true);
+                ended = self.has_ended().unwrap_or(true);
             }
         }
         let _ = self.reap();

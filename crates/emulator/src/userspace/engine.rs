@@ -235,14 +235,14 @@ impl Engine {
 
     /// Sleeps until a frame arrives, a frame is nearly due, or a command is sent.
     fn wait(&mut self) {
-        let sleep_timer = match self.model.next() {
+        let alarm = match self.model.next() {
             None => None,
             Some(due) => match self.sleep_timer.wait_for(due, self.now()) {
                 Wait::Spin => return,
                 Wait::Sleep(time) => Some(time),
             },
         };
-        let timeout = sleep_timer.map(|time| {
+        let timeout = alarm.map(|time| {
             let left = time.saturating_sub(self.now());
             Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
         });
@@ -255,7 +255,7 @@ impl Engine {
         if !watched[0].revents().is_empty() {
             self.waker.drain();
         }
-        match (ready, sleep_timer) {
+        match (ready, alarm) {
             (Ok(0), Some(time)) => self.sleep_timer.learn_from(time, self.now()),
             _ => self.asleep_since = Some(asleep_since),
         }

@@ -56,9 +56,9 @@ impl SleepTimer {
         Wait::Sleep(due - lead)
     }
 
-    /// Records that a timer set for `sleep_timer` expired at `now`.
-    pub(super) fn learn_from(&mut self, sleep_timer: u64, now: u64) {
-        let late = now.saturating_sub(sleep_timer);
+    /// Records that a timer set for `set_for` expired at `now`.
+    pub(super) fn learn_from(&mut self, set_for: u64, now: u64) {
+        let late = now.saturating_sub(set_for);
         learn(&mut self.latency, late, ODDS_OF_P90);
         learn(&mut self.median, late, ODDS_OF_MEDIAN);
     }

@@ -192,21 +192,21 @@ fn keep(
     observations: &Observations,
     merged: &[PathBuf],
 ) -> Result<Option<Analysis>, Error> {
-    let numerator_variant = directory.join(name);
+    let kept = directory.join(name);
     let written = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::File { path, source }
     };
-    fs::create_dir_all(&numerator_variant).map_err(written(&numerator_variant))?;
+    fs::create_dir_all(&kept).map_err(written(&kept))?;
     for step in &observations.steps {
-        let file = numerator_variant.join(format!("{}.stdout", file_name(&step.step)));
+        let file = kept.join(format!("{}.stdout", file_name(&step.step)));
         fs::write(&file, &step.stdout).map_err(written(&file))?;
     }
     for (view, capture) in observations.views.iter().zip(merged) {
         if view.main_connection().is_none() {
             continue;
         }
-        let into = numerator_variant.join(&view.host);
+        let into = kept.join(&view.host);
         let analysed =
             plait_trace::analyze(std::slice::from_ref(capture), Some(&into), SERIES, (), &|_| Ok(()));
         analysed.map_err(io::Error::other).map_err(written(&into))?;
