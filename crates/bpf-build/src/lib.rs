@@ -1,4 +1,4 @@
-//! Compiles the BPF programs in a crate's `bpf/` directory and generates their skeletons, from its build script.
+//! Compiles the BPF programs in a crate's `bpf/` directory and generates their Rust side, from its build script.
 //!
 //! Each `bpf/NAME.bpf.c` is compiled to an object `$OUT_DIR/NAME.bpf.o` with a skeleton `$OUT_DIR/NAME.skel.rs`, which
 //! has a typed field for each program, map and constant, so that using a missing one is a compile error. The crate
@@ -10,6 +10,9 @@
 //! }
 //! ```
 //!
+//! `bpf/intf.h`, the interface between the programs and Rust, becomes `$OUT_DIR/bindings.rs`, by `bindgen`: its structures,
+//! and its enumerations as constants, because a program may write values that Rust does not know.
+//!
 //! The compiler is `clang-19`, or the one named by `PLAIT_CLANG`: older versions lack type tags for kernel pointers and
 //! the v4 instruction set. All programs share the headers in the top-level `bpf/include/`.
 
@@ -19,7 +22,8 @@ use std::{env, fs};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Compiles all `bpf/*.bpf.c` of the calling crate. For build scripts: on failure, panics with a remedy.
+/// Compiles all `bpf/*.bpf.c` of the calling crate, and generates skeletons and bindings. For build scripts: on failure,
+/// panics with a remedy.
 pub fn compile() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("OUT_DIR is set by cargo"));
     println!("cargo:rerun-if-changed=bpf");
@@ -35,31 +39,46 @@ pub fn compile() {
             generate_skeleton(&object, &out.join(format!("{name}.skel.rs")));
         }
     }
+    generate_bindings(&out.join("bindings.rs"));
 }
 
 fn compile_one(source: &Path, object: &Path) {
     let clang = env::var("PLAIT_CLANG").unwrap_or_else(|_| "clang-19".into());
     // Kernel headers depend on the architecture; for the target bpf, clang does not search their directory.
     let multiarch = format!("-I/usr/include/{}-linux-gnu", env::consts::ARCH);
-    let status = Command::new(&clang)
+    let mut command = Command::new(clang);
+    command
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
         // Callbacks have parameters that not all of them use.
         .arg("-Wno-unused-parameter")
         .args([multiarch.as_str(), "-I", INCLUDE, "-c"])
         .arg(source)
         .arg("-o")
-        .arg(object)
-        .status();
-    match status {
-        Ok(status) if status.success() => {}
-        Ok(status) => panic!("{clang} cannot compile {}: {status}", source.display()),
-        Err(error) => panic!("cannot run {clang} ({error}): run scripts/install-deps, or set PLAIT_CLANG"),
-    }
+        .arg(object);
+    run(command, ", or set PLAIT_CLANG");
 }
 
 fn generate_skeleton(object: &Path, skeleton: &Path) {
     let generated = SkeletonBuilder::new().obj(object).reference_obj(true).generate(skeleton);
     generated.unwrap_or_else(|error| panic!("cannot generate {}: {error:#}", skeleton.display()));
+}
+
+fn generate_bindings(bindings: &Path) {
+    const INTERFACE: &str = "bpf/intf.h";
+    let mut command = Command::new("bindgen");
+    command
+        .args([INTERFACE, "--allowlist-file", INTERFACE, "--no-layout-tests", "--no-doc-comments"])
+        .args(["--default-enum-style", "consts", "--no-prepend-enum-name", "-o"])
+        .arg(bindings);
+    run(command, "");
+}
+
+fn run(mut command: Command, alternative: &str) {
+    match command.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{command:?}: {status}"),
+        Err(error) => panic!("cannot run {command:?} ({error}): run scripts/install-deps{alternative}"),
+    }
 }
 
 /// The headers shared by the programs of several crates.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The contract between BPF programs and Rust, whose side scripts/bindings generates from this file.
+ * The contract between BPF programs and Rust, whose side plait-bpf-build generates from this file.
  */
 #ifndef PLAIT_CONGESTION_INTF_H
 #define PLAIT_CONGESTION_INTF_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * The contract between the gateway's BPF programs, its Rust and the kernel module: option layout, map values,
- * constants. scripts/bindings generates crates/gateway/src/bindings.rs from this file.
+ * constants. plait-bpf-build generates Rust's side from this file.
  */
 #ifndef PLAIT_GATEWAY_INTF_H
 #define PLAIT_GATEWAY_INTF_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The contract between the policy engine's BPF programs and its Rust, whose side scripts/bindings generates from
- * this file. Numbers are in host order unless stated otherwise.
+ * The contract between the policy engine's BPF programs and its Rust, whose side plait-bpf-build generates
+ * from this file. Numbers are in host order unless stated otherwise.
  */
 #ifndef PLAIT_POLICY_INTF_H
 #define PLAIT_POLICY_INTF_H

@@ -235,7 +235,7 @@ const XDP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"));
 /// use another one.
 pub(super) static CONTRACT: LazyLock<u64> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
-    include_str!("../bindings.rs").hash(&mut hasher);
+    include_str!("../../bpf/intf.h").hash(&mut hasher);
     hasher.finish()
 });
 
