@@ -62,16 +62,6 @@ __weak int match_egress(CONTEXT *ctx)
 	return 0;
 }
 
-/* Weak: otherwise the compiler drops unused arguments, which the verifier needs. */
-#define ACTOR(name)                                                                                          \
-	__weak int do_##name(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor,     \
-			     struct plait_flow *flow)                                                        \
-	{                                                                                                    \
-		if (!packet || !actor)                                                                       \
-			return PLAIT_ERROR;                                                                  \
-		return name(context_of(ctx), packet, actor, flow);                                           \
-	}
-
 #include "actors/verdicts.h"
 #include "actors/redirect.h"
 #include "actors/rate_limit.h"
@@ -83,21 +73,34 @@ __weak int match_egress(CONTEXT *ctx)
 #include "actors/announce.h"
 #include "actors/record.h"
 
-ACTOR(drop)
-ACTOR(mark)
-ACTOR(redirect)
-ACTOR(rate_limit)
-ACTOR(pace)
-ACTOR(deny_join)
-ACTOR(fall_back)
-ACTOR(capable_flag)
-ACTOR(get_connection)
-ACTOR(get_subflow)
-ACTOR(set_backup)
-ACTOR(clear_backup)
-ACTOR(block_subflow)
-ACTOR(add_subflow)
-ACTOR(record_flow)
+#define ACTORS(X)                                                                                            \
+	X(DROP, drop)                                                                                        \
+	X(MARK, mark)                                                                                        \
+	X(REDIRECT, redirect)                                                                                \
+	X(RATE_LIMIT, rate_limit)                                                                            \
+	X(PACE, pace)                                                                                        \
+	X(DENY_JOIN, deny_join)                                                                              \
+	X(FALL_BACK, fall_back)                                                                              \
+	X(CAPABLE_FLAG, capable_flag)                                                                        \
+	X(GET_CONNECTION, get_connection)                                                                    \
+	X(GET_SUBFLOW, get_subflow)                                                                          \
+	X(SET_BACKUP, set_backup)                                                                            \
+	X(CLEAR_BACKUP, clear_backup)                                                                        \
+	X(BLOCK_SUBFLOW, block_subflow)                                                                      \
+	X(ADD_SUBFLOW, add_subflow)                                                                          \
+	X(RECORD, record_flow)
+
+/* Weak: otherwise the compiler drops unused arguments, which the verifier needs. */
+#define DEFINE_ACTOR(kind, name)                                                                             \
+	__weak int do_##name(CONTEXT *ctx, struct plait_packet *packet, const struct plait_actor *actor,     \
+			     struct plait_flow *flow)                                                        \
+	{                                                                                                    \
+		if (!packet || !actor)                                                                       \
+			return PLAIT_ERROR;                                                                  \
+		return name(context_of(ctx), packet, actor, flow);                                           \
+	}
+
+ACTORS(DEFINE_ACTOR)
 
 /* parameters[0]: n of entry PLAIT_CUSTOM_ACTORS + n. */
 static __always_inline int do_custom(CONTEXT *ctx, struct plait_packet *packet,
@@ -113,37 +116,12 @@ static __always_inline int do_custom(CONTEXT *ctx, struct plait_packet *packet,
 static __always_inline int do_actor(CONTEXT *ctx, struct plait_packet *packet,
 				    const struct plait_actor *actor, struct plait_flow *flow)
 {
+#define CASE(kind, name)                                                                                     \
+	case PLAIT_ACTOR_##kind:                                                                             \
+		return do_##name(ctx, packet, actor, flow);
+
 	switch (actor->kind) {
-	case PLAIT_ACTOR_DROP:
-		return do_drop(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_MARK:
-		return do_mark(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_REDIRECT:
-		return do_redirect(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_RATE_LIMIT:
-		return do_rate_limit(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_PACE:
-		return do_pace(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_DENY_JOIN:
-		return do_deny_join(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_FALL_BACK:
-		return do_fall_back(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_CAPABLE_FLAG:
-		return do_capable_flag(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_GET_CONNECTION:
-		return do_get_connection(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_GET_SUBFLOW:
-		return do_get_subflow(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_SET_BACKUP:
-		return do_set_backup(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_CLEAR_BACKUP:
-		return do_clear_backup(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_BLOCK_SUBFLOW:
-		return do_block_subflow(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_ADD_SUBFLOW:
-		return do_add_subflow(ctx, packet, actor, flow);
-	case PLAIT_ACTOR_RECORD:
-		return do_record_flow(ctx, packet, actor, flow);
+		ACTORS(CASE)
 	case PLAIT_ACTOR_CUSTOM:
 		return do_custom(ctx, packet, actor);
 	}

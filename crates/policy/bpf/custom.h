@@ -58,47 +58,25 @@ static __always_inline __u8 plait_outcome_of(int answer)
 	return answer == PLAIT_HIT || answer == PLAIT_MISS ? answer : PLAIT_ERROR;
 }
 
-/* The return values of the programs themselves are ignored. */
-#define PLAIT_SELECTOR(name)                                                                                 \
+/* A program that stores the result of a function. Its own return value is ignored. */
+#define PLAIT_PROGRAM(section, program, type, member, verdict, result)                                       \
+	SEC(section) int program(type *ctx)                                                                  \
+	{                                                                                                    \
+		struct plait_context context = {.member = ctx};                                              \
+		struct plait_packet *packet = plait_packet();                                                \
+                                                                                                             \
+		if (packet)                                                                                  \
+			packet->custom_result = result;                                                      \
+		return verdict;                                                                              \
+	}
+
+#define PLAIT_PROGRAMS(kind, name, result)                                                                   \
 	static __always_inline int name(struct plait_context context, struct plait_packet *packet);          \
-	SEC("xdp") int select_##name##_xdp(struct xdp_md *ctx)                                               \
-	{                                                                                                    \
-		struct plait_packet *packet = plait_packet();                                                \
-                                                                                                             \
-		if (packet)                                                                                  \
-			packet->custom_result = !!name((struct plait_context){.xdp = ctx}, packet);          \
-		return XDP_PASS;                                                                             \
-	}                                                                                                    \
-	SEC("tc") int select_##name##_tc(struct __sk_buff *ctx)                                              \
-	{                                                                                                    \
-		struct plait_packet *packet = plait_packet();                                                \
-                                                                                                             \
-		if (packet)                                                                                  \
-			packet->custom_result = !!name((struct plait_context){.skb = ctx}, packet);          \
-		return TC_ACT_UNSPEC;                                                                        \
-	}                                                                                                    \
+	PLAIT_PROGRAM("xdp", kind##_##name##_xdp, struct xdp_md, xdp, XDP_PASS, result)                      \
+	PLAIT_PROGRAM("tc", kind##_##name##_tc, struct __sk_buff, skb, TC_ACT_UNSPEC, result)                \
 	static __always_inline int name(struct plait_context context, struct plait_packet *packet)
 
-#define PLAIT_ACTOR(name)                                                                                    \
-	static __always_inline int name(struct plait_context context, struct plait_packet *packet);          \
-	SEC("xdp") int act_##name##_xdp(struct xdp_md *ctx)                                                  \
-	{                                                                                                    \
-		struct plait_packet *packet = plait_packet();                                                \
-                                                                                                             \
-		if (packet)                                                                                  \
-			packet->custom_result =                                                              \
-			    plait_outcome_of(name((struct plait_context){.xdp = ctx}, packet));              \
-		return XDP_PASS;                                                                             \
-	}                                                                                                    \
-	SEC("tc") int act_##name##_tc(struct __sk_buff *ctx)                                                 \
-	{                                                                                                    \
-		struct plait_packet *packet = plait_packet();                                                \
-                                                                                                             \
-		if (packet)                                                                                  \
-			packet->custom_result =                                                              \
-			    plait_outcome_of(name((struct plait_context){.skb = ctx}, packet));              \
-		return TC_ACT_UNSPEC;                                                                        \
-	}                                                                                                    \
-	static __always_inline int name(struct plait_context context, struct plait_packet *packet)
+#define PLAIT_SELECTOR(name) PLAIT_PROGRAMS(select, name, !!name(context, packet))
+#define PLAIT_ACTOR(name) PLAIT_PROGRAMS(act, name, plait_outcome_of(name(context, packet)))
 
 #endif

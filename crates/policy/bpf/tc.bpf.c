@@ -93,28 +93,15 @@ static __always_inline int arrive(struct __sk_buff *ctx, __u8 hook, int has_ethe
 	return decide(ctx, packet, flow, asked);
 }
 
-SEC("tc")
-int ingress(struct __sk_buff *ctx)
-{
-	return arrive(ctx, PLAIT_INGRESS, 1);
-}
+#define PROGRAM(name, hook, has_ethernet)                                                                    \
+	SEC("tc") int name(struct __sk_buff *ctx)                                                            \
+	{                                                                                                    \
+		return arrive(ctx, hook, has_ethernet);                                                      \
+	}
 
-SEC("tc")
-int egress(struct __sk_buff *ctx)
-{
-	return arrive(ctx, PLAIT_EGRESS, 1);
-}
-
-SEC("tc")
-int ingress_ip(struct __sk_buff *ctx)
-{
-	return arrive(ctx, PLAIT_INGRESS, 0);
-}
-
-SEC("tc")
-int egress_ip(struct __sk_buff *ctx)
-{
-	return arrive(ctx, PLAIT_EGRESS, 0);
-}
+PROGRAM(ingress, PLAIT_INGRESS, 1)
+PROGRAM(egress, PLAIT_EGRESS, 1)
+PROGRAM(ingress_ip, PLAIT_INGRESS, 0)
+PROGRAM(egress_ip, PLAIT_EGRESS, 0)
 
 char _license[] SEC("license") = "Dual MIT/GPL";
