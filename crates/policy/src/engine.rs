@@ -66,7 +66,7 @@ pub use statistics::{
 };
 
 use crate::bindings::plait_flow;
-use crate::{Hook, Interface, Policy};
+use crate::model::{Hook, Interface, Policy};
 use namespace::{Directories, Namespace};
 use request::{Feature, FeatureRequest};
 use state::State;

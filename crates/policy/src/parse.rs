@@ -1,4 +1,4 @@
-//! From TOML to a [`Policy`], and from text to a [`Selector`](crate::Selector).
+//! From TOML to a [`Policy`], and from text to a [`Selector`](crate::model::Selector).
 //!
 //! Parsing needs no privileges and does not look at the host. All problems of a file are reported at once, each with
 //! its line, what was expected and what was found.

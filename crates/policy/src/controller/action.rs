@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use plait_config::Rate;
 use plait_linux::mptcp::Token;
 use plait_linux::pm;
 
 use crate::engine::FourTuple;
-use crate::{Chain, Rate};
+use crate::model::Chain;
 
 /// A state to maintain until the next tick, or an operation to perform once.
 #[derive(Clone, Debug, PartialEq, Eq)]

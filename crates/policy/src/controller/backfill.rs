@@ -7,9 +7,9 @@ use plait_linux::diag::Subflow;
 
 use super::error::ControllerError;
 use super::view::View;
-use crate::Hook;
 use crate::bindings::{PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_BACKUP_OUT, plait_flow};
 use crate::engine::{Engine, FourTuple};
+use crate::model::Hook;
 
 /// The subflows whose records are complete.
 #[derive(Debug, Default)]

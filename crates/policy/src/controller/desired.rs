@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::action::Action;
 use super::view::{SubflowView, View};
 use crate::engine::FourTuple;
-use crate::{
+use crate::model::{
     Actor, Chain, DEFAULT_PRIORITY, Hook, Interface, Limit, Policy, Ports, Prefix, Selector, SubflowPattern,
 };
 

@@ -10,8 +10,7 @@ use std::time::Duration;
 use super::error::ControllerError;
 use super::expiry::default_expiry;
 use super::session::Session;
-use crate::Engine;
-use crate::engine::LoadedPolicy;
+use crate::engine::{Engine, LoadedPolicy};
 
 /// Waits until the policy `name` of a controller has lapsed, then tells the peers of its backup subflows that they are
 /// regular ones, and removes the policy. Returns as soon as no such policy is loaded.

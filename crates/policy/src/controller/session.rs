@@ -13,9 +13,9 @@ use super::desired::{DesiredState, SubflowInfo};
 use super::error::ControllerError;
 use super::guard_process::GuardProcess;
 use super::view::{Sampler, View};
-use crate::engine::FourTuple;
+use crate::engine::{Engine, FourTuple};
 use crate::inject::{InjectError, Injector};
-use crate::{Engine, Hook, Policy};
+use crate::model::{Hook, Policy};
 
 /// A controller at work in the network namespace of the thread that started it. Dropping it reverts what it applied.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use super::attach_mode::{AttachFailures, AttachMode};
 use super::error::EngineError;
 use super::objects::Objects;
 use super::sys as raw;
-use crate::Hook;
+use crate::model::Hook;
 
 /// A program on an interface, attached or about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::custom_file::{CustomFile, CustomPrograms, ProgramPair};
 use super::error::EngineError;
 use super::objects::Objects;
-use crate::Policy;
 use crate::bindings::{PLAIT_CUSTOM_ACTORS, PLAIT_CUSTOM_SELECTORS, PLAIT_MAX_CUSTOM};
 use crate::compile::ProgramKind;
+use crate::model::Policy;
 
 /// A slot in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

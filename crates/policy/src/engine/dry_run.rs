@@ -21,7 +21,7 @@ use super::statistics::Statistics;
 use super::{swap, sys};
 use crate::bindings::{PLAIT_REDIRECT, plait_chain, plait_packet, plait_settings};
 use crate::compile::{Host, HostInterface};
-use crate::{Actor, Hook, Interface, PacketKind, Policy, Selector};
+use crate::model::{Actor, Hook, Interface, PacketKind, Policy, Selector};
 
 /// Policies loaded for test runs.
 #[derive(Debug)]

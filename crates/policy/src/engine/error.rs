@@ -8,9 +8,8 @@ use plait_linux::{bpf_files, cgroup, netlink};
 use super::attach_mode::AttachFailures;
 use super::custom_file::CustomFileError;
 use super::pace::PaceError;
-use crate::Hook;
 use crate::compile::CompileError;
-use crate::model::InvalidPolicy;
+use crate::model::{Hook, InvalidPolicy};
 use crate::parse::PolicyError;
 
 /// Why an operation of the engine failed; the policies that were loaded before are still loaded.
@@ -19,7 +18,7 @@ use crate::parse::PolicyError;
 pub enum EngineError {
     /// A stored policy could not be parsed.
     #[error(transparent)]
-    StoredPolicy(PolicyError),
+    StoredPolicy(#[from] PolicyError),
     /// A policy violates a constraint.
     #[error(transparent)]
     InvalidPolicy(#[from] InvalidPolicy),
@@ -110,7 +109,7 @@ pub enum EngineError {
     },
     /// The BPF file system cannot be used.
     #[error(transparent)]
-    Files(bpf_files::Error),
+    Files(#[from] bpf_files::Error),
     /// The network namespace cannot be identified or entered.
     #[error("cannot use this network namespace: {0}")]
     Namespace(io::Error),
@@ -154,18 +153,6 @@ impl EngineError {
 
     pub(super) fn chain(policy: &str, chain: &str, reason: &CompileError) -> EngineError {
         EngineError::Chain { policy: policy.into(), chain: chain.into(), reason: reason.to_string() }
-    }
-}
-
-impl From<PolicyError> for EngineError {
-    fn from(error: PolicyError) -> EngineError {
-        EngineError::StoredPolicy(error)
-    }
-}
-
-impl From<bpf_files::Error> for EngineError {
-    fn from(error: bpf_files::Error) -> EngineError {
-        EngineError::Files(error)
     }
 }
 

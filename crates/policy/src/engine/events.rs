@@ -24,7 +24,7 @@ use crate::bindings::{
     PLAIT_DROP, PLAIT_EGRESS, PLAIT_EVENT_CONNECTION, PLAIT_EVENT_CUSTOM, PLAIT_EVENT_PACKET,
     PLAIT_EVENT_SUBFLOW, PLAIT_EVENT_WITHHELD, PLAIT_REDIRECT, PLAIT_REFLECT, plait_event,
 };
-use crate::{Hook, PacketKind};
+use crate::model::{Hook, PacketKind};
 
 /// An event, with the packet that caused it.
 #[derive(Clone, Debug, Serialize)]

@@ -9,11 +9,11 @@ use plait_linux::mptcp::Token;
 use serde::Serialize;
 
 use super::error::EngineError;
-use crate::Hook;
 use crate::bindings::{
     PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_BACKUP_OUT, PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, PLAIT_FLOW_JOINED,
     PLAIT_FLOWS, plait_flow, plait_flow_dir, plait_flow_key,
 };
+use crate::model::Hook;
 
 /// The addresses and ports of a subflow, which identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -16,7 +16,7 @@ use crate::bindings::{
     plait_chain, plait_counter,
 };
 use crate::compile::{self, Host, ProgramKind, Resolved};
-use crate::{Hook, Policy};
+use crate::model::{Hook, Policy};
 use plait_linux::interfaces::Interface;
 
 /// The interfaces and control groups that a policy refers to and that do not exist.

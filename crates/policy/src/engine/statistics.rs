@@ -13,7 +13,7 @@ use crate::bindings::{
     PLAIT_SKIPPED_EXTENSION, PLAIT_SKIPPED_FRAGMENT, PLAIT_SKIPPED_MALFORMED, PLAIT_SKIPPED_NO_MEMORY,
     PLAIT_SKIPPED_WRONG_CHECKSUM, plait_counter,
 };
-use crate::{Hook, Policy};
+use crate::model::{Hook, Policy};
 
 /// Counters since each policy, chain and actor was loaded; replacing a policy keeps the counters of unchanged parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -22,9 +22,9 @@ use super::pace;
 use super::plan::{MatchPrograms, Plan};
 use super::state::{State, StoredPolicy};
 use super::sys;
-use crate::Policy;
 use crate::bindings::plait_settings;
 use crate::compile::{Host, HostInterface};
+use crate::model::Policy;
 
 /// The current state and its objects in the kernel.
 pub(super) struct Live {

@@ -8,9 +8,9 @@ use plait_wire::tcp::{Flags, Repr, Seq, TcpOption};
 use plait_wire::{BuildError, ipv4, ipv6, protocol};
 
 use super::InjectError;
-use crate::Hook;
 use crate::bindings::{PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, plait_flow, plait_flow_dir};
 use crate::engine::FourTuple;
+use crate::model::Hook;
 
 /// Builds the packet, from the IP header on.
 ///
