@@ -7,8 +7,10 @@ mod traces;
 
 use std::process::Command;
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::Path;
-use crate::bindings::plait_path;
+use crate::bindings::{plait_calculation, plait_path, plait_step};
 
 /// Whether this is root on a kernel that accepts the programs; if not, prints that the test is skipped.
 fn can_run(test: &str) -> bool {
@@ -41,3 +43,14 @@ fn error_bound(paths: &[Path]) -> f64 {
     let w = paths.iter().map(|path| path.window).fold(f64::INFINITY, f64::min);
     (0.5f64.powi(28) + inexact * 0.5f64.powi(35)) / w + 0.5f64.powi(30)
 }
+
+macro_rules! plain {
+    ($($name:ty),*) => {$(
+        // SAFETY: integers only.
+        unsafe impl Zeroable for $name {}
+        // SAFETY: as above, and intf.h asserts that the size is the sum of the fields' sizes.
+        unsafe impl Pod for $name {}
+    )*};
+}
+
+plain!(plait_path, plait_step, plait_calculation);

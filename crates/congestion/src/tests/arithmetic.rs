@@ -1,5 +1,6 @@
 //! Compares the increases calculated by the programs for arbitrary paths with those of the model.
 
+use bytemuck::Zeroable;
 use libbpf_rs::{Object, ProgramInput};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -9,7 +10,6 @@ use crate::bindings::{plait_calculation, plait_path};
 use crate::{Algorithm, object};
 
 const MAX_PATHS: usize = crate::bindings::PLAIT_MAX_SUBFLOWS as usize;
-const SIZE: usize = size_of::<plait_calculation>();
 
 fn load(algorithm: Algorithm) -> Object {
     let mut object = object::open(object::program_of(algorithm)).expect("object opens");
@@ -28,21 +28,11 @@ fn load(algorithm: Algorithm) -> Object {
 fn calculate(object: &Object, paths: &[plait_path]) -> f64 {
     let program =
         object.progs_mut().find(|program| program.name() == "calculate").expect("program calculate exists");
-    // The layout is that of struct plait_calculation: paths, increase, path_count.
-    let mut bytes = [0u8; SIZE];
-    for (index, path) in paths.iter().enumerate() {
-        let at = index * size_of::<plait_path>();
-        bytes[at..at + 8].copy_from_slice(&path.transmitted.to_ne_bytes());
-        bytes[at + 8..at + 12].copy_from_slice(&path.window.to_ne_bytes());
-        bytes[at + 12..at + 16].copy_from_slice(&path.rtt.to_ne_bytes());
-    }
-    let after = MAX_PATHS * size_of::<plait_path>();
-    bytes[after + 8..after + 12].copy_from_slice(&(paths.len() as u32).to_ne_bytes());
-    program
-        .test_run(ProgramInput { context_in: Some(&mut bytes), ..Default::default() })
-        .expect("program runs");
-    let increase = i64::from_ne_bytes(bytes[after..after + 8].try_into().expect("8 bytes"));
-    increase as f64 / 2f64.powi(32)
+    let mut calculation = plait_calculation { path_count: paths.len() as u32, ..Zeroable::zeroed() };
+    calculation.paths[..paths.len()].copy_from_slice(paths);
+    let context = Some(bytemuck::bytes_of_mut(&mut calculation));
+    program.test_run(ProgramInput { context_in: context, ..Default::default() }).expect("program runs");
+    calculation.increase as f64 / 2f64.powi(32)
 }
 
 /// Windows of 1 to a million segments, round-trip times of a microsecond to two minutes.
@@ -71,47 +61,28 @@ fn any_paths() -> impl Strategy<Value = Vec<plait_path>> {
     prop_oneof![prop::collection::vec(any_path(), 1..=MAX_PATHS), equal, partly_equal]
 }
 
-fn assert_arithmetic_matches_model(algorithm: Algorithm) {
-    if !can_run(&format!("{algorithm}_arithmetic_matches_model")) {
+#[test]
+fn arithmetic_matches_model() {
+    if !can_run("arithmetic_matches_model") {
         return;
     }
-    let object = load(algorithm);
-    let mut runner = TestRunner::new(Config { cases: 3000, failure_persistence: None, ..Config::default() });
-    let compared = runner.run(&any_paths(), |paths| {
-        let model_paths: Vec<_> = paths.iter().map(model_path).collect();
-        // For a single path, the programs use reno instead.
-        prop_assume!(paths.len() > 1);
-        let (actual, expected) = (calculate(&object, &paths), algorithm.increase(&model_paths, 0));
-        let bound = error_bound(&model_paths);
-        prop_assert!((actual - expected).abs() <= bound, "expected {expected} within {bound}, got {actual}");
-        Ok(())
-    });
-    compared.expect("no difference");
-}
-
-#[test]
-fn ewtcp_arithmetic_matches_model() {
-    assert_arithmetic_matches_model(Algorithm::Ewtcp);
-}
-
-#[test]
-fn coupled_arithmetic_matches_model() {
-    assert_arithmetic_matches_model(Algorithm::Coupled);
-}
-
-#[test]
-fn lia_arithmetic_matches_model() {
-    assert_arithmetic_matches_model(Algorithm::Lia);
-}
-
-#[test]
-fn olia_arithmetic_matches_model() {
-    assert_arithmetic_matches_model(Algorithm::Olia);
-}
-
-#[test]
-fn balia_arithmetic_matches_model() {
-    assert_arithmetic_matches_model(Algorithm::Balia);
+    for algorithm in Algorithm::ALL {
+        let object = load(algorithm);
+        let config = Config { cases: 3000, failure_persistence: None, ..Config::default() };
+        let compared = TestRunner::new(config).run(&any_paths(), |paths| {
+            let model_paths: Vec<_> = paths.iter().map(model_path).collect();
+            // For a single path, the programs use reno instead.
+            prop_assume!(paths.len() > 1);
+            let (actual, expected) = (calculate(&object, &paths), algorithm.increase(&model_paths, 0));
+            let bound = error_bound(&model_paths);
+            prop_assert!(
+                (actual - expected).abs() <= bound,
+                "{algorithm}: expected {expected} within {bound}, got {actual}"
+            );
+            Ok(())
+        });
+        compared.expect("no difference");
+    }
 }
 
 /// Values that only a racing read without locks can return.

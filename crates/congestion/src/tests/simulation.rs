@@ -1,6 +1,6 @@
 //! Simulates flows over shared links, packet by packet, to check properties of the algorithms that theory predicts.
 //!
-//! A flow always has data to send, over one or more paths, each a sequence of links. Senders behave like TCP with
+//! A flow always has data to send, over one or more paths, each of one link. Senders behave like TCP with
 //! selective acknowledgments: slow start; congestion avoidance by an [`Algorithm`]; one decrease for all losses in a
 //! window, detected when a later packet is acknowledged; a timeout when acknowledgments stop. Lost packets are not
 //! retransmitted: the result is the number that arrive. Time and randomness are simulated, so runs are reproducible.
@@ -8,8 +8,7 @@
 mod sender;
 mod tests;
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -52,8 +51,8 @@ pub(super) enum Discipline {
 pub(super) struct Flow {
     /// The algorithm; `None`: uncoupled reno on each path.
     pub(super) algorithm: Option<Algorithm>,
-    /// The indices of the links of each path.
-    pub(super) paths: Vec<Vec<usize>>,
+    /// The index of the link of each path.
+    pub(super) paths: Vec<usize>,
 }
 
 /// The result of a flow.
@@ -80,7 +79,7 @@ pub(super) fn run(links: &[Link], flows: &[Flow], seconds: f64, from: f64, seed:
     let mut network = Network {
         random: SmallRng::seed_from_u64(seed),
         queues: links.iter().map(|link| Queue { link: *link, free_at: 0.0, mean: 0.0 }).collect(),
-        events: BinaryHeap::new(),
+        events: BTreeMap::new(),
         number: 0,
     };
     let mut senders: Vec<_> =
@@ -92,7 +91,8 @@ pub(super) fn run(links: &[Link], flows: &[Flow], seconds: f64, from: f64, seed:
         }
     }
     let mut counted = false;
-    while let Some(Event { time, kind, .. }) = network.events.pop() {
+    while let Some(((time, _), kind)) = network.events.pop_first() {
+        let time = f64::from_bits(time);
         if time > seconds {
             break;
         }
@@ -102,7 +102,7 @@ pub(super) fn run(links: &[Link], flows: &[Flow], seconds: f64, from: f64, seed:
         }
         match kind {
             EventKind::Start { flow, path } => senders[flow].send(path, time, &mut network),
-            EventKind::Arrive { packet, hop } => network.forward(packet, hop, time, &flows[packet.flow]),
+            EventKind::Send(packet) => network.forward(packet, flows[packet.flow].paths[packet.path], time),
             EventKind::Acknowledge(packet) => {
                 senders[packet.flow].on_acknowledgment(packet, time, &mut network)
             }
@@ -118,8 +118,9 @@ pub(super) fn run(links: &[Link], flows: &[Flow], seconds: f64, from: f64, seed:
 struct Network {
     random: SmallRng,
     queues: Vec<Queue>,
-    events: BinaryHeap<Event>,
-    /// Events at the same time are processed in the order of their creation.
+    /// By the bits of their time, which are in the order of the times, as these are not negative. Events at the same time
+    /// are processed in the order of their creation.
+    events: BTreeMap<(u64, u64), EventKind>,
     number: u64,
 }
 
@@ -141,34 +142,24 @@ struct Packet {
 
 enum EventKind {
     Start { flow: usize, path: usize },
-    Arrive { packet: Packet, hop: usize },
+    Send(Packet),
     Acknowledge(Packet),
     Timer { flow: usize, path: usize, number: u64 },
-}
-
-struct Event {
-    time: f64,
-    number: u64,
-    kind: EventKind,
 }
 
 impl Network {
     fn at(&mut self, time: f64, kind: EventKind) {
         self.number += 1;
-        self.events.push(Event { time, number: self.number, kind });
+        self.events.insert((time.to_bits(), self.number), kind);
     }
 
-    /// Sends a packet over the next link of its path or, at the end of the path, its acknowledgment back.
-    fn forward(&mut self, packet: Packet, hop: usize, now: f64, flow: &Flow) {
-        let path = &flow.paths[packet.path];
-        let Some(link) = path.get(hop) else {
-            // Acknowledgments are not queued.
-            let back: f64 = path.iter().map(|link| self.queues[*link].link.delay).sum();
-            return self.at(now + back, EventKind::Acknowledge(packet));
-        };
+    /// Sends a packet over a link, and its acknowledgment, which is not queued, back.
+    fn forward(&mut self, packet: Packet, link: usize, now: f64) {
         let chance = self.random.random::<f64>();
-        if let Some(leaves) = self.queues[*link].enqueue(now, chance) {
-            self.at(leaves, EventKind::Arrive { packet, hop: hop + 1 });
+        let queue = &mut self.queues[link];
+        if let Some(arrival) = queue.enqueue(now, chance) {
+            let back = queue.link.delay;
+            self.at(arrival + back, EventKind::Acknowledge(packet));
         }
     }
 }
@@ -201,24 +192,3 @@ fn early_drop_probability(mean: f64, min: f64, max: f64, max_probability: f64) -
         max_probability + (1.0 - max_probability) * (mean - max) / max
     }
 }
-
-impl Ord for Event {
-    /// Reversed, as a heap returns its greatest element first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.time.total_cmp(&self.time).then(other.number.cmp(&self.number))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Event {}

@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytemuck::{Pod, Zeroable};
 use libbpf_rs::{Link, MapCore as _, MapType, Object, RingBufferBuilder};
 use plait_linux::mptcp::Info;
 use plait_linux::netns::Named;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{can_run, error_bound, model_path, run};
-use crate::bindings::{PLAIT_STEP_INCREASE, PLAIT_STEP_LOSS, plait_path, plait_step};
+use crate::bindings::{PLAIT_STEP_INCREASE, PLAIT_STEP_LOSS, plait_step};
 use crate::{Algorithm, Path, object};
 
 const TRANSFER_TIME: Duration = Duration::from_secs(3);
@@ -283,36 +282,19 @@ fn single_path_uses_reno() {
     });
 }
 
-#[test]
-fn ewtcp_decisions_match_model() {
-    assert_decisions_match_model(Algorithm::Ewtcp);
+macro_rules! decisions_match_model {
+    ($($test:ident: $algorithm:ident),*) => {$(
+        #[test]
+        fn $test() {
+            assert_decisions_match_model(Algorithm::$algorithm);
+        }
+    )*};
 }
 
-#[test]
-fn coupled_decisions_match_model() {
-    assert_decisions_match_model(Algorithm::Coupled);
-}
-
-#[test]
-fn lia_decisions_match_model() {
-    assert_decisions_match_model(Algorithm::Lia);
-}
-
-#[test]
-fn olia_decisions_match_model() {
-    assert_decisions_match_model(Algorithm::Olia);
-}
-
-#[test]
-fn balia_decisions_match_model() {
-    assert_decisions_match_model(Algorithm::Balia);
-}
-
-// SAFETY: integers only.
-unsafe impl Zeroable for plait_path {}
-// SAFETY: as above, and intf.h asserts that the size is the sum of the fields' sizes.
-unsafe impl Pod for plait_path {}
-// SAFETY: as above.
-unsafe impl Zeroable for plait_step {}
-// SAFETY: as above.
-unsafe impl Pod for plait_step {}
+decisions_match_model!(
+    ewtcp_decisions_match_model: Ewtcp,
+    coupled_decisions_match_model: Coupled,
+    lia_decisions_match_model: Lia,
+    olia_decisions_match_model: Olia,
+    balia_decisions_match_model: Balia
+);

@@ -66,7 +66,7 @@ impl Sender {
             let packet = Packet { flow: self.flow, path, number: subflow.next, sent: now };
             subflow.in_flight.push_back(subflow.next);
             subflow.next += 1;
-            network.at(now, EventKind::Arrive { packet, hop: 0 });
+            network.at(now, EventKind::Send(packet));
         }
         subflow.timer += 1;
         let timeout = subflow.rtt.map_or(1.0, |rtt| (2.0 * rtt).max(MIN_TIMEOUT));

@@ -16,7 +16,7 @@ fn red_link(rate: f64) -> Link {
 }
 
 fn flow(algorithm: Option<Algorithm>, paths: &[usize]) -> Flow {
-    Flow { algorithm, paths: paths.iter().map(|link| vec![*link]).collect() }
+    Flow { algorithm, paths: paths.to_vec() }
 }
 
 /// The mean rate of each path of each flow, over several runs.
