@@ -5,8 +5,8 @@
 //!
 //! | design | bytes on all paths per byte | paths that may fail | what one path of two reveals |
 //! |---|---|---|---|
-//! | [`xor_sharing`], n of n | n | none | nothing, unconditionally |
-//! | [`shamir`], k of n | n | n - k | nothing, unconditionally, if k is at least 2 |
+//! | [`sharing`] by XOR, n of n | n | none | nothing, unconditionally |
+//! | [`sharing`], Shamir's, 2 of n | n | n - 2 | nothing, unconditionally |
 //! | [`packet_pairs`], half coded | 1 | none | every second packet, or the XOR of every two |
 //! | [`packet_pairs`], coded | 1 | none | one combination of every two packets: each reveals the other |
 //! | [`block_chaining`] | 1 | none | all but the first block of every contiguous run |
@@ -16,8 +16,6 @@
 //! reveals on each path as much information as it carries there. plait offers `stream` and `sealed` instead.
 
 pub(crate) mod block_chaining;
-mod error;
 mod gf256;
 pub(crate) mod packet_pairs;
-pub(crate) mod shamir;
-pub(crate) mod xor_sharing;
+pub(crate) mod sharing;

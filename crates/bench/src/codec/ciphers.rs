@@ -1,15 +1,12 @@
 //! The block ciphers that the papers compare with, in ECB and CBC, and the AEADs in common use today.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use aes::cipher::{
     Block, BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt, InOutBuf, InnerIvInit,
     Key, KeyInit,
 };
 use ring::aead::{Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 
-use super::transform::{Direction, Transform, Wire};
+use super::transform::{Buffers, Direction, Transform, Wire};
 
 const ECB: Wire = Wire { bytes: |size| size, one_path_of_two: "which blocks are equal" };
 const CBC: Wire = Wire { bytes: |size| size, one_path_of_two: "nothing" };
@@ -55,23 +52,15 @@ pub(super) fn aead(name: &str, algorithm: &'static Algorithm) -> [Transform; 2] 
 
     let mut sealer = Aead::new(algorithm);
     let opener = Aead::new(algorithm);
-    let sealed = Rc::new(RefCell::new(Vec::new()));
-    let to_open = Rc::clone(&sealed);
-    let open = Transform {
-        name: name.to_owned(),
-        direction: Direction::Decode,
-        wire: AEAD,
-        prepare: Box::new(move |buffers| {
-            let mut sealed = sealed.borrow_mut();
-            sealed.clear();
-            sealed.extend(buffers.each().map(|buf| sealer.seal(buf)));
-        }),
-        pass: Box::new(move |buffers| {
-            for (buf, (nonce, tag)) in buffers.each().zip(to_open.borrow_mut().drain(..)) {
-                opener.open(nonce, tag, buf);
-            }
-        }),
+    let seal_all = move |sealed: &mut Vec<_>, buffers: &mut Buffers| {
+        sealed.clear();
+        sealed.extend(buffers.each().map(|buf| sealer.seal(buf)));
     };
+    let open = Transform::prepared(name, Direction::Decode, AEAD, seal_all, move |sealed, buffers| {
+        for (buf, (nonce, tag)) in buffers.each().zip(sealed.drain(..)) {
+            opener.open(nonce, tag, buf);
+        }
+    });
     [seal, open]
 }
 

@@ -1,8 +1,5 @@
 //! plait's own encrypting modes, `stream` and `sealed`.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use plait_proto::codec::records::{
     AeadCipher, KEY_LEN, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
 };
@@ -35,36 +32,23 @@ fn sealed(cipher: AeadCipher) -> [Transform; 2] {
     let name = format!("sealed-{cipher}");
 
     let mut sealer = Sealer::new(cipher, &KEY);
-    let records = Rc::new(RefCell::new(Records::default()));
-    let to_seal = Rc::clone(&records);
-    let seal = Transform {
-        name: name.clone(),
-        direction: Direction::Encode,
-        wire: WIRE,
-        prepare: Box::new(move |buffers| records.borrow_mut().lay_out(buffers)),
-        pass: Box::new(move |_| to_seal.borrow_mut().each().for_each(|record| sealer.seal(record))),
-    };
+    let seal =
+        Transform::prepared(name.clone(), Direction::Encode, WIRE, Records::lay_out, move |records, _| {
+            records.each().for_each(|record| sealer.seal(record));
+        });
 
     let mut sealer = Sealer::new(cipher, &KEY);
     let mut opener = Opener::new(cipher, &KEY);
-    let records = Rc::new(RefCell::new(Records::default()));
-    let to_open = Rc::clone(&records);
-    let open = Transform {
-        name,
-        direction: Direction::Decode,
-        wire: WIRE,
-        prepare: Box::new(move |buffers| {
-            let mut records = records.borrow_mut();
-            records.lay_out(buffers);
-            records.each().for_each(|record| sealer.seal(record));
-        }),
-        pass: Box::new(move |_| {
-            for record in to_open.borrow_mut().each() {
-                let opened = opener.open(record);
-                assert!(matches!(opened, Ok(Opened::Data { .. })), "sealed with the same key");
-            }
-        }),
+    let seal_all = move |records: &mut Records, buffers: &mut Buffers| {
+        records.lay_out(buffers);
+        records.each().for_each(|record| sealer.seal(record));
     };
+    let open = Transform::prepared(name, Direction::Decode, WIRE, seal_all, move |records, _| {
+        for record in records.each() {
+            let opened = opener.open(record);
+            assert!(matches!(opened, Ok(Opened::Data { .. })), "sealed with the same key");
+        }
+    });
     [seal, open]
 }
 

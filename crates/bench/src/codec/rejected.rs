@@ -1,11 +1,8 @@
 //! The designs that the papers considered and rejected.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use crate::rejected::block_chaining::{BLOCK, Chain};
 use crate::rejected::packet_pairs::{self, Code};
-use crate::rejected::{shamir, xor_sharing};
+use crate::rejected::sharing::{combine_shamir, combine_xor, split_shamir, split_xor};
 use plait_proto::codec::stream::StreamCipher;
 
 use super::modes::keystream;
@@ -17,14 +14,9 @@ pub(super) fn all() -> Vec<Transform> {
     let of_three =
         Wire { bytes: |size| 3 * size, one_path_of_two: "everything, on the path with two of the shares" };
     let mut transforms = Vec::new();
-    transforms.extend(sharing(
-        "xor-sharing-2-of-2",
-        of_two,
-        |secret, shares, random| xor_sharing::split(secret, shares, random).expect("two shares"),
-        |shares, secret| xor_sharing::combine(shares, secret).expect("equally long"),
-    ));
-    transforms.extend(sharing("shamir-2-of-2", of_two, split_by_two, combine_two));
-    transforms.extend(sharing("shamir-2-of-3", of_three, split_by_two, combine_two));
+    transforms.extend(sharing("xor-sharing-2-of-2", of_two, split_xor, combine_xor));
+    transforms.extend(sharing("shamir-2-of-2", of_two, split_shamir, combine_first_two));
+    transforms.extend(sharing("shamir-2-of-3", of_three, split_shamir, combine_first_two));
     transforms.extend(pairs("packet-pairs-half", Code::Half, "every second packet, or the XOR of every two"));
     transforms.extend(pairs("packet-pairs-both", Code::Both, "one of every two packets, given the other"));
     transforms.extend(chaining());
@@ -34,12 +26,8 @@ pub(super) fn all() -> Vec<Transform> {
 type Split = fn(&[u8], &mut [Vec<u8>], &mut dyn FnMut(&mut [u8]));
 type Combine = fn(&[Vec<u8>], &mut [u8]);
 
-fn split_by_two(secret: &[u8], shares: &mut [Vec<u8>], random: &mut dyn FnMut(&mut [u8])) {
-    shamir::split(secret, 2, shares, random).expect("two shares or more");
-}
-
-fn combine_two(shares: &[Vec<u8>], secret: &mut [u8]) {
-    shamir::combine(&[(1, &shares[0]), (2, &shares[1])], secret).expect("equally long");
+fn combine_first_two(shares: &[Vec<u8>], secret: &mut [u8]) {
+    combine_shamir([(1, &shares[0]), (2, &shares[1])], secret);
 }
 
 /// Splitting a buffer into shares, and combining shares made off the clock. Drawing random bytes counts: they come from
@@ -62,39 +50,32 @@ fn sharing(name: &str, wire: Wire, split: Split, combine: Combine) -> [Transform
         std::hint::black_box(&mut shares);
     });
 
-    let all_shares = Rc::new(RefCell::new(Vec::new()));
-    let (to_combine, mut random_of_decode) = (Rc::clone(&all_shares), random());
-    let decode = Transform {
-        name: name.to_owned(),
-        direction: Direction::Decode,
-        wire,
-        prepare: Box::new(move |buffers: &mut Buffers| {
-            let mut all_shares = all_shares.borrow_mut();
-            all_shares.resize(buffers.total() / buffers.size(), vec![Vec::new(); share_count]);
-            for (buf, shares) in buffers.each().zip(&mut *all_shares) {
-                split(buf, shares, &mut random_of_decode);
-            }
-        }),
-        pass: Box::new(move |buffers| {
-            for (buf, shares) in buffers.each().zip(&*to_combine.borrow()) {
-                combine(shares, buf);
-            }
-        }),
+    let mut random_of_decode = random();
+    let split_all = move |all_shares: &mut Vec<Vec<Vec<u8>>>, buffers: &mut Buffers| {
+        all_shares.resize(buffers.total() / buffers.size(), vec![Vec::new(); share_count]);
+        for (buf, shares) in buffers.each().zip(all_shares) {
+            split(buf, shares, &mut random_of_decode);
+        }
     };
+    let decode = Transform::prepared(name, Direction::Decode, wire, split_all, move |all_shares, buffers| {
+        for (buf, shares) in buffers.each().zip(all_shares) {
+            combine(shares, buf);
+        }
+    });
     [encode, decode]
 }
 
-/// Pairs of packets: the two halves of a buffer.
+/// Pairs of packets: the two halves of a buffer; all sizes are even.
 fn pairs(name: &str, code: Code, one_path_of_two: &'static str) -> [Transform; 2] {
     let wire = Wire { bytes: |size| size, one_path_of_two };
     [
         Transform::new(name, Direction::Encode, wire, move |buf| {
             let (a, b) = buf.split_at_mut(buf.len() / 2);
-            packet_pairs::encode(code, a, b).expect("all sizes are even");
+            packet_pairs::encode(code, a, b);
         }),
         Transform::new(name, Direction::Decode, wire, move |buf| {
             let (first, second) = buf.split_at_mut(buf.len() / 2);
-            packet_pairs::decode(code, first, second).expect("all sizes are even");
+            packet_pairs::decode(code, first, second);
         }),
     ]
 }

@@ -1,5 +1,8 @@
 //! A transform as a function on a set of buffers: what is measured.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 /// Encode: also encrypt, seal, copy. Decode: also decrypt, open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -84,5 +87,24 @@ impl Transform {
     ) -> Self {
         let pass = move |buffers: &mut Buffers| buffers.each().for_each(&mut each);
         Self { name: name.into(), direction, wire, prepare: Box::new(|_| ()), pass: Box::new(pass) }
+    }
+
+    /// A transform whose `prepare` leaves something in a state that `pass` works on.
+    pub(super) fn prepared<S: Default + 'static>(
+        name: impl Into<String>,
+        direction: Direction,
+        wire: Wire,
+        mut prepare: impl FnMut(&mut S, &mut Buffers) + 'static,
+        mut pass: impl FnMut(&mut S, &mut Buffers) + 'static,
+    ) -> Self {
+        let state = Rc::new(RefCell::new(S::default()));
+        let prepared = Rc::clone(&state);
+        Self {
+            name: name.into(),
+            direction,
+            wire,
+            prepare: Box::new(move |buffers| prepare(&mut state.borrow_mut(), buffers)),
+            pass: Box::new(move |buffers| pass(&mut prepared.borrow_mut(), buffers)),
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! state that it needs. `add_subflow` with an address is left out: it takes the keys of a real connection.
 
 use anyhow::ensure;
-use plait_policy::Hook;
+use plait_policy::Hook::{self, Egress, Ingress};
 use plait_policy::engine::DryRun;
 
 use super::case::{Case, Group, Sample, Turn};
@@ -28,23 +28,19 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Selectors that match data of a joined subflow, at ingress or egress (frames.rs).
 const SELECTORS: &[(&str, Hook, &str)] = &[
-    ("packet", Hook::Ingress, "packet(data)"),
-    ("src", Hook::Ingress, "src(192.0.2.0/24)"),
-    ("dst", Hook::Ingress, "dst(198.51.100.9, 443)"),
-    ("ip_pair", Hook::Ingress, "ip_pair(192.0.2.7, 198.51.100.9)"),
-    (
-        "subflow",
-        Hook::Ingress,
-        "subflow(src = 192.0.2.7, dst = 198.51.100.9, sport = 20000-20100, dport = 443)",
-    ),
-    ("path", Hook::Ingress, "path(eth0)"),
-    ("sequence-data", Hook::Ingress, "sequence(data = 1-1000000)"),
-    ("sequence-subflow", Hook::Ingress, "sequence(subflow = 1-1000000)"),
-    ("size", Hook::Ingress, "size(0-900GB)"),
-    ("connection_size", Hook::Ingress, "connection_size(0-900GB)"),
-    ("connection", Hook::Ingress, "connection(0x1a2b3c4d)"),
-    ("mark", Hook::Egress, "mark(0x10)"),
-    ("cgroup", Hook::Egress, "cgroup(/)"),
+    ("packet", Ingress, "packet(data)"),
+    ("src", Ingress, "src(192.0.2.0/24)"),
+    ("dst", Ingress, "dst(198.51.100.9, 443)"),
+    ("ip_pair", Ingress, "ip_pair(192.0.2.7, 198.51.100.9)"),
+    ("subflow", Ingress, "subflow(src = 192.0.2.7, dst = 198.51.100.9, sport = 20000-20100, dport = 443)"),
+    ("path", Ingress, "path(eth0)"),
+    ("sequence-data", Ingress, "sequence(data = 1-1000000)"),
+    ("sequence-subflow", Ingress, "sequence(subflow = 1-1000000)"),
+    ("size", Ingress, "size(0-900GB)"),
+    ("connection_size", Ingress, "connection_size(0-900GB)"),
+    ("connection", Ingress, "connection(0x1a2b3c4d)"),
+    ("mark", Egress, "mark(0x10)"),
+    ("cgroup", Egress, "cgroup(/)"),
 ];
 
 fn prepare_selector(hook: Hook, select: &'static str) -> anyhow::Result<Turn> {
@@ -77,89 +73,77 @@ struct ActorCase {
 }
 
 const ACTORS: &[ActorCase] = &[
-    ActorCase { actor: "", ..ActorCase::at_ingress("none", data) },
-    ActorCase { actor: "\"drop\"", ..ActorCase::at_ingress("drop", data) },
+    case("none", Ingress, "", data, &[0]),
+    case("drop", Ingress, "\"drop\"", data, &[0]),
+    case("record", Ingress, "\"record\"", frames::new_data, &[0, 1, 2, 3]),
+    case("rate_limit-window", Ingress, "{ rate_limit = { window = \"32kB\" } }", data, &[0]),
+    case(
+        "rate_limit-rate",
+        Ingress,
+        "{ rate_limit = { rate = \"4mbit\" } }",
+        frames::new_acknowledgments,
+        &[0, 1, 2, 3],
+    ),
+    case("set_backup", Ingress, "\"set_backup\"", || restarted(frames::mp_capable, acknowledgment), &[1, 3]),
+    case(
+        "clear_backup",
+        Ingress,
+        "\"clear_backup\"",
+        || restarted(|of| frames::mp_join(of, true), acknowledgment),
+        &[1, 3],
+    ),
+    case("block_subflow", Ingress, "\"block_subflow\"", || [0, 1].map(frames::add_addr).into(), &[0, 1]),
     ActorCase {
-        actor: "\"record\"",
-        acts_on: &[0, 1, 2, 3],
-        ..ActorCase::at_ingress("record", frames::new_data)
-    },
-    ActorCase {
-        actor: "{ rate_limit = { window = \"32kB\" } }",
-        ..ActorCase::at_ingress("rate_limit-window", data)
-    },
-    ActorCase {
-        actor: "{ rate_limit = { rate = \"4mbit\" } }",
-        acts_on: &[0, 1, 2, 3],
-        ..ActorCase::at_ingress("rate_limit-rate", frames::new_acknowledgments)
-    },
-    ActorCase {
-        actor: "\"set_backup\"",
-        acts_on: &[1, 3],
-        ..ActorCase::at_ingress("set_backup", acknowledged)
-    },
-    ActorCase {
-        actor: "\"clear_backup\"",
-        acts_on: &[1, 3],
-        ..ActorCase::at_ingress("clear_backup", || restarted(|of| frames::mp_join(of, true), acknowledgment))
-    },
-    ActorCase {
-        actor: "\"block_subflow\"",
-        acts_on: &[0, 1],
-        ..ActorCase::at_ingress("block_subflow", || vec![frames::add_addr(0), frames::add_addr(1)])
-    },
-    ActorCase {
-        actor: "\"add_subflow\"",
         before: Some(("packet(add_addr)", "\"block_subflow\"")),
-        acts_on: &[1],
-        ..ActorCase::at_ingress("add_subflow-withheld", || vec![frames::add_addr(0), acknowledgment()])
+        ..case(
+            "add_subflow-withheld",
+            Ingress,
+            "\"add_subflow\"",
+            || vec![frames::add_addr(0), acknowledgment()],
+            &[1],
+        )
     },
-    ActorCase { actor: "\"deny_join\"", ..ActorCase::at_ingress("deny_join-drop", join) },
-    ActorCase { actor: "{ deny_join = \"reset\" }", ..ActorCase::at_ingress("deny_join-reset", join) },
-    ActorCase {
-        actor: "\"fall_back\"",
-        ..ActorCase::at_ingress("fall_back", || vec![frames::mp_capable(0)])
-    },
-    ActorCase {
-        actor: "\"capable_flag\"",
-        ..ActorCase::at_ingress("capable_flag", || vec![frames::mp_capable_with_flag_d()])
-    },
-    ActorCase {
-        actor: "\"get_connection\"",
-        acts_on: &[1, 3],
-        ..ActorCase::at_ingress("get_connection", || restarted(frames::mp_capable, frames::handshake_ack))
-    },
-    ActorCase { actor: "\"get_subflow\"", ..ActorCase::at_ingress("get_subflow", join) },
-    ActorCase { actor: "", ..ActorCase::at_egress("none-egress", data_out) },
-    ActorCase { actor: "{ redirect = \"eth1\" }", ..ActorCase::at_egress("redirect", data_out) },
-    ActorCase { actor: "{ mark = 0x20 }", ..ActorCase::at_egress("mark", data_out) },
-    ActorCase { actor: "{ pace = \"4mbit\" }", ..ActorCase::at_egress("pace", data_out) },
-    ActorCase {
-        actor: "\"set_backup\"",
-        acts_on: &[1, 3],
-        ..ActorCase::at_egress("set_backup-egress", || {
-            restarted(frames::mp_capable, || frames::acknowledgment(Hook::Egress))
-        })
-    },
+    case("deny_join-drop", Ingress, "\"deny_join\"", join, &[0]),
+    case("deny_join-reset", Ingress, "{ deny_join = \"reset\" }", join, &[0]),
+    case("fall_back", Ingress, "\"fall_back\"", || vec![frames::mp_capable(0)], &[0]),
+    case("capable_flag", Ingress, "\"capable_flag\"", || vec![frames::mp_capable_with_flag_d()], &[0]),
+    case(
+        "get_connection",
+        Ingress,
+        "\"get_connection\"",
+        || restarted(frames::mp_capable, frames::handshake_ack),
+        &[1, 3],
+    ),
+    case("get_subflow", Ingress, "\"get_subflow\"", join, &[0]),
+    case("none-egress", Egress, "", data_out, &[0]),
+    case("redirect", Egress, "{ redirect = \"eth1\" }", data_out, &[0]),
+    case("mark", Egress, "{ mark = 0x20 }", data_out, &[0]),
+    case("pace", Egress, "{ pace = \"4mbit\" }", data_out, &[0]),
+    case(
+        "set_backup-egress",
+        Egress,
+        "\"set_backup\"",
+        || restarted(frames::mp_capable, || frames::acknowledgment(Egress)),
+        &[1, 3],
+    ),
 ];
 
-impl ActorCase {
-    /// An actor that acts on the first packet, at ingress.
-    const fn at_ingress(name: &'static str, packets: fn() -> Vec<Packet>) -> ActorCase {
-        ActorCase { name, hook: Hook::Ingress, actor: "", before: None, packets, acts_on: &[0] }
-    }
-
-    const fn at_egress(name: &'static str, packets: fn() -> Vec<Packet>) -> ActorCase {
-        ActorCase { hook: Hook::Egress, ..ActorCase::at_ingress(name, packets) }
-    }
+const fn case(
+    name: &'static str,
+    hook: Hook,
+    actor: &'static str,
+    packets: fn() -> Vec<Packet>,
+    acts_on: &'static [usize],
+) -> ActorCase {
+    ActorCase { name, hook, actor, before: None, packets, acts_on }
 }
 
 fn data() -> Vec<Packet> {
-    vec![frames::data(0, Hook::Ingress)]
+    vec![frames::data(0, Ingress)]
 }
 
 fn data_out() -> Vec<Packet> {
-    vec![frames::data(0, Hook::Egress)]
+    vec![frames::data(0, Egress)]
 }
 
 fn join() -> Vec<Packet> {
@@ -167,11 +151,7 @@ fn join() -> Vec<Packet> {
 }
 
 fn acknowledgment() -> Packet {
-    frames::acknowledgment(Hook::Ingress)
-}
-
-fn acknowledged() -> Vec<Packet> {
-    restarted(frames::mp_capable, acknowledgment)
+    frames::acknowledgment(Ingress)
 }
 
 /// Restarts the subflow before each packet that counts, so that an actor that acts once per subflow acts again.
@@ -188,8 +168,8 @@ fn prepare_actor(actor: &'static ActorCase) -> anyhow::Result<Turn> {
     Ok(Box::new(move || {
         let before = hits(&dry_run)?;
         let ns = time_single(&dry_run, &packets, actor.acts_on)?;
-        let (found, rounds) = (hits(&dry_run)? - before, u64::from(SINGLE) / actor.acts_on.len() as u64);
-        let expected = rounds * actor.acts_on.len() as u64;
+        let (found, each) = (hits(&dry_run)? - before, actor.acts_on.len() as u64);
+        let expected = u64::from(SINGLE) / each * each;
         ensure!(found == expected, "expected the actor to act on {expected} packets, got {found}");
         Ok(Sample { ns, reference_ns: time_single(&no_match, &packets, actor.acts_on)? })
     }))
