@@ -25,6 +25,12 @@ def join(kind: str, first: Host, second: Host, name: str) -> Tunnel | None:
     below = name if kind == "veth" else f"{name}-below"
     tool("ip", "link", "add", below, "netns", first.name, "type", "veth",
          "peer", "name", below, "netns", second.name)  # fmt: skip
+    # A network card receives a flow on one processor. Over veth, a sender that migrates would reorder its packets, which
+    # a record on the way counts as retransmitted.
+    mask = 1 << min(os.sched_getaffinity(0))
+    for host in (first, second):
+        queue = f"/sys/class/net/{below}/queues/rx-0/rps_cpus"
+        assert host.run("sh", "-c", f"echo {mask:x} >{queue}").returncode == 0, queue
     for host in (first, second) if kind != "veth" else ():
         tool("ip", "-n", host.name, "link", "set", below, "up")
         words = ("type", "bridge") if kind == "bridge" else ("link", below, "type", "vlan", "id", TAG)
