@@ -1,22 +1,13 @@
 //! The input is the options of a TCP header, of any length.
 
 use plait_wire::checksum::PseudoHeader;
-use plait_wire::tcp::{Flags, Options, Packet, Repr, Seq};
+use plait_wire::tcp::{Options, Packet, Repr};
 
 /// The options parse, and what parses can be emitted and is then the same.
 pub(crate) fn check(input: &[u8]) {
     let pseudo = PseudoHeader::V4 { source: [192, 0, 2, 1].into(), destination: [192, 0, 2, 2].into() };
     for option in Options::new(input).flatten() {
-        let repr = Repr {
-            source_port: 1,
-            destination_port: 2,
-            seq: Seq(3),
-            ack: Seq(4),
-            flags: Flags::ACK,
-            window: 5,
-            urgent: 0,
-            options: vec![option],
-        };
+        let repr = Repr { options: vec![option], ..Repr::default() };
         let mut bytes = Vec::new();
         // The input may hold an option that is longer than a header's room.
         if repr.emit(pseudo, &[], &mut bytes).is_ok() {

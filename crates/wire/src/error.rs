@@ -37,27 +37,14 @@ pub enum ParseError {
     },
 }
 
-/// A value that cannot be encoded.
+/// More bytes than a header or a length field can express.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum BuildError {
-    /// More bytes than a length field can express.
-    #[error("{what}: at most {max} bytes fit, got {got}")]
-    TooLong {
-        /// The part being built.
-        what: &'static str,
-        /// How many bytes can be expressed.
-        max: usize,
-        /// How many were given.
-        got: usize,
-    },
-    /// A number of bytes that is not a multiple of the protocol's unit.
-    #[error("{what}: {expected} expected, got {got} bytes")]
-    Unit {
-        /// The part being built.
-        what: &'static str,
-        /// The rule for the length.
-        expected: &'static str,
-        /// How many were given.
-        got: usize,
-    },
+#[error("{what}: at most {max} bytes fit, got {got}")]
+pub struct BuildError {
+    /// The part being built.
+    pub what: &'static str,
+    /// How many bytes can be expressed.
+    pub max: usize,
+    /// How many were given.
+    pub got: usize,
 }

@@ -2,8 +2,9 @@
 //! option of RFC 6824 (version 0) and RFC 8684 (version 1), and capture files (pcap, pcapng, plain or compressed).
 //!
 //! Each protocol is a module with two types. A `Packet` (or `Frame`) is a view of borrowed bytes: creating one checks
-//! the lengths that its accessors need, and copies nothing. A `Repr` is an owned representation that can be emitted;
-//! parsing the output of a `Repr` yields an equal `Repr`. [`Segment`] parses all layers of a captured frame at once.
+//! the lengths that its accessors need, and copies nothing. A `Repr` is a header to emit. [`Segment`] parses all layers
+//! of a captured frame at once. TCP headers and their options round-trip; of the layers below, what no caller needs (IP
+//! options, extension headers, VLAN tags) is skipped and cannot be emitted.
 //!
 //! **Contract.** No function of this crate panics or loops on any input bytes: every length is checked, and an invalid
 //! one is a [`ParseError`] with the expected and the actual value. Views accept packets that a capture truncated, and

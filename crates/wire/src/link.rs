@@ -73,10 +73,7 @@ impl LinkType {
     #[inline]
     pub(crate) fn network(self, frame: &[u8]) -> Result<Network<'_>, Skip> {
         match self {
-            Self::Ethernet => {
-                let frame = Frame::parse(frame)?;
-                by_ether_type(frame.ether_type(), frame.payload())
-            }
+            Self::Ethernet => by_ether_type(Frame::parse(frame)?),
             Self::RawIp => by_version(frame),
             Self::Ipv4 => Ok(Network::V4(frame)),
             Self::Ipv6 => Ok(Network::V6(frame)),
@@ -85,14 +82,14 @@ impl LinkType {
                 let mut fields = Fields::new("Linux cooked header", frame);
                 // Packet type, device type, address length, address.
                 let _: [u8; 14] = fields.array()?;
-                cooked(fields.u16()?, fields.remaining())
+                by_ether_type(Frame::after_tags(fields.u16()?, fields)?)
             }
             Self::LinuxSll2 => {
                 let mut fields = Fields::new("Linux cooked header", frame);
                 let protocol = fields.u16()?;
                 // Reserved, interface, device type, packet type, address length, address.
                 let _: [u8; 18] = fields.array()?;
-                cooked(protocol, fields.remaining())
+                by_ether_type(Frame::after_tags(protocol, fields)?)
             }
             Self::Ppp => ppp(frame),
             Self::Other(number) => Err(ParseError::Value {
@@ -105,10 +102,10 @@ impl LinkType {
     }
 }
 
-fn by_ether_type(value: u16, payload: &[u8]) -> Result<Network<'_>, Skip> {
-    match value {
-        ether_type::IPV4 => Ok(Network::V4(payload)),
-        ether_type::IPV6 => Ok(Network::V6(payload)),
+fn by_ether_type(frame: Frame<'_>) -> Result<Network<'_>, Skip> {
+    match frame.ether_type {
+        ether_type::IPV4 => Ok(Network::V4(frame.payload)),
+        ether_type::IPV6 => Ok(Network::V6(frame.payload)),
         _ => Err(Skip::NotIp),
     }
 }
@@ -121,17 +118,6 @@ fn by_version(packet: &[u8]) -> Result<Network<'_>, Skip> {
         Some(_) => Err(Skip::NotIp),
         None => Err(ParseError::Truncated { what: "IP header", expected: 1, got: 0 }.into()),
     }
-}
-
-/// Cooked headers contain an EtherType; a VLAN tag may follow, because the kernel leaves it in place.
-fn cooked(mut protocol: u16, mut payload: &[u8]) -> Result<Network<'_>, Skip> {
-    while matches!(protocol, ether_type::VLAN | ether_type::SERVICE_VLAN | ether_type::OLD_SERVICE_VLAN) {
-        let mut fields = Fields::new("VLAN tag", payload);
-        let _control = fields.u16()?;
-        protocol = fields.u16()?;
-        payload = fields.remaining();
-    }
-    by_ether_type(protocol, payload)
 }
 
 /// A protocol family of 4 bytes. Its values are below 256 on every system, which reveals the byte order.

@@ -73,9 +73,9 @@ impl<'a> Ip<'a> {
     /// Parses the headers of a packet in a frame of `wire_len` bytes, of which `captured_len` were captured.
     #[inline]
     fn parse(network: Network<'a>, captured_len: usize, wire_len: usize) -> Result<Self, ParseError> {
-        Ok(match network {
-            Network::V4(bytes) => {
-                let packet = ipv4::Packet::parse(bytes)?;
+        macro_rules! ip {
+            ($version:ident, $bytes:expr) => {{
+                let packet = $version::Packet::parse($bytes)?;
                 Self {
                     source: packet.source().into(),
                     destination: packet.destination().into(),
@@ -83,22 +83,13 @@ impl<'a> Ip<'a> {
                     fragment_offset: packet.fragment_offset(),
                     more_fragments: packet.more_fragments(),
                     payload: packet.payload(),
-                    payload_len: packet.payload_len(wire_len.saturating_sub(captured_len - bytes.len())),
+                    payload_len: packet.payload_len(wire_len.saturating_sub(captured_len - $bytes.len())),
                 }
-            }
-            Network::V6(bytes) => {
-                let packet = ipv6::Packet::parse(bytes)?;
-                let fragment = packet.fragment();
-                Self {
-                    source: packet.source().into(),
-                    destination: packet.destination().into(),
-                    protocol: packet.protocol(),
-                    fragment_offset: fragment.map_or(0, |fragment| fragment.offset),
-                    more_fragments: fragment.is_some_and(|fragment| fragment.more),
-                    payload: packet.payload(),
-                    payload_len: packet.payload_len(wire_len.saturating_sub(captured_len - bytes.len())),
-                }
-            }
+            }};
+        }
+        Ok(match network {
+            Network::V4(bytes) => ip!(ipv4, bytes),
+            Network::V6(bytes) => ip!(ipv6, bytes),
         })
     }
 }

@@ -177,7 +177,7 @@ impl<'a> Packet<'a> {
 }
 
 /// The header of a segment to build.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repr<'a> {
     /// The source port.
     pub source_port: u16,
@@ -235,14 +235,14 @@ impl<'a> Repr<'a> {
         let options_len = out.len() - start - MIN_HEADER_LEN;
         if options_len > MAX_OPTIONS_LEN {
             out.truncate(start);
-            return Err(BuildError::TooLong { what: "TCP options", max: MAX_OPTIONS_LEN, got: options_len });
+            return Err(BuildError { what: "TCP options", max: MAX_OPTIONS_LEN, got: options_len });
         }
         let header_len = (MIN_HEADER_LEN + options_len).next_multiple_of(4);
         out.resize(start + header_len, 0);
         // At most 60 bytes, so at most 15 words.
         out[start + 12] |= (header_len as u8 / 4) << 4;
         out.extend_from_slice(payload);
-        let length = u32::try_from(out.len() - start).map_err(|_| BuildError::TooLong {
+        let length = u32::try_from(out.len() - start).map_err(|_| BuildError {
             what: "TCP segment",
             max: u32::MAX as usize,
             got: out.len() - start,

@@ -200,7 +200,6 @@ impl Segment {
         let header = ethernet::Repr {
             destination: ethernet::MacAddr([2, 0, 0, 0, 0, 2]),
             source: ethernet::MacAddr([2, 0, 0, 0, 0, 1]),
-            tags: Vec::new(),
             ether_type: ethernet::ether_type::IPV4,
         };
         let mut bytes = Vec::new();

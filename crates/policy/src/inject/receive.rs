@@ -22,8 +22,7 @@ impl Receiver {
         let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
         let ether_type = if is_ipv4 { ether_type::IPV4 } else { ether_type::IPV6 };
         let destination = link_layer_address(if_index)?;
-        ethernet::Repr { destination, source: MacAddr([0; 6]), tags: Vec::new(), ether_type }
-            .emit(&mut frame);
+        ethernet::Repr { destination, source: MacAddr([0; 6]), ether_type }.emit(&mut frame);
         frame.extend_from_slice(packet);
 
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -77,7 +77,7 @@ impl Packet {
         let kind = if self.ipv6 { ether_type::IPV6 } else { ether_type::IPV4 };
         let (mine, other) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
         let (from, to) = if self.hook == Hook::Egress { (mine, other) } else { (other, mine) };
-        ethernet::Repr { destination: to, source: from, tags: Vec::new(), ether_type: kind }.emit(&mut bytes);
+        ethernet::Repr { destination: to, source: from, ether_type: kind }.emit(&mut bytes);
         match (source.ip(), destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 ipv4::Repr::new(source, destination, protocol::TCP)
@@ -116,7 +116,7 @@ pub(crate) fn tuple(ipv6: bool) -> (SocketAddr, SocketAddr) {
 /// Parses a packet and verifies its checksums; `partial`: the TCP checksum covers the pseudo header only.
 pub(crate) fn parsed(bytes: &[u8], partial: bool) -> Segment<'_> {
     let segment = Segment::parse(LinkType::Ethernet, bytes, bytes.len()).expect("a segment");
-    let ip = ethernet::Frame::parse(bytes).expect("Ethernet").payload();
+    let ip = ethernet::Frame::parse(bytes).expect("Ethernet").payload;
     if segment.source.is_ipv4() {
         assert_eq!(sum(&[&ip[..20]]), 0xffff, "the checksum of IP");
     }

@@ -69,7 +69,7 @@ impl JoinHmac {
 impl AddAddress {
     /// The HMAC of this identifier, address and port in version 1: the rightmost 64 bits of their HMAC-SHA256, with the
     /// announcer's key before its peer's as key. A missing port counts as 0.
-    pub fn expected_hmac(&self, announcer: &Key, peer: &Key) -> [u8; 8] {
+    fn expected_hmac(&self, announcer: &Key, peer: &Key) -> [u8; 8] {
         let mac = keyed::<Hmac<Sha256>>(&both(announcer, peer)).chain_update([self.id.0]);
         let mac = match self.address {
             IpAddr::V4(address) => mac.chain_update(address.octets()),

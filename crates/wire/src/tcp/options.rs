@@ -122,11 +122,6 @@ pub enum ExperimentalKind {
 }
 
 impl<'a> Experimental<'a> {
-    /// The body read as a 16-bit ExID and what follows it.
-    pub fn ex_id16(self) -> Option<(u16, &'a [u8])> {
-        self.body.split_first_chunk().map(|(id, rest)| (u16::from_be_bytes(*id), rest))
-    }
-
     /// The body read as a 32-bit ExID and what follows it.
     pub fn ex_id32(self) -> Option<(u32, &'a [u8])> {
         self.body.split_first_chunk().map(|(id, rest)| (u32::from_be_bytes(*id), rest))

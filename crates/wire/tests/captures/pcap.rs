@@ -13,17 +13,7 @@ use proptest::sample::select;
 type Owned = (Timestamp, u32, Vec<u8>);
 
 fn header() -> impl Strategy<Value = PcapHeader> {
-    let link_type = select(vec![
-        LinkType::Null,
-        LinkType::Ethernet,
-        LinkType::Ppp,
-        LinkType::RawIp,
-        LinkType::Loop,
-        LinkType::LinuxSll,
-        LinkType::Ipv4,
-        LinkType::Ipv6,
-        LinkType::LinuxSll2,
-    ]);
+    let link_type = select((0..300).filter_map(LinkType::from_number).collect::<Vec<_>>());
     let byte_order = select(vec![ByteOrder::Little, ByteOrder::Big]);
     let resolution = select(vec![Resolution::Microseconds, Resolution::Nanoseconds]);
     (byte_order, resolution, 0u32..400, link_type).prop_map(

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use plait_wire::checksum::PseudoHeader;
+use plait_wire::checksum::{Checksum, PseudoHeader};
+use plait_wire::ethernet::{self, MacAddr, ether_type};
 use plait_wire::mptcp::{
     AddAddress, AddAddressForm, AddressId, AddressIds, Capable, CapableFlags, CapableKeys, DataSeq, Dss,
     FirstData, Join, Key, Mapping, MptcpOption, Nonce, Priority, Reset, ResetFlags, SeqField, SubflowSeq,
@@ -11,7 +12,7 @@ use plait_wire::mptcp::{
 use plait_wire::tcp::{
     Experimental, ExperimentalKind, Flags, SackBlock, SackBlocks, Seq, TcpOption, UnknownOption,
 };
-use plait_wire::{ethernet, ipv4, ipv6, protocol, tcp};
+use plait_wire::{ipv4, ipv6, protocol, tcp};
 
 /// An Ethernet frame with IPv4 or IPv6, of a separate connection for each index.
 pub(crate) fn frame(index: u16, ip_version: u8, options: Vec<TcpOption<'_>>) -> Vec<u8> {
@@ -26,38 +27,43 @@ pub(crate) fn frame(index: u16, ip_version: u8, options: Vec<TcpOption<'_>>) -> 
         options,
     };
     let payload = vec![0xab; usize::from(index % 7)];
-    let mut segment = Vec::new();
-    let mut frame = Vec::new();
-    let mut ethernet = ethernet::Repr {
-        destination: ethernet::MacAddr([2, 0, 0, 0, 0, 1]),
-        source: ethernet::MacAddr([2, 0, 0, 0, 0, 2]),
-        tags: Vec::new(),
-        ether_type: ethernet::ether_type::IPV6,
-    };
-    if ip_version == 4 {
-        let (source, destination) = ([192, 0, 2, 1].into(), [198, 51, 100, 2].into());
-        tcp.emit(PseudoHeader::V4 { source, destination }, &payload, &mut segment).expect("it fits");
-        ethernet.ether_type = ethernet::ether_type::IPV4;
-        let control = 0x2000 | index;
-        ethernet.tags.push(ethernet::VlanTag { protocol: ethernet::VlanProtocol::Service, control });
-        ethernet.tags.push(ethernet::VlanTag { protocol: ethernet::VlanProtocol::Customer, control });
-        ethernet.emit(&mut frame);
-        // A router alert option (RFC 2113).
-        let ip =
-            ipv4::Repr { options: &[148, 4, 0, 0], ..ipv4::Repr::new(source, destination, protocol::TCP) };
-        ip.emit(segment.len(), &mut frame).expect("it fits");
+    let (source, destination, ether_type): (IpAddr, IpAddr, _) = if ip_version == 4 {
+        ([192, 0, 2, 1].into(), [198, 51, 100, 2].into(), ether_type::SERVICE_VLAN)
     } else {
-        let (source, destination) = (0x2001_0db8_u128 << 96 | 1, 0x2001_0db8_u128 << 96 | 2);
-        let (source, destination) = (source.into(), destination.into());
-        tcp.emit(PseudoHeader::V6 { source, destination }, &payload, &mut segment).expect("it fits");
-        ethernet.emit(&mut frame);
-        let mut ip = ipv6::Repr::new(source, destination, protocol::TCP);
-        ip.extensions.push(ipv6::Extension::General {
-            kind: ipv6::ExtensionKind::DestinationOptions,
-            // PadN (RFC 8200 4.2).
-            body: &[1, 4, 0, 0, 0, 0],
-        });
-        ip.emit(segment.len(), &mut frame).expect("it fits");
+        let address = |last| [0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into();
+        (address(1), address(2), ether_type::IPV6)
+    };
+    let mut segment = Vec::new();
+    let pseudo = PseudoHeader::new(source, destination).expect("one family");
+    tcp.emit(pseudo, &payload, &mut segment).expect("it fits");
+    let mut frame = Vec::new();
+    let (to, from) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    ethernet::Repr { destination: to, source: from, ether_type }.emit(&mut frame);
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let control = 0x2000 | index;
+            for half in [control, ether_type::VLAN, control, ether_type::IPV4] {
+                frame.extend_from_slice(&half.to_be_bytes());
+            }
+            let ip = frame.len();
+            // A router alert option (RFC 2113), for which the header is one word longer.
+            let alert = [148, 4, 0, 0];
+            let repr = ipv4::Repr::new(source, destination, protocol::TCP);
+            repr.emit(alert.len() + segment.len(), &mut frame).expect("it fits");
+            frame[ip] += 1;
+            frame.extend_from_slice(&alert);
+            frame[ip + 10..ip + 12].fill(0);
+            let checksum = Checksum::new().with(&frame[ip..]).finish();
+            frame[ip + 10..ip + 12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            // Destination options: PadN (RFC 8200 4.2).
+            let extension = [protocol::TCP, 0, 1, 4, 0, 0, 0, 0];
+            let repr = ipv6::Repr::new(source, destination, 60);
+            repr.emit(extension.len() + segment.len(), &mut frame).expect("it fits");
+            frame.extend_from_slice(&extension);
+        }
+        _ => unreachable!("both addresses are of one family"),
     }
     frame.extend_from_slice(&segment);
     frame
