@@ -9,11 +9,13 @@
 //! The protocol is specified in `docs/internals/protocol.md`, its promises in `docs/reference/threat-model.md`.
 
 pub mod codec;
+mod derive;
 pub mod identity;
 pub mod option;
 pub mod sealed;
 mod secret;
 
+pub use derive::ParseNameError;
 pub use secret::{RandomError, Secret};
 
 // The checks of fuzz targets, which tests include, refer to the crate by name.

@@ -4,13 +4,11 @@
 //! [`Variant`] that the initiator offers, on SYN-ACK the one bit that the responder chose. The kernel writes and reads
 //! it (`negotiate.bpf.c`); this module is what user space needs to know of it.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::codec::records::AeadCipher;
 use crate::codec::stream::StreamCipher;
+use crate::derive::named;
 
 /// How a connection's bytes are protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,33 +37,12 @@ impl Mode {
     }
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mode::Off => "off",
-            Mode::Xor64 => "xor64",
-            Mode::Stream => "stream",
-            Mode::Sealed => "sealed",
-        })
-    }
-}
-
-/// A text is not the name of a [`Mode`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a mode (off, xor64, stream, sealed), got '{0}'")]
-pub struct ParseModeError(String);
-
-impl FromStr for Mode {
-    type Err = ParseModeError;
-
-    fn from_str(name: &str) -> Result<Mode, ParseModeError> {
-        match name {
-            "off" => Ok(Mode::Off),
-            "xor64" => Ok(Mode::Xor64),
-            "stream" => Ok(Mode::Stream),
-            "sealed" => Ok(Mode::Sealed),
-            _ => Err(ParseModeError(name.to_owned())),
-        }
+named! {
+    Mode, "a mode" {
+        Off = "off",
+        Xor64 = "xor64",
+        Stream = "stream",
+        Sealed = "sealed",
     }
 }
 
@@ -139,14 +116,6 @@ impl Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mode_names_round_trip() {
-        for mode in [Mode::Off, Mode::Xor64, Mode::Stream, Mode::Sealed] {
-            assert_eq!(mode.to_string().parse(), Ok(mode));
-        }
-        assert!("XOR64".parse::<Mode>().is_err());
-    }
 
     #[test]
     fn offers_contain_variants_of_one_mode_only() {

@@ -54,12 +54,11 @@
 
 mod key;
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 use zeroize::Zeroizing;
 
+use crate::derive::{named, opaque_debug};
 use key::Keys;
 
 /// A key of one direction, wiped when dropped.
@@ -89,41 +88,11 @@ pub enum AeadCipher {
     Aes256Gcm,
 }
 
-impl AeadCipher {
-    /// All ciphers.
-    pub const ALL: [Self; 2] = [Self::ChaCha20Poly1305, Self::Aes256Gcm];
-
-    /// Its name in options: `chacha20-poly1305` or `aes-256-gcm`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ChaCha20Poly1305 => "chacha20-poly1305",
-            Self::Aes256Gcm => "aes-256-gcm",
-        }
+named! {
+    AeadCipher, "a cipher" {
+        ChaCha20Poly1305 = "chacha20-poly1305",
+        Aes256Gcm = "aes-256-gcm",
     }
-}
-
-impl fmt::Display for AeadCipher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for AeadCipher {
-    type Err = ParseAeadCipherError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let named = Self::ALL.into_iter().find(|cipher| cipher.name() == name);
-        named.ok_or_else(|| ParseAeadCipherError { got: name.to_owned() })
-    }
-}
-
-/// A name that is not that of an [`AeadCipher`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown cipher {got:?}: expected chacha20-poly1305 or aes-256-gcm")]
-pub struct ParseAeadCipherError {
-    /// The name that was given.
-    pub got: String,
 }
 
 /// Seals the records of one direction.
@@ -313,17 +282,7 @@ pub enum Error {
     },
 }
 
-impl fmt::Debug for Sealer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealer").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Opener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opener").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Sealer, Opener);
 
 #[cfg(test)]
 mod tests;

@@ -50,9 +50,7 @@
 //! assert_eq!(&buf, b"attack at dawn");
 //! ```
 
-use std::fmt;
 use std::mem;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use aes::Aes256Enc;
@@ -63,6 +61,7 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use zeroize::Zeroizing;
 
 use crate::codec::wiped::Wiped;
+use crate::derive::{named, opaque_debug};
 
 /// Bytes of the initiator's random `R`.
 pub const RANDOM_LEN: usize = 32;
@@ -80,9 +79,6 @@ pub enum StreamCipher {
 }
 
 impl StreamCipher {
-    /// All ciphers.
-    pub const ALL: [Self; 2] = [Self::Aes256Ctr, Self::ChaCha20];
-
     /// Whether this processor has instructions for AES and for the multiplication of GCM. Without them AES is far
     /// slower than ChaCha20.
     #[must_use]
@@ -94,38 +90,13 @@ impl StreamCipher {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         false
     }
-
-    /// Its name in options: `aes-256-ctr` or `chacha20`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Aes256Ctr => "aes-256-ctr",
-            Self::ChaCha20 => "chacha20",
-        }
-    }
 }
 
-impl fmt::Display for StreamCipher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named! {
+    StreamCipher, "a cipher" {
+        Aes256Ctr = "aes-256-ctr",
+        ChaCha20 = "chacha20",
     }
-}
-
-impl FromStr for StreamCipher {
-    type Err = ParseStreamCipherError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let named = Self::ALL.into_iter().find(|cipher| cipher.name() == name);
-        named.ok_or_else(|| ParseStreamCipherError { got: name.to_owned() })
-    }
-}
-
-/// A name that is not that of a [`StreamCipher`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown cipher {got:?}: expected aes-256-ctr or chacha20")]
-pub struct ParseStreamCipherError {
-    /// The name that was given.
-    pub got: String,
 }
 
 /// A direction of a connection.
@@ -213,17 +184,7 @@ impl Keystream {
     }
 }
 
-impl fmt::Debug for StreamSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamSecret").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Keystream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keystream").finish_non_exhaustive()
-    }
-}
+opaque_debug!(StreamSecret, Keystream);
 
 /// The keystream of one epoch. Boxed because expanded keys are large, and so that a move leaves no copy of them behind.
 enum Generator {

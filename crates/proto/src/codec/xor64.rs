@@ -78,12 +78,10 @@ mod seed;
 mod simd;
 mod straightforward;
 
-use std::fmt;
-use std::str::FromStr;
-
 pub use seed::{Seed, SeedLength};
 pub use simd::InstructionSet;
 
+use crate::derive::{named, opaque_debug};
 use running::Running;
 use simd::Simd;
 use straightforward::Straightforward;
@@ -104,44 +102,12 @@ pub enum Implementation {
     Simd,
 }
 
-impl Implementation {
-    /// All implementations, slowest first.
-    pub const ALL: [Self; 3] = [Self::Straightforward, Self::Running, Self::Simd];
-
-    /// Its name in options: `straightforward`, `running` or `simd`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Straightforward => "straightforward",
-            Self::Running => "running",
-            Self::Simd => "simd",
-        }
+named! {
+    Implementation, "an implementation of xor64" {
+        Straightforward = "straightforward",
+        Running = "running",
+        Simd = "simd",
     }
-}
-
-impl fmt::Display for Implementation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Implementation {
-    type Err = UnknownImplementation;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|implementation| implementation.name() == name)
-            .ok_or_else(|| UnknownImplementation { got: name.to_owned() })
-    }
-}
-
-/// A name that is not that of an [`Implementation`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown implementation {got:?}: expected straightforward, running or simd")]
-pub struct UnknownImplementation {
-    /// The name that was given.
-    pub got: String,
 }
 
 /// Turns the plaintext of one direction into its form on the wire.
@@ -173,15 +139,6 @@ impl Encoder {
             Stream::Running(stream) => stream.encode(buf),
             Stream::Simd(stream) => stream.encode(buf),
         }
-    }
-
-    /// Writes the wire form of the next `plain.len()` bytes of plaintext to `wire`.
-    ///
-    /// # Panics
-    ///
-    /// If `wire` is not exactly as long as `plain`.
-    pub fn encode(&mut self, plain: &[u8], wire: &mut [u8]) {
-        through_cache(plain, wire, |piece| self.encode_in_place(piece));
     }
 }
 
@@ -215,28 +172,9 @@ impl Decoder {
             Stream::Simd(stream) => stream.decode(buf),
         }
     }
-
-    /// Writes the plaintext of the next `wire.len()` wire bytes to `plain`.
-    ///
-    /// # Panics
-    ///
-    /// If `plain` is not exactly as long as `wire`.
-    pub fn decode(&mut self, wire: &[u8], plain: &mut [u8]) {
-        through_cache(wire, plain, |piece| self.decode_in_place(piece));
-    }
 }
 
-impl fmt::Debug for Encoder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Encoder").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Decoder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoder").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Encoder, Decoder);
 
 /// One direction's state. Every variant keeps the plaintext window, so each serves either role.
 enum Stream {
@@ -252,16 +190,5 @@ impl Stream {
             Implementation::Running => Self::Running(Running::new(seed)),
             Implementation::Simd => Self::Simd(Simd::new(seed, InstructionSet::best())),
         }
-    }
-}
-
-/// Copies `from` to `to` and transforms it there, piece by piece, so that the copy is still in the first-level
-/// cache when it is transformed.
-fn through_cache(from: &[u8], to: &mut [u8], mut transform: impl FnMut(&mut [u8])) {
-    const PIECE: usize = 8192;
-    assert_eq!(from.len(), to.len(), "xor64 keeps the length: the two buffers must be equally long");
-    for (from, to) in from.chunks(PIECE).zip(to.chunks_mut(PIECE)) {
-        to.copy_from_slice(from);
-        transform(to);
     }
 }

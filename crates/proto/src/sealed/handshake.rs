@@ -119,29 +119,14 @@ pub enum HandshakeError {
         got: SessionId,
     },
     /// A message of a path that HELLO does not list.
-    #[error("{message} of path {path}, which HELLO does not list")]
-    Unlisted {
-        /// The kind of message.
-        message: &'static str,
-        /// Its path.
-        path: PathId,
-    },
+    #[error("{0} of path {1}, which HELLO does not list")]
+    Unlisted(&'static str, PathId),
     /// Two messages of one path.
-    #[error("expected one {message} of path {path}, got another")]
-    Repeated {
-        /// The kind of message.
-        message: &'static str,
-        /// Their path.
-        path: PathId,
-    },
+    #[error("expected one {0} of path {1}, got another")]
+    Repeated(&'static str, PathId),
     /// No message of a path that HELLO lists.
-    #[error("expected a {message} of path {path}, got none")]
-    Missing {
-        /// The kind of message.
-        message: &'static str,
-        /// The path.
-        path: PathId,
-    },
+    #[error("expected a {0} of path {1}, got none")]
+    Missing(&'static str, PathId),
     /// No random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
@@ -476,14 +461,14 @@ fn one_per_path<M>(
             return Err(HandshakeError::WrongPath { message, expected, got });
         }
         if !listed.contains(got) {
-            return Err(HandshakeError::Unlisted { message, path: got });
+            return Err(HandshakeError::Unlisted(message, got));
         }
         if per_path.insert(got, content).is_some() {
-            return Err(HandshakeError::Repeated { message, path: got });
+            return Err(HandshakeError::Repeated(message, got));
         }
     }
     match listed.iter().find(|path| !per_path.contains_key(path)) {
-        Some(path) => Err(HandshakeError::Missing { message, path }),
+        Some(path) => Err(HandshakeError::Missing(message, path)),
         None => Ok(per_path),
     }
 }

@@ -181,19 +181,25 @@ fn deliver<M: Message>(
 }
 
 /// Parses the message at the front of the bytes.
-pub(super) fn parse<M: Message>(mut bytes: &[u8]) -> Result<M, MessageError> {
+pub(super) fn parse<M: Message>(bytes: &[u8]) -> Result<M, MessageError> {
+    Ok(parse_pieces(bytes, usize::MAX)?.0)
+}
+
+/// Parses the message at the front of the bytes, which arrive `piece` bytes at a time; and its length.
+pub(super) fn parse_pieces<M: Message>(bytes: &[u8], piece: usize) -> Result<(M, usize), MessageError> {
     let mut reader = MessageReader::new();
+    let mut taken = 0;
     loop {
         let buffer = reader.buffer();
-        let count = buffer.len().min(bytes.len());
+        assert!(!buffer.is_empty(), "the reader wants bytes until the message is complete");
+        let count = buffer.len().min(piece).min(bytes.len() - taken);
         if count == 0 {
             return Err(reader.end_of_stream());
         }
-        let (here, rest) = bytes.split_at(count);
-        buffer[..count].copy_from_slice(here);
-        bytes = rest;
+        buffer[..count].copy_from_slice(&bytes[taken..taken + count]);
+        taken += count;
         if let Some(message) = reader.advance(count)? {
-            return Ok(message);
+            return Ok((message, taken));
         }
     }
 }

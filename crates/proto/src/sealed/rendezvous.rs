@@ -62,29 +62,14 @@ pub enum RendezvousError {
     #[error("session {0:?} already has a HELLO: is this a replay?")]
     Replayed(SessionId),
     /// A WITNESS of a closed session.
-    #[error("WITNESS of path {path} for session {session:?}, which is closed: is this a replay?")]
-    Late {
-        /// The session.
-        session: SessionId,
-        /// The path.
-        path: PathId,
-    },
+    #[error("WITNESS of path {1} for session {0:?}, which is closed: is this a replay?")]
+    Late(SessionId, PathId),
     /// A WITNESS of a path that HELLO does not list.
-    #[error("WITNESS of path {path}, which HELLO of session {session:?} does not list")]
-    Unlisted {
-        /// The session.
-        session: SessionId,
-        /// The path.
-        path: PathId,
-    },
+    #[error("WITNESS of path {1}, which HELLO of session {0:?} does not list")]
+    Unlisted(SessionId, PathId),
     /// A second WITNESS of a path.
-    #[error("expected one WITNESS of path {path} for session {session:?}, got another")]
-    Repeated {
-        /// The session.
-        session: SessionId,
-        /// The path.
-        path: PathId,
-    },
+    #[error("expected one WITNESS of path {1} for session {0:?}, got another")]
+    Repeated(SessionId, PathId),
 }
 
 /// Counters of sessions and refused connections since the start.
@@ -220,7 +205,7 @@ impl<M, W> Rendezvous<M, W> {
         });
         for (path, peer) in strays {
             self.release(peer);
-            self.refuse(RendezvousError::Unlisted { session, path });
+            self.refuse(RendezvousError::Unlisted(session, path));
         }
         Ok(self.take_complete(session))
     }
@@ -239,14 +224,14 @@ impl<M, W> Rendezvous<M, W> {
         self.expire(now);
         let Witness { session, path, .. } = witness;
         if self.closed.contains(&session) {
-            return Err(self.refuse(RendezvousError::Late { session, path }));
+            return Err(self.refuse(RendezvousError::Late(session, path)));
         }
         if let Some(known) = self.half_open.get(&session) {
             if known.main.as_ref().is_some_and(|main| !main.listed.contains(path)) {
-                return Err(self.refuse(RendezvousError::Unlisted { session, path }));
+                return Err(self.refuse(RendezvousError::Unlisted(session, path)));
             }
             if known.witnesses.contains_key(&path) {
-                return Err(self.refuse(RendezvousError::Repeated { session, path }));
+                return Err(self.refuse(RendezvousError::Repeated(session, path)));
             }
         }
         let half_open = self.admit(now, peer, session)?;
@@ -334,9 +319,9 @@ impl<M, W> Rendezvous<M, W> {
             RendezvousError::Sessions(_) => &mut self.stats.sessions,
             RendezvousError::Address { .. } => &mut self.stats.address,
             RendezvousError::Replayed(_) => &mut self.stats.replayed,
-            RendezvousError::Late { .. } => &mut self.stats.late,
-            RendezvousError::Unlisted { .. } => &mut self.stats.unlisted,
-            RendezvousError::Repeated { .. } => &mut self.stats.repeated,
+            RendezvousError::Late(..) => &mut self.stats.late,
+            RendezvousError::Unlisted(..) => &mut self.stats.unlisted,
+            RendezvousError::Repeated(..) => &mut self.stats.repeated,
         };
         *count += 1;
         refused

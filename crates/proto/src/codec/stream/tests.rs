@@ -262,26 +262,3 @@ fn nothing_shares_a_keystream() {
     seen.dedup();
     assert_eq!(seen.len(), all);
 }
-
-#[test]
-fn shows_no_secret() {
-    let shown =
-        format!("{:?} {:?}", secret(), secret().keystream(StreamCipher::ChaCha20, Direction::ToInitiator));
-    assert_eq!(shown, "StreamSecret { .. } Keystream { .. }");
-}
-
-#[test]
-fn names_are_understood_and_others_refused() {
-    for cipher in StreamCipher::ALL {
-        assert_eq!(cipher.to_string().parse(), Ok(cipher));
-    }
-    let error = "rc4".parse::<StreamCipher>().expect_err("no such name");
-    assert_eq!(error.to_string(), "unknown cipher \"rc4\": expected aes-256-ctr or chacha20");
-}
-
-#[test]
-fn may_move_to_another_thread() {
-    fn is_send<T: Send>() {}
-    is_send::<StreamSecret>();
-    is_send::<Keystream>();
-}

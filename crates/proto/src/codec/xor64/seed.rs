@@ -1,10 +1,9 @@
 //! The secret that precedes the first byte of a stream.
 
-use std::fmt;
-
 use zeroize::Zeroizing;
 
 use super::WINDOW;
+use crate::derive::opaque_debug;
 
 /// The bytes before the first byte of a stream: 1 to 64 bytes known to the two ends, one seed per direction.
 ///
@@ -35,11 +34,7 @@ impl Seed {
     }
 }
 
-impl fmt::Debug for Seed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seed").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Seed);
 
 /// A [`Seed`] of an impossible length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,27 +1,8 @@
 use proptest::prelude::*;
 
-use super::super::framing::MessageReader;
+use super::super::loopback::parse_pieces as parse;
 use super::super::paths::PathsError;
 use super::*;
-
-/// Parses the message at the front of the bytes, which arrive `piece` bytes at a time; and its length.
-fn parse<M: Message>(bytes: &[u8], piece: usize) -> Result<(M, usize), MessageError> {
-    let mut reader = MessageReader::new();
-    let mut taken = 0;
-    loop {
-        let buffer = reader.buffer();
-        assert!(!buffer.is_empty(), "the reader wants bytes until the message is complete");
-        let count = buffer.len().min(piece).min(bytes.len() - taken);
-        if count == 0 {
-            return Err(reader.end_of_stream());
-        }
-        buffer[..count].copy_from_slice(&bytes[taken..taken + count]);
-        taken += count;
-        if let Some(message) = reader.advance(count)? {
-            return Ok((message, taken));
-        }
-    }
-}
 
 fn hello(configured: u8, witnesses: &[u8]) -> Hello {
     let witnesses = PathIds::ascending(witnesses).expect("path numbers");

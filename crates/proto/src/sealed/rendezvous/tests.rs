@@ -83,7 +83,7 @@ fn rejects_replays_until_the_sessions_deadline() {
     let (mut table, now) = table(9, 9);
     table.add_hello(now, HERE, session(1), paths(&[1]), "main").expect("accepted");
     let replayed = RendezvousError::Replayed(session(1));
-    let late = RendezvousError::Late { session: session(1), path: path(1) };
+    let late = RendezvousError::Late(session(1), path(1));
     assert_eq!(table.add_hello(now, THERE, session(1), paths(&[]), "replay").expect_err("refused"), replayed);
     assert!(table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted").is_some());
     assert_eq!(table.add_hello(now, HERE, session(1), paths(&[1]), "replay").expect_err("refused"), replayed);
@@ -103,11 +103,11 @@ fn rejects_replays_until_the_sessions_deadline() {
 fn rejects_repeated_and_unlisted_witnesses() {
     let (mut table, now) = table(9, 9);
     table.add_witness(now, HERE, witness(1, 3), 30).expect("accepted");
-    let repeated = RendezvousError::Repeated { session: session(1), path: path(3) };
+    let repeated = RendezvousError::Repeated(session(1), path(3));
     assert_eq!(table.add_witness(now, THERE, witness(1, 3), 31).expect_err("refused"), repeated);
     table.add_witness(now, THERE, witness(1, 4), 40).expect("accepted: HELLO has not come yet");
     assert!(table.add_hello(now, HERE, session(1), paths(&[3, 5]), "main").expect("accepted").is_none());
-    let unlisted = RendezvousError::Unlisted { session: session(1), path: path(4) };
+    let unlisted = RendezvousError::Unlisted(session(1), path(4));
     assert_eq!(table.add_witness(now, HERE, witness(1, 4), 41).expect_err("refused"), unlisted);
     let gathered = table.add_witness(now, HERE, witness(1, 5), 50).expect("accepted");
     assert_eq!(described(gathered), Some(("main", vec![(3, 30), (5, 50)])), "the first one stats");
@@ -153,7 +153,7 @@ fn abandoning_a_session_drops_its_witnesses() {
     table.abandon(&session(1));
     table.abandon(&session(1));
     assert!(is_empty(&table));
-    let late = RendezvousError::Late { session: session(1), path: path(2) };
+    let late = RendezvousError::Late(session(1), path(2));
     assert_eq!(table.add_witness(now, HERE, witness(1, 2), 2).expect_err("refused"), late);
     assert_eq!(table.stats(), RendezvousStats { abandoned: 1, late: 1, ..RendezvousStats::default() });
 }
