@@ -6,11 +6,12 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use plait_linux::diag::Watch;
 use plait_linux::mptcp::{self, FullInfo, Info};
 use plait_linux::netns::NetNs;
-use plait_linux::pm::{self, Endpoint, Event, Events, Flags, Limits, Local, PathManager};
+use plait_linux::pm::{self, Event, Events, Local, PathManager};
 use socket2::{Domain, Socket};
-use topology::{Topology, interface_index};
+use topology::{Topology, interface_index, ip, listen, wait_for_subflows};
 
 /// Waits for an event that `wanted` accepts.
 fn next<T>(events: &mut Events, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
@@ -31,26 +32,8 @@ fn next<T>(events: &mut Events, mut wanted: impl FnMut(&Event) -> Option<T>) -> 
 /// Connects `socket` over the first link. Returns the client's end, the server's end, and the listener, without which
 /// the server rejects additional subflows.
 fn connected(net: &Topology, domain: Domain, socket: Socket) -> (Socket, Socket, Socket) {
-    let (any, first) = match domain {
-        Domain::IPV4 => ("0.0.0.0:0", net.server_v4[0]),
-        _ => ("[::]:0", net.server_v6[0]),
-    };
-    let any: SocketAddr = any.parse().expect("address is valid");
-    let listener = net
-        .server
-        .run(|| {
-            let (listener, _) = mptcp::stream_socket(domain).expect("socket opens");
-            listener.bind(&any.into()).expect("port is free");
-            listener.listen(8).expect("socket listens");
-            listener
-        })
-        .expect("namespace can be entered");
-    let port = listener
-        .local_addr()
-        .expect("address is valid")
-        .as_socket()
-        .expect("address is an IP address")
-        .port();
+    let first = if domain == Domain::IPV4 { net.server_v4[0] } else { net.server_v6[0] };
+    let (listener, port) = listen(&net.server, domain);
     let first = SocketAddr::new(first.parse().expect("address is valid"), port);
     socket.connect(&first.into()).expect("connection succeeds");
     let (server, _) = listener.accept().expect("connection succeeds");
@@ -65,62 +48,6 @@ fn exchange(client: &mut Socket, server: &mut Socket) {
 }
 
 #[test]
-fn sets_and_lists_endpoints_and_limits() {
-    let Some(net) = Topology::new("sets_and_lists_endpoints_and_limits") else { return };
-    net.client
-        .run(|| {
-            let manager = PathManager::open().expect("path manager opens");
-            assert_eq!(manager.endpoints().expect("endpoints are listed"), []);
-            let limits = Limits { subflows: 3, add_addr_accepted: 2 };
-            manager.set_limits(limits).expect("limits are set");
-            assert_eq!(manager.limits().expect("limits are readable"), limits);
-
-            let v4 = Endpoint {
-                address: "10.1.0.1".parse().expect("address is valid"),
-                id: 3,
-                port: 0,
-                flags: Flags::SUBFLOW | Flags::BACKUP,
-                if_index: interface_index("a0"),
-            };
-            let v6 = Endpoint {
-                address: "fd00:2::1".parse().expect("address is valid"),
-                id: 0,
-                port: 4000,
-                flags: Flags::SIGNAL,
-                if_index: 0,
-            };
-            manager.add(&v4).expect("endpoint is added");
-            manager.add(&v6).expect("endpoint is added");
-            assert_eq!(manager.endpoint(3).expect("endpoint exists"), v4);
-            let list = manager.endpoints().expect("endpoints are listed");
-            assert_eq!(list.len(), 2);
-            let found = list.iter().find(|endpoint| endpoint.address == v6.address).expect("endpoint exists");
-            assert_ne!(found.id, 0, "the kernel chose an identifier");
-            assert_eq!(Endpoint { id: 0, ..*found }, v6);
-
-            manager.set_flags(3, Flags::SUBFLOW).expect("flags change");
-            assert_eq!(manager.endpoint(3).expect("endpoint exists").flags, Flags::SUBFLOW);
-            manager.delete(&v4).expect("deletion succeeds");
-            manager.endpoint(3).expect_err("endpoint does not exist");
-            manager.flush().expect("deletion succeeds");
-            assert_eq!(manager.endpoints().expect("endpoints are listed"), []);
-
-            let error = manager
-                .set_limits(Limits { subflows: 99, add_addr_accepted: 0 })
-                .expect_err("request is rejected");
-            assert_eq!(error.errno(), Some(libc::EINVAL));
-            let text = error.to_string();
-            assert!(
-                text.contains("99 subflows") && text.contains("limit"),
-                "the kernel's explanation: {text}"
-            );
-            let error = manager.delete(&v4).expect_err("request is rejected");
-            assert!(error.to_string().contains("10.1.0.1"), "{error}");
-        })
-        .expect("namespace can be entered");
-}
-
-#[test]
 fn kernel_does_not_manage_user_space_sockets() {
     let Some(net) = Topology::new("kernel_does_not_manage_user_space_sockets") else {
         return;
@@ -129,158 +56,99 @@ fn kernel_does_not_manage_user_space_sockets() {
     net.client
         .run(|| {
             let manager = PathManager::open().expect("path manager opens");
+            assert_eq!(manager.endpoints().expect("endpoints are listed"), 0);
+            ip(&format!("-n {} mptcp limits set subflows 3", net.client.name()));
+            assert_eq!(manager.max_subflows().expect("limit is readable"), 3);
             for address in ["10.2.0.1", "fd00:2::1"] {
-                manager
-                    .add(&Endpoint {
-                        address: address.parse().expect("address is valid"),
-                        id: 0,
-                        port: 0,
-                        flags: Flags::SUBFLOW,
-                        if_index: interface_index("a1"),
-                    })
-                    .expect("endpoint is added");
+                ip(&format!("-n {} mptcp endpoint add {address} dev a1 subflow", net.client.name()));
             }
+            assert_eq!(manager.endpoints().expect("endpoints are listed"), 2);
             for domain in [Domain::IPV4, Domain::IPV6] {
                 let before = setting();
                 let sockets = pm::user_space_sockets(4, domain).expect("sockets open");
                 assert_eq!(setting(), before);
                 assert_eq!(sockets.len(), 4);
 
-                let mut events = Events::open().expect("subscription succeeds");
                 let managed = sockets.into_iter().next().expect("socket opens");
                 let (mut managed, mut peer, _listener) = connected(&net, domain, managed);
                 exchange(&mut managed, &mut peer);
                 let (ordinary, _) = mptcp::stream_socket(domain).expect("socket opens");
                 let (mut ordinary, mut ordinary_peer, _listener) = connected(&net, domain, ordinary);
                 exchange(&mut ordinary, &mut ordinary_peer);
-                let token = Info::of(&ordinary).expect("state is readable").token;
-                // The kernel has created the subflow of the later connection, so it would have created the other one's
-                // too.
-                next(&mut events, |event| match event {
-                    Event::SubflowEstablished(subflow) => (subflow.token == token).then_some(()),
-                    _ => None,
-                });
+                // The kernel creates the subflow of the later connection, so it would have created the other one's too.
+                wait_for_subflows(&ordinary, 2);
                 exchange(&mut managed, &mut peer);
                 assert_eq!(FullInfo::of(&managed).expect("state is readable").subflows.len(), 1);
-                assert_eq!(FullInfo::of(&ordinary).expect("state is readable").subflows.len(), 2);
             }
         })
         .expect("namespace can be entered");
 }
 
 #[test]
-fn user_space_creates_changes_and_closes_subflows() {
-    let Some(net) = Topology::new("user_space_creates_changes_and_closes_subflows") else { return };
+fn user_space_creates_and_closes_subflows() {
+    let Some(net) = Topology::new("user_space_creates_and_closes_subflows") else { return };
     net.client
         .run(|| {
-            for (domain, local, remote, other) in [
-                (Domain::IPV4, "10.2.0.1", "10.2.0.2", "10.9.0.1"),
-                (Domain::IPV6, "fd00:2::1", "fd00:2::2", "fd00:9::1"),
-            ] {
+            for (domain, local, remote) in
+                [(Domain::IPV4, "10.2.0.1", "10.2.0.2"), (Domain::IPV6, "fd00:2::1", "fd00:2::2")]
+            {
                 let manager = PathManager::open().expect("path manager opens");
                 let mut events = Events::open().expect("subscription succeeds");
-                let mut peer_events = net
-                    .server
-                    .run(Events::open)
-                    .expect("namespace can be entered")
-                    .expect("events are readable");
                 let socket = pm::user_space_sockets(1, domain).expect("socket opens").remove(0);
                 let (mut client, mut server, _listener) = connected(&net, domain, socket);
                 exchange(&mut client, &mut server);
                 let token = Info::of(&client).expect("state is readable").token;
-                let peer_token = Info::of(&server).expect("state is readable").token;
-                let port = server
-                    .local_addr()
-                    .expect("address is valid")
-                    .as_socket()
-                    .expect("address is an IP address")
-                    .port();
+                let port = client.peer_addr().expect("address is valid").as_socket().map(|peer| peer.port());
 
-                let established = next(&mut events, |event| match event {
-                    Event::Established(connection) => Some(connection.clone()),
-                    _ => None,
-                });
-                assert_eq!(established.token, token);
-                assert_eq!(
-                    Some(established.local),
-                    client.local_addr().expect("address is valid").as_socket()
-                );
-                assert_eq!(
-                    Some(established.remote),
-                    client.peer_addr().expect("address is valid").as_socket()
-                );
-                assert!(!established.server_side);
-                let at_peer = next(&mut peer_events, |event| match event {
-                    Event::Established(connection) => Some(connection.clone()),
-                    _ => None,
-                });
-                assert_eq!((at_peer.token, at_peer.server_side), (peer_token, true));
-
-                let index = interface_index("a1");
-                let from = Local {
-                    address: local.parse().expect("address is valid"),
-                    id: 5,
-                    if_index: index,
-                    backup: false,
-                };
-                let to = SocketAddr::new(remote.parse().expect("address is valid"), port);
+                let (address, if_index) = (local.parse().expect("address is valid"), interface_index("a1"));
+                let from = Local { address, id: 5, if_index, backup: true };
+                let remote = remote.parse().expect("address is valid");
+                let to = SocketAddr::new(remote, port.expect("address is an IP address"));
                 manager.subflow_create(token, &from, to, 0).expect("subflow is requested");
-                let created = next(&mut events, |event| match event {
-                    Event::SubflowEstablished(subflow) => Some(subflow.clone()),
-                    _ => None,
-                });
-                assert_eq!((created.token, created.remote, created.local.ip()), (token, to, from.address));
-                assert_eq!(
-                    (created.local_id, created.if_index, created.backup, created.error),
-                    (5, index, false, None)
-                );
-                let subflows = FullInfo::of(&client).expect("state is readable").subflows;
-                assert_eq!(subflows.len(), 2);
-                assert_eq!((subflows[1].local, subflows[1].remote), (created.local, created.remote));
-
-                manager.set_backup(token, created.local, created.remote, true).expect("priority changes");
-                let lowered = next(&mut peer_events, |event| match event {
-                    Event::SubflowPriority(subflow) => Some(subflow.clone()),
-                    _ => None,
-                });
-                assert_eq!((lowered.token, lowered.backup, lowered.remote_id), (peer_token, true, 5));
-
-                let announced = Local { address: other.parse().expect("address is valid"), id: 9, ..from };
-                manager.announce(token, &announced, 0).expect("address is announced");
-                next(&mut peer_events, |event| match event {
-                    Event::Announced { token, remote_id: 9, address } if *token == peer_token => {
-                        assert_eq!(address.ip(), announced.address);
-                        Some(())
-                    }
-                    _ => None,
-                });
-                manager.remove(token, 9).expect("address is withdrawn");
-                next(&mut peer_events, |event| match event {
-                    Event::Removed { token, remote_id: 9 } if *token == peer_token => Some(()),
-                    _ => None,
-                });
+                wait_for_subflows(&server, 2);
+                let samples = Watch::open().and_then(|mut watch| watch.sample()).expect("sample is taken");
+                let created = &samples.first().expect("connection is listed").subflows[1];
+                assert_eq!((created.local.ip(), created.remote), (address, to));
+                assert_eq!((created.local_id, created.backup_local), (Some(5), Some(true)));
+                assert_eq!(created.interface.as_deref(), Some("a1"));
 
                 manager.subflow_destroy(token, created.local, created.remote).expect("subflow is closed");
-                let ended = next(&mut events, |event| match event {
-                    Event::SubflowClosed(subflow) => Some(subflow.clone()),
-                    _ => None,
-                });
-                assert_eq!((ended.token, ended.local), (token, created.local));
+                next(&mut events, |event| (*event == Event::SubflowClosed { token }).then_some(()));
                 let gone = manager
                     .subflow_destroy(token, created.local, created.remote)
                     .expect_err("subflow does not exist");
                 assert_eq!(gone.errno(), Some(libc::ESRCH));
+                assert!(gone.to_string().contains(&to.to_string()), "{gone}");
                 exchange(&mut client, &mut server);
-
-                mptcp::abort(&client).expect("abort succeeds");
-                drop((client, server));
-                next(&mut events, |event| match event {
-                    Event::Closed { token: closed } => (*closed == token).then_some(()),
-                    _ => None,
-                });
             }
         })
         .expect("namespace can be entered");
+}
+
+#[test]
+fn reports_announced_and_withdrawn_addresses() {
+    let Some(net) = Topology::new("reports_announced_and_withdrawn_addresses") else { return };
+    let mut events =
+        net.server.run(Events::open).expect("namespace can be entered").expect("events are open");
+    for (domain, address) in [(Domain::IPV4, "10.9.0.1"), (Domain::IPV6, "fd00:9::1")] {
+        let endpoint = |command: &str| ip(&format!("-n {} mptcp endpoint {command}", net.client.name()));
+        endpoint(&format!("add {address} id 9 signal"));
+        let socket = net.client.run(|| {
+            let (socket, _) = mptcp::stream_socket(domain).expect("socket opens");
+            connected(&net, domain, socket)
+        });
+        let (mut client, mut server, _listener) = socket.expect("namespace can be entered");
+        exchange(&mut client, &mut server);
+        let token = Info::of(&server).expect("state is readable").token;
+        let announced = next(&mut events, |event| match event {
+            Event::Announced { token: found, remote_id: 9, address } if *found == token => Some(address.ip()),
+            _ => None,
+        });
+        assert_eq!(announced.to_string(), address);
+        endpoint("delete id 9");
+        let removed = Event::Removed { token, remote_id: 9 };
+        next(&mut events, |event| (*event == removed).then_some(()));
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl EventRouter {
                 (token, PathEvent::Announced { id: remote_id, address })
             }
             Event::Removed { token, remote_id } => (token, PathEvent::Withdrawn { id: remote_id }),
-            Event::SubflowClosed(subflow) => (subflow.token, PathEvent::Changed),
+            Event::SubflowClosed { token } => (token, PathEvent::Changed),
             Event::Lost => {
                 for subscriber in self.subscribers.values() {
                     let _ = subscriber.try_send(PathEvent::Changed);

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use plait_linux::mptcp::{FullInfo, Info, Protocol, stream_socket};
+use plait_linux::mptcp::{FullInfo, Info, Protocol, Subflow, stream_socket};
 use plait_linux::netns::Named;
 use plait_linux::pm::{self, Local, PathManager};
 use socket2::{Domain, Socket};
@@ -82,21 +82,7 @@ pub(crate) fn connect(
     local: &str,
     backup: bool,
 ) -> (Socket, Socket) {
-    let any: SocketAddr =
-        if domain == Domain::IPV4 { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("address is valid");
-    let listener = net.server.run(|| {
-        let (listener, _) = stream_socket(domain).expect("socket opens");
-        listener.bind(&any.into()).expect("port is free");
-        listener.listen(8).expect("socket listens");
-        listener
-    });
-    let listener = listener.expect("namespace can be entered");
-    let port = listener
-        .local_addr()
-        .expect("address is valid")
-        .as_socket()
-        .expect("address is an IP address")
-        .port();
+    let (listener, port) = listen(&net.server, domain);
     let client = net.client.run(|| {
         let mut socket = pm::user_space_sockets(1, domain).expect("socket opens").remove(0);
         let to = SocketAddr::new(to[0].parse().expect("address is valid"), port);
@@ -120,10 +106,36 @@ pub(crate) fn connect(
         })
         .expect("namespace can be entered");
     // The call does not wait for the handshake.
-    while FullInfo::of(&server).expect("state is readable").subflows.len() < 2 {
+    wait_for_subflows(&server, 2);
+    (client, server)
+}
+
+/// Listens on all addresses of a host.
+pub(crate) fn listen(host: &Named, domain: Domain) -> (Socket, u16) {
+    let any: SocketAddr =
+        if domain == Domain::IPV4 { "0.0.0.0:0" } else { "[::]:0" }.parse().expect("address is valid");
+    let listener = host.run(|| {
+        let (listener, _) = stream_socket(domain).expect("socket opens");
+        listener.bind(&any.into()).expect("port is free");
+        listener.listen(8).expect("socket listens");
+        listener
+    });
+    let listener = listener.expect("namespace can be entered");
+    let local = listener.local_addr().expect("address is valid").as_socket();
+    (listener, local.expect("address is an IP address").port())
+}
+
+/// Waits until a connection has this many subflows.
+pub(crate) fn wait_for_subflows(socket: &Socket, count: usize) -> Vec<Subflow> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let subflows = FullInfo::of(socket).expect("state is readable").subflows;
+        if subflows.len() == count {
+            return subflows;
+        }
+        assert!(Instant::now() < deadline, "expected {count} subflows, got {subflows:?}");
         thread::sleep(Duration::from_millis(2));
     }
-    (client, server)
 }
 
 /// Runs the command `ip`.

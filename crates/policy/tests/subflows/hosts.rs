@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use plait_linux::counters::counters;
 use plait_linux::mptcp::{FullInfo, Info, stream_socket};
 use plait_linux::netns::Named;
-use plait_linux::pm::{Endpoint, Flags, Limits, PathManager};
 use plait_policy::engine::{AttachMode, FourTuple};
 use plait_policy::{Engine, Hook, InjectError, Injector, Policy};
 use socket2::{Domain, Socket, TcpKeepalive};
 
-use crate::topology::{Topology, connect, ip};
+use crate::topology::{Topology, connect, ip, listen};
 
 /// Addresses of the client and the server on both links.
 struct Family {
@@ -177,29 +176,18 @@ fn mp_prio_is_injected_into_idle_subflows() {
 /// A connection over the first link; with `announces`, the server announces its address on the second. The in-kernel
 /// path manager creates subflows.
 fn announced(net: &Topology, family: &Family, announces: bool) -> Pair {
-    let limits = Limits { subflows: 4, add_addr_accepted: 4 };
-    let port = net.server.run(|| {
-        // It repeats announcements every second.
-        std::fs::write("/proc/sys/net/mptcp/add_addr_timeout", "1").expect("a setting");
-        let manager = PathManager::open().expect("a path manager");
-        manager.set_limits(limits).expect("limits");
-        manager.flush().expect("no endpoints");
-        if announces {
-            let address = family.server[1].parse().expect("an address");
-            let endpoint = Endpoint { address, id: 7, port: 0, flags: Flags::SIGNAL, if_index: 0 };
-            manager.add(&endpoint).expect("an endpoint");
-        }
-        let (listener, _) = stream_socket(family.domain).expect("a socket");
-        let any =
-            SocketAddr::new(if family.domain == Domain::IPV4 { [0; 4].into() } else { [0; 16].into() }, 0);
-        listener.bind(&any.into()).expect("a free port");
-        listener.listen(8).expect("a listener");
-        listener
-    });
-    let listener = port.expect("inside");
-    let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+    for host in [&net.client, &net.server] {
+        ip(&format!("-n {} mptcp limits set subflows 4 add_addr_accepted 4", host.name()));
+        ip(&format!("-n {} mptcp endpoint flush", host.name()));
+    }
+    if announces {
+        ip(&format!("-n {} mptcp endpoint add {} id 7 signal", net.server.name(), family.server[1]));
+    }
+    // It repeats announcements every second.
+    let set = || std::fs::write("/proc/sys/net/mptcp/add_addr_timeout", "1").expect("a setting");
+    net.server.run(set).expect("inside");
+    let (listener, port) = listen(&net.server, family.domain);
     let client = net.client.run(|| {
-        PathManager::open().expect("a path manager").set_limits(limits).expect("limits");
         let (socket, _) = stream_socket(family.domain).expect("a socket");
         let to = SocketAddr::new(family.server[0].parse().expect("an address"), port);
         socket.connect(&to.into()).expect("a connection");
