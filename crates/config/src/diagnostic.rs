@@ -14,14 +14,13 @@ use serde::de::DeserializeOwned;
 pub type Span = Range<usize>;
 
 /// The name and text of a file; clones share them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source(Arc<(String, String)>);
 
 /// An error in a file. Its `Display` shows the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The name of the file, as given.
-    pub file: String,
+    source: Source,
     /// The line number, from 1.
     pub line: usize,
     /// The column at which the span begins, in characters from 1.
@@ -30,8 +29,6 @@ pub struct Diagnostic {
     pub message: String,
     /// How to fix it.
     pub help: Option<String>,
-    /// The text of the line.
-    text: String,
     /// The bytes of the line to underline.
     marked: Span,
 }
@@ -49,7 +46,7 @@ pub enum LoadError {
     },
     /// The file is invalid.
     #[error(transparent)]
-    Invalid(Box<Diagnostic>),
+    Invalid(#[from] Diagnostic),
 }
 
 /// Reads and deserializes a TOML file.
@@ -103,23 +100,21 @@ impl Source {
     /// A diagnostic for a span, or for the first line without one. Of a span over several lines, only the first is
     /// shown.
     pub fn diagnostic(&self, span: impl Into<Option<Span>>, message: impl Into<String>) -> Diagnostic {
-        let (file, text) = &*self.0;
+        let text = self.text();
         let span = span.into().unwrap_or(0..0);
         let start = char_boundary(text, span.start);
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
-        let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
-        let line = text[line_start..line_end].trim_end();
+        let number = text[..line_start].matches('\n').count() + 1;
+        let line = self.line(number);
         let within = |index: usize| char_boundary(line, index.saturating_sub(line_start));
         let marked = within(start)..within(span.end.max(start));
-        Diagnostic {
-            file: file.clone(),
-            line: text[..line_start].matches('\n').count() + 1,
-            column: line[..marked.start].chars().count() + 1,
-            message: message.into(),
-            help: None,
-            text: line.into(),
-            marked,
-        }
+        let column = line[..marked.start].chars().count() + 1;
+        Diagnostic { source: self.clone(), line: number, column, message: message.into(), help: None, marked }
+    }
+
+    /// The text of the line with this number, without white space at its end.
+    fn line(&self, number: usize) -> &str {
+        self.text().split('\n').nth(number - 1).unwrap_or_default().trim_end()
     }
 
     /// Converts an error of the TOML parser or serde.
@@ -143,7 +138,8 @@ impl Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = AnnotationKind::Primary.span(self.marked.clone());
-        let snippet = Snippet::source(&self.text).path(&self.file).line_start(self.line).annotation(mark);
+        let snippet = Snippet::source(self.source.line(self.line)).path(self.source.file());
+        let snippet = snippet.line_start(self.line).annotation(mark);
         let group = Level::ERROR.no_name().primary_title(&self.message).element(snippet);
         let help = self.help.as_deref().map(|help| Level::HELP.message(help));
         let renderer = Renderer::plain().decor_style(DecorStyle::Ascii);
@@ -152,12 +148,6 @@ impl fmt::Display for Diagnostic {
 }
 
 impl std::error::Error for Diagnostic {}
-
-impl From<Diagnostic> for LoadError {
-    fn from(diagnostic: Diagnostic) -> Self {
-        Self::Invalid(Box::new(diagnostic))
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -225,7 +215,7 @@ expected a time, got \"5\"
         #[test]
         fn any_span_of_any_text_can_be_shown(text in "[a-zäö\t\r\n]{0,20}|.*", start in 0..30usize, end in 0..30usize) {
             let diagnostic = Source::new("f", &text).diagnostic(start..end, "x");
-            prop_assert_eq!(text.split('\n').nth(diagnostic.line - 1).map(str::trim_end), Some(&*diagnostic.text));
+            prop_assert!(diagnostic.line <= text.split('\n').count());
             let at = format!("f:{}:{}\n", diagnostic.line, diagnostic.column);
             prop_assert!(diagnostic.to_string().contains(&at), "{}", diagnostic);
         }
