@@ -7,7 +7,6 @@ use plait_linux::cgroup;
 use plait_proto::option::Mode;
 
 use crate::bpf::BpfError;
-use crate::kmod::Enabled;
 
 /// A gateway could not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,11 +46,15 @@ pub enum ProtectionError {
     Bpf(#[from] BpfError),
     /// The kernel module protects the sockets of this cgroup.
     #[error(
-        "the kernel module already protects the sockets of cgroup {} (`plait kmod enable`, process {}), and would \
-         protect them twice: start the gateway outside of that cgroup",
-        .0.cgroup, .0.pid
+        "the kernel module already protects the sockets of cgroup {cgroup} (`plait kmod enable`, process {pid}), and would \
+         protect them twice: start the gateway outside of that cgroup"
     )]
-    AlreadyProtected(Box<Enabled>),
+    AlreadyProtected {
+        /// The cgroup.
+        cgroup: String,
+        /// The process of `plait kmod enable`.
+        pid: u32,
+    },
     /// No control of the paths.
     #[error("cannot manage paths: {0} (needs CAP_NET_ADMIN and a kernel with MPTCP; see `plait doctor`)")]
     Paths(io::Error),

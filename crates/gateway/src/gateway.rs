@@ -19,11 +19,12 @@ use tracing::{debug, info, warn};
 
 use crate::connections::{Connection, Connections};
 use crate::counters::Counters;
-use crate::error::StartError;
+use crate::error::{ProtectionError, StartError};
 use crate::handshake::{
     Accepted, EstablishError, Established, Negotiation, PendingHandshakes, SealedError, Side, Witnesses,
     establish, initiate,
 };
+use crate::kmod::{self, Enabled};
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus, Refusal};
 use crate::relay::{RelayError, Transforms, relay};
 use crate::report::Report;
@@ -93,7 +94,7 @@ impl Gateway {
         let descriptor_limit = raise_descriptor_limit();
         remove_leftovers();
         let counters = Arc::new(Counters::default());
-        let negotiation = Negotiation::start(settings.policy, Arc::clone(&counters))?;
+        let negotiation = Negotiation::start(settings.policy, Arc::clone(&counters), check_not_protected)?;
         Ok(Arc::new(Gateway {
             descriptor_limit,
             permits: Arc::new(Semaphore::new(settings.max_connections)),
@@ -358,6 +359,12 @@ impl Gateway {
         self.abort.cancel();
         self.tasks.wait().await;
     }
+}
+
+/// Fails if the kernel module protects the sockets of this process.
+fn check_not_protected() -> Result<(), ProtectionError> {
+    kmod::enabler_of(process::id())
+        .map_or(Ok(()), |Enabled { cgroup, pid, .. }| Err(ProtectionError::AlreadyProtected { cgroup, pid }))
 }
 
 /// Removes what killed gateways left behind. An ordinary user can remove little; `plait doctor --clean` reports failures.

@@ -1,6 +1,5 @@
 //! Judges the handshake of every connection by one policy, for main connections and witnesses alike.
 
-use std::process;
 use std::sync::Arc;
 
 use plait_linux::cgroup::Cgroup;
@@ -12,10 +11,12 @@ use tracing::{debug, warn};
 use super::negotiator::Negotiator;
 use crate::counters::Counters;
 use crate::error::{ProtectionError, StartError};
-use crate::kmod;
 use crate::protection::{Agreement, PlainReason, ProtectionPolicy, Refusal};
 use crate::socket::has_mptcp;
 use crate::warn_once::WarnOnce;
+
+/// Checks whether something else on this host prevents protection.
+pub(crate) type CheckHost = fn() -> Result<(), ProtectionError>;
 
 /// What every handshake of a gateway is judged by.
 pub(crate) struct Negotiation {
@@ -32,13 +33,11 @@ struct KernelNegotiation {
 }
 
 impl KernelNegotiation {
-    fn start(policy: ProtectionPolicy) -> Result<KernelNegotiation, ProtectionError> {
+    fn start(policy: ProtectionPolicy, check: CheckHost) -> Result<KernelNegotiation, ProtectionError> {
         if !has_mptcp() {
             return Err(ProtectionError::Mptcp);
         }
-        if let Some(enabled) = kmod::enabler_of(process::id()) {
-            return Err(ProtectionError::AlreadyProtected(Box::new(enabled)));
-        }
+        check()?;
         let cgroup = Cgroup::create_below_current("gateway").map_err(ProtectionError::Cgroup)?;
         let negotiator = Negotiator::attach(policy, &cgroup)?;
         cgroup.enter().map_err(ProtectionError::Cgroup)?;
@@ -57,10 +56,11 @@ impl Negotiation {
     pub(crate) fn start(
         policy: ProtectionPolicy,
         counters: Arc<Counters>,
+        check: CheckHost,
     ) -> Result<Negotiation, StartError> {
         let (policy, kernel) = match policy.mode() {
             Mode::Off => (policy, None),
-            mode => match KernelNegotiation::start(policy) {
+            mode => match KernelNegotiation::start(policy, check) {
                 Ok(kernel) => (policy, Some(kernel)),
                 Err(reason) if policy.requires() => return Err(StartError::Protection { mode, reason }),
                 Err(reason) => {
