@@ -1,8 +1,8 @@
 //! The audit: read the captures, attack what they contain, and describe the outcome.
 
+use plait_config::Role;
 use plait_trace::document::DamagedCapture;
 use plait_trace::{Capture, Connections, InputError, Path, ReadError, ReadOptions};
-use plait_wire::Role;
 use thiserror::Error;
 
 use crate::document::Audit;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use plait_config::Role;
 use plait_gateway::{
     Config, Credentials, Gateway, Identities, Outbound, ProtectionPolicy, Requirement, RunError, Settings,
     Trust, exit_code,
 };
 use plait_linux::signal::StopSignal;
 use plait_proto::option::Mode;
-use plait_wire::Role;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use plait_config::Role;
 use plait_gateway::Roles;
 use plait_gateway::kmod::{Enabled, Enabler, Enablers, Mark, Module, ModuleMode, Options, Ports};
 use plait_gateway::kmod::{ModuleError, disable, enablers};
-use plait_wire::Role;
 use serde_json::json;
 
 use crate::gateway::{block_on, stop_signal};

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Context;
+use plait_config::Role;
 use plait_gateway::Roles;
 use plait_linux::interfaces::{Interface, interfaces, route_via};
-use plait_wire::Role;
 use serde::Serialize;
 
 use crate::gateway::Paths;

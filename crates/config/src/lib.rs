@@ -50,6 +50,9 @@
 //! `Deserialize` implementations. These must not do I/O: deserialize a path, and resolve it against
 //! [`Source::directory`] afterwards.
 //!
+//! # Paths
+//! [`Role`] is a path's role, in the files and on the command lines that declare it.
+//!
 //! [`AtomicFile`] writes a file that appears only when it is complete.
 //!
 //! No function here panics, whatever the text.
@@ -60,6 +63,7 @@ mod duration;
 mod error;
 mod number;
 mod rate;
+mod role;
 mod shorthand;
 mod size;
 
@@ -71,6 +75,7 @@ pub use duration::{
 pub use error::TextError;
 pub use number::{decimal, grouped, pluralize};
 pub use rate::Rate;
+pub use role::Role;
 pub use shorthand::{Shorthand, deserialize_shorthand, deserialize_text};
 pub use size::{Bytes, Size};
 pub use toml::Spanned;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use plait_config::LoadError;
+use plait_config::{LoadError, Role};
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
-use plait_wire::Role;
 use serde::Deserialize;
 
 use crate::paths::Roles;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use plait_config::Role;
 use plait_emulator::{Backend, Statistics};
-use plait_wire::Role;
 
 use crate::attachment::Attachment;
 use crate::error::Error;

@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use plait_config::Role;
 use plait_emulator::{DirectionSpec, Pace};
 use plait_lab::{Capture, Error, Host, Lab, Link, LinkSpec, Rate, Side};
 use plait_linux::netns;
 use plait_linux::signal::StopSignal;
-use plait_wire::Role;
 
 fn may_run(test: &str, programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());

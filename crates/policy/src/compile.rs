@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use libbpf_rs::libbpf_sys::bpf_insn;
-use plait_wire::Role;
+use plait_config::Role;
 
 use crate::bindings::{self, PLAIT_MAX_CHAINS};
 use crate::model::Hook;

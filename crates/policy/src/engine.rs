@@ -50,9 +50,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plait_config::Role;
 use plait_linux::bpf_files::BpfFiles;
 use plait_linux::interfaces;
-use plait_wire::Role;
 use serde::Serialize;
 
 pub use attach_mode::{AttachFailures, AttachMode};

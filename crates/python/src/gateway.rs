@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plait_config::Role;
 use plait_gateway::{
     ConnectError, Gateway as Gate, Identities, Listener as Accepting, Outbound, PeerName, ProtectionPolicy,
     Requirement, Roles, Settings, StartError, Stream, Trust,
 };
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
-use plait_wire::Role;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
 use pyo3::prelude::*;

@@ -12,7 +12,7 @@
 //!
 //! ```no_run
 //! use plait_trace::{Capture, Connections, Direction, Path, ReadOptions, readable};
-//! use plait_wire::Role;
+//! use plait_config::Role;
 //! use plait_wire::capture::CaptureReader;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,6 +1,6 @@
 //! Network paths and their captures.
 
-use plait_wire::Role;
+use plait_config::Role;
 
 /// A network path and its capture's name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use plait_config::Role;
 use plait_trace::{Capture, Connection, Interval, Path, ReadOptions, Sink, read};
 use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Timestamp};
 use plait_wire::checksum::PseudoHeader;
@@ -10,7 +11,7 @@ use plait_wire::mptcp::{
     AddressId, Capable, CapableFlags, CapableKeys, Join, MptcpOption, Nonce, Token, Version,
 };
 use plait_wire::tcp::{Flags, Seq, TcpOption};
-use plait_wire::{LinkType, Role, ipv4, protocol, tcp};
+use plait_wire::{LinkType, ipv4, protocol, tcp};
 
 /// A capture that is generated while it is read.
 struct Made<F> {

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::PathBuf;
 
+use plait_config::Role;
 use plait_trace::{Capture, Connections, Direction, Path, Protocol, ReadOptions};
-use plait_wire::Role;
 use plait_wire::capture::CaptureReader;
 use plait_wire::mptcp::Version;
 

@@ -23,14 +23,12 @@ pub mod ipv4;
 pub mod ipv6;
 mod link;
 pub mod mptcp;
-mod role;
 mod segment;
 mod skip;
 pub mod tcp;
 
 pub use error::{BuildError, ParseError};
 pub use link::LinkType;
-pub use role::Role;
 pub use segment::Segment;
 pub use skip::Skip;
 

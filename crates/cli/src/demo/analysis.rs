@@ -7,13 +7,13 @@ use std::fs::File;
 use std::ops::Range;
 
 use anyhow::{Context as _, ensure};
+use plait_config::Role;
 use plait_proto::option::Mode;
 use plait_trace::document::Exposure;
 use plait_trace::{
     ByteRanges, Capture, Connection, Connections, Direction, Path, PathId, Payload, Protocol, ReadOptions,
     Stream, readable,
 };
-use plait_wire::Role;
 use plait_wire::capture::CaptureReader;
 use serde::Serialize;
 

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use plait_config::grouped;
+use plait_config::{Role, grouped};
 use plait_proto::option::Mode;
-use plait_wire::Role;
 
 use super::analysis::{PathResult, Run};
 use super::document::Document;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use plait_config::Role;
 use plait_lab::{Capture, Host, Lab, Link, Rate, Topology};
 use plait_linux::signal::StopSignal;
 use plait_proto::option::Mode;
-use plait_wire::Role;
 use sha2::{Digest as _, Sha256};
 
 use super::document::Document;

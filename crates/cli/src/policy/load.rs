@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use plait_config::Role;
 use plait_gateway::Roles;
 use plait_linux::interfaces::{Interface, interfaces};
 use plait_policy::engine::{AttachMode, Attachment, Engine, EngineError, LoadedPolicy};
-use plait_wire::Role;
 use serde_json::json;
 
 use super::check::summary;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use plait_wire::Role;
+use plait_config::Role;
 
 /// The roles of this host's interfaces, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

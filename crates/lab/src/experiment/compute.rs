@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use plait_config::Role;
 use plait_trace::{Direction, DurationStats, readable};
-use plait_wire::Role;
 use plait_wire::capture::Timestamp;
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
-use plait_wire::Role;
+use plait_config::Role;
 use plait_wire::capture::Timestamp;
 
 use super::measure::Measure;

@@ -6,11 +6,11 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use plait_config::Role;
 use plait_trace::{
     Capture, Connection, Connections, Direction, Interval, Path as NetworkPath, Protocol, ReadOptions,
     Subflow,
 };
-use plait_wire::Role;
 use plait_wire::capture::{CaptureReader, Timestamp};
 
 use super::measure::Selection;

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plait_config::{Diagnostic, Source, Span, Spanned};
+use plait_config::{Diagnostic, Role, Source, Span, Spanned};
 use plait_emulator::{DirectionSpec, LinkSpec, Medium};
-use plait_wire::Role;
 
 use super::address::Address;
 use super::events;

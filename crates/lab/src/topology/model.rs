@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use plait_config::{Diagnostic, Source, Span};
+use plait_config::{Diagnostic, Role, Source, Span};
 use plait_emulator::{Adjustment, Backend, LinkSpec, Toward};
-use plait_wire::Role;
 use serde::Deserialize;
 
 use super::address::Address;

@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plait_config::{
-    Shorthand, Size, Spanned, TextError, deserialize_delay, deserialize_shorthand, deserialize_text,
+    Role, Shorthand, Size, Spanned, TextError, deserialize_delay, deserialize_shorthand, deserialize_text,
     deserialize_time,
 };
 use plait_emulator::{Backend, RawAdjustment, Toward};
-use plait_wire::Role;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 use super::address::Address;

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::thread;
 
 use libbpf_rs::{MapCore, MapFlags, ObjectBuilder, ProgramHandle, RingBufferBuilder};
-use plait_wire::Role;
+use plait_config::Role;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use plait_wire::Role;
+use plait_config::Role;
 use serde::{Deserialize, Serialize};
 
 use super::attach::AttachPoint;

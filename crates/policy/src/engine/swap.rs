@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use plait_config::Role;
 use plait_linux::cgroup;
 use plait_linux::interfaces::{self, Interface};
-use plait_wire::Role;
 
 use super::attach::{AttachPoint, Attacher, detach, unlink_all};
 use super::attach_mode::AttachMode;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plait_wire::Role;
+use plait_config::Role;
 
 use super::names::is_word;
 

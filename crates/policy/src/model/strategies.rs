@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plait_wire::Role;
+use plait_config::Role;
 use proptest::prelude::*;
 use proptest::sample::select;
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use plait_config::Rate;
-use plait_wire::Role;
+use plait_config::{Rate, Role};
 use proptest::prelude::*;
 use proptest::sample::select;
 

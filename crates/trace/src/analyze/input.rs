@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use plait_wire::Role;
+use plait_config::Role;
 use plait_wire::capture::{CaptureError, CaptureReader};
 use thiserror::Error;
 

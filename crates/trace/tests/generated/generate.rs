@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use plait_config::Role;
 use plait_trace::{Capture, Connections, Path, ReadOptions};
-use plait_wire::Role;
 use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Timestamp};
 use plait_wire::checksum::PseudoHeader;
 use plait_wire::mptcp::{

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv6Addr};
 
-use plait_wire::Role;
+use plait_config::Role;
 use proptest::prelude::*;
 use proptest::sample::select;
 
