@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use plait_config::Role;
 use plait_trace::{Capture, Connection, Connections, Direction, Interval, Path, ReadOptions, Sink, read};
-use plait_wire::Role;
 use plait_wire::capture::CaptureReader;
 
 const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
