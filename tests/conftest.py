@@ -60,6 +60,13 @@ def pair(make_pair) -> Pair:
 
 
 @pytest.fixture
+def two_ways(pair) -> Pair:
+    """A pair whose server is reached at one address by both links."""
+    pair.add_route_by_wlan()
+    return pair
+
+
+@pytest.fixture
 def listener(pair):
     """A service that listens on the server, behind two gateways that require protection; SOCKS leads to it."""
     accepting = listen(pair.server)

@@ -1,86 +1,75 @@
 """Many connections: memory and descriptors."""
 
 import os
+import sys
 import time
 
 import pytest
 from hosts import PLAIT, wait_for
 from streams import REQUIRE, XOR64, connect_by_socks, random_file, resident_bytes
 
-# One Python process opens all connections before it asks for anything, and asks on all before it reads from any.
-CONCURRENT_FETCHES = r"""
-exec python3 -c '
+# Opens connections from one process, and requests a document on all before reading from any.
+CONCURRENT_FETCHES = """
 import pathlib, resource, selectors, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 address, name, directory = sys.argv[1:]
-chooser = selectors.DefaultSelector()
+selector = selectors.DefaultSelector()
 clients = [socket.create_connection((address, 8443), timeout=60) for _ in range(1000)]
 for number, client in enumerate(clients):
-    client.sendall(f"GET /{name} HTTP/1.0\r\n\r\n".encode())
+    client.sendall(f"GET /{name} HTTP/1.0\\r\\n\\r\\n".encode())
     client.setblocking(False)
-    chooser.register(client, selectors.EVENT_READ, (number, []))
+    selector.register(client, selectors.EVENT_READ, (number, []))
 left = 1000
 while left:
-    for key, _ in chooser.select(60):
+    for key, _ in selector.select(60):
         data = key.fileobj.recv(1 << 16)
         number, parts = key.data
         parts.append(data)
         if not data:
-            chooser.unregister(key.fileobj)
-            body = b"".join(parts).split(b"\r\n\r\n", 1)[1]
+            selector.unregister(key.fileobj)
+            body = b"".join(parts).split(b"\\r\\n\\r\\n", 1)[1]
             pathlib.Path(directory, str(number)).write_bytes(body)
             left -= 1
-' "$@"
 """
 
-
-def test_thousand_concurrent_connections(pair, documents):
-    document = random_file(documents, 100_000)
-    serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))
-    hold = pair.directory / "bodies"
-    hold.mkdir()
-    program = pair.client.start(
-        PLAIT,
-        "run",
-        *XOR64,
-        *REQUIRE,
-        "--",
-        "sh",
-        "-c",
-        CONCURRENT_FETCHES,
-        "sh",
-        pair.ETH,
-        document.name,
-        hold,
-        log="run.log",
-    )
-    peak = {"serve": 0, "run": 0}
-    while program.poll() is None:
-        for name, process in (("serve", serve), ("run", program)):
-            peak[name] = max(peak[name], resident_bytes(process.pid))
-        time.sleep(0.02)
-    assert program.returncode == 0, (pair.directory / "run.log").read_text()
-    expected = document.read_bytes()
-    bodies = list(hold.iterdir())
-    assert len(bodies) == 1000
-    assert all(body.read_bytes() == expected for body in bodies)
-    assert max(peak.values()) < 200 << 20, peak
-    print(f"peak resident memory: {peak}")
-
-
-# Opens connections, asks for a large document on each, and reads none of it until a file appears.
-RELUCTANT_READERS = r"""
-exec python3 -c '
+# Opens connections, requests a large document on each, and reads nothing until a file appears.
+CLIENTS_THAT_DO_NOT_READ = """
 import os, resource, socket, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 address, name, end = sys.argv[1:]
 clients = [socket.create_connection((address, 8443), timeout=60) for _ in range(1000)]
 for client in clients:
-    client.sendall(f"GET /{name} HTTP/1.0\r\n\r\n".encode())
+    client.sendall(f"GET /{name} HTTP/1.0\\r\\n\\r\\n".encode())
 while not os.path.exists(end):
     time.sleep(0.05)
-' "$@"
 """
+MAX_MEMORY = 200 << 20
+
+
+def start_clients(pair, program: str, *arguments):
+    """Starts a Python program under `plait run`."""
+    command = (PLAIT, "run", *XOR64, *REQUIRE, "--", sys.executable, "-c", program, pair.ETH, *arguments)
+    return pair.client.start(*command, log="run.log")
+
+
+def test_thousand_concurrent_connections(pair, documents):
+    document = random_file(documents, 100_000)
+    serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))
+    bodies = pair.directory / "bodies"
+    bodies.mkdir()
+    program = start_clients(pair, CONCURRENT_FETCHES, document.name, bodies)
+    peak = {"serve": 0, "run": 0}
+    while program.poll() is None:
+        for name, process in (("serve", serve), ("run", program)):
+            peak[name] = max(peak[name], resident_bytes(process.pid))
+        time.sleep(0.02)
+    assert program.returncode == 0, pair.logged("run")
+    expected = document.read_bytes()
+    received = list(bodies.iterdir())
+    assert len(received) == 1000
+    assert all(body.read_bytes() == expected for body in received)
+    assert max(peak.values()) < MAX_MEMORY, peak
+    print(f"peak resident memory: {peak}")
 
 
 # Takes all memory that the kernel gives to TCP, of other tests too.
@@ -89,24 +78,10 @@ def test_clients_that_do_not_read_use_bounded_memory(pair, documents):
     document = random_file(documents, 20_000_000)
     serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))
     end = pair.directory / "end"
-    program = pair.client.start(
-        PLAIT,
-        "run",
-        *XOR64,
-        *REQUIRE,
-        "--",
-        "sh",
-        "-c",
-        RELUCTANT_READERS,
-        "sh",
-        pair.ETH,
-        document.name,
-        end,
-        log="run.log",
-    )
+    program = start_clients(pair, CLIENTS_THAT_DO_NOT_READ, document.name, end)
 
     def received():
-        """Bytes so far, of all connections of the program's gateway."""
+        """The bytes that all connections of the program's gateway have received."""
         gateways = [gateway for gateway in pair.status() if gateway["command"] == "run"]
         return sum(connection["received"] for gateway in gateways for connection in gateway["connections"])
 
@@ -119,7 +94,7 @@ def test_clients_that_do_not_read_use_bounded_memory(pair, documents):
     held = {"serve": resident_bytes(serve.pid), "run": resident_bytes(program.pid)}
     end.touch()
     assert program.wait(60) == 0
-    assert max(held.values()) < 200 << 20, held
+    assert max(held.values()) < MAX_MEMORY, held
     print(f"resident memory while no client reads: {held}")
 
 
@@ -133,7 +108,7 @@ def test_descriptors_do_not_leak(pair, documents):
 
     def fetch_often(times):
         for _ in range(times):
-            client = connect_by_socks(pair, pair.ETH, 8443)
+            client = connect_by_socks(pair)
             client.sendall(f"GET /{document.name} HTTP/1.0\r\n\r\n".encode())
             while client.recv(65536):
                 pass

@@ -2,7 +2,7 @@
 
 import pytest
 from hosts import PLAIT
-from streams import connect_by_socks, echo_server, receive_exactly
+from streams import assert_echo, connect_by_socks, echo_server
 
 FILE = """
 mode = "stream"
@@ -25,13 +25,12 @@ def test_file_sets_mode_requirement_and_roles(pair, config):
     echo_server(pair.server)
     pair.serve("--config", config, to="127.0.0.1:9000")
     pair.proxy("--config", config)
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
+    client = connect_by_socks(pair)
+    assert_echo(client)
     for gateway in pair.status():
         assert (gateway["mode"], gateway["require"]) == ("stream", True)
         assert [connection["mode"] for connection in gateway["connections"]] == ["stream"]
-    assert "no trusted path is configured" not in (pair.directory / "proxy.log").read_text()
+    assert "no trusted path is configured" not in pair.logged("proxy")
     client.close()
 
 
@@ -60,7 +59,7 @@ def test_command_line_takes_precedence(pair, config, options, expected):
         ("[path]", (), ("unknown field `path`",)),
     ],
 )
-def test_mistakes_are_reported_at_start(pair, tmp_path, text, options, words):
+def test_invalid_settings_are_reported_at_start(pair, tmp_path, text, options, words):
     file = tmp_path / "plait.toml"
     file.write_text(text)
     done = pair.client.run(PLAIT, "proxy", "--config", file, *options, text=True, timeout=20)

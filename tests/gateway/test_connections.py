@@ -9,7 +9,7 @@ import pytest
 from controllers import work  # noqa: F401
 from hosts import REPOSITORY, wait_for
 from package import PYTHON
-from streams import accept, connect_by_socks, echo_server, listen, receive_exactly
+from streams import accept, assert_echo, connect_by_socks, echo_server, listen, receive_exactly
 
 SERVER = """
     import threading, plait
@@ -40,16 +40,8 @@ CLIENT = """
         writer.close()
     asyncio.run(main())
 """
-EXAMPLES = {
-    word: next(
-        example
-        for example in re.findall(
-            r"```python\n(.*?)```", (REPOSITORY / "docs" / "guide" / "python.md").read_text(), re.DOTALL
-        )
-        if f"plait.{word}(" in example
-    )
-    for word in ("connect", "serve")
-}
+GUIDE = (REPOSITORY / "docs" / "guide" / "python.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 LEVEL = {"sealed": "2/2", "stream": "None"}
 
 
@@ -57,6 +49,13 @@ def script(directory, name: str, text: str, **values):
     file = directory / name
     file.write_text(textwrap.dedent(text).format(**values))
     return file
+
+
+def run_client(pair, directory, text: str, **values) -> str:
+    """Runs a Python program on the client; returns its stdout."""
+    done = pair.client.run(PYTHON, script(directory, "client.py", text, **values), text=True, cwd=directory)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def start_server(pair, directory, mode):
@@ -68,20 +67,12 @@ def start_server(pair, directory, mode):
     return program
 
 
-@pytest.fixture
-def two_ways(pair):
-    pair.add_route_by_wlan()
-    return pair
-
-
 @pytest.mark.parametrize("mode", LEVEL)
 def test_python_programs_connect_without_a_command(work, two_ways, mode):  # noqa: F811
     start_server(two_ways, work, mode)
-    file = script(work, "client.py", CLIENT, mode=mode)
-    done = two_ways.client.run(PYTHON, file, text=True, cwd=work)
-    assert done.returncode == 0, done.stderr
+    printed = run_client(two_ways, work, CLIENT, mode=mode)
     digest = hashlib.sha256(random.Random(5).randbytes(3_000_000)).hexdigest()
-    assert done.stdout.splitlines() == [f"connected 10.77.1.2 {mode} {LEVEL[mode]}", "hello", digest]
+    assert printed.splitlines() == [f"connected 10.77.1.2 {mode} {LEVEL[mode]}", "hello", digest]
     accepted = (two_ways.directory / "server.log").read_text().splitlines()[1:]
     assert accepted == [f"accepted 10.77.1.1 {mode} {LEVEL[mode]}"] * 2
 
@@ -89,10 +80,8 @@ def test_python_programs_connect_without_a_command(work, two_ways, mode):  # noq
 def test_python_server_accepts_a_proxy(work, two_ways):  # noqa: F811
     start_server(two_ways, work, "sealed")
     two_ways.proxy("--mode", "sealed", "--require", "--trusted", "eth")
-    client = connect_by_socks(two_ways, two_ways.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
-    client.close()
+    with connect_by_socks(two_ways) as client:
+        assert_echo(client)
 
 
 def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
@@ -104,7 +93,6 @@ def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
             plait.connect(("10.77.1.2", 8443), trusted=["eth"])
         except plait.ProtectionError as error:
             print(error)
-        connection = None
         try:
             plait.connect(("10.77.1.2", 8443), trusted=["eth"], require=False)
         except ValueError as error:
@@ -113,9 +101,7 @@ def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
         connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"], require=False)
         print(connection.mode)
     """
-    done = pair.client.run(PYTHON, script(work, "client.py", text), text=True, cwd=work)
-    assert done.returncode == 0, done.stderr
-    refused, other, mode = done.stdout.splitlines()
+    refused, other, mode = run_client(pair, work, text).splitlines()
     assert "offers no common mode" in refused
     assert "a process has one gateway" in other
     assert mode == "off"
@@ -151,7 +137,7 @@ def test_documented_examples_work(work, two_ways):  # noqa: F811
     wait_for("listener", lambda: two_ways.server.listens(8443))
     done = two_ways.client.run(PYTHON, client, text=True, cwd=work)
     assert done.stdout == "sealed 2/2\nb'hello'\n", done.stderr
-    assert "2/2" in (two_ways.directory / "serve.log").read_text()
+    assert "2/2" in two_ways.logged("serve")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +153,7 @@ def test_documented_examples_work(work, two_ways):  # noqa: F811
     ids=["unconfigured", "info", "error"],
 )
 def test_gateway_messages_go_to_logging(work, pair, configure, line):  # noqa: F811
-    """By wlan the server's address cannot be reached, of which plait warns."""
+    """The server's address is unreachable through wlan, of which plait warns."""
     echo_server(pair.server)
     pair.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
     text = f"""
@@ -176,9 +162,8 @@ def test_gateway_messages_go_to_logging(work, pair, configure, line):  # noqa: F
         plait.connect(("10.77.1.2", 8443), trusted=["eth"]).close()
         plait.stop()
     """
-    file = work / "client.py"
-    file.write_text(textwrap.dedent(text))
+    file = script(work, "client.py", text)
     done = pair.client.run(PYTHON, file, text=True, cwd=work)
     assert done.returncode == 0, done.stderr
-    lines = [said for said in done.stderr.splitlines() if "are sealed by" in said]
-    assert [said[: len(line or "")] for said in lines] == ([line] if line else []), done.stderr
+    lines = [line for line in done.stderr.splitlines() if "are sealed by" in line]
+    assert [found[: len(line or "")] for found in lines] == ([line] if line else []), done.stderr

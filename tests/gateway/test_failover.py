@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import pathlib
 import shutil
-import signal
 import socket
 import struct
 import threading
@@ -16,7 +14,7 @@ import time
 
 import pytest
 from disturbance import Disturbance, inconclusive
-from hosts import PLAIT, Pair, tool, wait_for
+from hosts import PLAIT, Capture, Pair, tool
 from streams import MPTCP_INFO, SOL_MPTCP, listen
 
 MPTCP = 262
@@ -37,12 +35,12 @@ pytestmark = [
 
 @dataclasses.dataclass
 class Transfer:
-    """A transfer, and what its ends and the kernel counted."""
+    """A transfer and the counters of its ends and of the kernel."""
 
-    captures: list[pathlib.Path]
+    captures: list[Capture]
     sender: str
     received: int
-    # When the command that did it was begun, and when it had ended.
+    # Start and end of the command.
     cut: tuple[float, float]
     restored: tuple[float, float]
     # Of the sending kernel: nstat's counters, and MPTCP_INFO before the socket was closed.
@@ -66,41 +64,17 @@ class KernelInfo:
         return cls(*struct.unpack_from("=QQ", raw, 48))
 
 
-@contextlib.contextmanager
-def captured(host, link: str, file: pathlib.Path):
-    """Headers of everything on a link, pings too."""
-    log = host.directory / f"tcpdump-{file.name}.log"
-    options = ("--immediate-mode", "-U", "-B", "32768", "-s", "128")
-    program = host.start("tcpdump", "-i", link, *options, "-w", file, log=log.name)
-    wait_for("tcpdump", lambda: b"listening on" in log.read_bytes())
-    yield
-    time.sleep(0.3)
-    program.send_signal(signal.SIGINT)
-    program.wait(10)
-    assert "\n0 packets dropped by kernel" in log.read_text(), log.read_text()
-
-
-@contextlib.contextmanager
 def dropped(server, link: str):
-    """The server drops all packets of a link."""
-    rules = f"""
-        table inet cut {{
-            chain comes {{ type filter hook prerouting priority -300; iifname "{link}" drop; }}
-            chain goes {{ type filter hook output priority 0; oifname "{link}" drop; }}
-        }}
-    """
-    done = server.run("nft", "-f", "-", input=rules.encode())
-    assert done.returncode == 0, done.stderr
-    yield
-    assert server.run("nft", "delete", "table", "inet", "cut").returncode == 0
+    """Within this context, the server drops all packets of a link."""
+    return server.packet_rules(prerouting=f"iifname {link} drop", output=f"oifname {link} drop")
 
 
 @contextlib.contextmanager
 def switched_off(server, link: str):
-    """The server's end of a link is down, so the client's has no carrier."""
-    assert server.run("ip", "link", "set", link, "down").returncode == 0
+    """Within this context, the server's end of a link is down, so that the client's has no carrier."""
+    server.tool("ip", "link", "set", link, "down")
     yield
-    assert server.run("ip", "link", "set", link, "up").returncode == 0
+    server.tool("ip", "link", "set", link, "up")
 
 
 def counters(host) -> dict[str, int]:
@@ -112,9 +86,9 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
     client, server = pair.client, pair.server
     if not stale:
         for host in (client, server):
-            assert host.run("sysctl", "-qw", "net.mptcp.stale_loss_cnt=0").returncode == 0
+            host.tool("sysctl", "-qw", "net.mptcp.stale_loss_cnt=0")
     tool("ip", "-n", client.name, "mptcp", "endpoint", "add", ADDRESSES["wlan"], "dev", "wlan", "subflow")
-    # What waits in the server's queues gets out after a cut by netfilter: let it be less than the times are exact.
+    # Packets in the server's queues still leave after a cut by netfilter: fewer than matter for the times.
     for name in ADDRESSES:
         tool("tc", "-n", server.name, "qdisc", "change", "dev", name, "root",
              "tbf", "rate", RATE, "burst", "16k", "latency", "20ms")  # fmt: skip
@@ -125,7 +99,7 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
     def send(connection):
         connection.sendall(bytes(BYTES))
         connection.shutdown(socket.SHUT_WR)
-        # The other side closes when it has everything, so the kernel's account is then complete.
+        # The receiver closes after the last byte: then the kernel's counters are complete.
         assert connection.recv(1) == b""
         info.append(KernelInfo.of(connection))
         connection.close()
@@ -135,11 +109,12 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
         connection.close()
 
     with contextlib.ExitStack() as stack:
-        files = [pair.directory / f"{name}.pcap" for name in ADDRESSES]
-        for name, file in zip(ADDRESSES, files, strict=True):
-            stack.enter_context(captured(client, name, file))
+        # Pings, too.
+        captures = [pair.capture(name, client, filter="", snap_length=128) for name in ADDRESSES]
+        for capture in captures:
+            stack.enter_context(capture)
         if pings:
-            # From the address of the subflow on this link: the answers come on it and are signs of life of its path.
+            # From the address of the subflow on this link, on which the replies show that the path works.
             client.start("ping", "-i", "0.02", "-q", "-I", ADDRESSES[link], pair.ETH)
         opened = client.socket(protocol=MPTCP)
         opened.settimeout(60)
@@ -147,24 +122,24 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
         accepted, _ = listener.accept()
         accepted.settimeout(60)
         source, sink = (opened, accepted) if upwards else (accepted, opened)
-        sending, receiving = (
+        threads = [
             threading.Thread(target=send, args=(source,)),
             threading.Thread(target=receive, args=(sink,)),
-        )
-        sending.start()
-        receiving.start()
+        ]
+        for thread in threads:
+            thread.start()
         time.sleep(1.5)
-        begun = time.time()
+        started = time.time()
         with cut(server, link):
-            cut_at = (begun, time.time())
+            cut_at = (started, time.time())
             time.sleep(CUT_S)
-            begun = time.time()
-        restored_at = (begun, time.time())
-        sending.join(60)
-        receiving.join(60)
+            started = time.time()
+        restored_at = (started, time.time())
+        for thread in threads:
+            thread.join(60)
     sender = client if upwards else server
     return Transfer(
-        captures=files,
+        captures=captures,
         sender="client_to_server" if upwards else "server_to_client",
         received=sum(received),
         cut=cut_at,
@@ -175,7 +150,7 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
 
 
 def analysis(done: Transfer) -> dict:
-    document = json.loads(tool(PLAIT, "analyze", "--json", *map(str, done.captures)))
+    document = json.loads(tool(PLAIT, "analyze", "--json", *(str(capture.file) for capture in done.captures)))
     assert not any(document["skipped"][reason] for reason in ("fragments", "malformed", "duplicate"))
     ours = [found for found in document["connections"] if found["subflows"][0]["dst"].endswith(f":{PORT}")]
     [connection] = ours
@@ -183,8 +158,8 @@ def analysis(done: Transfer) -> dict:
 
 
 @dataclasses.dataclass
-class Seen:
-    """A packet as tshark reads it."""
+class Packet:
+    """A packet as dissected by tshark."""
 
     time: float
     from_client: bool
@@ -193,22 +168,16 @@ class Seen:
     data_ack: int | None
 
 
-def seen(done: Transfer) -> list[Seen]:
-    fields = (
-        "frame.time_epoch",
-        "tcp.dstport",
-        "tcp.len",
-        "tcp.options.mptcp.rawdataseqno",
-        "tcp.options.mptcp.rawdataack",
-    )
-    options = [option for name in fields for option in ("-e", name)]
+def packets_of(captures: list[Capture]) -> list[Packet]:
+    numbers = ("tcp.options.mptcp.rawdataseqno", "tcp.options.mptcp.rawdataack")
     packets = []
-    for file in done.captures:
-        lines = tool("tshark", "-n", "-r", str(file), "-Y", "tcp", "-T", "fields", *options).splitlines()
-        for when, port, length, *numbers in (line.split("\t") for line in lines):
-            # Some are written with 32 bits only. The stream is shorter than half of that range.
-            data_seq, data_ack = (int(number) % 2**32 if number else None for number in numbers)
-            packets.append(Seen(float(when), int(port) == PORT, int(length), data_seq, data_ack))
+    for capture in captures:
+        for when, port, length, *numbers_of in capture.fields(
+            "frame.time_epoch", "tcp.dstport", "tcp.len", *numbers
+        ):
+            # Some numbers are abbreviated to 32 bits. The stream is shorter than half of that range.
+            data_seq, data_ack = (int(number) % 2**32 if number else None for number in numbers_of)
+            packets.append(Packet(float(when), int(port) == PORT, int(length), data_seq, data_ack))
     return sorted(packets, key=lambda packet: packet.time)
 
 
@@ -216,7 +185,7 @@ def is_behind(number: int, other: int) -> bool:
     return 0 < (number - other) % 2**32 < 2**31
 
 
-def longest_gap(packets: list[Seen], from_client: bool, span: tuple[float, float]) -> float:
+def longest_gap(packets: list[Packet], from_client: bool, span: tuple[float, float]) -> float:
     """The longest time between two DATA_ACKs from a side, each of which acknowledges something new."""
     latest, times = None, []
     for packet in packets:
@@ -229,8 +198,8 @@ def longest_gap(packets: list[Seen], from_client: bool, span: tuple[float, float
     return max(after - before for before, after in gaps)
 
 
-def most_unacknowledged(packets: list[Seen], from_client: bool) -> int:
-    """How much of what a side had sent was not DATA_ACKed at most, rounded up by a mapping's greatest length."""
+def most_unacknowledged(packets: list[Packet], from_client: bool) -> int:
+    """The maximum of bytes sent by a side and not DATA_ACKed, rounded up by the maximum length of a mapping."""
     acknowledged, most = None, 0
     for packet in packets:
         number = packet.data_seq if packet.from_client == from_client else packet.data_ack
@@ -243,31 +212,20 @@ def most_unacknowledged(packets: list[Seen], from_client: bool) -> int:
     return most + 2**16
 
 
-CASES = {
-    "eth-up": {"link": "eth", "cut": dropped, "upwards": True, "pings": True, "stale": True},
-    "wlan-down": {"link": "wlan", "cut": dropped, "upwards": False, "pings": True, "stale": True},
-    "eth-down-unplugged": {
-        "link": "eth",
-        "cut": switched_off,
-        "upwards": False,
-        "pings": True,
-        "stale": True,
-    },
-    "wlan-up-without-pings": {
-        "link": "wlan",
-        "cut": dropped,
-        "upwards": True,
-        "pings": False,
-        "stale": False,
-    },
-}
-
-
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=name, marks=[] if name == "eth-up" else [pytest.mark.long])
-        for name, case in CASES.items()
+        pytest.param(
+            {"link": link, "cut": cut, "upwards": upwards, "pings": pings, "stale": stale},
+            id=name,
+            marks=marks,
+        )
+        for name, link, cut, upwards, pings, stale, marks in (
+            ("eth-up", "eth", dropped, True, True, True, ()),
+            ("wlan-down", "wlan", dropped, False, True, True, pytest.mark.long),
+            ("eth-down-unplugged", "eth", switched_off, False, True, True, pytest.mark.long),
+            ("wlan-up-without-pings", "wlan", dropped, True, False, False, pytest.mark.long),
+        )
     ],
 )
 def test_cut_path_is_one_failover(make_pair, case):
@@ -279,7 +237,7 @@ def test_cut_path_is_one_failover(make_pair, case):
     assert connection["new_bytes"][way] == BYTES
     parts = [subflow["directions"][way] for subflow in connection["subflows"]]
     assert sum(part["new_bytes"] for part in parts) == BYTES
-    packets = seen(done)
+    packets = packets_of(done.captures)
     on_the_wire = sum(packet.length for packet in packets if packet.from_client == case["upwards"])
     assert connection["bytes"][way] == sum(part["bytes"] for part in parts) == on_the_wire
 
@@ -299,36 +257,35 @@ def test_cut_path_is_one_failover(make_pair, case):
     assert abs(failover["stall_s"] - gap) <= 0.01
     assert 0 < failover["reinjected"]["bytes"] <= connection["reinjected"]["bytes"]
     most = most_unacknowledged(packets, case["upwards"])
-    account_for_copies(done, case["upwards"], parts, most)
+    check_copies(done, case["upwards"], parts, most)
 
 
 def has_times_of_the_cut(failover: dict, done: Transfer, case: dict) -> bool:
     if not is_near(failover["from"], done.cut):
         return False
     if case["cut"] is switched_off:
-        # The kernel takes up to a second to notice a carrier that is back (net/core/link_watch.c).
+        # The kernel notices a returned carrier within a second (net/core/link_watch.c).
         return done.restored[0] <= failover["to"] <= done.restored[1] + 1.5
     if case["pings"]:
         return is_near(failover["to"], done.restored)
-    # Nothing shows that the path is back before TCP's next retransmission, which waits up to twice as long again.
+    # TCP's next retransmission, after up to twice the time of the cut, is the first sign that the path is back.
     return done.restored[0] <= failover["to"] <= done.restored[1] + 2 * CUT_S
 
 
 def is_near(when: float, command: tuple[float, float]) -> bool:
-    """Whether something was while a command ran, or at most 50 ms before or after."""
+    """Whether a time is within that of a command, with a tolerance of 50 ms."""
     return command[0] - 0.05 <= when <= command[1] + 0.05
 
 
-def account_for_copies(done: Transfer, upwards: bool, parts: list[dict], most_unacknowledged: int):
-    """What was sent more than once, beside the sending kernel's account.
+def check_copies(done: Transfer, upwards: bool, parts: list[dict], most_unacknowledged: int):
+    """Compares the bytes sent more than once with the counters of the sending kernel.
 
-    Linux sends data once more on another subflow in two ways:
-    - When a DATA_ACK does not come, __mptcp_retrans sends what is missing on a subflow that has nothing outstanding,
-      be it the one that had carried it. The counter MPTCPRetrans counts its sends, each of as much as a segment of the
-      kernel's own holds, which goes out as any number of packets; mptcpi_bytes_retrans counts the bytes.
-    - When a subflow has not answered for net.mptcp.stale_loss_cnt such times, it is stale (counter SubflowStale), and
-      everything that was not DATA_ACKed is sent again as if it had never been. Neither of the two counts that.
-    TCP's retransmissions in a subflow are no business of MPTCP's; plait counts them among the repeated bytes.
+    Linux sends data again on another subflow in two ways:
+    - Without a DATA_ACK, __mptcp_retrans sends what is missing on a subflow without outstanding data, possibly the
+      original one. The counter MPTCPRetrans counts these calls, mptcpi_bytes_retrans their bytes.
+    - After net.mptcp.stale_loss_cnt such timeouts, a subflow is stale (counter SubflowStale), and all data without a
+      DATA_ACK is sent again. Neither of the two counters above includes it.
+    TCP's own retransmissions are not part of MPTCP's; plait counts them among the repeated bytes.
     """
     bytes_retrans = done.info.bytes_retrans
     if bytes_retrans is None:
@@ -340,6 +297,6 @@ def account_for_copies(done: Transfer, upwards: bool, parts: list[dict], most_un
         for part in parts
     )
     sent_anew = done.counters["MPTcpExtSubflowStale"] * most_unacknowledged
-    # What the cut swallowed did not arrive beside the client, so that its copy is the first that is captured there.
+    # Data lost in the cut was not captured at the client, so that its copy is the first there.
     least = bytes_retrans if upwards else 0
     assert least <= copies <= bytes_retrans + sent_anew

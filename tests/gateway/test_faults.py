@@ -11,19 +11,22 @@ import threading
 import time
 
 import pytest
+from gateways import report_of
 from hosts import PLAIT, tool, wait_for
 from streams import (
     MPTCP_INFO,
     REQUIRE,
     SOL_MPTCP,
     accept,
+    assert_echo,
     connect_by_socks,
-    echo_server,
+    deliver,
     fetch,
     listen,
     random_file,
     receive_exactly,
     send_until_error,
+    start_gateways,
 )
 
 MEMORY = pathlib.Path("/proc/sys/net/ipv4/tcp_mem")
@@ -34,10 +37,8 @@ def test_killed_gateway_resets_the_stream(make_pair, killed):
     pair = make_pair(rate="50mbit")
     listener = listen(pair.server)
     gateways = {"serve": pair.serve("--require", to="127.0.0.1:9000"), "proxy": pair.proxy(*REQUIRE)}
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
-    client.sendall(b"go")
-    assert receive_exactly(service, 2) == b"go"
+    client, service = connect_by_socks(pair), accept(listener)
+    deliver(client, service, b"go")
     threading.Thread(target=send_until_error, args=(service,), daemon=True).start()
     receive_exactly(client, 2_000_000)
     gateways[killed].kill()
@@ -47,27 +48,14 @@ def test_killed_gateway_resets_the_stream(make_pair, killed):
         raise AssertionError("the stream ended as if it were complete")
 
 
-@contextlib.contextmanager
 def unanswered(host, port):
-    """Connections to a port of a host hang until this ends."""
-    rules = f"""
-        table ip silent {{
-            chain comes {{
-                type filter hook input priority 0;
-                tcp dport {port} drop;
-            }}
-        }}
-    """
-    done = host.run("nft", "-f", "-", input=rules.encode())
-    assert done.returncode == 0, done.stderr
-    yield
-    done = host.run("nft", "delete", "table", "ip", "silent")
-    assert done.returncode == 0, done.stderr
+    """Within this context, connection attempts to a port of a host hang."""
+    return host.packet_rules(input=f"tcp dport {port} drop")
 
 
 @pytest.mark.parametrize(("killed", "port"), [("serve", 9000), ("proxy", 8443)])
 def test_gateway_killed_while_connecting_resets_the_stream(pair, killed, port):
-    """The kernel has connected its socket, which must reset even before the gateway knows."""
+    """The kernel may connect the gateway's socket before the gateway notices: it must be reset nevertheless."""
     listener = listen(pair.server)
     listener.settimeout(20)
     off = ("--mode", "off")
@@ -88,13 +76,13 @@ def test_gateway_killed_while_connecting_resets_the_stream(pair, killed, port):
 
 
 def blackhole_count(host):
-    """How often the kernel left MPTCP out of a connection; `None` before kernel 6.12."""
+    """How many connections of MPTCP sockets the kernel opened with TCP; `None` before kernel 6.12."""
     counters = json.loads(host.run("nstat", "-asjz", "MPTcpExtMPCapable*").stdout)["kernel"]
     return counters.get("MPTcpExtMPCapableSYNTXDisabled")
 
 
 def speaks_mptcp(pair) -> bool:
-    """A new connection of another program."""
+    """Whether a new connection of another program uses MPTCP."""
     with pair.client.socket(protocol=socket.IPPROTO_MPTCP) as client:
         client.settimeout(20)
         client.connect((pair.ETH, 7000))
@@ -108,9 +96,7 @@ def blackhole(pair):
     """A pair whose client's kernel has stopped using MPTCP, after three seconds without an answer."""
     if blackhole_count(pair.client) is None:
         pytest.skip("this kernel does not look for blackholes (MPTcpExtMPCapableSYNTXDisabled)")
-    echo_server(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
+    start_gateways(pair, "--require")
     listener = listen(pair.server, 7000, pair.ETH, socket.IPPROTO_MPTCP)
     assert speaks_mptcp(pair)
     for _ in range(3):
@@ -132,28 +118,24 @@ def test_gateway_reverts_blackhole_detection(blackhole):
     assert (
         not mptcp["present"] and "blackhole" in mptcp["detail"] and "blackhole_timeout" in mptcp["how_to_get"]
     )
-    client = connect_by_socks(blackhole, blackhole.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
-    assert "(MPTcpExtBlackhole); re-enabled it" in (blackhole.directory / "proxy.log").read_text()
+    assert_echo(connect_by_socks(blackhole))
+    assert "(MPTcpExtBlackhole); re-enabled it" in blackhole.logged("proxy")
     assert speaks_mptcp(blackhole)
 
 
 def test_unprotected_gateway_keeps_blackhole_detection(blackhole):
     blackhole.proxy("--mode", "off", listen="127.0.0.1:1081")
     with pytest.raises((AssertionError, ConnectionResetError)):
-        client = connect_by_socks(blackhole, blackhole.ETH, 8443, ("127.0.0.1", 1081))
-        client.sendall(b"hello")
-        receive_exactly(client, 5)
+        assert_echo(connect_by_socks(blackhole, proxy=("127.0.0.1", 1081)))
     assert not speaks_mptcp(blackhole)
 
 
 @contextlib.contextmanager
 def no_memory_for_tcp(host):
-    """The kernel gives sockets no more memory than each must have; of all namespaces, as it has one such setting."""
+    """Within this context, the kernel gives sockets only their minimum of memory, in all namespaces."""
     before = MEMORY.read_text()
     with contextlib.ExitStack() as held:
-        # More than what is in use and not counted: each processor has a reserve of up to a megabyte.
+        # Fill the uncounted reserve of each processor, up to a megabyte.
         listener = held.enter_context(listen(host, 7001))
         for _ in range(4):
             sender = held.enter_context(host.socket())
@@ -172,21 +154,17 @@ def no_memory_for_tcp(host):
 @pytest.mark.parametrize("mode", ["stream", "sealed"])
 def test_sends_when_kernel_memory_is_available_again(pair, mode):
     """An MPTCP socket that has sent nothing gets no event when memory is available again."""
-    options = ("--mode", mode, "--require")
-    echo_server(pair.server)
-    pair.serve(*options, to="127.0.0.1:9000")
-    pair.proxy(*options, "--trusted", "eth")
+    start_gateways(pair, "--mode", mode, "--require")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         with no_memory_for_tcp(pair.client):
-            attempt = pool.submit(connect_by_socks, pair, pair.ETH, 8443)
+            attempt = pool.submit(connect_by_socks, pair)
             time.sleep(0.5)
-            log = (pair.directory / "proxy.log").read_text()
+            log = pair.logged("proxy")
             waits = not attempt.done()
         began = time.monotonic()
         with attempt.result() as client:
-            client.sendall(b"hello")
-            assert receive_exactly(client, 5) == b"hello"
-    assert waits, f"it wanted no memory: {log}"
+            assert_echo(client)
+    assert waits, f"the connection did not wait for memory: {log}"
     assert time.monotonic() - began < 5
 
 
@@ -207,22 +185,17 @@ def test_transfer_survives_a_silent_untrusted_path(make_pair, documents):
     assert fetched["data"] == document.read_bytes()
 
 
-def test_lost_subflow_is_replaced(make_pair, documents):
-    pair = make_pair(rate="50mbit")
-    echo_server(pair.server)
-    pair.serve("--require", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
+def test_lost_subflow_is_replaced(pair):
+    start_gateways(pair, "--require")
+    client = connect_by_socks(pair)
+    assert_echo(client)
 
     def subflows():
-        gateway = next(gateway for gateway in pair.status() if gateway["command"] == "proxy")
-        return {subflow["local"] for subflow in gateway["connections"][0]["subflows"]}
+        return {subflow["local"] for subflow in report_of(pair, "proxy")["connections"][0]["subflows"]}
 
     before = wait_for("second subflow", lambda: len(found := subflows()) == 2 and found)
-    tool("ip", "netns", "exec", pair.client.name, "ss", "-K", "dst", pair.WLAN)
-    # It may be replaced at once, and has another port.
+    pair.client.tool("ss", "-K", "dst", pair.WLAN)
+    # It may be replaced at once; the new one has another port.
     wait_for("new subflow", lambda: len(found := subflows()) == 2 and found != before)
 
 
@@ -245,16 +218,12 @@ def test_port_in_use_is_one_error_message(pair):
 
 
 def test_sigterm_drains_and_then_resets(pair):
-    echo_server(pair.server)
-    serve = pair.serve("--require", "--drain", "1", to="127.0.0.1:9000")
-    pair.proxy(*REQUIRE)
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
+    serve, _ = start_gateways(pair, "--require", "--drain", "1")
+    client = connect_by_socks(pair)
+    assert_echo(client)
     serve.terminate()
-    # Still carried while it drains.
-    client.sendall(b"again")
-    assert receive_exactly(client, 5) == b"again"
+    # Connections still work while it drains.
+    assert_echo(client, b"again")
     with pytest.raises(ConnectionResetError):
         client.recv(1)
     assert serve.wait(10) == 0

@@ -15,46 +15,52 @@ from controllers import work  # noqa: F401
 from gateways import report_of, start_peer
 from hosts import PLAIT, tool, wait_for
 from package import PYTHON
-from streams import connect_by_socks, echo_server, receive_exactly
+from streams import assert_echo, connect_by_socks, echo_server
 
 SEALED = ("--mode", "sealed", "--require")
 OUTBOUND = (*SEALED, "--trusted", "eth")
 SERVER = "10.77.1.2:8443"
-# The private keys of the second implementation, as initiator and as responder.
+# The private keys of the reference implementation as initiator and as responder.
 STATICS = bytes(range(0x60, 0x80)), bytes(range(0xE0, 0x100))
 QUESTION = bytes(range(256)) * 1000
 
 
-def identity(directory, name: str) -> tuple[str, str]:
-    """A new key pair: the options that name its file, and its public key."""
-    file = directory / name / "identity.key"
-    made = tool(PLAIT, "identity", "--file", str(file)).strip()
-    return str(file), made
-
-
 @pytest.fixture
-def two_ways(pair):
-    """The server is reached at one address by both paths."""
-    pair.add_route_by_wlan()
-    echo_server(pair.server)
-    return pair
+def two_ways(two_ways):
+    echo_server(two_ways.server)
+    return two_ways
+
+
+def identity(directory, name: str) -> tuple[str, str]:
+    """A new key pair: its file and its public key."""
+    file = directory / name / "identity.key"
+    return str(file), tool(PLAIT, "identity", "--file", str(file)).strip()
 
 
 def serve(pair, *options):
     return pair.serve(*SEALED, *options, to="127.0.0.1:9000")
 
 
-def config(pair, name: str, text: str) -> str:
+def config(pair, name: str, text: str) -> tuple[str, str]:
     file = pair.directory / name
-    file.write_text(textwrap.dedent(text))
-    return str(file)
+    file.write_text(text)
+    return "--config", str(file)
+
+
+def pin(pair, key: str, server: str = SERVER) -> tuple[str, str]:
+    """The options that pin the key of a server."""
+    return config(pair, f"pins-{key[-8:]}.toml", f'[peers]\n"{server}" = "{key}"\n')
+
+
+def stop(gateway):
+    gateway.terminate()
+    assert gateway.wait(15) == 0
 
 
 def carried_connection(pair) -> dict:
-    """The report of a connection that has carried something."""
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
+    """The report of a connection, after it was used."""
+    client = connect_by_socks(pair)
+    assert_echo(client)
     found = report_of(pair, "proxy")["connections"][-1]
     assert f"sealed:{found['level']} identity {found['identity']} over" in tool(PLAIT, "status")
     client.close()
@@ -63,7 +69,7 @@ def carried_connection(pair) -> dict:
 
 def refused(pair, reply="0x02"):
     with pytest.raises(AssertionError, match=f"SOCKS reply {reply}"):
-        connect_by_socks(pair, pair.ETH, 8443)
+        connect_by_socks(pair)
 
 
 def counts(pair, command: str) -> dict:
@@ -90,42 +96,30 @@ def test_only_the_pinned_key_is_accepted(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     _, other = identity(tmp_path, "other")
     serve(two_ways, "--identity", file)
-    right = config(two_ways, "right.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
-    proxy = two_ways.proxy(*OUTBOUND, "--config", right)
+    proxy = two_ways.proxy(*OUTBOUND, *pin(two_ways, key))
     found = carried_connection(two_ways)
     assert (found["level"], found["identity"]) == ("2/2", "pinned")
-    proxy.terminate()
-    assert proxy.wait(15) == 0
-    wrong = config(two_ways, "wrong.toml", f'[peers]\n"{SERVER}" = "{other}"\n')
-    two_ways.proxy(*OUTBOUND, "--config", wrong)
+    stop(proxy)
+    two_ways.proxy(*OUTBOUND, *pin(two_ways, other))
     refused(two_ways)
-    log = (two_ways.directory / "proxy.log").read_text()
-    assert f"{SERVER} failed authentication: expected the pinned {other}, got {key}" in log
+    reason = f"{SERVER} failed authentication: expected the pinned {other}, got {key}"
+    assert reason in two_ways.logged("proxy")
     assert counts(two_ways, "proxy") == {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 1}
     assert "1 refused (1 with a rejected identity)" in tool(PLAIT, "status")
-
-
-def test_run_connects_only_to_the_pinned_peer(two_ways, tmp_path):
-    file, key = identity(tmp_path, "server")
-    _, other = identity(tmp_path, "other")
-    serve(two_ways, "--identity", file)
+    # Programs that plait runs are treated alike.
     ask = ("socat", "-t", "10", "-", f"TCP:{SERVER}")
     for pinned, answer in ((key, b"hello"), (other, b"")):
-        pins = config(two_ways, f"{pinned[-8:]}.toml", f'[peers]\n"{SERVER}" = "{pinned}"\n')
-        done = two_ways.run(*ask, options=(*OUTBOUND, "--config", pins), input=b"hello")
+        done = two_ways.run(*ask, options=(*OUTBOUND, *pin(two_ways, pinned)), input=b"hello")
         assert done.stdout == answer
-    assert f"{SERVER} failed authentication: expected the pinned {other}, got {key}" in done.stderr.decode()
+    assert reason in done.stderr.decode()
 
 
 def test_peer_without_a_pin_is_rejected_if_there_are_pins(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     serve(two_ways, "--identity", file)
-    text = f'[peers]\n"server.example:8443" = "{key}"\n'
-    two_ways.proxy(*OUTBOUND, "--config", config(two_ways, "pins.toml", text))
+    two_ways.proxy(*OUTBOUND, *pin(two_ways, key, "server.example:8443"))
     refused(two_ways)
-    assert (
-        f"expected a key of {SERVER} in [peers], got none" in (two_ways.directory / "proxy.log").read_text()
-    )
+    assert f"expected a key of {SERVER} in [peers], got none" in two_ways.logged("proxy")
     assert counts(two_ways, "proxy")["rejected_identity"] == 1
 
 
@@ -138,14 +132,13 @@ def test_first_key_is_stored_and_another_rejected(two_ways, tmp_path):
     assert [carried_connection(two_ways)["identity"] for _ in range(2)] == ["first-use"] * 2
     assert known.read_text() == f"{SERVER} {key}\n"
     assert known.stat().st_mode & 0o777 == 0o600
-    log = (two_ways.directory / "proxy.log").read_text()
+    log = two_ways.logged("proxy")
     assert log.count("first connection to") == 1 and key in log
-    server.terminate()
-    assert server.wait(15) == 0
+    stop(server)
     another, _ = identity(tmp_path, "another")
     serve(two_ways, "--identity", another)
     refused(two_ways)
-    log = (two_ways.directory / "proxy.log").read_text()
+    log = two_ways.logged("proxy")
     assert f"expected {key} from {known}, line 1" in log and "remove that line" in log
     known.write_text("")
     assert carried_connection(two_ways)["identity"] == "first-use"
@@ -155,27 +148,25 @@ def test_only_listed_clients_are_served(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     own, client_key = identity(tmp_path, "client")
     text = f'[identity]\nfile = "{file}"\nclients = ["{client_key}"]\n'
-    serve(two_ways, "--config", config(two_ways, "serve.toml", text))
-    pins = config(two_ways, "proxy.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
-    known = two_ways.proxy(*OUTBOUND, "--config", pins, "--identity", own)
+    serve(two_ways, *config(two_ways, "serve.toml", text))
+    pins = pin(two_ways, key)
+    known = two_ways.proxy(*OUTBOUND, *pins, "--identity", own)
     assert carried_connection(two_ways)["identity"] == "pinned"
     assert counts(two_ways, "serve")["rejected_identity"] == 0
-    known.terminate()
-    assert known.wait(15) == 0
+    stop(known)
     # An anonymous client, and one with another key.
     two_ways.proxy(*OUTBOUND, listen="127.0.0.1:1081")
     with pytest.raises(AssertionError, match="SOCKS reply"):
-        connect_by_socks(two_ways, two_ways.ETH, 8443, proxy=("127.0.0.1", 1081))
-    log = two_ways.directory / "serve.log"
-    wait_for("refusal", lambda: "only known clients may connect" in log.read_text())
+        connect_by_socks(two_ways, proxy=("127.0.0.1", 1081))
+    wait_for("refusal", lambda: "only known clients may connect" in two_ways.logged("serve"))
     other, other_key = identity(tmp_path, "other")
-    two_ways.proxy(*OUTBOUND, "--config", pins, "--identity", other)
-    client = connect_by_socks(two_ways, two_ways.ETH, 8443)
+    two_ways.proxy(*OUTBOUND, *pins, "--identity", other)
+    client = connect_by_socks(two_ways)
     # The client has completed the handshake; the server resets.
     with pytest.raises(ConnectionResetError):
         client.sendall(b"hello")
         client.recv(5)
-    wait_for("refusal", lambda: f"`clients` of [identity], got {other_key}" in log.read_text())
+    wait_for("refusal", lambda: f"`clients` of [identity], got {other_key}" in two_ways.logged("serve"))
     assert counts(two_ways, "serve")["rejected_identity"] == 2
 
 
@@ -185,9 +176,9 @@ def test_server_without_an_identity_is_rejected(two_ways, tmp_path):
     own, _ = identity(tmp_path, "client")
     two_ways.proxy(*OUTBOUND, "--peers", "first-use", "--identity", own)
     with pytest.raises(AssertionError, match="SOCKS reply"):
-        connect_by_socks(two_ways, two_ways.ETH, 8443)
-    log = two_ways.directory / "serve.log"
-    wait_for("reason", lambda: "asks for an identity, and this end has none" in log.read_text())
+        connect_by_socks(two_ways)
+    reason = "asks for an identity, and this end has none"
+    wait_for("reason", lambda: reason in two_ways.logged("serve"))
     assert not (tmp_path / "client" / "known_peers").exists()
 
 
@@ -195,8 +186,7 @@ def test_pinned_peer_is_never_carried_plain(two_ways, tmp_path):
     """Even under a preferred mode."""
     _, key = identity(tmp_path, "server")
     two_ways.serve("--mode", "stream", to="127.0.0.1:9000")
-    pins = config(two_ways, "pins.toml", f'[peers]\n"{SERVER}" = "{key}"\n')
-    two_ways.proxy("--mode", "sealed", "--trusted", "eth", "--config", pins)
+    two_ways.proxy("--mode", "sealed", "--trusted", "eth", *pin(two_ways, key))
     refused(two_ways)
     assert counts(two_ways, "proxy") == {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 1}
 
@@ -218,11 +208,11 @@ def hexadecimal(static: bytes) -> dict:
     return {**os.environ, "PEER_STATIC": static.hex()}
 
 
-def test_client_of_the_second_implementation_authenticates(two_ways, tmp_path):
+def test_reference_client_authenticates(two_ways, tmp_path):
     file, key = identity(tmp_path, "server")
     client_key = peer.key_text(peer.public_of(STATICS[0]))
     text = f'[identity]\nclients = ["{client_key}"]\n'
-    serve(two_ways, "--identity", file, "--config", config(two_ways, "serve.toml", text))
+    serve(two_ways, "--identity", file, *config(two_ways, "serve.toml", text))
     gateway = two_ways.proxy(*OUTBOUND)
     tool("ip", "-n", two_ways.client.name, "mptcp", "limits", "set", "add_addr_accepted", "0")
     public = base64.urlsafe_b64decode(key.removeprefix("plait-key:") + "=").hex()
@@ -233,18 +223,15 @@ def test_client_of_the_second_implementation_authenticates(two_ways, tmp_path):
     assert client.returncode == 0 and answer == QUESTION, errors.decode()
 
 
-def test_server_of_the_second_implementation_authenticates(two_ways, tmp_path):
+def test_reference_server_authenticates(two_ways, tmp_path):
     gateway = serve(two_ways)
     server = start_peer(two_ways.server, gateway, "accept", "sealed", "eth,wlan", "0.0.0.0", 9443,
                      env=hexadecimal(STATICS[1]))  # fmt: skip
     wait_for("peer", lambda: server.poll() is not None or two_ways.server.listens(9443))
     server_key = peer.key_text(peer.public_of(STATICS[1]))
-    pins = config(two_ways, "pins.toml", f'[peers]\n"{two_ways.ETH}:9443" = "{server_key}"\n')
-    two_ways.proxy(*OUTBOUND, "--config", pins)
-    client = connect_by_socks(two_ways, two_ways.ETH, 9443)
-    client.sendall(QUESTION)
-    assert receive_exactly(client, len(QUESTION)) == QUESTION
-    client.close()
+    two_ways.proxy(*OUTBOUND, *pin(two_ways, server_key, f"{two_ways.ETH}:9443"))
+    with connect_by_socks(two_ways, port=9443) as client:
+        assert_echo(client, QUESTION)
     assert server.wait(20) == 0, server.stderr.read().decode()
 
 

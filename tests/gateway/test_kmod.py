@@ -1,4 +1,4 @@
-"""`plait kmod` where the kernel module is not loaded. What it does with it is tried in a guest: kmod/tests/command.py."""
+"""`plait kmod` without the kernel module. kmod/tests/command.py tests it with the module, in a guest."""
 
 import json
 import pathlib
@@ -16,16 +16,15 @@ def kmod(*arguments):
     return subprocess.run((PLAIT, "kmod", *arguments), capture_output=True, text=True, check=False)
 
 
-def test_enable_says_in_one_line_what_is_missing_and_how_to_get_it():
+def test_enable_reports_the_missing_module_and_how_to_get_it_in_one_line():
     done = kmod("enable", "--cgroup", "/", "--trusted", "lo")
     assert done.returncode == 1 and not done.stdout
     assert done.stderr.count("\n") == 1
-    assert all(
-        words in done.stderr for words in ("not loaded", "make kmod", "insmod", "docs/guide/kernel-module.md")
-    )
+    for words in ("not loaded", "make kmod", "insmod", "docs/guide/kernel-module.md"):
+        assert words in done.stderr
 
 
-def test_status_says_so_too_and_is_no_error():
+def test_status_reports_the_missing_module_without_an_error():
     done = kmod("status")
     assert done.returncode == 0 and "not loaded" in done.stdout and "make kmod" in done.stdout
     done = kmod("status", "--json")
@@ -34,7 +33,7 @@ def test_status_says_so_too_and_is_no_error():
     assert document["enablers"] == [] and document["killed"] == []
 
 
-def test_disable_without_anything_to_end_says_so():
+def test_disable_without_an_enabler_is_an_error():
     done = kmod("disable")
     assert done.returncode == 1 and "plait kmod enable" in done.stderr
 
@@ -47,6 +46,6 @@ def test_disable_without_anything_to_end_says_so():
         ("--mark", "red", "0x1/0xff"),
     ],
 )
-def test_a_mistake_is_wrong_usage_and_says_what_was_expected(option, value, expected):
+def test_invalid_options_are_usage_errors_that_state_what_was_expected(option, value, expected):
     done = kmod("enable", "--cgroup", "/", option, value)
     assert done.returncode == 2 and expected in done.stderr and value in done.stderr

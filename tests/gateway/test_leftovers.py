@@ -5,7 +5,7 @@ import pathlib
 import pytest
 from gateways import cgroups_of
 from hosts import PLAIT, tool
-from streams import REQUIRE, connect_by_socks, echo_server, receive_exactly
+from streams import REQUIRE, assert_echo, connect_by_socks, start_gateways
 
 SETTING = "net.mptcp.pm_type"
 
@@ -15,30 +15,27 @@ def socket_of(pid: int) -> pathlib.Path:
 
 
 def talk(pair):
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
-    client.close()
+    with connect_by_socks(pair) as client:
+        assert_echo(client)
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("end", ["terminate", "kill"])
 def test_ended_gateway_leaves_nothing_after_the_next_start(pair, end):
-    echo_server(pair.server)
-    gateways = [pair.serve("--require", to="127.0.0.1:9000"), pair.proxy(*REQUIRE)]
+    gateways = start_gateways(pair, "--require")
     talk(pair)
     for gateway in gateways:
         assert cgroups_of(gateway.pid) and socket_of(gateway.pid).exists()
         getattr(gateway, end)()
         gateway.wait(15)
     if end == "kill":
-        # The next one to start is also the one that shows that it works.
+        # The next gateways remove the leftovers, and work.
         pair.serve("--require", to="127.0.0.1:9000")
         pair.proxy(*REQUIRE)
         talk(pair)
     for gateway in gateways:
         assert not cgroups_of(gateway.pid) and not socket_of(gateway.pid).exists()
-    assert tool("ip", "netns", "exec", pair.client.name, "sysctl", "-n", SETTING).strip() == "0"
+    assert pair.client.tool("sysctl", "-n", SETTING).strip() == "0"
 
 
 @pytest.mark.alone

@@ -1,19 +1,19 @@
 """Hosts without a needed feature: an error or a warning with its cause and remedy, never a silent loss of protection."""
 
 import pytest
-from hosts import PLAIT, tool
+from hosts import PLAIT
 from streams import REQUIRE, echo_server, fetch, random_file
 
 
-def switch_mptcp_off(host):
-    tool("ip", "netns", "exec", host.name, "sysctl", "-qw", "net.mptcp.enabled=0")
+def disable_mptcp(host):
+    host.tool("sysctl", "-qw", "net.mptcp.enabled=0")
 
 
 WITHOUT_BPF = ("setpriv", "--bounding-set", "-bpf,-sys_admin,-perfmon")
 
 
 def test_require_without_mptcp_is_an_error(pair):
-    switch_mptcp_off(pair.client)
+    disable_mptcp(pair.client)
     done = pair.run("true", options=REQUIRE)
     assert done.returncode == 1
     assert b"no MPTCP" in done.stderr and b"net.mptcp.enabled=1" in done.stderr
@@ -22,7 +22,7 @@ def test_require_without_mptcp_is_an_error(pair):
 def test_prefer_without_mptcp_carries_plain_tcp_with_a_warning(pair, documents):
     document = random_file(documents, 100_000)
     pair.serve(to=pair.nginx(documents))
-    switch_mptcp_off(pair.client)
+    disable_mptcp(pair.client)
     url = f"http://{pair.ETH}:8443/{document.name}"
     done = pair.run("curl", "-sS", "--fail", url)
     assert done.stdout == document.read_bytes(), done.stderr.decode()
@@ -31,7 +31,7 @@ def test_prefer_without_mptcp_carries_plain_tcp_with_a_warning(pair, documents):
 
 def test_server_without_mptcp_refuses_to_start_or_serves_plain(pair, documents):
     document = random_file(documents, 100_000)
-    switch_mptcp_off(pair.server)
+    disable_mptcp(pair.server)
     command = (PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000", "--require")
     done = pair.server.run(*command)
     assert done.returncode == 1 and b"no MPTCP" in done.stderr

@@ -1,7 +1,6 @@
 """Which paths connections use, and when."""
 
 import socket
-import struct
 import subprocess
 import time
 
@@ -14,10 +13,13 @@ from streams import (
     SOL_MPTCP,
     XOR64,
     accept,
+    assert_echo,
     connect_by_socks,
+    deliver,
     echo_server,
     listen,
-    receive_exactly,
+    reset,
+    start_gateways,
 )
 
 
@@ -26,18 +28,16 @@ def extra_subflows(client: socket.socket) -> int:
 
 
 def test_other_programs_use_the_kernels_path_manager(pair):
-    """While a gateway runs, an ordinary MPTCP program's subflows are made by the kernel as configured."""
+    """While a gateway runs, the kernel creates the subflows of other MPTCP programs as configured."""
     tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", "10.77.2.1", "dev", "wlan", "subflow")
     pair.proxy("--trusted", "eth")
     listener = listen(pair.server, 7000, pair.ETH, socket.IPPROTO_MPTCP)
     client = pair.client.socket(protocol=socket.IPPROTO_MPTCP)
     client.connect((pair.ETH, 7000))
     accepted = accept(listener)
-    client.sendall(b"hello")
-    assert receive_exactly(accepted, 5) == b"hello"
-    accepted.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
-    wait_for("kernel-made subflow", lambda: extra_subflows(client) >= 1)
+    deliver(client, accepted)
+    deliver(accepted, client)
+    wait_for("the kernel's subflow", lambda: extra_subflows(client) >= 1)
 
 
 def subflows(pair: Pair, command="proxy") -> list[dict]:
@@ -47,10 +47,8 @@ def subflows(pair: Pair, command="proxy") -> list[dict]:
 @pytest.fixture
 def talking(pair):
     """A pair with one protected connection and its client socket."""
-    echo_server(pair.server)
-    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
-    pair.proxy(*XOR64, *REQUIRE)
-    client = connect_by_socks(pair, pair.ETH, 8443)
+    start_gateways(pair, *XOR64, "--require")
+    client = connect_by_socks(pair)
     yield pair, client
     client.close()
 
@@ -62,9 +60,8 @@ def test_idle_connection_has_one_subflow_on_the_trusted_path(talking):
         client.settimeout(1.5)
         client.recv(1)
     assert [subflow["remote"] for subflow in subflows(pair)] == [f"{pair.ETH}:8443"]
-    client.sendall(b"hello")
     client.settimeout(10)
-    assert receive_exactly(client, 5) == b"hello"
+    assert_echo(client)
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
     assert {subflow["remote"] for subflow in subflows(pair)} == {f"{pair.ETH}:8443", f"{pair.WLAN}:8443"}
 
@@ -74,23 +71,17 @@ def test_slow_answer_starts_on_the_trusted_path(pair):
     listener = listen(pair.server)
     pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
     pair.proxy(*XOR64, *REQUIRE)
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
-    client.sendall(b"question")
-    assert receive_exactly(service, 8) == b"question"
+    client, service = connect_by_socks(pair), accept(listener)
+    deliver(client, service, b"question")
     time.sleep(2.5)
     assert len(subflows(pair)) == 1
-    service.sendall(b"answer")
-    assert receive_exactly(client, 6) == b"answer"
+    deliver(service, client, b"answer")
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
 
 
 def test_unanswered_upload_uses_both_paths(pair, listener):
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
-    upload = bytes(1 << 20)
-    client.sendall(upload)
-    assert receive_exactly(service, len(upload)) == upload
+    client, service = connect_by_socks(pair), accept(listener)
+    deliver(client, service, bytes(1 << 20))
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
 
 
@@ -100,9 +91,8 @@ def test_interface_without_a_role_is_unused(pair, tmp_path):
     echo_server(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
     pair.proxy("--require", "--config", configuration)
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
+    client = connect_by_socks(pair)
+    assert_echo(client)
     with pytest.raises(TimeoutError):
         client.settimeout(1.5)
         client.recv(1)
@@ -112,23 +102,19 @@ def test_interface_without_a_role_is_unused(pair, tmp_path):
 def test_warns_when_listening_on_one_of_several_addresses(pair):
     """The kernel rejects joins to addresses without a listener."""
     pair.serve(to="127.0.0.1:9000", listen=f"{pair.ETH}:8443")
-    assert "listen on [::]:8443" in (pair.directory / "serve.log").read_text()
+    assert "listen on [::]:8443" in pair.logged("serve")
 
 
 def test_trusted_path_that_is_down_is_an_error(pair):
-    echo_server(pair.server)
-    pair.serve(to="127.0.0.1:9000")
-    pair.proxy("--trusted", "eth")
+    start_gateways(pair)
     tool("ip", "-n", pair.client.name, "link", "set", "eth", "down")
     with pytest.raises(AssertionError, match="SOCKS reply 0x0[1-6]"):
-        connect_by_socks(pair, pair.WLAN, 8443)
+        connect_by_socks(pair, pair.WLAN)
 
 
 def test_peer_that_joins_before_its_first_flight_is_reset(pair):
-    """A client that negotiates, but leaves its subflows to the kernel, violates trusted path first."""
-    echo_server(pair.server)
-    pair.serve(*XOR64, "--require", to="127.0.0.1:9000")
-    proxy = pair.proxy(*XOR64, *REQUIRE)
+    """A client that negotiates but lets its kernel create subflows violates the order "trusted path first"."""
+    _, proxy = start_gateways(pair, *XOR64, "--require")
     script = f"""
 import socket, sys, time
 open(sys.argv[1] + "/cgroup.procs", "w").write("0")
@@ -149,15 +135,13 @@ except ConnectionResetError:
     command = ["nsenter", network, "python3", "-c", script, cgroup_of(proxy)]
     done = subprocess.run(command, capture_output=True, timeout=60)
     assert done.stdout == b"reset\n", done.stderr.decode()
-    assert "before its first flight" in (pair.directory / "serve.log").read_text()
+    assert "before its first flight" in pair.logged("serve")
 
 
 def test_reset_ends_every_subflow(talking):
-    """A program that resets a connection of two subflows resets it, whichever path its last bytes took."""
+    """A reset by a program reaches the server on every path."""
     pair, client = talking
-    client.sendall(b"hello")
-    assert receive_exactly(client, 5) == b"hello"
+    assert_echo(client)
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
+    reset(client)
     wait_for("ended connection", lambda: all(not gateway["connections"] for gateway in pair.status()))

@@ -5,10 +5,11 @@ import subprocess
 import time
 
 import pytest
+from gateways import report_of
 from hosts import PLAIT, tool, wait_for
 from streams import REQUIRE, accept, echo_server, fetch, listen, plain_server, receive_exactly
 
-# A static program that connects, says whom it believes to talk to, and prints what it got.
+# A static program that connects and prints the answer and the address of its peer.
 STATIC_CLIENT = r"""
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -34,10 +35,9 @@ int main(int argc, char **argv)
 """
 
 
-def protected(pair, command="run"):
-    """How many connections the pair's serving gateway has carried protected."""
-    gateway = next(gateway for gateway in pair.status() if gateway["command"] == "serve")
-    return gateway["counts"]["protected"]
+def protected(pair) -> int:
+    """The number of protected connections that the server's gateway has accepted."""
+    return report_of(pair, "serve")["counts"]["protected"]
 
 
 def test_static_binary_is_redirected_and_sees_its_true_peer(pair, tmp_path):
@@ -124,7 +124,7 @@ def test_unprotected_datagrams_are_refused_only_with_require(pair):
     assert pair.run("python3", "-c", program.format(53), options=REQUIRE).returncode == 0
 
 
-# Closes every descriptor it did not open itself, as daemons do, and says how each connection ended.
+# Closes every descriptor that it did not open, as daemons do, and writes how each connection ended.
 CLOSES_ALL = """
 import os, socket, sys, time
 os.closerange(3, 1024)
@@ -150,7 +150,7 @@ open(result + ".done", "w").close()
 
 @pytest.mark.parametrize("end", ["kill", "exit"])
 def test_program_that_outlives_its_gateway_sends_nothing_unprotected(pair, tmp_path, end):
-    """After a kill -9, or the end of the program that started it, connections are refused; they do not go out directly."""
+    """After the gateway was killed or has ended, the program's connections are refused instead of sent directly."""
     plain_server(pair, 8443, b"plain")
     result, go = tmp_path / "result", tmp_path / "go"
     command = ("python3", "-c", CLOSES_ALL, pair.ETH, result, go)
@@ -165,13 +165,12 @@ def test_program_that_outlives_its_gateway_sends_nothing_unprotected(pair, tmp_p
         assert gateway.wait(10) == 0
     wait_for("the orphan's attempts", pathlib.Path(f"{result}.done").exists, timeout=20)
     outcomes = result.read_text().split()
-    assert len(outcomes) == 5 and set(outcomes) <= {"ConnectionRefusedError", "ConnectionResetError"}, (
-        outcomes
-    )
+    assert len(outcomes) == 5, outcomes
+    assert set(outcomes) <= {"ConnectionRefusedError", "ConnectionResetError"}, outcomes
 
 
 def test_sockets_with_the_same_port_have_their_own_destinations(pair):
-    """A port belongs to an address: the same one on another address is another connection."""
+    """The same port of two addresses belongs to two connections."""
     for port, answer in ((7101, b"ONE"), (7102, b"TWO")):
         plain_server(pair, port, answer)
     program = f"""
@@ -207,7 +206,7 @@ print(client.getpeername())
 
 
 def test_bytes_written_before_exit_still_arrive(make_pair):
-    """On a slow path this takes longer than the drain allows for connections that stand still."""
+    """The slow path takes longer than the drain timeout, which is for idle connections."""
     pair = make_pair(rate="4mbit")
     listener = listen(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")

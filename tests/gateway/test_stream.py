@@ -5,24 +5,25 @@ import random
 import socket
 
 import pytest
-from streams import REQUIRE, accept, connect_by_socks, receive_exactly, reset
+from streams import REQUIRE, accept, connect_by_socks, deliver, listen, receive_exactly, reset
 
 
-def test_half_close_works_both_ways(pair, listener):
+@pytest.mark.parametrize("mode", ["stream", "sealed"])
+def test_half_close_works_in_both_directions(pair, mode):
+    listener = listen(pair.server)
+    pair.serve("--mode", mode, "--require", to="127.0.0.1:9000")
+    pair.proxy("--mode", mode, *REQUIRE)
     # The client ends first, and still gets an answer.
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
+    client, service = connect_by_socks(pair), accept(listener)
     client.sendall(b"question")
     client.shutdown(socket.SHUT_WR)
     assert receive_exactly(service, 8) == b"question"
     assert service.recv(1) == b""
-    service.sendall(b"answer")
-    assert receive_exactly(client, 6) == b"answer"
+    deliver(service, client, b"answer")
     service.close()
     assert client.recv(1) == b""
-    # The service ends first, and still gets the rest.
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
+    # The service sends and ends first, and still gets the rest.
+    client, service = connect_by_socks(pair), accept(listener)
     service.sendall(b"greeting")
     service.shutdown(socket.SHUT_WR)
     assert receive_exactly(client, 8) == b"greeting"
@@ -35,10 +36,8 @@ def test_half_close_works_both_ways(pair, listener):
 
 @pytest.mark.parametrize("who", ["client", "service"])
 def test_reset_is_passed_on(pair, listener, who):
-    client = connect_by_socks(pair, pair.ETH, 8443)
-    service = accept(listener)
-    client.sendall(b"hello")
-    assert receive_exactly(service, 5) == b"hello"
+    client, service = connect_by_socks(pair), accept(listener)
+    deliver(client, service)
     one, other = (client, service) if who == "client" else (service, client)
     reset(one)
     with pytest.raises(ConnectionResetError):

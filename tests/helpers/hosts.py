@@ -61,6 +61,30 @@ class Host:
         options.setdefault("capture_output", True)
         return subprocess.run(self.command(*command), timeout=timeout, **options)
 
+    def tool(self, *command) -> str:
+        """Runs a program in the namespace, as `tool` does."""
+        return tool(*self.command(*command))
+
+    def add_packet_rules(self, **rules: str):
+        """Adds a rule to each of these netfilter hooks, such as `input="tcp dport 80 drop"`."""
+        chains = (
+            f"chain {hook} {{ type filter hook {hook} priority -300; {rule}; }}; "
+            for hook, rule in rules.items()
+        )
+        self.tool("nft", f"table inet test {{ {''.join(chains)} }}")
+
+    def remove_packet_rules(self):
+        self.tool("nft", "delete table inet test")
+
+    @contextlib.contextmanager
+    def packet_rules(self, **rules: str):
+        """Within this context, the rules of `add_packet_rules` apply."""
+        self.add_packet_rules(**rules)
+        try:
+            yield
+        finally:
+            self.remove_packet_rules()
+
     def start(self, *command, log: str | None = None, **options) -> subprocess.Popen:
         """Starts a program in the namespace, until the test ends. `ip` execs it, so the pid is the program's."""
         sink = open(self.directory / log, "wb") if log else subprocess.DEVNULL
@@ -89,8 +113,7 @@ class Host:
             return socket.socket(family, socket.SOCK_STREAM, protocol)
 
     def listens(self, port: int) -> bool:
-        sockets = tool("ip", "netns", "exec", self.name, "ss", "-Htln", f"sport = :{port}")
-        return bool(sockets.strip())
+        return bool(self.tool("ss", "-Htln", f"sport = :{port}").strip())
 
     def unload_policies(self):
         """Unloads what a test left loaded: pinned programs outlive the namespace."""
@@ -134,7 +157,7 @@ class Pair:
             tool("ip", "netns", "add", host.name)
             tool("ip", "-n", host.name, "link", "set", "lo", "up")
             for key in ("ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter"):
-                tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.{key}=0")
+                host.tool("sysctl", "-qw", f"net.{key}=0")
             tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
         for number, link in ((1, "eth"), (2, "wlan")):
             self.join(link)
@@ -164,17 +187,12 @@ class Pair:
             host.unload_policies()
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
 
-    def capture(self, link: str, host: Host | None = None) -> Capture:
-        return Capture(host or self.server, link, self.directory / f"{link}.pcap")
+    def capture(self, link: str, host: Host | None = None, **options) -> Capture:
+        return Capture(host or self.server, link, self.directory / f"{link}.pcap", **options)
 
     def serve(self, *options, to: str, listen: str = "[::]:8443") -> subprocess.Popen:
         """Starts `plait serve` on the server; returns once it listens."""
-        arguments = ("-v", "serve", "--listen", listen, "--to", to, *options)
-        program = self.server.start(PLAIT, *arguments, log="serve.log")
-        port = int(listen.rsplit(":", 1)[1])
-        wait_for("listening gateway", lambda: program.poll() is not None or self.server.listens(port))
-        assert program.poll() is None, (self.directory / "serve.log").read_text()
-        return program
+        return start_listening(self.server, ("-v", "serve", "--to", to, *options), listen)
 
     def run(self, *command, options=("--trusted", "eth"), **more) -> subprocess.CompletedProcess:
         """Runs a command through `plait run` on the client."""
@@ -182,11 +200,7 @@ class Pair:
 
     def proxy(self, *options, listen: str = "127.0.0.1:1080") -> subprocess.Popen:
         """Starts `plait proxy` on the client; returns once it listens."""
-        program = self.client.start(PLAIT, "-vv", "proxy", "--listen", listen, *options, log="proxy.log")
-        port = int(listen.rsplit(":", 1)[1])
-        wait_for("listening proxy", lambda: program.poll() is not None or self.client.listens(port))
-        assert program.poll() is None, (self.directory / "proxy.log").read_text()
-        return program
+        return start_listening(self.client, ("-vv", "proxy", *options), listen)
 
     def nginx(self, documents: pathlib.Path, port: int = 8080) -> str:
         """Starts an unmodified nginx on the server's loopback, and returns its address."""
@@ -210,6 +224,10 @@ class Pair:
         wait_for("nginx", lambda: self.server.listens(port))
         return f"127.0.0.1:{port}"
 
+    def logged(self, command: str) -> str:
+        """The log of the gateway that a command runs."""
+        return (self.directory / f"{command}.log").read_text()
+
     def status(self) -> list[dict]:
         """The gateways of this pair in `plait status --json`."""
         ours = {program.pid for host in (self.client, self.server) for program in host.programs}
@@ -217,18 +235,30 @@ class Pair:
         return [gateway for gateway in gateways if gateway["pid"] in ours]
 
 
+def start_listening(host: Host, arguments: tuple, listen: str) -> subprocess.Popen:
+    """Starts a gateway of plait, with a log named after its command; returns once it listens."""
+    log = host.directory / f"{arguments[1]}.log"
+    program = host.start(PLAIT, *arguments, "--listen", listen, log=log.name)
+    port = int(listen.rsplit(":", 1)[1])
+    wait_for(f"listening {arguments[1]}", lambda: program.poll() is not None or host.listens(port))
+    assert program.poll() is None, log.read_text()
+    return program
+
+
 class Capture:
     """A tcpdump on one link: captures from entry on, and has written everything on exit."""
 
-    def __init__(self, host: Host, link: str, file: pathlib.Path):
+    def __init__(
+        self, host: Host, link: str, file: pathlib.Path, *, filter: str = "tcp", snap_length: int = 0
+    ):
         self.host, self.link, self.file = host, link, file
+        self.filter, self.snap_length = filter, snap_length
 
     def __enter__(self) -> Capture:
         log = f"tcpdump-{self.link}.log"
         # Without immediate mode, packets wait in the ring for up to a second and are lost when tcpdump exits.
-        options = ("--immediate-mode", "-s", "0", "-B", "32768", "-U")
-        command = ("tcpdump", "-i", self.link, *options, "-w", self.file, "tcp")
-        self.program = self.host.start(*command, log=log)
+        options = ("--immediate-mode", "-s", self.snap_length, "-B", "32768", "-U", "-w", self.file)
+        self.program = self.host.start("tcpdump", "-i", self.link, *options, self.filter, log=log)
         wait_for("tcpdump", lambda: b"listening on" in (self.host.directory / log).read_bytes())
         return self
 

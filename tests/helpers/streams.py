@@ -1,4 +1,4 @@
-"""Programs in a few lines for both ends of a connection, and clients that go through plait."""
+"""Small programs for both ends of a connection, and clients that connect through plait."""
 
 import random
 import socket
@@ -6,9 +6,9 @@ import struct
 import threading
 
 REQUIRE = ("--require", "--trusted", "eth")
-# The mode whose ends exchange nothing before the application does.
+# The mode without messages of its own before those of the application.
 XOR64 = ("--mode", "xor64")
-# As Linux numbers them.
+# include/uapi/linux/mptcp.h
 SOL_MPTCP, MPTCP_INFO = 284, 1
 
 
@@ -19,6 +19,16 @@ def receive_exactly(client, size):
         assert part, f"the stream ended after {len(data)} of {size} bytes"
         data += part
     return data
+
+
+def deliver(sender, receiver, data=b"hello"):
+    """Sends data on one connection, and checks that it arrives on the other."""
+    sender.sendall(data)
+    assert receive_exactly(receiver, len(data)) == data
+
+
+def assert_echo(client, data=b"hello"):
+    deliver(client, client, data)
 
 
 def reset(connection):
@@ -43,14 +53,14 @@ def listen(host, port=9000, address="127.0.0.1", protocol=socket.IPPROTO_TCP):
 
 
 def accept(listener):
-    """The next connection; it waits at most 10 s for anything."""
+    """The next connection, with a timeout of 10 s."""
     connection, _ = listener.accept()
     connection.settimeout(10)
     return connection
 
 
 def echo_server(host, port=9000):
-    """Answers with what it gets; returns a list that is true once somebody connected."""
+    """Serves echoes; returns the list of accepted connections."""
     listener = listen(host, port)
     accepted = []
 
@@ -74,7 +84,7 @@ def echo(connection):
 
 
 def plain_server(pair, port, answer, protocol=262):
-    """Sends the answer to whoever connects and asks."""
+    """Sends the same answer to every client that sends something."""
     listener = listen(pair.server, port, pair.ETH, protocol)
 
     def serve():
@@ -98,25 +108,34 @@ def send_until_error(connection):
         pass
 
 
-def connect_by_socks(pair, address, port, proxy=("127.0.0.1", 1080)):
+def start_gateways(pair, *options, outbound=("--trusted", "eth")):
+    """Starts an echo service behind two gateways with the same options; returns both gateways."""
+    echo_server(pair.server)
+    return pair.serve(*options, to="127.0.0.1:9000"), pair.proxy(*options, *outbound)
+
+
+def connect_by_socks(pair, address=None, port=8443, proxy=("127.0.0.1", 1080)):
+    """Connects through `plait proxy`, by default to the server's gateway."""
     client = pair.client.socket()
     client.settimeout(20)
     client.connect(proxy)
-    ask_socks(client, address, port)
+    ask_socks(client, address or pair.ETH, port)
     return client
 
 
 def ask_socks(proxy: socket.socket, address: str, port: int):
-    """Has a SOCKS5 proxy connect to an IPv4 address."""
+    """Asks a SOCKS5 proxy to connect to an address."""
     proxy.sendall(b"\x05\x01\x00")
     assert receive_exactly(proxy, 2) == b"\x05\x00"
-    proxy.sendall(b"\x05\x01\x00\x01" + socket.inet_aton(address) + port.to_bytes(2, "big"))
-    reply = receive_exactly(proxy, 10)
+    family, kind = (socket.AF_INET6, b"\x04") if ":" in address else (socket.AF_INET, b"\x01")
+    packed = socket.inet_pton(family, address)
+    proxy.sendall(b"\x05\x01\x00" + kind + packed + port.to_bytes(2, "big"))
+    reply = receive_exactly(proxy, 6 + len(packed))
     assert reply[1] == 0, f"SOCKS reply {reply[1]:#04x}"
 
 
 def fetch(pair, document, *, options=REQUIRE, url=None, timeout=120):
-    """curl under `plait run`; the fetched bytes."""
+    """Downloads by curl under `plait run`; returns the bytes."""
     url = url or f"http://{pair.ETH}:8443/{document.name}"
     target = pair.directory / "fetched"
     done = pair.run("curl", "-sS", "--fail", "-o", target, url, options=options, timeout=timeout)
