@@ -1,19 +1,37 @@
-"""The filters of `plait codec`, against versions written from the definitions alone."""
+"""The filters of `plait codec`, compared with the definition of xor64 and with peer.py, the reference implementation."""
 
-import hashlib
-import hmac
+import functools
+import os
 import random
 import subprocess
 
 import pytest
+
+pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
+
+import peer
 from hosts import PLAIT
+from peer import SEALED_CIPHERS, STREAM_CIPHERS, CipherState, Keystream, Opener, Sealer
 
 IMPLEMENTATIONS = ["straightforward", "running", "simd"]
 SIZE = 10_000_000
 
 
+def codec(*arguments, data: bytes) -> subprocess.CompletedProcess:
+    command = [PLAIT, "codec", *map(str, arguments)]
+    return subprocess.run(command, input=data, capture_output=True, timeout=120)
+
+
+def filtered(*arguments, data: bytes) -> bytes:
+    """The output of a filter that must succeed."""
+    done = codec(*arguments, data=data)
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
+    return done.stdout
+
+
+@functools.cache
 def scramble(plain: bytes, seed: bytes) -> bytes:
-    """B_i = b_i xor the 64 plaintext bytes before it; before the first are zeros, then the seed."""
+    """B_i = b_i xor the 64 plaintext bytes before it; the stream is preceded by zeros and the seed."""
     padded = bytes(64 - len(seed)) + seed + plain
     running = 0
     for byte in padded[:64]:
@@ -26,102 +44,26 @@ def scramble(plain: bytes, seed: bytes) -> bytes:
     return bytes(wire)
 
 
-def filter_through(data: bytes, direction: str, seed: bytes, implementation: str) -> bytes:
-    command = [PLAIT, "codec", "xor64", f"--{direction}", "--seed", seed.hex(), "--impl", implementation]
-    return subprocess.run(command, input=data, capture_output=True, check=True, timeout=120).stdout
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_ten_megabytes_in_both_directions(implementation):
-    source = random.Random(64)
-    plain, seed = source.randbytes(SIZE), source.randbytes(32)
+def assert_xor64_matches(plain: bytes, seed: bytes, implementation: str):
+    options = ("--seed", seed.hex(), "--impl", implementation)
     wire = scramble(plain, seed)
-    assert filter_through(plain, "encode", seed, implementation) == wire
-    assert filter_through(wire, "decode", seed, implementation) == plain
+    assert filtered("xor64", "--encode", *options, data=plain) == wire
+    assert filtered("xor64", "--decode", *options, data=wire) == plain
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_every_seed_length(implementation):
-    source = random.Random(65)
+def test_xor64_matches_its_definition(implementation):
+    source = random.Random(64)
+    assert_xor64_matches(source.randbytes(SIZE), source.randbytes(32), implementation)
     for length in range(1, 65):
-        plain, seed = source.randbytes(1000 + length), source.randbytes(length)
-        wire = scramble(plain, seed)
-        assert filter_through(plain, "encode", seed, implementation) == wire
-        assert filter_through(wire, "decode", seed, implementation) == plain
+        assert_xor64_matches(source.randbytes(1000 + length), source.randbytes(length), implementation)
 
 
 @pytest.mark.parametrize("seed", ["", "00" * 65, "0", "xy"])
-def test_other_seeds_are_wrong_usage(seed):
-    command = [PLAIT, "codec", "xor64", "--encode", "--seed", seed]
-    done = subprocess.run(command, input=b"data", capture_output=True, timeout=10)
+def test_rejects_invalid_seeds(seed):
+    done = codec("xor64", "--encode", "--seed", seed, data=b"data")
     assert done.returncode == 2
     assert done.stdout == b"" and b"seed" in done.stderr
-
-
-STREAM_CIPHERS = ["aes-256-ctr", "chacha20"]
-SEALED_CIPHERS = {"chacha20-poly1305": "little", "aes-256-gcm": "big"}
-MAX_PLAINTEXT = 16384
-
-
-def keystream(secrets: bytes, direction: int, cipher: str, length: int) -> bytes:
-    """The first epoch of a direction; AES and ChaCha20 are cryptography's."""
-    pytest.importorskip("cryptography")
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-    extracted = hmac.digest(b"plait stream 1", secrets, hashlib.sha256)
-    key = hmac.digest(extracted, bytes([direction]) + bytes(8) + b"\x01", hashlib.sha256)
-    if cipher == "aes-256-ctr":
-        machine = Cipher(algorithms.AES(key), modes.CTR(bytes(16)))
-    else:
-        machine = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
-    return machine.encryptor().update(bytes(length))
-
-
-def exclusive_or(one: bytes, other: bytes) -> bytes:
-    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
-
-
-class Records:
-    """One direction of sealed, up to its 2^20th record: an AEAD of cryptography's and counted nonces."""
-
-    def __init__(self, cipher: str, key: bytes):
-        pytest.importorskip("cryptography")
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
-
-        self.machine = AESGCM(key) if cipher == "aes-256-gcm" else ChaCha20Poly1305(key)
-        self.order = SEALED_CIPHERS[cipher]
-        self.used = 0
-
-    def next_nonce(self) -> bytes:
-        self.used += 1
-        return bytes(4) + (self.used - 1).to_bytes(8, self.order)
-
-    def seal(self, plain: bytes) -> bytes:
-        length = (len(plain) + 16).to_bytes(2, "big")
-        return length + self.machine.encrypt(self.next_nonce(), plain, length)
-
-    def open(self, wire: bytes) -> list[bytes]:
-        """The plaintexts of all records."""
-        plains, start = [], 0
-        while start < len(wire):
-            length = wire[start : start + 2]
-            end = start + 2 + int.from_bytes(length, "big")
-            plains.append(self.machine.decrypt(self.next_nonce(), wire[start + 2 : end], length))
-            start = end
-        return plains
-
-
-def pieces_of(plain: bytes, source: random.Random):
-    start = 0
-    while start < len(plain):
-        end = start + source.choice([1, 100, 1448, MAX_PLAINTEXT - 1, MAX_PLAINTEXT])
-        yield plain[start:end]
-        start = end
-
-
-def codec(*arguments, data: bytes) -> subprocess.CompletedProcess:
-    command = [PLAIT, "codec", *map(str, arguments)]
-    return subprocess.run(command, input=data, capture_output=True, timeout=120)
 
 
 @pytest.fixture
@@ -136,45 +78,55 @@ def secret_file(tmp_path):
 
 @pytest.mark.parametrize("cipher", STREAM_CIPHERS)
 @pytest.mark.parametrize("direction, end", enumerate(["initiator", "responder"]))
-def test_stream_is_its_definition(secret_file, cipher, direction, end):
-    source = random.Random(66)
-    plain, secrets = source.randbytes(SIZE), source.randbytes(48)
-    wire = exclusive_or(plain, keystream(secrets, direction, cipher, SIZE))
-    options = ["--secrets", secret_file(secrets), "--cipher", cipher, "--from", end]
-    for data, expected in ((plain, wire), (wire, plain)):
-        done = codec("stream", *options, data=data)
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert done.stdout == expected
+def test_stream_matches_the_reference(secret_file, cipher, direction, end):
+    plain, keys = os.urandom(SIZE), (os.urandom(8), os.urandom(8), os.urandom(32))
+    wire = Keystream(STREAM_CIPHERS[cipher], peer.stream_secret(*keys), direction).apply(plain)
+    options = ["--secrets", secret_file(b"".join(keys)), "--cipher", cipher, "--from", end]
+    assert filtered("stream", *options, data=plain) == wire
+    assert filtered("stream", *options, data=wire) == plain
+
+
+def pieces_of(plain: bytes):
+    start = 0
+    while start < len(plain):
+        end = start + random.choice([1, 100, 1448, peer.MAX_PLAINTEXT - 1, peer.MAX_PLAINTEXT])
+        yield plain[start:end]
+        start = end
 
 
 @pytest.mark.parametrize("cipher", SEALED_CIPHERS)
-def test_sealed_records_are_their_definition(secret_file, cipher):
-    source = random.Random(67)
-    plain, key = source.randbytes(SIZE), source.randbytes(32)
+def test_sealed_matches_the_reference(secret_file, cipher):
+    plain, key = os.urandom(SIZE), os.urandom(32)
     options = ["--key", secret_file(key), "--cipher", cipher]
+    opener = Opener(CipherState(SEALED_CIPHERS[cipher], key))
+    assert opener.feed(filtered("sealed", "--encode", *options, data=plain)) == plain
+    opener.close()
+    sealer = Sealer(CipherState(SEALED_CIPHERS[cipher], key))
+    wire = b"".join(map(sealer.seal, pieces_of(plain))) + sealer.end()
+    assert filtered("sealed", "--decode", *options, data=wire) == plain
 
-    sealed = codec("sealed", "--encode", *options, data=plain)
-    assert (sealed.returncode, sealed.stderr) == (0, b"")
-    plains = Records(cipher, key).open(sealed.stdout)
-    assert b"".join(plains) == plain
-    assert plains[-1] == b"" and all(0 < len(plain) <= MAX_PLAINTEXT for plain in plains[:-1])
 
-    records = Records(cipher, key)
-    wire = b"".join(map(records.seal, pieces_of(plain, source))) + records.seal(b"")
-    opened = codec("sealed", "--decode", *options, data=wire)
-    assert (opened.returncode, opened.stderr) == (0, b"")
-    assert opened.stdout == plain
+def test_sealed_changes_keys_when_the_reference_does(secret_file):
+    """A little more than a million records of one byte each."""
+    key = bytes(32)
+    sealer = Sealer(CipherState(peer.SEALED_AESGCM, key))
+    plain = bytes(range(256)) * ((peer.REKEY_AFTER >> 8) + 1)
+    wire = b"".join(sealer.seal(plain[at : at + 1]) for at in range(len(plain))) + sealer.end()
+    options = ("--decode", "--key", secret_file(key), "--cipher", "aes-256-gcm")
+    assert filtered("sealed", *options, data=wire) == plain
 
 
 @pytest.mark.parametrize("cipher", SEALED_CIPHERS)
-def test_sealed_detects_modified_records(secret_file, cipher):
+def test_sealed_detects_modified_records_and_passes_on_only_what_precedes_them(secret_file, cipher):
     key = bytes(range(32))
     options = ["--decode", "--key", secret_file(key), "--cipher", cipher]
-    records = Records(cipher, key)
-    one, two, end = records.seal(b"one"), records.seal(b"two"), records.seal(b"")
+    sealer = Sealer(CipherState(SEALED_CIPHERS[cipher], key))
+    one, two, end = sealer.seal(b"one"), sealer.seal(b"two"), sealer.end()
     changed = two[:3] + bytes([two[3] ^ 1]) + two[4:]
+    changed_tag = two[:-1] + bytes([two[-1] ^ 1])
     for wire, plain, reason in (
         (one + changed + end, b"one", b"failed authentication"),
+        (one + changed_tag + end, b"one", b"failed authentication"),
         (two + one + end, b"", b"failed authentication"),
         (one + one + two + end, b"one", b"failed authentication"),
         (one + end, b"one", b"failed authentication"),
@@ -191,7 +143,7 @@ def test_sealed_detects_modified_records(secret_file, cipher):
         assert reason in done.stderr
 
 
-def test_a_key_that_is_none_is_an_error(tmp_path, secret_file):
+def test_rejects_missing_and_short_keys(tmp_path, secret_file):
     for file, reason in (
         (tmp_path / "none", b"cannot read"),
         (secret_file(bytes(31)), b"expected 32 bytes"),
@@ -211,7 +163,7 @@ def test_a_key_that_is_none_is_an_error(tmp_path, secret_file):
         ["sealed", "--key", "/dev/null", "--cipher", "aes-256-gcm"],
     ],
 )
-def test_wrong_usage(arguments):
+def test_invalid_arguments_are_usage_errors(arguments):
     done = codec(*arguments, data=b"data")
     assert done.returncode == 2
     assert done.stdout == b""

@@ -1,9 +1,9 @@
-"""The modes `stream` and `sealed` as docs/internals/protocol.md has them: known answers, and what must be refused.
+"""The reference implementation of `stream` and `sealed` (peer.py): test vectors, known answers, and what it rejects.
 
-`python3 tests/gateway/test_protocol.py` writes the test vectors in tests/data/protocol anew.
+`PYTHONPATH=tests/helpers python3 tests/gateway/test_protocol.py` writes the test vectors in tests/data/protocol, which
+crates/proto must match. The attacks that the protocol resists are tested in crates/proto/src/sealed/attacks.rs.
 """
 
-import dataclasses
 import json
 import os
 
@@ -13,20 +13,28 @@ pytest.importorskip("cryptography", reason="not installed: python3-cryptography"
 
 import peer
 from hosts import REPOSITORY
-from peer import Hello, Initiator, Keystream, Negotiated, Opener, ProtocolError, Responder, Sealer
+from peer import (
+    SEALED_CIPHERS,
+    STREAM_CIPHERS,
+    Hello,
+    Initiator,
+    Keystream,
+    Negotiated,
+    Opener,
+    ProtocolError,
+    Responder,
+    Sealer,
+)
 
 DATA = REPOSITORY / "tests" / "data" / "protocol"
-STREAM_MODES = {"chacha20": peer.STREAM_CHACHA20, "aes256": peer.STREAM_AES256}
-SEALED_MODES = {"chachapoly": peer.SEALED_CHACHAPOLY, "aesgcm": peer.SEALED_AESGCM}
-VERSIONS = {"anonymous": peer.ANONYMOUS, "identified": peer.IDENTIFIED}
 
 
 def counted(first: int, length: int) -> bytes:
-    """Bytes that tell themselves apart in a dump."""
+    """Consecutive bytes, which are recognizable in a dump."""
     return bytes((first + index) & 255 for index in range(length))
 
 
-# Of the initiator, and of the responder.
+# The static keys of the initiator and of the responder.
 STATICS = counted(0x60, 32), counted(0xE0, 32)
 
 
@@ -36,7 +44,6 @@ STATICS = counted(0x60, 32), counted(0xE0, 32)
 def stream_vectors() -> dict:
     initiator_key, responder_key, random = counted(1, 8), counted(0x11, 8), counted(0x20, 32)
     secret = peer.stream_secret(initiator_key, responder_key, random)
-    places = [(direction, offset) for direction in (0, 1) for offset in (0, 100, peer.EPOCH - 16)]
     return {
         "initiator_key": initiator_key.hex(),
         "responder_key": responder_key.hex(),
@@ -54,8 +61,9 @@ def stream_vectors() -> dict:
                 "offset": offset,
                 "keystream": Keystream(mode, secret, direction, offset).apply(bytes(32)).hex(),
             }
-            for mode in STREAM_MODES.values()
-            for direction, offset in places
+            for mode in STREAM_CIPHERS.values()
+            for direction in (0, 1)
+            for offset in (0, 100, peer.EPOCH - 16)
         ],
     }
 
@@ -64,11 +72,11 @@ def sealed_vectors() -> dict:
     return {
         "handshakes": [
             handshake_vector(mode, version, paths)
-            for version in VERSIONS.values()
-            for mode in SEALED_MODES.values()
+            for version in (peer.ANONYMOUS, peer.IDENTIFIED)
+            for mode in SEALED_CIPHERS.values()
             for paths in ((), (1,), (2, 15))
         ],
-        "records": [records_vector(mode) for mode in SEALED_MODES.values()],
+        "records": [records_vector(mode) for mode in SEALED_CIPHERS.values()],
     }
 
 
@@ -82,7 +90,7 @@ def handshake_vector(mode: int, version: int, paths: tuple[int, ...]) -> dict:
                           ephemeral=ephemerals[0], static=statics[0])  # fmt: skip
     responder = Responder(negotiated, initiator.hello, initiator.witnesses, theirs,
                           ephemeral=ephemerals[1], static=statics[1])  # fmt: skip
-    hash_2 = responder.noise.hash
+    handshake_hash = responder.noise.hash
     confirms = initiator.finish(responder.reply, responder.answers)
     responder.finish(confirms, initiator.identity)
     identities = {}
@@ -115,7 +123,7 @@ def handshake_vector(mode: int, version: int, paths: tuple[int, ...]) -> dict:
         "psk": initiator.shares.psk.hex(),
         "confirmation_key": initiator.shares.confirmation_key.hex(),
         "reply": responder.reply.hex(),
-        "handshake_hash": hash_2.hex(),
+        "handshake_hash": handshake_hash.hex(),
         "share_messages": {path: message.hex() for path, message in responder.answers.items()},
         "confirms": {path: message.hex() for path, message in confirms.items()},
         "initiator_to_responder": initiator.sealer.state.key.hex(),
@@ -129,7 +137,7 @@ def handshake_vector(mode: int, version: int, paths: tuple[int, ...]) -> dict:
 
 
 def records_vector(mode: int) -> dict:
-    """Around the first change of the key."""
+    """The last record before the first change of the key, and the first after it."""
     sealer = Sealer(peer.CipherState(mode, counted(0, 32), peer.REKEY_AFTER - 1))
     before, after = sealer.seal(b"the last under this key"), sealer.seal(b"the first under the next")
     return {
@@ -145,19 +153,19 @@ def records_vector(mode: int) -> dict:
 VECTORS = {"stream": stream_vectors, "sealed": sealed_vectors}
 
 
-def written(vectors: dict) -> str:
+def encode(vectors: dict) -> str:
     return json.dumps(vectors, indent=1) + "\n"
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_vectors_are_what_this_implementation_computes(name):
-    assert (DATA / f"{name}.json").read_text() == written(VECTORS[name]())
+def test_reference_matches_the_stored_vectors(name):
+    assert (DATA / f"{name}.json").read_text() == encode(VECTORS[name]())
 
 
-# Known answers of others
+# Known answers from other sources
 
 
-def test_hkdf_of_rfc_5869():
+def test_hkdf_matches_rfc_5869():
     key = peer.extract(bytes(range(13)), b"\x0b" * 22)
     assert key.hex() == "077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5"
     out = peer.expand(key, bytes(range(0xF0, 0xFA)), 42)
@@ -167,7 +175,7 @@ def test_hkdf_of_rfc_5869():
 
 
 @pytest.mark.parametrize(
-    ("mode", "place", "keystream"),
+    ("mode", "offset", "keystream"),
     [
         # RFC 8439, appendix A.1, vectors 1 and 2; NIST AESAVS, the zero key and block.
         (peer.STREAM_CHACHA20, 0, "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"),
@@ -175,9 +183,9 @@ def test_hkdf_of_rfc_5869():
         (peer.STREAM_AES256, 0, "dc95c078a2408989ad48a21492842087"),
     ],
 )
-def test_ciphers_of_the_zero_key(mode, place, keystream):
+def test_ciphers_match_published_keystreams_of_the_zero_key(mode, offset, keystream):
     expected = bytes.fromhex(keystream)
-    assert peer.cipher_at(mode, bytes(32), place).update(bytes(len(expected))) == expected
+    assert peer.cipher_at(mode, bytes(32), offset).update(bytes(len(expected))) == expected
 
 
 def noise_vectors() -> list:
@@ -185,25 +193,22 @@ def noise_vectors() -> list:
 
 
 @pytest.mark.parametrize("vector", noise_vectors(), ids=lambda vector: vector["protocol_name"])
-def test_noise_of_cacophony(vector):
+def test_noise_matches_cacophony_vectors(vector):
     """The Noise project's test vectors, with their payloads."""
-    value = {
-        name: bytes.fromhex(text) for name, text in vector.items() if name.endswith(("prologue", "ephemeral"))
-    }
+
+    def value(name: str) -> bytes | None:
+        return bytes.fromhex(vector[name]) if name in vector else None
+
     psk = bytes.fromhex(vector["init_psks"][0])
     mode = peer.SEALED_AESGCM if "AESGCM" in vector["protocol_name"] else peer.SEALED_CHACHAPOLY
     messages = [
-        (bytes.fromhex(each["payload"]), bytes.fromhex(each["ciphertext"])) for each in vector["messages"]
+        (bytes.fromhex(part["payload"]), bytes.fromhex(part["ciphertext"])) for part in vector["messages"]
     ]
     pattern = vector["protocol_name"].split("_")[1]
-    statics = [
-        bytes.fromhex(vector[key]) if key in vector else None for key in ("init_static", "resp_static")
-    ]
     ends = [
-        peer.Noise(mode, value["init_prologue"], value["init_ephemeral"], role=peer.INITIATOR,
-                   pattern=pattern, static=statics[0]),
-        peer.Noise(mode, value["resp_prologue"], value["resp_ephemeral"], role=peer.RESPONDER,
-                   pattern=pattern, static=statics[1]),
+        peer.Noise(mode, value(f"{end}_prologue"), value(f"{end}_ephemeral"), role=role, pattern=pattern,
+                   static=value(f"{end}_static"))
+        for role, end in ((peer.INITIATOR, "init"), (peer.RESPONDER, "resp"))
     ]  # fmt: skip
     last = len(peer.PATTERNS[pattern])
     for payload, ciphertext in messages[:last]:
@@ -218,11 +223,8 @@ def test_noise_of_cacophony(vector):
         assert ways[index % 2].encrypt(b"", payload) == ciphertext
 
 
-# stream
-
-
-@pytest.mark.parametrize("mode", STREAM_MODES.values(), ids=STREAM_MODES)
-def test_a_keystream_does_not_depend_on_pieces_and_changes_keys_in_time(mode):
+@pytest.mark.parametrize("mode", STREAM_CIPHERS.values(), ids=STREAM_CIPHERS)
+def test_keystream_is_independent_of_segmentation_and_changes_keys_between_epochs(mode):
     start = peer.EPOCH - 1000
     data = counted(7, 3000)
     whole = Keystream(mode, bytes(32), 0, start).apply(data)
@@ -233,125 +235,58 @@ def test_a_keystream_does_not_depend_on_pieces_and_changes_keys_in_time(mode):
     assert Keystream(mode, bytes(32), 0, 0).apply(data[1000:]) != whole[1000:]
 
 
-# sealed: the handshake
+# What it rejects
 
 NEGOTIATED = Negotiated(0x30, peer.SEALED_AESGCM, counted(1, 8), counted(0x11, 8))
 
 
-def handshake(paths=(1, 2), tamper=lambda kind, path, message: message, theirs=NEGOTIATED, ours=NEGOTIATED,
-              statics=(None, None)):  # fmt: skip
-    """Both ends after a handshake in which `tamper` had every message on its way."""
+def handshake(paths, tamper, statics=(None, None)):
+    """A handshake during which `tamper` replaces every message: by message type, path and content."""
     shares = {path: os.urandom(32) for path in paths}
-    initiator = Initiator(ours, len(paths) + 1, shares, static=statics[0])
+    initiator = Initiator(NEGOTIATED, len(paths) + 1, shares, static=statics[0])
     hello = tamper(peer.HELLO, 0, initiator.hello)
     witnesses = {path: tamper(peer.WITNESS, path, initiator.witnesses[path]) for path in paths}
     shares = {path: os.urandom(32) for path in paths}
-    responder = Responder(theirs, hello, witnesses, shares, static=statics[1])
+    responder = Responder(NEGOTIATED, hello, witnesses, shares, static=statics[1])
     reply = tamper(peer.REPLY, 0, responder.reply)
     answers = {path: tamper(peer.SHARE, path, responder.answers[path]) for path in paths}
     confirms = initiator.finish(reply, answers)
     identity = initiator.identity and tamper(peer.IDENTITY, 0, initiator.identity)
     responder.finish({path: tamper(peer.CONFIRM, path, confirms[path]) for path in paths}, identity)
-    return initiator, responder
 
 
-@pytest.mark.parametrize("mode", SEALED_MODES.values(), ids=SEALED_MODES)
-@pytest.mark.parametrize("paths", [(), (1,), (1, 2), tuple(range(1, 16))], ids=len)
-@pytest.mark.parametrize("statics", [(None, None), STATICS], ids=VERSIONS)
-def test_both_ends_understand_each_other(mode, paths, statics):
-    negotiated = Negotiated(0x30, mode, counted(1, 8), counted(0x11, 8))
-    initiator, responder = handshake(paths, ours=negotiated, theirs=negotiated, statics=statics)
-    if statics == STATICS:
-        assert initiator.noise.remote["s"] == peer.public_of(STATICS[1])
-        assert responder.noise.remote["s"] == peer.public_of(STATICS[0])
-    assert responder.level == f"{len(paths) + 1}/{len(paths) + 1}"
-    for one, other in ((initiator, responder), (responder, initiator)):
-        plaintext = os.urandom(100_000)
-        assert other.opener.feed(one.sealer.seal(plaintext)) == plaintext
-        assert other.opener.feed(one.sealer.end()) == b""
-        other.opener.close()
+def test_every_changed_byte_of_a_handshake_is_detected():
+    lengths = {}
 
-
-def lengths() -> list[tuple[int, int, int]]:
-    """Every byte of every message: its type, its path, its place."""
-    sizes = {}
-
-    def measure(kind, path, message):
-        sizes[kind, path] = len(message)
+    def record(kind, path, message):
+        lengths[kind, path] = len(message)
         return message
 
-    handshake((1, 2), measure, statics=STATICS)
-    return [(*key, place) for key, size in sizes.items() for place in range(size)]
+    handshake((1, 2), record, statics=STATICS)
+    assert {kind for kind, _ in lengths} == set(range(peer.HELLO, peer.IDENTITY + 1))
+    for changed, offset in ((key, offset) for key, length in lengths.items() for offset in range(length)):
 
-
-def test_no_byte_of_any_message_can_be_changed():
-    for changed_kind, changed_path, place in lengths():
-
-        def tamper(kind, path, message, changed=(changed_kind, changed_path), place=place):
+        def tamper(kind, path, message, changed=changed, offset=offset):
             if (kind, path) != changed:
                 return message
-            return message[:place] + bytes([message[place] ^ 0x10]) + message[place + 1 :]
+            return message[:offset] + bytes([message[offset] ^ 0x10]) + message[offset + 1 :]
 
         with pytest.raises(ProtocolError):
             handshake((1, 2), tamper, statics=STATICS)
 
 
-@pytest.mark.parametrize(
-    "kind", [peer.HELLO, peer.REPLY, peer.WITNESS, peer.SHARE, peer.CONFIRM, peer.IDENTITY]
-)
-def test_messages_of_another_session_are_refused(kind):
-    """Each is whole and was right in its own session."""
-    others = {}
-    handshake((1,), lambda kind, path, message: others.setdefault(kind, message), statics=STATICS)
-    with pytest.raises(ProtocolError):
-        handshake(
-            (1,), lambda each, path, message: others[each] if each == kind else message, statics=STATICS
-        )
-
-
-@pytest.mark.parametrize("statics", [(None, STATICS[1]), STATICS], ids=VERSIONS)
-def test_the_version_of_a_hello_cannot_be_changed(statics):
-    def tamper(kind, path, message):
-        return message[:3] + bytes([message[3] ^ 3]) + message[4:] if kind == peer.HELLO else message
-
-    with pytest.raises(ProtocolError, match="wrong tag"):
-        handshake((1,), tamper, statics=statics)
-
-
-def test_an_end_is_who_it_was_expected_to_be():
-    key = {role: peer.public_of(static) for role, static in enumerate(STATICS)}
-    initiator = Initiator(NEGOTIATED, 1, {}, static=STATICS[0])
-    responder = Responder(NEGOTIATED, initiator.hello, {}, {}, static=STATICS[1])
-    responder.finish(
-        initiator.finish(responder.reply, {}, key[peer.RESPONDER]), initiator.identity, key[peer.INITIATOR]
-    )
-    with pytest.raises(ProtocolError, match="asked for an identity"):
-        Responder(NEGOTIATED, initiator.hello, {}, {})
-
-
-@pytest.mark.parametrize("paths", [(), (1,)], ids=len)
-def test_who_is_active_on_every_path_does_not_have_the_key_that_is_known(paths):
-    """As the test below, with identities: the initiator knows the responder's."""
-    initiator = Initiator(NEGOTIATED, 2, {path: os.urandom(32) for path in paths}, static=STATICS[0])
-    shares = {path: os.urandom(32) for path in paths}
-    false = Responder(NEGOTIATED, initiator.hello, initiator.witnesses, shares, static=counted(3, 32))
-    with pytest.raises(ProtocolError, match="another responder"):
-        initiator.finish(false.reply, false.answers, peer.public_of(STATICS[1]))
-    assert initiator.identity is None
-
-
 @pytest.mark.parametrize("kind", [peer.REPLY, peer.SHARE, peer.CONFIRM])
-def test_what_an_end_said_itself_is_refused(kind):
-    said = {}
+def test_rejects_messages_reflected_to_their_sender(kind):
+    sent = {}
 
-    def reflect(each, path, message):
-        said[each] = message
-        if each != kind:
+    def reflect(current, path, message):
+        sent[current] = message
+        if current != kind:
             return message
         mirrored = {
-            peer.REPLY: lambda: said[peer.HELLO][-48:],
-            peer.SHARE: lambda: bytes([path]) + 2 * said[peer.WITNESS][-32:],
-            peer.CONFIRM: lambda: bytes([path]) + said[peer.SHARE][-32:],
+            peer.REPLY: lambda: sent[peer.HELLO][-48:],
+            peer.SHARE: lambda: bytes([path]) + 2 * sent[peer.WITNESS][-32:],
+            peer.CONFIRM: lambda: bytes([path]) + sent[peer.SHARE][-32:],
         }
         return peer.message(kind, mirrored[kind]())
 
@@ -359,107 +294,19 @@ def test_what_an_end_said_itself_is_refused(kind):
         handshake((1,), reflect)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"offered": 0x10}, {"chosen": 0x10}, {"initiator_key": bytes(8)}, {"responder_key": bytes(8)}],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_ends_that_were_told_different_things_do_not_agree(changed):
-    """What a downgrade in the TCP handshake, or a middlebox that ends connections, comes to."""
-    with pytest.raises(ProtocolError):
-        handshake(theirs=dataclasses.replace(NEGOTIATED, **changed))
+def test_every_changed_byte_of_a_record_is_detected():
+    def cipher():
+        return peer.CipherState(peer.SEALED_AESGCM, bytes(32))
 
-
-def in_the_middle_of(victim: Initiator):
-    """Somebody on the main path: the initiator that he is, and how he becomes the victim's responder."""
-    share = peer.decode_witness(victim.witnesses[1])[2]
-    forward = Initiator(NEGOTIATED, 2, {1: share}, session=victim.session)
-    return forward, lambda theirs: Responder(NEGOTIATED, victim.hello, victim.witnesses, {1: theirs})
-
-
-def test_who_is_active_on_the_main_path_and_listens_on_the_other_is_found_out():
-    """He knows every share, and so the keys of both handshakes, but cannot change the confirmation."""
-    initiator = Initiator(NEGOTIATED, 2, {1: os.urandom(32)})
-    forward, responder_of_the_victim = in_the_middle_of(initiator)
-    responder = Responder(NEGOTIATED, forward.hello, initiator.witnesses, {1: os.urandom(32)})
-    heard = peer.body_of(peer.SHARE, responder.answers[1], 65)[1:33]
-    with pytest.raises(ProtocolError, match="a wrong confirmation"):
-        initiator.finish(responder_of_the_victim(heard).reply, responder.answers)
-
-
-def test_who_is_active_on_every_path_has_everything():
-    """What no protocol without identities can prevent: with this the test above says something."""
-    initiator = Initiator(NEGOTIATED, 2, {1: os.urandom(32)})
-    forward, responder_of_the_victim = in_the_middle_of(initiator)
-    responder = Responder(NEGOTIATED, forward.hello, forward.witnesses, {1: os.urandom(32)})
-    false = responder_of_the_victim(os.urandom(32))
-    false.finish(initiator.finish(false.reply, false.answers))
-    responder.finish(forward.finish(responder.reply, responder.answers))
-    assert false.opener.feed(initiator.sealer.seal(b"secret")) == b"secret"
-
-
-@pytest.mark.parametrize(
-    ("configured", "paths", "reason"),
-    [
-        (3, (0, 1), "out of range"),
-        (3, (1, 16), "out of range"),
-        (3, (2, 1), "ascend"),
-        (3, (1, 1), "ascend"),
-        (2, (1, 2), "configured"),
-        (0, (), "configured"),
-        (17, (1,), "configured"),
-    ],
-)
-def test_a_hello_that_cannot_be_is_refused(configured, paths, reason):
-    with pytest.raises(ProtocolError, match=reason):
-        Hello.decode(Hello(bytes(32), configured, paths).encode())
-
-
-# sealed: records
-
-
-def records(mode: int = peer.SEALED_AESGCM) -> tuple[Sealer, Opener]:
-    return Sealer(peer.CipherState(mode, bytes(32))), Opener(peer.CipherState(mode, bytes(32)))
-
-
-@pytest.mark.parametrize("mode", SEALED_MODES.values(), ids=SEALED_MODES)
-def test_records_come_in_any_pieces_and_lengths(mode):
-    for size in (0, 1, 16384, 16385, 100_000):
-        sealer, opener = records(mode)
-        plaintext = os.urandom(size)
-        wire = sealer.seal(plaintext) + sealer.end()
-        assert b"".join(opener.feed(wire[at : at + 1009]) for at in range(0, len(wire), 1009)) == plaintext
-        opener.close()
-        assert len(wire) == size + 18 * (-(-size // 16384) + 1)
-
-
-def test_no_byte_of_a_record_can_be_changed():
-    sealer, _ = records()
+    sealer = Sealer(cipher())
     wire = sealer.seal(b"a record") + sealer.end()
-    for place in range(len(wire)):
-        _, opener = records()
+    for offset in range(len(wire)):
+        opener = Opener(cipher())
         with pytest.raises(ProtocolError):
-            opener.feed(wire[:place] + bytes([wire[place] ^ 1]) + wire[place + 1 :])
+            opener.feed(wire[:offset] + bytes([wire[offset] ^ 1]) + wire[offset + 1 :])
             opener.close()
-
-
-def test_records_that_were_swapped_doubled_left_out_or_cut_off_are_refused():
-    sealer, _ = records()
-    one, two, end = sealer.seal(b"one"), sealer.seal(b"two"), sealer.end()
-    for wire in (two + one + end, one + one + end, two + end, end, one + two, one + two + end[:-1], b"",
-                 one + two + end + end, one + two + end + b"\0"):  # fmt: skip
-        _, opener = records()
-        with pytest.raises(ProtocolError):
-            opener.feed(wire)
-            opener.close()
-
-
-@pytest.mark.parametrize("length", [0, 15, 16401, 65535])
-def test_a_record_of_a_length_that_cannot_be_is_refused_before_it_is_there(length):
-    with pytest.raises(ProtocolError, match="length"):
-        records()[1].feed(length.to_bytes(2, "big"))
 
 
 if __name__ == "__main__":
     for name, vectors in VECTORS.items():
-        (DATA / f"{name}.json").write_text(written(vectors()))
+        (DATA / f"{name}.json").write_text(encode(vectors()))

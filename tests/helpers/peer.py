@@ -1,6 +1,6 @@
-"""The modes `stream` and `sealed` a second time, written from docs/internals/protocol.md: bytes in, bytes out, no I/O.
+"""A second implementation of the modes `stream` and `sealed`, from docs/internals/protocol.md alone and without I/O.
 
-Whatever is random can be given.
+Random values are parameters, so that test vectors can be computed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 STREAM_CHACHA20, STREAM_AES256, SEALED_CHACHAPOLY, SEALED_AESGCM = 0x04, 0x08, 0x10, 0x20
+# By the names that `plait codec --cipher` takes.
+STREAM_CIPHERS = {"chacha20": STREAM_CHACHA20, "aes-256-ctr": STREAM_AES256}
+SEALED_CIPHERS = {"chacha20-poly1305": SEALED_CHACHAPOLY, "aes-256-gcm": SEALED_AESGCM}
 
 INITIATOR, RESPONDER = 0, 1
 HELLO, REPLY, WITNESS, SHARE, CONFIRM, IDENTITY = 1, 2, 3, 4, 5, 6
@@ -27,16 +30,16 @@ WITNESS_VERSION = 1
 EPOCH = 1 << 36
 REKEY_AFTER = 1 << 20
 TAG = 16
-LONGEST_PLAINTEXT = 16384
+MAX_PLAINTEXT = 16384
 
 
 class ProtocolError(Exception):
-    """What came is not what the protocol allows."""
+    """The peer violated the protocol."""
 
 
-def expect(condition: bool, what: str):
+def expect(condition: bool, violation: str):
     if not condition:
-        raise ProtocolError(what)
+        raise ProtocolError(violation)
 
 
 # HKDF with SHA-256 (RFC 5869)
@@ -66,7 +69,7 @@ def stream_key(secret: bytes, direction: int, epoch: int) -> bytes:
 
 
 class Keystream:
-    """One direction's application bytes to and from their form on the wire, from `offset` on."""
+    """Encrypts or decrypts one direction of a stream, from `offset` on."""
 
     def __init__(self, mode: int, secret: bytes, direction: int, offset: int = 0):
         self.mode, self.secret, self.direction, self.offset = mode, secret, direction, offset
@@ -84,32 +87,22 @@ class Keystream:
         return out
 
     def _begin(self):
-        epoch, place = divmod(self.offset, EPOCH)
-        self.cipher = cipher_at(self.mode, stream_key(self.secret, self.direction, epoch), place)
+        epoch, offset = divmod(self.offset, EPOCH)
+        self.cipher = cipher_at(self.mode, stream_key(self.secret, self.direction, epoch), offset)
 
 
-def cipher_at(mode: int, key: bytes, place: int):
-    """The cipher of one epoch, its next byte of keystream being the one at `place`."""
+def cipher_at(mode: int, key: bytes, offset: int):
+    """The cipher of one epoch, advanced to this offset of its keystream."""
     if mode == STREAM_AES256:
-        block, within = divmod(place, 16)
+        block, within = divmod(offset, 16)
         cipher = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big")))
     else:
-        block, within = divmod(place, 64)
+        block, within = divmod(offset, 64)
         # 4 bytes of counter, then the nonce of 12 zeros.
         cipher = Cipher(algorithms.ChaCha20(key, block.to_bytes(4, "little") + bytes(12)), None)
     encryptor = cipher.encryptor()
     encryptor.update(bytes(within))
     return encryptor
-
-
-def stream_keystream(
-    initiator_key: bytes, responder_key: bytes, random: bytes, direction: int, cipher: str, length: int
-) -> bytes:
-    """The first bytes of a direction's keystream, by "aes256" or "chacha20"."""
-    mode = {"aes256": STREAM_AES256, "chacha20": STREAM_CHACHA20}[cipher]
-    return Keystream(mode, stream_secret(initiator_key, responder_key, random), direction).apply(
-        bytes(length)
-    )
 
 
 # Noise
@@ -118,13 +111,13 @@ def stream_keystream(
 PATTERNS = {
     "NNpsk2": ("e", "e ee psk"),
     "XXpsk2": ("e", "e ee s es psk", "s se"),
-    # Of which there are vectors by others.
+    # Not used by plait; other implementations publish vectors of it.
     "XXpsk3": ("e", "e ee s es", "s se psk"),
 }
 
 
 class CipherState:
-    """A key and a counter; Noise section 5.1 with the nonces of section 12."""
+    """A key and a nonce (Noise, section 5.1, with the nonces of section 12)."""
 
     def __init__(self, mode: int, key: bytes, counter: int = 0):
         self.mode, self.counter = mode, counter
@@ -139,7 +132,7 @@ class CipherState:
         try:
             plaintext = self.aead.decrypt(self._nonce(self.counter), sealed, data)
         except InvalidTag:
-            raise ProtocolError("wrong tag") from None
+            raise ProtocolError("authentication failed") from None
         self.counter += 1
         return plaintext
 
@@ -155,7 +148,7 @@ class CipherState:
 
 
 class Noise:
-    """Noise_*_25519_*_SHA256, one end of it, with a pre-shared key: `write` and `read` its messages in turn."""
+    """One end of Noise_*_25519_*_SHA256 with a pre-shared key: call `write` and `read` in turn."""
 
     def __init__(self, mode: int, prologue: bytes, ephemeral: bytes | None = None, *, role: int,
                  pattern: str = "NNpsk2", static: bytes | None = None):  # fmt: skip
@@ -189,7 +182,7 @@ class Noise:
         for token in next(self.messages).split():
             if token == "e":
                 self.remote["e"], message = message[:32], message[32:]
-                expect(len(self.remote["e"]) == 32, "a Noise message without its public key")
+                expect(len(self.remote["e"]) == 32, "a Noise message is too short for its public key")
                 self._mix_ephemeral(self.remote["e"])
             elif token == "s":
                 self.remote["s"], message = self._decrypt_and_hash(message[:48]), message[48:]
@@ -198,9 +191,9 @@ class Noise:
         return self._decrypt_and_hash(message)
 
     def split(self) -> tuple[CipherState, CipherState]:
-        """The initiator's direction, and the responder's."""
-        both = self._hkdf(b"", 2)
-        return CipherState(self.mode, both[0]), CipherState(self.mode, both[1])
+        """The ciphers of the initiator's direction and of the responder's."""
+        initiator, responder = self._hkdf(b"", 2)
+        return CipherState(self.mode, initiator), CipherState(self.mode, responder)
 
     def _mix(self, token: str, psk: bytes):
         if token == "psk":
@@ -208,7 +201,7 @@ class Noise:
             self._mix_hash(blind)
             self.cipher = CipherState(self.mode, key)
             return
-        # The initiator's key is named first.
+        # The first letter is the initiator's key.
         own, other = token if self.role == INITIATOR else reversed(token)
         try:
             self._mix_key(self.keys[own].exchange(X25519PublicKey.from_public_bytes(self.remote[other])))
@@ -217,7 +210,7 @@ class Noise:
 
     def _mix_ephemeral(self, public: bytes):
         self._mix_hash(public)
-        # Section 9.2: with a pre-shared key, every ephemeral public key goes into the chaining key, too.
+        # Section 9.2: with a pre-shared key, ephemeral public keys are mixed into the chaining key, too.
         self._mix_key(public)
 
     def _mix_key(self, secret: bytes):
@@ -247,12 +240,12 @@ def public_key(private: X25519PrivateKey) -> bytes:
 
 
 def public_of(private: bytes) -> bytes:
-    """The public half of a static key."""
+    """The public key of a static private key."""
     return public_key(X25519PrivateKey.from_private_bytes(private))
 
 
 def key_text(public: bytes) -> str:
-    """A static public key as people write it."""
+    """A static public key in text form."""
     return "plait-key:" + base64.urlsafe_b64encode(public).decode().rstrip("=")
 
 
@@ -263,12 +256,13 @@ def message(kind: int, body: bytes) -> bytes:
     return bytes([kind]) + len(body).to_bytes(2, "big") + body
 
 
-def body_of(kind: int, whole: bytes, length: int | None = None) -> bytes:
-    """The body of a message that must be of this kind, and of this length if one is fixed."""
-    expect(len(whole) >= 3 and whole[0] == kind, f"expected a message of type {kind}")
-    expect(int.from_bytes(whole[1:3], "big") == len(whole) - 3, "a length that is not the message's")
-    expect(length is None or len(whole) - 3 == length, f"a message of type {kind} of another length")
-    return whole[3:]
+def body_of(kind: int, encoded: bytes, length: int | None = None) -> bytes:
+    """The body of a message, which must be of this type and, if given, of this length."""
+    expect(len(encoded) >= 3 and encoded[0] == kind, f"expected a message of type {kind}")
+    actual = len(encoded) - 3
+    expect(int.from_bytes(encoded[1:3], "big") == actual, "the length field does not match the message")
+    expect(length in (None, actual), f"expected {length} bytes in a message of type {kind}, got {actual}")
+    return encoded[3:]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,20 +278,20 @@ class Hello:
         return message(HELLO, bytes([self.version]) + self.session + counts + self.noise)
 
     def head(self) -> bytes:
-        """What of the message the prologue covers: all before Noise's part."""
+        """The part that the prologue covers: everything before Noise's message."""
         return self.encode()[:-48]
 
     @classmethod
-    def decode(cls, whole: bytes) -> Hello:
-        body = body_of(HELLO, whole)
-        expect(len(body) >= 35, "a HELLO that is too short")
-        expect(body[0] in (ANONYMOUS, IDENTIFIED), "another version")
+    def decode(cls, encoded: bytes) -> Hello:
+        body = body_of(HELLO, encoded)
+        expect(len(body) >= 35, "HELLO is too short")
+        expect(body[0] in (ANONYMOUS, IDENTIFIED), f"unknown version {body[0]} of HELLO")
         configured, count = body[33], body[34]
-        expect(len(body) == 83 + count, "a HELLO of another length than its count says")
+        expect(len(body) == 83 + count, "the length of HELLO does not match its number of paths")
         paths = tuple(body[35 : 35 + count])
-        expect(all(1 <= path <= 15 for path in paths), "a path id out of range")
-        expect(all(a < b for a, b in zip(paths, paths[1:])), "path ids that do not ascend")
-        expect(count < configured <= 16, "a number of configured paths that cannot be")
+        expect(all(1 <= path <= 15 for path in paths), "a path id is out of range")
+        expect(all(a < b for a, b in zip(paths, paths[1:])), "path ids must ascend")
+        expect(count < configured <= 16, f"invalid number of configured paths: {configured}")
         return cls(body[1:33], configured, paths, body[0], body[35 + count :])
 
 
@@ -305,11 +299,11 @@ def encode_witness(session: bytes, path: int, share: bytes) -> bytes:
     return message(WITNESS, bytes([WITNESS_VERSION]) + session + bytes([path]) + share)
 
 
-def decode_witness(whole: bytes) -> tuple[bytes, int, bytes]:
-    """Session id, path id, share."""
-    body = body_of(WITNESS, whole, 66)
-    expect(body[0] == WITNESS_VERSION, "another version")
-    expect(1 <= body[33] <= 15, "a path id out of range")
+def decode_witness(encoded: bytes) -> tuple[bytes, int, bytes]:
+    """Session id, path id and share."""
+    body = body_of(WITNESS, encoded, 66)
+    expect(body[0] == WITNESS_VERSION, f"unknown version {body[0]} of WITNESS")
+    expect(1 <= body[33] <= 15, "a path id is out of range")
     return body[1:33], body[33], body[34:]
 
 
@@ -318,7 +312,7 @@ def decode_witness(whole: bytes) -> tuple[bytes, int, bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class Negotiated:
-    """What the TCP handshake of the main connection gave both ends."""
+    """What both ends know from the TCP handshake of the main connection."""
 
     offered: int
     chosen: int
@@ -332,13 +326,14 @@ class Negotiated:
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """What both ends make of a session id and of all paths' shares (initiator's, responder's)."""
+    """Secrets derived from the session id and from the shares of all paths."""
 
     psk: bytes
     confirmation_key: bytes
 
     @classmethod
     def of(cls, session: bytes, shares: dict[int, tuple[bytes, bytes]]) -> Shares:
+        """From the initiator's and the responder's share of each path."""
         secret = extract(session, b"".join(bytes([path]) + b"".join(shares[path]) for path in sorted(shares)))
         psk = expand(secret, b"plait sealed 1 psk", 32)
         return cls(psk, expand(secret, b"plait sealed 1 confirmation", 32))
@@ -352,7 +347,7 @@ def pattern_of(version: int) -> str:
 
 
 class Initiator:
-    """The handshake as who connects sees it: `hello`, `witnesses`, then `finish`, and `identity` if it has a `static` key."""
+    """The initiator's handshake: send `hello` and `witnesses`, then call `finish`; send `identity` if there is a static key."""
 
     identity: bytes | None = None
 
@@ -361,56 +356,57 @@ class Initiator:
                  static: bytes | None = None):  # fmt: skip
         session = session or os.urandom(32)
         version = ANONYMOUS if static is None else IDENTIFIED
-        unfinished = Hello(session, configured, tuple(sorted(shares)), version)
-        self.session, self.own, self.version = session, shares, version
-        self.noise = Noise(negotiated.chosen, negotiated.prologue(unfinished), ephemeral, role=INITIATOR,
+        hello = Hello(session, configured, tuple(sorted(shares)), version)
+        self.session, self.own_shares, self.version = session, shares, version
+        self.noise = Noise(negotiated.chosen, negotiated.prologue(hello), ephemeral, role=INITIATOR,
                            pattern=pattern_of(version), static=static)  # fmt: skip
-        self.hello = dataclasses.replace(unfinished, noise=self.noise.write()).encode()
+        self.hello = dataclasses.replace(hello, noise=self.noise.write()).encode()
         self.witnesses = {path: encode_witness(session, path, share) for path, share in shares.items()}
 
     def finish(self, reply: bytes, answers: dict[int, bytes], key: bytes | None = None) -> dict[int, bytes]:
-        """Judges REPLY, every SHARE, and the responder's static key, if it must have this one; the CONFIRMs."""
-        theirs, claims = {}, {}
-        for path in self.own:
+        """Verifies REPLY, every SHARE and, if `key` is given, the responder's static key; returns the CONFIRMs."""
+        peer_shares, confirmations = {}, {}
+        for path in self.own_shares:
             body = body_of(SHARE, answers[path], 65)
-            expect(body[0] == path, "a SHARE of another path")
-            theirs[path], claims[path] = body[1:33], body[33:]
-        self.shares = Shares.of(self.session, {path: (self.own[path], theirs[path]) for path in self.own})
+            expect(body[0] == path, "a SHARE is of another path")
+            peer_shares[path], confirmations[path] = body[1:33], body[33:]
+        pairs = {path: (share, peer_shares[path]) for path, share in self.own_shares.items()}
+        self.shares = Shares.of(self.session, pairs)
         length = 96 if self.version == IDENTIFIED else 48
         self.noise.read(body_of(REPLY, reply, length), self.shares.psk)
-        for path, claim in claims.items():
+        for path, confirmation in confirmations.items():
             expected = self.shares.confirmation(RESPONDER, path, self.noise.hash)
-            expect(hmac.compare_digest(claim, expected), "a wrong confirmation")
+            expect(hmac.compare_digest(confirmation, expected), "a wrong confirmation")
         if self.version == IDENTIFIED:
-            expect(key is None or self.noise.remote["s"] == key, "another responder")
+            expect(key in (None, self.noise.remote["s"]), "the responder has another static key")
             self.identity = message(IDENTITY, self.noise.write())
-        forth, back = self.noise.split()
-        self.sealer, self.opener = Sealer(forth), Opener(back)
+        sending, receiving = self.noise.split()
+        self.sealer, self.opener = Sealer(sending), Opener(receiving)
         confirm = self.shares.confirmation
         return {path: message(CONFIRM, bytes([path]) + confirm(INITIATOR, path, self.noise.hash))
-                for path in self.own}  # fmt: skip
+                for path in self.own_shares}  # fmt: skip
 
 
 class Responder:
-    """The handshake as who accepts sees it, from HELLO and all WITNESSes: `reply`, `answers`, `finish`."""
+    """The responder's handshake, from HELLO and all WITNESSes: send `reply` and `answers`, then call `finish`."""
 
     def __init__(self, negotiated: Negotiated, hello: bytes, witnesses: dict[int, bytes],
                  shares: dict[int, bytes], *, ephemeral: bytes | None = None,
                  static: bytes | None = None):  # fmt: skip
-        heard = Hello.decode(hello)
-        expect(set(heard.paths) == set(witnesses) == set(shares), "other witnesses than HELLO lists")
-        expect(heard.version == ANONYMOUS or static is not None, "asked for an identity that there is not")
+        received = Hello.decode(hello)
+        expect(set(received.paths) == set(witnesses) == set(shares), "the witnesses are not those of HELLO")
+        expect(received.version == ANONYMOUS or static is not None, "an identity is required, there is none")
         pairs = {}
         for path, witness in witnesses.items():
             session, claimed, share = decode_witness(witness)
-            expect(session == heard.session, "a WITNESS of another session")
-            expect(claimed == path, "a WITNESS of another path")
+            expect(session == received.session, "a WITNESS is of another session")
+            expect(claimed == path, "a WITNESS is of another path")
             pairs[path] = (share, shares[path])
-        self.level, self.version = f"{len(heard.paths) + 1}/{heard.configured}", heard.version
-        self.shares = Shares.of(heard.session, pairs)
-        self.noise = Noise(negotiated.chosen, negotiated.prologue(heard), ephemeral, role=RESPONDER,
-                           pattern=pattern_of(heard.version), static=static)  # fmt: skip
-        expect(self.noise.read(heard.noise) == b"", "a payload in Noise's first message")
+        self.level, self.version = f"{len(received.paths) + 1}/{received.configured}", received.version
+        self.shares = Shares.of(received.session, pairs)
+        self.noise = Noise(negotiated.chosen, negotiated.prologue(received), ephemeral, role=RESPONDER,
+                           pattern=pattern_of(received.version), static=static)  # fmt: skip
+        expect(self.noise.read(received.noise) == b"", "Noise's first message has a payload")
         self.reply = message(REPLY, self.noise.write(self.shares.psk))
         confirm = self.shares.confirmation
         self.answers = {
@@ -419,35 +415,33 @@ class Responder:
         }
 
     def finish(self, confirms: dict[int, bytes], identity: bytes | None = None, key: bytes | None = None):
-        """Judges IDENTITY, every CONFIRM, and the initiator's static key, if it must have this one."""
-        expect(
-            (identity is not None) == (self.version == IDENTIFIED), "IDENTITY where there is none, or none"
-        )
+        """Verifies IDENTITY, every CONFIRM and, if `key` is given, the initiator's static key."""
+        expect((identity is not None) == (self.version == IDENTIFIED), "IDENTITY is missing or unexpected")
         if identity is not None:
             self.noise.read(body_of(IDENTITY, identity, 64))
-            expect(key is None or self.noise.remote["s"] == key, "another initiator")
+            expect(key in (None, self.noise.remote["s"]), "the initiator has another static key")
         for path in self.answers:
             body = body_of(CONFIRM, confirms[path], 33)
-            expect(body[0] == path, "a CONFIRM of another path")
+            expect(body[0] == path, "a CONFIRM is of another path")
             expected = self.shares.confirmation(INITIATOR, path, self.noise.hash)
             expect(hmac.compare_digest(body[1:], expected), "a wrong confirmation")
-        forth, back = self.noise.split()
-        self.sealer, self.opener = Sealer(back), Opener(forth)
+        receiving, sending = self.noise.split()
+        self.sealer, self.opener = Sealer(sending), Opener(receiving)
 
 
 # sealed: records
 
 
 class Sealer:
-    """Application bytes of one direction to records."""
+    """Encrypts one direction of a stream into records."""
 
     def __init__(self, state: CipherState):
         self.state = state
 
     def seal(self, plaintext: bytes) -> bytes:
-        """As few records as hold the bytes; none for none."""
-        pieces = range(0, len(plaintext), LONGEST_PLAINTEXT)
-        return b"".join(self._record(plaintext[at : at + LONGEST_PLAINTEXT]) for at in pieces)
+        """The bytes in as few records as possible; no bytes, no record."""
+        pieces = range(0, len(plaintext), MAX_PLAINTEXT)
+        return b"".join(self._record(plaintext[at : at + MAX_PLAINTEXT]) for at in pieces)
 
     def end(self) -> bytes:
         """The record that ends the direction."""
@@ -462,7 +456,7 @@ class Sealer:
 
 
 class Opener:
-    """Records of one direction, in whatever pieces they come, to application bytes."""
+    """Decrypts the records of one direction, however they are split."""
 
     def __init__(self, state: CipherState):
         self.state, self.pending, self.ended = state, b"", False
@@ -472,7 +466,7 @@ class Opener:
         at, out = 0, []
         while at + 2 <= len(data) and not self.ended:
             length = int.from_bytes(data[at : at + 2], "big")
-            expect(TAG <= length <= LONGEST_PLAINTEXT + TAG, "a record of a length that cannot be")
+            expect(TAG <= length <= MAX_PLAINTEXT + TAG, f"invalid length of a record: {length}")
             end = at + 2 + length
             if end > len(data):
                 break
@@ -483,9 +477,9 @@ class Opener:
             out.append(plaintext)
             at = end
         self.pending = data[at:]
-        expect(not (self.ended and self.pending), "bytes after the end")
+        expect(not (self.ended and self.pending), "bytes follow the end")
         return b"".join(out)
 
     def close(self):
-        """The TCP stream ended."""
-        expect(self.ended, "the stream was cut off")
+        """To be called when the TCP stream ends."""
+        expect(self.ended, "the stream is truncated")
