@@ -90,6 +90,7 @@ class Case:
     name: str
     files: dict[str, pathlib.Path]
     packets: dict[str, int] = dataclasses.field(init=False)
+    # CPU seconds and peak megabytes.
     runs: dict[str, list[tuple[float, float]]] = dataclasses.field(init=False)
 
     def __post_init__(self):
@@ -134,9 +135,8 @@ class Case:
 def cpu_and_peak(command) -> tuple[float, float]:
     """CPU seconds and megabytes (10^6 bytes) of a program. Its peak includes that of this process, from which it was forked."""
     with tempfile.TemporaryFile() as errors:
-        program = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
-        )
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        program = subprocess.Popen(command, stderr=errors, **quiet)
         try:
             _, status, used = os.wait4(program.pid, 0)
         except BaseException:
@@ -146,9 +146,8 @@ def cpu_and_peak(command) -> tuple[float, float]:
         program.returncode = os.waitstatus_to_exitcode(status)
         if program.returncode:
             errors.seek(0)
-            sys.exit(
-                f"{command[0]}: exit {program.returncode}: {errors.read().decode(errors='replace').strip()}"
-            )
+            message = errors.read().decode(errors="replace").strip()
+            sys.exit(f"{command[0]}: exit {program.returncode}: {message}")
     return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
 
 
@@ -162,21 +161,15 @@ def write_flood(file):
             if number >= HALF_OPEN:
                 option = bytes((30, 12, 0x10, 1)) + struct.pack(">II", number * 2654435761 % 2**32, number)
             packet = syn(number, option)
-            out.write(
-                struct.pack(
-                    "<IIII", 1_700_000_000 + number // 10_000, number % 10_000 * 100, *[len(packet)] * 2
-                )
-            )
-            out.write(packet)
+            time = 1_700_000_000 + number // 10_000, number % 10_000 * 100
+            out.write(struct.pack("<IIII", *time, len(packet), len(packet)) + packet)
 
 
 def syn(number, option) -> bytes:
     source = 0x0A000001 + number % 50_000
     ports = 1024 + number // 50_000, 443
-    tcp = (
-        struct.pack(">HHIIBBHHH", *ports, number * 7919 % 2**32, 0, (20 + len(option)) * 4, 2, 64240, 0, 0)
-        + option
-    )
+    sequence, offset = number * 7919 % 2**32, (20 + len(option)) * 4
+    tcp = struct.pack(">HHIIBBHHH", *ports, sequence, 0, offset, 2, 64240, 0, 0) + option
     return struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0, source, 0xC0000201) + tcp
 
 
@@ -202,13 +195,11 @@ def print_tables(results, rounds, floor):
         f"{rounds} rounds, kernel {os.uname().release}; CPU is user and system time; tshark -2 and tshark are run as"
     )
     print(f"  {' '.join(EXPORT)} CAPTURE")
+    columns = f"{'packets':>9} {'us/packet, median':>18} {'min':>8} {'GB/s':>7} {'peak MB':>8} {'x plait':>8}"
     for name, case in results.items():
-        print(
-            f"\n{name:12} {'packets':>9} {'us/packet, median':>18} {'min':>8} {'GB/s':>7} {'peak MB':>8} {'x plait':>8}"
-        )
+        print(f"\n{name:12} {columns}")
         for program, value in case.items():
-            cost = value["cpu_us_per_packet"]
-            peak = value["peak_mb"]
+            cost, peak = value["cpu_us_per_packet"], value["peak_mb"]
             peak = f"<{floor:.0f}" if peak < floor * 1.05 else f"{peak:.0f}"
             print(
                 f"  {program:10} {value['packets']:9} {cost['median']:18.3f} {cost['min']:8.3f}"
@@ -233,19 +224,11 @@ def cases(directory, tshark_packets, scratch):
 def main():
     parser = prologue.parser(__doc__, rounds=3)
     parser.add_argument(
-        "--captures",
-        type=pathlib.Path,
-        help="directory of captures to keep (default: temporary)",
+        "--captures", type=pathlib.Path, help="directory of captures to keep (default: temporary)"
     )
-    parser.add_argument(
-        "--packets", type=int, default=captures.PACKETS, help="size of new captures in packets"
-    )
-    parser.add_argument(
-        "--tshark-packets", type=int, help="limit of packets that tshark reads (its cost is per packet)"
-    )
-    arguments = parser.parse_args()
-    prologue.require_plait()
-    prologue.end_on_sigterm()
+    parser.add_argument("--packets", type=int, default=captures.PACKETS, help="packets of new captures")
+    parser.add_argument("--tshark-packets", type=int, help="limit of packets that tshark reads")
+    arguments = prologue.parse(parser, root=False)
     say = prologue.progress()
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as scratch:
         scratch = pathlib.Path(scratch)
@@ -275,9 +258,7 @@ def main():
         if arguments.tshark_packets:
             print(f"tshark read only the first {arguments.tshark_packets} packets")
         print_tables(results, arguments.rounds, floor)
-        print(
-            f"\n<{floor:.0f} MB: below what the program that measures holds itself, which is all that can be said"
-        )
+        print(f"\n<{floor:.0f} MB: less than the measuring program itself, and not known more exactly")
     for promise in broken:
         print(f"bound missed: {promise}", file=sys.stderr)
     sys.exit(1 if broken else 0)

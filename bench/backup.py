@@ -13,7 +13,7 @@ controller  the tick of a controller of plait.policy
 A chain with `set_backup` needs no user space: `plait-bench policy --cases actor-set_backup-egress` measures it. Needs root.
 """
 
-import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -24,7 +24,8 @@ import subprocess
 import sys
 import time
 
-from prologue import require_root
+import prologue
+from hosts import wait_for
 
 MPTCP = 262
 PACKET_OUTGOING = 4
@@ -62,11 +63,9 @@ class Wire:
     def forget(self):
         """Discards captured packets."""
         self.tap.setblocking(False)
-        try:
+        with contextlib.suppress(BlockingIOError):
             while True:
                 self.tap.recv(2048)
-        except BlockingIOError:
-            pass
 
 
 def mptcp_options(frame):
@@ -198,11 +197,8 @@ def endpoint_of(interface):
 
 def joined():
     """The joined subflows of this host."""
-    titles, values = (
-        line.split()
-        for line in pathlib.Path("/proc/thread-self/net/netstat").read_text().splitlines()
-        if line.startswith("MPTcpExt:")
-    )
+    lines = pathlib.Path("/proc/thread-self/net/netstat").read_text().splitlines()
+    titles, values = (line.split() for line in lines if line.startswith("MPTcpExt:"))
     return int(values[titles.index("MPJoinSynAckRx")])
 
 
@@ -214,26 +210,18 @@ def connect(to):
     connection = socket.socket(family, socket.SOCK_STREAM, MPTCP)
     connection.connect((address, int(port)))
     connection.sendall(b"begin")
-    deadline = time.monotonic() + LIMIT
-    while joined() == before:
-        if time.monotonic() > deadline:
-            sys.exit(f"expected a second subflow within {LIMIT} s, found none")
-        time.sleep(0.01)
+    wait_for("second subflow", lambda: joined() > before, LIMIT)
     time.sleep(0.2)
     return connection
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = prologue.parser(__doc__)
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--to", required=True, metavar="ADDRESS:PORT", help="an MPTCP listener")
     parser.add_argument("--interface", required=True, help="the interface by which the second subflow joins")
     parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args()
-    require_root()
+    arguments = prologue.parse(parser, plait=False)
     measure = WAYS[arguments.way]
     times = [taken / 1e3 for taken in measure(arguments.to, arguments.interface, arguments.count)]
     tenths = statistics.quantiles(times, n=10)
@@ -241,11 +229,8 @@ def main():
     if arguments.json:
         print(json.dumps(found))
     else:
-        print(
-            "{way}: median {us:.1f} us, 10 % below {p10_us:.1f}, 10 % above {p90_us:.1f}, n = {n}".format(
-                **found
-            )
-        )
+        text = "{way}: median {us:.1f} us, 10 % below {p10_us:.1f}, 10 % above {p90_us:.1f}, n = {n}"
+        print(text.format(**found))
 
 
 if __name__ == "__main__":

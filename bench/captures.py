@@ -10,7 +10,6 @@ A capture that lost a packet, or has fewer packets or subflows than requested, i
 1.3 GB for 900,000 packets. Existing captures are kept.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -23,6 +22,7 @@ import time
 
 import prologue
 from hosts import Host, tool, wait_for
+from streams import listen
 
 PACKETS = 900_000
 SUBFLOWS = 3
@@ -50,7 +50,7 @@ def make(directory: pathlib.Path, packets: int = PACKETS, say=lambda text: None)
         try:
             found = attempt_to_make(directory, packets, say)
         except Invalid as reason:
-            say(f"attempt {attempt} thrown away: {reason}")
+            say(f"attempt {attempt} discarded: {reason}")
         else:
             record.write_text(json.dumps(found, indent=2) + "\n")
             return found
@@ -98,7 +98,7 @@ def connect(client, server):
         tool("ip", "-n", host.name, "link", "set", "lo", "up")
         # The links share the server's bridge: each interface answers ARP for its own address only.
         for key in ("rp_filter=0", "arp_ignore=1", "arp_announce=2"):
-            tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.ipv4.conf.all.{key}")
+            host.tool("sysctl", "-qw", f"net.ipv4.conf.all.{key}")
         tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
     tool("ip", "-n", server.name, "link", "add", "bridge", "type", "bridge")
     tool("ip", "-n", server.name, "link", "set", "bridge", "up")
@@ -110,46 +110,20 @@ def connect(client, server):
         tool("ip", "-n", client.name, "addr", "add", f"10.78.{number}.1/24", "dev", link)
         tool("ip", "-n", server.name, "addr", "add", f"10.78.{number}.2/24", "dev", "bridge")
         for host in (client, server):
-            tool(
-                "ip",
-                "netns",
-                "exec",
-                host.name,
-                "ethtool",
-                "-K",
-                link,
-                "tso",
-                "off",
-                "gso",
-                "off",
-                "gro",
-                "off",
-            )
+            host.tool("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off")
             tool("ip", "-n", host.name, "link", "set", link, "up")
         tool("tc", "-n", client.name, "qdisc", "add", "dev", link, "root",
              "tbf", "rate", rate, "burst", "64k", "limit", "256k")  # fmt: skip
         if number > 1:
-            tool(
-                "ip",
-                "-n",
-                server.name,
-                "mptcp",
-                "endpoint",
-                "add",
-                f"10.78.{number}.2",
-                "dev",
-                "bridge",
-                "signal",
-            )
+            address = f"10.78.{number}.2"
+            tool("ip", "-n", server.name, "mptcp", "endpoint", "add", address, "dev", "bridge", "signal")
 
 
 def captured_transfer(client, server, size, files) -> int:
     """Sends while all tcpdumps capture; returns the connection's number of subflows."""
     dumps = {kind: start_tcpdump(server, kind, files[kind]) for kind in KINDS}
-    listener = server.socket(protocol=MPTCP)
     # Joins to the other addresses need a listener on all addresses.
-    listener.bind(("0.0.0.0", PORT))
-    listener.listen()
+    listener = listen(server, PORT, "0.0.0.0", MPTCP)
     received = []
     receiver = threading.Thread(target=receive_all, args=(listener, received), daemon=True)
     receiver.start()
@@ -182,9 +156,8 @@ def captured_transfer(client, server, size, files) -> int:
 
 def start_tcpdump(host, kind, file):
     log = f"tcpdump-{kind}.log"
-    program = host.start(
-        "tcpdump", "-i", "bridge", "-s", KINDS[kind], "-B", 1 << 19, "-w", file, "tcp", log=log
-    )
+    options = ("-i", "bridge", "-s", KINDS[kind], "-B", 1 << 19, "-w", file)
+    program = host.start("tcpdump", *options, "tcp", log=log)
     wait_for("tcpdump", lambda: b"listening on" in (host.directory / log).read_bytes())
     return program
 
@@ -200,7 +173,7 @@ def receive_all(listener, received):
 
 
 def established(host) -> int:
-    return len(tool("ip", "netns", "exec", host.name, "ss", "-Htn", f"dport = :{PORT}").splitlines())
+    return len(host.tool("ss", "-Htn", f"dport = :{PORT}").splitlines())
 
 
 def packets_in(file) -> int:
@@ -209,16 +182,10 @@ def packets_in(file) -> int:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = prologue.parser(__doc__, json=False)
     parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument(
-        "--packets", type=int, default=PACKETS, help="minimum number of packets (default: %(default)s)"
-    )
-    arguments = parser.parse_args()
-    prologue.require_root()
-    prologue.end_on_sigterm()
+    parser.add_argument("--packets", type=int, default=PACKETS, help="minimum number (default: %(default)s)")
+    arguments = prologue.parse(parser, plait=False)
     try:
         found = make(arguments.directory, arguments.packets, say=lambda text: print(text, file=sys.stderr))
     except Invalid as reason:

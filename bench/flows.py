@@ -5,7 +5,6 @@ MPTCP also per subflow. Run it on the sending host; the receiver must discard wh
 bench/flows.py --to 10.0.0.2:9000 --flow mptcp:plait_lia --flow 'tcp:reno*4' --seconds 60 --json
 """
 
-import argparse
 import contextlib
 import json
 import pathlib
@@ -15,6 +14,8 @@ import subprocess
 import sys
 import threading
 import time
+
+import prologue
 
 MPTCP = 262
 BLOCK = bytes(1 << 18)
@@ -59,15 +60,16 @@ def sockets(port, without=()):
 
 def rates(flows, before, after, seconds):
     def rate(end):
-        was = before.get(end, {"acked": 0, "lost": 0})
+        now, was = after[end], before.get(end, {"acked": 0, "lost": 0})
+        acked, lost = now["acked"] - was["acked"], now["lost"] - was["lost"]
         return {
             "local": end,
-            "mbps": (after[end]["acked"] - was["acked"]) * 8 / seconds / 1e6,
-            "retransmitted_mbps": (after[end]["lost"] - was["lost"]) * 8 / seconds / 1e6,
+            "mbps": acked * 8 / seconds / 1e6,
+            "retransmitted_mbps": lost * 8 / seconds / 1e6,
             # Of what was sent.
-            "lost": (after[end]["lost"] - was["lost"]) / max(after[end]["acked"] - was["acked"], 1),
-            "cwnd": after[end]["cwnd"],
-            "rtt_ms": after[end]["rtt_ms"],
+            "lost": lost / max(acked, 1),
+            "cwnd": now["cwnd"],
+            "rtt_ms": now["rtt_ms"],
         }
 
     for flow in flows:
@@ -96,28 +98,15 @@ def fairness(rates):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = prologue.parser(__doc__)
     parser.add_argument("--to", required=True, metavar="ADDRESS:PORT")
-    parser.add_argument(
-        "--flow",
-        action="append",
-        required=True,
-        metavar="KIND:NAME[*COUNT]",
-        help="mptcp, at most one, or tcp",
-    )
+    flow = {"action": "append", "required": True, "metavar": "KIND:NAME[*COUNT]"}
+    parser.add_argument("--flow", help="mptcp, at most one, or tcp", **flow)
     parser.add_argument("--subflows", type=int, help="expected number of subflows of the MPTCP flow")
     parser.add_argument("--seconds", type=float, default=60, help="duration of the measurement")
     parser.add_argument("--settle", type=float, default=10, help="seconds before the measurement")
-    parser.add_argument(
-        "--beside",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="JSON output of another run that started before this one: adds its flows",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    beside = "JSON output of another run that started before this one: adds its flows"
+    parser.add_argument("--beside", action="append", default=[], metavar="FILE", help=beside)
     arguments = parser.parse_args()
     host, _, port = arguments.to.rpartition(":")
     to = host, int(port)

@@ -58,22 +58,9 @@ class Ends:
     @contextlib.contextmanager
     def link(self, *options, number=1):
         """A link with addresses; yields a list that receives its report at the end."""
-        names = [f"{host.name}:lte{number}" for host in self.hosts]
-        command = [
-            PLAIT,
-            "lab",
-            "link",
-            "--a",
-            names[0],
-            "--b",
-            names[1],
-            "--backend",
-            self.backend,
-            "--json",
-        ]
-        program = subprocess.Popen(
-            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        a, b = (f"{host.name}:lte{number}" for host in self.hosts)
+        command = (PLAIT, "lab", "link", "--a", a, "--b", b, "--backend", self.backend, "--json", *options)
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         report = []
         try:
             line = program.stderr.readline()
@@ -202,12 +189,8 @@ def cases(quick, in_uml):
     pings, seconds, datagrams = (20, 2, 20_000) if quick else (50, 6, 50_000 if in_uml else 200_000)
     some = lambda values: values[1:2] if quick else values  # noqa: E731
     for target in some(RTTS_MS):
-        yield (
-            f"RTT of {target} ms, off by",
-            "ms",
-            lambda e, t=target: rtt_error_ms(e, t, pings),
-            ("within", 0.2),
-        )
+        measure = lambda e, t=target: rtt_error_ms(e, t, pings)  # noqa: E731
+        yield f"RTT of {target} ms, off by", "ms", measure, ("within", 0.2)
     for target in some(RATES_MBIT):
         measure = lambda e, t=target: rate_error_percent(e, t, seconds)  # noqa: E731
         yield f"rate of {target} Mb/s, off by", "%", measure, ("within", 0.5)
@@ -273,9 +256,7 @@ def text(results):
         lines.append(f"{result['backend']}: kernel {result['kernel']}, {rounds}: median (least to most)")
     lines.append(f"load of this machine's {os.cpu_count()} processors in the end: {os.getloadavg()[0]:.1f}")
     if any(result["in_uml"] for result in results):
-        lines.append(
-            "The processor of user-mode-linux is a process of this machine: its timers are late accordingly."
-        )
+        lines.append("The processor of user-mode-linux is a process of this machine, so its timers are late.")
     return "\n".join(lines)
 
 
@@ -291,9 +272,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="one round of some figures, under a minute")
     parser.add_argument("--backend", choices=("emu", "netem"), help="only this one")
     parser.add_argument("--in-uml", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    prologue.require_root()
-    prologue.require_plait()
+    arguments = prologue.parse(parser)
     if missing := [name for name in ("ip", "ping", "iperf3") if not shutil.which(name)]:
         sys.exit(f"not installed: {', '.join(missing)}; run `make test-deps`")
     rounds = 1 if arguments.quick else arguments.rounds
@@ -303,15 +282,8 @@ def main():
     for backend in [arguments.backend] if arguments.backend else ["emu", "netem"]:
         if arguments.in_uml or works_here(backend):
             rows = measure(backend, rounds, arguments.quick, arguments.in_uml, progress)
-            results.append(
-                {
-                    "backend": backend,
-                    "kernel": kernel,
-                    "in_uml": arguments.in_uml,
-                    "rounds": rounds,
-                    "rows": rows,
-                }
-            )
+            about = {"backend": backend, "kernel": kernel, "in_uml": arguments.in_uml, "rounds": rounds}
+            results.append(about | {"rows": rows})
         elif backend == "netem" and not (reason := uml.missing()):
             progress("netem: in user-mode-linux")
             results.append(measure_in_uml(rounds, arguments.quick))

@@ -8,9 +8,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "helpers"))
-
-from hosts import PLAIT, Pair  # noqa: E402
+import prologue  # noqa: F401
+from hosts import PLAIT, Pair, tool
 
 
 @contextlib.contextmanager
@@ -24,6 +23,14 @@ def built(make=Pair):
             yield pair
         finally:
             pair.remove()
+
+
+def certificate(pair, *options):
+    """Creates a key and a self-signed certificate of the server; returns their files."""
+    key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"
+    files = ("-keyout", str(key), "-out", str(certificate))
+    tool("openssl", "req", "-x509", "-nodes", "-days", "1", "-subj", "/CN=server", *options, *files)
+    return key, certificate
 
 
 class Emulated(Pair):

@@ -57,9 +57,7 @@ def measure(megabytes, count, progress):
 def main():
     parser = prologue.parser(__doc__, rounds=9)
     parser.add_argument("--megabytes", type=int, default=6144, help="size of the document")
-    arguments = parser.parse_args()
-    prologue.require_root()
-    prologue.require_plait()
+    arguments = prologue.parse(parser)
     progress = prologue.progress()
     result = measure(arguments.megabytes, arguments.rounds, progress)
     progress("")

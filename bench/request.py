@@ -6,14 +6,13 @@ Prints a JSON list with a pair per connection: milliseconds from connect() until
 had the first byte of the answer. A first connection warms caches and does not count.
 """
 
-import argparse
 import json
 import socket
 import ssl
 import struct
 import time
 
-import prologue  # noqa: F401
+import prologue
 from streams import ask_socks, receive_exactly
 
 ANSWER = struct.Struct("!q")
@@ -44,9 +43,7 @@ def request(arguments, tls):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = prologue.parser(__doc__, json=False)
     parser.add_argument("address", help="an IPv4 address")
     parser.add_argument("port", type=int)
     parser.add_argument("--count", type=int, default=5, help="measured connections")

@@ -27,7 +27,7 @@ import time
 import pairs
 import prologue
 import rounds
-from hosts import PLAIT, tool
+from hosts import PLAIT
 from request import ANSWER
 from streams import listen
 
@@ -57,10 +57,8 @@ def serve(listener, tls=None):
 
 def start_services(pair):
     """Serves by TCP, MPTCP and TLS; returns the file with the certificate."""
-    key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"
-    tool("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
-         "-subj", "/CN=server", "-addext", f"subjectAltName=IP:{pair.ETH}",
-         "-keyout", str(key), "-out", str(certificate))  # fmt: skip
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+    key, certificate = pairs.certificate(pair, *curve, "-addext", f"subjectAltName=IP:{pair.ETH}")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.minimum_version = ssl.TLSVersion.TLSv1_3
     tls.load_cert_chain(certificate, key)
@@ -155,10 +153,7 @@ def text(result):
 def main():
     parser = prologue.parser(__doc__, rounds=3)
     parser.add_argument("--connections", type=int, default=5, help="connections per variant and round")
-    arguments = parser.parse_args()
-    prologue.require_root()
-    prologue.require_plait()
-    prologue.end_on_sigterm()
+    arguments = prologue.parse(parser)
     progress = prologue.progress()
     results = []
     for eth, wlan in LINKS:

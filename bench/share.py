@@ -11,29 +11,19 @@ import ctypes
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 import time
 
-from prologue import require_root
+import prologue
 
-# The number of bpf(2).
-CALL = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
+# isort: split
+import bpf
+
 OPEN_PINNED, ENABLE_STATISTICS = 7, 32
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 NETWORK = os.stat("/proc/thread-self/ns/net").st_ino
 PROGRAMS = pathlib.Path(f"/run/plait/bpf/{NETWORK}/programs")
-
-
-def bpf(command, *numbers):
-    """Calls bpf(2); returns a file descriptor."""
-    attributes = (ctypes.c_uint64 * 2)(*numbers)
-    descriptor = LIBC.syscall(CALL, command, ctypes.byref(attributes), ctypes.sizeof(attributes))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return descriptor
 
 
 def programs():
@@ -41,32 +31,24 @@ def programs():
     if not PROGRAMS.is_dir():
         sys.exit("no policy is loaded here")
     paths = [ctypes.create_string_buffer(os.fsencode(path)) for path in PROGRAMS.iterdir()]
-    return [bpf(OPEN_PINNED, ctypes.addressof(path)) for path in paths]
+    return [bpf.syscall(OPEN_PINNED, (ctypes.c_uint64 * 2)(ctypes.addressof(path))) for path in paths]
 
 
 def counted(descriptors):
     """Total calls and nanoseconds since the programs were loaded."""
-    found = {"run_cnt": 0, "run_time_ns": 0}
-    for descriptor in descriptors:
-        for line in pathlib.Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in found:
-                found[name] += int(value)
-    return found["run_cnt"], found["run_time_ns"]
+    found = [bpf.fdinfo(descriptor) for descriptor in descriptors]
+    return sum(info["run_cnt"] for info in found), sum(info["run_time_ns"] for info in found)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser = prologue.parser(__doc__)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND...")
     arguments = parser.parse_args()
     if not arguments.command:
         parser.error("expected a command")
-    require_root()
+    prologue.require_root()
     ours = programs()
-    bpf(ENABLE_STATISTICS, 0)
+    bpf.syscall(ENABLE_STATISTICS, (ctypes.c_uint64 * 2)())
     before, started = counted(ours), time.monotonic()
     status = subprocess.run(arguments.command, stdout=sys.stderr).returncode
     seconds = time.monotonic() - started
@@ -82,11 +64,7 @@ def main():
     if arguments.json:
         print(json.dumps(found))
     else:
-        print(
-            "{runs} packets in {seconds:.2f} s, {ns_each:.0f} ns each: {of_time:.3%} of the time".format(
-                **found
-            )
-        )
+        print(f"{runs} packets in {seconds:.2f} s, {found['ns_each']:.0f} ns each: {of_time:.3%} of the time")
     sys.exit(status)
 
 

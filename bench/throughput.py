@@ -22,7 +22,7 @@ import download
 import pairs
 import prologue
 import rounds
-from hosts import Pair, tool, wait_for
+from hosts import Pair, wait_for
 from pairs import Emulated
 
 PORTS = {"off": 8443, "xor64": 8444, "stream": 8445, "sealed": 8446}
@@ -82,19 +82,12 @@ def fetch(pair, way) -> float:
 
 def start_stunnel(pair):
     """Starts a tunnel on the server, and two on the client."""
-    key, certificate = pair.directory / "key.pem", pair.directory / "certificate.pem"
-    tool("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=server",
-         "-keyout", str(key), "-out", str(certificate))  # fmt: skip
+    key, certificate = pairs.certificate(pair, "-newkey", "rsa:2048")
     common = "foreground = yes\npid =\nsslVersionMin = TLSv1.3\nciphersuites = TLS_AES_128_GCM_SHA256\n"
     start = functools.partial(start_tunnel, common=common)
     # Joins to the server's other address need a listener on all addresses.
-    start(
-        pair.server,
-        TUNNEL_IN,
-        f"cert = {certificate}\nkey = {key}",
-        f"0.0.0.0:{TUNNEL_IN}",
-        f"127.0.0.1:{NGINX}",
-    )
+    ends = (f"0.0.0.0:{TUNNEL_IN}", f"127.0.0.1:{NGINX}")
+    start(pair.server, TUNNEL_IN, f"cert = {certificate}\nkey = {key}", *ends)
     for name, port in TUNNELS.items():
         to = f"{pair.ETH}:{TUNNEL_IN}"
         start(pair.client, port, "client = yes", f"127.0.0.1:{port}", to, mptcp=name == "stunnel")
@@ -149,10 +142,7 @@ def text(result):
 def main():
     parser = prologue.parser(__doc__, rounds=5)
     parser.add_argument("--links", choices=LINKS, action="append", help="links to measure; repeatable")
-    arguments = parser.parse_args()
-    prologue.require_root()
-    prologue.require_plait()
-    prologue.end_on_sigterm()
+    arguments = prologue.parse(parser)
     progress = prologue.progress()
     results = {}
     for name in arguments.links or LINKS:

@@ -6,22 +6,43 @@ at the moment its last pin is removed.
 
 import ctypes
 import errno
+import os
+import pathlib
 import platform
+
+FD_BY_ID = 13
 
 _CALL = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
 _NEXT_ID = {"prog": 11, "map": 12}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def syscall(command: int, attributes: ctypes.Array) -> int:
+    """Calls bpf(2) with the start of a union bpf_attr."""
+    result = _LIBC.syscall(_CALL, command, ctypes.byref(attributes), ctypes.sizeof(attributes))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
 def ids(kind: str) -> set[int]:
     """The ids of all maps (`map`) or programs (`prog`)."""
     found, last = set(), 0
     while True:
-        # union bpf_attr: start_id, next_id, open_flags.
+        # start_id, next_id, open_flags
         attributes = (ctypes.c_uint32 * 3)(last, 0, 0)
-        if _LIBC.syscall(_CALL, _NEXT_ID[kind], ctypes.byref(attributes), ctypes.sizeof(attributes)):
-            if ctypes.get_errno() == errno.ENOENT:
+        try:
+            syscall(_NEXT_ID[kind], attributes)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
                 return found
-            raise OSError(ctypes.get_errno(), "bpf(2)")
+            raise
         last = attributes[1]
         found.add(last)
+
+
+def fdinfo(descriptor: int) -> dict[str, int]:
+    """The numbers that the kernel reports about an open program."""
+    lines = pathlib.Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    values = (line.partition(":")[::2] for line in lines)
+    return {name: int(value) for name, value in values if value.strip().isdigit()}
