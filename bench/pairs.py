@@ -65,7 +65,7 @@ class Emulated(Pair):
                 print(err, file=sys.stderr)
             else:
                 report = json.loads(out)
-                missed = sum(report[way]["missed"] for way in ("a_to_b", "b_to_a"))
+                missed = sum(report[way]["overruns"] for way in ("a_to_b", "b_to_a"))
                 self.emulator[link] = {"late_p99_ms": report["lateness"]["p99_ms"], "missed": missed}
         super().remove()
 
