@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from plait import _command
+from plait import _command, _document
 from plait._command import Error
 
 __all__ = [
@@ -127,10 +127,8 @@ def unload(name: Name) -> int:
 
 def connections() -> list[Connection]:
     """The MPTCP connections of this network namespace."""
-    return [
-        Connection(**{**each, "subflows": [Subflow(**subflow) for subflow in each["subflows"]]})
-        for each in _ask("show")["connections"]
-    ]
+    found: list[Connection] = _document.read(list[Connection], _ask("show")["connections"])
+    return found
 
 
 def _ask(*words: str) -> dict:

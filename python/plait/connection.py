@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from plait import _plait
 
@@ -17,6 +17,29 @@ Mode = Literal["sealed", "stream", "xor64", "off"]
 Require = Literal["all-paths"] | bool
 Peers = Literal["any", "first-use"] | Mapping[str, str]
 Address = tuple[str, int]
+
+
+class Settings(TypedDict, total=False):
+    """Settings of the gateway of this process; all calls must use the same."""
+
+    mode: Mode
+    """By default `"sealed"`."""
+    require: Require
+    """By default `True`: a peer that does not negotiate the mode is rejected. With `"all-paths"` (mode `"sealed"`), so
+    is a connection without a witness on every path. With `False`, a connection may be unprotected: check
+    `Connection.mode`."""
+    trusted: Sequence[str]
+    """Interfaces, on one of which a connection starts."""
+    untrusted: Sequence[str]
+    """Interfaces used after the key exchange; by default all others."""
+    identity: str | os.PathLike[str] | None
+    """The key file of this program in mode `"sealed"`, as created by `plait identity`; by default the file of `plait
+    identity` if it exists, otherwise a new key for each gateway."""
+    peers: Peers
+    """In mode `"sealed"`, maps `"HOST:PORT"` to the public key a peer must have; or `"first-use"`: the first key of a
+    peer is stored, and any other key is rejected later. By default `"any"`."""
+    clients: Sequence[str] | None
+    """The public keys of the clients that `serve` accepts; by default any."""
 
 
 class Connection(socket.socket):
@@ -93,13 +116,13 @@ _running: tuple[tuple, _plait.Gateway, _Log] | None = None
 
 
 def _gateway(
-    mode: Mode,
-    require: Require,
-    trusted: Sequence[str],
-    untrusted: Sequence[str],
-    identity: str | os.PathLike[str] | None,
-    peers: Peers,
-    clients: Sequence[str] | None,
+    mode: Mode = "sealed",
+    require: Require = True,
+    trusted: Sequence[str] = (),
+    untrusted: Sequence[str] = (),
+    identity: str | os.PathLike[str] | None = None,
+    peers: Peers = "any",
+    clients: Sequence[str] | None = None,
 ) -> _plait.Gateway:
     """Return the gateway of this process; the first call starts it."""
     global _running
@@ -139,78 +162,29 @@ def stop() -> None:
             atexit.unregister(stop)
 
 
-def connect(
-    address: Address,
-    *,
-    mode: Mode = "sealed",
-    require: Require = True,
-    trusted: Sequence[str] = (),
-    untrusted: Sequence[str] = (),
-    identity: str | os.PathLike[str] | None = None,
-    peers: Peers = "any",
-    clients: Sequence[str] | None = None,
-) -> Connection:
+def connect(address: Address, **settings: Unpack[Settings]) -> Connection:
     """Connect to a peer that runs `plait serve` or `plait.serve`.
 
-    The connection starts on one of the `trusted` interfaces. After the key exchange it also uses the
-    `untrusted` ones, by default all others. With `require=True`, a peer that does not negotiate the mode is
-    rejected; with `"all-paths"` (mode `"sealed"`), so is a connection without a witness on every path. With
-    `require=False` it may be unprotected: check `Connection.mode`.
-
-    In mode `"sealed"`, `peers` maps `"HOST:PORT"` to the public key a peer must have, or is `"first-use"`:
-    the first key of a peer is stored, and any other key is rejected later. `identity` is the key file of this
-    program, as created by `plait identity`; the default is the file of `plait identity` if it exists,
-    otherwise a new key for each gateway. `clients` are the public keys of the clients that `serve` accepts.
-
-    Needs root, like `plait run`. All calls in a process must use the same settings.
+    The connection starts on one of the trusted interfaces, and uses the untrusted ones after the key exchange. Needs
+    root, like `plait run`.
 
     Raises `plait.ProtectionError` (a `ConnectionError`) if the connection is not protected as required,
     `OSError` if it fails otherwise, and `ValueError` for invalid settings.
     """
-    return Connection._from_native(
-        _gateway(mode, require, trusted, untrusted, identity, peers, clients).connect(*address)
-    )
+    return Connection._from_native(_gateway(**settings).connect(*address))
 
 
-def serve(
-    address: Address,
-    *,
-    mode: Mode = "sealed",
-    require: Require = True,
-    trusted: Sequence[str] = (),
-    untrusted: Sequence[str] = (),
-    identity: str | os.PathLike[str] | None = None,
-    peers: Peers = "any",
-    clients: Sequence[str] | None = None,
-) -> Listener:
+def serve(address: Address, **settings: Unpack[Settings]) -> Listener:
     """Listen on an address of this host; with `"::"`, further subflows are accepted on all addresses. See
     `connect`."""
-    return Listener(_gateway(mode, require, trusted, untrusted, identity, peers, clients).listen(*address))
+    return Listener(_gateway(**settings).listen(*address))
 
 
 async def open_connection(
-    address: Address,
-    *,
-    mode: Mode = "sealed",
-    require: Require = True,
-    trusted: Sequence[str] = (),
-    untrusted: Sequence[str] = (),
-    identity: str | os.PathLike[str] | None = None,
-    peers: Peers = "any",
-    clients: Sequence[str] | None = None,
+    address: Address, **settings: Unpack[Settings]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect, for asyncio: returns the streams of `asyncio.open_connection`. See `connect`."""
-    connection = await asyncio.to_thread(
-        connect,
-        address,
-        mode=mode,
-        require=require,
-        trusted=trusted,
-        untrusted=untrusted,
-        identity=identity,
-        peers=peers,
-        clients=clients,
-    )
+    connection = await asyncio.to_thread(connect, address, **settings)
     return await asyncio.open_connection(sock=connection)
 
 

@@ -188,22 +188,16 @@ class Results:
         `pandas.DataFrame(results.table())` and `polars.DataFrame(results.table())` make data frames of it. A
         parameter with the name of another column becomes `parameter_NAME`.
         """
+        columns = ("mean", "stddev", "confidence", "n", "min", "max", "unit", "paper")
         return [
             _row(
                 variant,
                 metric=name,
-                mean=measured.mean,
-                stddev=measured.stddev,
-                confidence=measured.confidence,
-                n=measured.n,
-                min=measured.min,
-                max=measured.max,
-                unit=measured.unit,
-                paper=measured.paper,
-                as_expected=measured.expect and measured.expect.met,
+                **{column: getattr(summary, column) for column in columns},
+                as_expected=summary.expect and summary.expect.met,
             )
             for variant in self.variants
-            for name, measured in variant.metrics.items()
+            for name, summary in variant.metrics.items()
         ]
 
     def values(self) -> list[dict[str, Any]]:

@@ -130,9 +130,12 @@ def test_killed_server_is_a_reset(work, two_ways):  # noqa: F811
 
 
 def test_documented_examples_work(work, two_ways):  # noqa: F811
-    server, client = (work / f"{word}.py" for word in ("serve", "connect"))
-    server.write_text(EXAMPLES["serve"])
-    client.write_text(EXAMPLES["connect"].replace("192.0.2.7", two_ways.ETH).replace('"eth0"', '"eth"'))
+    serve, connect = (
+        next(example for example in EXAMPLES if f"plait.{name}(" in example) for name in ("serve", "connect")
+    )
+    server, client = work / "server.py", work / "client.py"
+    server.write_text(serve)
+    client.write_text(connect.replace("192.0.2.7", two_ways.ETH).replace('"eth0"', '"eth"'))
     two_ways.server.start(PYTHON, "-u", server, log="serve.log", cwd=work)
     wait_for("listener", lambda: two_ways.server.listens(8443))
     done = two_ways.client.run(PYTHON, client, text=True, cwd=work)
