@@ -21,7 +21,6 @@ use std::io;
 use plait_wire::BuildError;
 use plait_wire::mptcp::{MptcpOption, Priority};
 
-use crate::bindings::plait_flow;
 use crate::engine::{Engine, EngineError, FourTuple};
 use crate::model::Hook;
 use receive::Receiver;
@@ -84,37 +83,16 @@ impl<'a> Injector<'a> {
         Injector { engine, receiver: Receiver::default() }
     }
 
-    /// Injects an option into a subflow: with [`Hook::Egress`] towards the peer, with [`Hook::Ingress`] towards this
-    /// host, as if the peer had sent it.
+    /// Injects MP_PRIO (RFC 8684, section 3.3.8), which asks its receiver to use the subflow as a backup, or not to: with
+    /// [`Hook::Egress`] towards the peer, with [`Hook::Ingress`] towards this host, as if the peer had sent it.
     ///
     /// # Errors
-    /// The subflow is not tracked or too little is recorded, the option is too long, or the kernel rejected a
-    /// request.
-    pub fn inject(&self, tuple: FourTuple, hook: Hook, option: &MptcpOption<'_>) -> Result<(), InjectError> {
-        let flow = self.flow(tuple)?;
-        self.send(tuple, &flow, hook, option)
-    }
-
-    /// Injects MP_PRIO (RFC 8684, section 3.3.8), which asks its receiver to use the subflow as a backup, or not to.
-    ///
-    /// # Errors
-    /// As [`inject`](Injector::inject).
+    /// The subflow is not tracked or too little is recorded, or the kernel rejected a request.
     pub fn set_backup(&self, tuple: FourTuple, hook: Hook, backup: bool) -> Result<(), InjectError> {
-        self.inject(tuple, hook, &MptcpOption::Priority(Priority { backup, address_id: None }))
-    }
-
-    fn flow(&self, tuple: FourTuple) -> Result<plait_flow, InjectError> {
-        self.engine.flow(tuple).map_err(InjectError::Engine)?.ok_or(InjectError::Unknown(tuple))
-    }
-
-    fn send(
-        &self,
-        tuple: FourTuple,
-        flow: &plait_flow,
-        hook: Hook,
-        option: &MptcpOption<'_>,
-    ) -> Result<(), InjectError> {
-        let packet = acknowledgment::build(tuple, flow, hook, option)?;
+        let flow = self.engine.flow(tuple).map_err(InjectError::Engine)?;
+        let flow = flow.ok_or(InjectError::Unknown(tuple))?;
+        let option = MptcpOption::Priority(Priority { backup, address_id: None });
+        let packet = acknowledgment::build(tuple, &flow, hook, &option)?;
         let send = || match hook {
             Hook::Egress => send::send(&packet, tuple, flow.interface)
                 .map_err(|reason| InjectError::Send { tuple, reason }),

@@ -1,20 +1,14 @@
-//! Why a controller's loop ended.
+//! Why a session failed.
 
 use plait_linux::{diag, netlink};
 
 use crate::engine::EngineError;
 use crate::model::InvalidPolicy;
 
-/// An error that a controller returned.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// Why a controller's loop ended.
+/// Why a session failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
-    /// The controller returned an error.
-    #[error("the controller failed: {0}")]
-    Controller(Failure),
     /// The controller requested invalid chains.
     #[error("the controller requested an invalid policy: {0}")]
     Policy(#[from] InvalidPolicy),
