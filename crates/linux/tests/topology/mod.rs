@@ -29,23 +29,11 @@ impl Topology {
         if !can_run(test) {
             return None;
         }
-        let name =
-            |role| format!("plait-{}-{role}{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let client = Named::create(&name("client")).expect("namespace is created");
-        let server = Named::create(&name("server")).expect("namespace is created");
-        let (c, s) = (client.name(), server.name());
+        let (client, server) = (host("client"), host("server"));
         for link in 0..2 {
-            let subnet = link + 1;
-            ip(&format!("link add a{link} netns {c} type veth peer name b{link} netns {s}"));
-            for (host, interface, end) in [(c, 'a', 1), (s, 'b', 2)] {
-                ip(&format!("-n {host} address add 10.{subnet}.0.{end}/24 dev {interface}{link}"));
-                ip(&format!("-n {host} address add fd00:{subnet}::{end}/64 dev {interface}{link} nodad"));
-                ip(&format!("-n {host} link set {interface}{link} up"));
-            }
+            add_link(&client, &server, link);
         }
-        for host in [c, s] {
-            ip(&format!("-n {host} link set lo up"));
-        }
+        let c = client.name();
         // Each address of the server is reachable over either link, as on the Internet.
         for (link, other) in [(0, 1), (1, 0)] {
             let (subnet, far) = (link + 1, other + 1);
@@ -58,6 +46,26 @@ impl Topology {
             server_v4: ["10.1.0.2", "10.2.0.2"],
             server_v6: ["fd00:1::2", "fd00:2::2"],
         })
+    }
+}
+
+/// Creates a host without links.
+pub(crate) fn host(role: &str) -> Named {
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let host = Named::create(&format!("plait-{}-{role}{number}", std::process::id()));
+    let host = host.expect("namespace is created");
+    ip(&format!("-n {} link set lo up", host.name()));
+    host
+}
+
+/// Connects two hosts by a link, with the addresses above.
+pub(crate) fn add_link(client: &Named, server: &Named, link: u8) {
+    let (c, s, subnet) = (client.name(), server.name(), link + 1);
+    ip(&format!("link add a{link} netns {c} type veth peer name b{link} netns {s}"));
+    for (host, interface, end) in [(c, 'a', 1), (s, 'b', 2)] {
+        ip(&format!("-n {host} address add 10.{subnet}.0.{end}/24 dev {interface}{link}"));
+        ip(&format!("-n {host} address add fd00:{subnet}::{end}/64 dev {interface}{link} nodad"));
+        ip(&format!("-n {host} link set {interface}{link} up"));
     }
 }
 
@@ -136,6 +144,17 @@ pub(crate) fn wait_for_subflows(socket: &Socket, count: usize) -> Vec<Subflow> {
         assert!(Instant::now() < deadline, "expected {count} subflows, got {subflows:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Connects from a host, without further subflows.
+pub(crate) fn dial(host: &Named, to: &str, port: u16) -> Socket {
+    let to = SocketAddr::new(to.parse().expect("address is valid"), port);
+    let client = host.run(|| {
+        let (socket, _) = stream_socket(Domain::for_address(to)).expect("socket opens");
+        socket.connect(&to.into()).expect("connection succeeds");
+        socket
+    });
+    client.expect("namespace can be entered")
 }
 
 /// Runs the command `ip`.

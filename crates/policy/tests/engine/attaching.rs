@@ -5,22 +5,7 @@ use plait_policy::Hook;
 use plait_policy::engine::{AttachMode, Attachment, Engine, EngineError};
 use std::os::fd::AsFd;
 
-use crate::host::{Host, policy};
-
-const BOTH_HOOKS: &str = r#"
-    name = "both"
-    interfaces = ["a0"]
-    [[chains]]
-    name = "in"
-    hook = "ingress"
-    select = "packet(data)"
-    actors = ["record"]
-    [[chains]]
-    name = "out"
-    hook = "egress"
-    select = "packet(mptcp)"
-    actors = []
-"#;
+use crate::host::{Host, in_and_out, packets};
 
 fn modes(engine: &Engine) -> Vec<(Hook, Option<AttachMode>)> {
     let attachments = engine.attachments().expect("attachments");
@@ -40,7 +25,7 @@ fn load_processes_packets_and_unload_leaves_nothing() {
     let name = "load_processes_packets_and_unload_leaves_nothing";
     let Some(host) = Host::new(name) else { return };
     let objects = host.with_engine(|engine| {
-        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
+        engine.load(&in_and_out("both", "a0")).expect("loaded");
         assert_eq!(modes(engine), [(Hook::Ingress, Some(tc_mode())), (Hook::Egress, Some(tc_mode()))]);
         host.receive(200_000);
         let statistics = engine.statistics().expect("statistics");
@@ -52,7 +37,7 @@ fn load_processes_packets_and_unload_leaves_nothing() {
         let flows = engine.flows().expect("flows");
         let [flow] = &flows[..] else { panic!("one subflow, got {flows:?}") };
         assert_eq!(flow.received.bytes, 200_000);
-        assert_eq!(flow.tuple.remote.ip().to_string(), "10.0.0.2");
+        assert_eq!(flow.tuple.remote.ip().to_string(), "10.1.0.2");
         assert_eq!((statistics.flows, statistics.flows_seen), (1, 1));
         host.objects()
     });
@@ -78,7 +63,7 @@ fn avoided_modes_are_not_used() {
             (vec![AttachMode::Native, AttachMode::Generic, AttachMode::Tcx], AttachMode::Clsact),
         ] {
             let engine = avoiding(&avoided);
-            engine.load(&policy(BOTH_HOOKS)).expect("loaded");
+            engine.load(&in_and_out("both", "a0")).expect("loaded");
             let egress = if avoided.contains(&AttachMode::Tcx) { AttachMode::Clsact } else { tc_mode() };
             assert_eq!(modes(&engine), [(Hook::Ingress, Some(ingress)), (Hook::Egress, Some(egress))]);
             host.receive(100_000);
@@ -93,7 +78,7 @@ fn avoided_modes_are_not_used() {
             assert!(!host.tc("qdisc show dev a0").contains("clsact"));
         }
         let error = avoiding(&[AttachMode::Native, AttachMode::Generic, AttachMode::Tcx, AttachMode::Clsact])
-            .load(&policy(BOTH_HOOKS))
+            .load(&in_and_out("both", "a0"))
             .expect_err("no way is left");
         assert!(matches!(&error, EngineError::Attach { interface, .. } if interface == "a0"), "{error}");
         let [state, pins] = host.directories();
@@ -107,7 +92,7 @@ fn interfaces_without_ethernet_use_tc() {
     host.ip("tuntap add dev t0 mode tun");
     host.ip("link set t0 up");
     host.with_engine(|engine| {
-        engine.load(&policy(&BOTH_HOOKS.replace("a0", "t0"))).expect("loaded");
+        engine.load(&in_and_out("both", "t0")).expect("loaded");
         assert_eq!(modes(engine), [(Hook::Ingress, Some(tc_mode())), (Hook::Egress, Some(tc_mode()))]);
         engine.unload("both").expect("unloaded");
     });
@@ -121,7 +106,7 @@ fn foreign_tc_filters_are_kept() {
     let before = host.tc("filter show dev a0 egress");
     host.with_engine(|_| {
         let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
-        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
+        engine.load(&in_and_out("both", "a0")).expect("loaded");
         assert!(host.tc("filter show dev a0 egress").contains("egress"));
         host.receive(50_000);
         engine.unload("both").expect("unloaded");
@@ -132,7 +117,7 @@ fn foreign_tc_filters_are_kept() {
     host.tc("qdisc del dev a0 clsact");
     host.with_engine(|_| {
         let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
-        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
+        engine.load(&in_and_out("both", "a0")).expect("loaded");
         host.tc("filter add dev a0 egress prio 5 protocol ip u32 match ip dst 10.9.9.9/32 flowid 1:1");
         engine.unload("both").expect("unloaded");
     });
@@ -155,10 +140,10 @@ fn a_foreign_xdp_program_is_kept_and_tc_is_used() {
         let id = other.query_id(index, XdpFlags::NONE).expect("a program");
 
         let asking = Engine::current().expect("an engine").prefer_xdp();
-        asking.load(&policy(BOTH_HOOKS)).expect("loaded");
+        asking.load(&in_and_out("both", "a0")).expect("loaded");
         assert_eq!(modes(engine)[0], (Hook::Ingress, Some(tc_mode())));
         host.receive(50_000);
-        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        assert!(packets(engine) > 0);
         engine.unload("both").expect("unloaded");
         assert_eq!(other.query_id(index, XdpFlags::NONE).expect("a program"), id);
     });
@@ -169,7 +154,7 @@ fn jumbo_frames_are_processed() {
     let Some(host) = Host::new("jumbo_frames_are_processed") else { return };
     host.set_mtu(9000);
     host.with_engine(|engine| {
-        engine.load(&policy(BOTH_HOOKS)).expect("loaded");
+        engine.load(&in_and_out("both", "a0")).expect("loaded");
         host.receive(500_000);
         let flows = engine.flows().expect("flows");
         assert!(flows[0].received.bytes >= 500_000, "{flows:?}");

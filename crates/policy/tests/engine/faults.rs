@@ -5,35 +5,28 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use plait_linux::netns::NetNs;
-use plait_policy::Policy;
 use plait_policy::engine::{AttachMode, Engine, EngineError, clean_leftovers};
 
-use crate::host::{Host, policy};
-
-fn named(name: &str, interface: &str) -> Policy {
-    policy(&format!(
-        "name = \"{name}\"\ninterfaces = [\"{interface}\"]\n[[chains]]\nname = \"in\"\nhook = \"ingress\"\n\
-         select = \"packet(data)\"\nactors = [\"record\"]\n[[chains]]\nname = \"out\"\nhook = \"egress\"\nactors = []\n"
-    ))
-}
+use crate::host::{Host, assert_attached, in_and_out, packets};
 
 #[test]
 fn a_failed_change_leaves_the_previous_state() {
     let Some(host) = Host::new("a_failed_change_leaves_the_previous_state") else { return };
     host.with_engine(|engine| {
-        engine.load(&named("first", "a0")).expect("loaded");
+        engine.load(&in_and_out("first", "a0")).expect("loaded");
         let (policies, attachments) =
             (engine.policies().expect("policies"), engine.attachments().expect("them"));
         let objects = host.objects();
         let all = [AttachMode::Native, AttachMode::Generic, AttachMode::Tcx, AttachMode::Clsact];
         let unable = Engine::current().expect("an engine").avoid_modes(&all);
-        let error = unable.replace(&[named("first", "a0"), named("second", "lo")]).expect_err("no way");
+        let error =
+            unable.replace(&[in_and_out("first", "a0"), in_and_out("second", "lo")]).expect_err("no way");
         assert!(matches!(error, EngineError::Attach { .. }), "{error}");
         assert_eq!(engine.policies().expect("policies"), policies);
         assert_eq!(engine.attachments().expect("attachments"), attachments);
         assert_eq!(host.settled(objects.programs.len()), objects);
         host.receive(50_000);
-        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        assert!(packets(engine) > 0);
         let names: Vec<_> = std::fs::read_dir(&host.directories()[0])
             .expect("a directory")
             .map(|entry| entry.expect("an entry").file_name())
@@ -46,13 +39,13 @@ fn a_failed_change_leaves_the_previous_state() {
 #[test]
 fn policies_outlive_the_loading_process() {
     let Some(host) = Host::new("policies_outlive_the_loading_process") else { return };
-    host.with_engine(|engine| engine.load(&named("kept", "a0")).expect("loaded"));
+    host.with_engine(|engine| engine.load(&in_and_out("kept", "a0")).expect("loaded"));
     host.receive(50_000);
     let objects = host.objects();
     host.with_engine(|engine| {
-        assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
-        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
-        assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_some()));
+        assert_eq!(engine.policies().expect("policies")[0].policy, in_and_out("kept", "a0"));
+        assert!(packets(engine) > 0);
+        assert_attached(engine);
         engine.unload("kept").expect("unloaded");
     });
     host.assert_nothing_left(&objects);
@@ -76,9 +69,9 @@ fn policies_outlive_a_private_mount_namespace() {
     host.receive(50_000);
     let objects = host.objects();
     host.with_engine(|engine| {
-        assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
-        assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_some()));
-        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        assert_eq!(engine.policies().expect("policies")[0].policy, in_and_out("kept", "a0"));
+        assert_attached(engine);
+        assert!(packets(engine) > 0);
     });
     command("faults::unloads_a_policy_and_ends");
     host.assert_nothing_left(&objects);
@@ -88,7 +81,7 @@ fn policies_outlive_a_private_mount_namespace() {
 #[ignore = "is a command of the test above"]
 fn loads_a_policy_and_ends() {
     if std::env::var_os(NAMESPACE).is_some() {
-        Engine::current().expect("an engine").load(&named("kept", "a0")).expect("loaded");
+        Engine::current().expect("an engine").load(&in_and_out("kept", "a0")).expect("loaded");
     }
 }
 
@@ -104,25 +97,24 @@ fn unloads_a_policy_and_ends() {
 fn replace_attaches_to_recreated_interfaces() {
     let Some(host) = Host::new("replace_attaches_to_recreated_interfaces") else { return };
     host.with_engine(|engine| {
-        engine.load(&named("first", "a0")).expect("loaded");
+        engine.load(&in_and_out("first", "a0")).expect("loaded");
         host.ip("link del a0");
         let attachments = engine.attachments().expect("attachments");
         assert_eq!(attachments.len(), 2);
         assert!(attachments.iter().all(|there| there.mode.is_none() && there.index.is_none()));
         assert_eq!(engine.policies().expect("policies")[0].absent, ["a0"]);
-        engine.load(&named("second", "lo")).expect("loaded");
+        engine.load(&in_and_out("second", "lo")).expect("loaded");
         engine.unload("second").expect("unloaded");
         assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_none()));
 
         host.connect();
         let there = engine.attachments().expect("attachments");
         assert!(there.iter().all(|there| there.mode.is_none() && there.index.is_some()));
-        engine.replace(&[named("first", "a0")]).expect("attached");
-        let attachments = engine.attachments().expect("attachments");
-        assert_eq!(attachments.len(), 2);
-        assert!(attachments.iter().all(|there| there.mode.is_some()), "{attachments:?}");
+        engine.replace(&[in_and_out("first", "a0")]).expect("attached");
+        assert_eq!(engine.attachments().expect("attachments").len(), 2);
+        assert_attached(engine);
         host.receive(50_000);
-        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        assert!(packets(engine) > 0);
         engine.unload_all().expect("unloaded");
     });
 }
@@ -132,7 +124,7 @@ fn leftovers_of_deleted_namespaces_are_removed() {
     let name = "leftovers_of_deleted_namespaces_are_removed";
     let (Some(gone), Some(living)) = (Host::new(name), Host::new(name)) else { return };
     for host in [&gone, &living] {
-        host.with_engine(|engine| engine.load(&named("p", "a0")).expect("loaded"));
+        host.with_engine(|engine| engine.load(&in_and_out("p", "a0")).expect("loaded"));
     }
     let ([state, pins], objects) = (gone.directories(), gone.objects());
     drop(gone);
@@ -147,7 +139,7 @@ fn leftovers_of_deleted_namespaces_are_removed() {
     assert!(!state.exists() && !pins.exists());
     crate::host::assert_gone(&objects);
     living.with_engine(|engine| {
-        assert!(engine.attachments().expect("attachments").iter().all(|there| there.mode.is_some()));
+        assert_attached(engine);
         engine.unload_all().expect("unloaded");
     });
 }
@@ -157,15 +149,11 @@ fn state_of_a_namespace_with_the_same_inode_is_discarded() {
     let name = "state_of_a_namespace_with_the_same_inode_is_discarded";
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|engine| {
-        engine.load(&named("old", "a0")).expect("loaded");
-        let loaded = host.directories()[0].join("loaded.json");
-        let text = std::fs::read_to_string(&loaded).expect("a file");
-        let (start, rest) = text.split_once("\"namespace\": ").expect("a mark");
-        let (_, rest) = rest.split_once(',').expect("more");
-        std::fs::write(&loaded, format!("{start}\"namespace\": \"another\",{rest}")).expect("written");
+        engine.load(&in_and_out("old", "a0")).expect("loaded");
+        host.change_state("namespace", "\"another\"");
         assert_eq!(engine.policies().expect("policies"), []);
         assert!(!host.directories()[1].exists());
-        engine.load(&named("new", "a0")).expect("loaded");
+        engine.load(&in_and_out("new", "a0")).expect("loaded");
         assert_eq!(engine.policies().expect("policies").len(), 1);
         engine.unload_all().expect("unloaded");
     });
@@ -177,12 +165,11 @@ fn recovers_from_removed_pins_without_duplicate_filters() {
     let Some(host) = Host::new(name) else { return };
     host.with_engine(|_| {
         let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
-        engine.load(&named("kept", "a0")).expect("loaded");
+        engine.load(&in_and_out("kept", "a0")).expect("loaded");
         let objects = host.objects();
         std::fs::remove_dir_all(&host.directories()[1]).expect("removed");
-        assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
-        let attachments = engine.attachments().expect("attachments");
-        assert!(attachments.iter().all(|there| there.mode.is_some()), "{attachments:?}");
+        assert_eq!(engine.policies().expect("policies")[0].policy, in_and_out("kept", "a0"));
+        assert_attached(&engine);
         assert_eq!(host.tc("filter show dev a0 egress").matches("handle 0x1").count(), 1);
         crate::host::assert_gone(&objects);
         let objects = host.objects();
@@ -196,17 +183,13 @@ fn recovers_from_removed_pins_without_duplicate_filters() {
 fn policies_of_another_version_are_reloaded() {
     let Some(host) = Host::new("policies_of_another_version_are_reloaded") else { return };
     host.with_engine(|engine| {
-        engine.load(&named("kept", "a0")).expect("loaded");
+        engine.load(&in_and_out("kept", "a0")).expect("loaded");
         let objects = host.objects();
-        let loaded = host.directories()[0].join("loaded.json");
-        let text = std::fs::read_to_string(&loaded).expect("a file");
-        let (start, rest) = text.split_once("\"contract\": ").expect("a number");
-        let (_, rest) = rest.split_once(',').expect("more");
-        std::fs::write(&loaded, format!("{start}\"contract\": 7,{rest}")).expect("written");
-        assert_eq!(engine.policies().expect("policies")[0].policy, named("kept", "a0"));
+        host.change_state("contract", "7");
+        assert_eq!(engine.policies().expect("policies")[0].policy, in_and_out("kept", "a0"));
         crate::host::assert_gone(&objects);
         host.receive(50_000);
-        assert!(engine.statistics().expect("statistics").policies[0].chains[0].count.packets > 0);
+        assert!(packets(engine) > 0);
         let objects = host.objects();
         engine.unload_all().expect("unloaded");
         host.assert_nothing_left(&objects);
@@ -219,7 +202,7 @@ fn unreadable_state_is_reported_and_can_be_unloaded() {
     host.tc("qdisc add dev a0 clsact");
     host.with_engine(|_| {
         let engine = Engine::current().expect("an engine").avoid_modes(&[AttachMode::Tcx]);
-        engine.load(&named("kept", "a0")).expect("loaded");
+        engine.load(&in_and_out("kept", "a0")).expect("loaded");
         let objects = host.objects();
         std::fs::write(host.directories()[0].join("loaded.json"), "{").expect("written");
         let error = engine.policies().expect_err("it is no JSON");
@@ -237,7 +220,7 @@ fn unreadable_state_is_reported_and_can_be_unloaded() {
 #[test]
 fn a_killed_change_leaves_the_old_or_the_new_policies() {
     let Some(host) = Host::new("a_killed_change_leaves_the_old_or_the_new_policies") else { return };
-    let (odd, even) = ([named("odd", "a0"), named("one", "lo")], [named("even", "*")]);
+    let (odd, even) = ([in_and_out("odd", "a0"), in_and_out("one", "lo")], [in_and_out("even", "*")]);
     let mut objects = None;
     for round in 0..21 {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
@@ -262,15 +245,9 @@ fn a_killed_change_leaves_the_old_or_the_new_policies() {
                 found == odd || found == odd[..1] || found == even || found.is_empty(),
                 "round {round}: {found:?}"
             );
+            assert_attached(engine);
             let attachments = engine.attachments().expect("attachments");
-            assert!(attachments.iter().all(|there| there.mode.is_some()), "round {round}: {attachments:?}");
-            let wanted = if found.is_empty() {
-                0
-            } else if found == odd {
-                4
-            } else {
-                2
-            };
+            let wanted = found.len() * 2;
             assert_eq!(attachments.len(), wanted, "round {round}: {attachments:?}");
             if !found.is_empty() {
                 objects = Some(host.objects());
@@ -278,9 +255,7 @@ fn a_killed_change_leaves_the_old_or_the_new_policies() {
         });
     }
     host.receive(10_000);
-    host.with_engine(|engine| {
-        engine.unload_all().expect("unloaded");
-    });
+    host.with_engine(|engine| engine.unload_all().expect("unloaded"));
     host.assert_nothing_left(&objects.expect("something was loaded"));
 }
 
@@ -294,10 +269,10 @@ fn changes_policies_until_it_is_killed() {
             let engine = Engine::current().expect("an engine");
             let steps: [&dyn Fn() -> Result<(), EngineError>; 5] = [
                 &|| engine.unload_all().map(|_| ()),
-                &|| engine.replace(&[named("odd", "a0"), named("one", "lo")]),
+                &|| engine.replace(&[in_and_out("odd", "a0"), in_and_out("one", "lo")]),
                 &|| engine.unload("one").map(|_| ()),
                 &|| engine.unload("odd").map(|_| ()),
-                &|| engine.load(&named("even", "*")),
+                &|| engine.load(&in_and_out("even", "*")),
             ];
             for step in steps.iter().cycle() {
                 println!("step");

@@ -2,23 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapHandle};
-use plait_linux::mptcp::stream_socket;
 use plait_linux::netns::Named;
 use plait_policy::{Engine, Policy};
 use socket2::Domain;
 
-use crate::topology::{can_run, ip};
+use crate::topology::{self, add_link, can_run, dial, ip, listen};
 
-/// The host, whose interface `a0` (10.0.0.1, fd00::1) is connected to `b0` (10.0.0.2, fd00::2) of its peer. Removed
+/// The host, whose interface `a0` (10.1.0.1, fd00:1::1) is connected to `b0` (10.1.0.2, fd00:1::2) of its peer. Removed
 /// on drop.
 pub(crate) struct Host {
     pub(crate) namespace: Named,
@@ -31,25 +28,14 @@ impl Host {
         if !can_run(test) {
             return None;
         }
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = |role| format!("plait-{}-{role}{number}", std::process::id());
-        let namespace = Named::create(&name("policy")).expect("a namespace");
-        let peer = Named::create(&name("peer")).expect("a namespace");
-        let host = Host { namespace, peer };
+        let host = Host { namespace: topology::host("policy"), peer: topology::host("peer") };
         host.connect();
         Some(host)
     }
 
     /// Creates the link.
     pub(crate) fn connect(&self) {
-        let (host, peer) = (self.namespace.name(), self.peer.name());
-        ip(&format!("link add a0 netns {host} type veth peer name b0 netns {peer}"));
-        for (namespace, interface, end) in [(host, "a0", 1), (peer, "b0", 2)] {
-            ip(&format!("-n {namespace} address add 10.0.0.{end}/24 dev {interface}"));
-            ip(&format!("-n {namespace} address add fd00::{end}/64 dev {interface} nodad"));
-            ip(&format!("-n {namespace} link set {interface} up"));
-            ip(&format!("-n {namespace} link set lo up"));
-        }
+        add_link(&self.namespace, &self.peer, 0);
     }
 
     /// Calls `work` inside the host, with its engine.
@@ -72,25 +58,16 @@ impl Host {
 
     /// Sends this many bytes from the peer to the host over MPTCP, and one byte back.
     pub(crate) fn receive(&self, bytes: usize) {
-        let any: SocketAddr = "0.0.0.0:0".parse().expect("an address");
-        let listen = || {
-            let (listener, _) = stream_socket(Domain::IPV4).expect("a socket");
-            listener.bind(&any.into()).expect("a free port");
-            listener.listen(8).expect("a listener");
-            listener
-        };
-        let listener = self.namespace.run(listen).expect("inside");
-        let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
+        let (listener, port) = listen(&self.namespace, Domain::IPV4);
         thread::scope(|scope| {
             let sending = scope.spawn(|| {
-                let send = || {
-                    let (mut client, _) = stream_socket(Domain::IPV4).expect("a socket");
-                    client.connect(&SocketAddr::new("10.0.0.1".parse().expect("an address"), port).into())?;
+                let mut client = dial(&self.peer, "10.1.0.1", port);
+                let mut send = || {
                     client.write_all(&vec![1; bytes])?;
                     client.shutdown(std::net::Shutdown::Write)?;
                     client.read_exact(&mut [0])
                 };
-                self.peer.run(send).expect("inside").expect("a connection");
+                send().expect("a connection");
             });
             let (mut server, _) = listener.accept().expect("a connection");
             let mut received = Vec::new();
@@ -106,6 +83,15 @@ impl Host {
         let inode = self.namespace.identity().expect("an identity").inode.to_string();
         let run = plait_linux::run_directory().expect("a directory");
         [run.join("policy").join(&inode), run.join("bpf").join(&inode)]
+    }
+
+    /// Replaces a number or text in the recorded state.
+    pub(crate) fn change_state(&self, key: &str, value: &str) {
+        let file = self.directories()[0].join("loaded.json");
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let (start, rest) = text.split_once(&format!("\"{key}\": ")).expect("the key");
+        let (_, rest) = rest.split_once(',').expect("more");
+        std::fs::write(&file, format!("{start}\"{key}\": {value},{rest}")).expect("written");
     }
 
     /// Sets the MTU of both ends of the link.
@@ -206,6 +192,26 @@ pub(crate) fn assert_gone(objects: &Objects) {
     assert!(is_gone, "still there: {:?}", objects.still_there());
 }
 
+/// Asserts that an engine's programs are attached wherever they should be.
+#[track_caller]
+pub(crate) fn assert_attached(engine: &Engine) {
+    let attachments = engine.attachments().expect("attachments");
+    assert!(attachments.iter().all(|there| there.mode.is_some()), "{attachments:?}");
+}
+
+/// The packets that the first chain of the first policy matched.
+pub(crate) fn packets(engine: &Engine) -> u64 {
+    engine.statistics().expect("statistics").policies[0].chains[0].count.packets
+}
+
+/// A policy that records incoming data, and counts outgoing packets.
+pub(crate) fn in_and_out(name: &str, interface: &str) -> Policy {
+    policy(&format!(
+        "name = \"{name}\"\ninterfaces = [\"{interface}\"]\n[[chains]]\nname = \"in\"\nhook = \"ingress\"\n\
+         select = \"packet(data)\"\nactors = [\"record\"]\n[[chains]]\nname = \"out\"\nhook = \"egress\"\nactors = []\n"
+    ))
+}
+
 /// Parses a policy.
 pub(crate) fn policy(text: &str) -> Policy {
     Policy::parse(text, "test").expect("a policy")
@@ -214,4 +220,3 @@ pub(crate) fn policy(text: &str) -> Policy {
 /// How often, and at which interval, to check whether the kernel has freed objects.
 const MAX_CHECKS: u32 = 500;
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
-static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -6,12 +6,14 @@ use proptest::prelude::*;
 
 use crate::scene::{
     ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run,
-    errors, may_run, places, usual,
+    errors, for_each_place, may_run, places, usual,
 };
 
 /// RFC 8684, section 3.3.8: kind, length, subtype and B, and a NOP.
 const SET: [u8; 4] = [30, 3, 0x51, 1];
 const CLEAR: [u8; 4] = [30, 3, 0x50, 1];
+
+const SET_BACKUP: [(&str, &str); 1] = [("any", "\"set_backup\"")];
 
 fn with(option: &[u8], segment: &Segment) -> Segment {
     Segment { options: [option, &segment.options].concat(), ..segment.clone() }
@@ -19,38 +21,23 @@ fn with(option: &[u8], segment: &Segment) -> Segment {
 
 #[test]
 fn mp_prio_is_added_to_a_pure_acknowledgment() {
-    if !may_run() {
-        return;
-    }
-    for hook in [Hook::Ingress, Hook::Egress] {
-        let dry_run = dry_run(hook, &[("any", "\"set_backup\"")]);
-        for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
-            let subflow = Subflow { dry_run: &dry_run, place, port: number };
-            subflow.open();
-            let data = Segment { payload: vec![9; 33], ..usual() };
-            subflow.stays(&data);
-            subflow.stays(&Segment { flags: ACK | FIN, ..usual() });
-            assert_eq!(subflow.becomes(&usual()), with(&SET, &usual()));
-            subflow.stays(&usual());
-        }
-    }
+    for_each_place(&SET_BACKUP, |subflow| {
+        subflow.open();
+        let data = Segment { payload: vec![9; 33], ..usual() };
+        subflow.stays(&data);
+        subflow.stays(&Segment { flags: ACK | FIN, ..usual() });
+        assert_eq!(subflow.becomes(&usual()), with(&SET, &usual()));
+        subflow.stays(&usual());
+    });
 }
 
 #[test]
 fn mp_prio_of_version_0_carries_an_address_id() {
-    if !may_run() {
-        return;
-    }
-    for hook in [Hook::Ingress, Hook::Egress] {
-        let actors = [("set_backup", 0x51), ("clear_backup", 0x50)];
-        for (actor, subtype) in actors {
-            let dry_run = dry_run(hook, &[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))]);
-            for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
-                // The beginning of the subflow was not seen.
-                let subflow = Subflow { dry_run: &dry_run, place, port: number };
-                assert_eq!(subflow.becomes(&usual()), with(&[30, 4, subtype, 3], &usual()));
-            }
-        }
+    for (actor, subtype) in [("set_backup", 0x51), ("clear_backup", 0x50)] {
+        for_each_place(&[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))], |subflow| {
+            // The beginning of the subflow was not seen.
+            assert_eq!(subflow.becomes(&usual()), with(&[30, 4, subtype, 3], &usual()));
+        });
     }
 }
 
@@ -60,13 +47,13 @@ fn mp_prio_is_added_only_while_the_backup_flag_differs() {
         return;
     }
     let place = *places().first().expect("a place");
-    let set = dry_run(place.hook, &[("any", "\"set_backup\"")]);
+    let set = dry_run(place.hook, &SET_BACKUP);
     let clear = dry_run(place.hook, &[("any", "\"clear_backup\"")]);
     let subflow = |dry_run, port| Subflow { dry_run, place, port };
 
-    let asked_for = subflow(&set, 1);
-    asked_for.join(1);
-    asked_for.stays(&usual());
+    let requested = subflow(&set, 1);
+    requested.join(1);
+    requested.stays(&usual());
     let other = subflow(&set, 2);
     other.join(0);
     assert_eq!(other.becomes(&usual()), with(&SET, &usual()));
@@ -74,12 +61,12 @@ fn mp_prio_is_added_only_while_the_backup_flag_differs() {
     let other = subflow(&clear, 3);
     other.join(1);
     assert_eq!(other.becomes(&usual()), with(&CLEAR, &usual()));
-    let asked_for = subflow(&clear, 4);
-    asked_for.join(0);
-    asked_for.stays(&usual());
+    let requested = subflow(&clear, 4);
+    requested.join(0);
+    requested.stays(&usual());
     // The host sends MP_PRIO itself, and later one that contradicts the actor.
-    asked_for.stays(&with(&SET, &usual()));
-    assert_eq!(asked_for.becomes(&usual()), with(&CLEAR, &usual()));
+    requested.stays(&with(&SET, &usual()));
+    assert_eq!(requested.becomes(&usual()), with(&CLEAR, &usual()));
 
     // The beginning of the subflow was not seen.
     assert_eq!(subflow(&set, 5).becomes(&usual()), with(&SET, &usual()));
@@ -88,21 +75,17 @@ fn mp_prio_is_added_only_while_the_backup_flag_differs() {
 
 #[test]
 fn mp_prio_waits_for_a_packet_with_room() {
-    if !may_run() {
-        return;
-    }
-    for place in places() {
-        let dry_run = dry_run(place.hook, &[("any", "\"set_backup\"")]);
-        let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
+    for_each_place(&SET_BACKUP, |subflow| {
+        let before = errors(subflow.dry_run, 0);
         subflow.open();
         let sack = [&[1, 1, 5, 18][..], &[7; 16]].concat();
         let full = acknowledgment(&[&sack[..], &DATA_ACK_4, &DATA_ACK_8].concat());
         assert_eq!(full.options.len(), 40);
         subflow.stays(&full);
-        assert_eq!(errors(&dry_run, 0), 1);
+        assert_eq!(errors(subflow.dry_run, 0), before + 1);
         let nearly = acknowledgment(&[&sack[..], &DATA_ACK_8, &[1; 4]].concat());
         assert_eq!(subflow.becomes(&nearly), with(&SET, &nearly));
-    }
+    });
 }
 
 #[test]
@@ -111,7 +94,7 @@ fn mp_prio_is_added_only_to_acknowledgments_of_established_subflows() {
         return;
     }
     let place = *places().first().expect("a place");
-    let dry_run = dry_run(place.hook, &[("any", "\"set_backup\"")]);
+    let dry_run = dry_run(place.hook, &SET_BACKUP);
     let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
     subflow.open();
     // Plain TCP, an announcement, truncated options.
@@ -139,7 +122,7 @@ proptest! {
         }
         thread_local! {
             static TRIALS: [DryRun; 2] =
-                [Hook::Ingress, Hook::Egress].map(|hook| dry_run(hook, &[("any", "\"set_backup\"")]));
+                [Hook::Ingress, Hook::Egress].map(|hook| dry_run(hook, &SET_BACKUP));
             static PORT: std::cell::Cell<u16> = const { std::cell::Cell::new(1) };
         }
         let place = places()[place];

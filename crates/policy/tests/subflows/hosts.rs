@@ -1,18 +1,18 @@
 //! Actors between two hosts, verified by the counters of their kernels.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use plait_linux::counters::counters;
-use plait_linux::mptcp::{FullInfo, Info, stream_socket};
+use plait_linux::mptcp::{FullInfo, Info};
 use plait_linux::netns::Named;
 use plait_policy::engine::{AttachMode, FourTuple};
 use plait_policy::{Engine, Hook, InjectError, Injector, Policy};
 use socket2::{Domain, Socket, TcpKeepalive};
 
-use crate::topology::{Topology, connect, ip, listen};
+use crate::scene::{self, opposite};
+use crate::topology::{Topology, connect, dial, host, ip, listen};
 
 /// Addresses of the client and the server on both links.
 struct Family {
@@ -28,15 +28,34 @@ const FAMILIES: [Family; 2] = [
 
 const WITHOUT_XDP: [AttachMode; 2] = [AttachMode::Native, AttachMode::Generic];
 
+/// Where announcements pass: sent by the server, or received by the client.
+const PLACES: [(Hook, &[AttachMode]); 3] =
+    [(Hook::Egress, &[]), (Hook::Ingress, &[]), (Hook::Ingress, &WITHOUT_XDP)];
+
+/// Calls `check` for each family and place; those of a family at the same time, between hosts of their own.
+fn for_each_place(test: &str, check: impl Fn(&Topology, &Family, Hook, &[AttachMode]) + Sync) {
+    for family in &FAMILIES {
+        thread::scope(|scope| {
+            for (hook, avoided) in PLACES {
+                let Some(net) = Topology::new(test) else { return };
+                let check = &check;
+                scope.spawn(move || {
+                    check(&net, family, hook, avoided);
+                    assert_no_wrong_checksums(&net);
+                });
+            }
+        });
+    }
+}
+
+/// The host and interface of a place.
+fn host_at(net: &Topology, hook: Hook) -> (&Named, &'static str) {
+    if hook == Hook::Egress { (&net.server, "b0") } else { (&net.client, "a0") }
+}
+
 /// A policy with one chain per tuple of interface, hook, selector and actors.
 fn policy(chains: &[(&str, Hook, &str, &str)]) -> Policy {
-    let chains = chains.iter().enumerate().map(|(number, (interface, hook, select, actors))| {
-        format!(
-            "[[chains]]\nname = \"c{number}\"\nhook = \"{hook}\"\ninterfaces = [\"{interface}\"]\n\
-             select = \"{select}\"\nactors = [{actors}]\n"
-        )
-    });
-    Policy::parse(&chains.collect::<String>(), "test").expect("a policy")
+    scene::policy("", chains)
 }
 
 /// An engine whose policies are unloaded on drop.
@@ -186,17 +205,7 @@ fn announced(net: &Topology, family: &Family, announces: bool) -> Pair {
     // It repeats announcements every second.
     let set = || std::fs::write("/proc/sys/net/mptcp/add_addr_timeout", "1").expect("a setting");
     net.server.run(set).expect("inside");
-    let (listener, port) = listen(&net.server, family.domain);
-    let client = net.client.run(|| {
-        let (socket, _) = stream_socket(family.domain).expect("a socket");
-        let to = SocketAddr::new(family.server[0].parse().expect("an address"), port);
-        socket.connect(&to.into()).expect("a connection");
-        socket
-    });
-    let mut client = client.expect("inside");
-    let (mut server, _) = listener.accept().expect("a connection");
-    exchange(&mut client, &mut server);
-    Pair { client, server, _listener: listener }
+    Pair::new(&net.client, &net.server, family.domain, family.server[0])
 }
 
 /// Both ends of a connection.
@@ -205,6 +214,17 @@ struct Pair {
     server: Socket,
     /// Joins need the listener of the initial subflow.
     _listener: Socket,
+}
+
+impl Pair {
+    /// Connects, and sends data in both directions.
+    fn new(client: &Named, server: &Named, domain: Domain, to: &str) -> Pair {
+        let (listener, port) = listen(server, domain);
+        let mut client = dial(client, to, port);
+        let (mut server, _) = listener.accept().expect("a connection");
+        exchange(&mut client, &mut server);
+        Pair { client, server, _listener: listener }
+    }
 }
 
 fn subflows(socket: &Socket) -> usize {
@@ -239,65 +259,48 @@ fn assert_joined(what: &str, family: &Family, pair: &mut Pair) {
 
 #[test]
 fn blocked_announcements_create_a_subflow_once_added() {
-    let test = "blocked_announcements_create_a_subflow_once_added";
-    let Some(net) = Topology::new(test) else { return };
-    for family in &FAMILIES {
-        let mut pair = announced(&net, family, true);
+    for_each_place("blocked_announcements_create_a_subflow_once_added", |net, family, hook, avoided| {
+        let mut pair = announced(net, family, true);
         assert_joined("without any policy", family, &mut pair);
         drop(pair);
 
-        // At the receiver, by XDP and by TC, and at the sender.
-        for (host, interface, hook, avoided) in [
-            (&net.client, "a0", Hook::Ingress, &[][..]),
-            (&net.client, "a0", Hook::Ingress, &WITHOUT_XDP),
-            (&net.server, "b0", Hook::Egress, &[]),
-        ] {
-            let chain = |select, actors| policy(&[(interface, hook, select, actors)]);
-            let loaded = LoadedEngine::new(host, avoided, &chain("packet(add_addr)", "\"block_subflow\""));
-            let before = count(&net.client, "MPTcpExtAddAddr");
-            let mut pair = announced(&net, family, true);
-            assert_withheld(&loaded, &mut pair);
-            assert_eq!(count(&net.client, "MPTcpExtAddAddr"), before, "none arrived");
-            loaded.0.replace(&[chain("packet(pure_ack)", "\"add_subflow\"")]).expect("another policy");
-            assert_joined("by add_subflow", family, &mut pair);
-            assert!(count(&net.client, "MPTcpExtAddAddr") > before);
-        }
-    }
-    assert!(count(&net.server, "MPTcpExtEchoAdd") > 0);
-    assert_no_wrong_checksums(&net);
+        let (host, interface) = host_at(net, hook);
+        let chain = |select, actors| policy(&[(interface, hook, select, actors)]);
+        let loaded = LoadedEngine::new(host, avoided, &chain("packet(add_addr)", "\"block_subflow\""));
+        let before = count(&net.client, "MPTcpExtAddAddr");
+        let mut pair = announced(net, family, true);
+        assert_withheld(&loaded, &mut pair);
+        assert_eq!(count(&net.client, "MPTcpExtAddAddr"), before, "none arrived");
+        loaded.0.replace(&[chain("packet(pure_ack)", "\"add_subflow\"")]).expect("another policy");
+        assert_joined("by add_subflow", family, &mut pair);
+        assert!(count(&net.client, "MPTcpExtAddAddr") > before);
+        assert!(count(&net.server, "MPTcpExtEchoAdd") > 0);
+    });
 }
 
 #[test]
 fn echoed_announcements_are_not_repeated() {
-    let Some(net) = Topology::new("echoed_announcements_are_not_repeated") else { return };
-    for family in &FAMILIES {
-        for (host, interface, hook, avoided) in [
-            (&net.server, "b0", Hook::Egress, &[][..]),
-            (&net.client, "a0", Hook::Ingress, &WITHOUT_XDP),
-            (&net.client, "a0", Hook::Ingress, &[]),
-        ] {
-            let other = if hook == Hook::Egress { Hook::Ingress } else { Hook::Egress };
-            // The echo carries the window of the other direction.
-            let blocking = policy(&[
-                (interface, hook, "packet(add_addr)", "{ block_subflow = { echo = true } }"),
-                (interface, other, "packet(fin)", "\"record\""),
-            ]);
-            let loaded = LoadedEngine::new(host, avoided, &blocking);
-            // A veth interface accepts XDP_TX packets only if its peer has an XDP program.
-            let by_xdp = hook == Hook::Ingress && avoided.is_empty();
-            let idle = policy(&[("b0", Hook::Ingress, "packet(fin)", "\"record\"")]);
-            let _taking = by_xdp.then(|| LoadedEngine::new(&net.server, &[], &idle));
-            let before = count(&net.server, "MPTcpExtEchoAdd");
-            let mut pair = announced(&net, family, true);
-            wait_for("the echo", || count(&net.server, "MPTcpExtEchoAdd") > before);
-            let hits = loaded.hits();
-            thread::sleep(Duration::from_millis(2500));
-            assert_eq!(loaded.hits(), hits, "it would announce again after a second");
-            exchange(&mut pair.client, &mut pair.server);
-            assert_eq!(subflows(&pair.client), 1);
-        }
-    }
-    assert_no_wrong_checksums(&net);
+    for_each_place("echoed_announcements_are_not_repeated", |net, family, hook, avoided| {
+        let (host, interface) = host_at(net, hook);
+        // The echo carries the window of the other direction.
+        let blocking = policy(&[
+            (interface, hook, "packet(add_addr)", "{ block_subflow = { echo = true } }"),
+            (interface, opposite(hook), "packet(fin)", "\"record\""),
+        ]);
+        let loaded = LoadedEngine::new(host, avoided, &blocking);
+        // A veth interface accepts XDP_TX packets only if its peer has an XDP program.
+        let by_xdp = hook == Hook::Ingress && avoided.is_empty();
+        let idle = policy(&[("b0", Hook::Ingress, "packet(fin)", "\"record\"")]);
+        let _taking = by_xdp.then(|| LoadedEngine::new(&net.server, &[], &idle));
+        let before = count(&net.server, "MPTcpExtEchoAdd");
+        let mut pair = announced(net, family, true);
+        wait_for("the echo", || count(&net.server, "MPTcpExtEchoAdd") > before);
+        let hits = loaded.hits();
+        thread::sleep(Duration::from_millis(2500));
+        assert_eq!(loaded.hits(), hits, "it would announce again after a second");
+        exchange(&mut pair.client, &mut pair.server);
+        assert_eq!(subflows(&pair.client), 1);
+    });
 }
 
 #[test]
@@ -322,44 +325,37 @@ fn mp_prio_is_added_at_most_four_times() {
 
 #[test]
 fn hosts_process_announcements_of_a_given_address() {
-    let Some(net) = Topology::new("hosts_process_announcements_of_a_given_address") else { return };
-    for family in &FAMILIES {
-        for (host, interface, hook, other, avoided) in [
-            (&net.server, "b0", Hook::Egress, Hook::Ingress, &[][..]),
-            (&net.client, "a0", Hook::Ingress, Hook::Egress, &[]),
-            (&net.client, "a0", Hook::Ingress, Hook::Egress, &WITHOUT_XDP),
-        ] {
-            let chains = |given: &str| {
-                policy(&[
-                    (interface, hook, "packet(pure_ack)", given),
-                    (interface, other, "packet(fin)", "\"record\""),
-                ])
+    for_each_place("hosts_process_announcements_of_a_given_address", |net, family, hook, avoided| {
+        let (host, interface) = host_at(net, hook);
+        let chains = |given: &str| {
+            policy(&[
+                (interface, hook, "packet(pure_ack)", given),
+                (interface, opposite(hook), "packet(fin)", "\"record\""),
+            ])
+        };
+        let address = family.server[1];
+        let loaded = LoadedEngine::new(host, avoided, &chains("\"record\""));
+        for with_port in [false, true] {
+            let before = count(&net.client, "MPTcpExtAddAddr");
+            let mut pair = announced(net, family, false);
+            let port = match with_port {
+                true => format!(", port = {}", tuple(&pair.server, 0).local.port()),
+                false => String::new(),
             };
-            let address = family.server[1];
-            let loaded = LoadedEngine::new(host, avoided, &chains("\"record\""));
-            for with_port in [false, true] {
-                let before = count(&net.client, "MPTcpExtAddAddr");
-                let mut pair = announced(&net, family, false);
-                let port = match with_port {
-                    true => format!(", port = {}", tuple(&pair.server, 0).local.port()),
-                    false => String::new(),
-                };
-                let given = format!("{{ add_subflow = {{ address = \"{address}\", id = 9{port} }} }}");
-                loaded.0.replace(&[chains(&given)]).expect("another policy");
-                // The kernel only counts announcements with a valid HMAC.
-                wait_for("an announcement", || {
-                    acknowledge(&mut pair);
-                    count(&net.client, "MPTcpExtAddAddr") > before
-                });
-                assert_joined("what was given", family, &mut pair);
-                let said = count(&net.client, "MPTcpExtAddAddr");
-                thread::sleep(Duration::from_millis(1200));
+            let given = format!("{{ add_subflow = {{ address = \"{address}\", id = 9{port} }} }}");
+            loaded.0.replace(&[chains(&given)]).expect("another policy");
+            // The kernel only counts announcements with a valid HMAC.
+            wait_for("an announcement", || {
                 acknowledge(&mut pair);
-                assert_eq!(count(&net.client, "MPTcpExtAddAddr"), said, "its echo has passed");
-            }
+                count(&net.client, "MPTcpExtAddAddr") > before
+            });
+            assert_joined("what was given", family, &mut pair);
+            let arrived = count(&net.client, "MPTcpExtAddAddr");
+            thread::sleep(Duration::from_millis(1200));
+            acknowledge(&mut pair);
+            assert_eq!(count(&net.client, "MPTcpExtAddAddr"), arrived, "its echo has passed");
         }
-    }
-    assert_no_wrong_checksums(&net);
+    });
 }
 
 #[test]
@@ -403,14 +399,14 @@ fn expired_backups_are_cleared_by_keepalives() {
             transfer(&mut server, &mut client, 1 << 20);
             is_backup()
         });
-        let (said, hits) = (count(host, "MPTcpExtMPPrioRx"), loaded.hits());
-        assert!(said > before);
+        let (received, hits) = (count(host, "MPTcpExtMPPrioRx"), loaded.hits());
+        assert!(received > before);
         // An idle subflow only has keepalive packets, whose answers are acknowledged.
         let asking = if hook == Hook::Egress { &server } else { &client };
         asking.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(1))).expect("an option");
         assert!(loaded.0.renew("test", Duration::ZERO).expect("a lease"));
         wait_for("its end", || !is_backup());
-        wait_for("word of it", || count(host, "MPTcpExtMPPrioRx") > said);
+        wait_for("its announcement", || count(host, "MPTcpExtMPPrioRx") > received);
         assert_eq!(loaded.hits(), hits, "what is taken back is no hit");
         exchange(&mut client, &mut server);
     }
@@ -426,14 +422,12 @@ struct Routed {
 
 impl Routed {
     fn new() -> Routed {
-        let named =
-            |role| Named::create(&format!("plait-{}-{role}", std::process::id())).expect("a namespace");
-        let routed = Routed { client: named("routed"), router: named("router"), server: named("routing") };
+        let routed = Routed { client: host("client"), router: host("router"), server: host("server") };
         let (c, r, s) = (routed.client.name(), routed.router.name(), routed.server.name());
         for (near, own, far, other, subnet) in [(c, "c0", r, "r0", 8), (s, "s0", r, "r1", 9)] {
-            let host = if near == c { 1 } else { 2 };
+            let end = if near == c { 1 } else { 2 };
             ip(&format!("link add {own} netns {near} type veth peer name {other} netns {far}"));
-            ip(&format!("-n {near} address add 10.{subnet}.0.{host}/24 dev {own}"));
+            ip(&format!("-n {near} address add 10.{subnet}.0.{end}/24 dev {own}"));
             ip(&format!("-n {far} address add 10.{subnet}.0.9/24 dev {other}"));
             ip(&format!("-n {near} link set {own} up"));
             ip(&format!("-n {far} link set {other} up"));
@@ -445,29 +439,6 @@ impl Routed {
         let forward = || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1");
         routed.router.run(forward).expect("inside").expect("a setting");
         routed
-    }
-
-    /// A connection that has carried data in both directions.
-    fn connect(&self) -> Pair {
-        let listen = || {
-            let (listener, _) = stream_socket(Domain::IPV4).expect("a socket");
-            let any: SocketAddr = "0.0.0.0:0".parse().expect("an address");
-            listener.bind(&any.into()).expect("a free port");
-            listener.listen(8).expect("a listener");
-            listener
-        };
-        let listener = self.server.run(listen).expect("inside");
-        let port = listener.local_addr().expect("an address").as_socket().expect("an IP address").port();
-        let connect = || {
-            let (socket, _) = stream_socket(Domain::IPV4).expect("a socket");
-            let to = SocketAddr::new("10.9.0.2".parse().expect("an address"), port);
-            socket.connect(&to.into()).expect("a connection");
-            socket
-        };
-        let mut client = self.client.run(connect).expect("inside");
-        let (mut server, _) = listener.accept().expect("a connection");
-        exchange(&mut client, &mut server);
-        Pair { client, server, _listener: listener }
     }
 }
 
@@ -482,7 +453,7 @@ fn a_router_modifies_and_injects_mp_prio() {
         ("r0", Hook::Ingress, &WITHOUT_XDP),
         ("r1", Hook::Egress, &[]),
     ] {
-        let other = if hook == Hook::Egress { Hook::Ingress } else { Hook::Egress };
+        let other = opposite(hook);
         // The client's acknowledgments.
         let setting = policy(&[
             (interface, hook, "packet(pure_ack)", "\"set_backup\""),
@@ -490,7 +461,7 @@ fn a_router_modifies_and_injects_mp_prio() {
         ]);
         let loaded = LoadedEngine::new(&net.router, avoided, &setting);
         let before = count(&net.server, "MPTcpExtMPPrioRx");
-        let mut pair = net.connect();
+        let mut pair = Pair::new(&net.client, &net.server, Domain::IPV4, "10.9.0.2");
         transfer(&mut pair.server, &mut pair.client, 4 << 20);
         wait_for("MP_PRIO", || count(&net.server, "MPTcpExtMPPrioRx") > before);
 

@@ -42,6 +42,11 @@ pub(crate) fn places() -> Vec<Place> {
     places
 }
 
+/// The other hook, which sees the other direction.
+pub(crate) fn opposite(hook: Hook) -> Hook {
+    if hook == Hook::Ingress { Hook::Egress } else { Hook::Ingress }
+}
+
 /// Whether test runs are possible; if not, prints a message.
 pub(crate) fn may_run() -> bool {
     let is_root = rustix::process::geteuid().is_root();
@@ -59,15 +64,32 @@ pub(crate) fn dry_run(hook: Hook, chains: &[(&str, &str)]) -> DryRun {
 
 /// The same, with these lines at the top of the policy.
 pub(crate) fn dry_run_with(lines: &str, hook: Hook, chains: &[(&str, &str)]) -> DryRun {
-    let chains = chains.iter().enumerate().map(|(number, (select, actors))| {
+    let chains: Vec<_> = chains.iter().map(|(select, actors)| ("a0", hook, *select, *actors)).collect();
+    DryRun::new(&[policy(lines, &chains)], None).expect("a dry_run")
+}
+
+/// A policy with these lines at its top, and one chain per tuple of interface, hook, selector and actors.
+pub(crate) fn policy(lines: &str, chains: &[(&str, Hook, &str, &str)]) -> Policy {
+    let chains = chains.iter().enumerate().map(|(number, (interface, hook, select, actors))| {
         format!(
-            "[[chains]]\nname = \"c{number}\"\nhook = \"{hook}\"\ninterfaces = [\"a0\"]\nselect = \"{select}\"\n\
-             actors = [{actors}]\n"
+            "[[chains]]\nname = \"c{number}\"\nhook = \"{hook}\"\ninterfaces = [\"{interface}\"]\n\
+             select = \"{select}\"\nactors = [{actors}]\n"
         )
     });
-    let text = format!("{lines}\n{}", chains.collect::<String>());
-    let policy = Policy::parse(&text, "test").expect("a policy");
-    DryRun::new(&[policy], None).expect("a dry_run")
+    Policy::parse(&format!("{lines}\n{}", chains.collect::<String>()), "test").expect("a policy")
+}
+
+/// Checks a subflow at each place, with these chains at its hook.
+pub(crate) fn for_each_place(chains: &[(&str, &str)], mut check: impl FnMut(&Subflow)) {
+    if !may_run() {
+        return;
+    }
+    for hook in [Hook::Ingress, Hook::Egress] {
+        let dry_run = dry_run(hook, chains);
+        for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
+            check(&Subflow { dry_run: &dry_run, place, port: number * 10 });
+        }
+    }
 }
 
 /// The errors of the only actor of a chain.
@@ -133,10 +155,9 @@ impl Subflow<'_> {
 
     /// The side whose packets pass the hook initiates.
     fn shake_hands(&self, [syn, syn_ack, ack]: [Vec<u8>; 3]) {
-        let other = if self.place.hook == Hook::Ingress { Hook::Egress } else { Hook::Ingress };
         for (hook, flags, seq, ack, options) in [
             (self.place.hook, SYN, 1000, 0, syn),
-            (other, SYN | ACK, 5000, 1001, syn_ack),
+            (opposite(self.place.hook), SYN | ACK, 5000, 1001, syn_ack),
             (self.place.hook, ACK, 1001, 5001, ack),
         ] {
             let segment = Segment { flags, seq, ack, window: 64000, options, payload: Vec::new() };
@@ -147,9 +168,8 @@ impl Subflow<'_> {
 
     /// Runs an acknowledgment of the other side with this window.
     pub(crate) fn acknowledged(&self, window: u16) {
-        let other = if self.place.hook == Hook::Ingress { Hook::Egress } else { Hook::Ingress };
         let segment = Segment { seq: 5001, ack: 1001, window, ..usual() };
-        self.run_at(other, &segment);
+        self.run_at(opposite(self.place.hook), &segment);
     }
 
     /// Asserts that the packet passes unmodified.
