@@ -2,7 +2,7 @@
 //!
 //! `C[j] = P[j] ^ C[j-1]`, where `C[-1]` is an initial block that both ends know: cipher block chaining (NIST SP
 //! 800-38A, section 6.2) with the cipher left out. Advantage: no overhead, and the wire does not show
-//! the text. No secrecy: whoever captures `C[j]` and `C[j-1]` has `P[j]`. Only a block whose predecessor took another path
+//! the text. No secrecy: `C[j]` and `C[j-1]` together reveal `P[j]`. Only a block whose predecessor took another path
 //! is hidden. No integrity: a changed block changes only itself and the next.
 
 /// Bytes of a block, as of AES.
@@ -71,8 +71,8 @@ mod tests {
         }
     }
 
-    /// Segments of 80 blocks take two paths in turn. Who listens on one of them, and has no secret, recovers by one
-    /// XOR all blocks of each segment but its first.
+    /// Segments of 80 blocks take two paths in turn. An eavesdropper on one of them, without any secret, recovers all
+    /// blocks of each segment but its first.
     #[test]
     fn one_path_of_two_reveals_all_but_the_first_block_of_each_segment() {
         let text = b"In cipher block chaining it is the cipher that hides, and not the chaining. ";

@@ -1,7 +1,7 @@
 //! Network coding of packet pairs: of two packets `a` and `b`, two combinations travel on two paths.
 //!
 //! Advantage: no overhead, and in one of two forms no packet is sent as plaintext. No secrecy: a path reveals one equation
-//! for every two packets, so that whoever knows or guesses one packet of a pair reads the other. The receiver waits for
+//! for every two packets, so that one packet of a pair, known or guessed, reveals the other. The receiver waits for
 //! both, and losing one path loses everything (half coded: half). No integrity.
 
 use super::gf256::{inverse, multiply};

@@ -344,7 +344,7 @@ fn skips_tests_with_known_results() {
         let steps = steps_of(&chains);
         steps.iter().filter(|step| matches!(step, Step::Ask { .. })).count()
     };
-    // One asks whether the interface is the loopback.
+    // One test is whether the interface is the loopback.
     assert_eq!(asked(&["any"]), 1);
     assert_eq!(asked(&["any", "any"]), 1);
     assert_eq!(asked(&["packet(data) and packet(dss)", "packet(data) and packet(syn)"]), 4);

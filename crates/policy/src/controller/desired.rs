@@ -22,7 +22,7 @@ pub(super) struct DesiredState {
     subflows: BTreeMap<FourTuple, SubflowInfo>,
 }
 
-/// What the last view said about a subflow.
+/// The last view of a subflow.
 #[derive(Debug, Default)]
 pub(super) struct SubflowInfo {
     interface: Option<String>,

@@ -37,7 +37,7 @@ pub(super) struct CustomSlots {
     new: Vec<CustomSlot>,
 }
 
-/// NewPrograms that are loaded, and do nothing yet.
+/// Programs that are loaded but not installed.
 pub(super) struct NewPrograms(Vec<(u32, CustomPrograms)>);
 
 impl CustomSlots {
@@ -60,7 +60,7 @@ impl CustomSlots {
                 let is_free =
                     |number: &u32| before.iter().chain(&slots.taken).all(|taken| taken.number != *number);
                 let number = (0..PLAIT_MAX_CUSTOM).find(is_free).ok_or(EngineError::TooMany {
-                    what: "selectors and actors of your custom",
+                    what: "custom selectors and actors",
                     found: before.len() + slots.taken.len() + 1,
                     max: PLAIT_MAX_CUSTOM,
                 })?;

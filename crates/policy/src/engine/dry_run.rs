@@ -116,7 +116,7 @@ impl DryRun {
             .map(|packet| self.program(packet.hook, packet.via_tc))
             .collect::<Result<Vec<_>, _>>()?;
         on_one_cpu(|_| {
-            let failed = |reason: libbpf_rs::Error| EngineError::kernel("read what programs told")(reason);
+            let failed = |reason: libbpf_rs::Error| EngineError::kernel("read the events")(reason);
             let mut events = RingBufferBuilder::new();
             events.add(self.objects.map("events")?, |_| 0).map_err(failed)?;
             let events = events.build().map_err(failed)?;
@@ -172,8 +172,8 @@ impl DryRun {
 
     /// Whether ingress uses TC, as on interfaces from which packets are redirected.
     fn redirects(&self) -> bool {
-        let comes_in = self.policies.iter().flat_map(|policy| &policy.chains);
-        let actors = comes_in.filter(|chain| chain.hook == Hook::Ingress).flat_map(|chain| &chain.actors);
+        let chains = self.policies.iter().flat_map(|policy| &policy.chains);
+        let actors = chains.filter(|chain| chain.hook == Hook::Ingress).flat_map(|chain| &chain.actors);
         actors.into_iter().any(|actor| matches!(actor, Actor::Redirect(_)))
     }
 

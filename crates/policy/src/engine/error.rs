@@ -86,7 +86,7 @@ pub enum EngineError {
     Kernel {
         /// What was tried.
         operation: &'static str,
-        /// What the kernel said.
+        /// The kernel's reason.
         reason: libbpf_rs::Error,
     },
     /// A file or directory cannot be used.

@@ -120,11 +120,11 @@ impl Objects {
     ) -> Result<ProgramHandle, EngineError> {
         let bytes = if *kind == Kind::Xdp { XDP } else { TC };
         let mut object = without_programs(bytes, &self.maps)?;
-        let feature = object.progs_mut().find(|program| program.name() == *name);
-        let mut feature = feature.ok_or_else(|| EngineError::missing("program", pin_name))?;
-        feature.set_autoload(true);
+        let found = object.progs_mut().find(|program| program.name() == *name);
+        let mut program = found.ok_or_else(|| EngineError::missing("program", pin_name))?;
+        program.set_autoload(true);
         if *kind == Kind::Xdp && self.frags {
-            feature.set_flags(sys::BPF_F_XDP_HAS_FRAGS);
+            program.set_flags(sys::BPF_F_XDP_HAS_FRAGS);
         }
         let object = object.load().map_err(EngineError::kernel("load a program"))?;
         let found = object.progs_mut().find(|program| program.name() == *name);

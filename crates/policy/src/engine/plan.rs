@@ -125,9 +125,9 @@ impl Plan {
     pub(super) fn redirects(&self, attached: &AttachPoint) -> bool {
         let redirects =
             |chain: &Resolved| chain.actors.iter().any(|actor| actor.kind == PLAIT_ACTOR_REDIRECT);
-        let comes_in = self.chains.iter().filter(|chain| chain.hook == Hook::Ingress);
+        let ingress = self.chains.iter().filter(|chain| chain.hook == Hook::Ingress);
         attached.hook == Hook::Ingress
-            && comes_in
+            && ingress
                 .filter(|chain| redirects(chain))
                 .any(|chain| chain.interfaces.contains(&attached.index))
     }

@@ -113,13 +113,13 @@ impl State {
     }
 
     /// Assigns counters; existing owners keep theirs. Returns the new ones.
-    pub(super) fn assign_counters(&mut self, feature: Vec<CounterOwner>) -> Result<Vec<u32>, EngineError> {
+    pub(super) fn assign_counters(&mut self, owners: Vec<CounterOwner>) -> Result<Vec<u32>, EngineError> {
         let before = std::mem::take(&mut self.counters);
         let mut entries: BTreeMap<_, _> = before.iter().map(|(entry, counted)| (counted, *entry)).collect();
         let mut free = (0..PLAIT_COUNTER_SLOTS).filter(|entry| !before.contains_key(entry));
         let mut new = Vec::new();
-        let number = feature.len();
-        for counted in feature {
+        let number = owners.len();
+        for counted in owners {
             let entry = match entries.remove(&counted) {
                 Some(entry) => entry,
                 None => {

@@ -182,7 +182,7 @@ impl Swap<'_> {
         }
     }
 
-    /// Removes everything, in whatever state it is; returns whether any policy was loaded.
+    /// Removes everything, even if the state is unreadable; returns whether any policy was loaded.
     pub(super) fn remove_all(&self) -> Result<bool, EngineError> {
         let directory = self.namespace.state();
         if !self.namespace.exists() {

@@ -1,4 +1,4 @@
-//! An acknowledgment that repeats what a subflow's packets said last, with an option of MPTCP.
+//! An acknowledgment that repeats the last state of a subflow, with an MPTCP option.
 
 use std::net::IpAddr;
 

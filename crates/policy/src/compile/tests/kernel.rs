@@ -101,7 +101,7 @@ impl Program<'_> {
         let mut size = size_of::<bpf_prog_info>() as u32;
         // SAFETY: writes at most `size` bytes, and no arrays.
         let result = unsafe { bpf_prog_get_info_by_fd(self.program.as_raw_fd(), &mut info, &mut size) };
-        assert_eq!(result, 0, "the kernel tells");
+        assert_eq!(result, 0, "the kernel reports the program");
         (info.xlated_prog_len / 8, info.verified_insns)
     }
 }
