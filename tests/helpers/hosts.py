@@ -26,8 +26,9 @@ def tool(*command: str) -> str:
     return done.stdout
 
 
-def wait_for(what: str, condition, timeout: float = 10.0):
-    """Polls a condition every few milliseconds, and returns its first true value."""
+def wait_for(what: str, condition, timeout: float = 60.0):
+    """Polls a condition every few milliseconds, and returns its first true value. The default is generous: a busy machine
+    is slow, and nothing waits this long for what does happen."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()

@@ -66,8 +66,7 @@ def test_a_failed_controller_reverts_its_actions(work, distant):
                pair.client, check=False)  # fmt: skip
     assert done.returncode == 1 and "something is not there" in done.stderr
     assert names(work, pair.client) == []
-    time.sleep(0.5)
-    assert load.mbps() > 35
+    wait_for("the full rate", lambda: load.mbps(0.3) > 35)
     load.close()
 
 

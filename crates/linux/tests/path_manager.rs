@@ -15,7 +15,7 @@ use topology::{Topology, interface_index, ip, listen, wait_for_subflows};
 
 /// Waits for an event that `wanted` accepts.
 fn next<T>(events: &mut Events, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut seen = Vec::new();
     while Instant::now() < deadline {
         match events.try_next().expect("events are readable") {

@@ -135,7 +135,7 @@ pub(crate) fn listen(host: &Named, domain: Domain) -> (Socket, u16) {
 
 /// Waits until a connection has this many subflows.
 pub(crate) fn wait_for_subflows(socket: &Socket, count: usize) -> Vec<Subflow> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let subflows = FullInfo::of(socket).expect("state is readable").subflows;
         if subflows.len() == count {

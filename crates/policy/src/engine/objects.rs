@@ -1,7 +1,7 @@
 //! The programs and maps of a namespace's engine, which live in the kernel as long as they are pinned.
 //!
-//! They are opened by their pins for each operation, so that changes of other processes are seen. A dry run loads
-//! programs on demand, as the verifier takes a while for each.
+//! They are opened by their pins for each operation, so that changes of other processes are seen. Programs are loaded
+//! when an interface or a dry run needs them first, as the verifier takes a while for each.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -101,11 +101,6 @@ impl Objects {
         }
         let program = self.load(&PROGRAMS[index])?;
         Ok(self.programs[index].get_or_init(|| program))
-    }
-
-    /// Loads all programs that are not loaded yet.
-    pub(super) fn load_all(&self) -> Result<(), EngineError> {
-        PROGRAMS.iter().try_for_each(|(_, _, name)| self.program(name).map(|_| ()))
     }
 
     /// A program, if it is loaded.

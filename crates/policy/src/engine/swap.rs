@@ -238,8 +238,6 @@ impl Swap<'_> {
         interfaces: &[Interface],
     ) -> Result<Live, EngineError> {
         let mut objects = Objects::new()?;
-        // Load all programs now, so that errors do not appear only when an interface needs another one.
-        objects.load_all()?;
         (next.frags, next.contract) = (objects.frags, *CONTRACT);
         self.namespace.create_state()?;
         next.write_next(&self.namespace.state())?;
