@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Functions whose signature differs between kernels: MPTCP's, called by us, and ours, called by the kernel. */
-#include "plait.h"
+#include "compat.h"
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
 
@@ -10,9 +10,9 @@ int plait_call_accept(const struct proto_ops *ops, struct socket *sock, struct s
 	return ops->accept(sock, newsock, arg);
 }
 
-void plait_set_accept(struct proto_ops *ops)
+void plait_set_accept(struct proto_ops *ops, plait_accept_fn *accept)
 {
-	ops->accept = plait_accept;
+	ops->accept = accept;
 }
 
 #else
@@ -23,15 +23,18 @@ int plait_call_accept(const struct proto_ops *ops, struct socket *sock, struct s
 	return ops->accept(sock, newsock, arg->flags, arg->kern);
 }
 
+static plait_accept_fn *new_accept;
+
 static int old_accept(struct socket *sock, struct socket *newsock, int flags, bool kern)
 {
 	struct proto_accept_arg arg = { .flags = flags, .kern = kern };
 
-	return plait_accept(sock, newsock, &arg);
+	return new_accept(sock, newsock, &arg);
 }
 
-void plait_set_accept(struct proto_ops *ops)
+void plait_set_accept(struct proto_ops *ops, plait_accept_fn *accept)
 {
+	new_accept = accept;
 	ops->accept = old_accept;
 }
 
@@ -42,7 +45,6 @@ void plait_set_accept(struct proto_ops *ops)
  * test the type and not the version. Only the error queue returns addresses.
  */
 typedef int old_recvmsg_fn(struct sock *sk, struct msghdr *msg, size_t len, int flags, int *addr_len);
-typedef int recvmsg_fn(struct sock *sk, struct msghdr *msg, size_t len, int flags);
 
 #define RECVMSG_IS_OLD __same_type(((struct proto *)0)->recvmsg, (old_recvmsg_fn *)0)
 
@@ -53,20 +55,23 @@ int plait_call_recvmsg(const struct proto *proto, struct sock *sk, struct msghdr
 
 	if (RECVMSG_IS_OLD)
 		return ((old_recvmsg_fn *)recvmsg)(sk, msg, len, flags, &msg->msg_namelen);
-	return ((recvmsg_fn *)recvmsg)(sk, msg, len, flags);
+	return ((plait_recvmsg_fn *)recvmsg)(sk, msg, len, flags);
 }
+
+static plait_recvmsg_fn *new_recvmsg;
 
 static int old_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags, int *addr_len)
 {
 	int result;
 
 	msg->msg_namelen = *addr_len;
-	result = plait_recvmsg(sk, msg, len, flags);
+	result = new_recvmsg(sk, msg, len, flags);
 	*addr_len = msg->msg_namelen;
 	return result;
 }
 
-void plait_set_recvmsg(struct proto *proto)
+void plait_set_recvmsg(struct proto *proto, plait_recvmsg_fn *recvmsg)
 {
-	proto->recvmsg = RECVMSG_IS_OLD ? (void *)old_recvmsg : (void *)plait_recvmsg;
+	new_recvmsg = recvmsg;
+	proto->recvmsg = RECVMSG_IS_OLD ? (void *)old_recvmsg : (void *)recvmsg;
 }

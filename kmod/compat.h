@@ -40,8 +40,13 @@ int plait_call_accept(const struct proto_ops *ops, struct socket *sock, struct s
 		      struct proto_accept_arg *arg);
 int plait_call_recvmsg(const struct proto *proto, struct sock *sk, struct msghdr *msg, size_t len,
 		       int flags);
-/* Install plait_accept() and plait_recvmsg(). */
-void plait_set_accept(struct proto_ops *ops);
-void plait_set_recvmsg(struct proto *proto);
+
+typedef int plait_accept_fn(struct socket *sock, struct socket *newsock,
+			    struct proto_accept_arg *arg);
+typedef int plait_recvmsg_fn(struct sock *sk, struct msghdr *msg, size_t len, int flags);
+
+/* Install functions with the newest signatures, always the same ones. */
+void plait_set_accept(struct proto_ops *ops, plait_accept_fn *accept);
+void plait_set_recvmsg(struct proto *proto, plait_recvmsg_fn *recvmsg);
 
 #endif

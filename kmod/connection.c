@@ -3,8 +3,8 @@
  * The state of one connection. It is decided once, at the first call that moves bytes after the handshake, by the first
  * rule that matches and the negotiated mode; a protected connection never becomes a plain one.
  *
- * It is stored in sk_user_data, which the kernel does not copy to accepted sockets and which nothing else uses on sockets
- * that user space made with MPTCP.
+ * It is stored in sk_user_data, which the kernel does not copy to accepted sockets and which nothing else uses on MPTCP
+ * sockets of user space.
  */
 #include <linux/slab.h>
 #include <linux/tcp.h>
@@ -97,7 +97,7 @@ static int state_unprotected(const struct plait_rule_action *action)
 
 /*
  * The state by the negotiated outcome; the mode of a protected connection is stored in @mode. The negotiator runs while
- * a packet of the handshake is processed, with the first subflow locked, and this may run before it: locking the subflow
+ * a packet of the handshake is processed, with the first subflow locked, and this may run before: locking the subflow
  * waits for it.
  */
 static int negotiated(struct sock *sk, struct sock *subflow, const struct plait_rule_action *action, u8 *mode)

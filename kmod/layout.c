@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The members of struct mptcp_sock that the module needs. The structure is private to MPTCP and differs between kernels;
- * the running kernel's type information (BTF) gives the offsets.
+ * MPTCP's own struct proto, and the members of struct mptcp_sock that the module needs. That structure is private to
+ * MPTCP and differs between kernels; the running kernel's type information (BTF) gives the offsets.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -26,6 +26,19 @@ static struct {
 
 /* MPTCP's number for path management in user space. */
 #define PM_TYPE_USERSPACE 1
+
+/* By address family: IPv4 and IPv6. */
+static const struct proto *base_protos[2];
+
+void plait_set_base_proto(const struct sock *sk)
+{
+	base_protos[sk->sk_family == AF_INET6] = sk->sk_prot;
+}
+
+const struct proto *plait_base_proto(const struct sock *sk)
+{
+	return base_protos[sk->sk_family == AF_INET6];
+}
 
 int plait_layout_find(void)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Interfaces between the module's files.
+ * Interfaces between the module's files. Each calls only those below it.
  *
  *	main.c		module init and exit
  *	proto.c		hooks: MPTCP's struct proto with our functions, on sockets that rules match
- *	connection.c	state of one connection: plain, protected, refused
  *	send.c		sendmsg
  *	receive.c	recvmsg
- *	transform.c	the two directions' transforms: xor64.c, stream.c, keyed by derive.c
+ *	connection.c	state of one connection: plain, protected, refused
+ *	status.c	counters
  *	rules.c		which connections to protect, and how
  *	verdict.c	what the two ends negotiated
+ *	transform.c	the two directions' transforms: xor64.c, stream.c, keyed by derive.c
+ *	layout.c	MPTCP's own functions and its state of a connection, found by btf.c
  *	compat.c	differences between kernel versions
- *	layout.c	MPTCP's own state of a connection, found by btf.c
- *	status.c	counters
  */
 #ifndef PLAIT_H
 #define PLAIT_H
@@ -177,8 +177,8 @@ void plait_connection_free(struct sock *sk);
 /* Looks up the rule for a connection to or on the service's @port, when it is opened or accepted. */
 void plait_connection_match_rule(struct sock *sk, struct plait_connection *connection, u16 port);
 /*
- * Decides once the connection is established (@arrived: data prove that it is); before that PLAIT_UNDECIDED. Returns the
- * state, or an error that may be temporary. Takes the socket's lock.
+ * Decides once the connection is established (@arrived: data prove that it is); before that PLAIT_UNDECIDED. Returns
+ * the state, or an error that may be temporary. Takes the socket's lock.
  */
 int plait_connection_decide(struct sock *sk, struct plait_connection *connection, bool arrived);
 /* Call with the peer's first bytes before the program gets them; an error if they must not be delivered. */
@@ -195,6 +195,9 @@ bool plait_verdict_read(struct sock *sk, u32 map, struct plait_verdict *verdict)
 /* layout.c */
 
 int plait_layout_find(void);
+/* MPTCP's original functions; taken from a socket that is not hooked, for all hooked ones of its family. */
+void plait_set_base_proto(const struct sock *sk);
+const struct proto *plait_base_proto(const struct sock *sk);
 u64 plait_local_key(const struct sock *sk);
 u64 plait_remote_key(const struct sock *sk);
 struct sock *plait_first_subflow(const struct sock *sk);
@@ -208,9 +211,6 @@ void plait_use_userspace_pm(struct sock *sk);
 int plait_protos_find(void);
 void plait_protos_hook(void);
 void plait_protos_unhook(void);
-/* MPTCP's original functions, for a hooked socket. */
-const struct proto *plait_base_proto(const struct sock *sk);
-int plait_accept(struct socket *sock, struct socket *newsock, struct proto_accept_arg *arg);
 
 /* send.c, receive.c */
 

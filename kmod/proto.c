@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Hooks sockets. MPTCP's struct proto is copied for each address family, and the copy has our functions for what moves
- * bytes or ends a connection. A socket is hooked when it is created, by giving it the copy; accepted sockets inherit it.
+ * bytes or ends a connection. A socket is hooked by giving it the copy when it is created; accepted sockets inherit it.
  * In MPTCP's own struct proto only .init is ours, so sockets that are not hooked, and those from before the module was
  * loaded, never get here again.
  *
@@ -41,11 +41,6 @@ DEFINE_STATIC_SRCU(in_hook);
 static struct family *family_of(const struct sock *sk)
 {
 	return &families[sk->sk_family == AF_INET6];
-}
-
-const struct proto *plait_base_proto(const struct sock *sk)
-{
-	return family_of(sk)->base;
 }
 
 static int plait_connect(struct sock *sk, struct sockaddr_unsized *address, int len)
@@ -100,7 +95,7 @@ static int decide_accepted(struct sock *sk)
 }
 
 /* A connection that fell back to TCP in its handshake is accepted as a TCP socket, which is not hooked. */
-int plait_accept(struct socket *sock, struct socket *newsock, struct proto_accept_arg *arg)
+static int plait_accept(struct socket *sock, struct socket *newsock, struct proto_accept_arg *arg)
 {
 	struct sock *listener = sock->sk;
 	int err;
@@ -146,6 +141,7 @@ static int hooked_init(struct sock *sk)
 static void copy_proto(struct family *family, struct socket *probe)
 {
 	family->base = probe->sk->sk_prot;
+	plait_set_base_proto(probe->sk);
 	family->init = family->base->init;
 	family->ours = *family->base;
 	family->ours.owner = THIS_MODULE;
@@ -153,10 +149,10 @@ static void copy_proto(struct family *family, struct socket *probe)
 	family->ours.disconnect = plait_disconnect;
 	family->ours.destroy = plait_destroy;
 	family->ours.sendmsg = plait_sendmsg;
-	plait_set_recvmsg(&family->ours);
+	plait_set_recvmsg(&family->ours, plait_recvmsg);
 	family->base_ops = probe->ops;
 	family->ops = *probe->ops;
-	plait_set_accept(&family->ops);
+	plait_set_accept(&family->ops, plait_accept);
 	/* Without these, the kernel uses recvmsg. */
 	family->ops.splice_read = NULL;
 	family->ops.read_sock = NULL;

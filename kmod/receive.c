@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * recvmsg(): bytes are peeked at, transformed in the copy, and copied to the program; only what was actually copied is
- * then consumed. So MPTCP's queue is the only place where bytes wait, poll() and SIOCINQ stay correct, and a failed copy
- * loses nothing.
+ * then consumed. So bytes wait only in MPTCP's queue, poll() and SIOCINQ stay correct, and a failed copy loses nothing.
  *
  * MPTCP is always called without blocking. Blocking is done here, with the direction unlocked, on the wait queue that
  * MPTCP wakes for every event that may change the outcome of a call.

@@ -3,8 +3,8 @@
  * sendmsg(): the program's bytes are copied piece by piece, transformed in the copy, and passed to MPTCP. A direction
  * advances by what MPTCP accepted of a piece; the rest is dropped, and the program sends it again.
  *
- * MPTCP is always called without blocking. Blocking is done here, with the direction unlocked: so a caller that waits for
- * buffer space never delays a non-blocking one, and a timeout applies to the call and not to a piece.
+ * MPTCP is always called without blocking. Blocking is done here, with the direction unlocked, so that a caller waiting
+ * for buffer space never delays a non-blocking one, and a timeout applies to the whole call.
  */
 #include <linux/sched/signal.h>
 #include <net/sock.h>

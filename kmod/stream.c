@@ -8,9 +8,9 @@
  *
  * Direction, epochs and counter are those of mode stream in docs/internals/protocol.md.
  *
- * Strength: an attacker who sees the handshake of the first subflow has both keys. One who sees only other subflows has a
- * token and data sequence numbers, hashes of one key each, to test guesses against: a search through 2^64 keys, twice,
- * not one through 2^128. There is no integrity.
+ * Strength: an attacker who sees the handshake of the first subflow has both keys. One who sees only other subflows can
+ * test guesses of each key against a hash of it, a token and data sequence numbers: two searches through 2^64 keys, not
+ * one through 2^128. There is no integrity.
  */
 #include <crypto/skcipher.h>
 #include <linux/err.h>

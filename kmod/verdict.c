@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The outcome of the negotiation, as the gateway's BPF program (negotiate.bpf.c) stored it in the socket's local storage.
+ * The outcome of the negotiation, stored in the socket's local storage by the gateway's BPF program (negotiate.bpf.c).
  * It is looked up by the map's id: whoever may create such maps decides which one is trusted.
  */
 #include <linux/bpf_local_storage.h>
