@@ -1,47 +1,37 @@
 #!/usr/bin/python3
 """Checks of socket semantics: which sockets the module takes, what it refuses, what a program sees. Runs in the guest.
 
-behaviour.py [NAME...]    run the named checks, by default all
+behaviour.py [NAME...]    run the checks whose names contain a NAME, by default all
 """
 
 import ctypes
 import errno
 import fcntl
 import os
-import signal
 import socket
 import subprocess
 import sys
 import termios
 import threading
 import time
-import traceback
 from contextlib import contextmanager
 from pathlib import Path
 
-from calls import libc, timeval
-from network import HOSTS, PORT, alarms, counters, grown, load, rule, run, set_mode, socket_in, unload
+from calls import IPPROTO_MPTCP, libc, timeval
+from network import ADDRESS, HOSTS, PORT, counters, grown, rule, run, run_checks, set_mode, socket_in
 
-ADDRESS = ("10.0.1.2", PORT)
+SERVER = (ADDRESS, PORT)
 SO_TIMESTAMP, TCP_INQ = 29, 36
 AF_UNSPEC = ctypes.create_string_buffer(16)
 
 
 @contextmanager
-def listener(protocol=None, port=PORT):
-    with socket_in("B", *([] if protocol is None else [protocol])) as sock:
+def listener(protocol=IPPROTO_MPTCP, port=PORT, address=ADDRESS):
+    """A listening socket on B, at `::` for both families."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket_in("B", protocol, family) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((ADDRESS[0], port))
-        sock.listen()
-        yield sock
-
-
-@contextmanager
-def listener_for_both_families():
-    with socket_in("B", family=socket.AF_INET6) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(("::", PORT))
+        sock.bind((address, port))
         sock.listen()
         yield sock
 
@@ -76,14 +66,14 @@ def protected():
     return counters()
 
 
-def check_a_rule_takes_both_ends():
+def check_rule_protects_both_ends():
     before = protected()
     with listener() as server, pair(server) as ends:
         exchange(*ends)
         assert grown(before)["connections_protected"] == 2
 
 
-def check_sockets_older_than_the_rule_are_left_alone():
+def check_sockets_older_than_the_rule_stay_plain():
     set_mode("plain")
     with listener() as server, socket_in("A") as client:
         before = protected()
@@ -92,14 +82,14 @@ def check_sockets_older_than_the_rule_are_left_alone():
         assert not grown(before), grown(before)
 
 
-def check_another_port_is_plain():
+def check_other_ports_are_plain():
     before = protected()
     with listener(port=PORT + 1) as server, pair(server) as ends:
         exchange(*ends)
         assert grown(before)["connections_plain"] == 2 and "connections_protected" not in grown(before)
 
 
-def check_a_mark_selects():
+def check_rule_selects_by_mark():
     before = protected()
     for host in HOSTS:
         rule(host, "clear")
@@ -114,7 +104,7 @@ def check_a_mark_selects():
         assert grown(before).get("connections_protected", 0) == count
 
 
-def check_a_control_group_selects():
+def check_rule_selects_by_control_group():
     group = Path("/sys/fs/cgroup/plait-test")
     group.mkdir(exist_ok=True)
     for host in HOSTS:
@@ -127,10 +117,10 @@ def check_a_control_group_selects():
             exchange(*ends)
         assert grown(before).get("connections_protected", 0) == count
     rules = run("cat", "/proc/plait/rules", capture_output=True).stdout
-    assert not rules, "a rule counts in its own network namespace"
+    assert not rules, "rules belong to a network namespace"
 
 
-def check_a_namespace_takes_its_rules_along():
+def check_removing_a_namespace_removes_its_rules():
     group = Path("/sys/fs/cgroup/plait-gone")
     group.mkdir()
     run("ip", "netns", "add", "gone")
@@ -151,7 +141,7 @@ def dying():
     return int(dict(line.split() for line in lines)["nr_dying_descendants"])
 
 
-def check_a_wrong_rule_is_refused():
+def check_rejects_invalid_rules():
     lines = ["mode=rot13", "port=1", "mode=stream verdicts=1", "mode=stream port=9-1", "mode=stream what", ""]
     for line in lines:
         fails_with(errno.EINVAL, Path("/proc/plait/rules").write_text, line or " ")
@@ -162,7 +152,7 @@ def check_require_refuses_a_tcp_client():
     before = protected()
     with listener() as server:
         client = socket_in("A", socket.IPPROTO_TCP)
-        client.connect(ADDRESS)
+        client.connect(SERVER)
         with client, server.accept()[0] as accepted:
             fails_with(errno.ECONNRESET, accepted.recv, 10)
             fails_with(errno.ECONNRESET, client.recv, 10)
@@ -173,7 +163,7 @@ def check_require_refuses_a_tcp_server():
     before = protected()
     with listener(socket.IPPROTO_TCP) as server:
         client = socket_in("A")
-        client.connect(ADDRESS)
+        client.connect(SERVER)
         with client, server.accept()[0] as accepted:
             fails_with(errno.ECONNRESET, client.send, b"secret")
             accepted.settimeout(5)
@@ -194,12 +184,12 @@ def check_without_require_tcp_is_plain():
     assert grown(before)["connections_plain"] == 1
 
 
-def check_a_socket_can_be_used_again():
+def check_socket_can_reconnect():
     before = protected()
     client = socket_in("A")
     with listener() as server:
         for turn in range(3):
-            client.connect(ADDRESS)
+            client.connect(SERVER)
             with server.accept()[0] as accepted:
                 exchange(client, accepted, b"%d" % turn * 1000)
                 assert libc.connect(client.fileno(), AF_UNSPEC, 16) == 0
@@ -207,7 +197,7 @@ def check_a_socket_can_be_used_again():
     assert grown(before)["connections_protected"] == 6
 
 
-def check_writers_do_not_mix_pieces():
+def check_concurrent_writes_are_not_interleaved():
     protected()
     record, writers, turns = 1000, 8, 15
     with listener() as server, pair(server) as (client, accepted):
@@ -230,7 +220,7 @@ def check_writers_do_not_mix_pieces():
             thread.join()
 
 
-def check_readers_share_the_stream():
+def check_concurrent_readers_share_the_stream():
     protected()
     total, got, lock = 200_000, [], threading.Lock()
 
@@ -250,7 +240,7 @@ def check_readers_share_the_stream():
     assert sum(got) == total
 
 
-def check_a_timeout_counts_for_the_call():
+def check_timeout_applies_to_the_whole_call():
     protected()
     with listener() as server, pair(server) as (client, accepted):
         exchange(client, accepted)
@@ -271,7 +261,7 @@ def check_a_timeout_counts_for_the_call():
         assert 0.4 < seconds < 2 and 0 < len(data) < 20, (seconds, len(data))
 
 
-def check_a_broken_pipe_is_one():
+def check_send_after_shutdown_is_a_broken_pipe():
     protected()
     with listener() as server, pair(server) as (client, accepted):
         exchange(client, accepted)
@@ -282,7 +272,7 @@ def check_a_broken_pipe_is_one():
         assert client.recv(10, socket.MSG_WAITALL) == b"still open"
 
 
-def check_a_reset_is_one():
+def check_reset_is_reported():
     protected()
     with listener() as server, pair(server) as (client, accepted):
         exchange(client, accepted)
@@ -291,19 +281,19 @@ def check_a_reset_is_one():
         fails_with(errno.ECONNRESET, client.recv, 10)
 
 
-def check_a_refused_connect_says_so():
+def check_refused_connect_is_reported():
     protected()
     with socket_in("A") as client:
-        fails_with(errno.ECONNREFUSED, client.connect, ("10.0.1.2", PORT + 7))
+        fails_with(errno.ECONNREFUSED, client.connect, (ADDRESS, PORT + 7))
     with socket_in("A") as client:
         fails_with(errno.ENOTCONN, client.recv, 10)
 
 
-def check_a_nonblocking_connect_works():
+def check_nonblocking_connect_works():
     protected()
     with listener() as server, socket_in("A") as client:
         client.setblocking(False)
-        assert client.connect_ex(ADDRESS) == errno.EINPROGRESS
+        assert client.connect_ex(SERVER) == errno.EINPROGRESS
         fails_with(errno.EAGAIN, client.recv, 10)
         client.setblocking(True)
         with server.accept()[0] as accepted:
@@ -333,7 +323,7 @@ def check_descriptors_of_one_socket_share_the_stream():
 
 
 def exchange_as(end, text, first=True):
-    """One end of exchange()."""
+    """One end of exchange(), for two processes."""
     for sends in (first, not first):
         if sends:
             end.sendall(text)
@@ -341,8 +331,9 @@ def exchange_as(end, text, first=True):
             assert end.recv(len(text), socket.MSG_WAITALL) == text
 
 
-def check_what_comes_beside_the_bytes_is_as_without_the_module():
-    def words(mode):
+def check_control_messages_are_unchanged():
+    def received(mode):
+        """Length, flags and control messages of several calls."""
         set_mode(mode)
         with listener() as server, pair(server) as (client, accepted):
             exchange(client, accepted)
@@ -353,39 +344,31 @@ def check_what_comes_beside_the_bytes_is_as_without_the_module():
             while int.from_bytes(fcntl.ioctl(accepted, termios.FIONREAD, bytes(4)), sys.byteorder) < 40000:
                 time.sleep(0.01)
             for size, flags in (
-                (300, 0),
-                (300, socket.MSG_PEEK),
-                (30000, 0),
-                (100, socket.MSG_TRUNC),
-                (9600, 0),
-            ):
+                (300, 0), (300, socket.MSG_PEEK), (30000, 0), (100, socket.MSG_TRUNC), (9600, 0)
+            ):  # fmt: skip
                 data, control, answer, _ = accepted.recvmsg(size, 200, flags)
                 # Timestamps differ; their presence and the remaining length must be equal.
-                yield (
-                    len(data),
-                    answer,
-                    [
-                        (level, kind, value if kind == TCP_INQ else len(value))
-                        for level, kind, value in control
-                    ],
-                )
+                parts = [
+                    (level, kind, value if kind == TCP_INQ else len(value)) for level, kind, value in control
+                ]
+                yield len(data), answer, parts
 
-    plain = list(words("plain"))
-    assert list(words("stream")) == list(words("xor64-hmac")) == plain, plain
+    plain = list(received("plain"))
+    assert list(received("stream")) == list(received("xor64-hmac")) == plain, plain
     assert all(len(control) == 2 for _, _, control in plain), plain
 
 
 def check_ipv4_over_ipv6_sockets_is_protected():
-    for address, family in (("10.0.1.2", socket.AF_INET), ("::ffff:10.0.1.2", socket.AF_INET6)):
+    for address, family in ((ADDRESS, socket.AF_INET), (f"::ffff:{ADDRESS}", socket.AF_INET6)):
         before = protected()
-        with listener_for_both_families() as server, socket_in("A", family=family) as client:
+        with listener(address="::") as server, socket_in("A", family=family) as client:
             client.connect((address, PORT))
             with server.accept()[0] as accepted:
                 exchange(client, accepted, b"either family" * 3000)
         assert grown(before)["connections_protected"] == 2
 
 
-def check_a_connection_holds_the_module():
+def check_connection_prevents_unloading():
     protected()
     with listener() as server, pair(server) as ends:
         exchange(*ends)
@@ -394,31 +377,5 @@ def check_a_connection_holds_the_module():
         exchange(*ends)
 
 
-def hangs(*_):
-    raise TimeoutError("it hangs")
-
-
-def main():
-    named = sys.argv[1:]
-    checks = [(name[6:], call) for name, call in globals().items() if name.startswith("check_")]
-    checks = [(name, call) for name, call in checks if not named or name in named]
-    load("0.1%")
-    signal.signal(signal.SIGALRM, hangs)
-    bad = 0
-    for name, check in checks:
-        try:
-            signal.alarm(120)
-            check()
-            print(f"ok      {name}", flush=True)
-        except Exception:
-            bad += 1
-            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
-    signal.alarm(0)
-    unload()
-    found = alarms()
-    print(*found, f"{len(checks) - bad} of {len(checks)} ok", sep="\n")
-    sys.exit(bool(bad) or bool(found))
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(globals())

@@ -14,18 +14,31 @@ import struct
 import subprocess
 import sys
 import time
-import traceback
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from calls import MARK
-from network import HERE, PORT, RULES, Capture, alarms, counters, grown, inside, load, rule, run, unload
+from network import (
+    ADDRESS,
+    HERE,
+    PORT,
+    RULES,
+    Capture,
+    counters,
+    grown,
+    inside,
+    rule,
+    run,
+    run_checks,
+    start,
+    wait_until_listening,
+)
 
 PLAIT = os.environ.get("PLAIT", str(HERE.parents[1] / "target/release/plait"))
 ROOT = Path("/sys/fs/cgroup")
 SERVICE = 6000
-ADDRESS = "10.0.1.2"
 WAIT = 60
+SERVE = [PLAIT, *f"serve --listen 0.0.0.0:{PORT} --to 127.0.0.1:{SERVICE} --mode xor64 --require".split()]
 
 
 def plait(host, *arguments, check=True):
@@ -45,10 +58,7 @@ def group(host):
 
 def begin(host, *options):
     """Starts `plait kmod enable` for the host's group; returns the process and the line it prints once active."""
-    command = [PLAIT, "kmod", "enable", "--cgroup", str(group(host)), "--json", *options]
-    enabler = subprocess.Popen(
-        inside(host, *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    enabler = start(host, PLAIT, "kmod", "enable", "--cgroup", str(group(host)), "--json", *options)
     line = enabler.stdout.readline()
     assert line, enabler.communicate()[1]
     return enabler, json.loads(line)
@@ -57,30 +67,21 @@ def begin(host, *options):
 @contextmanager
 def enabled(host, *options):
     """Runs `plait kmod enable` during the block; it must not exit before the end."""
-    enabler, told = begin(host, *options)
-    enabler.told = told
+    enabler, report = begin(host, *options)
+    enabler.report = report
     try:
         yield enabler
         assert enabler.poll() is None, enabler.communicate()[1]
     finally:
         if enabler.poll() is None:
             enabler.terminate()
-        enabler.said = enabler.communicate(timeout=WAIT)[1]
-    assert nothing_left(host), "what it made is still there"
-
-
-def start(host, *command, grouped=True):
-    """Starts a program on a host, in the host's group."""
-    command = inside(host, *command)
-    if grouped:
-        # Before it enters the host's namespace, in which the control groups are not visible.
-        command = ["sh", "-c", f'echo $$ >{group(host)}/cgroup.procs && exec "$@"', "sh", *command]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        enabler.messages = enabler.communicate(timeout=WAIT)[1]
+    assert nothing_left(host), "it left something behind"
 
 
 @contextmanager
-def running(*program, **options):
-    process = start(*program, **options)
+def running(host, *command, group=None):
+    process = start(host, *command, group=group)
     try:
         yield process
     finally:
@@ -93,14 +94,6 @@ def until(condition, what):
     while not condition():
         assert time.monotonic() < deadline, f"not within {WAIT} s: {what}"
         time.sleep(0.1)
-
-
-def until_it_listens(service, host="B", port=PORT):
-    def listens():
-        assert service.poll() is None, service.communicate()[1]
-        return f":{port} " in run(*inside(host, "ss", "-Htnl"), capture_output=True).stdout
-
-    until(listens, f"a service at {port}")
 
 
 def attached(host):
@@ -176,37 +169,36 @@ def fetch(host=ADDRESS, mptcp=True, grouped=True):
         f"X-Secret: {MARK.decode() * 20}",
         f"http://{host}:{PORT}/document",
     ]
-    command = start("A", *(["mptcpize", "run"] if mptcp else []), *curl, grouped=grouped)
+    launcher = ["mptcpize", "run"] if mptcp else []
+    command = start("A", *launcher, *curl, group=group("A") if grouped else None)
     out, errors = command.communicate()
     return command.returncode, out.encode() == (document() / "document").read_bytes(), errors
 
 
-def check_curl_reaches_a_gateway():
-    service = web_service("127.0.0.1", SERVICE)
-    serve = [PLAIT, "serve", "--listen", f"0.0.0.0:{PORT}", "--to", f"127.0.0.1:{SERVICE}", "--mode", "xor64"]
+def check_curl_connects_to_a_gateway():
     with (
-        running("B", *service, grouped=False) as service,
-        running("B", *serve, "--require", grouped=False) as gateway,
+        running("B", *web_service("127.0.0.1", SERVICE)) as service,
+        running("B", *SERVE) as gateway,
         enabled("A", "--trusted", "a1", "--untrusted", "a2", "--require") as enabler,
     ):
-        until_it_listens(service, port=SERVICE)
-        until_it_listens(gateway)
+        wait_until_listening(service, port=SERVICE)
+        wait_until_listening(gateway)
         before = counters()
         with Capture() as capture:
             assert fetch() == (0, True, "")
         no_marks(capture)
         first_flight_came_first(capture)
         assert grown(before)["connections_protected"] == 1
-    assert "refused" not in enabler.said, enabler.said
+    assert "refused" not in enabler.messages, enabler.messages
 
 
-def check_curl_reaches_another_module_by_its_own_mode():
+def check_curl_connects_to_another_module():
     with (
         enabled("B", "--mode", "stream", "--require"),
         enabled("A", "--trusted", "a1", "--mode", "stream", "--require", "--port", f"80,{PORT}"),
-        running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run")) as service,
+        running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run"), group=group("B")) as service,
     ):
-        until_it_listens(service)
+        wait_until_listening(service)
         before = counters()
         with Capture() as capture:
             assert fetch() == (0, True, "")
@@ -215,13 +207,13 @@ def check_curl_reaches_another_module_by_its_own_mode():
         assert grown(before)["connections_protected"] == 2
 
 
-def check_ipv6_is_the_same():
+def check_ipv6_is_protected():
     with (
         enabled("B", "--require"),
         enabled("A", "--trusted", "a1", "--require"),
-        running("B", *web_service("::", PORT, "mptcpize", "run")) as service,
+        running("B", *web_service("::", PORT, "mptcpize", "run"), group=group("B")) as service,
     ):
-        until_it_listens(service)
+        wait_until_listening(service)
         for host in ("[fd00:1::2]", ADDRESS):
             with Capture() as capture:
                 assert fetch(host) == (0, True, "")
@@ -229,18 +221,18 @@ def check_ipv6_is_the_same():
             first_flight_came_first(capture)
 
 
-def check_the_trusted_interface_counts_and_not_routing():
+def check_trusted_interface_overrides_routing():
     route = ["ip", "-n", "A", "route", "add", f"{ADDRESS}/32", "dev", "a2"]
     run(*route)
     try:
         with (
             enabled("B"),
-            running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run")) as service,
+            running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run"), group=group("B")) as service,
         ):
-            until_it_listens(service)
+            wait_until_listening(service)
             with Capture() as capture:
                 assert fetch()[1]
-            assert packets(capture.files[1]) and not packets(capture.files[0]), "as routing says"
+            assert packets(capture.files[1]) and not packets(capture.files[0]), "as routed"
             with enabled("A", "--trusted", "a1", "--require"), Capture() as capture:
                 assert fetch() == (0, True, "")
             no_marks(capture)
@@ -250,38 +242,38 @@ def check_the_trusted_interface_counts_and_not_routing():
         run(*route)
 
 
-def check_a_peer_without_plait_gets_it_plain_or_not_at_all():
-    with running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run"), grouped=False) as service:
-        until_it_listens(service)
+def check_peer_without_plait_is_plain_or_refused():
+    with running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run")) as service:
+        wait_until_listening(service)
         with enabled("A", "--trusted", "a1") as enabler:
             assert fetch() == (0, True, "")
-        assert "carried PLAIN" in enabler.said, enabler.said
+        assert "carried PLAIN" in enabler.messages, enabler.messages
         with enabled("A", "--trusted", "a1", "--require") as enabler:
             with Capture() as capture:
                 assert fetch()[0] != 0
             no_marks(capture)
-        assert "run plait there" in enabler.said, enabler.said
+        assert "run plait there" in enabler.messages, enabler.messages
 
 
-def check_tcp_is_said_and_refused_where_required():
-    with running("B", *web_service("0.0.0.0", PORT), grouped=False) as service:
-        until_it_listens(service)
+def check_tcp_is_reported_and_refused_with_require():
+    with running("B", *web_service("0.0.0.0", PORT)) as service:
+        wait_until_listening(service)
         with enabled("A", "--trusted", "a1", "--require") as enabler:
             with Capture() as capture:
                 assert fetch(mptcp=False)[0] == 7
             assert not packets(capture.files[0])
             assert fetch(mptcp=False, grouped=False)[1]
             time.sleep(3)
-        assert "mptcpize run" in enabler.said, enabler.said
+        assert "mptcpize run" in enabler.messages, enabler.messages
 
 
 def check_other_ports_do_not_negotiate():
     with (
         enabled("B", "--require", "--port", "7000"),
         enabled("A", "--trusted", "a1", "--port", "7000"),
-        running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run")) as service,
+        running("B", *web_service("0.0.0.0", PORT, "mptcpize", "run"), group=group("B")) as service,
     ):
-        until_it_listens(service)
+        wait_until_listening(service)
         before = counters()
         assert fetch() == (0, True, "")
         assert grown(before)["connections_plain"] == 2 and "connections_protected" not in grown(before)
@@ -312,18 +304,17 @@ class Talker:
     """A program in a host's group that sends and receives single lines."""
 
     def __init__(self, host, setup):
-        command = inside(host, sys.executable, "-c", TALK.format(setup=setup, act=ECHO.strip()))
-        command = ["sh", "-c", f'echo $$ >{group(host)}/cgroup.procs && exec "$@"', "sh", *command]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.program = subprocess.Popen(command, text=True, bufsize=1, **pipes)
-        self.heard()
+        program = TALK.format(setup=setup, act=ECHO.strip())
+        options = {"stdin": subprocess.PIPE, "stderr": None, "bufsize": 1}
+        self.program = start(host, sys.executable, "-c", program, group=group(host), **options)
+        self.read()
 
-    def heard(self):
+    def read(self):
         return self.program.stdout.readline().strip()
 
     def ask(self, line):
         self.program.stdin.write(line + "\n")
-        return self.heard()
+        return self.read()
 
     def end(self):
         self.program.kill()
@@ -335,7 +326,7 @@ def talk(before=""):
     """A client, which runs `before` before it connects, and its server."""
     server = Talker("B", LISTEN)
     client = Talker("A", f"{before}\n{CONNECT}")
-    assert server.heard() == "ready"
+    assert server.read() == "ready"
     try:
         yield client, server
     finally:
@@ -348,7 +339,7 @@ def say(sender, receiver, text):
     assert receiver.ask("receive") == text
 
 
-def check_a_mark_selects():
+def check_rule_selects_by_mark():
     for mark, protected in ((0x1F, 2), (0x20, 0)):
         with enabled("B"), enabled("A", "--trusted", "a1", "--mark", "0x10/0xf0"), Capture() as capture:
             before = counters()
@@ -370,7 +361,7 @@ def check_connections_stay_protected_when_the_enabler_ends():
     no_marks(capture)
 
 
-def check_what_negotiated_is_never_plain_afterwards():
+def check_negotiated_connection_never_becomes_plain():
     with Capture() as capture, enabled("B", "--require"), ExitStack() as conversation:
         with enabled("A", "--trusted", "a1"):
             client, _ = conversation.enter_context(talk())
@@ -378,15 +369,15 @@ def check_what_negotiated_is_never_plain_afterwards():
     no_marks(capture)
 
 
-def check_a_killed_enabler_leaves_nothing_open_and_can_be_tidied_up():
+def check_killed_enabler_is_cleaned_up():
     with enabled("B", "--require"):
-        enabler, told = begin("A", "--trusted", "a1")
+        enabler, report = begin("A", "--trusted", "a1")
         with talk() as (client, server):
             say(client, server, MARK.decode())
             enabler.kill()
             enabler.communicate()
             assert len(rules("A")) == 1, rules("A")
-            assert [killed["pid"] for killed in status("A")["killed"]] == [told["pid"]]
+            assert [killed["pid"] for killed in status("A")["killed"]] == [report["pid"]]
             say(client, server, MARK.decode())
             with Capture() as capture:
                 late = Talker("A", CONNECT)
@@ -396,51 +387,57 @@ def check_a_killed_enabler_leaves_nothing_open_and_can_be_tidied_up():
             no_marks(capture)
             until(lambda: not attached("A"), "its programs are gone")
             cleaned = json.loads(plait("A", "doctor", "--clean", "--json").stdout)
-            assert [what["name"].split()[0] for what in cleaned["removed"] if what["kind"] == "rule"] == [
-                told["rule"].split()[0]
-            ], cleaned
+            removed = [
+                leftover["name"].split()[0] for leftover in cleaned["removed"] if leftover["kind"] == "rule"
+            ]
+            assert removed == [report["rule"].split()[0]], cleaned
             assert nothing_left("A")
             say(server, client, MARK.decode())
         # The next enabler does the same.
         for _ in range(2):
-            enabler, told = begin("A")
-            assert len(rules("A")) == 1 and told["rule"].split()[0] in rules("A")[0], rules("A")
+            enabler, report = begin("A")
+            assert len(rules("A")) == 1 and report["rule"].split()[0] in rules("A")[0], rules("A")
             enabler.kill()
             enabler.communicate()
         assert plait("A", "kmod", "disable").returncode == 0
     assert nothing_left("A")
 
 
-def check_there_is_one_in_a_namespace():
+def check_namespace_has_at_most_one_enabler():
     with enabled("A", "--trusted", "a1") as enabler:
         again = plait("A", "kmod", "enable", "--cgroup", "/", check=False)
         assert again.returncode == 1 and "plait kmod disable" in again.stderr, again
         shown = status("A")
         assert shown["module"]["loaded"] and shown["module"]["version"] == "0.1.0"
-        assert [enabled["pid"] for enabled in shown["enablers"]] == [enabler.told["pid"]]
+        assert [enabled["pid"] for enabled in shown["enablers"]] == [enabler.report["pid"]]
         assert shown["module"]["rules"] and "bytes_sent" in shown["module"]["counters"]
     assert plait("A", "kmod", "disable", check=False).returncode == 1
 
 
-def check_three_silent_seconds_take_nothing_for_long():
+def check_blackhole_detection_is_reverted():
     """Linux 6.12 and later take three lost SYNs for an MPTCP blackhole and use plain TCP for an hour."""
     if not Path("/proc/sys/net/mptcp/blackhole_timeout").exists():
-        print("SKIP    this kernel looks for no blackholes")
+        print("SKIP    this kernel does not look for blackholes")
         return
     listening = f"import socket, time; s = socket.create_server(('{ADDRESS}', {PORT})); time.sleep(1000)"
-    connecting = f"import socket; socket.socket(2, 1, 262).connect(('{ADDRESS}', {PORT}))"
+    connecting = (
+        "A",
+        sys.executable,
+        "-c",
+        f"import socket; socket.socket(2, 1, 262).connect(('{ADDRESS}', {PORT}))",
+    )
     with enabled("B"), enabled("A", "--trusted", "a1"):
-        with running("B", sys.executable, "-c", listening) as service:
-            until_it_listens(service)
+        with running("B", sys.executable, "-c", listening, group=group("B")) as service:
+            wait_until_listening(service)
             while not counted("A", "MPTcpExtMPCapableSYNTXDisabled"):
                 netem("b1", "loss", "100%")
-                clients = [start("A", sys.executable, "-c", connecting) for _ in range(3)]
-                until(lambda: syns("A") == 3, "three that connect")
+                clients = [start(*connecting, group=group("A")) for _ in range(3)]
+                until(lambda: syns("A") == 3, "three connecting clients")
                 time.sleep(2.6)
                 netem("b1", "delay", "5ms")
                 for client in clients:
                     client.communicate(timeout=WAIT)
-                start("A", sys.executable, "-c", connecting).communicate(timeout=WAIT)
+                start(*connecting, group=group("A")).communicate(timeout=WAIT)
         # The enabler polls every two seconds.
         time.sleep(4)
         with Capture() as capture, talk() as (client, server):
@@ -462,7 +459,7 @@ def counted(host, counter):
     return int(shown.split()[-2])
 
 
-def check_mistakes_say_what_to_do():
+def check_errors_state_what_to_do():
     for options, words in (
         (["--cgroup", "/nowhere"], "mkdir"),
         (["--cgroup", str(group("A")), "--trusted", "a9"], "plait paths"),
@@ -474,11 +471,11 @@ def check_mistakes_say_what_to_do():
     assert nothing_left("A")
 
 
-def check_an_early_subflow_is_refused():
+def check_early_subflow_is_refused():
     """The peer negotiates and joins before its first byte: here the kernel does, as its rule lacks `hold`."""
     with enabled("B", "--require"), enabled("A") as enabler:
         rule("A", "clear")
-        rule("A", enabler.told["rule"].replace(" hold", ""))
+        rule("A", enabler.report["rule"].replace(" hold", ""))
         with talk() as (client, server):
             before = counters()
             # The server sends first, which makes the client's kernel join.
@@ -494,46 +491,15 @@ def joined(host):
     return shown.count("ESTAB") > 1
 
 
-def check_gateways_and_the_module_keep_apart():
-    gateway = [
-        PLAIT,
-        "serve",
-        "--listen",
-        f"0.0.0.0:{PORT}",
-        "--to",
-        f"127.0.0.1:{SERVICE}",
-        "--mode",
-        "xor64",
-        "--require",
-    ]
+def check_gateway_and_module_exclude_each_other():
     with enabled("A"):
-        failed = start("A", *gateway)
+        failed = start("A", *SERVE, group=group("A"))
         assert "kmod enable" in failed.communicate(timeout=WAIT)[1] and failed.returncode == 1
-    with running("A", *gateway) as service:
-        until_it_listens(service, "A")
+    with running("A", *SERVE, group=group("A")) as service:
+        wait_until_listening(service, "A")
         failed = plait("A", "kmod", "enable", "--cgroup", "/", check=False)
         assert failed.returncode == 1 and f"process {service.pid}" in failed.stderr, failed
 
 
-def main():
-    load("0.1%")
-    only = sys.argv[1:]
-    checks = [(name[6:], call) for name, call in globals().items() if name.startswith("check_")]
-    checks = [(name, call) for name, call in checks if not only or any(word in name for word in only)]
-    bad = 0
-    for name, check in checks:
-        try:
-            check()
-            print(f"ok      {name}", flush=True)
-        except Exception:
-            bad += 1
-            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
-    print(json.dumps(counters()))
-    unload()
-    found = alarms()
-    print(*found, f"{len(checks) - bad} of {len(checks)} ok", sep="\n")
-    sys.exit(bool(bad) or bool(found))
-
-
 if __name__ == "__main__":
-    main()
+    run_checks(globals())

@@ -9,10 +9,22 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from network import COUNTERS, HERE, PORT, Capture, alarms, counters, grown, inside, load, rule, run, unload
+from network import (
+    ADDRESS,
+    HERE,
+    PORT,
+    Capture,
+    counters,
+    finish,
+    grown,
+    load,
+    rule,
+    run,
+    start,
+    wait_until_listening,
+)
 
 PLAIT = Path(os.environ.get("PLAIT", HERE.parents[1] / "target/release/plait"))
 GROUP = Path("/sys/fs/cgroup/plait-module")
@@ -20,7 +32,6 @@ PINNED = Path("/sys/fs/bpf/plait-module")
 # The negotiator's settings: xor64 with either seed, and nothing selected.
 SETTINGS = ["3"] + ["0"] * 87
 SERVICE = 6000
-ADDRESS = "10.0.1.2"
 
 
 def negotiator():
@@ -42,47 +53,27 @@ def negotiate():
     return json.loads(shown)["id"]
 
 
-def calls(role, side, address, port):
+def start_calls(host, role, side, address, port, *launcher, group=None):
+    """Starts calls.py on a host; returns once a listening end listens."""
     # A program that is not itself protected is affected by the faulty MSG_PEEK of Linux 6.1.
-    return [sys.executable, str(HERE / "calls.py"), role, side, address, str(port), "--without", "peek_all"]
-
-
-def start(host, command, ready=None, grouped=False):
-    command = inside(host, *command)
-    if grouped:
-        # Before it enters the host's namespace, in which the control groups are not visible.
-        command = ["sh", "-c", f'echo $$ >{GROUP}/cgroup.procs && exec "$@"', "sh", *command]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if ready:
+    words = [role, side, address, str(port), "--without", "peek_all"]
+    program = start(
+        host, *launcher, sys.executable, str(HERE / "calls.py"), *words, group=group, stderr=subprocess.STDOUT
+    )
+    if side == "listen":
         line = program.stdout.readline()
-        assert ready in line, line + program.communicate()[0]
+        assert "listening" in line, line + program.communicate()[0]
     return program
 
 
-def listens(host, port):
-    return f":{port} " in run(*inside(host, "ss", "-Htnl"), capture_output=True).stdout
-
-
-def module_to_gateway(verdicts, sender):
+def module_to_gateway(verdicts, roles):
     """A program on a host with the module talks to a service behind `plait serve`."""
     rule("A", f"verdicts={verdicts} cgroup=/{GROUP.name} require")
-    receiver = "listen" if sender == "connect" else "connect"
-    roles = {sender: "send", receiver: "receive"}
-    service = start("B", calls(roles["listen"], "listen", "127.0.0.1", SERVICE), "listening")
-    options = [
-        "--listen",
-        f"{ADDRESS}:{PORT}",
-        "--to",
-        f"127.0.0.1:{SERVICE}",
-        "--mode",
-        "xor64",
-        "--require",
-    ]
-    gateway = start("B", [PLAIT, "serve", *options])
-    while not listens("B", PORT):
-        assert gateway.poll() is None, gateway.communicate()[0]
-        time.sleep(0.2)
-    client = start("A", calls(roles["connect"], "connect", ADDRESS, PORT), grouped=True)
+    service = start_calls("B", roles["listen"], "listen", "127.0.0.1", SERVICE)
+    serve = f"serve --listen {ADDRESS}:{PORT} --to 127.0.0.1:{SERVICE} --mode xor64 --require".split()
+    gateway = start("B", PLAIT, *serve, stderr=subprocess.STDOUT)
+    wait_until_listening(gateway)
+    client = start_calls("A", roles["connect"], "connect", ADDRESS, PORT, group=GROUP)
     yield client.communicate()[0], client.returncode
     yield service.communicate()[0], service.returncode
     gateway.terminate()
@@ -90,14 +81,12 @@ def module_to_gateway(verdicts, sender):
     rule("A", "clear")
 
 
-def gateway_to_module(verdicts, sender):
+def gateway_to_module(verdicts, roles):
     """A program under `plait run` talks to a service on a host with the module."""
     rule("B", f"verdicts={verdicts} cgroup=/{GROUP.name} require")
-    receiver = "listen" if sender == "connect" else "connect"
-    roles = {sender: "send", receiver: "receive"}
-    service = start("B", calls(roles["listen"], "listen", ADDRESS, PORT), "listening", grouped=True)
-    options = ["--mode", "xor64", "--require", "--trusted", "a1"]
-    client = start("A", [PLAIT, "run", *options, "--", *calls(roles["connect"], "connect", ADDRESS, PORT)])
+    service = start_calls("B", roles["listen"], "listen", ADDRESS, PORT, group=GROUP)
+    run_options = "run --mode xor64 --require --trusted a1 --".split()
+    client = start_calls("A", roles["connect"], "connect", ADDRESS, PORT, PLAIT, *run_options)
     yield client.communicate()[0], client.returncode
     yield service.communicate()[0], service.returncode
     rule("B", "clear")
@@ -105,26 +94,22 @@ def gateway_to_module(verdicts, sender):
 
 def main():
     load("0.1%")
-    # The module's side has no path manager yet: one path.
+    # The module has no path manager: one path.
     run("ip", "-n", "A", "mptcp", "endpoint", "flush")
     verdicts = negotiate()
     good = []
     for direction in (module_to_gateway, gateway_to_module):
-        for sender in ("connect", "listen"):
+        for sender, receiver in (("connect", "listen"), ("listen", "connect")):
             before = counters()
             with Capture() as capture:
-                ends = list(direction(verdicts, sender))
+                ends = list(direction(verdicts, {sender: "send", receiver: "receive"}))
             protected = grown(before).get("connections_protected", 0)
             marks = [marks for _, marks in capture.found()]
             good.append(not any(status for _, status in ends) and protected == 1 and not any(marks))
             print(f"{direction.__name__} {sender} sends: {protected} protected, marks {marks}, ok {good[-1]}")
             for text, _ in ends:
                 print("   ", text.strip().replace("\n", "\n    "), flush=True)
-    print(COUNTERS.read_text())
-    unload()
-    found = alarms()
-    print(*found, sep="\n")
-    sys.exit(not all(good) or bool(found))
+    finish(all(good))
 
 
 if __name__ == "__main__":

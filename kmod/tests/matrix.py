@@ -12,20 +12,7 @@ import subprocess
 import sys
 import time
 
-from network import (
-    COUNTERS,
-    HERE,
-    PORT,
-    Capture,
-    address,
-    alarms,
-    counters,
-    grown,
-    inside,
-    load,
-    set_mode,
-    unload,
-)
+from network import HERE, PORT, Capture, address, counters, finish, grown, load, set_mode, start
 
 MODES = ["plain", "xor64-hmac", "xor64-key", "stream"]
 # Every mode, family and direction at least once.
@@ -48,8 +35,7 @@ def transfer(mode, sender, family, extra):
     ends = {}
     for side, host in (("listen", "B"), ("connect", "A")):
         words = [HERE / "calls.py", roles[side], side, address(family), str(PORT), *extra]
-        command = inside(host, sys.executable, *words)
-        ends[side] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        ends[side] = start(host, sys.executable, *words, stderr=subprocess.STDOUT)
         if side == "listen":
             assert "listening" in ends[side].stdout.readline()
     output = {side: end.communicate(timeout=300)[0] for side, end in ends.items()}
@@ -60,14 +46,14 @@ def transfer(mode, sender, family, extra):
 def problems_of(mode, paths, counted):
     if mode == "plain":
         if not all(marks for _, marks in paths):
-            yield "the text should have been seen on both paths"
+            yield "expected the text on both paths"
         return
     if any(marks for _, marks in paths):
-        yield "the text was seen"
+        yield "the text was sent as plaintext"
     if counted.get("connections_protected") != 2:
         yield f"expected 2 protected ends: {counted}"
     if min(size for size, _ in paths) < 20000:
-        yield "one of the paths carried next to nothing"
+        yield "expected at least 20000 bytes on each path"
 
 
 def one(mode, family, sender, extra):
@@ -110,11 +96,7 @@ def main():
     extra = ["--smaller", arguments.smaller, *(["--only", arguments.only] if arguments.only else [])]
     load(arguments.loss)
     good = [one(*way, extra) for way in (QUICK if arguments.quick else every)]
-    print(COUNTERS.read_text())
-    unload()
-    found = alarms()
-    print(*found, f"{sum(good)} of {len(good)} ok; {len(found)} alarms of the kernel", sep="\n")
-    sys.exit(not all(good) or bool(found))
+    finish(all(good), f"{sum(good)} of {len(good)} ok")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ Requires root and a kernel for which plait.ko was built: runs in the guest.
 
 import os
 import re
+import signal
 import socket
 import subprocess
+import sys
 import time
+import traceback
 from pathlib import Path
 
 from calls import IPPROTO_MPTCP, MARK, libc
@@ -24,6 +27,9 @@ BEGIN = "plait: a test begins"
 HOSTS = {"A": 1, "B": 2}
 PATHS = [1, 2]
 PORT = 5000
+# Of host B on path 1.
+ADDRESS = "10.0.1.2"
+CHECK_TIMEOUT_S = 300
 
 
 def run(*command, **options):
@@ -32,6 +38,24 @@ def run(*command, **options):
 
 def inside(host, *command):
     return ["ip", "netns", "exec", host, *command]
+
+
+def start(host, *command, group=None, **options):
+    """Starts a program on a host, in a control group."""
+    command = inside(host, *command)
+    if group:
+        # Entered before the host's namespace, in which control groups are not visible.
+        command = ["sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh", *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **pipes | options)
+
+
+def wait_until_listening(service, host="B", port=PORT):
+    deadline = time.monotonic() + 60
+    while f":{port} " not in run(*inside(host, "ss", "-Htnl"), capture_output=True).stdout:
+        assert service.poll() is None, service.communicate()
+        assert time.monotonic() < deadline, f"no service at {port}"
+        time.sleep(0.1)
 
 
 def load(loss="0.5%"):
@@ -154,3 +178,36 @@ def leaks():
         time.sleep(6)
         KMEMLEAK.write_text("scan")
     return KMEMLEAK.read_text().splitlines()
+
+
+def finish(ok, *summary):
+    """Unloads the module and exits; alarms of the kernel are failures, too."""
+    print(COUNTERS.read_text())
+    unload()
+    found = alarms()
+    print(*found, *summary, f"{len(found)} alarms of the kernel", sep="\n")
+    sys.exit(not ok or bool(found))
+
+
+def run_checks(module):
+    """Runs the functions check_NAME of a module, or those whose names contain an argument, and exits."""
+    wanted = sys.argv[1:] or [""]
+    checks = [(name[6:], call) for name, call in module.items() if name.startswith("check_")]
+    checks = [(name, call) for name, call in checks if any(word in name for word in wanted)]
+    load("0.1%")
+    signal.signal(signal.SIGALRM, time_out)
+    failed = 0
+    for name, check in checks:
+        signal.alarm(CHECK_TIMEOUT_S)
+        try:
+            check()
+            print(f"ok      {name}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
+    signal.alarm(0)
+    finish(not failed, f"{len(checks) - failed} of {len(checks)} ok")
+
+
+def time_out(*_):
+    raise TimeoutError(f"not finished within {CHECK_TIMEOUT_S} s")

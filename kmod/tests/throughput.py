@@ -10,19 +10,19 @@ import socket
 import statistics
 import time
 
+from behaviour import SERVER, listener
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from network import PORT, load, set_mode, socket_in, unload
+from network import load, set_mode, socket_in, unload
 
 PIECE = 256 << 10
-ADDRESS = "10.0.1.2"
 
 
 def cipher():
     return Cipher(algorithms.AES128(bytes(16)), modes.CBC(bytes(16)))
 
 
-def serve(listener, encrypted):
-    connection = listener.accept()[0]
+def serve(server, encrypted):
+    connection = server.accept()[0]
     buffer, total = bytearray(PIECE), 0
     decryptor = cipher().decryptor()
     while count := connection.recv_into(buffer, PIECE, socket.MSG_WAITALL):
@@ -36,16 +36,12 @@ def serve(listener, encrypted):
 def measure(mode, megabytes):
     encrypted = mode == "aes-128-cbc"
     set_mode("plain" if encrypted else mode)
-    listener = socket_in("B")
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((ADDRESS, PORT))
-    listener.listen()
-    child = os.fork()
-    if not child:
-        serve(listener, encrypted)
-    listener.close()
+    with listener() as server:
+        child = os.fork()
+        if not child:
+            serve(server, encrypted)
     client = socket_in("A")
-    client.connect((ADDRESS, PORT))
+    client.connect(SERVER)
     data = bytes(PIECE)
     encryptor = cipher().encryptor()
     start = time.monotonic()
