@@ -126,17 +126,12 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        intact = self.answer.startswith(self.client_received) and self.question.startswith(
-            self.service_received
-        )
+        received, sent = (self.client_received, self.service_received), (self.answer, self.question)
+        intact = all(whole.startswith(part) for part, whole in zip(received, sent))
         leaked = self.question in self.attacker_read or self.answer[:64] in self.attacker_read
         if leaked or not intact:
             return "broken"
-        if (
-            self.ended == "end"
-            and self.client_received == self.answer
-            and self.service_received == self.question
-        ):
+        if self.ended == "end" and received == sent:
             return "secret"
         assert self.ended != "end", f"a truncated stream ended without an error: {self}"
         assert self.detected_by, f"no gateway logged a reason: {self}"
@@ -172,9 +167,7 @@ class Network:
             tool("ip", "netns", "add", host.name)
             tool("ip", "-n", host.name, "link", "set", "lo", "up")
             settings = ("conf.all.rp_filter=0", "conf.default.rp_filter=0", "ip_forward=1")
-            tool(
-                "ip", "netns", "exec", host.name, "sysctl", "-qw", *(f"net.ipv4.{each}" for each in settings)
-            )
+            host.tool("sysctl", "-qw", *(f"net.ipv4.{setting}" for setting in settings))
             tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8")
         tool("ip", "-n", self.server.name, "addr", "add", f"{SERVER}/32", "dev", "lo")
         for number, (link, router) in enumerate(zip(LINKS, self.routers), start=1):
@@ -206,18 +199,16 @@ class Network:
             serve = ("serve", "--listen", f"[::]:{here}", "--to", "127.0.0.1:9000")
             proxy = ("proxy", "--listen", f"127.0.0.1:{there}", "--trusted", LINKS[0])
             self.server.start(PLAIT, "-vv", *serve, *options, log=f"serve {gateway}.log")
-            self.proxies[gateway] = self.client.start(
-                PLAIT, "-vv", *proxy, *options, log=f"proxy {gateway}.log"
-            )
+            log = f"proxy {gateway}.log"
+            self.proxies[gateway] = self.client.start(PLAIT, "-vv", *proxy, *options, log=log)
             listening += [(self.server, here), (self.client, there)]
         own = self.routers[0].start(PLAIT, "proxy", "--listen", "127.0.0.1:1090", "--mode", "sealed",
                                     "--trusted", "server", log="proxy.log")  # fmt: skip
         listening.append((self.routers[0], 1090))
         for host, at in listening:
             wait_for(f"listener on {host.name}:{at}", lambda host=host, at=at: host.listens(at), 20)
-        self.attacker = ManInTheMiddle(
-            cgroup_of(own), self.routers, self.by_link, self.directory / "attacker.log"
-        )
+        log = self.directory / "attacker.log"
+        self.attacker = ManInTheMiddle(cgroup_of(own), self.routers, self.by_link, log)
 
     def remove(self):
         if self.attacker:
@@ -229,7 +220,7 @@ class Network:
     def established(self, at: int) -> int:
         """The number of TCP connections (subflows) between the client and a port of the server."""
         ss = ("ss", "-Htn", "state", "established", f"dport = :{at}")
-        return len(tool("ip", "netns", "exec", self.client.name, *ss).splitlines())
+        return len(self.client.tool(*ss).splitlines())
 
     def status(self, gateway: str) -> dict[str, dict]:
         """The status of the client's gateway (`proxy`) and the server's (`serve`)."""
@@ -348,10 +339,8 @@ def strategies(mode: str, cell: Cell) -> dict[str, Actions]:
         return tried
     # What a listener learns only helps an attacker who intercepts the main path.
     actions = {"active": "intercept", "listening": "wiretap" if main == "active" else "", "absent": ""}
-    tried["man in the middle"] = (
-        actions[main] if main == "active" else "",
-        *(actions[place] for place in others),
-    )
+    intercept = actions[main] if main == "active" else ""
+    tried["man in the middle"] = (intercept, *(actions[place] for place in others))
     if "active" in others:
         tried["block"] = ("", *("block" if place == "active" else "" for place in others))
     return tried
@@ -398,11 +387,10 @@ class Matrix:
     def _captures(self) -> dict[str, list[pathlib.Path]]:
         """Captures at each router of an undisturbed transfer in each mode."""
         with contextlib.ExitStack() as stack:
+            routers = self.network.routers
             taps = [
-                Capture(router, "client", router.directory / "all.pcap") for router in self.network.routers
+                stack.enter_context(Capture(host, "client", host.directory / "all.pcap")) for host in routers
             ]
-            for tap in taps:
-                stack.enter_context(tap)
             for mode in MODES:
                 self.outcome(mode, ("",) * self.paths)
         captures = {mode: [tap.file.with_name(f"{mode}.pcap") for tap in taps] for mode in MODES}

@@ -37,7 +37,7 @@ from peer import (
     message,
     stream_secret,
 )
-from peer_sockets import MPTCP, Handshakes, SealedConnection, receive_message, tcp_of
+from peer_sockets import MPTCP, Handshakes, SealedConnection, packet_socket, receive_message, tcp_of
 from streams import accept, listen
 
 # The address that clients connect to.
@@ -50,27 +50,22 @@ RULES = {
 }
 
 
-@contextlib.contextmanager
-def attack(action: str, router: Host):
+def attack(action: str, router: Host) -> contextlib.AbstractContextManager:
     """Performs an action on a router. With `intercept` and `block`, connections to the server reach the attacker."""
     if action in RULES:
-        rules = router.directory / "rules"
-        rules.write_text(
-            f"table ip attack {{\nchain passing {{\ntype filter hook forward priority 0;\n{RULES[action]}\n}}\n}}\n"
-        )
-        nft = ("ip", "netns", "exec", router.name, "nft")
-        begin, end = (*nft, "-f", str(rules)), (*nft, "delete", "table", "ip", "attack")
-    elif action in ("intercept", "block"):
-        taken = (f"{SERVER}/32", "dev", "lo")
-        begin, end = (("ip", "-n", router.name, "addr", verb, *taken) for verb in ("add", "del"))
-    else:
-        yield
-        return
-    tool(*begin)
+        return router.packet_rules(forward=RULES[action])
+    return taken_over(router) if action in ("intercept", "block") else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def taken_over(router: Host):
+    """Within this context, the router has the server's address."""
+    address = (f"{SERVER}/32", "dev", "lo")
+    tool("ip", "-n", router.name, "addr", "add", *address)
     try:
         yield
     finally:
-        tool(*end)
+        tool("ip", "-n", router.name, "addr", "del", *address)
 
 
 # Listening
@@ -104,10 +99,17 @@ class Listener:
         return self._by_path[mode]
 
     def _audit(self, mode: str) -> list[bool]:
-        captures = map(str, self.captures[mode])
-        report = tool(
-            PLAIT, "audit", "--json", "--runs", "1", "--ground-truth", str(self.document), *captures
+        command = (
+            PLAIT,
+            "audit",
+            "--json",
+            "--runs",
+            "1",
+            "--ground-truth",
+            self.document,
+            *self.captures[mode],
         )
+        report = tool(*map(str, command))
         return [(path["correct_fraction"] or 0) > 0.001 for path in json.loads(report)["paths"]]
 
     def _holds(self, data: bytes) -> bool:
@@ -207,13 +209,8 @@ class ManInTheMiddle:
     def __init__(self, group: str, routers: list[Host], servers: list[str], log: pathlib.Path):
         ways = (f"{router.name}={server}" for router, server in zip(routers, servers, strict=True))
         with log.open("wb") as sink:
-            self.program = subprocess.Popen(
-                [sys.executable, __file__, group, *ways],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=sink,
-                text=True,
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": sink}
+            self.program = subprocess.Popen([sys.executable, __file__, group, *ways], text=True, **pipes)
 
     def prepare(self, port: int, actions: tuple[str, ...]):
         """Returns when the client may connect."""
@@ -267,12 +264,8 @@ class Wiretap:
     """A router on which he listens to the messages of a witness."""
 
     def __init__(self, router: Host, stack: contextlib.ExitStack):
-        every_protocol = 0x0003
         with router.inside():
-            self.packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every_protocol))
-        stack.enter_context(self.packets)
-        self.packets.bind(("client", 0))
-        self.packets.settimeout(10)
+            self.packets = stack.enter_context(packet_socket("client"))
 
     def receive(self, kind: int) -> bytes:
         while True:
@@ -349,10 +342,10 @@ def intercept_main_path(ways: list[Interceptor | Wiretap | None], read: bytearra
     while answer := service.recv():
         read += answer
         victim.sendall(bytes([answer[0] ^ 1]) + answer[1:])
-    victim.end()
+    victim.shutdown()
     while question := victim.recv():
         service.sendall(question)
-    service.end()
+    service.shutdown()
 
 
 def exchange_other_shares(ways: list[Interceptor | None]):
@@ -390,11 +383,8 @@ def run_attack(routers: list[tuple[Host, str]], port: int, actions: list[str]):
             end = "undisturbed"
         except (OSError, ProtocolError) as error:
             # With the line that failed.
-            step = [
-                frame.line
-                for frame in traceback.extract_tb(error.__traceback__)
-                if frame.filename == __file__
-            ][-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            step = [frame.line for frame in frames if frame.filename == __file__][-1]
             end = f"{str(error) or type(error).__name__}: {step}"
     # The first bytes are proof enough.
     print(json.dumps([read[:4096].hex(), end]), flush=True)

@@ -1,4 +1,4 @@
-"""Connections of which both ends know from a seed what is to cross, so that each can judge every byte that comes.
+"""Connections whose content both ends derive from a seed, so that each end can verify every byte it receives.
 
 As a program: the clients of such connections, for `plait run`.
 """
@@ -19,16 +19,16 @@ import sys
 
 from streams import reset
 
-LONGEST = 1_000_000
-BLOCK = random.Random("exchanges").randbytes(4 * LONGEST)
-PIECE = 1 << 16
+MAX_LENGTH = 1_000_000
+BLOCK = random.Random("exchanges").randbytes(4 * MAX_LENGTH)
+RECV_SIZE = 1 << 16
 
-# Every connection begins with its number. From CALM on they are short, and neither end does anything odd.
+# Every connection starts with its number. From UNDISTURBED on, connections are short and both ends behave normally.
 NUMBER = struct.Struct("!Q")
-CALM = 1 << 32
+UNDISTURBED = 1 << 32
 
-# Of a client that got nothing, before it asks for another connection: a gateway that is away must not use them all up.
-PAUSE = 0.3
+# Delay before a client retries: connections must not be used up while a gateway is restarted.
+RETRY_DELAY_S = 0.3
 
 
 class Side(enum.IntEnum):
@@ -36,80 +36,84 @@ class Side(enum.IntEnum):
     SERVER = 1
 
 
-class Manner(enum.Enum):
-    """How the odd one of two ends behaves. The other sends everything, ends its direction, and reads to the end."""
+class Behavior(enum.Enum):
+    """How one end, the deviating one, behaves. The other sends everything, shuts down its direction, and reads to the end."""
 
-    LIKEWISE = "like the other"
-    ANSWERS = "sends only when it has read everything"
-    PAUSES = "stops to read for a while"
-    RESETS = "resets when it has sent a part"
-    LEAVES = "sends everything, and closes without having read anything"
+    NORMAL = "like the other"
+    ANSWERS_LAST = "sends after it has read everything"
+    PAUSES = "pauses reading for a while"
+    RESETS = "resets after sending a part"
+    LEAVES = "sends everything, and closes without reading"
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is to happen on a connection."""
+    """The content and behavior of a connection."""
 
     number: int
-    # Of each side: where in BLOCK its bytes begin, and how many they are.
+    # For each side: offset and length of its content in BLOCK.
     starts: tuple[int, int]
     lengths: tuple[int, int]
-    manner: Manner
-    odd: Side
-    # Of the odd one's bytes, those that it sends before it resets.
+    behavior: Behavior
+    deviating: Side
+    # How many bytes the deviating end sends before it resets.
     part: int
 
     @classmethod
     def of(cls, seed: int, number: int) -> Plan:
         draw = random.Random(f"{seed} {number}")
-        longest = LONGEST if number < CALM else 10_000
+        longest = MAX_LENGTH if number < UNDISTURBED else 10_000
         lengths = tuple(int(longest ** draw.random()) - 1 for _ in Side)
-        starts = tuple(draw.randrange(len(BLOCK) - LONGEST) for _ in Side)
-        manner = draw.choices(tuple(Manner), (50, 15, 10, 15, 10))[0] if number < CALM else Manner.LIKEWISE
-        # A server has to read a number before it knows anything.
-        odd = Side.SERVER if manner is Manner.ANSWERS else draw.choice(tuple(Side))
-        return cls(number, starts, lengths, manner, odd, draw.randint(0, lengths[odd]))
+        starts = tuple(draw.randrange(len(BLOCK) - MAX_LENGTH) for _ in Side)
+        behavior = (
+            draw.choices(tuple(Behavior), (50, 15, 10, 15, 10))[0]
+            if number < UNDISTURBED
+            else Behavior.NORMAL
+        )
+        # A server must read the number before it knows its plan.
+        deviating = Side.SERVER if behavior is Behavior.ANSWERS_LAST else draw.choice(tuple(Side))
+        return cls(number, starts, lengths, behavior, deviating, draw.randint(0, lengths[deviating]))
 
     def content(self, side: Side) -> bytes:
-        """All that a side sends."""
+        """Everything that a side sends."""
         start = self.starts[side]
         content = BLOCK[start : start + self.lengths[side]]
         return NUMBER.pack(self.number) + content if side is Side.CLIENT else content
 
     def ends(self, side: Side) -> bool:
-        """Whether a side ends its direction in order."""
-        return self.manner is not Manner.RESETS or self.odd is not side
+        """Whether a side shuts down its direction in order."""
+        return self.behavior is not Behavior.RESETS or self.deviating is not side
 
 
 class Verdict(enum.StrEnum):
-    """On the direction that an end receives."""
+    """The verdict on the direction that an end receives."""
 
     WHOLE = enum.auto()
-    """Every byte is right, and it ended in order."""
+    """Every byte is correct, and the stream ended in order."""
     ERROR = enum.auto()
-    """What came was right, and then there was an error."""
+    """The received bytes are correct, and were followed by an error."""
     LEFT = enum.auto()
-    """The receiver went, as planned; what came was right."""
+    """The receiver closed as planned; the received bytes are correct."""
     STALLED = enum.auto()
-    """The receiver lost its patience; what came was right."""
+    """The receiver timed out; the received bytes are correct."""
     UNCONNECTED = enum.auto()
     """The client could not connect."""
     WRONG = enum.auto()
-    """A byte is not right, or the end came in order and too early."""
+    """A byte is wrong, or the stream ended in order too early."""
 
 
 @dataclasses.dataclass
-class Account:
-    """What an end tells of a connection."""
+class Result:
+    """What an end reports about a connection."""
 
     verdict: Verdict
     why: str = ""
-    # Whether this end has ended its own direction in order.
+    # Whether this end has shut down its own direction in order.
     ended: bool = False
 
 
 class End:
-    """One end of a connection, with the first bytes that it has received already."""
+    """One end of a connection, of which `received` bytes were already received."""
 
     def __init__(self, connection: socket.socket, plan: Plan, side: Side, received: int = 0):
         self.connection, self.plan, self.side = connection, plan, side
@@ -117,33 +121,33 @@ class End:
         self.ended = False
         self.failure: OSError | None = None
 
-    async def exchange(self, patience: float) -> Account:
-        """Does what is planned, and judges what comes."""
+    async def exchange(self, patience: float) -> Result:
+        """Follows the plan, and verifies what is received."""
         try:
             verdict, why = await asyncio.wait_for(self._act(), patience)
         except TimeoutError:
             number, side = self.plan.number, self.side.name
             verdict, why = Verdict.STALLED, f"connection {number} at the {side} after {self.received} bytes"
-        if verdict is Verdict.WHOLE or (verdict is Verdict.LEFT and self._is(Manner.LEAVES)):
+        if verdict is Verdict.WHOLE or (verdict is Verdict.LEFT and self._is(Behavior.LEAVES)):
             self.connection.close()
         else:
             reset(self.connection)
-        return Account(verdict, why, self.ended)
+        return Result(verdict, why, self.ended)
 
-    def _is(self, manner: Manner) -> bool:
-        return self.plan.manner is manner and self.plan.odd is self.side
+    def _is(self, behavior: Behavior) -> bool:
+        return self.plan.behavior is behavior and self.plan.deviating is self.side
 
     async def _act(self) -> tuple[Verdict, str]:
         mine = self.plan.content(self.side)
-        if self._is(Manner.LEAVES):
+        if self._is(Behavior.LEAVES):
             self.ended = await self._send(mine)
             return Verdict.LEFT, "closed"
-        if self._is(Manner.ANSWERS):
+        if self._is(Behavior.ANSWERS_LAST):
             verdict = await self._receive()
             if verdict[0] is Verdict.WHOLE:
                 await self._send_and_end(mine)
             return verdict
-        if self._is(Manner.RESETS):
+        if self._is(Behavior.RESETS):
             return await self._until(asyncio.create_task(self._send(mine[: self.plan.part])))
         sending = asyncio.create_task(self._send_and_end(mine))
         try:
@@ -156,7 +160,7 @@ class End:
         return verdict
 
     async def _until(self, sending: asyncio.Task) -> tuple[Verdict, str]:
-        """Receives for as long as this end still sends."""
+        """Receives while this end sends."""
         receiving = asyncio.create_task(self._receive())
         try:
             await sending
@@ -185,18 +189,18 @@ class End:
             return False
 
     def _failed(self, error: OSError):
-        # The kernel tells of a reset once, to whoever comes first. These two it gives after an end in order as well (a
-        # reset that comes behind one is EPIPE), which thus remains an end in order.
+        # The kernel reports a reset once, to the first call. These two errors also follow an orderly end (a reset after
+        # one is EPIPE), which therefore remains one.
         if error.errno not in (errno.EPIPE, errno.ENOTCONN):
             self.failure = error
 
     async def _receive(self) -> tuple[Verdict, str]:
         other = Side(1 - self.side)
         expected = self.plan.content(other)
-        pause_at = len(expected) // 2 if self._is(Manner.PAUSES) else None
+        pause_at = len(expected) // 2 if self._is(Behavior.PAUSES) else None
         while True:
             try:
-                piece = await asyncio.get_running_loop().sock_recv(self.connection, PIECE)
+                piece = await asyncio.get_running_loop().sock_recv(self.connection, RECV_SIZE)
             except OSError as error:
                 return Verdict.ERROR, errno.errorcode[error.errno]
             if not piece:
@@ -217,59 +221,70 @@ class End:
 
 
 def patience(number: int, usual: float) -> float:
-    """Where nothing goes wrong there is no reason to lose it."""
-    return usual if number < CALM else 60
+    """The timeout of a connection; generous if nothing disturbs it."""
+    return usual if number < UNDISTURBED else 60
+
+
+async def receive(connection: socket.socket, size: int) -> bytes:
+    """Receives so many bytes, or fewer if the stream ends before."""
+    data = b""
+    while len(data) < size:
+        piece = await asyncio.get_running_loop().sock_recv(connection, size - len(data))
+        if not piece:
+            break
+        data += piece
+    return data
 
 
 class Clients:
-    """The clients' ends."""
+    """The ends of the clients."""
 
     def __init__(self, seed: int, patience: float, connect):
         self.seed, self.patience = seed, patience
         self.connect = connect
-        # Set when it is certain that no other connection can be had.
-        self.forsaken = False
-        self.accounts: dict[int, Account] = {}
+        # Set once no further connection is possible.
+        self.gateway_gone = False
+        self.results: dict[int, Result] = {}
         self.refused: collections.Counter[str] = collections.Counter()
 
     async def all(self, numbers, concurrency: int):
-        """So many connections at once, until there are no more numbers."""
+        """Makes a connection for each number, several at once."""
         numbers = iter(numbers)
 
         async def some():
-            while not self.forsaken and (number := next(numbers, None)) is not None:
-                account = await self._one(number)
-                if account.verdict is not Verdict.UNCONNECTED or not self.forsaken:
-                    self.accounts[number] = account
-                if account.verdict is Verdict.ERROR:
-                    await asyncio.sleep(PAUSE)
+            while not self.gateway_gone and (number := next(numbers, None)) is not None:
+                result = await self._one(number)
+                if result.verdict is not Verdict.UNCONNECTED or not self.gateway_gone:
+                    self.results[number] = result
+                if result.verdict is Verdict.ERROR:
+                    await asyncio.sleep(RETRY_DELAY_S)
 
         await asyncio.gather(*(some() for _ in range(concurrency)))
 
-    async def _one(self, number: int) -> Account:
+    async def _one(self, number: int) -> Result:
         deadline = asyncio.get_running_loop().time() + patience(number, self.patience)
-        while not self.forsaken and asyncio.get_running_loop().time() < deadline:
+        while not self.gateway_gone and asyncio.get_running_loop().time() < deadline:
             try:
                 connection = await asyncio.wait_for(self.connect(), self.patience)
             except OSError as error:
                 self.refused[str(error) or type(error).__name__] += 1
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_DELAY_S)
                 continue
             end = End(connection, Plan.of(self.seed, number), Side.CLIENT)
             return await end.exchange(patience(number, self.patience))
-        return Account(Verdict.UNCONNECTED)
+        return Result(Verdict.UNCONNECTED)
 
 
 class Services:
-    """The servers' ends."""
+    """The ends of the servers."""
 
     def __init__(self, seed: int, patience: float, listener: socket.socket):
         self.seed, self.patience = seed, patience
         self.listener = listener
         self.listener.setblocking(False)
-        self.accounts: dict[int, Account] = {}
-        # Of connections that did not get as far as to tell their number.
-        self.nameless: list[Account] = []
+        self.results: dict[int, Result] = {}
+        # Of connections that ended before their number was received.
+        self.unidentified: list[Result] = []
         self.accepted = 0
         self.open: set[asyncio.Task] = set()
 
@@ -283,41 +298,34 @@ class Services:
                 task.add_done_callback(self.open.discard)
 
     async def idle(self):
-        """Until every connection has come to its end."""
+        """Waits until every connection has ended."""
         while self.open:
             await asyncio.wait(set(self.open))
 
     async def _one(self, connection: socket.socket):
         try:
-            head = await asyncio.wait_for(self._head(connection), self.patience)
+            head = await asyncio.wait_for(receive(connection, NUMBER.size), self.patience)
         except OSError as error:
             reset(connection)
             verdict = Verdict.STALLED if isinstance(error, TimeoutError) else Verdict.ERROR
-            self.nameless.append(Account(verdict, "before its number"))
+            self.unidentified.append(Result(verdict, "before its number"))
             return
         if len(head) < NUMBER.size:
             reset(connection)
-            self.nameless.append(Account(Verdict.WRONG, f"ended in order {len(head)} bytes into its number"))
+            self.unidentified.append(
+                Result(Verdict.WRONG, f"ended in order {len(head)} bytes into its number")
+            )
             return
         [number] = NUMBER.unpack(head)
         end = End(connection, Plan.of(self.seed, number), Side.SERVER, len(head))
-        account = await end.exchange(patience(number, self.patience))
-        if number in self.accounts:
-            account = Account(Verdict.WRONG, "its number came twice")
-        self.accounts[number] = account
-
-    async def _head(self, connection: socket.socket) -> bytes:
-        head = b""
-        while len(head) < NUMBER.size:
-            piece = await asyncio.get_running_loop().sock_recv(connection, NUMBER.size - len(head))
-            if not piece:
-                break
-            head += piece
-        return head
+        result = await end.exchange(patience(number, self.patience))
+        if number in self.results:
+            result = Result(Verdict.WRONG, "its number came twice")
+        self.results[number] = result
 
 
 async def connected(address: str, port: int, host=None) -> socket.socket:
-    """A socket of this process's namespace, or a host's."""
+    """A connection from this process's network namespace or from a host."""
     connection = host.socket() if host else socket.socket()
     connection.setblocking(False)
     try:
@@ -329,25 +337,25 @@ async def connected(address: str, port: int, host=None) -> socket.socket:
 
 
 def main():
-    """IN OUT: what to do, and what came of it; the connections are led by the gateway that runs this."""
-    file, told = sys.argv[1:]
+    """IN OUT: reads the task and writes the results; connections go through the gateway that runs this program."""
+    file, output = sys.argv[1:]
     with open(file) as text:
-        asked = json.load(text)
+        task = json.load(text)
     os.rename(file, f"{file}.taken")
 
     async def connect():
         try:
-            return await connected(asked["address"], asked["port"])
+            return await connected(task["address"], task["port"])
         except ConnectionRefusedError:
-            # It is the gateway that accepts, whatever it leads to; nobody does when it is no more.
-            clients.forsaken = True
+            # The gateway accepts connections to every destination: it is gone.
+            clients.gateway_gone = True
             raise
 
-    clients = Clients(asked["seed"], asked["patience"], connect)
-    asyncio.run(clients.all(asked["numbers"], asked["concurrency"]))
-    with open(f"{told}.part", "w") as out:
-        json.dump({number: dataclasses.astuple(account) for number, account in clients.accounts.items()}, out)
-    os.rename(f"{told}.part", told)
+    clients = Clients(task["seed"], task["patience"], connect)
+    asyncio.run(clients.all(task["numbers"], task["concurrency"]))
+    with open(f"{output}.part", "w") as out:
+        json.dump({number: dataclasses.astuple(result) for number, result in clients.results.items()}, out)
+    os.rename(f"{output}.part", output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What goes wrong around connections: paths are cut, subflows and addresses go, gateways hang and end."""
+"""Faults: cut paths, lost subflows and addresses, gateways that hang or end."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from hosts import Pair, tool
 from streams import resident_bytes
 
 LINKS = ("eth", "wlan")
-# Seconds for which something stays as it should not be.
-HOLD = (0.05, 0.8)
+# Duration of a fault in seconds: minimum and maximum.
+DURATION_S = (0.05, 0.8)
 
 
 @dataclasses.dataclass
-class Use:
-    """The most that gateways of a kind were seen to hold."""
+class Usage:
+    """The peak usage of the gateways of one command."""
 
     memory: int = 0
     descriptors: int = 0
 
 
 class Gateways:
-    """The gateways of a pair by their commands. One that ends is replaced, unless somebody else does that."""
+    """The gateways of a pair by command."""
 
     def __init__(self, starters: dict):
         self.starters = starters
         self.programs: dict[str, subprocess.Popen] = {}
         self.pids: list[int] = []
-        self.most: dict[str, Use] = collections.defaultdict(Use)
+        self.peak: dict[str, Usage] = collections.defaultdict(Usage)
 
     def start(self, name: str):
         if name in self.starters:
-            self.enter(name, self.starters[name]())
+            self.add(name, self.starters[name]())
 
-    def enter(self, name: str, program: subprocess.Popen):
+    def add(self, name: str, program: subprocess.Popen):
         self.programs[name] = program
         self.pids.append(program.pid)
 
@@ -62,67 +62,63 @@ class Gateways:
     async def watch(self):
         while True:
             for name, descriptors in self.descriptors().items():
-                most = self.most[name]
-                most.descriptors = max(most.descriptors, descriptors)
-                most.memory = max(most.memory, resident_bytes(self.programs[name].pid))
+                peak = self.peak[name]
+                peak.descriptors = max(peak.descriptors, descriptors)
+                peak.memory = max(peak.memory, resident_bytes(self.programs[name].pid))
             await asyncio.sleep(0.1)
 
 
 class Faults:
-    """One after the other, each over when it returns; which ones, and for how long, is drawn."""
+    """Faults one after the other, drawn at random; each is over when its method returns."""
 
     def __init__(self, pair: Pair, gateways: Gateways, draw: random.Random):
         self.pair, self.gateways, self.draw = pair, gateways, draw
         self.of_paths = {self.cut: 4, self.silence: 2, self.drop: 3, self.withdraw: 1, self.stop: 1}
         self.of_gateways = {self.kill: 3, self.terminate: 1, self.kill_in_silence: 1}
-        self.happened: collections.Counter[str] = collections.Counter()
+        self.counts: collections.Counter[str] = collections.Counter()
 
-    async def happen(self, gateways_end: bool):
+    async def inject(self, gateways_end: bool):
         kinds = self.of_paths | self.of_gateways if gateways_end else self.of_paths
         [kind] = self.draw.choices(list(kinds), list(kinds.values()))
-        self.happened[kind.__name__] += 1
+        self.counts[kind.__name__] += 1
         await kind()
 
     async def cut(self):
-        """Interfaces go down, on one side."""
+        """Interfaces of one host go down."""
         host = self.draw.choice((self.pair.client, self.pair.server)).name
         links = self._links()
         for link in links:
             await self._tool("ip", "-n", host, "link", "set", link, "down")
-        await self._hold()
+        await self._wait()
         for link in links:
             await self._tool("ip", "-n", host, "link", "set", link, "up")
         await asyncio.to_thread(self.pair.add_route_by_wlan)
 
     async def silence(self):
-        """Nothing crosses any more, and nobody says so."""
+        """Links drop all packets."""
         async with self._silent(self._links()):
-            await self._hold()
+            await self._wait()
 
     async def drop(self):
         """Subflows are reset."""
-        host, *which = self.draw.choice(
-            (
-                (self.pair.client, "src", "10.77.1.1"),
-                (self.pair.client, "src", "10.77.2.1"),
-                (self.pair.server, "sport = :8443"),
-            )
-        )
-        await self._inside(host, "ss", "-tK", "state", "established", *which)
+        client, server = self.pair.client, self.pair.server
+        choices = ((client, "src", "10.77.1.1"), (client, "src", "10.77.2.1"), (server, "sport = :8443"))
+        host, *which = self.draw.choice(choices)
+        await asyncio.to_thread(host.tool, "ss", "-tK", "state", "established", *which)
 
     async def withdraw(self):
-        """The server's addresses are not announced for a while."""
+        """The server withdraws its addresses for a while."""
         server = self.pair.server.name
         await self._tool("ip", "-n", server, "mptcp", "endpoint", "flush")
-        await self._hold()
+        await self._wait()
         for address in (self.pair.WLAN, self.pair.WLAN6):
             await self._tool("ip", "-n", server, "mptcp", "endpoint", "add", address, "dev", "wlan", "signal")
 
     async def stop(self):
-        """A gateway gets no processor."""
+        """A gateway is stopped."""
         program = self.gateways.programs[self._gateway()]
         program.send_signal(signal.SIGSTOP)
-        await self._hold()
+        await self._wait()
         program.send_signal(signal.SIGCONT)
 
     async def kill(self):
@@ -130,14 +126,14 @@ class Faults:
 
     async def terminate(self):
         name = self._gateway()
-        # A program that plait runs would end with it.
+        # Terminating `plait run` would end its program.
         name = name if name in self.gateways.starters else "serve"
         await self.gateways.replace(name, signal.SIGTERM, self._seconds())
 
     async def kill_in_silence(self):
-        """The peer does not hear of it."""
+        """A gateway is killed while its peer is unreachable."""
         async with self._silent(LINKS):
-            await self._hold()
+            await self._wait()
             await self.gateways.replace(self._gateway(), signal.SIGKILL, 0)
 
     def _links(self) -> tuple[str, ...]:
@@ -147,33 +143,18 @@ class Faults:
         return self.draw.choice(sorted(self.gateways.programs))
 
     def _seconds(self) -> float:
-        return self.draw.uniform(*HOLD)
+        return self.draw.uniform(*DURATION_S)
 
-    async def _hold(self):
+    async def _wait(self):
         await asyncio.sleep(self._seconds())
 
     @contextlib.asynccontextmanager
     async def _silent(self, links):
-        quoted = ", ".join(f'"{link}"' for link in links)
-        rules = f"""
-            table inet silence {{
-                chain comes {{
-                    type filter hook prerouting priority -300;
-                    iifname {{ {quoted} }} drop;
-                }}
-                chain leaves {{
-                    type filter hook output priority -300;
-                    oifname {{ {quoted} }} drop;
-                }}
-            }}
-        """
-        await self._inside(self.pair.server, "nft", "-f", "-", input=rules.encode())
+        names, server = f"{{ {', '.join(links)} }}", self.pair.server
+        rules = {"prerouting": f"iifname {names} drop", "output": f"oifname {names} drop"}
+        await asyncio.to_thread(server.add_packet_rules, **rules)
         yield
-        await self._inside(self.pair.server, "nft", "delete", "table", "inet", "silence")
+        await asyncio.to_thread(server.remove_packet_rules)
 
     async def _tool(self, *command):
         await asyncio.to_thread(tool, *command)
-
-    async def _inside(self, host, *command, **options):
-        done = await asyncio.to_thread(host.run, *command, **options)
-        assert done.returncode == 0, f"{command}: {done.stderr.decode()}"

@@ -1,7 +1,7 @@
-"""The other end of connections of modes `stream` and `sealed`, over sockets. As a program: one of them.
+"""The reference implementation over sockets: one end of a connection of mode `stream` or `sealed`. Also a program.
 
-The option of TCP's handshake is written by the gateway whose control group the program enters. With PEER_STATIC in the
-environment it says who it is by this key, and with PEER_EXPECTED the other end must have that one (hexadecimal digits).
+The program enters the control group of a gateway, which writes the TCP option. The environment variable PEER_STATIC is
+its static private key, PEER_EXPECTED the public key that the other end must have, both in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -33,17 +33,23 @@ def key_of(variable: str) -> bytes | None:
     return None if digits is None else bytes.fromhex(digits)
 
 
+def packet_socket(interface: str) -> socket.socket:
+    """A socket that receives all packets of an interface."""
+    every_protocol = 0x0003
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every_protocol))
+    packets.bind((interface, 0))
+    packets.settimeout(10)
+    return packets
+
+
 class Handshakes:
-    """Hears on an interface what MPTCP handshakes tell, for sockets do not."""
+    """Captures MPTCP handshakes on an interface, because sockets do not show keys and options."""
 
     def __init__(self, interface: str):
-        every_protocol = 0x0003
-        self.packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every_protocol))
-        self.packets.bind((interface, 0))
-        self.packets.settimeout(10)
+        self.packets = packet_socket(interface)
 
     def of(self, port: int) -> Negotiated:
-        """Of the connection whose initiator has this port."""
+        """The handshake of the connection whose initiator has this port."""
         offered = chosen = None
         while True:
             source, target, options = tcp_of(self.packets.recv(65536))
@@ -51,14 +57,14 @@ class Handshakes:
             if len(plait) == 8 and plait[2:7] == b"PLAI\x01":
                 offered = plait[7] if source == port else offered
                 chosen = plait[7] if target == port else chosen
-            # MP_CAPABLE of the packet that ends the handshake: both keys, the sender's first.
+            # The third packet's MP_CAPABLE has both keys, the sender's first.
             if source == port and len(capable) >= 20 and capable[2] >> 4 == 0:
-                expect(offered is not None and chosen is not None, "a handshake without plait's option")
+                expect(offered is not None and chosen is not None, "the handshake lacks plait's option")
                 return Negotiated(offered, chosen, capable[4:12], capable[12:20])
 
 
 def tcp_of(frame: bytes) -> tuple[int, int, dict[int, bytes]]:
-    """Ports and options, each by its kind, of an Ethernet frame; zeros and nothing if it is not TCP."""
+    """The ports and TCP options, by kind, of an Ethernet frame; zeros and no options if it is not TCP."""
     protocol, ip = frame[12:14], frame[14:]
     if protocol == b"\x08\x00" and ip[9] == socket.IPPROTO_TCP:
         tcp = ip[(ip[0] & 15) * 4 :]
@@ -78,7 +84,7 @@ def receive(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))
-        expect(bool(part), f"the peer ended after {len(data)} of {size} bytes")
+        expect(bool(part), f"the stream ended after {len(data)} of {size} bytes")
         data += part
     return data
 
@@ -105,7 +111,7 @@ class StreamConnection:
     def sendall(self, data: bytes):
         self.main.sendall(self.out.apply(data))
 
-    def end(self):
+    def shutdown(self):
         self.main.shutdown(socket.SHUT_WR)
 
     def recv(self) -> bytes:
@@ -122,12 +128,12 @@ class SealedConnection:
     def sendall(self, data: bytes):
         self.main.sendall(self.sealer.seal(data))
 
-    def end(self):
+    def shutdown(self):
         self.main.sendall(self.sealer.end())
         self.main.shutdown(socket.SHUT_WR)
 
     def recv(self) -> bytes:
-        """The next bytes; none at the end that the peer sealed."""
+        """The next bytes; none at the authenticated end."""
         while not self.opener.ended:
             data = self.main.recv(65536)
             if not data:
@@ -139,7 +145,7 @@ class SealedConnection:
 
 def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], negotiated: Negotiated,
                    configured: int) -> SealedConnection:  # fmt: skip
-    """The initiator's part over connections that have negotiated."""
+    """Performs the initiator's handshake."""
     shares = {path: os.urandom(32) for path in witnesses}
     end = Initiator(negotiated, configured, shares, static=key_of("PEER_STATIC"))
     main.sendall(end.hello)
@@ -156,13 +162,13 @@ def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], neg
 
 
 def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes) -> SealedConnection:
-    """The responder's part over connections by their peers' ports: a main one and all its witnesses."""
-    heard = {port: receive_message(connection) for port, connection in connections.items()}
-    [main] = [port for port, message in heard.items() if message[0] == HELLO]
-    by_path = {decode_witness(message)[1]: port for port, message in heard.items() if port != main}
+    """Performs the responder's handshake, on a main connection and its witnesses, which are given by their peers' ports."""
+    received = {port: receive_message(connection) for port, connection in connections.items()}
+    [main] = [port for port, message in received.items() if message[0] == HELLO]
+    by_path = {decode_witness(message)[1]: port for port, message in received.items() if port != main}
     shares = {path: os.urandom(32) for path in by_path}
-    witnesses = {path: heard[port] for path, port in by_path.items()}
-    end = Responder(handshakes.of(main), heard[main], witnesses, shares, static=key_of("PEER_STATIC"))
+    witnesses = {path: received[port] for path, port in by_path.items()}
+    end = Responder(handshakes.of(main), received[main], witnesses, shares, static=key_of("PEER_STATIC"))
     connections[main].sendall(end.reply)
     for path, port in by_path.items():
         connections[port].sendall(end.answers[path])
@@ -173,7 +179,7 @@ def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes)
 
 
 def connected(interface: str, address: str, port: int) -> socket.socket:
-    """An MPTCP connection whose first subflow goes by an interface."""
+    """An MPTCP connection whose first subflow uses this interface."""
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
     connection.connect((address, port))
@@ -181,7 +187,7 @@ def connected(interface: str, address: str, port: int) -> socket.socket:
 
 
 def connect(mode: str, interfaces: list[str], address: str, port: int):
-    """Says what stdin says, and prints the answer."""
+    """Sends stdin, and prints the answer."""
     handshakes = Handshakes(interfaces[0])
     main, *others = [connected(interface, address, port) for interface in interfaces]
     negotiated = handshakes.of(main.getsockname()[1])
@@ -190,13 +196,13 @@ def connect(mode: str, interfaces: list[str], address: str, port: int):
     else:
         connection = connect_sealed(main, dict(enumerate(others, start=1)), negotiated, len(interfaces))
     connection.sendall(sys.stdin.buffer.read())
-    connection.end()
+    connection.shutdown()
     while data := connection.recv():
         sys.stdout.buffer.write(data)
 
 
 def accept(mode: str, interfaces: list[str], address: str, port: int):
-    """Echoes one connection; it comes by the first interface, a witness by each other."""
+    """Echoes one connection, whose main path is the first interface; each further one carries a witness."""
     handshakes = Handshakes(interfaces[0])
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -213,7 +219,7 @@ def accept(mode: str, interfaces: list[str], address: str, port: int):
         connection = accept_sealed(accepted, handshakes)
     while data := connection.recv():
         connection.sendall(data)
-    connection.end()
+    connection.shutdown()
 
 
 def main():

@@ -1,17 +1,18 @@
-"""Connections of MPTCP between the hosts of a pair, whose bytes are compared, and what the kernels count of them."""
+"""MPTCP connections between the hosts of a pair, whose content is verified, and the kernels' counters of them."""
 
+import contextlib
 import hashlib
 import json
 import threading
 import time
 
-from hosts import tool, wait_for
-from streams import accept, listen, receive_exactly
+from hosts import wait_for
+from streams import accept, assert_echo, listen, receive_exactly
 
 MPTCP = 262
 SIZE = 24_000_000
 
-# What happens the same number of times in every such transfer; how often something is sent again is chance.
+# Counters with the same value after every such transfer; the number of retransmissions is random.
 STEADY = (
     "MPCapableSYNRX",
     "MPCapableSYNTX",
@@ -42,25 +43,26 @@ STEADY = (
     "MPRstTx",
     "MPRstRx",
 )
-# Sent again soon, and counted each time.
-AGAIN = ("MPTcpExtAddAddr", "MPTcpExtEchoAdd")
+# Retransmitted after a short time, and counted each time.
+REPEATED = ("MPTcpExtAddAddr", "MPTcpExtEchoAdd")
 
 
 def counters(host) -> dict:
-    """The kernel's own counters of a namespace."""
+    """The kernel's counters of a namespace."""
     return json.loads(host.run("nstat", "-asz", "--json").stdout)["kernel"]
 
 
 def steady(host) -> dict:
+    """The counters that are the same after every transfer."""
     found = counters(host)
     some = {name: found[f"MPTcpExt{name}"] for name in sorted(STEADY) if f"MPTcpExt{name}" in found}
     assert len(some) > 15
-    some |= {name: min(some.get(name, 0), 1) for name in AGAIN}
+    some |= {name: min(some.get(name, 0), 1) for name in REPEATED}
     return some | {"TcpInCsumErrors": found["TcpInCsumErrors"]}
 
 
 def settle(pair):
-    """Until nothing is announced any more."""
+    """Waits until no address announcements are in flight."""
     last, since = None, time.monotonic()
     while time.monotonic() - since < 0.5:
         now = [steady(host) for host in (pair.client, pair.server)]
@@ -69,28 +71,27 @@ def settle(pair):
         time.sleep(0.05)
 
 
-def without_checksum_errors(pair):
+def assert_no_checksum_errors(pair):
     for host in (pair.client, pair.server):
         assert counters(host)["TcpInCsumErrors"] == 0
 
 
-def send_one_by_one(pair, *links):
-    """No packets of these links are segmented or put together on their way."""
+def disable_offloads(pair, *links):
+    """Disables segmentation and receive offloads of these links."""
     for host in (pair.client, pair.server):
         for link in links:
             off = ("gso", "off", "tso", "off", "gro", "off")
-            tool("ip", "netns", "exec", host.name, "ethtool", "-K", link, *off)
+            host.tool("ethtool", "-K", link, *off)
 
 
 def listen_on_all(host, address, port):
-    """On all addresses of its family, as joins come to another one."""
+    """Listens on all addresses of a family, because joins use another address."""
     return listen(host, port, "::" if ":" in address else "0.0.0.0", MPTCP)
 
 
 def transfer(pair, address, size=SIZE, joins=True, prepare=lambda client: None) -> None:
-    """Bytes from the client and back, over both links if they join; they are what was sent."""
-    sent = bytes(range(251)) * (size // 251 + 1)
-    sent = sent[:size]
+    """Sends bytes from the client and back, with `joins` over both links, and verifies them."""
+    sent = (bytes(range(251)) * (size // 251 + 1))[:size]
     listener = listen_on_all(pair.server, address, 8080)
 
     def answer():
@@ -123,7 +124,7 @@ def transfer(pair, address, size=SIZE, joins=True, prepare=lambda client: None) 
 
 
 def exchange(pair, address, while_open=lambda: None, size=200_000):
-    """Bytes there and back twice, which are what was sent; something may be done in between."""
+    """Echoes bytes twice and verifies them, with a call in between."""
     sent = bytes(range(250)) * (size // 250)
     with listen_on_all(pair.server, address, 9000) as listener:
 
@@ -139,17 +140,15 @@ def exchange(pair, address, while_open=lambda: None, size=200_000):
         with pair.client.socket(listener.family, MPTCP) as client:
             client.settimeout(20)
             client.connect((address, 9000))
-            client.sendall(sent)
-            assert receive_exactly(client, size) == sent
+            assert_echo(client, sent)
             while_open()
-            client.sendall(sent)
-            assert receive_exactly(client, size) == sent
+            assert_echo(client, sent)
         server.join(20)
         assert not server.is_alive()
 
 
 class Download:
-    """A connection over which the server sends a pattern as fast as it can; what arrives is compared."""
+    """A connection on which the server sends a pattern continuously, which is verified."""
 
     PATTERN = bytes(range(251)) * 4096
 
@@ -165,24 +164,20 @@ class Download:
         threading.Thread(target=self._receive, daemon=True).start()
 
     def _send(self):
-        try:
+        with contextlib.suppress(OSError):
             while True:
                 self.sender.sendall(self.PATTERN)
-        except OSError:
-            pass
 
     def _receive(self):
-        try:
+        with contextlib.suppress(OSError):
             while data := self.client.recv(65536):
                 at = self.received % 251
                 self.damaged |= data != self.PATTERN[at : at + len(data)]
                 self.received += len(data)
-        except OSError:
-            pass
         self.ended = True
 
     def mbps(self, seconds: float = 1.5) -> float:
-        """Payload that arrives from now on, for a while."""
+        """The rate at which payload arrives during the next seconds."""
         before, since = self.received, time.monotonic()
         time.sleep(seconds)
         return (self.received - before) * 8e-6 / (time.monotonic() - since)
@@ -194,7 +189,7 @@ class Download:
 
 
 def fetch(pair, size: int, address: str, port: int = 9200) -> bytes:
-    """What the server sends over a connection of its own."""
+    """Receives data from the server on a new connection, and verifies it."""
     data = bytes(range(256)) * (size // 256)
     with listen_on_all(pair.server, address, port) as listener:
         client = pair.client.socket(listener.family, MPTCP)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Connections through real gateways while paths are cut and gateways end: what ends in order must be whole.
+"""Connections through real gateways while paths are cut and gateways end: streams that end in order must be complete.
 
-Of so many connections, of random sizes, each end judges every byte that it gets (exchanges.py), while things go wrong
-around them (faults.py). What happens is drawn from the seed; when it happens depends on the machine. Needs root.
+Both ends of connections of random sizes verify every byte (exchanges.py) while faults occur (faults.py). The seed
+determines the faults; their time depends on the machine. Needs root.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ import sys
 import tempfile
 import time
 
+import helpers_path  # noqa: F401  (makes the following importable)
+
+# isort: split
 import exchanges
-import helpers_path  # noqa: F401, I001  (before what it finds)
-from exchanges import CALM, Account, Clients, Services, Side, Verdict, connected
+from exchanges import UNDISTURBED, Clients, Result, Services, Side, Verdict, connected, receive
 from faults import Faults, Gateways
 from hosts import PLAIT, Pair, tool, wait_for
 from streams import listen
 
 PORT, SERVICE = 8443, 9000
-# Of each link, so that much is under way when something happens.
+# Of each link, slow enough that data is in flight when a fault occurs.
 RATE = "200mbit"
-# The most memory that a gateway may take.
-MEMORY = 200 << 20
-# Descriptors that a gateway may hold more of than at the beginning: its stock of unconnected sockets differs.
-STOCK = 64
-# Connections while nothing goes wrong, before and after.
-WARM, WELL = 5, 20
+# Of a gateway.
+MAX_MEMORY = 200 << 20
+# Descriptors that a gateway may have gained: its pool of unconnected sockets varies.
+MAX_NEW_DESCRIPTORS = 64
+# Undisturbed connections before and after the faults.
+BEFORE, AFTER = 5, 20
 
 
 @dataclasses.dataclass
@@ -48,18 +50,18 @@ class Settings:
     seed: int = 1
     # Connections at once.
     concurrency: int = 48
-    # Connections from one thing that goes wrong to the next, on the average.
+    # Mean number of connections between two faults.
     every: int = 25
-    # Seconds for which an end waits for its connection to be over.
+    # Timeout of a connection in seconds.
     patience: float = 30
-    # Seconds within which a gateway notices that a peer is gone of which it has not heard: the kernel's keepalive and
-    # `net.mptcp.close_timeout`, and some more. 0: this is not looked at.
-    unheard: float = 150
+    # Seconds within which a gateway detects a dead peer: the kernel's keepalive, `net.mptcp.close_timeout`, and a
+    # margin. 0: not tested.
+    dead_peer_timeout: float = 150
 
 
 @dataclasses.dataclass
 class Report:
-    """What became of them."""
+    """The results."""
 
     settings: dict
     seconds: float
@@ -67,7 +69,7 @@ class Report:
     verdicts: dict[str, int]
     errors: dict[str, int]
     stalled: list[str]
-    # Attempts to connect that failed, and were repeated.
+    # Failed attempts to connect, which were repeated.
     refused: dict[str, int]
     faults: dict[str, int]
     gateways: dict[str, dict]
@@ -84,13 +86,13 @@ class Soak:
             starters["proxy"] = lambda: pair.proxy(*self.outbound)
         self.gateways = Gateways(starters)
         self.faults = Faults(pair, self.gateways, random.Random(f"{settings.seed} faults"))
-        if settings.unheard == 0:
+        if settings.dead_peer_timeout == 0:
             del self.faults.of_gateways[self.faults.kill_in_silence]
         self.clients = Clients(settings.seed, settings.patience, self._by_socks)
         listener = listen(pair.server, SERVICE)
         listener.listen(4096)
         self.services = Services(settings.seed, settings.patience, listener)
-        self.calm = itertools.count(CALM)
+        self.undisturbed = itertools.count(UNDISTURBED)
         self.problems: list[str] = []
 
     async def run(self) -> Report:
@@ -100,62 +102,62 @@ class Soak:
             await asyncio.to_thread(self.gateways.start, name)
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(self.services.accept()), group.create_task(self.gateways.watch())]
-            await self._calm(WARM)
+            await self._check_undisturbed(BEFORE)
             descriptors = self.gateways.descriptors()
-            await self._storm()
-            await self._calm(WELL)
-            self._judge_use(descriptors)
+            await self._run_with_faults()
+            await self._check_undisturbed(AFTER)
+            self._check_usage(descriptors)
             for task in background:
                 task.cancel()
-        self._judge_connections()
+        self._check_connections()
         await asyncio.to_thread(self._stop)
         return self._report(time.monotonic() - began)
 
-    async def _storm(self):
-        """The connections, and what goes wrong meanwhile. Gateways that end do so in the first three quarters."""
+    async def _run_with_faults(self):
+        """Makes the connections and injects faults; gateways end only during the first three quarters."""
         settings = self.settings
-        crossing = asyncio.create_task(self._cross(range(settings.connections), settings.concurrency))
+        connecting = asyncio.create_task(self._connect_all(range(settings.connections), settings.concurrency))
         due = self.services.accepted
         try:
-            while not crossing.done():
+            while not connecting.done():
                 if self.services.accepted >= due:
                     due = self.services.accepted + self.faults.draw.randint(1, 2 * settings.every)
-                    await self.faults.happen(self.services.accepted < settings.connections * 3 // 4)
+                    await self.faults.inject(self.services.accepted < settings.connections * 3 // 4)
                 await asyncio.sleep(0.01)
         finally:
-            crossing.cancel()
-            await asyncio.wait([crossing])
-        await crossing
+            connecting.cancel()
+            await asyncio.wait([connecting])
+        await connecting
         await self.services.idle()
 
-    async def _cross(self, numbers, concurrency: int):
+    async def _connect_all(self, numbers, concurrency: int):
         if self.settings.through == "proxy":
             await self.clients.all(numbers, concurrency)
             return
-        while remaining := [number for number in numbers if number not in self.clients.accounts]:
-            told = await self._run_program(remaining, concurrency)
-            for number, (verdict, why, ended) in told.items():
-                self.clients.accounts[int(number)] = Account(Verdict(verdict), why, ended)
+        while remaining := [number for number in numbers if number not in self.clients.results]:
+            found = await self._run_program(remaining, concurrency)
+            for number, (verdict, why, ended) in found.items():
+                self.clients.results[int(number)] = Result(Verdict(verdict), why, ended)
 
     async def _run_program(self, numbers: list[int], concurrency: int) -> dict:
-        """The clients under `plait run`, until they are done, or their gateway was killed."""
-        asked, told = (self.pair.directory / name for name in ("asked.json", "told.json"))
-        told.unlink(missing_ok=True)
+        """Runs the clients under `plait run` until they are done or their gateway is killed."""
+        task, output = (self.pair.directory / name for name in ("task.json", "results.json"))
+        output.unlink(missing_ok=True)
         settings = {"seed": self.settings.seed, "patience": self.settings.patience, "numbers": numbers}
         settings |= {"concurrency": concurrency, "address": self.pair.ETH, "port": PORT}
-        asked.write_text(json.dumps(settings))
-        command = (sys.executable, exchanges.__file__, asked, told)
+        task.write_text(json.dumps(settings))
+        command = (sys.executable, exchanges.__file__, task, output)
         program = self.pair.client.start(PLAIT, "-v", "run", *self.outbound, "--", *command, log="run.log")
-        self.gateways.enter("run", program)
+        self.gateways.add("run", program)
         await asyncio.to_thread(program.wait)
-        # A program goes on without its gateway, if it had begun.
+        # A program that has started continues without its gateway.
         began = time.monotonic()
-        while not told.exists():
-            if asked.exists() and time.monotonic() > began + 2:
+        while not output.exists():
+            if task.exists() and time.monotonic() > began + 2:
                 return {}
             assert time.monotonic() < began + 3 * self.settings.patience, "the clients do not end"
             await asyncio.sleep(0.05)
-        return json.loads(told.read_text())
+        return json.loads(output.read_text())
 
     async def _by_socks(self) -> socket.socket:
         loop = asyncio.get_running_loop()
@@ -163,12 +165,11 @@ class Soak:
 
         async def ask(question: bytes, length: int) -> bytes:
             await loop.sock_sendall(connection, question)
-            answer = b""
-            while len(answer) < length:
-                piece = await loop.sock_recv(connection, length - len(answer))
-                if not piece:
-                    raise ConnectionAbortedError(f"no SOCKS reply, but {answer.hex() or 'an end'}")
-                answer += piece
+            answer = await receive(connection, length)
+            if len(answer) < length:
+                raise ConnectionAbortedError(
+                    f"expected a SOCKS reply of {length} bytes, got {answer.hex()!r}"
+                )
             return answer
 
         try:
@@ -182,13 +183,13 @@ class Soak:
             raise
         return connection
 
-    async def _calm(self, connections: int):
-        """While nothing goes wrong every connection is whole, and the gateways count each, and no other."""
+    async def _check_undisturbed(self, connections: int):
+        """Without faults every connection is complete, and the gateways count each one once."""
         for _ in range(3):
-            counted = await self._counted([next(self.calm) for _ in range(connections)])
+            counted = await self._counted([next(self.undisturbed) for _ in range(connections)])
             if all(counts == (connections, 0) for counts in counted.values()):
                 return
-            # An attempt to connect that was given up may come to its end only now.
+            # An abandoned attempt to connect may have ended only now.
         self.problems.append(
             f"of {connections} connections, protected and plain ones by their counts: {counted}"
         )
@@ -196,13 +197,13 @@ class Soak:
     async def _counted(self, numbers: list[int]) -> dict[str, tuple[int, int]]:
         await self._settle()
         before = await asyncio.to_thread(wait_for, "answer of the gateways", self._counts)
-        await self._cross(numbers, 4)
+        await self._connect_all(numbers, 4)
         await self.services.idle()
-        for side, accounts in ((Side.CLIENT, self.clients.accounts), (Side.SERVER, self.services.accounts)):
-            bad = [accounts.get(number) for number in numbers]
-            bad = [str(account) for account in bad if not account or account.verdict is not Verdict.WHOLE]
+        for side, results in ((Side.CLIENT, self.clients.results), (Side.SERVER, self.services.results)):
+            bad = [results.get(number) for number in numbers]
+            bad = [str(result) for result in bad if not result or result.verdict is not Verdict.WHOLE]
             if bad:
-                self.problems.append(f"nothing went wrong, but at the {side.name}: {bad}")
+                self.problems.append(f"without faults, at the {side.name}: {bad}")
         await self._settle()
         after = await asyncio.to_thread(self._counts)
         counted = {name: (before[name], after[name]) for name in self.gateways.starters}
@@ -212,10 +213,10 @@ class Soak:
         }
 
     async def _settle(self):
-        """Until no gateway carries a connection any more."""
-        if self.settings.unheard == 0:
+        """Waits until the gateways have no connections."""
+        if self.settings.dead_peer_timeout == 0:
             return
-        deadline = time.monotonic() + self.settings.unheard
+        deadline = time.monotonic() + self.settings.dead_peer_timeout
         while left := await asyncio.to_thread(self._carried):
             if time.monotonic() > deadline:
                 self.problems.append(f"still carried: {left}")
@@ -226,36 +227,36 @@ class Soak:
         return [connection for gateway in self.pair.status() for connection in gateway["connections"]]
 
     def _counts(self) -> dict[str, dict] | None:
-        """Of every gateway, once all answer."""
+        """The counts of every gateway, once all answer."""
         counts = {gateway["command"]: gateway["counts"] for gateway in self.pair.status()}
         return counts if counts.keys() >= self.gateways.starters.keys() else None
 
-    def _judge_use(self, before: dict[str, int]):
+    def _check_usage(self, before: dict[str, int]):
         now = self.gateways.descriptors()
         for name in self.gateways.starters:
-            if now[name] > before[name] + STOCK:
+            if now[name] > before[name] + MAX_NEW_DESCRIPTORS:
                 self.problems.append(f"plait {name}: {before[name]} descriptors, in the end {now[name]}")
-        for name, most in self.gateways.most.items():
-            if most.memory > MEMORY:
-                self.problems.append(f"plait {name} took {most.memory >> 20} MiB")
+        for name, peak in self.gateways.peak.items():
+            if peak.memory > MAX_MEMORY:
+                self.problems.append(f"plait {name} took {peak.memory >> 20} MiB")
 
-    def _judge_connections(self):
-        accounts = (self.clients.accounts, self.services.accounts)
+    def _check_connections(self):
+        results = (self.clients.results, self.services.results)
         for side in Side:
-            for number, account in accounts[side].items():
-                other = accounts[1 - side].get(number)
-                if account.verdict is Verdict.WHOLE and not (other and other.ended):
-                    account.verdict, account.why = Verdict.WRONG, "ended in order, which its sender had not"
-                if account.verdict is Verdict.WRONG:
+            for number, result in results[side].items():
+                other = results[1 - side].get(number)
+                if result.verdict is Verdict.WHOLE and not (other and other.ended):
+                    result.verdict, result.why = Verdict.WRONG, "ended in order although its sender did not"
+                if result.verdict is Verdict.WRONG:
                     plan = exchanges.Plan.of(self.settings.seed, number)
-                    self.problems.append(f"connection {number} at the {side.name}: {account.why} ({plan})")
-        strangers = self.services.accounts.keys() - self.clients.accounts.keys()
-        self.problems += [f"connection {number}, which no client opened" for number in strangers]
-        nameless = self.services.nameless
-        self.problems += [account.why for account in nameless if account.verdict is Verdict.WRONG]
+                    self.problems.append(f"connection {number} at the {side.name}: {result.why} ({plan})")
+        unknown = self.services.results.keys() - self.clients.results.keys()
+        self.problems += [f"connection {number}, which no client opened" for number in unknown]
+        unidentified = self.services.unidentified
+        self.problems += [result.why for result in unidentified if result.verdict is Verdict.WRONG]
 
     def _stop(self):
-        """Gateways that are asked to end do, and leave nothing."""
+        """Terminates the gateways, which must leave nothing behind."""
         setting = self.pair.client.run("sysctl", "net.mptcp.pm_type", text=True).stdout.strip()
         if setting != "net.mptcp.pm_type = 0":
             self.problems.append(f"left behind: {setting}")
@@ -271,20 +272,20 @@ class Soak:
             self.problems += [f"left behind: {name}" for name in left]
 
     def _report(self, seconds: float) -> Report:
-        told = [*self.clients.accounts.values(), *self.services.accounts.values(), *self.services.nameless]
-        of = {verdict: [one for one in told if one.verdict is verdict] for verdict in Verdict}
+        every = [*self.clients.results.values(), *self.services.results.values(), *self.services.unidentified]
+        of = {verdict: [one for one in every if one.verdict is verdict] for verdict in Verdict}
         use = {
-            name: {"peak_mib": most.memory >> 20, "peak_descriptors": most.descriptors}
-            for name, most in self.gateways.most.items()
+            name: {"peak_mib": peak.memory >> 20, "peak_descriptors": peak.descriptors}
+            for name, peak in self.gateways.peak.items()
         }
         return Report(
             settings=dataclasses.asdict(self.settings),
             seconds=round(seconds, 1),
-            verdicts={str(verdict): len(accounts) for verdict, accounts in of.items()},
-            errors=dict(collections.Counter(account.why for account in of[Verdict.ERROR])),
-            stalled=[account.why for account in of[Verdict.STALLED]],
+            verdicts={str(verdict): len(results) for verdict, results in of.items()},
+            errors=dict(collections.Counter(result.why for result in of[Verdict.ERROR])),
+            stalled=[result.why for result in of[Verdict.STALLED]],
             refused=dict(self.clients.refused),
-            faults=dict(self.faults.happened),
+            faults=dict(self.faults.counts),
             gateways=use,
             problems=self.problems,
         )

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from controllers import joined
 from hosts import PLAIT, REPOSITORY, wait_for
-from transfers import exchange, without_checksum_errors
+from transfers import assert_no_checksum_errors, exchange
 
 from policies import listed, load, plait, stats
 
@@ -48,7 +48,7 @@ def test_the_example_works_at_both_hooks(pair, hook):
     # Only one of at most two subflows carries data.
     assert custom["packets"] // 100 - 1 <= custom["hits"] <= custom["packets"] // 100
     assert custom["errors"] == 0 and record["hits"] == record["packets"]
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)
     plait(pair.client, "unload", "custom")
 
 
@@ -73,7 +73,7 @@ def test_a_custom_actor_modifies_windows_with_valid_checksums(pair, tmp_path):
     exchange(pair, pair.ETH)
     (actor,) = stats(pair.client)["policies"][0]["chains"][0]["actors"]
     assert actor["hits"] > 10 and actor["errors"] == 0
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)
 
 
 @needs_compiler

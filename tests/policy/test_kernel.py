@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from hosts import tool, wait_for
-from transfers import counters, exchange, send_one_by_one, settle, transfer
+from transfers import counters, disable_offloads, exchange, settle, transfer
 
 from policies import chain, hits, load, policy, stats
 
@@ -24,7 +24,7 @@ SIZE = 4_000_000
 def segments(pair, request):
     """Sends segments merged (GSO) or one by one."""
     if request.param == "no GSO":
-        send_one_by_one(pair, "eth", "wlan")
+        disable_offloads(pair, "eth", "wlan")
 
 
 def extension(host) -> dict:

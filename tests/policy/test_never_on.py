@@ -4,7 +4,7 @@ import time
 
 import pytest
 from hosts import tool, wait_for
-from transfers import counters, exchange, without_checksum_errors
+from transfers import assert_no_checksum_errors, counters, exchange
 
 from policies import hits, load
 
@@ -68,7 +68,7 @@ def test_never_on_keeps_mptcp_off_a_path(pair, family):
     assert after["MPTcpExtMPCapableFallbackSYNACK"] > before["MPTcpExtMPCapableFallbackSYNACK"]
     assert counters(pair.server)["MPTcpExtMPJoinSynRx"] == 0
     assert counters(pair.client)["MPTcpExtMPJoinSynRx"] == 0
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
@@ -96,7 +96,7 @@ def test_a_reset_join_is_not_retried(pair, where, family):
     server = counters(pair.server)
     assert server["MPTcpExtMPJoinAckRx"] == 0
     assert (server["MPTcpExtMPJoinNoTokenFound"] > 0) == (name == "server")
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)
 
 
 def test_a_join_in_progress_ends_with_its_answer(pair):
@@ -107,7 +107,7 @@ def test_a_join_in_progress_ends_with_its_answer(pair):
     )
     exchange(pair, pair.ETH, lambda: wait_for("refused join", lambda: hits(pair.client)[0] >= 1))
     assert counters(pair.server)["MPTcpExtMPJoinAckRx"] == 0
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)
 
 
 @pytest.mark.parametrize("flagged", ["both", "client", "neither"])
@@ -126,4 +126,4 @@ def test_capable_flag_is_invisible_to_both_kernels_on_a_path(pair, flagged):
     assert (server["MPTcpExtMPCapableACKRX"] > 0) == (flagged != "client")
     flags = [line[0] for line in capture.fields("tcp.options.mptcp.flags", where="tcp.flags.syn == 1")]
     assert any(int(value, 16) & 0x10 for value in flags if value) == (flagged != "neither"), flags
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)

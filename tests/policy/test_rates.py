@@ -10,7 +10,7 @@ import time
 import pytest
 from hosts import PLAIT, Host, reason_to_skip, tool, wait_for
 from streams import listen, receive_exactly
-from transfers import MPTCP, counters, send_one_by_one, without_checksum_errors
+from transfers import MPTCP, assert_no_checksum_errors, counters, disable_offloads
 
 from policies import chain, load, plait, policy, stats
 
@@ -180,7 +180,7 @@ def test_pacing_covers_mapped_addresses_but_not_other_namespaces(make_pair):
 @pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
 def test_pacing_holds_with_segmentation_offload(pair, segmented):
     if not segmented:
-        send_one_by_one(pair, "eth")
+        disable_offloads(pair, "eth")
     with (
         loaded(pair.client, "egress", '{ pace = "80mbit" }', "path(eth)"),
         connected(pair.client, pair.server, pair.ETH, "client") as sink,
@@ -188,7 +188,7 @@ def test_pacing_holds_with_segmentation_offload(pair, segmented):
         # Subflows of the other link do not match.
         remove_other_subflows(pair)
         assert rate(sink) == pytest.approx(80e6, rel=0.1)
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)
 
 
 def remove_other_subflows(pair):
@@ -209,7 +209,7 @@ def subflows(host) -> int:
 def test_windows_of_offloaded_packets_are_limited_with_valid_checksums(pair, segmented):
     """Both sides send at once, so that acknowledgments are piggybacked on data."""
     if not segmented:
-        send_one_by_one(pair, "eth", "wlan")
+        disable_offloads(pair, "eth", "wlan")
     with (
         loaded(pair.client, "egress", '{ rate_limit = { window = "20kB" } }', "packet(data)"),
         connected(pair.client, pair.server, pair.ETH, "server") as near,
@@ -220,4 +220,4 @@ def test_windows_of_offloaded_packets_are_limited_with_valid_checksums(pair, seg
         assert rate(near, 2) > 1e6
         stopping.set()
     back.join(30)
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)

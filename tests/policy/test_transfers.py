@@ -2,7 +2,7 @@
 
 import pytest
 from hosts import tool
-from transfers import SIZE, send_one_by_one, steady, transfer
+from transfers import SIZE, disable_offloads, steady, transfer
 
 from policies import chain, listed, load, policy, stats
 
@@ -38,7 +38,7 @@ def test_a_policy_that_matches_nothing_changes_nothing(make_pair, family, segmen
         pair = make_pair()
         hosts = (pair.client, pair.server)
         if not segmented:
-            send_one_by_one(pair, "eth", "wlan")
+            disable_offloads(pair, "eth", "wlan")
         if text:
             for host in hosts:
                 load(host, text)

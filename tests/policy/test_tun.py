@@ -6,7 +6,7 @@ import pytest
 import wires
 from controllers import built
 from hosts import Pair, tool
-from transfers import counters, transfer, without_checksum_errors
+from transfers import assert_no_checksum_errors, counters, transfer
 
 from policies import chain, hits, load, policy
 
@@ -39,7 +39,7 @@ def stays_mptcp(pair):
     assert (
         found["MPTcpExtMPCapableACKRX"] == 1 and found["MPTcpExtMPFailRx"] == found["MPTcpExtMPFailTx"] == 0
     )
-    without_checksum_errors(pair)
+    assert_no_checksum_errors(pair)
 
 
 @FAMILIES
