@@ -73,7 +73,7 @@ def test_slow_answer_starts_on_the_trusted_path(pair):
     pair.proxy(*XOR64, *REQUIRE)
     client, service = connect_by_socks(pair), accept(listener)
     deliver(client, service, b"question")
-    time.sleep(2.5)
+    time.sleep(1.5)
     assert len(subflows(pair)) == 1
     deliver(service, client, b"answer")
     wait_for("second subflow", lambda: len(subflows(pair)) == 2)

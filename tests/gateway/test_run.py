@@ -210,7 +210,7 @@ def test_bytes_written_before_exit_still_arrive(make_pair):
     pair = make_pair(rate="4mbit")
     listener = listen(pair.server)
     pair.serve("--require", to="127.0.0.1:9000")
-    size = 3_000_000
+    size = 1_500_000
     program = f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.sendall(bytes({size})); s.close()"
     gateway = pair.client.start(PLAIT, "run", *REQUIRE, "--drain", "1", "--", "python3", "-c", program)
     service = accept(listener)
