@@ -12,14 +12,13 @@ use anyhow::Context;
 use plait_gateway::{GatewayStatus, Report};
 use plait_linux::counters::counters;
 use plait_linux::diag::{Growth, Sample, Subflow, Watch};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::gateways::Gateways;
+use super::gateways::{Gateways, NewConnections};
 
 /// The exporter.
 pub(super) struct Exporter {
@@ -34,78 +33,64 @@ pub(super) struct Exporter {
     metrics: Metrics,
 }
 
-#[derive(Default)]
-struct Metrics {
-    connections: Family<FallbackLabel, Gauge>,
-    subflows: Family<BackupLabel, Gauge>,
-    path_subflows: Family<Path, Gauge>,
-    path_rtt: Family<Path, Gauge<f64, AtomicU64>>,
-    path_sent_bytes: Family<Path, Counter>,
-    path_received_bytes: Family<Path, Counter>,
-    path_retransmitted_bytes: Family<Path, Counter>,
-    path_retransmitted_segments: Family<Path, Counter>,
-    reinjected_bytes: Counter,
-    established: Gauge<i64, AtomicI64>,
-    fallbacks: Family<FallbackReason, Counter>,
-    kernel_events: Family<KernelCounter, Counter>,
-    gateways: Family<RunningGateway, Gauge>,
-    active_connections: Family<ActiveConnection, Gauge>,
-    gateway_connections: Family<Outcome, Counter>,
-    missed_notifications: Counter,
-    samples: Counter,
-    sample_duration: Gauge<f64, AtomicU64>,
+/// Names of labels with their values.
+type Labels<const N: usize> = [(&'static str, String); N];
+type FloatGauge = Gauge<f64, AtomicU64>;
+
+/// Defines the metrics, and registers them in this order: type, name, unit, help.
+macro_rules! metrics {
+    ($($field:ident: $type:ty = $name:literal $(in $unit:ident)?, $help:literal;)*) => {
+        struct Metrics {
+            $($field: $type,)*
+        }
+
+        impl Metrics {
+            fn register(registry: &mut Registry) -> Metrics {
+                Metrics { $($field: add(registry, $name, None$(.or(Some(Unit::$unit)))?, $help),)* }
+            }
+        }
+    };
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Path {
-    path: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FallbackLabel {
-    fallback: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BackupLabel {
-    backup: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FallbackReason {
-    reason: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KernelCounter {
-    counter: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RunningGateway {
-    command: String,
-    mode: String,
-    require: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ActiveConnection {
-    command: String,
-    mode: String,
-    protocol: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    command: String,
-    outcome: &'static str,
+metrics! {
+    connections: Family<Labels<1>, Gauge> = "mptcp_connections",
+        "Current MPTCP connections, by whether they fell back to TCP";
+    subflows: Family<Labels<1>, Gauge> = "mptcp_subflows",
+        "Current subflows of MPTCP connections, by whether they are backups";
+    path_subflows: Family<Labels<1>, Gauge> = "path_subflows", "Current subflows on a path";
+    path_rtt: Family<Labels<1>, FloatGauge> = "path_rtt" in Seconds,
+        "Mean smoothed round-trip time of the subflows on a path";
+    path_sent_bytes: Family<Labels<1>, Counter> = "path_sent" in Bytes,
+        "Payload bytes sent on a path, including retransmissions";
+    path_received_bytes: Family<Labels<1>, Counter> = "path_received" in Bytes,
+        "Payload bytes received in order on a path";
+    path_retransmitted_bytes: Family<Labels<1>, Counter> = "path_retransmitted" in Bytes,
+        "Payload bytes retransmitted on a path";
+    path_retransmitted_segments: Family<Labels<1>, Counter> = "path_retransmitted_segments",
+        "Segments retransmitted on a path";
+    reinjected_bytes: Counter = "mptcp_reinjected" in Bytes, "Payload bytes reinjected on another subflow";
+    established: Gauge<i64, AtomicI64> = "mptcp_connections_established",
+        "Established MPTCP connections according to the kernel's MPCurrEstab";
+    fallbacks: Family<Labels<1>, Counter> = "mptcp_fallbacks",
+        "Fallbacks to TCP, by the kernel counter that recorded them";
+    kernel_events: Family<Labels<1>, Counter> = "mptcp_kernel_events",
+        "MPTCP counters of the kernel (MPTcpExt)";
+    gateways: Family<Labels<3>, Gauge> = "gateways", "Running gateways";
+    active_connections: Family<Labels<3>, Gauge> = "gateway_active_connections",
+        "Connections currently carried by gateways, by negotiated mode";
+    gateway_connections: Family<Labels<2>, Counter> = "gateway_connections",
+        "Gateway connections by outcome: protected, plain or refused";
+    samples: Counter = "samples", "Samples taken since the start";
+    missed_notifications: Counter = "sample_missed_notifications",
+        "Overflows of the kernel's queue of closed subflows, whose last counters are missing";
+    sample_duration: FloatGauge = "sample_duration" in Seconds, "Duration of the last sample";
 }
 
 impl Exporter {
     /// Starts counting.
     pub(super) fn new(max_paths: usize) -> anyhow::Result<Exporter> {
-        let metrics = Metrics::default();
-        let registry = metrics.register();
+        let mut registry = Registry::with_prefix("plait");
+        let metrics = Metrics::register(&mut registry);
         let mut exporter = Exporter {
             watch: Watch::open()?,
             growth: Growth::default(),
@@ -163,7 +148,7 @@ impl Exporter {
     }
 
     fn update_gauges(&mut self, samples: &[Sample]) {
-        let mut present: HashMap<Path, (i64, u64)> = HashMap::new();
+        let mut present: HashMap<Labels<1>, (i64, u64)> = HashMap::new();
         let (mut regular, mut backup) = (0, 0);
         let subflows = samples.iter().flat_map(|sample| &sample.subflows);
         for subflow in subflows.filter(|subflow| subflow.closed.is_none()) {
@@ -176,10 +161,10 @@ impl Exporter {
         let connections = samples.iter().filter_map(|sample| sample.connection.as_ref());
         let fallen = connections.clone().filter(|connection| connection.fallback).count() as i64;
         let all = connections.count() as i64;
-        metrics.connections.get_or_create(&FallbackLabel { fallback: "true" }).set(fallen);
-        metrics.connections.get_or_create(&FallbackLabel { fallback: "false" }).set(all - fallen);
-        metrics.subflows.get_or_create(&BackupLabel { backup: "true" }).set(backup);
-        metrics.subflows.get_or_create(&BackupLabel { backup: "false" }).set(regular);
+        metrics.connections.get_or_create(&[("fallback", "true".into())]).set(fallen);
+        metrics.connections.get_or_create(&[("fallback", "false".into())]).set(all - fallen);
+        metrics.subflows.get_or_create(&[("backup", "true".into())]).set(backup);
+        metrics.subflows.get_or_create(&[("backup", "false".into())]).set(regular);
         metrics.path_subflows.clear();
         metrics.path_rtt.clear();
         for (path, (count, rtt)) in present {
@@ -197,11 +182,11 @@ impl Exporter {
                 continue;
             }
             if name.contains("Fallback") && name != "FallbackFailed" {
-                let reason = FallbackReason { reason: name.to_owned() };
-                self.metrics.fallbacks.get_or_create(&reason).inner().store(value, Ordering::Relaxed);
+                let fallbacks = self.metrics.fallbacks.get_or_create(&[("reason", name.to_owned())]);
+                fallbacks.inner().store(value, Ordering::Relaxed);
             }
-            let counter = KernelCounter { counter: name.to_owned() };
-            self.metrics.kernel_events.get_or_create(&counter).inner().store(value, Ordering::Relaxed);
+            let events = self.metrics.kernel_events.get_or_create(&[("counter", name.to_owned())]);
+            events.inner().store(value, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -211,124 +196,43 @@ impl Exporter {
         metrics.gateways.clear();
         metrics.active_connections.clear();
         for report in reports {
-            let require = if report.require { "true" } else { "false" };
+            let command = ("command", report.command.clone());
             let running =
-                RunningGateway { command: report.command.clone(), mode: report.mode.to_string(), require };
+                [command.clone(), ("mode", report.mode.to_string()), ("require", report.require.to_string())];
             metrics.gateways.get_or_create(&running).inc();
             for connection in &report.connections {
-                let active = ActiveConnection {
-                    command: report.command.clone(),
-                    mode: connection.mode.to_string(),
-                    protocol: connection.protocol.clone(),
-                };
+                let (mode, protocol) = (connection.mode.to_string(), connection.protocol.clone());
+                let active = [command.clone(), ("mode", mode), ("protocol", protocol)];
                 metrics.active_connections.get_or_create(&active).inc();
             }
         }
-        for new in self.gateways.since_last(reports) {
-            let outcome = Outcome { command: new.command, outcome: new.outcome };
-            metrics.gateway_connections.get_or_create(&outcome).inc_by(new.connections);
+        for NewConnections { command, outcome, connections } in self.gateways.since_last(reports) {
+            let labels = [("command", command), ("outcome", outcome.to_owned())];
+            metrics.gateway_connections.get_or_create(&labels).inc_by(connections);
         }
     }
 
     /// The label of a subflow's path: `other` beyond the maximum number of paths.
-    fn path(&mut self, subflow: &Subflow) -> Path {
+    fn path(&mut self, subflow: &Subflow) -> Labels<1> {
         let path = format!("{}-{}", subflow.local.ip(), subflow.remote.ip());
         if self.known_paths.contains(&path) || self.known_paths.len() < self.max_paths {
             self.known_paths.insert(path.clone());
-            return Path { path };
+            return [("path", path)];
         }
-        Path { path: "other".into() }
+        [("path", "other".into())]
     }
 }
 
-impl Metrics {
-    fn register(&self) -> Registry {
-        let mut registry = Registry::with_prefix("plait");
-        let r = &mut registry;
-        r.register(
-            "mptcp_connections",
-            "Current MPTCP connections, by whether they fell back to TCP",
-            self.connections.clone(),
-        );
-        r.register(
-            "mptcp_subflows",
-            "Current subflows of MPTCP connections, by whether they are backups",
-            self.subflows.clone(),
-        );
-        r.register("path_subflows", "Current subflows on a path", self.path_subflows.clone());
-        r.register_with_unit(
-            "path_rtt",
-            "Mean smoothed round-trip time of the subflows on a path",
-            Unit::Seconds,
-            self.path_rtt.clone(),
-        );
-        r.register_with_unit(
-            "path_sent",
-            "Payload bytes sent on a path, including retransmissions",
-            Unit::Bytes,
-            self.path_sent_bytes.clone(),
-        );
-        r.register_with_unit(
-            "path_received",
-            "Payload bytes received in order on a path",
-            Unit::Bytes,
-            self.path_received_bytes.clone(),
-        );
-        r.register_with_unit(
-            "path_retransmitted",
-            "Payload bytes retransmitted on a path",
-            Unit::Bytes,
-            self.path_retransmitted_bytes.clone(),
-        );
-        r.register(
-            "path_retransmitted_segments",
-            "Segments retransmitted on a path",
-            self.path_retransmitted_segments.clone(),
-        );
-        r.register_with_unit(
-            "mptcp_reinjected",
-            "Payload bytes reinjected on another subflow",
-            Unit::Bytes,
-            self.reinjected_bytes.clone(),
-        );
-        r.register(
-            "mptcp_connections_established",
-            "Established MPTCP connections according to the kernel's MPCurrEstab",
-            self.established.clone(),
-        );
-        r.register(
-            "mptcp_fallbacks",
-            "Fallbacks to TCP, by the kernel counter that recorded them",
-            self.fallbacks.clone(),
-        );
-        r.register(
-            "mptcp_kernel_events",
-            "MPTCP counters of the kernel (MPTcpExt)",
-            self.kernel_events.clone(),
-        );
-        r.register("gateways", "RunningGateway gateways", self.gateways.clone());
-        r.register(
-            "gateway_active_connections",
-            "Connections currently carried by gateways, by negotiated mode",
-            self.active_connections.clone(),
-        );
-        r.register(
-            "gateway_connections",
-            "Gateway connections by outcome: protected, plain or refused",
-            self.gateway_connections.clone(),
-        );
-        r.register("samples", "Samples taken since the start", self.samples.clone());
-        r.register(
-            "sample_missed_notifications",
-            "Overflows of the kernel's queue of closed subflows, whose last counters are missing",
-            self.missed_notifications.clone(),
-        );
-        r.register_with_unit(
-            "sample_duration",
-            "Duration of the last sample",
-            Unit::Seconds,
-            self.sample_duration.clone(),
-        );
-        registry
+fn add<M: Metric + Clone + Default>(
+    registry: &mut Registry,
+    name: &str,
+    unit: Option<Unit>,
+    help: &str,
+) -> M {
+    let metric = M::default();
+    match unit {
+        Some(unit) => registry.register_with_unit(name, help, unit, metric.clone()),
+        None => registry.register(name, help, metric.clone()),
     }
+    metric
 }
