@@ -22,7 +22,7 @@ impl Lab {
         check_backends(topology, backend)?;
         let mut lab = Self::new(stop)?;
         for host in &topology.hosts {
-            lab.bare_host(&host.name)?;
+            lab.add_host(&host.name)?;
         }
         for link in &topology.links {
             lab.stop.check()?;

@@ -131,19 +131,6 @@ pub enum Error {
         /// The requested name.
         got: String,
     },
-    /// All link numbers are in use.
-    #[error("a lab has at most 254 links, and this would be one more")]
-    TooManyLinks,
-    /// A name that cannot be part of a namespace's or an interface's name.
-    #[error("{got:?} is not a name for {what}: expected 1 to {max_length} letters, digits or underscores")]
-    BadName {
-        /// The given name.
-        got: String,
-        /// What it was to name.
-        what: &'static str,
-        /// The maximum length.
-        max_length: usize,
-    },
 }
 
 impl From<Diagnostic> for Error {

@@ -6,25 +6,17 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plait_emulator::Backend;
-
-use crate::attachment::Attachment;
 use crate::error::Error;
 use crate::host::Host;
 use crate::leftovers::{
     DIRECTORY_PREFIX, NAMESPACE_PREFIX, end_processes, is_gone, remove_directory, remove_namespace,
     remove_runs,
 };
-use crate::link::{Link, LinkSpec};
-use crate::routes::Plan;
+use crate::link::Link;
 use crate::schedule::{Applied, Schedule};
 use crate::services::Service;
-use crate::topology::{Action, Address, Event, Side};
+use crate::topology::{Action, Event};
 use plait_linux::signal::StopSignal;
-
-/// The kernel's limit for interface names, without the terminating NUL.
-const MAX_INTERFACE_NAME: usize = 15;
-const MAX_LINKS: usize = 254;
 
 /// The numbers of the active labs in this process; the run id of lab 0 contains no number.
 static ACTIVE: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -91,37 +83,6 @@ impl Lab {
         &self.scratch
     }
 
-    /// Adds a host in the namespace `plait-ID-NAME`.
-    pub fn host(&mut self, name: &str) -> Result<Host, Error> {
-        let host = self.bare_host(name)?;
-        host.ip_all(["link set lo up".into()])?;
-        Ok(host)
-    }
-
-    /// Links two hosts of this lab. Links are numbered from 1 in the order of creation; link n assigns 10.77.n.1/24
-    /// and fd77:0:0:n::1/64 to `a`, and the addresses ending in 2 to `b`.
-    pub fn link(&mut self, a: &Host, b: &Host, spec: LinkSpec) -> Result<Link, Error> {
-        check_name(&spec.name, "a link", MAX_INTERFACE_NAME)?;
-        let number = u8::try_from(self.links.len() + 1).ok().filter(|n| usize::from(*n) <= MAX_LINKS);
-        let number = number.ok_or(Error::TooManyLinks)?;
-        let LinkSpec { name, role, spec, backend, congestion_control } = spec;
-        let end = |host: &Host, side| {
-            let addresses = Address::assigned(number, side).to_vec();
-            let plan = Plan::neighbours(&addresses, &name, congestion_control.as_deref());
-            Attachment { host: host.clone(), interface: name.clone(), addresses, plan, endpoints: Vec::new() }
-        };
-        let backend = backend.map_or_else(|| Backend::for_link(&spec, []), Ok);
-        let ends = [end(a, Side::A), end(b, Side::B)];
-        let link = backend.and_then(|backend| Link::make(&name, role, &spec, backend, ends));
-        let link = link.map_err(|cause| Error::Link { name, cause })?;
-        for side in Side::BOTH {
-            let end = link.end(side);
-            end.host.ip_all(end.commands())?;
-        }
-        self.links.push(link.clone());
-        Ok(link)
-    }
-
     /// The hosts, in the order of creation.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
@@ -132,11 +93,7 @@ impl Lab {
     /// # Errors
     /// [`Error::Unknown`] if there is none.
     pub fn find_host(&self, name: &str) -> Result<&Host, Error> {
-        self.hosts.iter().find(|host| host.name() == name).ok_or_else(|| Error::Unknown {
-            what: "hosts",
-            known: self.hosts.iter().map(|host| host.name().into()).collect(),
-            got: name.into(),
-        })
+        find("hosts", &self.hosts, Host::name, name)
     }
 
     /// The links, in the order of creation.
@@ -149,11 +106,7 @@ impl Lab {
     /// # Errors
     /// [`Error::Unknown`] if there is none.
     pub fn find_link(&self, name: &str) -> Result<&Link, Error> {
-        self.links.iter().find(|link| link.name() == name).ok_or_else(|| Error::Unknown {
-            what: "links",
-            known: self.links.iter().map(|link| link.name().into()).collect(),
-            got: name.into(),
-        })
+        find("links", &self.links, Link::name, name)
     }
 
     /// The services, in the order in which they started.
@@ -190,12 +143,11 @@ impl Lab {
         self.schedule.as_ref().map(Schedule::applied).unwrap_or_default()
     }
 
-    pub(crate) fn bare_host(&mut self, name: &str) -> Result<Host, Error> {
-        check_name(name, "a host", 32)?;
+    /// Adds a host in the namespace `plait-ID-NAME`.
+    pub(crate) fn add_host(&mut self, name: &str) -> Result<(), Error> {
         let namespace = format!("{NAMESPACE_PREFIX}{}-{name}", self.id);
-        let host = Host::make(name, &namespace, &self.stop)?;
-        self.hosts.push(host.clone());
-        Ok(host)
+        self.hosts.push(Host::make(name, &namespace, &self.stop)?);
+        Ok(())
     }
 }
 
@@ -221,6 +173,17 @@ impl Drop for Lab {
     }
 }
 
+fn find<'a, T>(
+    what: &'static str,
+    all: &'a [T],
+    name_of: fn(&T) -> &str,
+    name: &str,
+) -> Result<&'a T, Error> {
+    let known = || all.iter().map(|one| name_of(one).to_owned()).collect();
+    let found = all.iter().find(|one| name_of(one) == name);
+    found.ok_or_else(|| Error::Unknown { what, known: known(), got: name.into() })
+}
+
 fn take_number() -> u32 {
     let mut active = active();
     let number = (0..).find(|n| !active.contains(n)).expect("fewer than 2^32 labs live at once");
@@ -231,12 +194,4 @@ fn take_number() -> u32 {
 fn active() -> MutexGuard<'static, BTreeSet<u32>> {
     // The set is consistent even after a panic.
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn check_name(given: &str, what: &'static str, max_length: usize) -> Result<(), Error> {
-    let fits = (1..=max_length).contains(&given.len());
-    if fits && given.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Ok(());
-    }
-    Err(Error::BadName { got: given.into(), what, max_length })
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Lab`] owns network namespaces ([`Host`]), links between them ([`Link`]) and a directory for the files of its
 //! programs. Real programs run in it ([`Process`], [`Service`]), and tcpdump captures their packets ([`Capture`]). A
-//! lab is built step by step, or at once from a [`Topology`] file. Nothing outside its own namespaces changes, and
+//! lab is built from a [`Topology`] file. Nothing outside its own namespaces changes, and
 //! everything is removed when the lab is dropped: after success, an error, a panic or a stop signal. The leftovers of
 //! a killed run are removed when the next lab is created.
 //!
@@ -32,10 +32,10 @@ pub use experiment::Experiment;
 pub use host::Host;
 pub use lab::Lab;
 pub use leftovers::{Leftovers, remove_leftovers};
-pub use link::{Link, LinkSpec};
+pub use link::Link;
 pub use plait_config::Diagnostic;
 pub use plait_emulator::{Backend, Rate};
 pub use process::{Process, require_program};
 pub use schedule::Applied;
-pub use services::{Service, nginx_configuration};
+pub use services::Service;
 pub use topology::{Side, Topology};

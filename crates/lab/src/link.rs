@@ -1,6 +1,5 @@
 //! A link between two hosts: the emulated link, and the interfaces with their addresses at both ends.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plait_config::Role;
@@ -10,22 +9,6 @@ use crate::attachment::Attachment;
 use crate::error::Error;
 use crate::host::Host;
 use crate::topology::{Action, Address, Side, State};
-
-/// The specification of a link.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LinkSpec {
-    /// The name of the interface at both ends: 1 to 15 letters, digits or underscores.
-    pub name: String,
-    /// The role of the path over it.
-    pub role: Role,
-    /// The emulation parameters.
-    pub spec: plait_emulator::LinkSpec,
-    /// The backend; `None` chooses by [`Backend::for_link`].
-    pub backend: Option<Backend>,
-    /// The congestion control of TCP connections and subflows over this link, set on its routes; `None` for the
-    /// kernel's default.
-    pub congestion_control: Option<String>,
-}
 
 /// A link of a [`Lab`](crate::Lab), which owns it; clones refer to the same link.
 #[derive(Debug, Clone)]
@@ -92,22 +75,6 @@ impl Link {
     /// The addresses of an end, including those removed by an event.
     pub fn addresses(&self, side: Side) -> &[Address] {
         &self.end(side).addresses
-    }
-
-    /// The first IPv4 address of an end.
-    pub fn v4(&self, side: Side) -> Option<Ipv4Addr> {
-        self.addresses(side).iter().find_map(|address| match address.ip {
-            IpAddr::V4(ip) => Some(ip),
-            IpAddr::V6(_) => None,
-        })
-    }
-
-    /// The first IPv6 address of an end.
-    pub fn v6(&self, side: Side) -> Option<Ipv6Addr> {
-        self.addresses(side).iter().find_map(|address| match address.ip {
-            IpAddr::V6(ip) => Some(ip),
-            IpAddr::V4(_) => None,
-        })
     }
 
     /// The counters since the link's start.

@@ -209,9 +209,8 @@ pub(crate) fn run_with_input(mut command: Command, input: &str) -> Result<String
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
     Err(Error::Failed {
-        command: words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
+        command: command_line(&command),
         status: output.status.to_string(),
         stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
@@ -225,6 +224,11 @@ fn has_listener(table: &str, port: u16) -> bool {
         let (local, _remote, state) = (fields.next(), fields.next(), fields.next());
         local.is_some_and(|local| local.ends_with(&local_port)) && state == Some("0A")
     })
+}
+
+pub(crate) fn command_line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 fn program_name(command: &Command) -> String {

@@ -58,8 +58,19 @@ pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) ->
     let position = u32::try_from(position).unwrap_or_default();
     let table = FIRST_TABLE + position;
     let end = link.end(side);
-    let mut plan = Plan::neighbours(&end.addresses, &end.interface, host.congestion_control.as_deref());
-    let connected = plan.routes.clone();
+    let mut on_link = BTreeSet::new();
+    let first = end.addresses.iter().filter(|address| on_link.insert(address.network()));
+    let connected = first.map(|address| Route {
+        to: address.network(),
+        via: None,
+        interface: end.interface.clone(),
+        source: Some(address.ip),
+        table: None,
+        metric: None,
+        congestion_control: host.congestion_control.clone(),
+    });
+    let connected: Vec<_> = connected.collect();
+    let mut plan = Plan { routes: connected.clone(), rules: Vec::new() };
     for target in topology.links.iter().filter(|target| target.name != link.name) {
         for network in networks(target) {
             plan.routes.extend(route_to(topology, host, (link, side), target, network, &own));
@@ -89,28 +100,6 @@ pub(crate) fn plan(topology: &Topology, host: &Host, link: &Link, side: Side) ->
         plan.rules = end.addresses.iter().map(rule).collect();
     }
     plan
-}
-
-impl Plan {
-    /// Plans only the routes to the networks of the interface's own addresses.
-    pub(crate) fn neighbours(
-        addresses: &[Address],
-        interface: &str,
-        congestion_control: Option<&str>,
-    ) -> Self {
-        let mut networks = BTreeSet::new();
-        let first = addresses.iter().filter(|address| networks.insert(address.network()));
-        let route = |address: &Address| Route {
-            to: address.network(),
-            via: None,
-            interface: interface.to_owned(),
-            source: Some(address.ip),
-            table: None,
-            metric: None,
-            congestion_control: congestion_control.map(str::to_owned),
-        };
-        Self { routes: first.map(route).collect(), rules: Vec::new() }
-    }
 }
 
 /// The links of a host, with the side that the host is on.

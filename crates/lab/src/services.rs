@@ -4,13 +4,11 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::host::Host;
-use crate::process::Process;
-use crate::process::path_with_plait;
+use crate::process::{Process, command_line, path_with_plait};
 use crate::topology::{self, Program};
 use plait_linux::signal::StopSignal;
 
@@ -110,12 +108,7 @@ fn arguments(spec: &topology::Service, directory: &Path) -> Result<Vec<OsString>
             let configuration = directory.join("nginx.conf");
             let created = fs::create_dir(directory.join("www"))
                 .and_then(|()| random_file(&directory.join("www/document"), *document))
-                .and_then(|()| {
-                    fs::write(
-                        &configuration,
-                        nginx_configuration(directory, &[&port, &format!("[::]:{port}")]),
-                    )
-                });
+                .and_then(|()| fs::write(&configuration, nginx_configuration(directory, &port)));
             created.map_err(|source| Error::File { path: directory.to_owned(), source })?;
             let configuration = configuration.into_os_string();
             vec!["nginx".into(), "-e".into(), "stderr".into(), "-c".into(), configuration]
@@ -146,21 +139,15 @@ fn random_file(path: &Path, size: u64) -> io::Result<()> {
 }
 
 /// The configuration of an nginx that serves the files in `directory/www` and writes only below `directory`. It runs
-/// as root, because only root may read there. `listen` contains arguments of nginx's directive `listen`.
-pub fn nginx_configuration(directory: &Path, listen: &[&str]) -> String {
+/// as root, because only root may read there.
+fn nginx_configuration(directory: &Path, port: &str) -> String {
     let directory = directory.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path {directory}/{kind};\n"))
         .concat();
-    let listen: String = listen.iter().map(|address| format!("        listen {address};\n")).collect();
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log stderr;\nevents {{}}\n\
          http {{\n{temporary}    access_log off;\n    sendfile on;\n    \
-         server {{\n{listen}        root {directory}/www;\n    }}\n}}\n"
+         server {{\n        listen {port};\n        listen [::]:{port};\n        root {directory}/www;\n    }}\n}}\n"
     )
-}
-
-fn command_line(command: &Command) -> String {
-    let arguments = std::iter::once(command.get_program()).chain(command.get_args());
-    arguments.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

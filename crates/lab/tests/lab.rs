@@ -9,9 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_config::Role;
-use plait_emulator::{DirectionSpec, Pace};
-use plait_lab::{Capture, Error, Host, Lab, Link, LinkSpec, Rate, Side};
+use plait_lab::{Capture, Error, Host, Lab, Link, Rate, Side, Topology};
 use plait_linux::netns;
 use plait_linux::signal::StopSignal;
 
@@ -25,22 +23,35 @@ fn may_run(test: &str, programs: &[&str]) -> bool {
     false
 }
 
-fn spec(name: &str, role: Role, rate: Rate) -> LinkSpec {
-    let direction = DirectionSpec { pace: Pace::Rate(rate), ..DirectionSpec::default() };
-    let spec =
-        plait_emulator::LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..Default::default() };
-    LinkSpec { name: name.into(), role, spec, backend: None, congestion_control: None }
-}
-
+/// Two hosts, and links with rates of [`RATES`] between them.
+const TOPOLOGY: &str = r#"
+[hosts]
+server = {}
+client = {}
+[[links]]
+name = "eth"
+role = "trusted"
+a = "client"
+b = "server"
+each_way = { rate = "40mbit" }
+[[links]]
+name = "wlan"
+a = "client"
+b = "server"
+each_way = { rate = "20mbit" }
+"#;
 const RATES: [Rate; 2] = [Rate::mbit(40), Rate::mbit(20)];
 
+fn up(topology: &str) -> Result<Lab, Error> {
+    let topology = Topology::parse(topology, "lab.toml").expect("a topology");
+    Lab::up(&topology, None, StopSignal::default())
+}
+
 fn two_links() -> (Lab, [Host; 2], [Link; 2]) {
-    let mut lab = Lab::new(StopSignal::default()).expect("a lab");
-    let hosts = [lab.host("client").expect("a client"), lab.host("server").expect("a server")];
-    let [client, server] = &hosts;
-    let eth = lab.link(client, server, spec("eth", Role::Trusted, RATES[0])).expect("eth");
-    let wlan = lab.link(client, server, spec("wlan", Role::Untrusted, RATES[1])).expect("wlan");
-    (lab, hosts, [eth, wlan])
+    let lab = up(TOPOLOGY).expect("a lab");
+    let hosts = ["client", "server"].map(|name| lab.find_host(name).expect("a host").clone());
+    let links = ["eth", "wlan"].map(|name| lab.find_link(name).expect("a link").clone());
+    (lab, hosts, links)
 }
 
 /// The namespaces, processes and files that carry the lab's id.
@@ -107,14 +118,20 @@ fn nothing_is_left_after_success_error_and_panic() {
     drop(lab);
     assert_eq!(traces_of(&id), BTreeSet::new());
 
-    let (mut lab, [client, server], _) = two_links();
-    let id = lab.id().to_owned();
-    let odd =
-        LinkSpec { congestion_control: Some("nosuch".into()), ..spec("odd", Role::Trusted, Rate::mbit(1)) };
-    let error = lab.link(&client, &server, odd).expect_err("no such congestion control");
-    assert!(matches!(&error, Error::Failed { command, .. } if command.contains("nosuch")), "{error}");
-    drop(lab);
-    assert_eq!(traces_of(&id), BTreeSet::new());
+    let odd = TOPOLOGY.replace("client = {}", "client = { congestion_control = \"nosuch\" }");
+    let error = up(&odd).expect_err("no such congestion control").to_string();
+    assert!(error.contains("nosuch"), "{error}");
+    let failing = r#"
+[[services]]
+name = "failing"
+host = "client"
+port = 1
+command = ["sh", "-c", "ip netns identify $$ >&2; exit 1"]
+"#;
+    let error = up(&format!("{TOPOLOGY}{failing}")).expect_err("the service fails").to_string();
+    let id = error.split_once("plait-").and_then(|(_, name)| name.split_once("-client"));
+    let (id, _) = id.unwrap_or_else(|| panic!("the service prints its namespace: {error}"));
+    assert_eq!(traces_of(id), BTreeSet::new());
 
     let mut id = String::new();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
