@@ -313,23 +313,23 @@ def _encode(actions: Iterable[Action]) -> tuple[str, str]:
                 chains.append(action)
             case Pace(subflow, rate) | Limit(subflow, rate):
                 word = type(action).__name__.lower()
-                others.append({word: _addresses(subflow) | {"rate": rate_text(rate)}})
+                others.append({word: _subflow(subflow) | {"rate": rate_text(rate)}})
             case Backup(subflow):
-                others.append({"backup": _addresses(subflow)})
+                others.append({"backup": _subflow(subflow)})
             case Create(connection, local, remote, id, interface, backup, remote_id):
                 given = {"local": local, "remote": remote, "id": id, "interface": interface}
                 given |= {"token": connection.token, "backup": backup, "remote_id": remote_id}
                 others.append({"create": given})
             case Remove(connection, subflow):
-                others.append({"remove": _addresses(subflow) | {"token": connection.token}})
+                others.append({"remove": _subflow(subflow) | {"token": connection.token}})
             case _:
                 raise TypeError(f"expected a chain or another action, got {action!r}")
     # The policy's name is not used: the native code takes only its chains.
     return Policy("chains", chains).text(), json.dumps(others)
 
 
-def _addresses(subflow: Subflow) -> dict[str, object]:
-    return {"local": subflow.local, "remote": subflow.remote}
+def _subflow(subflow: Subflow) -> dict[str, object]:
+    return {"subflow": {"local": subflow.local, "remote": subflow.remote}}
 
 
 def rate_text(rate: Rate) -> str:

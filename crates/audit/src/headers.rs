@@ -6,12 +6,11 @@ use std::collections::hash_map::Entry;
 use std::io::Read;
 use std::net::SocketAddr;
 
+use plait_proto::option::Variant;
 use plait_wire::Segment;
 use plait_wire::capture::{CaptureError, CaptureReader, Timestamp};
 use plait_wire::mptcp::{CapableKeys, Key, MptcpOption};
 use plait_wire::tcp::{Flags, TcpOption};
-
-use crate::mode::Suite;
 
 /// The option's experiment identifier, "PLAI", and its version (docs/internals/protocol.md, Negotiation).
 const EX_ID: u32 = 0x504c_4149;
@@ -63,8 +62,8 @@ pub(crate) struct Traffic {
 pub(crate) enum Negotiated {
     /// None: a side sent no plait option, or the responder chose no known mode.
     Plain,
-    /// The responder chose this suite.
-    Suite(Suite),
+    /// The responder chose this variant.
+    Variant(Variant),
 }
 
 impl Headers {
@@ -92,7 +91,7 @@ impl Headers {
     pub(crate) fn negotiated(&self, client: SocketAddr, server: SocketAddr) -> Option<Negotiated> {
         let (offer, choice) = (self.side(client, server)?.syn?, self.side(server, client)?.syn?);
         let modes = choice.modes.filter(|_| offer.modes.is_some() && offer.capable && choice.capable);
-        Some(modes.and_then(Suite::from_bits).map_or(Negotiated::Plain, Negotiated::Suite))
+        Some(modes.and_then(Variant::from_bit).map_or(Negotiated::Plain, Negotiated::Variant))
     }
 
     /// The MPTCP key that `of` used towards `peer`, if it was captured.

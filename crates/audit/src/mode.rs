@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use plait_proto::option;
 use serde::Serialize;
 
 use crate::histogram::Histogram;
@@ -38,6 +39,17 @@ impl Mode {
     }
 }
 
+impl From<option::Mode> for Mode {
+    fn from(mode: option::Mode) -> Self {
+        match mode {
+            option::Mode::Off => Self::Off,
+            option::Mode::Xor64 => Self::Xor64,
+            option::Mode::Stream => Self::Stream,
+            option::Mode::Sealed => Self::Sealed,
+        }
+    }
+}
+
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -52,38 +64,6 @@ pub enum ModeSource {
     Handshake,
     /// The bytes that were captured.
     Bytes,
-}
-
-/// The mode and algorithms that a responder chose: one bit of its option (docs/internals/protocol.md).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suite {
-    Xor64Key,
-    Xor64Hmac,
-    StreamChaCha20,
-    StreamAes,
-    Sealed,
-}
-
-impl Suite {
-    /// `None` unless exactly one known bit is set.
-    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
-        Some(match bits {
-            0x01 => Self::Xor64Key,
-            0x02 => Self::Xor64Hmac,
-            0x04 => Self::StreamChaCha20,
-            0x08 => Self::StreamAes,
-            0x10 | 0x20 => Self::Sealed,
-            _ => return None,
-        })
-    }
-
-    pub(crate) fn mode(self) -> Mode {
-        match self {
-            Self::Xor64Key | Self::Xor64Hmac => Mode::Xor64,
-            Self::StreamChaCha20 | Self::StreamAes => Mode::Stream,
-            Self::Sealed => Mode::Sealed,
-        }
-    }
 }
 
 /// Fewer bytes are inconclusive.

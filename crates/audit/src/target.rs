@@ -1,6 +1,7 @@
 //! A connection before it is attacked: its mode, which of its secrets each path captured, and statistics of its payload.
 
 use plait_proto::codec::stream::{Direction as StreamDirection, RANDOM_LEN, StreamCipher, StreamSecret};
+use plait_proto::option::Variant;
 use plait_trace::{ByteRanges, Connection, Direction, PathId, Payload, Stream};
 use plait_wire::mptcp::Key;
 use ring::hmac;
@@ -8,10 +9,10 @@ use ring::hmac;
 use crate::content::Content;
 use crate::headers::{Headers, Negotiated};
 use crate::identifiers::{self, Protocol};
-use crate::mode::{Mode, ModeSource, Suite, classify};
+use crate::mode::{Mode, ModeSource, classify};
 use crate::recovery::StreamSecrets;
 
-/// PerDirection directions, in the order of arrays indexed by direction.
+/// Both directions, in the order of arrays indexed by direction.
 pub(crate) const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
 
 /// A connection to attack.
@@ -19,7 +20,7 @@ pub(crate) struct Target<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) mode: Mode,
     pub(crate) mode_source: ModeSource,
-    suite: Option<Suite>,
+    variant: Option<Variant>,
     /// One per path, including paths that carried nothing of it.
     pub(crate) observations: Vec<Observation<'a>>,
 }
@@ -50,8 +51,8 @@ impl<'a> Target<'a> {
         let opened = || connection.subflows.first().is_some_and(|subflow| !subflow.joined);
         let negotiated =
             headers.iter().filter(|_| opened()).find_map(|headers| headers.negotiated(client, server));
-        let suite = match negotiated {
-            Some(Negotiated::Suite(suite)) => Some(suite),
+        let variant = match negotiated {
+            Some(Negotiated::Variant(variant)) => Some(variant),
             Some(Negotiated::Plain) | None => None,
         };
         let contents: Vec<[Content; 2]> = paths
@@ -60,7 +61,7 @@ impl<'a> Target<'a> {
             .collect();
         let protocol = protocol(connection, paths, &contents);
         let (mode, mode_source) = match negotiated {
-            Some(Negotiated::Suite(suite)) => (suite.mode(), ModeSource::Handshake),
+            Some(Negotiated::Variant(variant)) => (variant.mode().into(), ModeSource::Handshake),
             Some(Negotiated::Plain) => (Mode::Off, ModeSource::Handshake),
             None if protocol == Protocol::Sealed => (Mode::Sealed, ModeSource::Bytes),
             None if protocol == Protocol::Encrypted => (Mode::Off, ModeSource::Bytes),
@@ -74,7 +75,7 @@ impl<'a> Target<'a> {
                 .map(|key| key.filter(|_| opened())),
             payload: contents.map(|content| PayloadStats::new(content, encrypted)),
         });
-        Self { connection, mode, mode_source, suite, observations: observations.collect() }
+        Self { connection, mode, mode_source, variant, observations: observations.collect() }
     }
 
     /// The `xor64` seed of a direction, as far as an eavesdropper on one path knows it.
@@ -84,10 +85,10 @@ impl<'a> Target<'a> {
             Direction::ClientToServer => (client, server),
             Direction::ServerToClient => (server, client),
         };
-        match (self.suite, sender, receiver) {
-            (Some(Suite::Xor64Key), Some(sender), _) => sender.as_bytes().map(Some).to_vec(),
-            (Some(Suite::Xor64Key), None, _) => vec![None; 8],
-            (Some(Suite::Xor64Hmac), Some(sender), Some(receiver)) => {
+        match (self.variant, sender, receiver) {
+            (Some(Variant::Xor64Key), Some(sender), _) => sender.as_bytes().map(Some).to_vec(),
+            (Some(Variant::Xor64Key), None, _) => vec![None; 8],
+            (Some(Variant::Xor64Hmac), Some(sender), Some(receiver)) => {
                 let key = hmac::Key::new(hmac::HMAC_SHA256, sender.as_bytes());
                 hmac::sign(&key, receiver.as_bytes()).as_ref().iter().copied().map(Some).collect()
             }
@@ -102,9 +103,9 @@ impl<'a> Target<'a> {
         observation: &Observation<'_>,
         direction: Direction,
     ) -> Option<StreamSecrets> {
-        let cipher = match self.suite? {
-            Suite::StreamChaCha20 => StreamCipher::ChaCha20,
-            Suite::StreamAes => StreamCipher::Aes256Ctr,
+        let cipher = match self.variant? {
+            Variant::StreamChaCha20 => StreamCipher::ChaCha20,
+            Variant::StreamAes256 => StreamCipher::Aes256Ctr,
             _ => return None,
         };
         let [Some(client), Some(server)] = observation.keys else { return None };

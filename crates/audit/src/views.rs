@@ -181,10 +181,7 @@ impl ConnectionOnPath<'_> {
     fn packets(&self, direction: Direction) -> Packets {
         let mut all = Traffic::default();
         for subflow in &self.target.connection.subflows {
-            let (from, to) = match direction {
-                Direction::ClientToServer => (subflow.client, subflow.server),
-                Direction::ServerToClient => (subflow.server, subflow.client),
-            };
+            let (from, to) = subflow.ends(direction);
             if let Some(traffic) = self.headers.traffic(from, to) {
                 all.merge(traffic);
             }

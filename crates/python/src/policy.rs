@@ -202,34 +202,22 @@ impl Control {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum OtherAction {
-    Pace {
-        local: SocketAddr,
-        remote: SocketAddr,
-        rate: String,
-    },
-    Limit {
-        local: SocketAddr,
-        remote: SocketAddr,
-        rate: String,
-    },
-    Backup {
-        local: SocketAddr,
-        remote: SocketAddr,
-    },
-    Create {
-        token: Token,
-        local: IpAddr,
-        remote: SocketAddr,
-        id: u8,
-        interface: Option<String>,
-        backup: bool,
-        remote_id: u8,
-    },
-    Remove {
-        token: Token,
-        local: SocketAddr,
-        remote: SocketAddr,
-    },
+    Pace { subflow: FourTuple, rate: String },
+    Limit { subflow: FourTuple, rate: String },
+    Backup { subflow: FourTuple },
+    Create(NewSubflow),
+    Remove { token: Token, subflow: FourTuple },
+}
+
+#[derive(Deserialize)]
+struct NewSubflow {
+    token: Token,
+    local: IpAddr,
+    remote: SocketAddr,
+    id: u8,
+    interface: Option<String>,
+    backup: bool,
+    remote_id: u8,
 }
 
 impl OtherAction {
@@ -237,21 +225,15 @@ impl OtherAction {
         let rate =
             |text: String| text.parse::<Rate>().map_err(|error| InvalidPolicy::new_err(error.to_string()));
         Ok(match self {
-            OtherAction::Pace { local, remote, rate: text } => {
-                Action::Pace { subflow: FourTuple { local, remote }, rate: rate(text)? }
-            }
-            OtherAction::Limit { local, remote, rate: text } => {
-                Action::Limit { subflow: FourTuple { local, remote }, rate: rate(text)? }
-            }
-            OtherAction::Backup { local, remote } => Action::Backup { subflow: FourTuple { local, remote } },
-            OtherAction::Create { token, local, remote, id, interface, backup, remote_id } => {
+            OtherAction::Pace { subflow, rate: text } => Action::Pace { subflow, rate: rate(text)? },
+            OtherAction::Limit { subflow, rate: text } => Action::Limit { subflow, rate: rate(text)? },
+            OtherAction::Backup { subflow } => Action::Backup { subflow },
+            OtherAction::Create(NewSubflow { token, local, remote, id, interface, backup, remote_id }) => {
                 let if_index = interface.map_or(Ok(0), |name| index(&name))?;
                 let local = Local { address: local, id, if_index, backup };
                 Action::Create { token, local, remote, remote_id }
             }
-            OtherAction::Remove { token, local, remote } => {
-                Action::Remove { token, subflow: FourTuple { local, remote } }
-            }
+            OtherAction::Remove { token, subflow } => Action::Remove { token, subflow },
         })
     }
 }

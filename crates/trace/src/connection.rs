@@ -150,6 +150,14 @@ impl Subflow {
         &self.sent[direction as usize]
     }
 
+    /// The addresses of the sender and the receiver in a direction.
+    pub fn ends(&self, direction: Direction) -> (SocketAddr, SocketAddr) {
+        match direction {
+            Direction::ClientToServer => (self.client, self.server),
+            Direction::ServerToClient => (self.server, self.client),
+        }
+    }
+
     pub(crate) fn new(client: SocketAddr, server: SocketAddr, joined: bool, time: Timestamp) -> Self {
         Self {
             client,
@@ -210,6 +218,12 @@ impl Connection {
     /// When the first packet with payload, in either direction, crossed a path.
     pub fn first_payload(&self, path: PathId) -> Option<Timestamp> {
         self.first_payload.iter().find(|(carried, _)| *carried == path).map(|(_, time)| *time)
+    }
+
+    /// Whether a path carried no payload before the client's first flight was acknowledged at the data level.
+    pub fn first_flight_precedes(&self, path: PathId) -> bool {
+        let acked = self.stream(Direction::ClientToServer).first_flight().and_then(|flight| flight.acked);
+        self.first_payload(path).is_none_or(|payload| acked.is_some_and(|acked| acked < payload))
     }
 
     pub(crate) fn record_payload(&mut self, path: PathId, time: Timestamp) {

@@ -1,10 +1,10 @@
 //! The two directions of a connection.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A direction of a connection, which also identifies the side that sends in it.
-#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// From the side that opened the connection.

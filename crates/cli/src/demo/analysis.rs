@@ -11,8 +11,8 @@ use plait_config::Role;
 use plait_proto::option::Mode;
 use plait_trace::document::Exposure;
 use plait_trace::{
-    ByteRanges, Capture, Connection, Connections, Direction, Path, PathId, Payload, Protocol, ReadOptions,
-    Stream, readable,
+    ByteRanges, Capture, Connection, Connections, Direction, Path, Payload, Protocol, ReadOptions, Stream,
+    readable,
 };
 use plait_wire::capture::CaptureReader;
 use serde::Serialize;
@@ -72,7 +72,7 @@ pub(super) fn analyze(transfer: Transfer, document: &Document) -> anyhow::Result
     let mut first_payload_after_data_ack = true;
     let mut paths = Vec::new();
     for (path, (id, _)) in transfer.paths.into_iter().zip(connections.paths()) {
-        first_payload_after_data_ack &= path.role == Role::Trusted || waited_for_first_flight(connection, id);
+        first_payload_after_data_ack &= path.role == Role::Trusted || connection.first_flight_precedes(id);
         paths.push(PathResult {
             name: path.name,
             role: path.role,
@@ -143,13 +143,4 @@ fn document_position(
         format!("expected at least the document's {size} bytes from the server, got {length}")
     })?;
     Ok(start..length)
-}
-
-fn waited_for_first_flight(connection: &Connection, path: PathId) -> bool {
-    let flight = connection.stream(Direction::ClientToServer).first_flight();
-    match (connection.first_payload(path), flight.and_then(|flight| flight.acked)) {
-        (None, _) => true,
-        (Some(payload), Some(acknowledged)) => acknowledged < payload,
-        (Some(_), None) => false,
-    }
 }

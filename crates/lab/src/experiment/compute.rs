@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use plait_config::Role;
-use plait_trace::{Direction, DurationStats, readable};
+use plait_trace::{DurationStats, readable};
 use plait_wire::capture::Timestamp;
 use serde_json::Value;
 
@@ -240,14 +240,8 @@ fn first_after(times: impl Iterator<Item = Timestamp>, event: Timestamp) -> Opti
 /// Whether no untrusted path carried payload before the client's first flight was acknowledged.
 fn first_flight_trusted(observations: &Observations, of: &Selection) -> Result<bool, String> {
     let (found, connection, _) = observations.choose_by_link(of)?;
-    let flight = connection.stream(Direction::ClientToServer).first_flight();
-    let acknowledged = flight.and_then(|flight| flight.acked);
     let mut untrusted = found.paths().filter(|(_, path)| path.role == Role::Untrusted);
-    Ok(untrusted.all(|(path, _)| match (connection.first_payload(path), acknowledged) {
-        (None, _) => true,
-        (Some(payload), Some(acknowledged)) => acknowledged < payload,
-        (Some(_), None) => false,
-    }))
+    Ok(untrusted.all(|(path, _)| connection.first_flight_precedes(path)))
 }
 
 /// The number at a JSON pointer of a text; the median if the text contains several JSON documents.

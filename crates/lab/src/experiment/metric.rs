@@ -25,6 +25,12 @@ pub(super) struct Scope<'a> {
     pub(super) above: &'a [(String, Metric)],
 }
 
+impl Scope<'_> {
+    fn parameter_names(&self) -> String {
+        self.parameters.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// The metrics that another is computed from: their names, and the parameters of their variants if these differ.
 pub(super) type Operands = Vec<(String, Vec<(String, Value)>)>;
 
@@ -37,7 +43,7 @@ pub(super) struct RawMetric {
     measure: Kind,
     at: Option<Spanned<String>>,
     port: Option<Spanned<u16>>,
-    direction: Option<Spanned<Way>>,
+    direction: Option<Spanned<Direction>>,
     path: Option<Spanned<OneOrMany<String>>>,
     subflow: Option<Spanned<usize>>,
     statistic: Option<Spanned<Statistic>>,
@@ -93,13 +99,6 @@ enum Kind {
     Sum,
 }
 
-#[derive(serde::Deserialize, Clone, Copy)]
-#[serde(rename_all = "snake_case")]
-enum Way {
-    ClientToServer,
-    ServerToClient,
-}
-
 /// A published value.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,10 +125,8 @@ impl RawMetric {
         let conditions = conditions.chain(self.expect.0.iter().map(|expect| &expect.when));
         let is_known = |name: &&String| scope.parameters.iter().any(|(known, _)| known == *name);
         if let Some(name) = conditions.flat_map(BTreeMap::keys).find(|name| !is_known(name)) {
-            let known: Vec<_> = scope.parameters.iter().map(|(name, _)| name.as_str()).collect();
-            let message =
-                format!("expected one of the parameters ({}) in `when`, got {name:?}", known.join(", "));
-            return Err((None, message));
+            let known = scope.parameter_names();
+            return Err((None, format!("expected one of the parameters ({known}) in `when`, got {name:?}")));
         }
         let holds = |when: &BTreeMap<String, OneOrMany<Value>>| {
             let wanted = when.iter().map(|(name, values)| (name.clone(), values.clone().into_vec()));
@@ -260,10 +257,7 @@ impl RawMetric {
             paths: paths.collect::<Result<_, _>>()?,
             at,
             port: self.port.take().map(Spanned::into_inner),
-            direction: self.direction.take().map(|way| match way.into_inner() {
-                Way::ClientToServer => Direction::ClientToServer,
-                Way::ServerToClient => Direction::ServerToClient,
-            }),
+            direction: self.direction.take().map(Spanned::into_inner),
             subflow: self.subflow.take().map(Spanned::into_inner),
         })
     }
@@ -293,38 +287,16 @@ impl RawMetric {
 
     /// Rejects keys that the measure does not use, because they would have no effect.
     fn reject_unused_keys(&self) -> Result<(), MetricError> {
-        fn left<T>(key: &'static str, value: &Option<Spanned<T>>) -> Option<(&'static str, Span)> {
-            value.as_ref().map(|value| (key, value.span()))
+        macro_rules! spans {
+            ($($key:ident)*) => { [$((stringify!($key), self.$key.as_ref().map(Spanned::span))),*] };
         }
-        let left = [
-            left("at", &self.at),
-            left("port", &self.port),
-            left("direction", &self.direction),
-            left("path", &self.path),
-            left("subflow", &self.subflow),
-            left("statistic", &self.statistic),
-            left("from", &self.from),
-            left("to", &self.to),
-            left("after", &self.after),
-            left("step", &self.step),
-            left("pointer", &self.pointer),
-            left("where", &self.element),
-            left("field", &self.field),
-            left("host", &self.host),
-            left("counter", &self.counter),
-            left("document", &self.document),
-            left("numerator", &self.numerator),
-            left("denominator", &self.denominator),
-            left("metrics", &self.metrics),
-            left("numerator_variant", &self.numerator_variant),
-            left("denominator_variant", &self.denominator_variant),
-            left("denominator_value", &self.denominator_value),
-        ];
-        match left.into_iter().flatten().next() {
-            Some((key, place)) => {
-                let message = format!("expected a key that this measure takes, got `{key}`");
-                Err((Some(place), message))
-            }
+        let keys = spans!(
+            at port direction path subflow statistic from to after step pointer field host counter document
+            numerator denominator metrics numerator_variant denominator_variant denominator_value
+        );
+        let keys = keys.into_iter().chain([("where", self.element.as_ref().map(Spanned::span))]);
+        match keys.into_iter().find(|(_, span)| span.is_some()) {
+            Some((key, span)) => Err((span, format!("expected a key that this measure takes, got `{key}`"))),
             None => Ok(()),
         }
     }
@@ -357,9 +329,8 @@ fn operand(
     for (changed, value) in variant.into_inner() {
         let known = parameters.iter_mut().find(|(parameter, _)| *parameter == changed);
         let (_, present) = known.ok_or_else(|| {
-            let names: Vec<_> = scope.parameters.iter().map(|(name, _)| name.as_str()).collect();
-            let message = format!("expected one of the parameters ({}), got {changed:?}", names.join(", "));
-            (Some(place.clone()), message)
+            let known = scope.parameter_names();
+            (Some(place.clone()), format!("expected one of the parameters ({known}), got {changed:?}"))
         })?;
         *present = value;
     }

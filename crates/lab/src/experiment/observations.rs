@@ -95,11 +95,7 @@ impl HostCapture {
 
     /// The link that carried most of a subflow's traffic in a direction.
     fn link(&self, subflow: &Subflow, direction: Direction) -> Option<&str> {
-        let way = match direction {
-            Direction::ClientToServer => (subflow.client, subflow.server),
-            Direction::ServerToClient => (subflow.server, subflow.client),
-        };
-        Some(&self.links[self.link_index.link(way)?])
+        Some(&self.links[self.link_index.link(subflow.ends(direction))?])
     }
 
     /// The main connection.
@@ -199,15 +195,8 @@ impl<'a> Chosen<'a> {
 
     /// The times at which the receiver acknowledged new data.
     pub(super) fn advances(&self) -> Vec<Timestamp> {
-        let ways: Vec<Way> = self
-            .connection
-            .subflows
-            .iter()
-            .map(|subflow| match self.direction {
-                Direction::ClientToServer => (subflow.server, subflow.client),
-                Direction::ServerToClient => (subflow.client, subflow.server),
-            })
-            .collect();
+        let subflows = self.connection.subflows.iter();
+        let ways: Vec<Way> = subflows.map(|subflow| subflow.ends(self.direction.reverse())).collect();
         let multipath = self.connection.protocol != Protocol::Tcp && self.connection.fallback.is_none();
         self.view.link_index.advances(&ways, multipath)
     }

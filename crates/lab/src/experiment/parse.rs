@@ -55,7 +55,7 @@ pub(super) fn parse<'t>(document: Document<'t>, form: &'t Form) -> Result<Experi
     for (place, operands) in variants.iter().flat_map(|(_, operands)| operands) {
         for (name, variant) in operands {
             find_operand(name, variant, &variants, has_all_values)
-                .map_err(|told| source.diagnostic(place.clone(), told))?;
+                .map_err(|message| source.diagnostic(place.clone(), message))?;
         }
     }
     let variants: Vec<_> = variants.into_iter().map(|(variant, _)| variant).collect();
@@ -317,8 +317,8 @@ fn find_operand(
         variant.iter().all(|wanted| candidate.0.parameters.contains(wanted))
     };
     let Some((found, _)) = variants.iter().find(fits) else {
-        let told = format!("expected a combination of the parameters, got {}", name_of(variant));
-        return if has_all_values { Err(told) } else { Ok(()) };
+        let message = format!("expected a combination of the parameters, got {}", name_of(variant));
+        return if has_all_values { Err(message) } else { Ok(()) };
     };
     let has = found.metrics.iter().any(|(other, _)| other == name);
     let missing = || format!("expected a metric of the variant {}, got {name:?}", found.name());

@@ -180,21 +180,27 @@ pub struct PlotFile {
 pub(super) struct CompletedRuns {
     pub(super) started: String,
     pub(super) duration_s: f64,
-    /// The repetitions of each variant, in order.
-    pub(super) repetitions: Vec<Vec<Repetition>>,
-    pub(super) backends: Vec<IndexMap<String, String>>,
-    pub(super) analyses: Vec<Option<Analysis>>,
     pub(super) wanted: u32,
+    /// In the order of the experiment's variants.
+    pub(super) variants: Vec<CompletedVariant>,
+}
+
+/// The outcome of the repetitions of a variant.
+#[derive(Default)]
+pub(super) struct CompletedVariant {
+    pub(super) repetitions: Vec<Repetition>,
+    pub(super) backends: IndexMap<String, String>,
+    pub(super) analysis: Option<Analysis>,
 }
 
 impl Results {
     /// Computes the metrics and their statistics over all repetitions.
     pub(super) fn of(experiment: &Experiment, mut ran: CompletedRuns) -> Self {
-        derive(&experiment.variants, &mut ran.repetitions);
+        derive(&experiment.variants, &mut ran.variants);
         let mut invalid_because = Vec::new();
         let mut variants = Vec::new();
-        let parts = experiment.variants.iter().zip(ran.repetitions).zip(ran.backends).zip(ran.analyses);
-        for (((variant, repetitions), backends), analysis) in parts {
+        for (variant, completed) in experiment.variants.iter().zip(ran.variants) {
+            let CompletedVariant { repetitions, backends, analysis } = completed;
             invalid_because.extend(missing_repetitions(variant, &repetitions, ran.wanted));
             let metrics = variant.metrics.iter();
             variants.push(VariantResult {
@@ -285,7 +291,7 @@ impl MetricResult {
 
 /// Computes derived metrics. An operand from another variant is taken from its repetition with the same number, which
 /// ran at about the same time.
-fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
+fn derive(variants: &[Variant], completed: &mut [CompletedVariant]) {
     let most = variants.iter().map(|variant| variant.metrics.len()).max().unwrap_or_default();
     for place in 0..most {
         for (index, variant) in variants.iter().enumerate() {
@@ -294,8 +300,8 @@ fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
             else {
                 continue;
             };
-            for which in 0..repetitions[index].len() {
-                let repetition = &repetitions[index][which];
+            for which in 0..completed[index].repetitions.len() {
+                let repetition = &completed[index].repetitions[which];
                 if !repetition.valid {
                     continue;
                 }
@@ -308,7 +314,7 @@ fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
                     Operand::Metric { name, variant } => {
                         let other = variants.iter().position(|other| other.parameters == *variant)?;
                         let same = |other: &&Repetition| other.valid && other.number == number;
-                        *repetitions[other].iter().find(same)?.metrics.get(name)?
+                        *completed[other].repetitions.iter().find(same)?.metrics.get(name)?
                     }
                 };
                 let value = match &metric.measure {
@@ -319,9 +325,8 @@ fn derive(variants: &[Variant], repetitions: &mut [Vec<Repetition>]) {
                     Measure::Sum(of) => of.iter().map(operand).sum(),
                     _ => None,
                 };
-                repetitions[index][which]
-                    .metrics
-                    .insert(name.clone(), value.map(|value| value * metric.scale));
+                let metrics = &mut completed[index].repetitions[which].metrics;
+                metrics.insert(name.clone(), value.map(|value| value * metric.scale));
             }
         }
     }
@@ -377,16 +382,12 @@ metrics = ["of_a", "of_a"]
 
     fn results(repetitions: Vec<Vec<Repetition>>) -> Results {
         let experiment = Experiment::parse(FILE, "x.toml", &Form::default()).expect("an experiment");
-        let count = repetitions.len();
-        let ran = CompletedRuns {
-            started: String::new(),
-            duration_s: 1.0,
-            repetitions,
-            backends: vec![IndexMap::new(); count],
-            analyses: vec![None; count],
-            wanted: 2,
-        };
-        Results::of(&experiment, ran)
+        let variant = |repetitions| CompletedVariant { repetitions, ..CompletedVariant::default() };
+        let variants = repetitions.into_iter().map(variant).collect();
+        Results::of(
+            &experiment,
+            CompletedRuns { started: String::new(), duration_s: 1.0, wanted: 2, variants },
+        )
     }
 
     #[test]

@@ -13,8 +13,7 @@ use super::draw::{draw, file_name};
 use super::execute::{Run, execute};
 use super::model::{Experiment, Variant};
 use super::observations::Observations;
-use super::results::{Analysis, CompletedRuns};
-use super::results::{Repetition, Results};
+use super::results::{Analysis, CompletedRuns, CompletedVariant, Repetition, Results};
 use crate::error::Error;
 use crate::lab::Lab;
 use plait_linux::signal::StopSignal;
@@ -86,24 +85,17 @@ pub fn run(
                     runs.discarded += 1;
                     discarded = Some(repetition.invalid_because.join("; "));
                 }
-                runs.repetitions.push(repetition);
+                runs.completed.repetitions.push(repetition);
             }
         }
     }
     progress(&Progress { done, total, activity: "drawing".into(), discarded });
-    let mut ran = CompletedRuns {
+    let ran = CompletedRuns {
         started: date(started),
         duration_s: start.elapsed().as_secs_f64(),
-        repetitions: Vec::new(),
-        backends: Vec::new(),
-        analyses: Vec::new(),
         wanted,
+        variants: runs.into_iter().map(|runs| runs.completed).collect(),
     };
-    for VariantRuns { repetitions, backends, analysis, .. } in runs {
-        ran.repetitions.push(repetitions);
-        ran.backends.push(backends);
-        ran.analyses.push(analysis);
-    }
     let mut results = Results::of(experiment, ran);
     if let Some(directory) = options.directory {
         let file = directory.join("results.json");
@@ -119,23 +111,14 @@ pub fn run(
 /// The repetitions of a variant.
 struct VariantRuns<'a> {
     variant: &'a Variant,
-    repetitions: Vec<Repetition>,
     valid: u32,
     discarded: u32,
-    backends: IndexMap<String, String>,
-    analysis: Option<Analysis>,
+    completed: CompletedVariant,
 }
 
 impl<'a> VariantRuns<'a> {
     fn new(variant: &'a Variant) -> Self {
-        Self {
-            variant,
-            repetitions: Vec::new(),
-            valid: 0,
-            discarded: 0,
-            backends: IndexMap::new(),
-            analysis: None,
-        }
+        Self { variant, valid: 0, discarded: 0, completed: CompletedVariant::default() }
     }
 
     fn measure(
@@ -147,7 +130,7 @@ impl<'a> VariantRuns<'a> {
         let (started, start) = (SystemTime::now(), Instant::now());
         let variant = self.variant;
         let mut lab = Lab::up(&variant.topology, options.backend, options.stop.clone())?;
-        self.backends =
+        self.completed.backends =
             lab.links().iter().map(|link| (link.name().to_owned(), link.backend().to_string())).collect();
         let Run { observations, merged, steps, links, events, mut invalid_because } =
             execute(variant, &mut lab, experiment.lateness_limit)?;
@@ -168,7 +151,7 @@ impl<'a> VariantRuns<'a> {
         if let (Some(directory), Some(observations), true) =
             (options.directory, &observations, is_first_valid)
         {
-            self.analysis = keep(directory, &slug(&variant.name()), observations, &merged)?;
+            self.completed.analysis = keep(directory, &slug(&variant.name()), observations, &merged)?;
         }
         Ok(Repetition {
             number,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use libbpf_rs::{BatchedMapIter, MapCore, MapFlags, MapHandle};
 use plait_linux::mptcp::Token;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::EngineError;
 use crate::bindings::{
@@ -16,7 +16,7 @@ use crate::bindings::{
 use crate::model::Hook;
 
 /// The addresses and ports of a subflow, which identify it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FourTuple {
     /// Address and port of this host; of a forwarded subflow, of the side whose packets are egress here.
     pub local: SocketAddr,
