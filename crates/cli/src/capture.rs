@@ -10,7 +10,7 @@ mod tcpdump;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use crate::stdout::Stdout;
+use crate::stdout::print_json;
 use crate::top::interval;
 use document::{Document, EndedBy};
 use recorder::{Recorder, now};
@@ -117,9 +117,7 @@ async fn record(args: &Args, names: &[String]) -> anyhow::Result<ExitCode> {
     written?;
     eprintln!("plait: {}", document.summary(&args.output));
     if args.json {
-        let mut out = Stdout::new();
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
-        out.flush()?;
+        print_json(&document)?;
     }
     Ok(document.exit_status.map_or(ExitCode::SUCCESS, ExitCode::from))
 }

@@ -8,7 +8,7 @@ use plait_congestion::{Algorithm, Connection, Registry, Subflow, Unloaded, Use, 
 use plait_linux::netns::NetNs;
 use serde_json::{Value, json};
 
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, print_json, print_text};
 
 /// Arguments of `plait cc`.
 #[derive(clap::Subcommand)]
@@ -125,7 +125,6 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
     let registry = Registry::find()?;
     let (loaded, uses) = (registry.loaded()?, registry.uses()?);
     let used_by = |algorithm| uses.iter().filter(move |(used, _)| *used == algorithm).map(|(_, by)| by);
-    let mut out = Stdout::new();
     if args.json {
         let document = |algorithm: Algorithm| {
             json!({
@@ -139,6 +138,7 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
         let algorithms: Vec<_> = Algorithm::ALL.into_iter().map(document).collect();
         return print_json(&json!({ "algorithms": algorithms }));
     }
+    let mut out = Stdout::new();
     for algorithm in Algorithm::ALL {
         let state = if loaded.contains(&algorithm) { "loaded" } else { "-" };
         writeln!(out, "{algorithm:8} {state:7} {}", algorithm.description())?;
@@ -158,7 +158,7 @@ fn load(args: &LoadArgs) -> anyhow::Result<()> {
         );
     }
     let state = if is_new { "loaded" } else { "already loaded" };
-    print_line(&format!("{algorithm}: {state}, as {}", algorithm.kernel_name()))
+    print_text(&format!("{algorithm}: {state}, as {}\n", algorithm.kernel_name()))
 }
 
 fn enable(args: &UseArgs) -> anyhow::Result<()> {
@@ -173,7 +173,7 @@ fn enable(args: &UseArgs) -> anyhow::Result<()> {
     if args.json {
         return print_json(&json!({ "enabled": algorithm, "for": target }));
     }
-    print_line(&format!("{algorithm} is enabled for new connections of {target}"))
+    print_text(&format!("{algorithm} is enabled for new connections of {target}\n"))
 }
 
 fn disable(args: &DisableArgs) -> anyhow::Result<()> {
@@ -191,7 +191,7 @@ fn disable(args: &DisableArgs) -> anyhow::Result<()> {
     if args.json {
         return print_json(&json!({ "disabled": algorithm, "for": target }));
     }
-    print_line(&format!("{algorithm} is disabled for new connections of {target}"))
+    print_text(&format!("{algorithm} is disabled for new connections of {target}\n"))
 }
 
 fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
@@ -207,13 +207,13 @@ fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
         return print_json(&json!({ "unloaded": unloaded.collect::<Vec<_>>() }));
     }
     if done.is_empty() {
-        return print_line("no algorithm is loaded");
+        return print_text("no algorithm is loaded\n");
     }
     done.iter().try_for_each(|(algorithm, Unloaded { sockets })| match sockets {
-        0 => print_line(&format!("unloaded: {algorithm}")),
-        1 => print_line(&format!("unloaded: {algorithm}; one socket keeps using it until it is closed")),
-        _ => print_line(&format!(
-            "unloaded: {algorithm}; {sockets} sockets keep using it until they are closed"
+        0 => print_text(&format!("unloaded: {algorithm}\n")),
+        1 => print_text(&format!("unloaded: {algorithm}; one socket keeps using it until it is closed\n")),
+        _ => print_text(&format!(
+            "unloaded: {algorithm}; {sockets} sockets keep using it until they are closed\n"
         )),
     })
 }
@@ -288,14 +288,4 @@ fn describe(by: &Use) -> String {
         Use::Namespace { name: Some(name), .. } => format!("network namespace {name}"),
         Use::Namespace { name: None, inode } => format!("network namespace with inode {inode}"),
     }
-}
-
-fn print_json(document: &Value) -> anyhow::Result<()> {
-    print_line(&serde_json::to_string_pretty(document)?)
-}
-
-fn print_line(text: &str) -> anyhow::Result<()> {
-    let mut out = Stdout::new();
-    writeln!(out, "{text}")?;
-    Ok(out.flush()?)
 }

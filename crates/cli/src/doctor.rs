@@ -10,7 +10,7 @@ use plait_linux::{cgroup, clean_run_directory, pm, run_directory};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, print_json, print_text};
 
 /// Arguments of `plait doctor`.
 #[derive(clap::Args)]
@@ -33,12 +33,11 @@ fn diagnose(as_json: bool) -> anyhow::Result<()> {
     let missing = features.iter().filter(|feature| feature.essential && !feature.present).count();
     let system = rustix::system::uname();
     let kernel = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
-    let mut out = Stdout::new();
     if as_json {
         let list: Vec<_> = features.iter().map(feature_as_json).collect();
-        let document = json!({ "kernel": kernel, "ok": missing == 0, "features": list });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        print_json(&json!({ "kernel": kernel, "ok": missing == 0, "features": list }))?;
     } else {
+        let mut out = Stdout::new();
         let user = rustix::process::geteuid();
         let user = if user.is_root() { "root".into() } else { format!("user {}", user.as_raw()) };
         writeln!(out, "{kernel}, as {user}\n")?;
@@ -47,8 +46,8 @@ fn diagnose(as_json: bool) -> anyhow::Result<()> {
         if missing == 0 {
             writeln!(out, "Everything that protected connections need is here.")?;
         }
+        out.flush()?;
     }
-    out.flush()?;
     match missing {
         0 => Ok(()),
         1 => bail!("one thing that protected connections need is missing: see above"),
@@ -154,15 +153,13 @@ fn clean(as_json: bool) -> anyhow::Result<()> {
         }
     }
 
-    let mut out = Stdout::new();
     if as_json {
-        let document = json!({ "removed": removed, "failures": failures });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        print_json(&json!({ "removed": removed, "failures": failures }))?;
     } else if removed.is_empty() && failures.is_empty() {
-        writeln!(out, "nothing was left behind")?;
+        print_text("nothing was left behind\n")?;
     } else {
-        removed.iter().try_for_each(|Removed { kind, name }| writeln!(out, "removed: {kind} {name}"))?;
+        let lines = removed.iter().map(|Removed { kind, name }| format!("removed: {kind} {name}\n"));
+        print_text(&lines.collect::<String>())?;
     }
-    out.flush()?;
     if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("\n")) }
 }

@@ -1,11 +1,11 @@
 //! `plait identity`: creates or shows this host's key pair for mode `sealed`.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use plait_gateway::identity;
+use serde_json::json;
 
-use crate::stdout::Stdout;
+use crate::stdout::{print_json, print_text};
 
 /// Arguments of `plait identity`.
 #[derive(clap::Args)]
@@ -26,13 +26,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if created {
         eprintln!("plait: created a key pair in {}", file.display());
     }
-    let mut out = Stdout::new();
     if args.json {
-        let document =
-            serde_json::json!({ "key": key, "file": file.display().to_string(), "created": created });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
-    } else {
-        writeln!(out, "{key}")?;
+        return print_json(&json!({ "key": key, "file": file.display().to_string(), "created": created }));
     }
-    Ok(out.flush()?)
+    print_text(&format!("{key}\n"))
 }

@@ -11,7 +11,7 @@ use plait_gateway::kmod::{ModuleError, disable, enablers};
 use serde_json::json;
 
 use crate::gateway::{block_on, stop_signal};
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, print_json, print_text};
 
 /// Arguments of `plait kmod`.
 #[derive(clap::Subcommand)]
@@ -68,9 +68,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Args::Status(args) => status(args),
         Args::Disable => {
             let Enabled { pid, cgroup, .. } = disable()?;
-            let mut out = Stdout::new();
-            writeln!(out, "ended: `plait kmod enable` for {cgroup} (process {pid})")?;
-            Ok(out.flush()?)
+            print_text(&format!("ended: `plait kmod enable` for {cgroup} (process {pid})\n"))
         }
     }
 }
@@ -112,17 +110,15 @@ fn say(enabled: &Enabled, as_json: bool) -> anyhow::Result<()> {
 fn status(args: StatusArgs) -> anyhow::Result<()> {
     let module = Module::read();
     let Enablers { running, killed } = enablers().context("cannot look for enablers")?;
-    let mut out = Stdout::new();
     if args.json {
         let module = match &module {
             Some(module) => json!({ "loaded": true, "version": module.version, "rules": module.rules,
                                     "counters": module.counters }),
             None => json!({ "loaded": false, "version": null, "rules": null, "counters": null }),
         };
-        let document = json!({ "module": module, "enablers": running, "killed": killed });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
-        return Ok(out.flush()?);
+        return print_json(&json!({ "module": module, "enablers": running, "killed": killed }));
     }
+    let mut out = Stdout::new();
     match &module {
         Some(module) => print_module(module, &mut out)?,
         None => writeln!(out, "{}", ModuleError::NotLoaded)?,

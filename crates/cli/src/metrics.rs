@@ -4,7 +4,6 @@ mod exporter;
 mod gateways;
 mod http;
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use crate::gateway::stop_signal;
-use crate::stdout::Stdout;
+use crate::stdout::print_text;
 use crate::top::interval;
 use exporter::Exporter;
 
@@ -45,10 +44,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             format!("cannot listen on {}: choose another address with --listen", args.listen)
         })?;
         let address = listener.local_addr().context("cannot read the listening address")?;
-        let mut out = Stdout::new();
-        writeln!(out, "serving http://{address}/metrics")?;
-        out.flush()?;
-        drop(out);
+        print_text(&format!("serving http://{address}/metrics\n"))?;
         tokio::spawn(sample(Arc::clone(&exporter), args.interval));
         tokio::select! {
             _ = stop.next() => {}

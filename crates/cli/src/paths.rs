@@ -8,9 +8,10 @@ use plait_config::Role;
 use plait_gateway::Roles;
 use plait_linux::interfaces::{Interface, interfaces, route_via};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::gateway::Paths;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, print_json};
 
 /// Arguments of `plait paths`.
 #[derive(clap::Args)]
@@ -43,10 +44,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .filter(|interface| !interface.loopback)
         .map(|interface| Path::of(interface, &roles, &destinations))
         .collect::<anyhow::Result<_>>()?;
-    let mut out = Stdout::new();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&serde_json::json!({ "paths": list }))?)?;
-    } else if list.is_empty() {
+        return print_json(&json!({ "paths": list }));
+    }
+    let mut out = Stdout::new();
+    if list.is_empty() {
         writeln!(out, "this network namespace has no interface but loopback")?;
     } else {
         list.iter().try_for_each(|path| print(path, &mut out))?;

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use anyhow::Context;
 use plait_gateway::{ConnectionReport, Counts, GatewayStatus, Handshakes, Report};
 use plait_proto::option::Mode;
+use serde_json::json;
 
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, print_json};
 
 /// Arguments of `plait status`.
 #[derive(clap::Args)]
@@ -19,11 +20,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let status = GatewayStatus::query().context("cannot list running gateways")?;
     let GatewayStatus { reports, unresponsive } = status;
-    let mut out = Stdout::new();
     if args.json {
-        let document = serde_json::json!({ "gateways": reports, "unresponsive": unresponsive });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
-    } else if reports.is_empty() && unresponsive.is_empty() {
+        return print_json(&json!({ "gateways": reports, "unresponsive": unresponsive }));
+    }
+    let mut out = Stdout::new();
+    if reports.is_empty() && unresponsive.is_empty() {
         writeln!(out, "no gateway of this user is running (start one with plait run, serve or proxy)")?;
     } else {
         reports.iter().try_for_each(|report| print(report, &mut out))?;

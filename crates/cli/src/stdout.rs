@@ -2,6 +2,8 @@
 
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 
+use serde::Serialize;
+
 /// Buffered stdout; flush it at the end.
 pub(crate) struct Stdout(BufWriter<Pipe>);
 
@@ -20,6 +22,17 @@ impl Stdout {
     pub(crate) fn until_closed() -> Self {
         Self(BufWriter::new(Pipe { out: io::stdout().lock(), ignore_closed: false }))
     }
+}
+
+/// Prints a document as indented JSON.
+pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    print_text(&(serde_json::to_string_pretty(document)? + "\n"))
+}
+
+pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
+    let mut out = Stdout::new();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 impl Write for Stdout {

@@ -1,10 +1,9 @@
 //! `plait lab down`: removes labs.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use super::control::Running;
-use crate::stdout::Stdout;
+use crate::stdout::print_text;
 
 /// Remove a lab: its services, programs, links and hosts
 #[derive(Debug, clap::Args)]
@@ -20,11 +19,9 @@ pub(crate) struct Args {
 /// Returns once nothing is left of them.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let labs = if args.all { Running::all()? } else { vec![Running::find(args.lab.as_deref())?] };
-    let mut out = Stdout::new();
     for lab in labs {
         lab.down()?;
-        writeln!(out, "lab {} is down", lab.id)?;
+        print_text(&format!("lab {} is down\n", lab.id))?;
     }
-    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

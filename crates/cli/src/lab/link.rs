@@ -3,7 +3,6 @@
 mod arguments;
 mod report;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use plait_lab::{Lab, remove_leftovers};
 use plait_linux::netns::NetNs;
 use plait_linux::signal::StopSignal;
 
-use crate::stdout::Stdout;
+use crate::stdout::{print_json, print_text};
 pub(crate) use arguments::Args;
 use arguments::{Place, Timed};
 use report::Report;
@@ -52,12 +51,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     keep(&mut link, args, start, &stop)?;
     let report = Report::new(backend, start.elapsed(), link.statistics()?, args.lateness_limit);
     drop(link);
-    let mut out = Stdout::new();
-    match args.json {
-        true => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,
-        false => write!(out, "{}", report.text())?,
+    if args.json {
+        print_json(&report)?
+    } else {
+        print_text(&report.text())?
     }
-    out.flush()?;
     if let Some(reason) = &report.invalid_because {
         eprintln!("plait: {reason}");
         return Ok(ExitCode::FAILURE);

@@ -1,14 +1,13 @@
 //! `plait lab ps`: lists the labs that are up.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use serde_json::Value;
 
 use super::control::Running;
 use super::description::{Description, End, LinkDescription};
-use crate::stdout::Stdout;
+use crate::stdout::{print_json, print_text};
 
 /// List labs: hosts, links with their counters, services
 #[derive(Debug, clap::Args)]
@@ -21,16 +20,13 @@ pub(crate) struct Args {
 /// Labs that end in the meantime are omitted.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let labs: Vec<_> = Running::all()?.iter().filter_map(|lab| lab.describe().ok()).collect();
-    let mut out = Stdout::new();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&labs)?)?;
+        print_json(&labs)?;
     } else if labs.is_empty() {
-        writeln!(out, "no lab is up")?;
+        print_text("no lab is up\n")?;
     } else {
-        let texts: Vec<_> = labs.iter().map(text).collect();
-        write!(out, "{}", texts.join("\n"))?;
+        print_text(&labs.iter().map(text).collect::<Vec<_>>().join("\n"))?;
     }
-    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,7 @@
 //! `plait lab up`: starts the supervisor of a lab and waits until the lab is up.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::broken_pipe::terminate_without_reader;
 use super::description::Description;
 use super::{ps, supervisor};
-use crate::stdout::Stdout;
+use crate::stdout::{print_json, print_text};
 
 /// Build the hosts, links and services of a topology, and keep them until `plait lab down`
 #[derive(Debug, clap::Args)]
@@ -114,12 +114,7 @@ fn announced(supervisor: &mut Child, stop: &StopSignal) -> anyhow::Result<String
 }
 
 fn print(description: &Description, json: bool) -> anyhow::Result<()> {
-    let mut out = Stdout::new();
-    match json {
-        true => writeln!(out, "{}", serde_json::to_string_pretty(description)?)?,
-        false => write!(out, "{}", ps::text(description))?,
-    }
-    Ok(out.flush()?)
+    if json { print_json(description) } else { print_text(&ps::text(description)) }
 }
 
 /// A log file for the supervisor until its lab has a directory; removed when dropped.

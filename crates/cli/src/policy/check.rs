@@ -1,6 +1,5 @@
 //! `plait policy check`: diagnostics of policy files.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,7 +7,7 @@ use plait_policy::{Policy, PolicyError};
 use serde_json::{Value, json};
 
 use super::read;
-use crate::stdout::Stdout;
+use crate::stdout::{print_json, print_text};
 use plait_config::pluralize;
 
 /// Check policy files; needs no privileges
@@ -24,7 +23,6 @@ pub(crate) struct Args {
 
 /// Checks every file; fails if any is invalid.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut out = Stdout::new();
     let mut documents = Vec::new();
     let mut valid = true;
     for file in &args.files {
@@ -36,15 +34,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             continue;
         }
         match found {
-            Ok(policy) => writeln!(out, "{name}: {}", summary(&policy))?,
+            Ok(policy) => print_text(&format!("{name}: {}\n", summary(&policy)))?,
             Err(error) => eprintln!("{error:#}"),
         }
     }
     if args.json {
-        let document = json!({ "ok": valid, "files": documents });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        print_json(&json!({ "ok": valid, "files": documents }))?;
     }
-    out.flush()?;
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -7,7 +7,7 @@ use plait_policy::Chain;
 use plait_policy::engine::{Attachment, Engine, EngineError, LoadedPolicy};
 use serde_json::{Value, json};
 
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, print_json, print_text};
 use plait_config::pluralize;
 
 /// List the loaded policies and where they are attached
@@ -32,13 +32,11 @@ pub(crate) struct ShowArgs {
 pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
     let engine = Engine::current()?;
     let (policies, attachments) = (engine.policies()?, engine.attachments()?);
-    let mut out = Stdout::new();
     if args.json {
         let policies: Vec<_> = policies.iter().map(document).collect();
-        let document = json!({ "policies": policies, "attachments": attachments });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
-        return Ok(out.flush()?);
+        return print_json(&json!({ "policies": policies, "attachments": attachments }));
     }
+    let mut out = Stdout::new();
     if policies.is_empty() {
         writeln!(out, "no policy is loaded")?;
     }
@@ -69,12 +67,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<()> {
         let names = policies.into_iter().map(|loaded| loaded.policy.name).collect();
         return Err(EngineError::Unknown { name: args.name.clone(), loaded: names }.into());
     };
-    let mut out = Stdout::new();
-    match args.json {
-        true => writeln!(out, "{}", serde_json::to_string_pretty(&document(loaded))?)?,
-        false => write!(out, "{}", loaded.policy)?,
-    }
-    Ok(out.flush()?)
+    if args.json { print_json(&document(loaded)) } else { print_text(&loaded.policy.to_string()) }
 }
 
 /// An attachment as text.

@@ -16,7 +16,7 @@ use super::check::summary;
 use super::list::attachment_text;
 use super::read;
 use crate::gateway::Paths;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, print_json, print_text};
 
 /// Load a policy into this network namespace until it is unloaded
 #[derive(clap::Args)]
@@ -82,17 +82,12 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let attachments: Vec<_> =
         engine.attachments()?.into_iter().filter(|attachment| wanted.contains(&attachment.hook)).collect();
     let absent = engine.policy(&policy.name)?.map(|loaded| loaded.absent).unwrap_or_default();
-    let mut out = Stdout::new();
     if args.json {
-        let document = json!({ "loaded": policy.name, "attachments": attachments, "absent": absent });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        print_json(&json!({ "loaded": policy.name, "attachments": attachments, "absent": absent }))?;
     } else {
-        writeln!(out, "loaded: {}", summary(&policy))?;
-        for attachment in &attachments {
-            writeln!(out, "  {}", attachment_text(attachment))?;
-        }
+        let lines = attachments.iter().map(|attachment| format!("  {}\n", attachment_text(attachment)));
+        print_text(&format!("loaded: {}\n{}", summary(&policy), lines.collect::<String>()))?;
     }
-    out.flush()?;
     warn(&absent, &attachments);
     Ok(())
 }
@@ -111,12 +106,10 @@ pub(super) fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
             (names(active), names(expired))
         }
     };
-    let mut out = Stdout::new();
     if args.json {
-        let document = json!({ "unloaded": unloaded, "expired": expired });
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
-        return Ok(out.flush()?);
+        return print_json(&json!({ "unloaded": unloaded, "expired": expired }));
     }
+    let mut out = Stdout::new();
     if !unloaded.is_empty() {
         writeln!(out, "unloaded: {}", unloaded.join(", "))?;
     }
