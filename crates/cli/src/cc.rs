@@ -16,13 +16,45 @@ pub(crate) enum Args {
     /// List the algorithms, which are loaded, and what they are enabled for
     List(ListArgs),
     /// Register an algorithm with the kernel as plait_NAME, until it is unloaded
-    Load(LoadArgs),
+    Load {
+        /// ewtcp, coupled, lia, olia or balia
+        #[arg(value_name = "NAME")]
+        algorithm: Algorithm,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Enable an algorithm for new connections of a network namespace or a control group
-    Use(UseArgs),
+    Use {
+        /// ewtcp, coupled, lia, olia or balia; loaded if it is not yet
+        #[arg(value_name = "NAME")]
+        algorithm: Algorithm,
+        #[command(flatten)]
+        target: Target,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Undo `use`; existing connections keep their algorithm
-    Disable(DisableArgs),
+    Disable {
+        #[command(flatten)]
+        target: Target,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Disable an algorithm everywhere and unregister it; existing connections keep it until they are closed
-    Unload(UnloadArgs),
+    Unload {
+        /// ewtcp, coupled, lia, olia or balia
+        #[arg(value_name = "NAME", required_unless_present = "all")]
+        algorithm: Option<Algorithm>,
+        /// Unload all algorithms
+        #[arg(long, conflicts_with = "algorithm")]
+        all: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the connections of this network namespace: algorithm, windows, round-trip times, window increases
     Show(ListArgs),
 }
@@ -35,57 +67,9 @@ pub(crate) struct ListArgs {
     json: bool,
 }
 
-/// Arguments of `plait cc load`.
-#[derive(clap::Args)]
-pub(crate) struct LoadArgs {
-    /// ewtcp, coupled, lia, olia or balia
-    #[arg(value_name = "NAME")]
-    algorithm: Algorithm,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `plait cc use`.
-#[derive(clap::Args)]
-pub(crate) struct UseArgs {
-    /// ewtcp, coupled, lia, olia or balia; loaded if it is not yet
-    #[arg(value_name = "NAME")]
-    algorithm: Algorithm,
-    #[command(flatten)]
-    target: Target,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `plait cc disable`.
-#[derive(clap::Args)]
-pub(crate) struct DisableArgs {
-    #[command(flatten)]
-    target: Target,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `plait cc unload`.
-#[derive(clap::Args)]
-pub(crate) struct UnloadArgs {
-    /// ewtcp, coupled, lia, olia or balia
-    #[arg(value_name = "NAME", required_unless_present = "all")]
-    algorithm: Option<Algorithm>,
-    /// Unload all algorithms
-    #[arg(long, conflicts_with = "algorithm")]
-    all: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 /// What an algorithm is enabled for.
 #[derive(clap::Args)]
-struct Target {
+pub(crate) struct Target {
     /// Control group, such as /sys/fs/cgroup/downloads
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
@@ -113,10 +97,10 @@ impl Target {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::List(args) => list(&args),
-        Args::Load(args) => load(&args),
-        Args::Use(args) => enable(&args),
-        Args::Disable(args) => disable(&args),
-        Args::Unload(args) => unload(&args),
+        Args::Load { algorithm, json } => load(algorithm, json),
+        Args::Use { algorithm, target, json } => enable(algorithm, &target, json),
+        Args::Disable { target, json } => disable(&target, json),
+        Args::Unload { algorithm, json, .. } => unload(algorithm, json),
         Args::Show(args) => show(&args),
     }
 }
@@ -149,10 +133,9 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn load(args: &LoadArgs) -> anyhow::Result<()> {
-    let algorithm = args.algorithm;
+fn load(algorithm: Algorithm, as_json: bool) -> anyhow::Result<()> {
     let is_new = Registry::find()?.load(algorithm)?;
-    if args.json {
+    if as_json {
         return print_json(
             &json!({ "loaded": algorithm, "kernel_name": algorithm.kernel_name(), "new": is_new }),
         );
@@ -161,47 +144,47 @@ fn load(args: &LoadArgs) -> anyhow::Result<()> {
     print_text(&format!("{algorithm}: {state}, as {}\n", algorithm.kernel_name()))
 }
 
-fn enable(args: &UseArgs) -> anyhow::Result<()> {
-    let (registry, algorithm) = (Registry::find()?, args.algorithm);
-    let target = match &args.target.cgroup {
+fn enable(algorithm: Algorithm, target: &Target, as_json: bool) -> anyhow::Result<()> {
+    let registry = Registry::find()?;
+    let target = match &target.cgroup {
         Some(group) => format!("control group {}", registry.enable_for_cgroup(algorithm, group)?.display()),
         None => {
-            registry.enable_for_namespace(algorithm, &args.target.namespace()?)?;
-            args.target.namespace_name()
+            registry.enable_for_namespace(algorithm, &target.namespace()?)?;
+            target.namespace_name()
         }
     };
-    if args.json {
+    if as_json {
         return print_json(&json!({ "enabled": algorithm, "for": target }));
     }
     print_text(&format!("{algorithm} is enabled for new connections of {target}\n"))
 }
 
-fn disable(args: &DisableArgs) -> anyhow::Result<()> {
+fn disable(target: &Target, as_json: bool) -> anyhow::Result<()> {
     let registry = Registry::find()?;
-    let (target, algorithm) = match &args.target.cgroup {
+    let (target, algorithm) = match &target.cgroup {
         Some(group) => {
             let (path, algorithm) = registry.disable_for_cgroup(group)?;
             (format!("control group {}", path.display()), algorithm)
         }
         None => {
-            let algorithm = registry.disable_for_namespace(&args.target.namespace()?);
-            (args.target.namespace_name(), algorithm.with_context(|| args.target.namespace_name())?)
+            let algorithm = registry.disable_for_namespace(&target.namespace()?);
+            (target.namespace_name(), algorithm.with_context(|| target.namespace_name())?)
         }
     };
-    if args.json {
+    if as_json {
         return print_json(&json!({ "disabled": algorithm, "for": target }));
     }
     print_text(&format!("{algorithm} is disabled for new connections of {target}\n"))
 }
 
-fn unload(args: &UnloadArgs) -> anyhow::Result<()> {
+fn unload(algorithm: Option<Algorithm>, as_json: bool) -> anyhow::Result<()> {
     let registry = Registry::find()?;
-    let algorithms = args.algorithm.map_or_else(|| registry.loaded(), |algorithm| Ok(vec![algorithm]))?;
+    let algorithms = algorithm.map_or_else(|| registry.loaded(), |algorithm| Ok(vec![algorithm]))?;
     let mut done = Vec::new();
     for algorithm in algorithms {
         done.push((algorithm, registry.unload(algorithm)?));
     }
-    if args.json {
+    if as_json {
         let unloaded =
             done.iter().map(|(name, Unloaded { sockets })| json!({ "name": name, "sockets": sockets }));
         return print_json(&json!({ "unloaded": unloaded.collect::<Vec<_>>() }));

@@ -1,4 +1,4 @@
-//! `plait codec`: the transforms as filters, for tests and for talking to other implementations.
+//! `plait codec`: the transforms as filters, for tests and for interoperability with other implementations.
 
 mod filter;
 
@@ -17,61 +17,49 @@ use zeroize::Zeroizing;
 /// Arguments of `plait codec`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Args {
-    /// Scramble or unscramble stdin to stdout as the papers do: obfuscation, not encryption
-    Xor64(Xor64),
-    /// Encrypt or decrypt stdin to stdout as mode stream does, which is the same operation: no integrity
-    Stream(Stream),
-    /// Seal stdin as mode sealed does, or open it: an error if it was changed or cut off
-    Sealed(Sealed),
-}
-
-/// Arguments of `plait codec xor64`.
-#[derive(clap::Args)]
-pub(crate) struct Xor64 {
-    #[command(flatten)]
-    direction: Direction,
-    /// What both ends know: 1 to 64 bytes in hexadecimal. Others on this host can see it in the process list
-    #[arg(long, value_name = "HEX", value_parser = parse_seed)]
-    seed: Arc<Seed>,
-    /// How to compute: straightforward, running or simd; the outcome is the same
-    #[arg(long = "impl", value_name = "NAME", default_value_t = Implementation::Simd)]
-    implementation: Implementation,
-}
-
-/// Arguments of `plait codec stream`.
-#[derive(clap::Args)]
-pub(crate) struct Stream {
-    /// File with 48 bytes in hexadecimal: the initiator's MPTCP key, the responder's, the initiator's 32 random bytes
-    #[arg(long, value_name = "FILE")]
-    secrets: PathBuf,
-    /// aes-256-ctr or chacha20
-    #[arg(long, value_name = "NAME")]
-    cipher: StreamCipher,
-    /// Whose bytes they are: initiator or responder
-    #[arg(long, value_name = "END", value_parser = parse_end)]
-    from: stream::Direction,
-}
-
-/// Arguments of `plait codec sealed`.
-#[derive(clap::Args)]
-pub(crate) struct Sealed {
-    #[command(flatten)]
-    direction: Direction,
-    /// File with the key of this direction: 32 bytes in hexadecimal
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
-    /// chacha20-poly1305 or aes-256-gcm
-    #[arg(long, value_name = "NAME")]
-    cipher: AeadCipher,
+    /// Scramble or unscramble stdin as the papers do: obfuscation, not encryption
+    Xor64 {
+        #[command(flatten)]
+        direction: Direction,
+        /// The shared seed, 1 to 64 bytes in hexadecimal. Other users of this host can see it in the process list
+        #[arg(long, value_name = "HEX", value_parser = parse_seed)]
+        seed: Arc<Seed>,
+        /// The implementation: straightforward, running or simd; all give the same output
+        #[arg(long = "impl", value_name = "NAME", default_value_t = Implementation::Simd)]
+        implementation: Implementation,
+    },
+    /// Encrypt or decrypt stdin as mode stream does (the same operation): confidentiality without integrity
+    Stream {
+        /// File with 48 bytes in hexadecimal: the initiator's MPTCP key, the responder's, the initiator's 32 random bytes
+        #[arg(long, value_name = "FILE")]
+        secrets: PathBuf,
+        /// aes-256-ctr or chacha20
+        #[arg(long, value_name = "NAME")]
+        cipher: StreamCipher,
+        /// The sender of the bytes: initiator or responder
+        #[arg(long, value_name = "END", value_parser = parse_end)]
+        from: stream::Direction,
+    },
+    /// Seal stdin as mode sealed does, or open it; modified or truncated input is an error
+    Sealed {
+        #[command(flatten)]
+        direction: Direction,
+        /// File with the key of this direction: 32 bytes in hexadecimal
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// chacha20-poly1305 or aes-256-gcm
+        #[arg(long, value_name = "NAME")]
+        cipher: AeadCipher,
+    },
 }
 
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-struct Direction {
-    /// From plaintext to its form on the wire
+pub(crate) struct Direction {
+    /// From plaintext to the wire format
     #[arg(long)]
     encode: bool,
-    /// From the form on the wire to plaintext
+    /// From the wire format to plaintext
     #[arg(long)]
     decode: bool,
 }
@@ -80,22 +68,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let input = unbuffered(&io::stdin()).context("cannot use stdin")?;
     let output = unbuffered(&io::stdout()).context("cannot use stdout")?;
     match args {
-        Args::Xor64(Xor64 { direction, seed, implementation }) if direction.encode => {
+        Args::Xor64 { direction, seed, implementation } if direction.encode => {
             let mut encoder = Encoder::with_implementation(&seed, implementation);
             filter::in_place(input, output, |piece| encoder.encode_in_place(piece))
         }
-        Args::Xor64(Xor64 { seed, implementation, .. }) => {
+        Args::Xor64 { seed, implementation, .. } => {
             let mut decoder = Decoder::with_implementation(&seed, implementation);
             filter::in_place(input, output, |piece| decoder.decode_in_place(piece))
         }
-        Args::Stream(Stream { secrets, cipher, from }) => {
+        Args::Stream { secrets, cipher, from } => {
             let mut keystream = read_secrets(&secrets)?.keystream(cipher, from);
             filter::in_place(input, output, |piece| keystream.apply(piece))
         }
-        Args::Sealed(Sealed { direction, key, cipher }) if direction.encode => {
+        Args::Sealed { direction, key, cipher } if direction.encode => {
             filter::seal(input, output, Sealer::new(cipher, &*read_hex::<KEY_LEN>(&key)?))
         }
-        Args::Sealed(Sealed { key, cipher, .. }) => {
+        Args::Sealed { key, cipher, .. } => {
             filter::open(input, output, Opener::new(cipher, &*read_hex::<KEY_LEN>(&key)?))
         }
     }
@@ -103,7 +91,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn parse_seed(digits: &str) -> anyhow::Result<Arc<Seed>> {
     let bytes =
-        hex::decode(digits).map_err(|error| anyhow!("expected two hexadecimal digits a byte: {error}"))?;
+        hex::decode(digits).map_err(|error| anyhow!("expected two hexadecimal digits per byte: {error}"))?;
     Ok(Arc::new(Seed::new(&bytes)?))
 }
 
@@ -122,7 +110,7 @@ fn read_secrets(file: &Path) -> anyhow::Result<StreamSecret> {
     Ok(StreamSecret::new(initiator, responder, rest.first_chunk().expect("32 of 32 bytes")))
 }
 
-/// The `N` bytes that stand in `file` in hexadecimal, with white space anywhere.
+/// Reads `N` bytes in hexadecimal from `file`; white space is ignored.
 fn read_hex<const N: usize>(file: &Path) -> anyhow::Result<Zeroizing<[u8; N]>> {
     let name = file.display();
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
@@ -147,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_is_no_seed() {
+    fn rejects_invalid_seeds() {
         for (digits, reason) in
             [("", "got 0"), ("abc", "Odd number"), ("zz", "Invalid character"), (&"00".repeat(65), "got 65")]
         {
@@ -158,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_as_many_bytes_as_are_needed_and_no_others() {
+    fn reads_exactly_the_required_number_of_bytes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, " 0102\n0aFF\n").unwrap();
         assert_eq!(*read_hex::<4>(file.path()).unwrap(), [1, 2, 10, 255]);
@@ -172,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_the_initiator_or_the_responder() {
+    fn parses_the_sender() {
         assert_eq!(parse_end("initiator").unwrap(), stream::Direction::ToResponder);
         assert_eq!(parse_end("responder").unwrap(), stream::Direction::ToInitiator);
         assert!(parse_end("server").is_err());

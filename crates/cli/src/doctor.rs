@@ -1,4 +1,4 @@
-//! `plait doctor`: what this host has and lacks for plait, and removing what killed runs left behind.
+//! `plait doctor`: checks what this host has and lacks for plait, and removes what killed processes left behind.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use crate::stdout::{Stdout, print_json, print_text};
 /// Arguments of `plait doctor`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Remove what killed runs left behind, and list it, instead of looking for features
+    /// Remove and list what killed processes left behind, instead of checking features
     #[arg(long)]
     clean: bool,
     /// Print JSON
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Fails if something is missing that protected connections need, or something left behind cannot be removed.
+/// Fails if a requirement of protected connections is missing, or if something left behind cannot be removed.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.clean { clean(args.json) } else { diagnose(args.json) }
 }
@@ -34,8 +34,7 @@ fn diagnose(as_json: bool) -> anyhow::Result<()> {
     let system = rustix::system::uname();
     let kernel = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
     if as_json {
-        let list: Vec<_> = features.iter().map(feature_as_json).collect();
-        print_json(&json!({ "kernel": kernel, "ok": missing == 0, "features": list }))?;
+        print_json(&json!({ "kernel": kernel, "ok": missing == 0, "features": features }))?;
     } else {
         let mut out = Stdout::new();
         let user = rustix::process::geteuid();
@@ -44,64 +43,53 @@ fn diagnose(as_json: bool) -> anyhow::Result<()> {
         features.iter().try_for_each(|feature| print(feature, &mut out))?;
         writeln!(out)?;
         if missing == 0 {
-            writeln!(out, "Everything that protected connections need is here.")?;
+            writeln!(out, "All requirements of protected connections are met.")?;
         }
         out.flush()?;
     }
     match missing {
         0 => Ok(()),
-        1 => bail!("one thing that protected connections need is missing: see above"),
-        _ => bail!("{missing} things that protected connections need are missing: see above"),
+        1 => bail!("one requirement of protected connections is missing: see above"),
+        _ => bail!("{missing} requirements of protected connections are missing: see above"),
     }
 }
 
-/// What the host has, and what links can be made of.
+/// The features of this host, and the backends of links.
 fn features() -> Vec<Feature> {
-    let link = |backend: Backend, name, detail: &str, lost_without, how_to_get| {
-        let tried = backend.probe();
-        let present = tried.is_ok();
-        let detail = tried.map_or_else(|error| error.to_string(), |()| detail.into());
+    fn tried(
+        name: &'static str,
+        result: Result<(), impl ToString>,
+        detail: &str,
+        lost_without: &'static str,
+        how_to_get: &'static str,
+    ) -> Feature {
+        let present = result.is_ok();
+        let detail = result.map_or_else(|error| error.to_string(), |()| detail.into());
         Feature { name, present, essential: false, detail, lost_without, how_to_get }
-    };
+    }
     let mut features = probe::features();
-    features.push(link(
-        Backend::Emu,
+    features.push(tried(
         "links by plait's emulator (emu)",
+        Backend::Emu.probe(),
         "a link of two TAP interfaces was created and removed",
-        "links in labs that are slow, late or lossy, unless netem is there; trace-driven and shared ones",
+        "lab links with rate, delay or loss, unless netem is available; trace-driven and shared links",
         "root; a kernel with CONFIG_TUN, and /dev/net/tun",
     ));
-    features.push(link(
-        Backend::Netem,
+    features.push(tried(
         "links by the kernel (netem and tbf)",
+        Backend::Netem.probe(),
         "a link with these qdiscs was created and removed",
-        "comparing plait's emulator with the kernel's; labs lose nothing",
+        "comparing plait's emulator with the kernel's; labs do not need it",
         "root; ip and tc (iproute2); modprobe sch_netem sch_tbf, or a kernel that has them",
     ));
-    let tried = plait_congestion::probe();
-    features.push(Feature {
-        name: "congestion control by BPF (struct_ops)",
-        present: tried.is_ok(),
-        essential: false,
-        detail: tried.map_or_else(
-            |error| error.to_string(),
-            |()| "the programs of lia were loaded and removed".into(),
-        ),
-        lost_without: "plait cc: each subflow is controlled as if it were alone",
-        how_to_get: "a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler; root",
-    });
+    features.push(tried(
+        "congestion control by BPF (struct_ops)",
+        plait_congestion::probe(),
+        "the programs of lia were loaded and removed",
+        "plait cc: each subflow is controlled independently",
+        "a kernel of version 6.4 or later with MPTCP, BTF and the BPF JIT compiler; root",
+    ));
     features
-}
-
-fn feature_as_json(feature: &Feature) -> serde_json::Value {
-    json!({
-        "name": feature.name,
-        "present": feature.present,
-        "essential": feature.essential,
-        "detail": feature.detail,
-        "lost_without": feature.lost_without,
-        "how_to_get": feature.how_to_get,
-    })
 }
 
 fn print(feature: &Feature, out: &mut impl Write) -> io::Result<()> {

@@ -16,56 +16,54 @@ use crate::stdout::{Stdout, print_json, print_text};
 /// Arguments of `plait kmod`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Args {
-    /// Protect the MPTCP sockets that the programs of a control group make from now on, until stopped
-    Enable(EnableArgs),
-    /// Whether the module is loaded, its rules and counters, and who runs `plait kmod enable`
-    Status(StatusArgs),
-    /// End the `plait kmod enable` of this network namespace
+    /// Protect the MPTCP sockets that the programs of a control group create, until stopped
+    Enable {
+        /// Control group whose programs are protected, such as /sys/fs/cgroup/private
+        #[arg(long, value_name = "PATH")]
+        cgroup: PathBuf,
+        /// Interface of the trusted path, on which every connection starts
+        #[arg(long, value_name = "IFACE")]
+        trusted: Option<String>,
+        /// Interface of an untrusted path [default: all others]
+        #[arg(long, value_name = "IFACE")]
+        untrusted: Vec<String>,
+        /// How connections are protected: xor64 (obfuscation only; compatible with gateways), stream (confidential unless
+        /// an attacker listens on the trusted path; requires the module at both ends)
+        #[arg(long, value_name = "MODE", default_value_t = ModuleMode::Xor64)]
+        mode: ModuleMode,
+        /// Refuse connections that cannot be protected, instead of carrying them unprotected
+        #[arg(long)]
+        require: bool,
+        /// Only connections to these ports, such as 80,443,5000-5010 [default: all]
+        #[arg(long, value_name = "LIST")]
+        port: Option<Ports>,
+        /// Only sockets with this mark (SO_MARK), such as 0x1 or 0x1/0xff [default: all]
+        #[arg(long, value_name = "N/MASK")]
+        mark: Option<Mark>,
+        /// Print JSON once started
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show whether the module is loaded, its rules and counters, and running `plait kmod enable`
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop the `plait kmod enable` of this network namespace
     Disable,
-}
-
-/// Arguments of `plait kmod enable`.
-#[derive(clap::Args)]
-pub(crate) struct EnableArgs {
-    /// Control group whose programs are protected, such as /sys/fs/cgroup/private
-    #[arg(long, value_name = "PATH")]
-    cgroup: PathBuf,
-    /// Interface of the trusted path, where every connection begins
-    #[arg(long, value_name = "IFACE")]
-    trusted: Option<String>,
-    /// Interface of an untrusted path [default: all others]
-    #[arg(long, value_name = "IFACE")]
-    untrusted: Vec<String>,
-    /// How connections are protected: xor64 (obfuscation, not secrecy; gateways speak it too), stream (secret from who
-    /// does not listen on the trusted path; with the module at both ends)
-    #[arg(long, value_name = "MODE", default_value_t = ModuleMode::Xor64)]
-    mode: ModuleMode,
-    /// Refuse connections that cannot be protected, instead of carrying them plain
-    #[arg(long)]
-    require: bool,
-    /// Only connections with these ports of the service, such as 80,443,5000-5010 [default: all]
-    #[arg(long, value_name = "LIST")]
-    port: Option<Ports>,
-    /// Only sockets with this mark (SO_MARK), such as 0x1 or 0x1/0xff [default: all]
-    #[arg(long, value_name = "N/MASK")]
-    mark: Option<Mark>,
-    /// Print JSON when it has begun
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `plait kmod status`.
-#[derive(clap::Args)]
-pub(crate) struct StatusArgs {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args {
-        Args::Enable(args) => enable(args),
-        Args::Status(args) => status(args),
+        Args::Enable { cgroup, trusted, untrusted, mode, require, port, mark, json } => {
+            let mut roles = Roles::default();
+            trusted.iter().for_each(|name| roles.set(name, Role::Trusted));
+            untrusted.iter().for_each(|name| roles.set(name, Role::Untrusted));
+            let ports = port.unwrap_or_default();
+            enable(Options { cgroup, mode, require, roles, ports, mark }, json)
+        }
+        Args::Status { json } => status(json),
         Args::Disable => {
             let Enabled { pid, cgroup, .. } = disable()?;
             print_text(&format!("ended: `plait kmod enable` for {cgroup} (process {pid})\n"))
@@ -73,30 +71,25 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-fn enable(args: EnableArgs) -> anyhow::Result<()> {
-    let EnableArgs { cgroup, trusted, untrusted, mode, require, port, mark, json } = args;
-    let ports = port.unwrap_or_default();
-    let mut roles = Roles::default();
-    trusted.iter().for_each(|name| roles.set(name, Role::Trusted));
-    untrusted.iter().for_each(|name| roles.set(name, Role::Untrusted));
+fn enable(options: Options, as_json: bool) -> anyhow::Result<()> {
     block_on(async {
         let mut stop = stop_signal()?;
-        let mut enabler = Enabler::start(Options { cgroup, mode, require, roles, ports, mark })?;
-        say(enabler.describe(), json)?;
+        let mut enabler = Enabler::start(options)?;
+        announce(enabler.describe(), as_json)?;
         let ran = tokio::select! {
-            ran = enabler.run() => ran.context("nothing is known of connections any more"),
+            ran = enabler.run() => ran.context("cannot observe connections any longer"),
             _ = stop.next() => Ok(()),
         };
         tokio::select! {
             () = enabler.stop() => {}
-            // A second time: at once.
+            // A second signal skips the wait.
             _ = stop.next() => {}
         }
         ran
     })
 }
 
-fn say(enabled: &Enabled, as_json: bool) -> anyhow::Result<()> {
+fn announce(enabled: &Enabled, as_json: bool) -> anyhow::Result<()> {
     let mut out = Stdout::new();
     if as_json {
         writeln!(out, "{}", serde_json::to_string(enabled)?)?;
@@ -107,10 +100,10 @@ fn say(enabled: &Enabled, as_json: bool) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn status(args: StatusArgs) -> anyhow::Result<()> {
+fn status(as_json: bool) -> anyhow::Result<()> {
     let module = Module::read();
-    let Enablers { running, killed } = enablers().context("cannot look for enablers")?;
-    if args.json {
+    let Enablers { running, killed } = enablers().context("cannot list running `plait kmod enable`")?;
+    if as_json {
         let module = match &module {
             Some(module) => json!({ "loaded": true, "version": module.version, "rules": module.rules,
                                     "counters": module.counters }),
@@ -131,15 +124,15 @@ fn status(args: StatusArgs) -> anyhow::Result<()> {
         )?;
     }
     if running.is_empty() && killed.is_empty() && module.is_some() {
-        writeln!(out, "nobody runs `plait kmod enable`")?;
+        writeln!(out, "`plait kmod enable` is not running")?;
     }
     Ok(out.flush()?)
 }
 
 fn print_module(module: &Module, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "plait.ko {} is loaded", module.version.as_deref().unwrap_or("(of unknown version)"))?;
+    writeln!(out, "plait.ko {} is loaded", module.version.as_deref().unwrap_or("(unknown version)"))?;
     match &module.rules {
-        None => writeln!(out, "  rules: root may see them")?,
+        None => writeln!(out, "  rules: visible to root only")?,
         Some(rules) if rules.is_empty() => writeln!(out, "  no rules in this network namespace")?,
         Some(rules) => rules.iter().try_for_each(|rule| writeln!(out, "  rule: {rule}"))?,
     }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 
 /// A feature that plait uses, and whether it is available.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Feature {
     /// Its name.
     pub name: &'static str,
