@@ -26,13 +26,13 @@ fn words<'a>(program: &'a str, arguments: impl IntoIterator<Item = &'a str>) -> 
 
 /// Runs a program in a namespace, or in the current one, and returns its stdout; failure is an error with its stderr.
 pub(crate) fn run(namespace: Option<&NetNs>, words: Words) -> Result<String, Error> {
-    let refused = |source| Error::Refused { step: format!("run `{}`", words.join(" ")), source };
+    let refused = Error::refused(format!("run `{}`", words.join(" ")));
     let run = || {
         // In its own process group, so that a Ctrl-C on the terminal does not interrupt it.
         Command::new(&words[0]).args(&words[1..]).process_group(0).stdin(Stdio::null()).output()
     };
     let output = match namespace {
-        Some(namespace) => namespace.run(run).map_err(refused)?,
+        Some(namespace) => namespace.run(run).map_err(&refused)?,
         None => run(),
     };
     let output = output.map_err(|error| match error.kind() {
@@ -65,10 +65,10 @@ pub(crate) struct InterfaceCounters {
 }
 
 pub(crate) fn counters(namespace: &NetNs, interface: &str) -> Result<InterfaceCounters, Error> {
-    let refused = |source| Error::Refused { step: format!("read the counters of {interface}"), source };
+    let refused = Error::refused(format!("read the counters of {interface}"));
     // The file shows the namespace of the thread that opens it.
-    let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).map_err(refused)?;
-    let table = table.map_err(refused)?;
+    let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).map_err(&refused)?;
+    let table = table.map_err(&refused)?;
     find(&table, interface).ok_or_else(|| refused(io::Error::new(io::ErrorKind::NotFound, "it is gone")))
 }
 

@@ -28,8 +28,8 @@ impl End<'_> {
         if !(1..=15).contains(&name.len()) || name.bytes().any(bad) || name.starts_with(['-', '.']) {
             return Err(Error::text(EXPECTED, name));
         }
-        let refused = |source| Error::Refused { step: format!("look for an interface {name}"), source };
-        let there = self.namespace.run(interfaces).map_err(refused)?;
+        let refused = Error::refused(format!("look for an interface {name}"));
+        let there = self.namespace.run(interfaces).map_err(&refused)?;
         let there = there.map_err(|error| refused(std::io::Error::other(error)))?;
         match there.iter().any(|interface| interface.name == name) {
             true => Err(Error::Taken { interface: name.into() }),

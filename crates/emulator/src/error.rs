@@ -60,6 +60,15 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn refused(step: impl Into<String>) -> impl Fn(io::Error) -> Self {
+        let step = step.into();
+        move |source| Self::Refused { step: step.clone(), source }
+    }
+
+    pub(crate) fn unsupported(backend: Backend, property: impl Into<String>) -> Self {
+        Self::Unsupported { backend, property: property.into() }
+    }
+
     pub(crate) fn text(expected: &'static str, got: &str) -> Self {
         Self::Text(TextError::new(expected, got))
     }

@@ -85,10 +85,10 @@ impl Backend {
             ..DirectionSpec::default()
         };
         let direction = if self == Self::None { DirectionSpec::default() } else { shaped };
-        let spec = LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..LinkSpec::default() };
+        let spec = LinkSpec::symmetric(direction);
         let made = anonymous_namespace()
             .and_then(|a| Ok((a, anonymous_namespace()?)))
-            .map_err(|source| Error::Refused { step: "create network namespaces to test it".into(), source });
+            .map_err(Error::refused("create network namespaces to test it"));
         let tried = made.and_then(|(a, b)| {
             let end = |namespace| End { namespace, interface: "probe" };
             Link::make(&spec, self, end(&a), end(&b)).map(drop)

@@ -67,8 +67,7 @@ impl NetemLink {
     }
 
     pub(crate) fn start(spec: &LinkSpec, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
-        let refused = |source| Error::Refused { step: "make a network namespace for netem".into(), source };
-        let between = anonymous_namespace().map_err(refused)?;
+        let between = anonymous_namespace().map_err(Error::refused("make a network namespace for netem"))?;
         let netem = Self { between, spec: spec.clone(), before: Default::default() };
         netem.build(a, b)?;
         Ok(netem)
@@ -81,10 +80,7 @@ impl NetemLink {
             other => other,
         };
         let disabled = self.between.run(disable_ipv6).and_then(|written| written);
-        disabled.map_err(|source| Error::Refused {
-            step: "disable IPv6 in the namespace of netem".into(),
-            source,
-        })?;
+        disabled.map_err(Error::refused("disable IPv6 in the namespace of netem"))?;
 
         let mtu = self.spec.mtu;
         // Without snooping, multicast frames are forwarded immediately, as on a wire.
@@ -119,10 +115,10 @@ impl NetemLink {
             }
             Change::Adjust(toward, to) => {
                 let mut spec = self.spec.clone();
-                if matches!(toward, Toward::Each | Toward::B) {
+                if *toward != Toward::A {
                     spec.a_to_b = spec.a_to_b.adjusted(to);
                 }
-                if matches!(toward, Toward::Each | Toward::A) {
+                if *toward != Toward::B {
                     spec.b_to_a = spec.b_to_a.adjusted(to);
                 }
                 Self::check(&spec)?;

@@ -31,6 +31,13 @@ impl Default for LinkSpec {
     }
 }
 
+impl LinkSpec {
+    /// A full-duplex link with the same properties in both directions, and an MTU of 1500.
+    pub fn symmetric(direction: DirectionSpec) -> Self {
+        Self { a_to_b: direction.clone(), b_to_a: direction, ..Self::default() }
+    }
+}
+
 /// The size of a queue.
 pub type Queue = Size<1_000_000_000>;
 

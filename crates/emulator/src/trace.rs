@@ -24,8 +24,8 @@ impl Trace {
     /// # Errors
     /// The file cannot be read, or a line is malformed. The message names the file and the line.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let refused = |source| Error::Refused { step: format!("read the trace {}", path.display()), source };
-        let length = fs::metadata(path).map_err(refused)?.len();
+        let refused = Error::refused(format!("read the trace {}", path.display()));
+        let length = fs::metadata(path).map_err(&refused)?.len();
         if length > MAX_FILE_SIZE {
             return Err(bad(path, 1, "a file of at most 256 MiB", format!("one of {length} bytes")));
         }

@@ -58,7 +58,8 @@ impl UserspaceLink {
     /// Checks that the emulator supports `spec`.
     pub(crate) fn check(spec: &LinkSpec) -> Result<(), Error> {
         if spec.mtu > MAX_MTU {
-            return Err(unsupported(format!("an MTU of {} bytes, only up to {MAX_MTU}", spec.mtu)));
+            let property = format!("an MTU of {} bytes, only up to {MAX_MTU}", spec.mtu);
+            return Err(Error::unsupported(Backend::Emu, property));
         }
         check_pace(spec.medium, &spec.a_to_b.pace)?;
         check_pace(spec.medium, &spec.b_to_a.pace)
@@ -75,7 +76,7 @@ impl UserspaceLink {
     /// Creates both interfaces, up and without addresses, and starts the thread between them.
     pub(crate) fn start(spec: &LinkSpec, a: End<'_>, b: End<'_>) -> Result<Self, Error> {
         let taps = [Tap::new(a, spec.mtu)?, Tap::new(b, spec.mtu)?];
-        let waker = Arc::new(Waker::new().map_err(|source| refused("make an eventfd", source))?);
+        let waker = Arc::new(Waker::new().map_err(Error::refused("make an eventfd"))?);
         let (commands, receiver) = channel();
         let (started, outcome) = sync_channel(1);
         let work = {
@@ -92,7 +93,7 @@ impl UserspaceLink {
         };
         let name = format!("link {}", a.interface);
         let thread = thread::Builder::new().name(name).spawn(work);
-        let thread = thread.map_err(|source| refused("start a thread", source))?;
+        let thread = thread.map_err(Error::refused("start a thread"))?;
         let emu = Self { medium: spec.medium, commands: Some(commands), waker, thread: Some(thread) };
         outcome.recv().unwrap_or_else(|_| Err(ended()))?;
         Ok(emu)
@@ -133,20 +134,12 @@ impl Drop for UserspaceLink {
 fn check_pace(medium: Medium, pace: &Pace) -> Result<(), Error> {
     match (medium, pace) {
         (Medium::HalfDuplex { .. }, Pace::Trace(_)) => {
-            Err(unsupported("a trace on a half-duplex medium".into()))
+            Err(Error::unsupported(Backend::Emu, "a trace on a half-duplex medium"))
         }
         _ => Ok(()),
     }
 }
 
-fn unsupported(property: String) -> Error {
-    Error::Unsupported { backend: Backend::Emu, property }
-}
-
-fn refused(step: &str, source: io::Error) -> Error {
-    Error::Refused { step: step.into(), source }
-}
-
 fn ended() -> Error {
-    refused("reach the emulator", io::Error::other("its thread has ended"))
+    Error::refused("reach the emulator")(io::Error::other("its thread has ended"))
 }

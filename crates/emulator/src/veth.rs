@@ -93,7 +93,7 @@ pub(crate) fn add_pair(a: End<'_>, b: End<'_>, mtu: u16) -> Result<(), Error> {
 /// Opens the same namespace once more.
 pub(crate) fn reopen(namespace: &NetNs) -> Result<NetNs, Error> {
     let opened = NetNs::at(path_of(namespace).as_ref());
-    opened.map_err(|source| Error::Refused { step: "open a network namespace again".into(), source })
+    opened.map_err(Error::refused("open a network namespace again"))
 }
 
 /// Removes an interface when dropped, and also if this process is killed: a shell waits until a pipe that this
@@ -106,15 +106,14 @@ struct Guard {
 
 impl Guard {
     fn of(end: End<'_>) -> Result<Self, Error> {
-        let refused =
-            |source| Error::Refused { step: format!("guard the interface {}", end.interface), source };
-        let (read, write) = std::io::pipe().map_err(refused)?;
+        let refused = Error::refused(format!("guard the interface {}", end.interface));
+        let (read, write) = std::io::pipe().map_err(&refused)?;
         let mut shell = Command::new("sh");
         // The name is passed as an argument, so that the shell does not interpret it.
         shell.args(["-c", "read -r _; exec ip link delete dev \"$1\"", "plait-emulator", end.interface]);
         // In its own process group, so that a Ctrl-C on the terminal does not end it too early.
         shell.process_group(0).stdin(read).stdout(Stdio::null()).stderr(Stdio::null());
-        let shell = end.namespace.run(|| shell.spawn()).map_err(refused)?.map_err(refused)?;
+        let shell = end.namespace.run(|| shell.spawn()).map_err(&refused)?.map_err(&refused)?;
         Ok(Self { shell, pipe: Some(write) })
     }
 }

@@ -52,10 +52,6 @@ fn ip(namespace: &Named, arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn each_way(direction: DirectionSpec) -> LinkSpec {
-    LinkSpec { a_to_b: direction.clone(), b_to_a: direction, ..LinkSpec::default() }
-}
-
 fn rate(text: &str) -> Pace {
     Pace::Rate(text.parse().expect("a rate"))
 }
@@ -140,11 +136,9 @@ fn conserved(counters: Counters) -> bool {
 
 #[test]
 fn a_frame_takes_at_least_the_delay() {
-    if !may_run("a_frame_takes_at_least_the_delay") {
-        return;
-    }
+    let true = may_run("a_frame_takes_at_least_the_delay") else { return };
     let delay = Duration::from_millis(20);
-    let pair = Pair::new(&each_way(DirectionSpec { delay, ..DirectionSpec::default() }));
+    let pair = Pair::new(&LinkSpec::symmetric(DirectionSpec { delay, ..DirectionSpec::default() }));
     let [a, b] = pair.sockets();
     for _ in 0..5 {
         let start = Instant::now();
@@ -161,13 +155,14 @@ fn a_frame_takes_at_least_the_delay() {
 
 #[test]
 fn frames_do_not_exceed_the_rate_or_the_trace() {
-    if !may_run("frames_do_not_exceed_the_rate_or_the_trace") {
-        return;
-    }
+    let true = may_run("frames_do_not_exceed_the_rate_or_the_trace") else { return };
     let trace = Trace::parse("1\n", "trace".as_ref()).expect("a trace");
     for pace in [rate("12mbit"), Pace::Trace(trace.into())] {
-        let pair =
-            Pair::new(&each_way(DirectionSpec { pace, queue: Some(30_000), ..DirectionSpec::default() }));
+        let pair = Pair::new(&LinkSpec::symmetric(DirectionSpec {
+            pace,
+            queue: Some(30_000),
+            ..DirectionSpec::default()
+        }));
         let [a, b] = pair.sockets();
         let start = Instant::now();
         for _ in 0..30 {
@@ -187,9 +182,7 @@ fn frames_do_not_exceed_the_rate_or_the_trace() {
 
 #[test]
 fn loss_and_duplication_are_applied_and_counted() {
-    if !may_run("loss_and_duplication_are_applied_and_counted") {
-        return;
-    }
+    let true = may_run("loss_and_duplication_are_applied_and_counted") else { return };
     let spec = LinkSpec {
         a_to_b: DirectionSpec { loss: Loss::Random(certain("25%")), ..DirectionSpec::default() },
         b_to_a: DirectionSpec { duplication: certain("100%"), ..DirectionSpec::default() },
@@ -219,9 +212,7 @@ fn loss_and_duplication_are_applied_and_counted() {
 
 #[test]
 fn changes_apply_to_a_running_link() {
-    if !may_run("changes_apply_to_a_running_link") {
-        return;
-    }
+    let true = may_run("changes_apply_to_a_running_link") else { return };
     let mut pair = Pair::new(&LinkSpec::default());
     let [a, b] = pair.sockets();
     let mut send_after = |change: Change| {
@@ -268,9 +259,7 @@ fn wait_until(condition: impl Fn() -> bool) {
 /// kernel verifies every checksum.
 #[test]
 fn tcp_is_intact_when_super_packets_are_split() {
-    if !may_run("tcp_is_intact_when_super_packets_are_split") {
-        return;
-    }
+    let true = may_run("tcp_is_intact_when_super_packets_are_split") else { return };
     let [client, router, server] = namespaces();
     let direction = DirectionSpec {
         pace: rate("1gbit"),
@@ -279,9 +268,9 @@ fn tcp_is_intact_when_super_packets_are_split() {
         ..DirectionSpec::default()
     };
     let end = |namespace, interface| End { namespace, interface };
-    let fast = each_way(direction);
+    let fast = LinkSpec::symmetric(direction);
     let fast = Link::make(&fast, Backend::Emu, end(&client, "fast"), end(&router, "fast")).expect("a link");
-    let slow = each_way(DirectionSpec { pace: rate("190mbit"), ..DirectionSpec::default() });
+    let slow = LinkSpec::symmetric(DirectionSpec { pace: rate("190mbit"), ..DirectionSpec::default() });
     let _slow = Link::make(&slow, Backend::Emu, end(&router, "slow"), end(&server, "slow")).expect("a link");
     for namespace in [&client, &router, &server] {
         let enable = || {
@@ -348,12 +337,10 @@ fn transfer(client: &Named, server: &Named, address: SocketAddr) {
 
 #[test]
 fn a_shared_medium_carries_both_directions() {
-    if !may_run("a_shared_medium_carries_both_directions") {
-        return;
-    }
+    let true = may_run("a_shared_medium_carries_both_directions") else { return };
     let medium = Medium::HalfDuplex { per_frame: Duration::from_micros(500) };
     let direction = DirectionSpec { pace: rate("54mbit"), ..DirectionSpec::default() };
-    let pair = Pair::new(&LinkSpec { medium, ..each_way(direction) });
+    let pair = Pair::new(&LinkSpec { medium, ..LinkSpec::symmetric(direction) });
     let [a, b] = pair.sockets();
     let start = Instant::now();
     for _ in 0..10 {
@@ -370,9 +357,7 @@ fn received_of(socket: &UdpSocket, most: usize) -> usize {
 
 #[test]
 fn interfaces_are_removed_with_the_link() {
-    if !may_run("interfaces_are_removed_with_the_link") {
-        return;
-    }
+    let true = may_run("interfaces_are_removed_with_the_link") else { return };
     let [a, b] = namespaces();
     let end = |namespace, interface| End { namespace, interface };
     let make = || Link::make(&LinkSpec::default(), Backend::Emu, end(&a, "eth0"), end(&b, "eth0"));
@@ -391,9 +376,7 @@ fn interfaces_are_removed_with_the_link() {
 
 #[test]
 fn a_deleted_interface_only_affects_its_frames() {
-    if !may_run("a_deleted_interface_only_affects_its_frames") {
-        return;
-    }
+    let true = may_run("a_deleted_interface_only_affects_its_frames") else { return };
     let mut pair = Pair::new(&LinkSpec::default());
     let [a, b] = pair.sockets();
     ip(&pair.b, &format!("link set {} down", pair.interface));
@@ -412,10 +395,9 @@ fn a_deleted_interface_only_affects_its_frames() {
 
 #[test]
 fn an_idle_link_does_not_wake() {
-    if !may_run("an_idle_link_does_not_wake") {
-        return;
-    }
-    let pair = Pair::new(&each_way(DirectionSpec { pace: rate("10mbit"), ..DirectionSpec::default() }));
+    let true = may_run("an_idle_link_does_not_wake") else { return };
+    let pair =
+        Pair::new(&LinkSpec::symmetric(DirectionSpec { pace: rate("10mbit"), ..DirectionSpec::default() }));
     for _ in 0..1000 {
         pair.counters();
     }
@@ -441,11 +423,10 @@ fn slept_through(pair: &Pair, time: Duration) -> bool {
 
 #[test]
 fn unsupported_properties_are_errors() {
-    if !may_run("unsupported_properties_are_errors") {
-        return;
-    }
+    let true = may_run("unsupported_properties_are_errors") else { return };
     let trace = Trace::parse("1\n", "trace".as_ref()).expect("a trace");
-    let traced = each_way(DirectionSpec { pace: Pace::Trace(trace.into()), ..DirectionSpec::default() });
+    let traced =
+        LinkSpec::symmetric(DirectionSpec { pace: Pace::Trace(trace.into()), ..DirectionSpec::default() });
     let shared = LinkSpec { medium: Medium::HalfDuplex { per_frame: Duration::ZERO }, ..traced };
     let large = LinkSpec { mtu: 65_535, ..LinkSpec::default() };
     let [a, b] = namespaces();

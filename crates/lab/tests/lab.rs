@@ -84,9 +84,7 @@ fn transfer(a: &Host, b: &Host, address: IpAddr, size: usize) -> Duration {
 
 #[test]
 fn links_carry_both_families_and_never_faster_than_their_rate() {
-    if !may_run("links_carry_both_families_and_never_faster_than_their_rate", &[]) {
-        return;
-    }
+    let true = may_run("links_carry_both_families_and_never_faster_than_their_rate", &[]) else { return };
     let (_lab, [client, server], links) = two_links();
     let size = 1_000_000;
     for (link, rate) in links.iter().zip(RATES) {
@@ -102,9 +100,7 @@ fn links_carry_both_families_and_never_faster_than_their_rate() {
 
 #[test]
 fn nothing_is_left_after_success_error_and_panic() {
-    if !may_run("nothing_is_left_after_success_error_and_panic", &[]) {
-        return;
-    }
+    let true = may_run("nothing_is_left_after_success_error_and_panic", &[]) else { return };
     let (lab, [client, _], _) = two_links();
     let id = lab.id().to_owned();
     assert_eq!(traces_of(&id).len(), 3, "two namespaces and a directory while it lives");
@@ -150,9 +146,7 @@ command = ["sh", "-c", "ip netns identify $$ >&2; exit 1"]
 
 #[test]
 fn the_next_lab_removes_what_a_killed_run_left() {
-    if !may_run("the_next_lab_removes_what_a_killed_run_left", &[]) {
-        return;
-    }
+    let true = may_run("the_next_lab_removes_what_a_killed_run_left", &[]) else { return };
     let mut gone = Command::new("true").spawn().expect("runs");
     let dead = gone.id();
     gone.wait().expect("ends");
@@ -177,9 +171,7 @@ fn the_next_lab_removes_what_a_killed_run_left() {
 
 #[test]
 fn a_capture_holds_every_packet() {
-    if !may_run("a_capture_holds_every_packet", &["tcpdump"]) {
-        return;
-    }
+    let true = may_run("a_capture_holds_every_packet", &["tcpdump"]) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let (_lab, [client, server], [_, wlan]) = two_links();
     let capture = Capture::start(&client, "wlan", &directory.path().join("wlan.pcap")).expect("listens");
@@ -193,9 +185,7 @@ fn a_capture_holds_every_packet() {
 
 #[test]
 fn a_failing_program_says_why() {
-    if !may_run("a_failing_program_says_why", &[]) {
-        return;
-    }
+    let true = may_run("a_failing_program_says_why", &[]) else { return };
     let (_lab, [client, _], _) = two_links();
     let mut shell = client.command("sh");
     shell.args(["-c", "echo no such thing >&2; exit 3"]);

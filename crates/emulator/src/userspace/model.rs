@@ -94,13 +94,8 @@ impl<P: Clone> Model<P> {
             Change::Restore => self.blackhole = false,
             Change::Carrier(carrier) => self.carrier = *carrier,
             Change::Adjust(toward, adjustment) => {
-                for direction in Direction::BOTH {
-                    let meant = match toward {
-                        Toward::Each => true,
-                        Toward::A => direction == Direction::BToA,
-                        Toward::B => direction == Direction::AToB,
-                    };
-                    if meant {
+                for (direction, other) in [(Direction::AToB, Toward::A), (Direction::BToA, Toward::B)] {
+                    if *toward != other {
                         self.adjust(direction, self.directions[direction.index()].adjusted(adjustment), now);
                     }
                 }

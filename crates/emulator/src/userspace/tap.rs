@@ -36,9 +36,7 @@ impl Tap {
     pub(super) fn new(end: End<'_>, mtu: u16) -> Result<Self, Error> {
         let name = end.interface;
         let made = end.namespace.run(|| make(name, mtu));
-        made.unwrap_or_else(|source| {
-            Err(refused(format!("make the interface {name} in its namespace"), source))
-        })
+        made.map_err(Error::refused(format!("make the interface {name} in its namespace")))?
     }
 
     pub(super) fn read(&self, packet: &mut [u8]) -> io::Result<usize> {
@@ -64,7 +62,7 @@ impl Tap {
         let status = unsafe {
             libc::ioctl(self.device.as_raw_fd(), libc::TUNSETOFFLOAD as _, features as libc::c_ulong)
         };
-        check(status).map_err(|source| refused(format!("set the offloads of {}", self.name), source))
+        check(status).map_err(Error::refused(format!("set the offloads of {}", self.name)))
     }
 
     pub(super) fn set_carrier(&mut self, carrier: bool) -> Result<(), Error> {
@@ -80,7 +78,7 @@ impl Tap {
         // SAFETY: TUNSETCARRIER reads one int.
         let status =
             unsafe { libc::ioctl(self.device.as_raw_fd(), libc::TUNSETCARRIER as _, &raw const carrier) };
-        check(status).map_err(|source| refused(format!("set the carrier of {}", self.name), source))
+        check(status).map_err(Error::refused(format!("set the carrier of {}", self.name)))
     }
 
     /// Packets dropped because they were not read in time; `None` if the kernel does not report them.
@@ -111,14 +109,14 @@ fn make(name: &str, mtu: u16) -> Result<Tap, Error> {
     ioctl(&device, libc::TUNSETIFF as _, &mut request).map_err(|source| match source.raw_os_error() {
         Some(libc::EBUSY | libc::EINVAL | libc::EEXIST) => Error::Taken { interface: name.into() },
         Some(libc::EPERM) => unavailable("a TAP interface takes CAP_NET_ADMIN (root)"),
-        _ => refused(format!("make the interface {name}"), source),
+        _ => Error::refused(format!("make the interface {name}"))(source),
     })?;
     let size = VNET_HEADER as libc::c_int;
     // SAFETY: TUNSETVNETHDRSZ reads one int.
     let status = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const size) };
-    check(status).map_err(|source| refused(format!("set the header of {name}"), source))?;
+    check(status).map_err(Error::refused(format!("set the header of {name}")))?;
     switch_on(name, mtu)
-        .map_err(|source| refused(format!("set the MTU of {name} to {mtu} and switch it on"), source))?;
+        .map_err(Error::refused(format!("set the MTU of {name} to {mtu} and switch it on")))?;
     let counters = File::open("/proc/thread-self/net/dev").ok();
     Ok(Tap { device, name: name.into(), counters, dropped_at_carrier_loss: None, dropped_without_carrier: 0 })
 }
@@ -132,7 +130,7 @@ fn open_device() -> Result<File, Error> {
             "there is no /dev/net/tun: load the module (modprobe tun), or give the container this device",
         ),
         Some(libc::EPERM | libc::EACCES) => unavailable("/dev/net/tun may not be opened, which takes root"),
-        _ => refused(format!("open {DEVICE}"), error),
+        _ => Error::refused(format!("open {DEVICE}"))(error),
     })
 }
 
@@ -174,10 +172,6 @@ fn dropped(text: &str, name: &str) -> Option<u64> {
     const TRANSMIT_DROP: usize = 11;
     let numbers = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     numbers.split_whitespace().nth(TRANSMIT_DROP)?.parse().ok()
-}
-
-fn refused(step: String, source: io::Error) -> Error {
-    Error::Refused { step, source }
 }
 
 fn unavailable(why: &str) -> Error {

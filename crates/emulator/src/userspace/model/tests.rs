@@ -9,15 +9,15 @@ use plait_config::Rate;
 
 const MS: u64 = 1_000_000;
 
-fn link(a_to_b: DirectionSpec) -> LinkSpec {
-    LinkSpec { b_to_a: a_to_b.clone(), a_to_b, medium: Medium::FullDuplex, mtu: 1500 }
-}
-
 fn paced(rate: &str) -> DirectionSpec {
     DirectionSpec { pace: Pace::Rate(rate.parse().expect("a rate")), ..DirectionSpec::default() }
 }
 
-fn model(spec: &LinkSpec) -> Model<u32> {
+fn model(direction: DirectionSpec) -> Model<u32> {
+    model_of(&LinkSpec::symmetric(direction))
+}
+
+fn model_of(spec: &LinkSpec) -> Model<u32> {
     Model::new(spec, 1, 0)
 }
 
@@ -56,7 +56,7 @@ fn polled_when_due(model: &mut Model<u32>, direction: Direction, until: u64) -> 
 
 #[test]
 fn a_frame_arrives_after_its_transmission_and_the_delay() {
-    let mut model = model(&link(DirectionSpec { delay: Duration::from_millis(20), ..paced("1mbit") }));
+    let mut model = model(DirectionSpec { delay: Duration::from_millis(20), ..paced("1mbit") });
     model.enqueue(Direction::AToB, 5 * MS, Train::single(1250), 0);
     assert_eq!(model.next(), Some(35 * MS));
     assert!(dues(&mut model, Direction::AToB, 35 * MS - 1).is_empty());
@@ -66,9 +66,9 @@ fn a_frame_arrives_after_its_transmission_and_the_delay() {
 
 #[test]
 fn the_rate_is_exact_at_any_polling_interval() {
-    let spec = link(DirectionSpec { queue: Some(u64::MAX), ..paced("2.74mbit") });
-    let mut early = model(&spec);
-    let mut late = model(&spec);
+    let direction = DirectionSpec { queue: Some(u64::MAX), ..paced("2.74mbit") };
+    let mut early = model(direction.clone());
+    let mut late = model(direction);
     let frames = 10_000;
     for number in 0..frames {
         for model in [&mut early, &mut late] {
@@ -83,7 +83,7 @@ fn the_rate_is_exact_at_any_polling_interval() {
 
 #[test]
 fn a_new_rate_applies_to_the_rest_of_the_current_frame() {
-    let mut model = model(&link(paced("1mbit")));
+    let mut model = model(paced("1mbit"));
     for number in 0..2 {
         model.enqueue(Direction::AToB, 0, Train::single(1250), number);
     }
@@ -96,7 +96,7 @@ fn a_new_rate_applies_to_the_rest_of_the_current_frame() {
 
 #[test]
 fn an_adjustment_changes_only_its_direction() {
-    let mut model = model(&link(DirectionSpec::default()));
+    let mut model = model(DirectionSpec::default());
     let delay = |ms| Adjustment { delay: Some(Duration::from_millis(ms)), ..Adjustment::default() };
     model.apply(&Change::Adjust(Toward::A, delay(10)), 0);
     model.apply(&Change::Adjust(Toward::B, delay(20)), 0);
@@ -109,8 +109,7 @@ fn an_adjustment_changes_only_its_direction() {
 
 #[test]
 fn a_shorter_delay_does_not_reorder() {
-    let mut model =
-        model(&link(DirectionSpec { delay: Duration::from_millis(50), ..DirectionSpec::default() }));
+    let mut model = model(DirectionSpec { delay: Duration::from_millis(50), ..DirectionSpec::default() });
     model.enqueue(Direction::AToB, 0, Train::single(100), 0);
     let adjustment = Adjustment { delay: Some(Duration::ZERO), ..Adjustment::default() };
     model.apply(&Change::Adjust(Toward::Each, adjustment), 10 * MS);
@@ -120,7 +119,7 @@ fn a_shorter_delay_does_not_reorder() {
 
 #[test]
 fn a_blackhole_drops_arriving_queued_and_in_flight_frames() {
-    let mut model = model(&link(DirectionSpec { delay: Duration::from_millis(10), ..paced("1mbit") }));
+    let mut model = model(DirectionSpec { delay: Duration::from_millis(10), ..paced("1mbit") });
     for (number, at) in [(0, 0), (1, 0), (2, 0)] {
         model.enqueue(Direction::AToB, at, Train::single(1250), number);
     }
@@ -137,7 +136,7 @@ fn a_blackhole_drops_arriving_queued_and_in_flight_frames() {
 
 #[test]
 fn traffic_needs_a_carrier_and_no_blackhole() {
-    let mut model = model(&link(DirectionSpec::default()));
+    let mut model = model(DirectionSpec::default());
     let changes = [Change::Carrier(false), Change::Blackhole, Change::Carrier(true), Change::Restore];
     let passes = changes.map(|change| {
         model.apply(&change, 0);
@@ -150,8 +149,8 @@ fn traffic_needs_a_carrier_and_no_blackhole() {
 #[test]
 fn a_shared_medium_alternates_between_directions() {
     let per_frame = Duration::from_millis(1);
-    let spec = LinkSpec { medium: Medium::HalfDuplex { per_frame }, ..link(paced("1mbit")) };
-    let mut model = model(&spec);
+    let spec = LinkSpec { medium: Medium::HalfDuplex { per_frame }, ..LinkSpec::symmetric(paced("1mbit")) };
+    let mut model = model_of(&spec);
     for number in 0..3 {
         model.enqueue(Direction::AToB, 0, Train::single(1250), number);
     }
@@ -163,8 +162,7 @@ fn a_shared_medium_alternates_between_directions() {
 
 #[test]
 fn a_train_counts_as_its_frames() {
-    let spec = link(DirectionSpec { queue: Some(4000), ..paced("1gbit") });
-    let mut model = model(&spec);
+    let mut model = model(DirectionSpec { queue: Some(4000), ..paced("1gbit") });
     model.enqueue(Direction::AToB, 0, Train { frames: 4, each: 1500, last: 800 }, 0);
     // 4000 bytes hold two full frames and the short one.
     let out = all(&mut model, Direction::AToB, MS);
@@ -181,7 +179,7 @@ fn a_train_counts_as_its_frames() {
 fn a_train_lasts_at_most_200_us() {
     let train = Train { frames: 44, each: 1514, last: 1000 };
     let longest = |rate| {
-        let mut model = model(&link(DirectionSpec { queue: Some(1 << 20), ..paced(rate) }));
+        let mut model = model(DirectionSpec { queue: Some(1 << 20), ..paced(rate) });
         model.enqueue(Direction::AToB, 0, train, 0);
         all(&mut model, Direction::AToB, u64::MAX).iter().map(|out| out.frames.len()).max()
     };
@@ -194,7 +192,7 @@ fn a_train_lasts_at_most_200_us() {
 #[test]
 fn the_default_queue_holds_100_ms() {
     let holds = |pace| {
-        let mut model = model(&link(DirectionSpec { pace, ..DirectionSpec::default() }));
+        let mut model = model(DirectionSpec { pace, ..DirectionSpec::default() });
         for number in 0..2000 {
             model.enqueue(Direction::AToB, 0, Train::single(1000), number);
         }
@@ -215,7 +213,7 @@ fn the_default_queue_holds_100_ms() {
 fn red_drops_the_excess_early() {
     const FRAMES: u64 = 200 * 2000;
     let direction = DirectionSpec { queue: Some(120_000), red: true, ..paced("20mbit") };
-    let mut model = model(&link(direction));
+    let mut model = model(direction);
     let mut waits = Vec::new();
     for number in 0..FRAMES {
         let now = number * 500_000;
@@ -235,7 +233,7 @@ fn red_drops_the_excess_early() {
 
 #[test]
 fn memory_in_flight_is_limited() {
-    let mut model = model(&link(DirectionSpec { delay: Duration::MAX, ..DirectionSpec::default() }));
+    let mut model = model(DirectionSpec { delay: Duration::MAX, ..DirectionSpec::default() });
     for number in 0..200_000 {
         model.enqueue(Direction::AToB, 0, Train::single(60), number);
     }
@@ -246,8 +244,9 @@ fn memory_in_flight_is_limited() {
 #[test]
 fn trains_are_accepted_only_at_high_rates() {
     let reorder = Jitter { deviation: Duration::from_millis(1), reorder: true };
-    let takes =
-        |direction, medium| model(&LinkSpec { medium, ..link(direction) }).accepts_trains(Direction::AToB);
+    let takes = |direction, medium| {
+        model_of(&LinkSpec { medium, ..LinkSpec::symmetric(direction) }).accepts_trains(Direction::AToB)
+    };
     assert!(takes(paced("200mbit"), Medium::FullDuplex));
     assert!(takes(DirectionSpec::default(), Medium::FullDuplex));
     assert!(!takes(paced("199mbit"), Medium::FullDuplex));
@@ -395,7 +394,7 @@ proptest! {
             queue: Some(limit),
             ..DirectionSpec::default()
         };
-        let mut model = model(&link(direction));
+        let mut model = model(direction);
         let (mut now, mut expected, mut sent) = (0_u128, Vec::new(), Vec::<(u128, u64)>::new());
         let (mut found, mut full) = (Vec::new(), 0);
         // In units of 1 / bits nanoseconds, all values are whole.
@@ -426,8 +425,8 @@ proptest! {
         rate in 1_u32..40,
         trains in prop::collection::vec((0_u64..MS, 1_u32..44, 60_u32..1515), 1..50),
     ) {
-        let spec = link(DirectionSpec { queue: Some(u64::MAX), ..paced(&format!("{}mbit", rate * 50)) });
-        let (mut whole, mut single) = (model(&spec), model(&spec));
+        let direction = DirectionSpec { queue: Some(u64::MAX), ..paced(&format!("{}mbit", rate * 50)) };
+        let (mut whole, mut single) = (model(direction.clone()), model(direction));
         let mut now = 0;
         for (number, (gap, frames, each)) in (0..).zip(trains) {
             now += gap;
