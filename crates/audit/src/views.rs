@@ -151,7 +151,7 @@ impl ConnectionOnPath<'_> {
         let way = direction as usize;
         let stream = self.target.connection.stream(direction);
         let payload = stream.payload(self.observation.path);
-        let exposure = Exposure::from(stream.exposure(self.observation.path));
+        let exposure = stream.exposure(self.observation.path);
         let (recovered, excerpt) = count_recovered(&result.recovery, payload);
         let score = self
             .truth

@@ -1,17 +1,21 @@
 //! How much of a stream crossed a path.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::byte_ranges::ByteRanges;
 
-/// How much of a stream crossed a path at least once, retransmissions and reinjections included.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How much of a stream crossed a subflow or a path at least once.
+#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Serialize)]
 pub struct Exposure {
     /// Bytes, each counted once.
     pub bytes: u64,
-    /// Their share of the stream, 0 to 1; 0 for an empty stream.
+    /// Their share of the stream; 0 for an empty stream.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub fraction: f64,
-    /// The longest contiguous run, in bytes.
+    /// Length of the longest contiguous run, in bytes.
     pub longest_run: u64,
-    /// The number of contiguous runs.
+    /// Number of contiguous runs.
     pub runs: usize,
 }
 

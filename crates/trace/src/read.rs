@@ -6,6 +6,8 @@ use std::io::{self, Read};
 
 use plait_wire::Skip;
 use plait_wire::capture::{CaptureError, CaptureReader, Timestamp};
+use schemars::JsonSchema;
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::assembly::{Assembly, Finished};
@@ -54,7 +56,7 @@ pub struct Totals {
 }
 
 /// Packets that were not counted, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Not IP.
     pub not_ip: u64,
@@ -64,7 +66,7 @@ pub struct Skipped {
     pub fragments: u64,
     /// Truncated or invalid headers.
     pub malformed: u64,
-    /// Copies of segments that another capture contains too. They count only for exposure.
+    /// Copies of segments that another capture contains too.
     pub duplicate: u64,
 }
 

@@ -1,5 +1,8 @@
 //! Statistics of what one side sent in a subflow.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::duration_stats::DurationStats;
 
 /// What one side sent in one subflow, counted where it was captured. Packets that were merged by the network card count as
@@ -39,8 +42,8 @@ pub struct SenderStats {
     pub checksums: Checksums,
 }
 
-/// Receive windows, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Receive windows that a side announced, in bytes.
+#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// Smallest.
     pub min: u64,
@@ -59,35 +62,37 @@ impl Window {
     }
 }
 
-/// Number of DSS checksums by result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// DSS checksums that could be verified.
+#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Checksums {
-    /// They match their data.
+    /// Those that match their data.
     pub valid: u64,
-    /// They do not: the data was modified on the way, or captured before the checksum was filled in.
+    /// Those that do not: the data was modified on the way, or captured before the checksum was filled in.
     pub invalid: u64,
 }
 
 /// A number of segments and the bytes in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Volume {
-    /// Segments of which at least one byte counts.
+    /// Segments.
     pub segments: u64,
-    /// Bytes that count.
+    /// Payload bytes.
     pub bytes: u64,
 }
 
 impl Volume {
-    /// Adds a segment of which `bytes` count.
+    /// Adds a segment of which `bytes` count, if any do.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.segments += u64::from(bytes > 0);
         self.bytes += bytes;
     }
 }
 
-impl std::ops::AddAssign for Volume {
-    fn add_assign(&mut self, other: Self) {
-        self.segments += other.segments;
-        self.bytes += other.bytes;
+impl std::iter::Sum for Volume {
+    fn sum<I: Iterator<Item = Self>>(volumes: I) -> Self {
+        volumes.fold(Self::default(), |sum, volume| Self {
+            segments: sum.segments + volume.segments,
+            bytes: sum.bytes + volume.bytes,
+        })
     }
 }

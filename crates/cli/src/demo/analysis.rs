@@ -77,7 +77,7 @@ pub(super) fn analyze(transfer: Transfer, document: &Document) -> anyhow::Result
             name: path.name,
             role: path.role,
             rate_bps: path.rate.bits_per_second(),
-            exposure: stream.exposure(id).into(),
+            exposure: stream.exposure(id),
             readable_fraction: readable(&document.text, stream.payload(id)).fraction(),
             payload: stream.payload(id).clone(),
             document: position.clone(),

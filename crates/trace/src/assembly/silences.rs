@@ -177,7 +177,7 @@ impl State {
         failover.stall = stream.longest_stall(&span);
         failover.taken_over_by =
             reinjected_elsewhere.by.or_else(|| stream.carried_on(failover.subflow, &span));
-        failover.reinjected += reinjected_elsewhere.reinjected;
+        failover.reinjected = [failover.reinjected, reinjected_elsewhere.reinjected].into_iter().sum();
         stream.heard(failover.subflow);
         live.connection.push_failover(*failover);
     }

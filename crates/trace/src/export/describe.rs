@@ -8,20 +8,19 @@ use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::Version;
 
 use super::document::{
-    Checksums, Close, CloseKind, Connection, DamagedCapture, DirectionStats, DurationStats, Event, Exposure,
-    Failover, PerDirection, Skipped, Subflow, Totals, Volume, Window,
+    Checksums, Close, CloseKind, Connection, DamagedCapture, DirectionStats, DurationStats, Event, Failover,
+    PerDirection, Skipped, Subflow, Totals,
 };
 use crate::connection::{self, Fallback, Protocol};
 use crate::direction::Direction;
 use crate::event::EventKind;
-use crate::sender_stats::{self, SenderStats};
+use crate::sender_stats::SenderStats;
 
 impl From<&crate::read::Totals> for Totals {
     fn from(totals: &crate::read::Totals) -> Self {
-        let crate::read::Skipped { not_ip, not_tcp, fragments, malformed, duplicate } = totals.skipped;
         Self {
             packets: totals.packets,
-            skipped: Skipped { not_ip, not_tcp, fragments, malformed, duplicate },
+            skipped: totals.skipped,
             unmapped_bytes: totals.unmapped,
             unanswered_joins: totals.unanswered_joins,
             damaged: totals.damaged.iter().map(DamagedCapture::from).collect(),
@@ -65,7 +64,7 @@ impl From<&connection::Connection> for Connection {
                 connection.completion(direction).map(|time| time.as_secs_f64())
             }),
             aggregation_benefit: PerDirection::from_fn(|direction| connection.aggregation_benefit(direction)),
-            reinjected: reinjected.client_to_server.chain(reinjected.server_to_client).collect(),
+            reinjected: reinjected.client_to_server.chain(reinjected.server_to_client).sum(),
             subflows: (0..subflows.len()).map(|index| Subflow::new(connection, index, &total)).collect(),
             bytes: total,
             failovers: connection
@@ -101,8 +100,8 @@ impl Subflow {
             syn_rtt_ms: subflow.syn_rtt.map(milliseconds),
             close: Close::from(subflow.close),
             bytes: PerDirection { client_to_server: forward.bytes, server_to_client: reverse.bytes },
-            retransmitted: [forward.retransmitted, reverse.retransmitted].into_iter().collect(),
-            reinjected: [forward.reinjected, reverse.reinjected].into_iter().collect(),
+            retransmitted: [forward.retransmitted, reverse.retransmitted].into_iter().sum(),
+            reinjected: [forward.reinjected, reverse.reinjected].into_iter().sum(),
             rtt_ms: duration_stats(&more.rtt),
             directions: PerDirection::from_fn(|way| {
                 DirectionStats::new(connection, index, way, *total.in_direction(way))
@@ -114,7 +113,6 @@ impl Subflow {
 impl DirectionStats {
     fn new(connection: &connection::Connection, index: usize, direction: Direction, total: u64) -> Self {
         let stats = connection.subflows[index].sent(direction);
-        let sender_stats::Checksums { valid, invalid } = stats.checksums;
         Self {
             packets: stats.packets,
             bytes: stats.bytes,
@@ -122,16 +120,16 @@ impl DirectionStats {
             new_bytes: stats.new,
             repeated_bytes: stats.repeated,
             unmapped_bytes: stats.unmapped,
-            reinjected: stats.reinjected.into(),
-            retransmitted: stats.retransmitted.into(),
+            reinjected: stats.reinjected,
+            retransmitted: stats.retransmitted,
             duplicate_bytes: stats.duplicate,
-            out_of_order: stats.out_of_order.into(),
+            out_of_order: stats.out_of_order,
             rtt_ms: duration_stats(&stats.rtt),
             rtt_timestamps_ms: duration_stats(&stats.rtt_timestamps),
             head_of_line_ms: connection.stream(direction).head_of_line(index).and_then(duration_stats),
-            window: stats.window.map(|sender_stats::Window { min, max, last }| Window { min, max, last }),
-            checksums: (valid + invalid > 0).then_some(Checksums { valid, invalid }),
-            exposure: connection.exposure(direction, index).into(),
+            window: stats.window,
+            checksums: Some(stats.checksums).filter(|checksums| *checksums != Checksums::default()),
+            exposure: connection.exposure(direction, index),
         }
     }
 }
@@ -146,20 +144,6 @@ fn duration_stats(stats: &crate::duration_stats::DurationStats) -> Option<Durati
         p95: milliseconds(stats.quantile(0.95)?),
         max: milliseconds(stats.max()?),
     })
-}
-
-impl From<sender_stats::Volume> for Volume {
-    fn from(sender_stats::Volume { segments, bytes }: sender_stats::Volume) -> Self {
-        Self { segments, bytes }
-    }
-}
-
-impl FromIterator<sender_stats::Volume> for Volume {
-    fn from_iter<T: IntoIterator<Item = sender_stats::Volume>>(volumes: T) -> Self {
-        let mut sum = sender_stats::Volume::default();
-        volumes.into_iter().for_each(|volume| sum += volume);
-        sum.into()
-    }
 }
 
 impl From<connection::Close> for Close {
@@ -191,7 +175,7 @@ impl Failover {
             stall_s: failover.stall.map(|stall| stall.as_secs_f64()),
             taken_over_by: failover.taken_over_by.map(path),
             taken_over_by_subflow: failover.taken_over_by.map(|subflow| subflow + 1),
-            reinjected: failover.reinjected.into(),
+            reinjected: failover.reinjected,
         }
     }
 }
@@ -263,11 +247,4 @@ fn seconds(time: Timestamp) -> f64 {
 
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e6
-}
-
-impl From<crate::exposure::Exposure> for Exposure {
-    fn from(exposure: crate::exposure::Exposure) -> Self {
-        let crate::exposure::Exposure { bytes, fraction, longest_run, runs } = exposure;
-        Self { bytes, fraction, longest_run, runs }
-    }
 }

@@ -12,6 +12,10 @@ use serde::Serialize;
 use crate::direction::Direction;
 use crate::external_metrics::ExternalMetric;
 
+pub use crate::exposure::Exposure;
+pub use crate::read::Skipped;
+pub use crate::sender_stats::{Checksums, Volume, Window};
+
 /// What captures contain: their connections and subflows. docs/guide/analyze.md defines what is counted.
 ///
 /// Only the schema is derived from this struct; [`JsonWriter`](super::JsonWriter) writes the document piece by piece.
@@ -147,20 +151,6 @@ pub struct DirectionStats {
     pub exposure: Exposure,
 }
 
-/// How much of a stream crossed a subflow or a path at least once.
-#[derive(Clone, Copy, Debug, Default, JsonSchema, PartialEq, Serialize)]
-pub struct Exposure {
-    /// Bytes, each counted once.
-    pub bytes: u64,
-    /// Their share of the stream.
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub fraction: f64,
-    /// Length of the longest contiguous run, in bytes.
-    pub longest_run: u64,
-    /// Number of contiguous runs.
-    pub runs: usize,
-}
-
 /// Distribution of durations, in milliseconds.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct DurationStats {
@@ -185,35 +175,6 @@ pub struct DurationStats {
     /// Maximum.
     #[schemars(range(min = 0.0))]
     pub max: f64,
-}
-
-/// Receive windows that a side announced, in bytes.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Window {
-    /// Smallest.
-    pub min: u64,
-    /// Largest.
-    pub max: u64,
-    /// Last.
-    pub last: u64,
-}
-
-/// DSS checksums that could be verified.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Checksums {
-    /// Those that match their data.
-    pub valid: u64,
-    /// Those that do not: the data was modified on the way, or captured before the checksum was filled in.
-    pub invalid: u64,
-}
-
-/// A number of segments and the bytes in them.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
-pub struct Volume {
-    /// Segments.
-    pub segments: u64,
-    /// Payload bytes.
-    pub bytes: u64,
 }
 
 /// How a subflow ended.
@@ -345,21 +306,6 @@ pub struct Totals {
     pub damaged: Vec<DamagedCapture>,
     /// What other tools measured during the capture, if their output was given.
     pub external_metrics: Vec<ExternalMetric>,
-}
-
-/// Packets that were not counted, by reason.
-#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
-pub struct Skipped {
-    /// Not IP.
-    pub not_ip: u64,
-    /// IP, but not TCP.
-    pub not_tcp: u64,
-    /// IP fragments after the first.
-    pub fragments: u64,
-    /// Truncated or invalid headers.
-    pub malformed: u64,
-    /// Copies of segments that another capture contains too.
-    pub duplicate: u64,
 }
 
 /// A capture that could not be read to its end.

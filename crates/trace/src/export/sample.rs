@@ -15,7 +15,6 @@ pub(crate) const QUOTED: &str = "he said \"no, never\",\nand left";
 
 /// A connection of two subflows.
 pub(crate) fn connection(id: u64) -> Connection {
-    let none = || Volume { segments: 0, bytes: 0 };
     Connection {
         id,
         version: Some(1),
@@ -30,7 +29,7 @@ pub(crate) fn connection(id: u64) -> Connection {
         new_bytes: PerDirection::from_fn(|_| 900 * id),
         completion_s: PerDirection::from_fn(|_| Some(1.5)),
         aggregation_benefit: PerDirection::from_fn(|_| None),
-        reinjected: none(),
+        reinjected: Volume::default(),
         subflows: (0..2).map(|index| subflow(id, index)).collect(),
         failovers: Vec::new(),
         events: Vec::new(),
@@ -51,8 +50,8 @@ fn subflow(id: u64, index: u16) -> Subflow {
         syn_rtt_ms: Some(0.25),
         close: Close { kind: CloseKind::Fin, by: None, reason: None },
         bytes: PerDirection::from_fn(|_| 500 * id),
-        retransmitted: Volume { segments: 0, bytes: 0 },
-        reinjected: Volume { segments: 0, bytes: 0 },
+        retransmitted: Volume::default(),
+        reinjected: Volume::default(),
         rtt_ms: None,
         directions: PerDirection::from_fn(|direction| sent(id, direction)),
     }
@@ -67,10 +66,10 @@ fn sent(id: u64, direction: Direction) -> DirectionStats {
         new_bytes: 450 * id,
         repeated_bytes: 0,
         unmapped_bytes: 0,
-        reinjected: Volume { segments: 0, bytes: 0 },
+        reinjected: Volume::default(),
         retransmitted: Volume { segments: 1, bytes: 50 * id },
         duplicate_bytes: 0,
-        out_of_order: Volume { segments: 0, bytes: 0 },
+        out_of_order: Volume::default(),
         rtt_ms: (direction == Direction::ServerToClient).then_some(times),
         rtt_timestamps_ms: None,
         head_of_line_ms: None,

@@ -145,7 +145,6 @@ impl<'a> Data<'a> {
             captures: page.captures,
             totals: document::Totals {
                 external_metrics: metrics.map(downsampled).collect(),
-                skipped: page.totals.skipped.clone(),
                 damaged: page.totals.damaged.clone(),
                 ..*page.totals
             },
