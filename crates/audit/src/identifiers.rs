@@ -2,10 +2,11 @@
 //!
 //! Parsers here never panic, whatever the bytes.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Something an eavesdropper reads at the start of a stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Identifier {
     /// What it is, such as `HTTP host`.
     pub kind: &'static str,

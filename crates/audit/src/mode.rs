@@ -3,12 +3,13 @@
 use std::fmt;
 
 use plait_proto::option;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::histogram::Histogram;
 
 /// How a connection, or all connections on a path, are protected, as far as captures tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Not protected.
@@ -57,7 +58,7 @@ impl fmt::Display for Mode {
 }
 
 /// Where the mode of a connection is known from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModeSource {
     /// plait's option in the handshake, or a handshake without it.

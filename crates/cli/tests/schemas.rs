@@ -31,3 +31,13 @@ fn check(name: &str, schema: &Schema) {
 fn analysis_schema_is_current() {
     check("analysis", &generate::<plait_trace::document::Analysis>("plait analyze --json"));
 }
+
+#[test]
+fn audit_schema_is_current() {
+    check("audit", &generate::<plait_audit::Audit>("plait audit --json"));
+}
+
+#[test]
+fn results_schema_is_current() {
+    check("results", &generate::<plait_lab::experiment::Results>("plait lab run --json"));
+}

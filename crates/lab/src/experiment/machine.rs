@@ -3,13 +3,14 @@
 use std::process::Command;
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::model::Experiment;
 use crate::topology::Program;
 
 /// A machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor model.
     pub processor: String,

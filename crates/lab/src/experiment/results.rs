@@ -1,6 +1,7 @@
-//! The document `results.json` of an experiment (docs/reference/schema/results.schema.json).
+//! The document `results.json` of an experiment; docs/reference/schema/results.schema.json is generated from it.
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,8 +10,9 @@ use super::measure::{Measure, Operand};
 use super::model::{Experiment, Metric, Variant};
 use super::statistics::Summary;
 
-/// The results of an experiment, with everything required to judge them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The results of an experiment, with everything required to judge them. docs/guide/lab.md defines the figures. Fields
+/// may be added.
+#[derive(Debug, Clone, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The experiment's name.
     pub experiment: String,
@@ -37,14 +39,17 @@ pub struct Results {
     /// The versions of the programs used.
     pub versions: IndexMap<String, String>,
     /// The start time in UTC (RFC 3339).
+    #[schemars(regex(pattern = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"))]
     pub started: String,
     /// The duration.
+    #[schemars(range(min = 0.0))]
     pub duration_s: f64,
     /// The requested number of repetitions of each variant.
+    #[schemars(range(min = 1))]
     pub repetitions: u32,
     /// The maximum 99th percentile of lateness.
     pub lateness_limit_ms: f64,
-    /// The parameters and their values.
+    /// The parameters and their values: text, numbers or booleans.
     pub parameters: IndexMap<String, Vec<Value>>,
     /// The metrics, by name if there is one variant, else by `name[parameter=value,parameter=value]`.
     pub metrics: IndexMap<String, MetricResult>,
@@ -55,7 +60,7 @@ pub struct Results {
 }
 
 /// A metric over all valid repetitions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct MetricResult {
     /// Summary statistics of its values.
     #[serde(flatten)]
@@ -69,7 +74,7 @@ pub struct MetricResult {
 }
 
 /// The expected range of a mean, and whether the mean is in it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
     /// The minimum.
     pub at_least: Option<f64>,
@@ -80,7 +85,7 @@ pub struct Expectation {
 }
 
 /// The results of a variant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct VariantResult {
     /// The parameters for display; empty without parameters.
     pub name: String,
@@ -88,7 +93,7 @@ pub struct VariantResult {
     pub parameters: IndexMap<String, Value>,
     /// Its metrics.
     pub metrics: IndexMap<String, MetricResult>,
-    /// The backend of each link.
+    /// The backend of each link: `emu`, `netem` or `none`.
     pub backends: IndexMap<String, String>,
     /// Every repetition, including discarded ones.
     pub repetitions: Vec<Repetition>,
@@ -97,29 +102,33 @@ pub struct VariantResult {
 }
 
 /// The output of `plait analyze` for a repetition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Analysis {
     /// The directory, relative to this document.
     pub directory: String,
     /// The main connection: MPTCP before TCP, then the one with most bytes.
+    #[schemars(range(min = 1))]
     pub connection: u64,
 }
 
 /// A repetition.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct Repetition {
     /// The number among the requested repetitions, from 1. A repetition that replaces a discarded one has the same
     /// number.
+    #[schemars(range(min = 1))]
     pub number: u32,
     /// Whether it is valid.
     pub valid: bool,
     /// Why it was discarded.
     pub invalid_because: Vec<String>,
     /// The start time in UTC (RFC 3339).
+    #[schemars(regex(pattern = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"))]
     pub started: String,
     /// The duration.
+    #[schemars(range(min = 0.0))]
     pub duration_s: f64,
-    /// The metrics; `None` if what they measure did not occur, or the repetition is invalid.
+    /// The metrics; null if what they measure did not occur, or the repetition is invalid.
     pub metrics: IndexMap<String, Option<f64>>,
     /// The steps that ran.
     pub steps: Vec<StepResult>,
@@ -130,11 +139,12 @@ pub struct Repetition {
 }
 
 /// A step that ran.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
     /// Its name.
     pub step: String,
     /// The duration, in steps of 5 ms.
+    #[schemars(range(min = 0.0))]
     pub duration_s: f64,
     /// Why it failed, if it did.
     pub error: Option<String>,
@@ -144,16 +154,17 @@ pub struct StepResult {
 }
 
 /// The statistics of a link.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct LinkResult {
-    /// The 99th percentile of lateness; `None` if unknown.
+    /// The 99th percentile of lateness; null if unknown.
     pub lateness_p99_ms: Option<f64>,
     /// Frame counters, as in the output of `plait lab link`.
+    #[schemars(with = "serde_json::Map<String, Value>")]
     pub statistics: Value,
 }
 
 /// An applied event.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct EventResult {
     /// The link.
     pub link: String,
@@ -166,7 +177,7 @@ pub struct EventResult {
 }
 
 /// A chart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlotFile {
     /// Its title.
     pub title: String,

@@ -1,23 +1,24 @@
 //! Summary statistics of the repetitions of a metric.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Summary statistics of measured values.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The number of values.
     pub n: usize,
-    /// The mean; `None` without values.
+    /// The mean; null without values.
     pub mean: Option<f64>,
-    /// The sample standard deviation (divisor n - 1); `None` for fewer than two values.
+    /// The sample standard deviation (divisor n - 1); null for fewer than two values.
     pub stddev: Option<f64>,
     /// Half the width of the 95 % confidence interval of the mean, by Student's t distribution with n - 1 degrees of
-    /// freedom, which assumes normally distributed values. `None` for fewer than two values.
+    /// freedom, which assumes normally distributed values; null for fewer than two values.
     pub confidence: Option<f64>,
-    /// The minimum; `None` without values.
+    /// The minimum; null without values.
     pub min: Option<f64>,
-    /// The maximum; `None` without values.
+    /// The maximum; null without values.
     pub max: Option<f64>,
 }
 
