@@ -35,6 +35,22 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
+/// The lines of a table: the columns named in `left` are aligned left, the others right.
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]], left: &[usize]) -> Vec<String> {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    });
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| match left.contains(&column) {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
 impl Write for Stdout {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.0.write(buf)

@@ -8,6 +8,7 @@ use plait_trace::export::Exporter;
 use plait_trace::{Direction, Interval};
 
 use super::rates::{Rates, SubflowRates};
+use crate::stdout::aligned;
 
 /// Maximum number of connections without `--all`, and of parts of each.
 const MAX_CONNECTIONS: usize = 20;
@@ -134,7 +135,9 @@ fn write_connection(
         rows.push(total("sent", connection, Direction::ClientToServer));
         rows.push(total("received", connection, Direction::ServerToClient));
     }
-    write_aligned(&rows, out)?;
+    for line in aligned(&rows, &[0, 1]) {
+        writeln!(out, "  {line}")?;
+    }
     for failover in connection.failovers.iter().take(MAX_FAILOVERS) {
         writeln!(out, "  {}", describe_failover(failover, connection.start))?;
     }
@@ -246,23 +249,6 @@ fn total(way: &str, connection: &Connection, direction: Direction) -> [String; 1
     row[10] = segments(|sent| sent.retransmitted.segments).to_string();
     row[11] = segments(|sent| sent.reinjected.segments).to_string();
     row
-}
-
-/// Aligns the first two columns left, numbers right.
-fn write_aligned<const N: usize>(rows: &[[String; N]], out: &mut impl Write) -> io::Result<()> {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    });
-    for row in rows {
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            match column {
-                0 | 1 => write!(out, "  {cell:<width$}")?,
-                _ => write!(out, "  {cell:>width$}")?,
-            }
-        }
-        writeln!(out)?;
-    }
-    Ok(())
 }
 
 /// Times are relative to the connection's start.

@@ -13,7 +13,7 @@ use plait_linux::signal::StopSignal;
 
 use super::broken_pipe::terminate_without_reader;
 use super::number::{format_limits, format_number};
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, aligned};
 
 /// Arguments of `plait lab run`.
 #[derive(clap::Args)]
@@ -128,18 +128,10 @@ fn table(results: &Results, out: &mut impl Write) -> io::Result<()> {
         machine.processors, machine.processor
     )?;
     for variant in &results.variants {
-        let heading = [variant.name.as_str(), "mean", "sigma", "\u{b1}95%", "n", "paper", ""];
+        let heading = [variant.name.as_str(), " mean", "sigma", " \u{b1}95%", "    n", "paper", ""];
         let mut rows = vec![heading.map(String::from)];
         rows.extend(variant.metrics.iter().map(|(name, measured)| row(name, measured)));
-        let widths: Vec<_> = (0..6)
-            .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
-            .collect();
-        writeln!(out)?;
-        for row in &rows {
-            let numbers = (1..6).map(|column| format!("  {:>1$}", row[column], widths[column].max(5)));
-            let line = format!("{:<3$}{}  {}", row[0], numbers.collect::<String>(), row[6], widths[0]);
-            writeln!(out, "{}", line.trim_end())?;
-        }
+        writeln!(out, "\n{}", aligned(&rows, &[0, 6]).join("\n"))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::NOTHING_LOADED;
 use super::list::attachment_text;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, aligned};
 use crate::top::interval;
 
 /// Print the counters of chains and actors
@@ -116,19 +116,7 @@ pub(super) fn table(statistics: &Statistics, timed: bool) -> String {
             rows.extend(actors.map(|actor| row(format!("  {}", actor.name), "", &actor.count, timed)));
         }
     }
-    let widths: Vec<_> = (0..7)
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
-        .collect();
-    let mut text = String::new();
-    for row in &rows {
-        let [name, hook, numbers @ ..] = row;
-        let _ = write!(text, "{name:<0$}  {hook:<1$}", widths[0], widths[1]);
-        for (number, width) in numbers.iter().zip(&widths[2..]) {
-            let _ = write!(text, "  {number:>width$}");
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
+    let mut text = aligned(&rows, &[0, 1]).join("\n") + "\n";
     let Statistics { flows, flows_seen, connections_seen, .. } = statistics;
     let _ = writeln!(
         text,

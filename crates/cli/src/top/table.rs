@@ -6,6 +6,7 @@ use plait_linux::State;
 use plait_linux::diag::Closed;
 
 use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
+use crate::stdout::aligned;
 
 /// The columns, from left to right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,20 +98,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         rows.push(Column::ALL.map(|column| connection_cell(connection, column)));
         rows.extend(connection.subflows.iter().map(|s| Column::ALL.map(|column| subflow_cell(s, column))));
     }
-    let widths: [usize; Column::ALL.len()] = std::array::from_fn(|column| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    });
-    let line = |row: &[String; Column::ALL.len()]| {
-        let cells = Column::ALL.iter().zip(row).zip(widths);
-        let cells = cells.map(|((column, cell), width)| match column.is_numeric() {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    let mut text: String = rows.iter().map(line).collect();
-    text += &format!("\nsent and received in bit/s, over {:.1} s\n", snapshot.interval_s);
-    text
+    let left = Column::ALL.iter().enumerate().filter(|(_, column)| !column.is_numeric());
+    let lines = aligned(&rows, &left.map(|(place, _)| place).collect::<Vec<_>>()).join("\n");
+    format!("{lines}\n\nsent and received in bit/s, over {:.1} s\n", snapshot.interval_s)
 }
 
 fn connection_state(view: &ConnectionSnapshot) -> Vec<String> {
