@@ -8,8 +8,6 @@ use plait_config::Role;
 use plait_trace::{Capture, Connection, Connections, Direction, Interval, Path, ReadOptions, Sink, read};
 use plait_wire::capture::CaptureReader;
 
-const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
-
 /// The capture is read to its end or its damage, and what is said of its connections is consistent; also as a stream
 /// with next to no room, and beside a copy of itself.
 pub(crate) fn check(input: &[u8]) {
@@ -19,7 +17,7 @@ pub(crate) fn check(input: &[u8]) {
     let path = found.path("path").expect("the path that was given");
     for connection in &found.connections {
         assert!(!connection.subflows.is_empty());
-        for direction in DIRECTIONS {
+        for direction in Direction::BOTH {
             let stream = connection.stream(direction);
             let exposure = stream.exposure(path);
             assert!(exposure.bytes <= stream.length() && exposure.longest_run <= exposure.bytes);
@@ -65,7 +63,7 @@ impl Sink for Sums {
 
     fn connection(&mut self, connection: Connection) -> io::Result<()> {
         for (index, subflow) in connection.subflows.iter().enumerate() {
-            for direction in DIRECTIONS {
+            for direction in Direction::BOTH {
                 let sent = subflow.sent(direction);
                 let series = self.0.remove(&(connection.id, index, direction as usize)).unwrap_or_default();
                 assert_eq!(series, (sent.packets, sent.bytes), "a series adds up to its total");

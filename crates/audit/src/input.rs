@@ -18,7 +18,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The captures of a measurement, named by their files. As in `plait analyze`, a directory stands for the captures in
+    /// The captures of a measurement, named by their files. As in `plait analyze`, a directory means the captures in
     /// it.
     ///
     /// # Errors

@@ -10,7 +10,6 @@ use plait_trace::Direction;
 
 use crate::document::{Attack, Audit, ConnectionView, DirectionView, Excerpt, Packets, PathView};
 use crate::mode::Mode;
-use crate::target::DIRECTIONS;
 
 /// How many connections per path the page lists; the document lists all.
 const MAX_CONNECTIONS: usize = 50;
@@ -178,7 +177,7 @@ fn write_meter(name: &str, fraction: f64, class: &str, out: &mut impl Write) -> 
 fn directions(view: &PathView) -> impl Iterator<Item = &DirectionView> {
     view.connections
         .iter()
-        .flat_map(|connection| DIRECTIONS.map(|direction| connection.directions.in_direction(direction)))
+        .flat_map(|connection| Direction::BOTH.map(|direction| connection.directions.in_direction(direction)))
 }
 
 /// The excerpt of the direction with the most recovered, or else captured, bytes.
@@ -213,7 +212,7 @@ fn write_connections(audit: &Audit, out: &mut impl Write) -> io::Result<()> {
     )?;
     for path in &audit.paths {
         for connection in path.connections.iter().take(MAX_CONNECTIONS) {
-            for direction in DIRECTIONS {
+            for direction in Direction::BOTH {
                 write_direction(path, connection, direction, out)?;
             }
         }

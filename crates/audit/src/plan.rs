@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plait_trace::PathId;
+use plait_trace::{Direction, PathId};
 
 use crate::document::Skipped;
 use crate::mode::Mode;
 use crate::model::Model;
 use crate::progress::Progress;
-use crate::target::{DIRECTIONS, Target};
+use crate::target::Target;
 use crate::xor64::{AttackResult, MAX_ATTACKED, MIN_RUN, Preceding, WINDOW, attack};
 
 /// How many runs per path are attacked although the mode resists the attack, as a control.
@@ -52,7 +52,7 @@ impl Plan {
                     Mode::Stream | Mode::Sealed | Mode::Unknown => &mut controls,
                     Mode::Off | Mode::Mixed => continue,
                 };
-                for (way, direction) in DIRECTIONS.into_iter().enumerate() {
+                for (way, direction) in Direction::BOTH.into_iter().enumerate() {
                     let index = (path, number, way);
                     if target.mode == Mode::Stream
                         && target.secrets(&target.observations[path], direction).is_some()
@@ -139,7 +139,7 @@ fn attack_run(
     run: &Range<u64>,
 ) -> (AttackResult, usize) {
     let (path, number, way) = index;
-    let (target, direction) = (&targets[number], DIRECTIONS[way]);
+    let (target, direction) = (&targets[number], Direction::BOTH[way]);
     let stream = target.connection.stream(direction);
     let payload = stream.payload(paths[path]);
     let end = run.end.min(run.start + MAX_ATTACKED as u64);

@@ -12,9 +12,6 @@ use crate::identifiers::{self, Protocol};
 use crate::mode::{Mode, ModeSource, classify};
 use crate::recovery::StreamSecrets;
 
-/// Both directions, in the order of arrays indexed by direction.
-pub(crate) const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
-
 /// A connection to attack.
 pub(crate) struct Target<'a> {
     pub(crate) connection: &'a Connection,
@@ -57,7 +54,9 @@ impl<'a> Target<'a> {
         };
         let contents: Vec<[Content; 2]> = paths
             .iter()
-            .map(|path| DIRECTIONS.map(|direction| Content::of(connection.stream(direction).payload(*path))))
+            .map(|path| {
+                Direction::BOTH.map(|direction| Content::of(connection.stream(direction).payload(*path)))
+            })
             .collect();
         let protocol = protocol(connection, paths, &contents);
         let (mode, mode_source) = match negotiated {
@@ -154,7 +153,7 @@ pub(crate) fn stream_prefix(stream: &Stream, payload: &Payload, length: u64) -> 
 
 /// The application protocol, from the start of either direction on any path.
 fn protocol(connection: &Connection, paths: &[PathId], contents: &[[Content; 2]]) -> Protocol {
-    let streams = DIRECTIONS.map(|direction| connection.stream(direction));
+    let streams = Direction::BOTH.map(|direction| connection.stream(direction));
     let starts = streams.iter().flat_map(|stream| {
         paths.iter().map(|path| stream_prefix(stream, stream.payload(*path), identifiers::MAX_PREFIX))
     });

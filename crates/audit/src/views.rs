@@ -13,7 +13,7 @@ use crate::identifiers::{self, Identifier, Protocol};
 use crate::mode::Mode;
 use crate::plan::{Outcome, StreamIndex};
 use crate::recovery::Recovery;
-use crate::target::{DIRECTIONS, Observation, Target, stream_prefix};
+use crate::target::{Observation, Target, stream_prefix};
 use crate::verdict::verdict;
 use crate::xor64::Method;
 
@@ -37,7 +37,7 @@ pub(crate) fn build(
                 [0, 1].map(|way| DirectionResult::new(target, observation, way, take(path, way)))
             })
             .collect();
-        let starts = DIRECTIONS.map(|direction| locate_truth(target, direction, &results, truth));
+        let starts = Direction::BOTH.map(|direction| locate_truth(target, direction, &results, truth));
         for ((path, observation), results) in target.observations.iter().enumerate().zip(&results) {
             let connection = ConnectionOnPath { target, observation, headers: &headers[path], truth, starts };
             summaries[path].add(&connection, results);
@@ -73,7 +73,7 @@ impl DirectionResult {
         let attack = summarize(&outcome);
         let recovery = match target.mode {
             Mode::Off => Recovery::AsSent { encrypted: observation.payload[way].encrypted.clone() },
-            Mode::Stream => match target.secrets(observation, DIRECTIONS[way]) {
+            Mode::Stream => match target.secrets(observation, Direction::BOTH[way]) {
                 Some(secrets) => Recovery::KeyStream(secrets),
                 None => Recovery::Attacked(outcome.runs),
             },
@@ -200,7 +200,7 @@ impl ConnectionOnPath<'_> {
     /// Identifiers at the start of both directions that were recovered or crossed in clear.
     fn identifiers(&self, results: &[DirectionResult; 2]) -> Vec<Identifier> {
         let mut found = Vec::new();
-        for direction in DIRECTIONS {
+        for direction in Direction::BOTH {
             let stream = self.target.connection.stream(direction);
             let payload = stream.payload(self.observation.path);
             let wire = stream_prefix(stream, payload, identifiers::MAX_PREFIX);
@@ -282,7 +282,7 @@ impl PathSummary {
             }
             view
         });
-        if DIRECTIONS.iter().all(|direction| directions.in_direction(*direction).exposure.bytes == 0) {
+        if Direction::BOTH.iter().all(|direction| directions.in_direction(*direction).exposure.bytes == 0) {
             return;
         }
         self.stream_bytes += stream_bytes;

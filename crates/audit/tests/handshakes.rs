@@ -42,14 +42,10 @@ impl CapturedConnection {
         };
         let key = |side: usize| Key::new(KEYS[side]);
         let both = CapableKeys::Both { sender: key(0), receiver: key(1), data: None };
-        packets.push(packet(0, 0, Flags::SYN, capable(CapableKeys::None).chain(plait(0)), &[]));
-        packets.push(packet(
-            1,
-            0,
-            Flags::SYN | Flags::ACK,
-            capable(CapableKeys::Sender(key(1))).chain(plait(1)),
-            &[],
-        ));
+        let syn = capable(CapableKeys::None).chain(plait(0));
+        let syn_ack = capable(CapableKeys::Sender(key(1))).chain(plait(1));
+        packets.push(packet(0, 0, Flags::SYN, syn, &[]));
+        packets.push(packet(1, 0, Flags::SYN | Flags::ACK, syn_ack, &[]));
         packets.push(packet(0, 1, Flags::ACK, capable(both), &[]));
         for side in [0, 1] {
             for (number, piece) in self.sent[side].chunks(1000).enumerate() {
@@ -61,13 +57,7 @@ impl CapturedConnection {
                     checksum: None,
                 };
                 let dss = MptcpOption::Dss(Dss { data_ack: None, mapping: Some(mapping), data_fin: false });
-                packets.push(packet(
-                    side,
-                    1 + offset,
-                    Flags::ACK,
-                    std::iter::once(TcpOption::Mptcp(dss)),
-                    piece,
-                ));
+                packets.push(packet(side, 1 + offset, Flags::ACK, [TcpOption::Mptcp(dss)], piece));
             }
         }
         for (number, packet) in packets.iter().enumerate() {
@@ -88,7 +78,7 @@ fn packet<'a>(
     side: usize,
     seq: u32,
     flags: Flags,
-    options: impl Iterator<Item = TcpOption<'a>>,
+    options: impl IntoIterator<Item = TcpOption<'a>>,
     payload: &[u8],
 ) -> Vec<u8> {
     let header = tcp::Repr {
@@ -99,7 +89,7 @@ fn packet<'a>(
         flags,
         window: 1000,
         urgent: 0,
-        options: options.collect(),
+        options: options.into_iter().collect(),
     };
     let [source, destination] = [ADDRESSES[side], ADDRESSES[1 - side]];
     let mut segment = Vec::new();

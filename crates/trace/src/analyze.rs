@@ -42,7 +42,7 @@ pub enum AnalyzeError {
 
 /// Analyses the captures of one measurement.
 ///
-/// The captures are merged by time; `-` is stdin, and a directory stands for the captures in it. The inputs may include
+/// The captures are merged by time; `-` is stdin, and a directory means the captures in it. The inputs may include
 /// output of other tools ([`ExternalMetric`](crate::external_metrics::ExternalMetric)), which becomes part of the result.
 /// If a `directory` is given, it receives the document, tables, a series with intervals of this length, the HTML page and
 /// plots. Results also go to `exporter` (`()` for none), and the number of bytes read since the last call to `progress`;

@@ -14,6 +14,9 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// Both directions.
+    pub const BOTH: [Self; 2] = [Self::ClientToServer, Self::ServerToClient];
+
     /// The opposite direction.
     #[must_use]
     pub fn reverse(self) -> Self {

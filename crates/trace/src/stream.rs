@@ -24,7 +24,7 @@ use reassembly::Reassembly;
 pub use payload::Payload;
 
 /// One direction of a connection: the bytes that one side sent, numbered from 0, and which paths and subflows carried them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stream {
     /// The data sequence number of the first byte (IDSN + 1), if the keys were captured.
     origin: Option<DataSeq>,
@@ -176,19 +176,7 @@ impl Stream {
     }
 
     pub(crate) fn new() -> Self {
-        Self {
-            origin: None,
-            anchor: None,
-            latest: BIAS,
-            end: 0,
-            paths: Vec::new(),
-            unused_path: PathRecord::default(),
-            carried: Coverage::default(),
-            carriers: Vec::new(),
-            reassembly: Reassembly::default(),
-            delivery: DeliveryProgress::default(),
-            flight: None,
-        }
+        Self { latest: BIAS, ..Self::default() }
     }
 
     /// Sets the data sequence number of the first byte.

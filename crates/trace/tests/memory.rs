@@ -13,6 +13,9 @@ use plait_wire::mptcp::{
 use plait_wire::tcp::{Flags, Seq, TcpOption};
 use plait_wire::{LinkType, ipv4, protocol, tcp};
 
+/// The length of a capture's header.
+const PCAP_HEADER: usize = 24;
+
 /// A capture that is generated while it is read.
 struct Made<F> {
     packet: F,
@@ -31,13 +34,10 @@ impl<F: FnMut(u64) -> Option<Vec<u8>>> Made<F> {
 impl<F: FnMut(u64) -> Option<Vec<u8>>> Read for Made<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.ready.len() {
-            let header = PcapHeader::new(LinkType::Ipv4);
-            let mut writer = PcapWriter::new(Vec::new(), header).expect("memory");
-            let header_len = writer.into_inner().len();
-            writer = PcapWriter::new(Vec::new(), header).expect("memory");
+            let mut writer = PcapWriter::new(Vec::new(), PcapHeader::new(LinkType::Ipv4)).expect("memory");
             let Some(packet) = (self.packet)(self.index) else { return Ok(0) };
             writer.write(Timestamp(1_000_000_000 + self.index * 100_000), &packet).expect("memory");
-            (self.ready, self.at) = (writer.into_inner(), header_len);
+            (self.ready, self.at) = (writer.into_inner(), PCAP_HEADER);
             self.index += 1;
         }
         let count = buffer.len().min(self.ready.len() - self.at);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{recorder, tcpdump};
 
 /// What was recorded, how, and whether anything is missing.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Document {
     plait: &'static str,
     kernel: String,
@@ -55,16 +55,10 @@ impl Document {
             kernel: format!("{} {}", text(system.sysname()), text(system.release())),
             host: text(system.nodename()),
             command: command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
-            exit_status: None,
-            ended_by: None,
-            begin: 0.0,
-            end: 0.0,
             interval_s: interval.as_secs_f64(),
             snaplen,
             filter: filter.to_owned(),
-            interfaces: Vec::new(),
-            recorded: recorder::Recorded::default(),
-            error: None,
+            ..Document::default()
         }
     }
 

@@ -1,5 +1,4 @@
-//! From one stream to another through a transform. Whoever reads the output may stop at any time; that is an end like
-//! any other.
+//! Copies a stream to another through a transform. If the reader of the output closes it, the copy ends without an error.
 
 use std::io::{ErrorKind, Read, Write};
 use std::ops::ControlFlow;
@@ -88,7 +87,7 @@ fn read(input: &mut impl Read, buf: &mut [u8]) -> anyhow::Result<usize> {
     }
 }
 
-/// All `bytes`, or a break if nobody reads them any more.
+/// Writes all bytes; a break if the reader has closed the output.
 fn write(output: &mut impl Write, bytes: &[u8]) -> anyhow::Result<ControlFlow<()>> {
     match output.write_all(bytes) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),

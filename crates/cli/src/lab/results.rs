@@ -29,7 +29,7 @@ struct Found {
 }
 
 impl Found {
-    /// The directory's own name: it tells runs of one experiment with different parameters apart.
+    /// The directory's own name, which distinguishes runs of one experiment with different parameters.
     fn name(&self) -> Cow<'_, str> {
         self.directory.file_name().map_or(Cow::from(&self.results.experiment), |name| name.to_string_lossy())
     }

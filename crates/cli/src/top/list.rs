@@ -6,8 +6,9 @@ use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
 use super::table::{Column, connection_cell, subflow_cell};
 
 /// What connections are sorted by, and the subflows of each connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SortKey {
+    #[default]
     Rate,
     Rtt,
     Retransmissions,
@@ -56,7 +57,7 @@ fn bytes(view: &SubflowSnapshot) -> f64 {
 }
 
 /// The list as the user sees it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) snapshot: Snapshot,
     pub(super) sort_key: SortKey,
@@ -82,17 +83,7 @@ pub(super) enum Row<'a> {
 
 impl List {
     pub(super) fn new(snapshot: Snapshot) -> List {
-        List {
-            snapshot,
-            sort_key: SortKey::Rate,
-            reversed: false,
-            filter: String::new(),
-            typing: false,
-            paused: false,
-            help: false,
-            offset: 0,
-            history: HashMap::new(),
-        }
+        List { snapshot, ..List::default() }
     }
 
     /// Replaces the snapshot with a newer one.

@@ -7,7 +7,7 @@ use plait_linux::mptcp::Token;
 use serde::Serialize;
 
 /// All connections at one time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Snapshot {
     /// Seconds since 1970.
     pub(super) time: f64,

@@ -151,8 +151,7 @@ fn no_connection(view: &HostCapture, port: Option<u16>) -> String {
 fn main_connection_to(found: &Connections, port: Option<u16>) -> Option<&Connection> {
     let fits = |connection: &&Connection| port.is_none_or(|port| connection.server().port() == port);
     found.connections.iter().filter(fits).max_by_key(|connection| {
-        let carried =
-            carried(connection, Direction::ClientToServer) + carried(connection, Direction::ServerToClient);
+        let carried: u64 = Direction::BOTH.map(|way| carried(connection, way)).iter().sum();
         (connection.protocol != Protocol::Tcp, carried, std::cmp::Reverse(connection.id))
     })
 }
@@ -162,8 +161,7 @@ fn carried(connection: &Connection, direction: Direction) -> u64 {
 }
 
 fn busier_direction(connection: &Connection) -> Direction {
-    let [up, down] =
-        [Direction::ClientToServer, Direction::ServerToClient].map(|way| carried(connection, way));
+    let [up, down] = Direction::BOTH.map(|way| carried(connection, way));
     if up >= down { Direction::ClientToServer } else { Direction::ServerToClient }
 }
 

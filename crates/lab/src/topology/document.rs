@@ -1,6 +1,6 @@
 //! A TOML document that is deserialized in parts, with parameter substitution.
 //!
-//! `${name}` in a string stands for a parameter; a string that consists of nothing else takes the type of the
+//! `${name}` in a string is replaced with a parameter; a string that consists of nothing else takes the type of the
 //! parameter. A table in a list with the key `when` is kept only for certain parameter values: `when = { cut =
 //! ["address", "carrier"] }`. Both are resolved in the parsed tree, which keeps its spans, so that every later
 //! diagnostic shows the line of the file. `${directory}` is the directory of the file, unless a parameter has this
@@ -20,7 +20,7 @@ pub(crate) type Parameters<'t> = BTreeMap<String, DeValue<'t>>;
 
 /// The key of a condition.
 const WHEN: &str = "when";
-/// The name that stands for the file's directory.
+/// The name of the file's directory in a substitution.
 const DIRECTORY: &str = "directory";
 
 /// A TOML file, or some of its top-level keys.

@@ -21,6 +21,7 @@ use crate::path::PathId;
 use crate::stream::Stream;
 
 /// The state of the assembly: live connections and the tables that find them.
+#[derive(Default)]
 pub(super) struct State {
     pub(super) live: Slab<LiveConnection>,
     /// The connection of each token, and the direction in which the token's owner sends.
@@ -82,16 +83,10 @@ impl Span {
 impl State {
     pub(super) fn new(captures: usize, options: ReadOptions) -> Self {
         Self {
-            live: Slab::new(),
-            tokens: HashMap::new(),
-            liveness: LivenessTable::default(),
-            finished: VecDeque::new(),
-            totals: AssemblyTotals::default(),
             interval: options.interval.map(IntervalLength::new),
-            now: Timestamp::default(),
             budget: options.payload_limit,
-            connections_seen: 0,
             spans: vec![Span::default(); captures],
+            ..Self::default()
         }
     }
 
@@ -175,7 +170,7 @@ impl State {
         self.end_silence(index, &mut flow);
         let live = &mut self.live[index];
         let subflow = flow.subflow;
-        for direction in [Direction::ClientToServer, Direction::ServerToClient] {
+        for direction in Direction::BOTH {
             let side = flow.side(direction);
             live.connection.subflows[subflow].sent[direction as usize] = mem::take(&mut side.sender.stats);
             if let Some(length) = self.interval {

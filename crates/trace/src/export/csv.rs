@@ -6,15 +6,13 @@ use std::io::{self, Write};
 use crate::direction::Direction;
 use crate::export::document::{Connection, DirectionStats, DurationStats, Subflow};
 
-const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
-
 /// One row per connection.
 pub(crate) struct ConnectionTable<W: Write>(csv::Writer<W>);
 
 impl<W: Write> ConnectionTable<W> {
     pub(crate) fn new(out: W) -> io::Result<Self> {
         let mut heading = names(CONNECTION);
-        for direction in DIRECTIONS {
+        for direction in Direction::BOTH {
             heading
                 .extend(CONNECTION_DIRECTIONS.iter().map(|(name, _)| format!("{name}_{}", direction.name())));
         }
@@ -25,7 +23,7 @@ impl<W: Write> ConnectionTable<W> {
 
     pub(crate) fn write(&mut self, connection: &Connection) -> io::Result<()> {
         let mut row = values(CONNECTION, connection);
-        for direction in DIRECTIONS {
+        for direction in Direction::BOTH {
             row.extend(CONNECTION_DIRECTIONS.iter().map(|(_, value)| value(connection, direction)));
         }
         Ok(self.0.write_record(row)?)
@@ -47,7 +45,7 @@ impl<W: Write> SubflowTable<W> {
         }
         let mut heading = vec!["connection".to_owned(), "subflow".to_owned()];
         heading.extend(names(SUBFLOW));
-        for direction in DIRECTIONS {
+        for direction in Direction::BOTH {
             heading.extend(sent.iter().map(|name| format!("{name}_{}", direction.name())));
         }
         let mut out = csv::Writer::from_writer(out);
@@ -59,7 +57,7 @@ impl<W: Write> SubflowTable<W> {
         for (subflow, number) in connection.subflows.iter().zip(1_u64..) {
             let mut row = vec![connection.id.to_string(), number.to_string()];
             row.extend(values(SUBFLOW, subflow));
-            for direction in DIRECTIONS {
+            for direction in Direction::BOTH {
                 let sent = subflow.directions.in_direction(direction);
                 row.extend(values(DIRECTION_STATS, sent));
                 for (_, spread) in DURATIONS {

@@ -85,8 +85,7 @@ fn sum(connection: &connection::Connection, direction: Direction, part: fn(&Send
 impl Subflow {
     fn new(connection: &connection::Connection, index: usize, total: &PerDirection<u64>) -> Self {
         let subflow = &connection.subflows[index];
-        let [forward, reverse] =
-            [Direction::ClientToServer, Direction::ServerToClient].map(|way| subflow.sent(way));
+        let [forward, reverse] = Direction::BOTH.map(|way| subflow.sent(way));
         let more = if forward.bytes > reverse.bytes { forward } else { reverse };
         Self {
             src: subflow.client,

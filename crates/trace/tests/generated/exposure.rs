@@ -11,8 +11,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
-
 /// The byte at an offset of a side's stream.
 fn byte(side: Side, offset: u64) -> u8 {
     (offset.wrapping_mul(31) >> 3) as u8 ^ side as u8
@@ -98,7 +96,7 @@ proptest! {
         prop_assert_eq!(connection.protocol, Protocol::Mptcp(style.version));
         prop_assert_eq!(connection.subflows.len(), 3);
         prop_assert!(!connection.partial && connection.fallback.is_none());
-        for (side, direction) in DIRECTIONS.into_iter().enumerate() {
+        for (side, direction) in Direction::BOTH.into_iter().enumerate() {
             let stream = connection.stream(direction);
             let sent = || pieces.iter().filter(|piece| piece.side == side);
             let length = sent().map(|piece| piece.offset + piece.len as u64).max().unwrap_or(0);
@@ -135,7 +133,7 @@ proptest! {
         let found = read(&net.files(), ReadOptions::default());
         prop_assert_eq!(found.connections.len(), 1);
         prop_assert!(found.connections[0].partial);
-        for (side, direction) in DIRECTIONS.into_iter().enumerate() {
+        for (side, direction) in Direction::BOTH.into_iter().enumerate() {
             let sent = || pieces.iter().filter(|piece| piece.side == side);
             let first = sent().map(|piece| piece.offset).min().unwrap_or(0);
             let expected: ByteRanges = sent()
@@ -165,7 +163,7 @@ proptest! {
         let interval = Some(Duration::from_millis(1));
         let found = read(&files, ReadOptions { payload_limit: 1 << 20, interval, ..ReadOptions::default() });
         for connection in &found.connections {
-            for direction in DIRECTIONS {
+            for direction in Direction::BOTH {
                 let (mut total, mut total_in_series) = (0, 0);
                 for SenderStats { bytes, new, reinjected, repeated, unmapped, .. } in
                     connection.subflows.iter().map(|subflow| subflow.sent(direction))
@@ -212,7 +210,7 @@ fn check_payload(
     seen: &[bool],
     whole: bool,
 ) -> Result<(), TestCaseError> {
-    let stream = found.connections[0].stream(DIRECTIONS[side]);
+    let stream = found.connections[0].stream(Direction::BOTH[side]);
     let payload = stream.payload(path(found, index)).bytes(0..seen.len() as u64);
     for (offset, (captured, seen)) in payload.iter().zip(seen).enumerate() {
         match captured {

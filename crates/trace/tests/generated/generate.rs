@@ -1,17 +1,15 @@
 //! Generates captures: an MPTCP connection over any number of paths, segment by segment.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-
-use plait_config::Role;
-use plait_trace::{Capture, Connections, Path, ReadOptions};
-use plait_wire::capture::{CaptureReader, PcapHeader, PcapWriter, Timestamp};
-use plait_wire::checksum::PseudoHeader;
+use plait_trace::{Connections, ReadOptions};
+use plait_wire::LinkType;
+use plait_wire::capture::{PcapHeader, PcapWriter, Timestamp};
 use plait_wire::mptcp::{
     AddressId, Capable, CapableFlags, CapableKeys, DataSeq, Dss, Join, Key, Mapping, MptcpOption, Nonce,
     SeqField, SubflowSeq, Token, Version,
 };
-use plait_wire::tcp::{Flags, Seq, TcpOption};
-use plait_wire::{LinkType, ipv4, protocol, tcp};
+use plait_wire::tcp::{Flags, TcpOption};
+
+use crate::scene::{Packet, captures};
 
 pub(crate) const CLIENT_KEY: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
 pub(crate) const SERVER_KEY: [u8; 8] = [0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0x01];
@@ -43,9 +41,6 @@ struct PathState {
 
 /// Who sends: 0 the client, 1 the server.
 pub(crate) type Side = usize;
-
-/// Both initial sequence numbers are just below the wrap.
-const ISN: [u32; 2] = [0xffff_f000, 0xffff_ff00];
 
 impl Net {
     pub(crate) fn new(paths: usize, style: Style) -> Self {
@@ -172,29 +167,12 @@ impl Net {
         options: Vec<MptcpOption<'_>>,
         data: &[u8],
     ) {
-        let address = |side: Side| Ipv4Addr::new(10, path as u8, 0, side as u8 + 1);
-        let port = |side: Side| [50_000, 80][side];
-        let ends = [0, 1].map(|side| SocketAddrV4::new(address(side), port(side)));
-        let (source, destination) = (ends[side], ends[1 - side]);
-        let seq = Seq(ISN[side]).advance(relative);
-        let ack = Seq(ISN[1 - side]).advance(if flags.contains(Flags::SYN) { 1 } else { 0 });
-        let header = tcp::Repr {
-            source_port: source.port(),
-            destination_port: destination.port(),
-            seq,
-            ack,
+        let packet = Packet {
             flags,
-            window: 1000,
-            urgent: 0,
             options: options.into_iter().map(TcpOption::Mptcp).collect(),
+            ..Packet::new(path, side, relative, flags.contains(Flags::SYN).into())
         };
-        let pseudo = PseudoHeader::V4 { source: *source.ip(), destination: *destination.ip() };
-        let mut segment = Vec::new();
-        header.emit(pseudo, data, &mut segment).expect("options that fit");
-        let mut packet = Vec::new();
-        let ip = ipv4::Repr::new(*source.ip(), *destination.ip(), protocol::TCP);
-        ip.emit(segment.len(), &mut packet).expect("a packet that fits");
-        packet.extend_from_slice(&segment);
+        let packet = packet.data(data).emit();
         self.time += 1000;
         self.paths[path].writer.write(Timestamp(self.time), &packet).expect("memory");
     }
@@ -209,14 +187,7 @@ impl Net {
     }
 }
 
-/// Reads the captures of paths named `path0`, `path1`, ...; the first is trusted.
+/// Reads the captures of paths named `path0`, `path1`, ...
 pub(crate) fn read(files: &[Vec<u8>], options: ReadOptions) -> Connections {
-    let captures = files.iter().enumerate().map(|(index, file)| Capture {
-        path: Path {
-            name: format!("path{index}"),
-            role: if index == 0 { Role::Trusted } else { Role::Untrusted },
-        },
-        reader: CaptureReader::new(file.as_slice()).expect("a pcap file"),
-    });
-    Connections::read(captures.collect(), options).expect("memory does not fail")
+    Connections::read(captures(files), options).expect("memory does not fail")
 }

@@ -46,6 +46,7 @@ impl<'a> Packet<'a> {
             path,
             side,
             client_port: 50_000,
+            // Just below the wrap.
             isn: [0xffff_f000, 0xffff_ff00],
             seq,
             ack: Some(ack),
@@ -98,7 +99,7 @@ impl<'a> Packet<'a> {
         self
     }
 
-    fn emit(&self) -> Vec<u8> {
+    pub(crate) fn emit(&self) -> Vec<u8> {
         let ends = [
             SocketAddrV4::new(address(self.path, 0), self.client_port),
             SocketAddrV4::new(address(self.path, 1), 80),
@@ -315,14 +316,14 @@ fn file(packets: &[(u64, Vec<u8>)]) -> Vec<u8> {
 
 pub(crate) fn captures(files: &[Vec<u8>]) -> Vec<Capture<&[u8]>> {
     let named = files.iter().enumerate().map(|(index, file)| Capture {
-        path: Path { name: format!("capture{index}"), role: Role::Untrusted },
+        path: Path { name: format!("path{index}"), role: Role::Untrusted },
         reader: CaptureReader::new(file.as_slice()).expect("a pcap file"),
     });
     named.collect()
 }
 
 pub(crate) fn read(files: &[Vec<u8>]) -> Connections {
-    Connections::read(captures(files), ReadOptions::default()).expect("memory does not fail")
+    crate::generate::read(files, ReadOptions::default())
 }
 
 /// A time relative to the start of its scene.

@@ -12,8 +12,6 @@ use plait_wire::tcp::Flags;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
-
 const INTERVAL: Duration = Duration::from_micros(3);
 
 /// A segment: its position in its subflow and in the stream.
@@ -100,7 +98,7 @@ proptest! {
         let options = ReadOptions { interval: Some(INTERVAL), ..ReadOptions::default() };
         let all = read(&net.files(), options);
         let connection = &all.connections[0];
-        for (side, direction) in DIRECTIONS.into_iter().enumerate() {
+        for (side, direction) in Direction::BOTH.into_iter().enumerate() {
             for (path, subflow) in connection.subflows.iter().enumerate() {
                 let (found, naive) = (subflow.sent(direction), &naive[path][side]);
                 // The handshake consists of two packets of the client and one of the server.
@@ -161,11 +159,11 @@ fn signals_become_events_in_order() {
     assert_eq!(
         kinds,
         [
-            (DIRECTIONS[1], announced(false)),
-            (DIRECTIONS[0], announced(true)),
-            (DIRECTIONS[1], EventKind::RemoveAddress(vec![AddressId(9), AddressId(10)])),
-            (DIRECTIONS[0], EventKind::Priority { backup: true, id: None }),
-            (DIRECTIONS[1], EventKind::Fail(DataSeq(77))),
+            (Direction::BOTH[1], announced(false)),
+            (Direction::BOTH[0], announced(true)),
+            (Direction::BOTH[1], EventKind::RemoveAddress(vec![AddressId(9), AddressId(10)])),
+            (Direction::BOTH[0], EventKind::Priority { backup: true, id: None }),
+            (Direction::BOTH[1], EventKind::Fail(DataSeq(77))),
         ]
     );
     assert!(connection.events.iter().all(|event| event.subflow == 1));
@@ -175,7 +173,7 @@ fn signals_become_events_in_order() {
 
 #[test]
 fn reports_how_subflows_end() {
-    let [client, server] = DIRECTIONS;
+    let [client, server] = Direction::BOTH;
     let fast_close = || vec![MptcpOption::FastClose(Key::new([1; 8]))];
     let reset = || vec![MptcpOption::Reset(Reset { flags: ResetFlags::TRANSIENT, reason: 6 })];
     let cases = [

@@ -12,8 +12,6 @@ use proptest::prelude::*;
 
 use crate::scene::{MILLISECOND, NONCES, Packet, SECOND, Scene, captures, handshake, opening};
 
-const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
-
 /// Checks and sums up the results that it receives.
 #[derive(Default)]
 struct Checked {
@@ -41,7 +39,7 @@ impl Sink for Checked {
 
     fn connection(&mut self, connection: Connection) -> io::Result<()> {
         for (index, subflow) in connection.subflows.iter().enumerate() {
-            for direction in DIRECTIONS {
+            for direction in Direction::BOTH {
                 let key = (connection.id, index, direction == Direction::ClientToServer);
                 let stats = subflow.sent(direction);
                 let series = self.open.remove(&key).unwrap_or_default();
@@ -66,7 +64,7 @@ fn streamed(files: &[Vec<u8>], live_limit: usize) -> (Checked, Totals) {
 fn bytes(connections: &[Connection]) -> u64 {
     let of = |connection: &Connection| -> u64 {
         let both = |subflow: &plait_trace::Subflow| {
-            DIRECTIONS.map(|way| subflow.sent(way).bytes).iter().sum::<u64>()
+            Direction::BOTH.map(|way| subflow.sent(way).bytes).iter().sum::<u64>()
         };
         connection.subflows.iter().map(both).sum()
     };
@@ -133,7 +131,7 @@ proptest! {
         // Joins that were not accepted are not connections; their bytes count only as unmapped.
         let mapped = |connection: &Connection| -> u64 {
             let both = |subflow: &plait_trace::Subflow| {
-                DIRECTIONS.map(|way| subflow.sent(way)).iter().map(|sent| sent.bytes - sent.unmapped).sum::<u64>()
+                Direction::BOTH.map(|way| subflow.sent(way)).iter().map(|sent| sent.bytes - sent.unmapped).sum::<u64>()
             };
             connection.subflows.iter().map(both).sum()
         };

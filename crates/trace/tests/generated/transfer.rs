@@ -71,6 +71,7 @@ pub(crate) struct Account {
     pub(crate) reinjected: Vec<(u64, usize)>,
 }
 
+#[derive(Clone, Default)]
 struct OnPath {
     /// The next sequence number, and the unacknowledged segments by sequence number.
     next: u32,
@@ -91,6 +92,7 @@ enum Under {
     Pong,
 }
 
+#[derive(Default)]
 struct Run {
     script: Script,
     paths: Vec<OnPath>,
@@ -112,29 +114,8 @@ struct Run {
 const MIN_TIMEOUT: u64 = 200;
 
 pub(crate) fn transfer(script: Script) -> Account {
-    let path = || OnPath {
-        next: 1,
-        outstanding: BTreeMap::new(),
-        deadline: u64::MAX,
-        timeout: MIN_TIMEOUT,
-        recovering: false,
-        sent: 0,
-        expected: 1,
-        beyond: BTreeSet::new(),
-    };
-    let mut run = Run {
-        paths: (0..script.paths).map(|_| path()).collect(),
-        script,
-        under_way: Vec::new(),
-        account: Account::default(),
-        tick: 0,
-        now: 0,
-        carried_by: Vec::new(),
-        acknowledged: 0,
-        progressed: 0,
-        has: BTreeSet::new(),
-        in_order: 0,
-    };
+    let path = OnPath { next: 1, deadline: u64::MAX, timeout: MIN_TIMEOUT, expected: 1, ..OnPath::default() };
+    let mut run = Run { paths: vec![path; script.paths], script, ..Run::default() };
     run.open();
     for now in 100..run.script.end {
         (run.now, run.tick) = (now, 0);
