@@ -56,7 +56,6 @@ pub(crate) fn path_of(namespace: &NetNs) -> String {
 }
 
 /// The counters of an interface. The kernel counts a super-packet of segmentation offload as one frame.
-#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct InterfaceCounters {
     pub(crate) rx_bytes: u64,
     pub(crate) rx_frames: u64,
@@ -69,19 +68,19 @@ pub(crate) fn counters(namespace: &NetNs, interface: &str) -> Result<InterfaceCo
     // The file shows the namespace of the thread that opens it.
     let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).map_err(&refused)?;
     let table = table.map_err(&refused)?;
-    find(&table, interface).ok_or_else(|| refused(io::Error::new(io::ErrorKind::NotFound, "it is gone")))
+    match columns(&table, interface)[..] {
+        [rx_bytes, rx_frames, _, _, _, _, _, _, tx_bytes, tx_frames, ..] => {
+            Ok(InterfaceCounters { rx_bytes, rx_frames, tx_bytes, tx_frames })
+        }
+        _ => Err(refused(io::Error::new(io::ErrorKind::NotFound, "it is gone"))),
+    }
 }
 
-/// Parses a line of `/proc/net/dev` (proc(5)): columns 1 and 2 are received bytes and packets, 9 and 10 sent ones.
-fn find(table: &str, interface: &str) -> Option<InterfaceCounters> {
-    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
-    let columns: Vec<u64> = line.split_ascii_whitespace().map_while(|column| column.parse().ok()).collect();
-    Some(InterfaceCounters {
-        rx_bytes: *columns.first()?,
-        rx_frames: *columns.get(1)?,
-        tx_bytes: *columns.get(8)?,
-        tx_frames: *columns.get(9)?,
-    })
+/// The columns of an interface in the text of `/proc/net/dev` (proc(5)); none if it is not there. The first 8 count what
+/// it received, the others what it sent: bytes, packets, errors, drops and others.
+pub(crate) fn columns(table: &str, interface: &str) -> Vec<u64> {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'));
+    line.unwrap_or_default().split_ascii_whitespace().map_while(|column| column.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -94,10 +93,8 @@ mod tests {
                      face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs\n  \
                      lte10:     900       9    0    0    0     0          0         0     1800      18    0    0    0\n  \
                      lte1:     100       1    0    0    0     0          0         0      200       2    0    0    0\n";
-        let found = InterfaceCounters { rx_bytes: 100, rx_frames: 1, tx_bytes: 200, tx_frames: 2 };
-        assert_eq!(find(table, "lte1"), Some(found));
-        assert_eq!(find(table, "lte"), None);
-        assert_eq!(find("lte: 1 2\n", "lte"), None, "a line that ends early");
+        assert_eq!(columns(table, "lte1"), [100, 1, 0, 0, 0, 0, 0, 0, 200, 2, 0, 0, 0]);
+        assert_eq!(columns(table, "lte"), [0; 0]);
     }
 
     #[test]

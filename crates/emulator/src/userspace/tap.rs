@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use super::super_packet::VNET_HEADER;
 use crate::backend::Backend;
+use crate::command::columns;
 use crate::endpoint::End;
 use crate::error::Error;
 
@@ -27,6 +28,9 @@ pub(super) struct Tap {
 
 /// 65535 bytes less the Ethernet header.
 pub(super) const MAX_MTU: u16 = u16::MAX - 14;
+
+/// The column of dropped packets in `/proc/net/dev`.
+const TRANSMIT_DROP: usize = 11;
 
 /// The packets that the interface queues while the thread waits for a processor.
 const TX_QUEUE_LENGTH: libc::c_int = 4096;
@@ -90,7 +94,7 @@ impl Tap {
     fn dropped(&self) -> Option<u64> {
         let mut text = [0; 16 << 10];
         let length = self.counters.as_ref()?.read_at(&mut text, 0).ok()?;
-        dropped(&String::from_utf8_lossy(&text[..length]), &self.name)
+        columns(&String::from_utf8_lossy(&text[..length]), &self.name).get(TRANSMIT_DROP).copied()
     }
 }
 
@@ -167,30 +171,6 @@ fn check(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The transmit drop counter of an interface in the text of `/proc/net/dev`.
-fn dropped(text: &str, name: &str) -> Option<u64> {
-    const TRANSMIT_DROP: usize = 11;
-    let numbers = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
-    numbers.split_whitespace().nth(TRANSMIT_DROP)?.parse().ok()
-}
-
 fn unavailable(why: &str) -> Error {
     Error::Unavailable { backend: Backend::Emu, why: why.into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_the_drop_counter() {
-        let text = "Inter-|   Receive                                                |  Transmit\n \
-                    face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop\n    \
-                    lo:       0       0    0    0    0     0          0         0        1       2    3    4    5 0 0 0\n  \
-                    lte1: 656 8 0 0 0 0 0 0 1064 12 0 7 0 0 0 0\n";
-        assert_eq!(dropped(text, "lte1"), Some(7));
-        assert_eq!(dropped(text, "lo"), Some(4));
-        assert_eq!(dropped(text, "lte"), None);
-        assert_eq!(dropped("", "lte1"), None);
-    }
 }
