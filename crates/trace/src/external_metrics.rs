@@ -29,45 +29,17 @@ use thiserror::Error;
 #[derive(Clone, Debug, JsonSchema, PartialEq, Serialize)]
 pub struct ExternalMetric {
     /// The tool: `iperf3`, `ss`, `nstat` or `plait`.
-    #[schemars(with = "Source")]
+    #[schemars(extend("enum" = ["iperf3", "ss", "nstat", "plait"]))]
     pub source: &'static str,
     /// What was measured: a stream, a subflow by its addresses, or `host`.
     pub subject: String,
     /// The name of the metric, as the tool has it.
     pub metric: String,
     /// Its unit: `Mb/s`, `ms`, `B`, `segments` or none.
-    #[schemars(with = "Unit")]
+    #[schemars(extend("enum" = ["Mb/s", "ms", "B", "segments", ""]))]
     pub unit: &'static str,
     /// Times in seconds since 1970, and values; at most 10,000.
     pub points: Vec<(f64, f64)>,
-}
-
-/// The values of [`ExternalMetric::source`].
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Source {
-    Iperf3,
-    Ss,
-    Nstat,
-    Plait,
-}
-
-/// The values of [`ExternalMetric::unit`].
-#[derive(JsonSchema)]
-#[schemars(inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Unit {
-    #[schemars(rename = "Mb/s")]
-    MegabitsPerSecond,
-    #[schemars(rename = "ms")]
-    Milliseconds,
-    #[schemars(rename = "B")]
-    Bytes,
-    #[schemars(rename = "segments")]
-    Segments,
-    #[schemars(rename = "")]
-    None,
 }
 
 /// A file that cannot be used.
@@ -186,16 +158,10 @@ impl Collector {
             Some(index) => *index,
             None if self.found.len() == MAX_METRICS => return,
             None => {
-                let name = metric.into();
-                let series = ExternalMetric {
-                    source,
-                    subject: subject.into(),
-                    metric: name,
-                    unit,
-                    points: Vec::new(),
-                };
+                let (subject, metric, points) = (subject.to_owned(), metric.to_owned(), Vec::new());
+                self.indices.insert((subject.clone(), metric.clone()), self.found.len());
+                let series = ExternalMetric { source, subject, metric, unit, points };
                 self.found.push(Downsampled { series, step: 1, skip: 0 });
-                self.indices.insert((subject.into(), metric.into()), self.found.len() - 1);
                 self.found.len() - 1
             }
         };

@@ -195,7 +195,7 @@ fn describe_subflow(subflow: &Subflow) -> String {
         text += &format!(", SYN RTT {rtt:.3} ms");
     }
     text += ", ";
-    text += &subflow.close.kind.name().replace('_', " ");
+    text += &subflow.close.kind.replace('_', " ");
     if let Some(by) = subflow.close.by {
         text += if by == Direction::ClientToServer { " by the client" } else { " by the server" };
     }

@@ -131,7 +131,7 @@ const SUBFLOW: &[Column<Subflow>] = &[
     ("start", |it| it.start.to_string()),
     ("duration_s", |it| it.duration_s.to_string()),
     ("syn_rtt_ms", |it| optional(it.syn_rtt_ms)),
-    ("close", |it| it.close.kind.name().to_owned()),
+    ("close", |it| it.close.kind.to_owned()),
     ("close_by", |it| optional(it.close.by.map(Direction::name))),
     ("close_reason", |it| optional(it.close.reason)),
 ];

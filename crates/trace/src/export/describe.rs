@@ -8,7 +8,7 @@ use plait_wire::capture::Timestamp;
 use plait_wire::mptcp::Version;
 
 use super::document::{
-    Checksums, Close, CloseKind, Connection, DamagedCapture, DirectionStats, DurationStats, Event, Failover,
+    Checksums, Close, Connection, DamagedCapture, DirectionStats, DurationStats, Event, Failover,
     PerDirection, Skipped, Subflow, Totals,
 };
 use crate::connection::{self, Fallback, Protocol};
@@ -148,11 +148,11 @@ fn duration_stats(stats: &crate::duration_stats::DurationStats) -> Option<Durati
 impl From<connection::Close> for Close {
     fn from(close: connection::Close) -> Self {
         let (kind, by, reason) = match close {
-            connection::Close::Open => (CloseKind::Open, None, None),
-            connection::Close::HalfClosed(by) => (CloseKind::HalfClosed, Some(by), None),
-            connection::Close::Fin => (CloseKind::Fin, None, None),
-            connection::Close::Reset { by, reason } => (CloseKind::Reset, Some(by), reason),
-            connection::Close::FastClose(by) => (CloseKind::FastClose, Some(by), None),
+            connection::Close::Open => ("open", None, None),
+            connection::Close::HalfClosed(by) => ("half_closed", Some(by), None),
+            connection::Close::Fin => ("fin", None, None),
+            connection::Close::Reset { by, reason } => ("reset", Some(by), reason),
+            connection::Close::FastClose(by) => ("fastclose", Some(by), None),
         };
         Self { kind, by, reason }
     }

@@ -181,38 +181,12 @@ pub struct DurationStats {
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Close {
     /// `open`: not within the capture.
-    pub kind: CloseKind,
+    #[schemars(extend("enum" = ["open", "half_closed", "fin", "reset", "fastclose"]))]
+    pub kind: &'static str,
     /// The direction in which the side that closed it sends.
     pub by: Option<Direction>,
     /// Reason code of MP_TCPRST (RFC 8684 table 2).
     pub reason: Option<u8>,
-}
-
-/// What closed a subflow.
-#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-#[expect(missing_docs, reason = "the names are those of TCP and MPTCP")]
-pub enum CloseKind {
-    Open,
-    HalfClosed,
-    Fin,
-    Reset,
-    #[serde(rename = "fastclose")]
-    FastClose,
-}
-
-impl CloseKind {
-    /// Its name in documents and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::HalfClosed => "half_closed",
-            Self::Fin => "fin",
-            Self::Reset => "reset",
-            Self::FastClose => "fastclose",
-        }
-    }
 }
 
 /// A path that fell silent while it was needed, and how the connection went on.
@@ -254,7 +228,9 @@ pub struct Event {
     /// The direction in which its sender sends.
     pub direction: Direction,
     /// The MPTCP option.
-    #[schemars(with = "EventName")]
+    #[schemars(extend("enum" = [
+        "add_addr", "add_addr_echo", "remove_addr", "mp_prio", "mp_fail", "mp_fastclose", "mp_tcprst"
+    ]))]
     pub event: &'static str,
     /// Address identifiers; present only where the signal has them, like all fields below.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -275,20 +251,6 @@ pub struct Event {
     #[schemars(regex(pattern = "^[0-9a-f]{16}$"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_seq: Option<String>,
-}
-
-/// The values of [`Event::event`].
-#[derive(JsonSchema)]
-#[schemars(rename_all = "snake_case", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum EventName {
-    AddAddr,
-    AddAddrEcho,
-    RemoveAddr,
-    MpPrio,
-    MpFail,
-    MpFastclose,
-    MpTcprst,
 }
 
 /// What was read besides connections.

@@ -6,7 +6,7 @@ use plait_wire::capture::Timestamp;
 
 use crate::direction::Direction;
 use crate::export::document::{
-    Close, CloseKind, Connection, DirectionStats, DurationStats, Exposure, PerDirection, Subflow, Volume,
+    Close, Connection, DirectionStats, DurationStats, Exposure, PerDirection, Subflow, Volume,
 };
 use crate::interval::{Interval, IntervalCounts};
 
@@ -48,7 +48,7 @@ fn subflow(id: u64, index: u16) -> Subflow {
         start: 1795226246.5,
         duration_s: 2.0,
         syn_rtt_ms: Some(0.25),
-        close: Close { kind: CloseKind::Fin, by: None, reason: None },
+        close: Close { kind: "fin", by: None, reason: None },
         bytes: PerDirection::from_fn(|_| 500 * id),
         retransmitted: Volume::default(),
         reinjected: Volume::default(),
