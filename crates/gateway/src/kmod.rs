@@ -25,5 +25,5 @@ pub(crate) use record::enabler_of;
 
 pub use enabler::{EnableError, Enabler};
 pub use module::{Module, ModuleError};
-pub use options::{Mark, ModuleMode, Options, ParseOptionError, Ports};
+pub use options::{Mark, ModuleMode, Options, Ports};
 pub use record::{DisableError, Enabled, Enablers, clean_leftovers, disable, enablers};

@@ -63,4 +63,4 @@ pub use report::{ConnectionReport, Counts, Handshakes, Report, SubflowReport};
 pub use status::GatewayStatus;
 pub use stream::Stream;
 pub use trust::identity::{self, IdentityError};
-pub use trust::{Identities, ParsePeerNameError, ParseTrustError, PeerName, Trust};
+pub use trust::{Identities, PeerName, Trust};

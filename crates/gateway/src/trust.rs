@@ -6,6 +6,6 @@ mod known_peers;
 mod peer_name;
 mod verification;
 
-pub use identities::{Identities, ParseTrustError, Trust};
-pub use peer_name::{ParsePeerNameError, PeerName};
+pub use identities::{Identities, Trust};
+pub use peer_name::PeerName;
 pub(crate) use verification::{ExpectedPeer, KeyMatch, PeerAuthError};

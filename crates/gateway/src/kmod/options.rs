@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use plait_config::TextError;
 use plait_proto::option::Mode;
 
 use crate::bindings::{
@@ -86,18 +87,6 @@ impl ModuleMode {
     }
 }
 
-/// A text is not the expected option.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}, got '{got}'")]
-pub struct ParseOptionError {
-    expected: &'static str,
-    got: String,
-}
-
-fn expected<T>(expected: &'static str, got: &str) -> Result<T, ParseOptionError> {
-    Err(ParseOptionError { expected, got: got.to_owned() })
-}
-
 impl fmt::Display for ModuleMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -108,13 +97,13 @@ impl fmt::Display for ModuleMode {
 }
 
 impl FromStr for ModuleMode {
-    type Err = ParseOptionError;
+    type Err = TextError;
 
-    fn from_str(name: &str) -> Result<ModuleMode, ParseOptionError> {
+    fn from_str(name: &str) -> Result<ModuleMode, TextError> {
         match name {
             "xor64" => Ok(ModuleMode::Xor64),
             "stream" => Ok(ModuleMode::Stream),
-            other => expected("a mode of the kernel module (xor64, stream)", other),
+            other => Err(TextError::new("a mode of the kernel module (xor64, stream)", other)),
         }
     }
 }
@@ -131,9 +120,9 @@ impl fmt::Display for Ports {
 }
 
 impl FromStr for Ports {
-    type Err = ParseOptionError;
+    type Err = TextError;
 
-    fn from_str(list: &str) -> Result<Ports, ParseOptionError> {
+    fn from_str(list: &str) -> Result<Ports, TextError> {
         const EXPECTED: &str = "at most 16 ports or ranges, such as 80,443,5000-5010";
         let range = |word: &str| {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -142,7 +131,7 @@ impl FromStr for Ports {
         };
         match list.split(',').map(range).collect::<Option<Vec<_>>>() {
             Some(ports) if ports.len() <= PLAIT_MAX_PORTS as usize => Ok(Ports(ports)),
-            _ => expected(EXPECTED, list),
+            _ => Err(TextError::new(EXPECTED, list)),
         }
     }
 }
@@ -161,9 +150,9 @@ impl fmt::Display for Mark {
 }
 
 impl FromStr for Mark {
-    type Err = ParseOptionError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Mark, ParseOptionError> {
+    fn from_str(text: &str) -> Result<Mark, TextError> {
         let number = |text: &str| match text.strip_prefix("0x") {
             Some(digits) => u32::from_str_radix(digits, 16).ok(),
             None => text.parse().ok(),
@@ -171,7 +160,7 @@ impl FromStr for Mark {
         let (mark, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
         match (number(mark), number(mask)) {
             (Some(mark), Some(mask)) if mask != 0 => Ok(Mark { mark, mask }),
-            _ => expected("a mark, such as 0x1, or a mark and its mask, such as 0x1/0xff", text),
+            _ => Err(TextError::new("a mark, such as 0x1, or a mark and its mask, such as 0x1/0xff", text)),
         }
     }
 }

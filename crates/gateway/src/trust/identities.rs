@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use plait_config::TextError;
 use plait_proto::RandomError;
 use plait_proto::identity::{KeyPair, PublicKey};
 use serde::Deserialize;
@@ -26,20 +27,15 @@ pub enum Trust {
     Pinned,
 }
 
-/// A text is not a [`Trust`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected any, first-use or pinned, got '{0}'")]
-pub struct ParseTrustError(String);
-
 impl FromStr for Trust {
-    type Err = ParseTrustError;
+    type Err = TextError;
 
-    fn from_str(name: &str) -> Result<Trust, ParseTrustError> {
+    fn from_str(name: &str) -> Result<Trust, TextError> {
         match name {
             "any" => Ok(Trust::Any),
             "first-use" => Ok(Trust::FirstUse),
             "pinned" => Ok(Trust::Pinned),
-            _ => Err(ParseTrustError(name.to_owned())),
+            _ => Err(TextError::new("any, first-use or pinned", name)),
         }
     }
 }
@@ -150,6 +146,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use tempfile::TempDir;
+
     use super::*;
 
     fn key(byte: u8) -> PublicKey {
@@ -164,11 +162,10 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// The identities of a gateway with a directory for this test.
-    fn identities(test: &str, trust: Option<Trust>, pins: &[(&str, u8)]) -> (Identities, PathBuf) {
-        let directory = std::env::temp_dir().join(format!("plait-trust-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&directory);
-        let file = directory.join("identity.key");
+    /// The identities of a gateway, and its directory.
+    fn identities(trust: Option<Trust>, pins: &[(&str, u8)]) -> (Identities, TempDir) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("identity.key");
         identity::load_or_create(&file).expect("a writable directory");
         let pins = pins.iter().map(|(peer, byte)| (name(peer), key(*byte))).collect();
         (Identities::new(Some(&file), trust, pins, None).expect("it was created"), directory)
@@ -177,7 +174,7 @@ mod tests {
     #[test]
     fn pins_apply_by_name_and_address_and_reject_other_peers_by_default() {
         let pins = [("server.example:443", 1), ("192.0.2.7:80", 2)];
-        let (identities, directory) = identities("pins", None, &pins);
+        let (identities, _directory) = identities(None, &pins);
         let verify = |peer: &str, address: &str, byte| {
             let expected = identities.expected(&name(peer), at(address)).expect("pinned");
             expected.expect("something is expected").verify(&key(byte))
@@ -191,17 +188,15 @@ mod tests {
         let unpinned = identities.expected(&name("server.example:80"), at("192.0.2.9:80"));
         assert!(matches!(unpinned, Err(PeerAuthError::NotPinned(_))));
         assert!(identities.authenticates_peers() && !identities.authenticates_clients());
-        fs::remove_dir_all(directory).expect("it was created here");
     }
 
     #[test]
     fn trust_applies_to_peers_without_a_pin() {
         for (trust, expects) in [(Trust::Any, false), (Trust::FirstUse, true)] {
-            let (identities, directory) = identities("trust", Some(trust), &[("server.example:443", 1)]);
+            let (identities, _directory) = identities(Some(trust), &[("server.example:443", 1)]);
             let of = |peer| identities.expected(&name(peer), at("192.0.2.7:443")).expect("not refused");
             assert_eq!(of("other.example:443").is_some(), expects);
             assert!(of("server.example:443").is_some_and(|expected| expected.verify(&key(2)).is_err()));
-            fs::remove_dir_all(directory).expect("it was created here");
         }
         let nobody = Identities::default().expected(&name("a.example:1"), at("192.0.2.7:1"));
         assert!(nobody.is_ok_and(|expected| expected.is_none()));
@@ -209,8 +204,8 @@ mod tests {
 
     #[test]
     fn first_key_of_a_peer_is_stored_and_every_other_rejected() {
-        let (identities, directory) = identities("first", Some(Trust::FirstUse), &[]);
-        let file = directory.join("known_peers");
+        let (identities, directory) = identities(Some(Trust::FirstUse), &[]);
+        let file = directory.path().join("known_peers");
         let verify = |peer: &str, byte| {
             let expected = identities.expected(&name(peer), at("192.0.2.7:443")).expect("not refused");
             expected.expect("something is expected").verify(&key(byte))
@@ -228,13 +223,12 @@ mod tests {
         // A removed line is forgotten at once.
         fs::write(&file, "\n").expect("it was created here");
         assert!(matches!(verify("two.example:443", 1), Ok(KeyMatch::FirstUse)));
-        fs::remove_dir_all(directory).expect("it was created here");
     }
 
     #[test]
     fn broken_file_of_known_peers_rejects_everybody() {
-        let (identities, directory) = identities("broken", Some(Trust::FirstUse), &[]);
-        let file = directory.join("known_peers");
+        let (identities, directory) = identities(Some(Trust::FirstUse), &[]);
+        let file = directory.path().join("known_peers");
         let verify = || {
             let expected = identities.expected(&name("one.example:443"), at("192.0.2.7:443"));
             expected.expect("not refused").expect("something is expected").verify(&key(1))
@@ -249,7 +243,6 @@ mod tests {
         fs::remove_file(&file).expect("it was created here");
         fs::create_dir(&file).expect("it was created here");
         assert!(matches!(verify(), Err(PeerAuthError::File { .. })));
-        fs::remove_dir_all(directory).expect("it was created here");
     }
 
     #[test]
@@ -267,9 +260,8 @@ mod tests {
         let nobody = Identities::default();
         let public = || nobody.outbound_key_pair().expect("random").public();
         assert_ne!(public(), public());
-        let (identities, directory) = identities("long-term", None, &[]);
+        let (identities, _directory) = identities(None, &[]);
         let own = identities.key_pair().expect("it was created").public();
         assert_eq!(identities.outbound_key_pair().expect("it is there").public(), own);
-        fs::remove_dir_all(directory).expect("it was created here");
     }
 }

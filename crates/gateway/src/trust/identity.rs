@@ -148,31 +148,14 @@ pub(crate) fn private_directory(file: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A temporary directory.
-    struct Directory(PathBuf);
-
-    impl Directory {
-        fn new(name: &str) -> Directory {
-            let directory = env::temp_dir().join(format!("plait-identity-{name}-{}", process::id()));
-            let _ = fs::remove_dir_all(&directory);
-            Directory(directory)
-        }
-    }
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn key_files_round_trip_and_are_never_overwritten() {
-        let directory = Directory::new("kept");
-        let file = directory.0.join("state/identity.key");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("state/identity.key");
         let (made, new) = load_or_create(&file).expect("a writable directory");
         assert!(new);
         let mode = |path: &Path| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
-        assert_eq!((mode(&file), mode(&directory.0.join("state"))), (0o600, 0o700));
+        assert_eq!((mode(&file), mode(&directory.path().join("state"))), (0o600, 0o700));
         let text = fs::read_to_string(&file).expect("readable");
         assert!(text.starts_with("plait-private-key:") && text.len() == "plait-private-key:".len() + 43 + 1);
         let (read, new) = load_or_create(&file).expect("it exists");
@@ -182,7 +165,7 @@ mod tests {
         assert_eq!(create(&file, &other).expect_err("it exists").kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&file).expect("readable"), text);
         assert_eq!(
-            fs::read_dir(directory.0.join("state")).expect("a directory").count(),
+            fs::read_dir(directory.path().join("state")).expect("a directory").count(),
             1,
             "nothing else is left"
         );
@@ -190,8 +173,8 @@ mod tests {
 
     #[test]
     fn rejects_key_files_that_others_can_read_or_with_another_format() {
-        let directory = Directory::new("refused");
-        let file = directory.0.join("identity.key");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("identity.key");
         let (_, _) = load_or_create(&file).expect("a writable directory");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("writable");
         assert!(matches!(load(&file), Err(IdentityError::Open(_))));

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use plait_config::TextError;
 use serde::Deserialize;
 
 use crate::socket::canonical;
@@ -12,11 +13,6 @@ use crate::socket::canonical;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PeerName(String);
-
-/// A text is not a [`PeerName`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected HOST:PORT, with an IPv6 address in brackets, got '{0}'")]
-pub struct ParsePeerNameError(String);
 
 impl PeerName {
     /// The peer with this host name or address, and port.
@@ -39,25 +35,25 @@ impl From<SocketAddr> for PeerName {
 }
 
 impl FromStr for PeerName {
-    type Err = ParsePeerNameError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<PeerName, ParsePeerNameError> {
+    fn from_str(text: &str) -> Result<PeerName, TextError> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(address.into());
         }
-        let (host, port) = text.rsplit_once(':').ok_or_else(|| ParsePeerNameError(text.to_owned()))?;
-        let is_name = !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+        let is_name = |host: &str| host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+        let (host, port) = text.rsplit_once(':').unwrap_or_default();
         match port.parse() {
-            Ok(port) if is_name => Ok(PeerName::new(host, port)),
-            _ => Err(ParsePeerNameError(text.to_owned())),
+            Ok(port) if !host.is_empty() && is_name(host) => Ok(PeerName::new(host, port)),
+            _ => Err(TextError::new("HOST:PORT, with an IPv6 address in brackets", text)),
         }
     }
 }
 
 impl TryFrom<String> for PeerName {
-    type Error = ParsePeerNameError;
+    type Error = TextError;
 
-    fn try_from(text: String) -> Result<PeerName, ParsePeerNameError> {
+    fn try_from(text: String) -> Result<PeerName, TextError> {
         text.parse()
     }
 }

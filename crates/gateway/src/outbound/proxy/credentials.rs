@@ -82,13 +82,13 @@ mod tests {
 
     #[test]
     fn file_without_a_pair_is_rejected() {
-        let path = std::env::temp_dir().join(format!("plait-credentials-{}", std::process::id()));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path();
         for text in ["", "nopassword\n", ":x\n"] {
-            fs::write(&path, text).unwrap();
-            assert!(matches!(Credentials::from_file(&path), Err(CredentialsError::Format(_))), "{text:?}");
+            fs::write(path, text).unwrap();
+            assert!(matches!(Credentials::from_file(path), Err(CredentialsError::Format(_))), "{text:?}");
         }
-        fs::write(&path, "ada:se:cret\n").unwrap();
-        assert!(Credentials::from_file(&path).unwrap().verify("ada", "se:cret"));
-        fs::remove_file(&path).unwrap();
+        fs::write(path, "ada:se:cret\n").unwrap();
+        assert!(Credentials::from_file(path).unwrap().verify("ada", "se:cret"));
     }
 }
