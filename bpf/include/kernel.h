@@ -11,7 +11,7 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-/* The suffix is dropped by the loader; it tells this from the structure of <linux/in6.h>. */
+/* The loader ignores the suffix, which avoids a clash with the structure of <linux/in6.h>. */
 struct in6_addr___kernel {
 	union {
 		__u8 u6_addr8[16];

@@ -56,7 +56,7 @@ fn failed(action: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> BpfErro
 /// The programs of a loaded object, attached for as long as this lives.
 ///
 /// Held by their descriptors: a skeleton borrows the storage of its object, and so cannot outlive the function that
-/// loads it. Whoever loads one takes the [`handle`]s of the maps that it needs from it.
+/// loads it. The loader takes the [`handle`]s of the maps that it needs from it.
 pub(crate) struct Programs {
     programs: Vec<Program>,
     links: Vec<OwnedFd>,

@@ -99,7 +99,7 @@ impl GatewayStatus {
     }
 }
 
-/// Whether the gateway has ended: nobody listens, or it exited while answering.
+/// Whether the gateway has ended: its socket is closed, or it exited while answering.
 fn has_ended(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::ConnectionReset)
         || error.kind() == ErrorKind::UnexpectedEof

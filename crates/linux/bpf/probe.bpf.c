@@ -58,33 +58,18 @@ int mptcp_socket(struct bpf_sock_ops *ctx)
 	return 1;
 }
 
-SEC("cgroup/connect4")
-int connect4(struct bpf_sock_addr *ctx)
-{
-	ctx->user_port = ctx->user_port;
-	return 1;
-}
+#define WRITE_PORT(hook)                                                                                     \
+	SEC("cgroup/" #hook)                                                                                 \
+	int hook(struct bpf_sock_addr *ctx)                                                                  \
+	{                                                                                                    \
+		ctx->user_port = ctx->user_port;                                                             \
+		return 1;                                                                                    \
+	}
 
-SEC("cgroup/connect6")
-int connect6(struct bpf_sock_addr *ctx)
-{
-	ctx->user_port = ctx->user_port;
-	return 1;
-}
-
-SEC("cgroup/getpeername4")
-int getpeername4(struct bpf_sock_addr *ctx)
-{
-	ctx->user_port = ctx->user_port;
-	return 1;
-}
-
-SEC("cgroup/getpeername6")
-int getpeername6(struct bpf_sock_addr *ctx)
-{
-	ctx->user_port = ctx->user_port;
-	return 1;
-}
+WRITE_PORT(connect4)
+WRITE_PORT(connect6)
+WRITE_PORT(getpeername4)
+WRITE_PORT(getpeername6)
 
 SEC("xdp")
 int xdp_pass(struct xdp_md *ctx)

@@ -92,14 +92,6 @@ impl Cgroup {
         self.add(std::process::id())
     }
 
-    /// Moves this process back to the parent.
-    ///
-    /// # Errors
-    /// The kernel's reason.
-    pub fn leave(&self) -> Result<(), Error> {
-        move_process(&self.parent, std::process::id()).map_err(|reason| self.error("leave", reason))
-    }
-
     /// Moves a process into the cgroup.
     ///
     /// # Errors

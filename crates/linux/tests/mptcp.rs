@@ -95,16 +95,8 @@ fn is_mptcp_only_if_both_ends_use_it() {
             b.read_exact(&mut [0; 4]).expect("read succeeds");
             b.write_all(b"pong").expect("write succeeds");
             a.read_exact(&mut [0; 4]).expect("read succeeds");
-            assert_eq!(
-                mptcp::is_mptcp(&a).expect("state is readable"),
-                client && server,
-                "client {client} {server}"
-            );
-            assert_eq!(
-                mptcp::is_mptcp(&b).expect("state is readable"),
-                client && server,
-                "server {client} {server}"
-            );
+            let found = [&a, &b].map(|end| mptcp::is_mptcp(end).expect("state is readable"));
+            assert_eq!(found, [client && server; 2], "client {client}, server {server}");
         }
     }
     assert!(mptcp::is_mptcp(std::fs::File::open("/dev/null").expect("file opens")).is_err());

@@ -21,7 +21,7 @@ where
 }
 
 #[test]
-fn names_are_understood_and_others_refused() {
+fn names_round_trip_and_others_are_rejected() {
     check_names(&Mode::ALL, "expected a mode (off, xor64, stream, sealed), got 'fast'");
     check_names(&StreamCipher::ALL, "expected a cipher (aes-256-ctr, chacha20), got 'fast'");
     check_names(&AeadCipher::ALL, "expected a cipher (chacha20-poly1305, aes-256-gcm), got 'fast'");

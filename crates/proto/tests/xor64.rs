@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_wire_byte_spoils_nothing_before_it(
+    fn modified_wire_byte_corrupts_nothing_before_it(
         plain in prop::collection::vec(any::<u8>(), 1..1000),
         place in any::<Index>(),
         change in 1..=255u8,

@@ -15,7 +15,7 @@ pub enum Skip {
     /// IP with a protocol other than TCP.
     #[error("not TCP")]
     NotTcp {
-        /// The sender's address and port. (`r#` tells `Error` that this is not the cause of an error.)
+        /// The sender's address and port. (`r#`, so that `Error` does not take it for the cause.)
         r#source: IpAddr,
         /// The destination.
         destination: IpAddr,

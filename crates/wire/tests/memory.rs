@@ -64,9 +64,9 @@ fn peak() -> Option<u64> {
 }
 
 #[test]
-fn what_unpacks_to_very_much_takes_little_memory() {
+fn decompression_bombs_take_bounded_memory() {
     let Some(before) = peak() else {
-        println!("SKIP what_unpacks_to_very_much_takes_little_memory: no VmHWM in /proc/self/status");
+        println!("SKIP decompression_bombs_take_bounded_memory: no VmHWM in /proc/self/status");
         return;
     };
     let (header, record) = pcap_parts();

@@ -416,7 +416,7 @@ fn walk(link_type: LinkType, bytes: &[u8], wire_len: usize) {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_what_does_not_fit() {
     let repr = tcp::Repr { options: vec![TcpOption::NoOperation; 41], ..Default::default() };
     let mut out = b"kept".to_vec();
     assert!(repr.emit(pseudo(), &[], &mut out).is_err());

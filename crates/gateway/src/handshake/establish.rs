@@ -190,9 +190,9 @@ fn keystreams(
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
+    use super::super::tests::pair;
     use super::*;
+    use crate::socket::close_on_drop;
 
     fn negotiated(chosen: Variant, side: Side) -> Negotiated {
         let (initiator, responder) = (Key::new([1; 8]), Key::new([2; 8]));
@@ -201,14 +201,6 @@ mod tests {
             Side::Responder => (responder, initiator),
         };
         Negotiated { chosen: chosen.bit(), offered: chosen.bit(), local, remote }
-    }
-
-    /// Two ends of a connection.
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
-        let address = listener.local_addr().expect("it is bound");
-        let (opened, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        (opened.expect("somebody listens"), accepted.expect("somebody connects").0)
     }
 
     #[tokio::test]
@@ -264,6 +256,7 @@ mod tests {
     async fn peer_that_closes_early_is_an_error() {
         let (opened, accepted) = pair().await;
         write_all(&opened, &[0; RANDOM_LEN - 1]).await.expect("it can be written");
+        close_on_drop(&opened).expect("it is a socket");
         drop(opened);
         let negotiated = negotiated(Variant::StreamAes256, Side::Responder);
         let done = establish(&negotiated, Side::Responder, &accepted).await;

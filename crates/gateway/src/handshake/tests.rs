@@ -26,7 +26,7 @@ fn params() -> Params {
 }
 
 /// Two ends of a connection, which reset when dropped.
-async fn pair() -> (TcpStream, TcpStream) {
+pub(super) async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
     let address = listener.local_addr().expect("it is bound");
     let (opened, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

@@ -1,6 +1,6 @@
 //! `plait proxy`: serves programs that use a proxy, by SOCKS5 (RFC 1928, 1929) or HTTP CONNECT (RFC 9110).
 //!
-//! A client's first byte tells which of the two it speaks. A request that is malformed, too long or too slow is answered
+//! A client's first byte determines which of the two it uses. A request that is malformed, too long or too slow is answered
 //! with the protocol's own error where it has one, and closed.
 
 mod credentials;

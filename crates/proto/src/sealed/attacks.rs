@@ -173,7 +173,7 @@ fn messages_of_two_paths_cannot_be_swapped() {
         let mut kept: Option<Bytes> = None;
         let outcome = run([&params(cipher), &params(cipher)], paths(3), |step, bytes| {
             if step == at(path(1)) {
-                // Stands for the other path's message, which has not been sent yet.
+                // In place of the other path's message, which has not been sent yet.
                 kept = Some(bytes.clone());
                 bytes[3] = 2;
             } else if step == at(path(2)) {

@@ -38,7 +38,7 @@ pub(super) struct Shares {
     pub(super) responder: Secret,
 }
 
-/// The keys that follow from the shares of all paths: secret from whoever misses one of them.
+/// The keys that follow from the shares of all paths: unknown to an attacker who misses one of them.
 #[derive(Debug)]
 pub(super) struct KeySchedule {
     pub(super) psk: Secret,

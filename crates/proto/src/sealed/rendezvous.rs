@@ -1,6 +1,6 @@
 //! The responder's table of half-open sessions, where HELLO and the WITNESSes of a session meet in any order.
 //!
-//! Whoever adds the last missing message of a session gets all of it. Until then the table keeps what has arrived: `M` is
+//! The caller that adds the last missing message of a session receives all of it. Until then the table keeps what has arrived: `M` is
 //! a handle of the task that waits on a session's main connection (the sending half of a channel, say), `W` the
 //! connection of a witness. Dropping a handle is how the table gives up a session; it closes connections in no other way.
 //!

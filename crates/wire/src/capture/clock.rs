@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_moves_the_clock_and_its_ends_are_the_nearest_time() {
+    fn offset_moves_the_clock_within_its_limits() {
         assert_eq!(time(6, -1, 1_500_000), 500_000_000);
         assert_eq!(time(6, 3, 1_500_000), 4_500_000_000);
         assert_eq!(time(6, -2, 1_500_000), 0);

@@ -11,7 +11,7 @@ pub struct Dss {
     pub data_ack: Option<SeqField>,
     /// The position in the connection of data of this subflow.
     pub mapping: Option<Mapping>,
-    /// The mapping's last sequence number stands for the end of the sender's data, not for a byte (RFC 8684 3.3.3).
+    /// The mapping's last sequence number is the end of the sender's data, not a byte (RFC 8684 3.3.3).
     pub data_fin: bool,
 }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_sequence_number_extends_to_the_nearest_whole_one() {
+    fn low_half_of_a_sequence_number_extends_to_the_nearest() {
         let near = DataSeq(0x5_0000_0010);
         assert_eq!(SeqField::Low32(0x0000_0020).extend(near), DataSeq(0x5_0000_0020));
         assert_eq!(SeqField::Low32(0xffff_fff0).extend(near), DataSeq(0x4_ffff_fff0));

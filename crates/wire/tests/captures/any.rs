@@ -4,23 +4,18 @@ use std::fs;
 use std::process::Command;
 
 use crate::blocks::Blocks;
+use crate::read_all;
 use plait_wire::LinkType;
 use plait_wire::capture::{
     ByteOrder, CaptureError, CaptureReader, Compression, Format, PcapHeader, PcapWriter, Timestamp,
 };
 
 fn read(file: &[u8]) -> (Vec<(u64, Vec<u8>)>, Option<CaptureError>) {
-    let mut records = Vec::new();
-    let mut reader = match CaptureReader::new(file) {
-        Ok(reader) => reader,
-        Err(error) => return (records, Some(error)),
-    };
-    loop {
-        match reader.next_record() {
-            Ok(Some(record)) => records.push((record.time.0, record.data.to_vec())),
-            Ok(None) => return (records, None),
-            Err(error) => return (records, Some(error)),
+    match CaptureReader::new(file) {
+        Ok(mut reader) => {
+            read_all(|| Ok(reader.next_record()?.map(|record| (record.time.0, record.data.to_vec()))))
         }
+        Err(error) => (Vec::new(), Some(error)),
     }
 }
 
@@ -58,7 +53,7 @@ fn compressed(compression: Compression, bytes: &[u8]) -> Option<Vec<u8>> {
 const COMPRESSIONS: [Compression; 2] = [Compression::Gzip, Compression::Zstd];
 
 #[test]
-fn a_compressed_capture_reads_the_same_as_far_as_it_goes() {
+fn compressed_captures_read_the_same_up_to_truncation() {
     for (format, plain) in captures() {
         let (whole, error) = read(&plain);
         assert!(error.is_none() && whole.len() == 40, "{error:?}");
@@ -92,7 +87,7 @@ fn a_compressed_capture_reads_the_same_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_capture_compressed_in_pieces_reads_as_one() {
+fn concatenated_compressed_pieces_read_as_one_capture() {
     for (_, plain) in captures() {
         let (whole, _) = read(&plain);
         for compression in COMPRESSIONS {
@@ -112,7 +107,7 @@ fn a_capture_compressed_in_pieces_reads_as_one() {
 }
 
 #[test]
-fn what_is_no_capture_is_named() {
+fn errors_name_the_format_of_other_files() {
     let message = |bytes: &[u8]| read(bytes).1.expect("not a capture").to_string();
     assert!(message(b"").contains("empty"));
     assert!(message(b"GIF89a..").contains("GIF89a"));

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use crate::read_all;
 use plait_wire::LinkType;
 use plait_wire::capture::{
     ByteOrder, CaptureError, MAX_RECORD_LEN, PcapHeader, PcapReader, PcapWriter, Resolution, Timestamp,
@@ -43,17 +44,11 @@ fn read(input: impl Read) -> (Vec<Owned>, Option<CaptureError>) {
         Ok(reader) => reader,
         Err(error) => return (Vec::new(), Some(error)),
     };
-    let mut records = Vec::new();
-    loop {
-        match reader.next_record() {
-            Ok(Some(record)) => records.push((record.time, record.wire_len, record.data.to_vec())),
-            Ok(None) => return (records, None),
-            Err(error) => {
-                assert!(matches!(reader.next_record(), Ok(None)), "an error is the end");
-                return (records, Some(error));
-            }
-        }
-    }
+    let read = read_all(|| {
+        Ok(reader.next_record()?.map(|record| (record.time, record.wire_len, record.data.to_vec())))
+    });
+    assert!(matches!(reader.next_record(), Ok(None)), "nothing follows the end or an error");
+    read
 }
 
 fn expected(header: PcapHeader, frames: &[(u64, Vec<u8>)]) -> Vec<Owned> {
@@ -99,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn cut_anywhere_the_records_before_are_kept(
+    fn keeps_records_before_a_truncation(
         header in header(),
         frames in frames(),
         cut in any::<prop::sample::Index>(),
@@ -152,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn a_record_longer_than_the_buffer_is_read() {
+fn reads_a_record_longer_than_the_buffer() {
     let header = PcapHeader { snap_len: MAX_RECORD_LEN, ..PcapHeader::new(LinkType::Ethernet) };
     let frames = [(1, vec![7; 100]), (2, vec![8; MAX_RECORD_LEN as usize]), (3, vec![9; 100])];
     let (records, error) = read(write(header, &frames).as_slice());
@@ -161,7 +156,7 @@ fn a_record_longer_than_the_buffer_is_read() {
 }
 
 #[test]
-fn a_corrupt_length_ends_the_file_with_what_was_before() {
+fn keeps_records_before_a_corrupt_length() {
     let header = PcapHeader::new(LinkType::Ethernet);
     let mut file = write(header, &[(1, vec![7; 10])]);
     file.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0]);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::blocks::Blocks;
+use crate::read_all;
 use plait_wire::LinkType;
 use plait_wire::capture::{
     ByteOrder, CaptureError, PcapHeader, PcapReader, PcapWriter, PcapngReader, Record, Resolution, Timestamp,
@@ -18,27 +19,15 @@ fn owned(record: Record<'_>) -> Owned {
 }
 
 pub(crate) fn read(file: &[u8]) -> (Vec<Owned>, Option<CaptureError>) {
-    let mut records = Vec::new();
-    let mut reader = match PcapngReader::new(file) {
-        Ok(reader) => reader,
-        Err(error) => return (records, Some(error)),
-    };
-    loop {
-        match reader.next_record() {
-            Ok(Some(record)) => records.push(owned(record)),
-            Ok(None) => return (records, None),
-            Err(error) => return (records, Some(error)),
-        }
+    match PcapngReader::new(file) {
+        Ok(mut reader) => read_all(|| Ok(reader.next_record()?.map(owned))),
+        Err(error) => (Vec::new(), Some(error)),
     }
 }
 
 fn read_pcap(file: &[u8]) -> Vec<Owned> {
     let mut reader = PcapReader::new(file).expect("a pcap file");
-    let mut records = Vec::new();
-    while let Ok(Some(record)) = reader.next_record() {
-        records.push(owned(record));
-    }
-    records
+    read_all(|| Ok(reader.next_record()?.map(owned))).0
 }
 
 /// The records of a pcap file after its conversion to pcapng by editcap; `None` if editcap is missing.
@@ -56,8 +45,8 @@ fn converted(test: &str, path: &Path) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_editcap_converts_reads_the_same_and_so_does_its_beginning() {
-    let test = "what_editcap_converts_reads_the_same_and_so_does_its_beginning";
+fn editcap_output_reads_the_same_up_to_truncation() {
+    let test = "editcap_output_reads_the_same_up_to_truncation";
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("in.pcap");
     for resolution in [Resolution::Microseconds, Resolution::Nanoseconds] {

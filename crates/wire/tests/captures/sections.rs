@@ -139,7 +139,7 @@ fn clock(interface: &Interface, (seconds, part): (u32, u32)) -> (u64, Timestamp)
 
 proptest! {
     #[test]
-    fn what_was_written_is_read(sections in vec(section(), 1..5)) {
+    fn written_sections_round_trip(sections in vec(section(), 1..5)) {
         let (file, expected) = write(&sections);
         let (records, error) = read(&file);
         prop_assert!(error.is_none(), "{:?}", error);
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_costs_no_record_before_it_and_never_panics(
+    fn keeps_records_before_damage(
         sections in vec(section(), 1..5),
         at in any::<Index>(),
         damage in vec(any::<u8>(), 1..9),

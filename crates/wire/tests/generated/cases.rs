@@ -95,7 +95,7 @@ fn only_the_first_fragment_is_a_segment() {
 }
 
 #[test]
-fn what_is_not_tcp_still_says_between_whom_it_is() {
+fn other_protocols_are_skipped_with_their_addresses() {
     let [mut v4, mut v6] = packets();
     let addresses = |packet: &[u8]| {
         let segment = Segment::parse(LinkType::RawIp, packet, packet.len()).expect("a segment");
@@ -113,7 +113,7 @@ fn what_is_not_tcp_still_says_between_whom_it_is() {
 }
 
 #[test]
-fn packets_too_long_for_their_length_field_reach_to_the_end_of_the_frame() {
+fn packets_without_a_length_extend_to_the_end_of_the_frame() {
     let [mut v4, mut v6] = packets();
     v4[2..4].fill(0);
     v6[4..6].fill(0);
@@ -124,7 +124,7 @@ fn packets_too_long_for_their_length_field_reach_to_the_end_of_the_frame() {
 }
 
 #[test]
-fn malformed_options_are_named_and_the_next_one_is_read() {
+fn errors_name_malformed_options_and_parsing_continues() {
     let no_operation = [1];
     for (option, expected) in [
         (&[2, 3, 5][..], "MSS option"),

@@ -81,7 +81,7 @@ fn cipher() -> impl Strategy<Value = AeadCipher> {
 
 proptest! {
     #[test]
-    fn any_cut_gives_the_plaintext_and_the_end(
+    fn result_does_not_depend_on_splitting(
         cipher in cipher(),
         plains in plains(),
         pieces in prop::collection::vec(prop_oneof![0..4_usize, 0..140_usize, 0..2500_usize], 0..60),
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_found_and_nothing_from_there_on_given_out(
+    fn rejects_a_modified_byte_and_returns_nothing_after_it(
         cipher in cipher(),
         plains in plains(),
         place in any::<Index>(),
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn records_in_another_order_are_found(
+    fn rejects_reordered_records(
         cipher in cipher(),
         plains in plains(),
         places in any::<(Index, Index)>(),
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn a_repeated_record_is_found(cipher in cipher(), plains in plains(), place in any::<Index>()) {
+    fn rejects_a_repeated_record(cipher in cipher(), plains in plains(), place in any::<Index>()) {
         let mut records = records(&mut sealer(cipher), &plains);
         let at = place.index(records.len());
         records.insert(at, records[at].clone());
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn a_missing_record_is_found(cipher in cipher(), plains in plains(), place in any::<Index>()) {
+    fn detects_a_missing_record(cipher in cipher(), plains in plains(), place in any::<Index>()) {
         let mut records = records(&mut sealer(cipher), &plains);
         let at = place.index(plains.len());
         records.remove(at);
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_cut_off_anywhere_is_an_error(cipher in cipher(), plains in plains(), place in any::<Index>()) {
+    fn detects_truncation_anywhere(cipher in cipher(), plains in plains(), place in any::<Index>()) {
         let records = records(&mut sealer(cipher), &plains);
         let wire = records.concat();
         let length = place.index(wire.len());
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_may_follow_the_end(
+    fn rejects_bytes_after_the_end(
         cipher in cipher(),
         plains in plains(),
         more in prop::collection::vec(any::<u8>(), 1..100),
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_never_taken_for_records(
+    fn rejects_arbitrary_bytes(
         cipher in cipher(),
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         short in 0..60_u8,
@@ -223,7 +223,7 @@ fn agrees_with_the_test_vectors() {
 }
 
 #[test]
-fn the_key_changes_when_it_is_due_and_not_before() {
+fn rekeys_after_every_2_20_records() {
     for cipher in AeadCipher::ALL {
         let mut sealer = sealer_after(BEFORE_REKEY, cipher, &KEY);
         let records: Vec<Vec<u8>> = (0..4).map(|_| seal(&mut sealer, b"text")).collect();
@@ -246,7 +246,7 @@ fn the_key_changes_when_it_is_due_and_not_before() {
 }
 
 #[test]
-fn the_largest_record_goes_through_and_fits_the_buffer() {
+fn largest_record_round_trips_and_fits_the_buffer() {
     for cipher in AeadCipher::ALL {
         let plain = vec![0x5a; MAX_PLAINTEXT];
         let mut record = seal(&mut sealer(cipher), &plain);
@@ -265,7 +265,7 @@ fn the_largest_record_goes_through_and_fits_the_buffer() {
 }
 
 #[test]
-fn only_the_same_key_and_cipher_open() {
+fn rejects_other_keys_and_ciphers() {
     for cipher in AeadCipher::ALL {
         let wire = seal(&mut sealer(cipher), b"text");
         let mut other_key = KEY;
@@ -278,7 +278,7 @@ fn only_the_same_key_and_cipher_open() {
 }
 
 #[test]
-fn a_failed_opener_stays_failed_and_leaves_no_plaintext() {
+fn failed_opener_stays_failed_and_leaves_no_plaintext() {
     let mut sealer = sealer(AeadCipher::ChaCha20Poly1305);
     let mut bad = seal(&mut sealer, b"some text that is not to be seen");
     let last = bad.len() - 1;
@@ -295,7 +295,7 @@ fn a_failed_opener_stays_failed_and_leaves_no_plaintext() {
 }
 
 #[test]
-fn an_impossible_length_is_refused_as_soon_as_it_is_there() {
+fn rejects_an_impossible_length_immediately() {
     for got in [0, 1, 15, 16_401, u16::MAX] {
         let mut length = got.to_be_bytes();
         let mut opener = opener(AeadCipher::Aes256Gcm);
@@ -306,7 +306,7 @@ fn an_impossible_length_is_refused_as_soon_as_it_is_there() {
 }
 
 #[test]
-fn the_ciphers_pass_wycheproof() {
+fn ciphers_pass_wycheproof() {
     let vectors = include_str!("../../../tests/vectors/wycheproof.txt");
     assert_eq!(vectors.lines().count(), 382);
     for line in vectors.lines() {

@@ -118,7 +118,7 @@ fn aes_in_counter_mode_is_that_of_nist() {
 
 /// The first blocks under an all-zero key, as they occur in test cases 13 and 14 of the GCM specification.
 #[test]
-fn the_counter_of_aes_starts_at_zero_and_is_big_endian() {
+fn aes_counter_starts_at_zero_and_is_big_endian() {
     let mut blocks = [0; 48];
     Generator::new(StreamCipher::Aes256Ctr, &[0; 32]).apply(&mut blocks);
     let expected = "dc95c078a2408989ad48a21492842087 530f8afbc74536b9a963b4f1c4cb738b
@@ -192,7 +192,7 @@ fn agrees_with_the_definition_from_the_start() {
 
 proptest! {
     #[test]
-    fn any_cut_gives_the_same(
+    fn result_does_not_depend_on_splitting(
         plain in prop::collection::vec(any::<u8>(), 0..6000),
         pieces in prop::collection::vec(prop_oneof![0..4_usize, 0..140_usize, 0..2500_usize], 0..40),
     ) {
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_epoch_begins_where_it_is_due(
+    fn epochs_begin_at_their_boundaries(
         epoch in prop_oneof![Just(1_u64), Just(2), Just(1 << 27)],
         before in 0..200_u64,
         length in 0..400_usize,
@@ -235,7 +235,7 @@ fn apply_in_pieces(keystream: &mut Keystream, mut bytes: &mut [u8], pieces: &[us
 }
 
 #[test]
-fn nothing_shares_a_keystream() {
+fn keystreams_are_distinct() {
     let first = |secret: &StreamSecret, cipher, direction, position| {
         let mut buf = [0; 32];
         starting_at(position, secret, cipher, direction).apply(&mut buf);

@@ -41,8 +41,8 @@ fn described(gathered: Option<CompleteSession<&'static str, u8>>) -> Option<(&'s
 }
 
 #[test]
-fn a_session_is_gathered_in_any_order() {
-    // 0 stands for HELLO.
+fn sessions_complete_in_any_order() {
+    // 0 is HELLO.
     for order in [[0, 2, 5], [0, 5, 2], [2, 0, 5], [5, 0, 2], [2, 5, 0], [5, 2, 0]] {
         let (mut table, now) = table(1, 3);
         let mut came = None;

@@ -29,7 +29,7 @@ const BLOCK: usize = 64;
 
 /// Byte `k` has bit `7-k`: transposes and mirrors, so that a second transposition brings the bits back in order.
 const MIRROR: i64 = i64::from_le_bytes([0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01]);
-/// Byte `m` has the topmost `m+1` bits, which after [`MIRROR`] stand for bytes 0 to `m`.
+/// Byte `m` has the topmost `m+1` bits, which after [`MIRROR`] select bytes 0 to `m`.
 const PREFIX: i64 = i64::from_le_bytes([0x80, 0xc0, 0xe0, 0xf0, 0xf8, 0xfc, 0xfe, 0xff]);
 /// Every byte has all bits: all eight bytes.
 const TOTAL: i64 = -1;
