@@ -1,4 +1,4 @@
-//! Policies that react to measurements: a loop that observes connections and requests actions.
+//! Policies that react to measurements: sessions that observe connections and apply actions.
 //!
 //! At every tick a controller, such as those of the Python package, gets a [`View`] of this host's connections from its
 //! [`Session`], and applies [`Action`]s. They are the complete set in force until the next tick: what is not requested
