@@ -74,7 +74,7 @@ def test_thousand_concurrent_connections(pair, documents):
 
 # Takes all memory that the kernel gives to TCP, of other tests too.
 @pytest.mark.alone
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
 def test_clients_that_do_not_read_use_bounded_memory(pair, documents, count):
     document = random_file(documents, 20_000_000)
     serve = pair.serve(*XOR64, "--require", to=pair.nginx(documents))

@@ -30,8 +30,15 @@ POLICIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("segmented", [True, False], ids=["GSO", "no GSO"])
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize(
+    ("family", "segmented"),
+    [
+        pytest.param("ipv4", True, id="ipv4-GSO"),
+        pytest.param("ipv6", False, id="ipv6-no GSO"),
+        pytest.param("ipv4", False, id="ipv4-no GSO", marks=pytest.mark.long),
+        pytest.param("ipv6", True, id="ipv6-GSO", marks=pytest.mark.long),
+    ],
+)
 def test_a_policy_that_matches_nothing_changes_nothing(make_pair, family, segmented):
     expected = None
     for text in (None, *POLICIES.values()):
