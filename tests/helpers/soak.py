@@ -22,9 +22,6 @@ import sys
 import tempfile
 import time
 
-import helpers_path  # noqa: F401  (makes the following importable)
-
-# isort: split
 import exchanges
 from exchanges import UNDISTURBED, Clients, Result, Services, Side, Verdict, connected, receive
 from faults import Faults, Gateways

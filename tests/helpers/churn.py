@@ -22,11 +22,10 @@ import tempfile
 import threading
 import time
 
-import helpers_path  # noqa: F401, I001  (before what it finds)
-from hosts import PLAIT, Pair, tool
-from streams import receive_exactly
+from hosts import PLAIT, Pair
+from streams import MPTCP, listen, receive_exactly
 
-MPTCP, PORT = 262, 9400
+PORT = 9400
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
 MAX_TRANSFER = 1 << 20
 # Seconds; cut paths return in less.
@@ -45,11 +44,7 @@ class Churn:
 
     def run(self) -> dict:
         start, warnings_before = time.monotonic(), kernel_warnings()
-        with self.pair.server.inside():
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("0.0.0.0", PORT))
-        listener.listen(256)
+        listener = listen(self.pair.server, PORT, "0.0.0.0", MPTCP)
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         jobs: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         for number in range(self.connections):
@@ -119,10 +114,7 @@ class Churn:
             time.sleep(rng.uniform(0, 1))
             connection.sendall(sent[half:])
             answer = receive_exactly(connection, 64 + len(sent))
-        if (
-            answer[:32] != hashlib.sha256(sent).digest()
-            or answer[32:64] != hashlib.sha256(answer[64:]).digest()
-        ):
+        if answer[:64] != hashlib.sha256(sent).digest() + hashlib.sha256(answer[64:]).digest():
             raise ValueError("received data differs from the sent data")
 
     def _switch(self):
@@ -130,11 +122,8 @@ class Churn:
         while not self.done.wait(rng.uniform(0, 0.2)):
             host = rng.choice((self.pair.client, self.pair.server))
             name = rng.choice(ALGORITHMS)
-            self._cc(
-                *rng.choice(
-                    (("use", name, "--netns", host.name),) * 3 + (("unload", name), ("unload", "--all"))
-                )
-            )
+            use, unload = ("use", name, "--netns", host.name), (("unload", name), ("unload", "--all"))
+            self._cc(*rng.choice((use, use, use, *unload)))
             self.switches += 1
 
     def _cut(self):
@@ -142,9 +131,9 @@ class Churn:
         rng = random.Random(f"{self.seed} cuts")
         while not self.done.wait(rng.uniform(0.1, 0.6)):
             link = rng.choice(("eth", "wlan"))
-            tool("ip", "-n", self.pair.server.name, "link", "set", link, "down")
+            self.pair.server.ip(f"link set {link} down")
             time.sleep(rng.uniform(0.02, 0.3))
-            tool("ip", "-n", self.pair.server.name, "link", "set", link, "up")
+            self.pair.server.ip(f"link set {link} up")
             self.cuts += 1
 
     def _cc(self, *words: str):
