@@ -1,15 +1,13 @@
-"""Fixtures of the end-to-end tests. Without root or a tool, tests that need them are skipped and say so."""
+"""Fixtures of the end-to-end tests. Tests that need root or a missing tool are skipped."""
 
-import os
 import pathlib
-import shutil
 import signal
 
 import pytest
-from hosts import PLAIT, Pair, reason_to_skip
+from hosts import PLAIT, Pair, reason_to_skip, unique_id
 from streams import REQUIRE, listen
 
-# A shell makes what it starts in the background deaf to Ctrl-C, and all that is started from there: many a test's program.
+# Shells ignore SIGINT in programs that they start in the background, and the programs of tests would inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -19,18 +17,11 @@ def binary():
     assert pathlib.Path(PLAIT).exists(), f"{PLAIT} is not built: run `make build`, or set PLAIT"
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "alone: it measures times, or looks at what others would change")
-
-
 def pytest_terminal_summary(terminalreporter):
-    """Each skipped test by its name, for `scripts/test`."""
+    """Lists skipped tests by name, for `scripts/test`."""
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         terminalreporter.write_line(f"SKIP {report.nodeid}: {reason.removeprefix('Skipped: ')}")
-
-
-_built = 0
 
 
 @pytest.fixture
@@ -41,9 +32,7 @@ def make_pair(tmp_path):
     pairs = []
 
     def make(rate: str | None = None) -> Pair:
-        global _built
-        _built += 1
-        pair = Pair(f"{os.getpid()}-{_built}", tmp_path, rate)
+        pair = Pair(unique_id(), tmp_path, rate)
         pairs.append(pair)
         pair.build()
         return pair
@@ -88,9 +77,5 @@ def text(documents) -> pathlib.Path:
     """Real text, about half a megabyte of it."""
     licences = sorted(pathlib.Path("/usr/share/common-licenses").iterdir())
     file = documents / "text.txt"
-    with file.open("wb") as out:
-        for licence in licences:
-            if licence.is_file() and not licence.is_symlink():
-                with licence.open("rb") as source:
-                    shutil.copyfileobj(source, out)
+    file.write_bytes(b"".join(each.read_bytes() for each in licences if not each.is_symlink()))
     return file

@@ -9,19 +9,18 @@ import json
 import os
 import pathlib
 import random
-import re
 import signal
-import socket
 import subprocess
 import threading
 import time
 
 import pytest
-from hosts import PLAIT, REPOSITORY, tool, wait_for
-from package import PYTHON, install
-from streams import listen, receive_exactly
+from gateways import cgroup_mount
+from hosts import PLAIT, tool, wait_for
+from package import PYTHON, examples, install
+from streams import receive_exactly
+from transfers import connect
 
-MPTCP = 262
 ALGORITHMS = ("ewtcp", "coupled", "lia", "olia", "balia")
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 SETTING = "net.ipv4.tcp_congestion_control"
@@ -31,13 +30,11 @@ RECORDS = pathlib.Path("/run/plait/congestion")
 
 def cc(*words, host=None, check=True) -> dict | subprocess.CompletedProcess:
     """Run `plait cc`; its JSON output, or the completed process if `check` is False."""
-    command = [PLAIT, "cc", *map(str, words)]
+    command = [PLAIT, "cc", *map(str, words), *["--json"] * check]
+    done = subprocess.run(host.command(*command) if host else command, capture_output=True, text=True)
     if not check:
-        return subprocess.run(host.command(*command) if host else command, capture_output=True, text=True)
-    done = subprocess.run(
-        host.command(*command, "--json") if host else [*command, "--json"], capture_output=True
-    )
-    assert done.returncode == 0, done.stderr.decode()
+        return done
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
@@ -71,12 +68,8 @@ class Connected:
     """An MPTCP connection with two subflows, on which the client has sent data."""
 
     def __init__(self, pair, port=9300):
-        # Listens on all addresses, as further subflows arrive at another one.
-        self.listener = listen(pair.server, port, "0.0.0.0", MPTCP)
         self.pair = pair
-        self.near = pair.client.socket(protocol=MPTCP)
-        self.near.connect((pair.ETH, port))
-        self.far, _ = self.listener.accept()
+        self.near, self.far, self.listener = connect(pair, port)
         self.send(100_000)
         wait_for("second subflow", lambda: len(self.subflows()) == 2)
 
@@ -150,12 +143,10 @@ def test_disable_restores_the_previous_setting_of_a_namespace(net):
 @contextlib.contextmanager
 def group(name: str):
     """Create a control group for this test."""
-    lines = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
-    root = pathlib.Path(next(line[1] for line in lines if line[2] == "cgroup2"))
+    root = pathlib.Path(cgroup_mount())
     directory = root / f"plait-test-{os.getpid()}-{name}"
-    before = next(
-        line[3:] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"
-    )
+    lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+    before = next(line[3:] for line in lines if line.startswith("0::"))
     directory.mkdir()
     try:
         yield directory
@@ -205,10 +196,7 @@ def test_doctor_cleans_up_after_removed_groups_and_namespaces(net):
     finally:
         tool("ip", "netns", "del", gone)
     wait_for("removal of the namespace", lambda: record.exists())
-    assert (
-        "which no longer exists"
-        in subprocess.run([PLAIT, "cc", "list"], capture_output=True, text=True).stdout
-    )
+    assert "which no longer exists" in tool(PLAIT, "cc", "list")
     removed = {entry["name"] for entry in json.loads(tool(PLAIT, "doctor", "--clean", "--json"))["removed"]}
     assert any(name.endswith(pin.name) for name in removed), removed
     assert any(name.endswith(f"congestion/{record.name}") for name in removed), removed
@@ -258,7 +246,7 @@ def test_missing_privileges_are_reported_with_the_requirements(net):
 
 
 def test_connections_survive_algorithm_changes_and_path_cuts(net):
-    """A small version of `tests/long/churn.py`."""
+    """A small version of `tests/helpers/churn.py`."""
     from churn import Churn
 
     report = Churn(net, connections=40, seed=3).run()
@@ -289,19 +277,16 @@ else:
     environment = {**os.environ, "PLAIT": PLAIT}
     command = net.client.command(PYTHON, program)
     run = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    wait_for(
-        "the algorithm to be enabled", lambda: run.poll() is not None or setting(net.client) == "plait_olia"
-    )
+    wait_for("the algorithm", lambda: run.poll() is not None or setting(net.client) == "plait_olia")
     connected = Connected(net)
-    _, said = run.communicate("\n", timeout=30)
-    assert run.returncode == 0, said
+    _, errors = run.communicate("\n", timeout=30)
+    assert run.returncode == 0, errors
     connected.close()
 
 
 def test_documentation_example_works(net, tmp_path):
     install(tmp_path)
-    documentation = (REPOSITORY / "docs" / "guide" / "python.md").read_text()
-    (example,) = re.findall(r"```python\n(from plait import cc\n.*?)```", documentation, re.DOTALL)
+    (example,) = examples("from plait import cc\n")
     (tmp_path / "example.py").write_text(example)
     environment = {**os.environ, "PLAIT": PLAIT}
     command = net.client.command(PYTHON, tmp_path / "example.py")

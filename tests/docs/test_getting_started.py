@@ -67,21 +67,20 @@ class Hosts:
     def build(self):
         for host in (self.client, self.server):
             tool("ip", "netns", "add", host.name)
-            tool("ip", "-n", host.name, "link", "set", "lo", "up")
+            host.ip("link set lo up")
             names = pathlib.Path("/etc/netns") / host.name
             names.mkdir(parents=True)
             (names / "hosts").write_text(f"127.0.0.1 localhost\n{SERVER} server.example\n")
-            tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
+            host.ip("mptcp limits set subflows 8 add_addr_accepted 8")
         for link, (network, metric) in LINKS.items():
             peer = SERVER_INTERFACES[link]
             tool("ip", "link", "add", link, "netns", self.client.name, "type", "veth",
                  "peer", "name", peer, "netns", self.server.name)  # fmt: skip
             for host, interface, address in ((self.client, link, 2), (self.server, peer, 7)):
-                tool("ip", "-n", host.name, "addr", "add", f"{network}.{address}/24", "dev", interface)
-                tool("ip", "-n", host.name, "link", "set", interface, "up")
-            tool("ip", "-n", self.client.name, "route", "add", "default",
-                 "via", f"{network}.7", "dev", link, "metric", str(metric))  # fmt: skip
-        tool("ip", "-n", self.server.name, "addr", "add", f"{SERVER}/32", "dev", "lo")
+                host.ip(f"addr add {network}.{address}/24 dev {interface}")
+                host.ip(f"link set {interface} up")
+            self.client.ip(f"route add default via {network}.7 dev {link} metric {metric}")
+        self.server.ip(f"addr add {SERVER}/32 dev lo")
         for name in ("client", "server", "machine"):
             build = self.home(name) / "target" / "release"
             build.mkdir(parents=True)

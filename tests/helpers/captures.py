@@ -1,9 +1,12 @@
-"""Small captures that tests write, byte by byte."""
+"""Small captures that tests write, byte by byte, and `plait analyze`."""
 
 from __future__ import annotations
 
-import ipaddress
+import json
 import struct
+import subprocess
+
+from hosts import PLAIT
 
 
 def pcap(*packets: bytes, start: int = 0) -> bytes:
@@ -17,13 +20,16 @@ def pcap(*packets: bytes, start: int = 0) -> bytes:
     return header + b"".join(records)
 
 
-def segment(port: int, payload: bytes = b"", flags: int = 0x02, sequence: int = 0) -> bytes:
-    """A TCP segment (by default a SYN) of a client with this port."""
+def segment(
+    port: int, payload: bytes = b"", flags: int = 0x02, sequence: int = 0, ack: int = 0, back=False
+) -> bytes:
+    """A TCP segment (by default a SYN) of a client with this port, or of the server."""
     length = 40 + len(payload)
     ip = struct.pack(">BBHHHBBH", 0x45, 0, length, 0, 0, 64, 6, 0)
-    addresses = ipaddress.IPv4Address("192.0.2.1").packed + ipaddress.IPv4Address("192.0.2.2").packed
-    tcp = struct.pack(">HHIIBBHHH", port, 443, sequence, 0, 5 << 4, flags, 65535, 0, 0)
-    return ip + addresses + tcp + payload
+    ends = [(bytes((192, 0, 2, 1)), port), (bytes((192, 0, 2, 2)), 443)]
+    (source, source_port), (destination, port) = reversed(ends) if back else ends
+    tcp = struct.pack(">HHIIBBHHH", source_port, port, sequence, ack, 5 << 4, flags, 65535, 0, 0)
+    return ip + source + destination + tcp + payload
 
 
 def connections(count: int) -> bytes:
@@ -32,3 +38,16 @@ def connections(count: int) -> bytes:
     for port in range(1, count + 1):
         packets += [segment(port), segment(port, bytes(port), flags=0x18, sequence=1)]
     return pcap(*packets)
+
+
+def analyze(*arguments, **options) -> subprocess.CompletedProcess:
+    command = [PLAIT, "analyze", *map(str, arguments)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.run(command, text=True, timeout=120, **options)
+
+
+def document(*captures) -> dict:
+    """The document of captures."""
+    done = analyze("--json", *captures)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

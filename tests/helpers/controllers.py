@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from hosts import PLAIT, REPOSITORY, Host, Pair, reason_to_skip, wait_for
+from hosts import PLAIT, REPOSITORY, Host, Pair, reason_to_skip, unique_id, wait_for
 from package import PYTHON, install
 from transfers import counters
 
@@ -66,13 +66,13 @@ def built(pair: Pair):
 
 @pytest.fixture
 def distant(work):
-    with built(DelayedPair(f"{os.getpid()}-distant", work)) as pair:
+    with built(DelayedPair(unique_id(), work)) as pair:
         yield pair
 
 
 @pytest.fixture
 def uneven(work):
-    with built(UnevenPair(f"{os.getpid()}-uneven", work)) as pair:
+    with built(UnevenPair(unique_id(), work)) as pair:
         yield pair
 
 
@@ -99,7 +99,7 @@ def start(work: pathlib.Path, host: Host, *command) -> subprocess.Popen:
         assert program.poll() is None, (work / log).read_text()
         return names(work, host) != before or before
 
-    wait_for("controller", ready)
+    wait_for("controller", ready, timeout=30)
     return program
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -36,6 +37,14 @@ def wait_for(what: str, condition, timeout: float = 60.0):
             return value
         assert time.monotonic() < deadline, f"no {what} within {timeout} s"
         time.sleep(0.005)
+
+
+_numbers = itertools.count(1)
+
+
+def unique_id() -> str:
+    """For names of namespaces."""
+    return f"{os.getpid()}-{next(_numbers)}"
 
 
 def enter_network(descriptor: int):
@@ -95,6 +104,10 @@ class Host:
         program = subprocess.Popen(self.command(*command), **options)
         self.programs.append(program)
         return program
+
+    def ip(self, words: str) -> str:
+        """The output of `ip` with these words in the namespace; raises an error if it fails."""
+        return tool("ip", "-n", self.name, *words.split())
 
     @contextlib.contextmanager
     def inside(self):
@@ -156,21 +169,21 @@ class Pair:
         hosts = (self.client, self.server)
         for host in hosts:
             tool("ip", "netns", "add", host.name)
-            tool("ip", "-n", host.name, "link", "set", "lo", "up")
+            host.ip("link set lo up")
             for key in ("ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter"):
                 host.tool("sysctl", "-qw", f"net.{key}=0")
-            tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
+            host.ip("mptcp limits set subflows 8 add_addr_accepted 8")
         for number, link in ((1, "eth"), (2, "wlan")):
             self.join(link)
             for last, host in enumerate(hosts, start=1):
-                tool("ip", "-n", host.name, "addr", "add", f"10.77.{number}.{last}/24", "dev", link)
-                tool("ip", "-n", host.name, "addr", "add", f"fd77:{number}::{last}/64", "dev", link, "nodad")
-                tool("ip", "-n", host.name, "link", "set", link, "up")
+                host.ip(f"addr add 10.77.{number}.{last}/24 dev {link}")
+                host.ip(f"addr add fd77:{number}::{last}/64 dev {link} nodad")
+                host.ip(f"link set {link} up")
                 if self.rate:
                     tool("tc", "-n", host.name, "qdisc", "add", "dev", link, "root",
                          "tbf", "rate", self.rate, "burst", "64k", "latency", "50ms")  # fmt: skip
         for address in (self.WLAN, self.WLAN6):
-            tool("ip", "-n", self.server.name, "mptcp", "endpoint", "add", address, "dev", "wlan", "signal")
+            self.server.ip(f"mptcp endpoint add {address} dev wlan signal")
 
     def join(self, link: str):
         """Creates the interfaces of a link, one on each host."""
@@ -179,8 +192,7 @@ class Pair:
 
     def add_route_by_wlan(self):
         """Adds a route by wlan to the server's address on eth, so that wlan can carry a witness; again after a cut."""
-        route = ("10.77.1.0/24", "via", self.WLAN, "dev", "wlan", "metric", "1000")
-        tool("ip", "-n", self.client.name, "route", "replace", *route)
+        self.client.ip(f"route replace 10.77.1.0/24 via {self.WLAN} dev wlan metric 1000")
 
     def remove(self):
         for host in (self.client, self.server):

@@ -1,60 +1,52 @@
-"""The module plait.lab, programs that use it, and what there is of the labs that they make."""
+"""Topologies and experiments; labs by the command and by the module plait.lab; what remains of a lab."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import pathlib
+import re
 import subprocess
+import tomllib
 
 import pytest
 from hosts import PLAIT, reason_to_skip, tool
 from package import PYTHON, install
 
-PAIR = {
-    "hosts": {"client": {}, "server": {}},
-    "links": [
-        {
-            "name": "lte1",
-            "role": "trusted",
-            "a": "client",
-            "b": "server",
-            "each_way": {"rate": "20mbit", "delay": "5ms"},
-        },
-        {"name": "lte2", "a": {"host": "client", "interface": "wwan0"}, "b": "server"},
-    ],
-}
-PAIR_TOML = """
+
+def two_hosts(lines: str = "", link: str = "wire") -> str:
+    """The topology of a client, a server and a link between them, whose table ends with these lines."""
+    return f"""
 [hosts.client]
 [hosts.server]
 [[links]]
-name = "lte1"
-role = "trusted"
+name = "{link}"
 a = "client"
 b = "server"
-each_way = { rate = "20mbit", delay = "5ms" }
-[[links]]
-name = "lte2"
-a = { host = "client", interface = "wwan0" }
-b = "server"
-"""
-EXPERIMENT = """
+{lines}"""
+
+
+def experiment(name: str, rest: str, settings: str = "repetitions = 1") -> str:
+    """An experiment with these settings, and the rest of its file."""
+    return f"""
 [experiment]
-name = "pings"
-title = "Round trips"
-source = "none"
-description = "What a ping takes."
-repetitions = 2
-lateness_limit = "50ms"
+name = "{name}"
+title = "Some {name}"
+source = "a paper"
+description = "What is done."
+{settings}
+{rest}
+"""
+
+
+LTE1 = 'role = "trusted"\neach_way = { rate = "20mbit", delay = "5ms" }\n'
+LTE2 = '[[links]]\nname = "lte2"\na = { host = "client", interface = "wwan0" }\nb = "server"\n'
+PAIR_TOML = two_hosts(LTE1, "lte1") + LTE2
+PAIR = tomllib.loads(PAIR_TOML)
+PINGS = """
 [parameters]
 delay = ["2ms", "10ms"]
-[hosts.client]
-[hosts.server]
-[[links]]
-name = "wire"
-a = "client"
-b = "server"
-each_way = { delay = "${delay}" }
 [[steps]]
 name = "ping"
 host = "client"
@@ -66,8 +58,37 @@ unit = "s"
 paper = 0.3
 expect = { at_least = 0.1 }
 """
+EXPERIMENT = experiment(
+    "pings",
+    PINGS + two_hosts('each_way = { delay = "${delay}" }\n'),
+    'repetitions = 2\nlateness_limit = "50ms"',
+)
 
 needs_labs = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
+
+
+def lab_command(*arguments, **options) -> subprocess.CompletedProcess:
+    command = [PLAIT, "lab", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.fixture
+def up(tmp_path):
+    """Builds labs from topologies; they are removed at the end of the test."""
+    started = []
+
+    def start(text: str, *options) -> dict:
+        file = tmp_path / f"lab{len(started)}.toml"
+        file.write_text(text)
+        done = lab_command("up", file, "--json", *options)
+        assert done.returncode == 0, done.stderr
+        lab = json.loads(done.stdout)
+        started.append(lab["id"])
+        return lab
+
+    yield start
+    for lab_id in started:
+        lab_command("down", "--lab", lab_id)
 
 
 @pytest.fixture(scope="session")
@@ -107,10 +128,20 @@ def program(directory, tmp_path):
 
 
 def left_of(lab_id: str) -> list[str]:
-    """Namespaces, processes and files of a lab."""
-    namespaces = [name for name in tool("ip", "netns").split() if name.startswith(f"plait-{lab_id}-")]
-    files = [str(file) for file in pathlib.Path("/run/plait").glob(f"lab-{lab_id}*")]
-    return namespaces + files + [f"process {lab_id}"] * is_running(lab_id)
+    """Everything with the id of a lab: namespaces, files, mounts, and processes in its directory or with its id."""
+    mine = f"plait-{lab_id}-"
+    left = [name for name in os.listdir("/run/netns") if name.startswith(mine)]
+    left += [name for name in os.listdir("/run/plait") if re.search(rf"\b{lab_id}\b", name)]
+    mounts = pathlib.Path("/proc/self/mounts").read_text().splitlines()
+    left += [line for line in mounts if mine in line or f"lab-{lab_id}" in line]
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = process.joinpath("cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"lab-{lab_id}/".encode() in words or (process.name == lab_id and words):
+            left.append(f"process {process.name}")
+    return left
 
 
 def is_running(pid: str) -> bool:

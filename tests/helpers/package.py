@@ -1,7 +1,8 @@
-"""Installs the Python package into a directory: its files and its compiled module."""
+"""The Python package: installs its files and its compiled module into a directory, and reads its guide."""
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,14 @@ PYTHON = os.environ.get("PLAIT_PYTHON", sys.executable)
 _VENV_PYTHON = REPOSITORY / "target" / "venv" / "bin" / "python"
 # The interpreter with third-party modules (Dask, DuckDB, Polars, PyArrow), which `make test` installs.
 VENV_PYTHON = os.environ.get("PLAIT_VENV_PYTHON") or str(_VENV_PYTHON if _VENV_PYTHON.exists() else PYTHON)
+
+
+def examples(text: str) -> list[str]:
+    """The examples of docs/guide/python.md that contain this text."""
+    guide = (REPOSITORY / "docs" / "guide" / "python.md").read_text()
+    found = [example for example in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if text in example]
+    assert found, f"no example has {text!r}"
+    return found
 
 
 def skip_without(module: str):

@@ -16,6 +16,11 @@ def policy(*chains: str) -> str:
     return "\n".join(['name = "test"', 'interfaces = ["*"]', *chains])
 
 
+def both_hooks(select="any", actors='["record"]', **more) -> str:
+    """A policy with the same chain at either hook, which names it."""
+    return policy(*(chain(hook, hook, select, actors, **more) for hook in ("ingress", "egress")))
+
+
 def plait(host, *arguments, code=0) -> str:
     """The output of `plait policy`; if it is expected to fail, its error."""
     done = host.run(PLAIT, "policy", *arguments, text=True)
@@ -32,6 +37,11 @@ def load(host, text, *options, name="policy", code=0) -> str:
 
 def stats(host) -> dict:
     return json.loads(plait(host, "stats", "--json"))
+
+
+def counted(host) -> list[dict]:
+    """The counters of the chains of the first policy."""
+    return stats(host)["policies"][0]["chains"]
 
 
 def listed(host) -> dict:

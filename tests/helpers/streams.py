@@ -5,11 +5,12 @@ import socket
 import struct
 import threading
 
+OFF = ("--mode", "off", "--trusted", "eth")
 REQUIRE = ("--require", "--trusted", "eth")
 # The mode without messages of its own before those of the application.
 XOR64 = ("--mode", "xor64")
-# include/uapi/linux/mptcp.h
-SOL_MPTCP, MPTCP_INFO = 284, 1
+# include/uapi/linux/in.h, include/uapi/linux/mptcp.h
+MPTCP, SOL_MPTCP, MPTCP_INFO = 262, 284, 1
 
 
 def receive_exactly(client, size):

@@ -7,9 +7,8 @@ import threading
 import time
 
 from hosts import wait_for
-from streams import accept, assert_echo, listen, receive_exactly
+from streams import MPTCP, accept, assert_echo, listen, receive_exactly
 
-MPTCP = 262
 SIZE = 24_000_000
 
 # Counters with the same value after every such transfer; the number of retransmissions is random.
@@ -89,6 +88,15 @@ def listen_on_all(host, address, port):
     return listen(host, port, "::" if ":" in address else "0.0.0.0", MPTCP)
 
 
+def connect(pair, port=9000, address=None) -> tuple:
+    """A connection of the client to the server: both sockets, and the listener, which joins need."""
+    listener = listen_on_all(pair.server, address or pair.ETH, port)
+    client = pair.client.socket(listener.family, MPTCP)
+    client.settimeout(20)
+    client.connect((address or pair.ETH, port))
+    return client, accept(listener), listener
+
+
 def transfer(pair, address, size=SIZE, joins=True, prepare=lambda client: None) -> None:
     """Sends bytes from the client and back, with `joins` over both links, and verifies them."""
     sent = (bytes(range(251)) * (size // 251 + 1))[:size]
@@ -153,11 +161,7 @@ class Download:
     PATTERN = bytes(range(251)) * 4096
 
     def __init__(self, pair, address: str, port: int = 9100):
-        self.listener = listen_on_all(pair.server, address, port)
-        self.client = pair.client.socket(self.listener.family, MPTCP)
-        self.client.settimeout(20)
-        self.client.connect((address, port))
-        self.sender = accept(self.listener)
+        self.client, self.sender, self.listener = connect(pair, port, address)
         self.sender.settimeout(60)
         self.received, self.damaged, self.ended = 0, False, False
         threading.Thread(target=self._send, daemon=True).start()
@@ -191,11 +195,8 @@ class Download:
 def fetch(pair, size: int, address: str, port: int = 9200) -> bytes:
     """Receives data from the server on a new connection, and verifies it."""
     data = bytes(range(256)) * (size // 256)
-    with listen_on_all(pair.server, address, port) as listener:
-        client = pair.client.socket(listener.family, MPTCP)
-        client.settimeout(20)
-        client.connect((address, port))
-        with accept(listener) as sender, client:
-            threading.Thread(target=sender.sendall, args=(data,)).start()
-            assert receive_exactly(client, len(data)) == data
-            return data
+    client, sender, listener = connect(pair, port, address)
+    with client, sender, listener:
+        threading.Thread(target=sender.sendall, args=(data,)).start()
+        assert receive_exactly(client, len(data)) == data
+    return data

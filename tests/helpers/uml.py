@@ -36,18 +36,10 @@ def run(script: str, directory: pathlib.Path, timeout: float = 120) -> str:
     file.write_text(script)
     init.write_text(INIT.format(modules=" ".join(modules()), script=file, ends=ENDS))
     init.chmod(0o755)
-    kernel = (
-        "linux.uml",
-        "mem=256M",
-        "root=/dev/root",
-        "rootfstype=hostfs",
-        "rootflags=/",
-        "ro",
-        f"init={init}",
-    )
-    consoles = ("con=null", "con0=fd:0,fd:1", "quiet")
+    root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}")
+    command = ("linux.uml", "mem=256M", *root, "con=null", "con0=fd:0,fd:1", "quiet")
     done = subprocess.run(
-        (*kernel, *consoles), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, cwd=directory
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, cwd=directory
     )
     output = done.stdout.decode(errors="replace").replace("\r", "")
     assert f"{ENDS} 0" in output, output

@@ -32,14 +32,14 @@ def join(kind: str, first: Host, second: Host, name: str) -> Tunnel | None:
         queue = f"/sys/class/net/{below}/queues/rx-0/rps_cpus"
         assert host.run("sh", "-c", f"echo {mask:x} >{queue}").returncode == 0, queue
     for host in (first, second) if kind != "veth" else ():
-        tool("ip", "-n", host.name, "link", "set", below, "up")
+        host.ip(f"link set {below} up")
         words = ("type", "bridge") if kind == "bridge" else ("link", below, "type", "vlan", "id", TAG)
         made = host.run("ip", "link", "add", "name", name, *words, text=True)
         if "Unknown device type" in made.stderr:
             pytest.skip(f"this kernel has no interfaces of type {kind}")
         assert made.returncode == 0, made.stderr
         if kind == "bridge":
-            tool("ip", "-n", host.name, "link", "set", below, "master", name)
+            host.ip(f"link set {below} master {name}")
     return None
 
 
@@ -72,5 +72,5 @@ def _open(host: Host, name: str) -> int:
         end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(end, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
     # A queue that holds bursts.
-    tool("ip", "-n", host.name, "link", "set", name, "txqueuelen", "10000")
+    host.ip(f"link set {name} txqueuelen 10000")
     return end

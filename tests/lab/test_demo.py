@@ -1,42 +1,34 @@
-"""`plait demo`: what it shows, and that it leaves nothing behind, however it ends."""
+"""`plait demo`: its results, and that it leaves nothing behind."""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
 
 import pytest
-from hosts import PLAIT, reason_to_skip, tool, wait_for
+from gateways import cgroups_of
+from hosts import PLAIT, Capture, tool, wait_for
+from labs import left_of, needs_labs
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or ""),
-]
+pytestmark = [pytest.mark.alone, needs_labs]
 
 MODES = ("off", "xor64", "stream", "sealed")
 
 
 def left_behind(pid: int) -> list[str]:
-    """Namespaces, control groups and files with the process id of a demo."""
-    names = tool("ip", "netns", "list").split()
-    mounts = (line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines())
-    root = next(line[1] for line in mounts if line[2] == "cgroup2")
-    names += [directory for directory, _, _ in os.walk(root)]
-    names += os.listdir("/run/plait")
-    return [name for name in names if str(pid) in name]
+    """Namespaces, files and control groups of a demo."""
+    return left_of(str(pid)) + cgroups_of(pid)
+
+
+def start(directory, **options) -> subprocess.Popen:
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
+    return subprocess.Popen([PLAIT, "demo", "--size", "4000000", "--out", directory], **options)
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """A complete demo: its directory, its process id, and its stdout."""
     directory = tmp_path_factory.mktemp("demo")
-    program = subprocess.Popen(
-        [PLAIT, "demo", "--size", "4000000", "--out", directory],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    program = start(directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = program.communicate(timeout=180)
     assert program.returncode == 0, err
     return directory, program.pid, out
@@ -75,18 +67,8 @@ def test_untrusted_path_is_idle_until_first_flight_is_acknowledged(demo, mode):
     assert run_of(demo, mode)["first_payload_after_data_ack"] is True
 
     def first_time(link, where):
-        options = [
-            "-o",
-            "tcp.desegment_tcp_streams:FALSE",
-            "-Y",
-            where,
-            "-T",
-            "fields",
-            "-e",
-            "frame.time_epoch",
-        ]
-        capture = demo[0] / mode / f"{link}.pcap"
-        return min(map(float, tool("tshark", "-n", "-r", str(capture), *options).split()))
+        capture = Capture(None, link, demo[0] / mode / f"{link}.pcap")
+        return min(float(time) for (time,) in capture.fields("frame.time_epoch", where=where))
 
     acknowledged = first_time("eth", "tcp.srcport == 8443 && tcp.ack > 1 && tcp.options.mptcp.rawdataack")
     # In mode `sealed`, the first TCP stream on wlan is the witness, a connection of its own.
@@ -108,9 +90,7 @@ def test_leaves_nothing_behind(demo):
 
 @pytest.mark.parametrize("after", [0.2, 1.0, 2.5])
 def test_leaves_nothing_behind_when_interrupted(tmp_path, after):
-    program = subprocess.Popen(
-        [PLAIT, "demo", "--out", tmp_path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    program = start(tmp_path)
     try:
         program.wait(after)
     except subprocess.TimeoutExpired:
@@ -120,9 +100,7 @@ def test_leaves_nothing_behind_when_interrupted(tmp_path, after):
 
 
 def test_doctor_cleans_up_after_a_killed_demo(tmp_path):
-    program = subprocess.Popen(
-        [PLAIT, "demo", "--out", tmp_path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    program = start(tmp_path)
     wait_for("namespaces", lambda: any("server" in name for name in left_behind(program.pid)))
     program.kill()
     program.wait()

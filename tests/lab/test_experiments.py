@@ -1,4 +1,4 @@
-"""`plait lab run` and `plait lab results`: real runs beside what the programs and the kernel say of them."""
+"""`plait lab run` and `plait lab results`: measures agree with the programs and the kernel."""
 
 import json
 import os
@@ -7,24 +7,16 @@ import subprocess
 
 import pytest
 from hosts import PLAIT, reason_to_skip, tool, wait_for
+from labs import experiment, two_hosts
 from schema import mistakes
 
-UPLOAD = """
-[experiment]
-name = "upload"
-title = "An upload over two links"
-source = "a paper, Table 1"
-description = "What is done."
-note = "What has to be known."
-repetitions = 2
-quick = { repetitions = 1 }
-lateness_limit = "1s"
-
+UPLOAD = experiment(
+    "upload",
+    """
 [hosts.client]
 mptcp = { subflows = 4, add_addr_accepted = 4 }
 [hosts.server]
 mptcp = { subflows = 4, add_addr_accepted = 4 }
-
 [[links]]
 name = "lte"
 role = "trusted"
@@ -83,16 +75,13 @@ denominator_value = 12
 [[plots]]
 title = "Throughput of the upload"
 kind = "throughput"
-"""
+""",
+    'note = "What has to be known."\nrepetitions = 2\nquick = { repetitions = 1 }\nlateness_limit = "1s"',
+)
 
-SWEEP = """
-[experiment]
-name = "sweep"
-title = "Counting"
-source = "a paper, Figure 2"
-description = "What is done."
-repetitions = 2
-quick = { repetitions = 1, parameters = { size = [1] } }
+SWEEP = experiment(
+    "sweep",
+    """
 [parameters]
 way = ["there", "back"]
 size = [1, 2]
@@ -116,30 +105,18 @@ title = "What was found"
 metric = "found"
 x = "size"
 series = "way"
-"""
+""",
+    "repetitions = 2\nquick = { repetitions = 1, parameters = { size = [1] } }",
+)
 
-
-CUT = """
-[experiment]
-name = "cut"
-title = "A cut"
-source = "nobody"
-description = "What is done."
-repetitions = 1
-lateness_limit = "1s"
-[hosts.client]
-[hosts.server]
-[[links]]
-name = "only"
-a = "client"
-b = "server"
+CUT_LINK = """
 each_way = { rate = "8mbit", delay = "5ms", queue = "30kB" }
-[[links.events]]
-at = "1s"
-action = "blackhole"
-[[links.events]]
-at = "2s"
-action = "restore"
+events = [{ at = "1s", action = "blackhole" }, { at = "2s", action = "restore" }]
+"""
+CUT = experiment(
+    "cut",
+    two_hosts(CUT_LINK, "only")
+    + """
 [[services]]
 name = "sink"
 host = "server"
@@ -175,26 +152,16 @@ to = "2s"
 measure = "survived"
 [metrics.waited_s]
 measure = "duration_s"
-"""
+""",
+    'repetitions = 1\nlateness_limit = "1s"',
+)
 
-READ = """
-[experiment]
-name = "read"
-title = "Listening"
-source = "nobody"
-description = "What is done."
-repetitions = 1
-lateness_limit = "1s"
+READ = experiment(
+    "read",
+    two_hosts('role = "${role}"\neach_way = { rate = "50mbit", delay = "1ms" }\n', "only")
+    + """
 [parameters]
 role = ["trusted", "untrusted"]
-[hosts.client]
-[hosts.server]
-[[links]]
-name = "only"
-a = "client"
-b = "server"
-role = "${role}"
-each_way = { rate = "50mbit", delay = "1ms" }
 [[services]]
 name = "web"
 host = "server"
@@ -220,15 +187,13 @@ path = "only"
 measure = "first_flight_trusted"
 [metrics.completion_s]
 measure = "completion_s"
-"""
+""",
+    'repetitions = 1\nlateness_limit = "1s"',
+)
 
-READY = """
-[experiment]
-name = "ready"
-title = "Waiting"
-source = "nobody"
-description = "What is done."
-repetitions = 1
+READY = experiment(
+    "ready",
+    """
 [hosts.one]
 [[services]]
 name = "slow"
@@ -242,20 +207,23 @@ command = ["sh", "-c", '''test -e ${directory}/it-is-there && printf '{"found": 
 [metrics.found]
 measure = "json"
 pointer = "/found"
-"""
+""",
+)
 
 
 @pytest.fixture
-def lab():
-    """Runs an experiment given as text; nothing may be left of it."""
+def lab(tmp_path):
+    """Runs an experiment, from stdin or from a file; nothing may be left of it."""
     if reason := reason_to_skip():
         pytest.skip(reason)
 
-    def run(text: str, directory, *options) -> subprocess.CompletedProcess:
-        command = [PLAIT, "lab", "run", "-", "-o", str(directory), *map(str, options)]
-        pipes = {stream: subprocess.PIPE for stream in ("stdin", "stdout", "stderr")}
-        with subprocess.Popen(command, text=True, **pipes) as program:
-            stdout, stderr = program.communicate(text, timeout=120)
+    def run(text: str, directory, *options, from_stdin=True) -> subprocess.CompletedProcess:
+        file = tmp_path / "experiment.toml"
+        file.write_text(text)
+        command = [PLAIT, "lab", "run", "-" if from_stdin else file, "-o", directory, *options]
+        pipes = {"stdin": file.open(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with pipes["stdin"], subprocess.Popen(command, text=True, **pipes) as program:
+            stdout, stderr = program.communicate(timeout=120)
         assert f"plait-{program.pid}-" not in tool("ip", "netns", "list")
         return subprocess.CompletedProcess(command, program.returncode, stdout, stderr)
 
@@ -271,7 +239,16 @@ def validate(document: dict):
     assert not errors, errors[:5]
 
 
-def test_an_upload_is_measured_as_the_program_and_the_kernel_say(lab, tmp_path):
+def measured(lab, text: str, directory, *options) -> dict:
+    """The results of an experiment that succeeds."""
+    done = lab(text, directory, *options)
+    assert done.returncode == 0, done.stderr
+    found = results(directory)
+    validate(found)
+    return found
+
+
+def test_measures_agree_with_iperf3_and_the_kernel(lab, tmp_path):
     done = lab(UPLOAD, tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     found = results(tmp_path)
@@ -284,7 +261,7 @@ def test_an_upload_is_measured_as_the_program_and_the_kernel_say(lab, tmp_path):
     assert len(valid) == 2
     for run in valid:
         metrics = run["metrics"]
-        # iperf3 divides by its own time, and what its handshake carried is no part of its count.
+        # iperf3 divides by its own time and does not count its handshake.
         assert metrics["goodput_mbps"] == pytest.approx(metrics["iperf_mbps"], rel=0.1)
         # Each of iperf3's connections, control and data, has the same number of subflows.
         assert metrics["connections"] == 2
@@ -306,40 +283,23 @@ def test_an_upload_is_measured_as_the_program_and_the_kernel_say(lab, tmp_path):
     assert (tmp_path / found["plots"][0]["png"]).read_bytes().startswith(b"\x89PNG")
 
 
-def run_file(text: str, directory) -> subprocess.CompletedProcess:
-    """Runs an experiment from a file in a directory."""
-    if reason := reason_to_skip():
-        pytest.skip(reason)
-    file = directory / "experiment.toml"
-    file.write_text(text)
-    command = [PLAIT, "lab", "run", str(file), "-o", str(directory / "out")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_a_service_is_ready_when_a_program_says_so(tmp_path):
-    done = run_file(READY, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = results(tmp_path / "out")
-    validate(found)
+def test_a_step_waits_until_its_service_is_ready(lab, tmp_path):
+    found = measured(lab, READY, tmp_path / "out")
     # Of four documents.
     assert found["metrics"]["found"]["mean"] == 3
 
 
-def test_a_service_that_ends_before_it_is_ready_is_told(tmp_path):
-    done = run_file(
-        READY.replace("exec sleep 60", "echo nothing to do >&2").replace("touch", "true"), tmp_path
-    )
+def test_a_service_that_ends_before_it_is_ready_is_an_error(lab, tmp_path):
+    ends = READY.replace("exec sleep 60", "echo nothing to do >&2").replace("touch", "true")
+    done = lab(ends, tmp_path / "out", from_stdin=False)
     assert done.returncode == 1
     assert f"{tmp_path}/experiment.toml:" in done.stderr
     assert "the service slow did not start" in done.stderr and "nothing to do" in done.stderr
 
 
 @pytest.mark.alone
-def test_a_cut_shows_in_gap_and_return(lab, tmp_path):
-    done = lab(CUT, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = results(tmp_path)
-    validate(found)
+def test_gap_and_recovery_measure_a_blackhole(lab, tmp_path):
+    found = measured(lab, CUT, tmp_path)
     (run,) = [run for run in found["variants"][0]["repetitions"] if run["valid"]]
     assert [event["action"] for event in run["events"]] == ["blackhole", "restore"]
     for event in run["events"]:
@@ -347,17 +307,14 @@ def test_a_cut_shows_in_gap_and_return(lab, tmp_path):
     metrics = run["metrics"]
     assert metrics["before_mbps"] == pytest.approx(8 * 1448 / 1514, rel=0.1)
     assert metrics["during_mbps"] == 0
-    # The gap is the cut and what it takes after it until data comes back, which is new to the receiver.
+    # The gap lasts from the cut until new data arrives.
     assert metrics["gap_s"] == pytest.approx(1 + metrics["return_s"], abs=0.15)
     assert metrics["survived"] == 1
     assert 0.5 <= metrics["waited_s"] < 1
 
 
-def test_what_a_listener_reads_and_whose_the_first_flight_was(lab, tmp_path):
-    done = lab(READ, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = results(tmp_path)
-    validate(found)
+def test_measures_what_an_eavesdropper_reads_and_the_path_of_the_first_flight(lab, tmp_path):
+    found = measured(lab, READ, tmp_path)
     means = {name: measured["mean"] for name, measured in found["metrics"].items()}
     for role, first_flight in (("trusted", 1), ("untrusted", 0)):
         assert means[f"readable[role={role}]"] == 1
@@ -366,20 +323,18 @@ def test_what_a_listener_reads_and_whose_the_first_flight_was(lab, tmp_path):
         assert 300e3 * 8 / 50e6 < means[f"completion_s[role={role}]"] < 2
 
 
-def test_a_run_that_was_late_is_refused(lab, tmp_path):
-    done = lab(UPLOAD.replace('"1s"', '"0.001ms"'), tmp_path, "-n", "1")
+def test_late_runs_are_discarded(lab, tmp_path):
+    done = lab(READ.replace('"1s"', '"0.001ms"'), tmp_path, "-n", "1", "-p", "role=trusted")
     assert done.returncode == 1
-    assert "invalid: 0 of 1 repetitions are valid" in done.stderr and "late" in done.stderr
+    assert "0 of 1 repetitions are valid" in done.stderr and "late" in done.stderr
     found = results(tmp_path)
     validate(found)
     assert not found["valid"] and found["invalid_because"]
-    assert found["metrics"]["goodput_mbps"]["n"] == 0, "discarded repetitions are not averaged"
+    assert found["metrics"]["exposure[role=trusted]"]["n"] == 0, "discarded repetitions are not averaged"
     assert all(not run["valid"] for run in found["variants"][0]["repetitions"])
 
 
-def test_an_interrupted_run_leaves_nothing(tmp_path):
-    if reason := reason_to_skip():
-        pytest.skip(reason)
+def test_an_interrupted_run_leaves_nothing(lab, tmp_path):
     file = tmp_path / "cut.toml"
     file.write_text(CUT)
     with subprocess.Popen(
@@ -388,23 +343,20 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
         mine = f"plait-{program.pid}-"
         wait_for("namespaces of the run", lambda: mine in tool("ip", "netns", "list"))
         program.send_signal(signal.SIGINT)
-        _, said = program.communicate(timeout=20)
-    assert program.returncode == 1 and b"interrupted" in said
+        _, errors = program.communicate(timeout=20)
+    assert program.returncode == 1 and b"interrupted" in errors
     assert mine not in tool("ip", "netns", "list")
     assert not (tmp_path / "out" / "results.json").exists()
 
 
-def test_a_step_that_fails_is_no_repetition(lab, tmp_path):
+def test_a_failed_step_fails_the_run(lab, tmp_path):
     done = lab(SWEEP.replace('["echo", ', '["false", '), tmp_path, "--quick", "-p", "way=there")
     assert done.returncode == 1
     assert "the step count failed" in done.stderr
 
 
 def test_parameters_make_variants(lab, tmp_path):
-    done = lab(SWEEP, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = results(tmp_path)
-    validate(found)
+    found = measured(lab, SWEEP, tmp_path)
     names = [variant["name"] for variant in found["variants"]]
     assert names == ["way=there, size=1", "way=there, size=2", "way=back, size=1", "way=back, size=2"]
     metrics = found["metrics"]
@@ -413,7 +365,7 @@ def test_parameters_make_variants(lab, tmp_path):
     assert [metrics[f"found[way=there,size={size}]"]["paper"] for size in (1, 2)] == [None, 2.5]
     assert metrics["found[way=back,size=2]"]["expect"] == {"at_least": 3, "at_most": None, "met": False}
     assert metrics["found[way=there,size=2]"]["expect"] is None
-    # Variants take turns, so that what changes on the machine meets all alike.
+    # Variants alternate, so that a change on the machine affects all.
     runs = [
         (run["number"], index)
         for index, variant in enumerate(found["variants"])
@@ -435,11 +387,10 @@ def test_parameters_make_variants(lab, tmp_path):
     assert found["quick"] and found["parameters"] == {"way": ["back", "forth"], "size": [1]}
 
 
-def test_the_page_is_made_from_results_alone(lab, tmp_path):
+def test_the_page_is_written_from_results_alone(lab, tmp_path):
     for name, text, options in (("upload", UPLOAD, ["--quick"]), ("sweep", SWEEP, [])):
-        done = lab(text, tmp_path / name, *options)
-        assert done.returncode == 0, done.stderr
-    # A number that nothing measured shows where the page has it from.
+        measured(lab, text, tmp_path / name, *options)
+    # A number that was not measured.
     file = tmp_path / "sweep" / "results.json"
     edited = results(tmp_path / "sweep")
     edited["variants"][3]["metrics"]["found"]["mean"] = 12.34
@@ -463,10 +414,9 @@ def test_the_page_is_made_from_results_alone(lab, tmp_path):
         assert (page.parent / "results" / picture).read_text().startswith("<svg")
 
 
-def test_runs_of_one_experiment_are_told_apart_by_their_directories(lab, tmp_path):
+def test_runs_of_one_experiment_are_identified_by_their_directories(lab, tmp_path):
     for name, way in (("there", "back"), ("else", "forth")):
-        done = lab(SWEEP, tmp_path / name, "-p", f"way={way}")
-        assert done.returncode == 0, done.stderr
+        measured(lab, SWEEP, tmp_path / name, "-p", f"way={way}")
     page = tmp_path / "page.md"
     command = [PLAIT, "lab", "results", tmp_path / "there", tmp_path / "else", "-o", page]
     subprocess.run(list(map(str, command)), check=True, timeout=20)
@@ -482,7 +432,7 @@ def test_runs_of_one_experiment_are_told_apart_by_their_directories(lab, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "said"),
+    ("change", "line", "message"),
     [
         (("repetitions = 2", "repetition = 2"), "repetition = 2", "unknown field `repetition`"),
         (
@@ -515,7 +465,7 @@ def test_runs_of_one_experiment_are_told_apart_by_their_directories(lab, tmp_pat
         (('measure = "json"', 'measure = "subflows"'), "[metrics.found]", "expected a [capture]"),
     ],
 )
-def test_a_wrong_file_is_told_with_its_line(tmp_path, change, line, said):
+def test_errors_in_the_file_are_reported_with_their_line(tmp_path, change, line, message):
     assert change[0] in SWEEP
     text = SWEEP.replace(*change)
     file = tmp_path / "wrong.toml"
@@ -525,4 +475,4 @@ def test_a_wrong_file_is_told_with_its_line(tmp_path, change, line, said):
     assert done.returncode == 1
     number = next(number for number, found in enumerate(text.splitlines(), 1) if line in found)
     assert f"{file}:{number}:" in done.stderr, done.stderr
-    assert said in done.stderr, done.stderr
+    assert message in done.stderr, done.stderr

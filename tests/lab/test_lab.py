@@ -1,4 +1,4 @@
-"""Labs by the real command: what a topology says is there, and afterwards nothing is."""
+"""`plait lab`: builds what a topology describes, and leaves nothing behind."""
 
 import json
 import os
@@ -9,19 +9,12 @@ import subprocess
 import time
 
 import pytest
-from hosts import PLAIT, REPOSITORY, reason_to_skip, tool, wait_for
+from hosts import PLAIT, REPOSITORY, tool, wait_for
+from labs import lab_command, left_of, needs_labs, two_hosts, up  # noqa: F401
 
-pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "")
+pytestmark = needs_labs
 
-PAIR = """
-[hosts.client]
-[hosts.server]
-[[links]]
-name = "wire"
-a = "client"
-b = "server"
-"""
-
+PAIR = two_hosts()
 ROUTER = """
 [hosts.client]
 mptcp = { subflows = 8, add_addr_accepted = 8 }
@@ -55,29 +48,6 @@ mptcp = true
 """
 
 
-def plait(*arguments, **options) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [PLAIT, "lab", *map(str, arguments)], capture_output=True, text=True, timeout=60, **options
-    )
-
-
-def left_behind(identity: str) -> list[str]:
-    """Whatever carries the id of a lab: namespaces, files, mounts, processes inside or named by its directory."""
-    mine = f"plait-{identity}-"
-    left = [name for name in os.listdir("/run/netns") if name.startswith(mine)]
-    left += [name for name in os.listdir("/run/plait") if re.search(rf"\b{identity}\b", name)]
-    mounts = pathlib.Path("/proc/self/mounts").read_text().splitlines()
-    left += [line for line in mounts if mine in line or f"lab-{identity}" in line]
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = process.joinpath("cmdline").read_bytes()
-        except OSError:
-            continue
-        if f"lab-{identity}/".encode() in words or (process.name == identity and words):
-            left.append(f"process {process.name}")
-    return left
-
-
 def orphans() -> set[str]:
     """Namespaces and files of plait whose process has ended."""
     names = {*os.listdir("/run/netns"), *os.listdir("/run/plait")}
@@ -96,28 +66,8 @@ def network_of_the_machine() -> list:
     return [[stable(entry) for entry in entries] for entries in found]
 
 
-@pytest.fixture
-def up(tmp_path):
-    """Starts labs, by the text of their topologies, that end with the test."""
-    started = []
-
-    def start(text: str, *options) -> dict:
-        file = tmp_path / f"lab{len(started)}.toml"
-        file.write_text(text)
-        done = plait("up", file, "--json", *options)
-        assert done.returncode == 0, done.stderr
-        lab = json.loads(done.stdout)
-        started.append(lab["id"])
-        return lab
-
-    yield start
-    for identity in started:
-        plait("down", "--lab", identity)
-    tool(PLAIT, "doctor", "--clean")
-
-
 def execute(lab: dict, host: str, *command, **options) -> subprocess.CompletedProcess:
-    return plait("exec", "--lab", lab["id"], host, "--", *command, **options)
+    return lab_command("exec", "--lab", lab["id"], host, "--", *command, **options)
 
 
 def output(lab: dict, host: str, *command) -> str:
@@ -130,7 +80,7 @@ def service_pids(lab: dict) -> list[int]:
     return [service["pid"] for service in lab["services"]]
 
 
-def test_a_lab_goes_up_runs_programs_and_goes_down_without_a_trace_on_the_machine(up):
+def test_up_exec_and_down_leave_the_host_unchanged(up):
     before = network_of_the_machine()
     lab = up(ROUTER)
     assert [host["name"] for host in lab["hosts"]] == ["client", "router", "server"]
@@ -151,19 +101,19 @@ def test_a_lab_goes_up_runs_programs_and_goes_down_without_a_trace_on_the_machin
     assert (done.returncode, done.stdout, done.stderr) == (7, "got word\n", "said\n")
     assert execute(lab, "client", "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
 
-    listed = next(found for found in json.loads(plait("ps", "--json").stdout) if found["id"] == lab["id"])
+    listed = describe(lab)
     assert listed["links"][0]["statistics"]["a_to_b"]["frames_in"] > 2
     assert listed["services"][0]["running"] is True
-    assert f"lab {lab['id']}" in plait("ps").stdout
+    assert f"lab {lab['id']}" in lab_command("ps").stdout
 
     pids = service_pids(lab)
-    assert plait("down", "--lab", lab["id"]).returncode == 0
-    assert left_behind(lab["id"]) == []
+    assert lab_command("down", "--lab", lab["id"]).returncode == 0
+    assert left_of(lab["id"]) == []
     assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
     assert network_of_the_machine() == before
 
 
-def test_two_by_two_links_are_a_full_mesh_of_four_subflows(up):
+def test_fullmesh_endpoints_create_four_subflows(up):
     lab = up(ROUTER)
     command = [PLAIT, "lab", "exec", "--lab", lab["id"], "client", "--"]
     command += ["mptcpize", "run", "iperf3", "-c", "10.77.3.2", "-t", "4", "-J"]
@@ -184,49 +134,46 @@ def test_two_by_two_links_are_a_full_mesh_of_four_subflows(up):
     assert report["end"]["sum_received"]["bits_per_second"] > 25e6
 
 
-def test_ipv6_alone(up):
+def test_a_link_may_be_ipv6_only(up):
     lab = up(PAIR + 'family = "ipv6"\n')
     assert lab["links"][0]["a"]["addresses"] == ["fd77:0:0:1::1/64"]
     assert "0% packet loss" in output(lab, "client", "ping", "-c1", "-W1", "fd77:0:0:1::2")
     assert "inet " not in output(lab, "client", "ip", "addr", "show", "dev", "wire")
 
 
-def test_two_labs_live_side_by_side_and_have_to_be_told_apart(up):
+def test_with_two_labs_a_command_needs_the_id(up):
     one, two = up(PAIR), up(PAIR)
     assert one["id"] != two["id"]
     for lab in (one, two):
         assert "0% packet loss" in output(lab, "client", "ping", "-c1", "-W1", "10.77.1.2")
-    done = plait("exec", "client", "--", "true")
+    done = lab_command("exec", "client", "--", "true")
     assert done.returncode == 1 and one["id"] in done.stderr and two["id"] in done.stderr
-    assert plait("down", "--lab", one["id"]).returncode == 0
-    assert left_behind(one["id"]) == []
+    assert lab_command("down", "--lab", one["id"]).returncode == 0
+    assert left_of(one["id"]) == []
     assert "0% packet loss" in output(two, "client", "ping", "-c1", "-W1", "10.77.1.2")
 
 
-def test_five_at_once_and_fifty_in_a_row_leave_nothing(tmp_path):
+@pytest.mark.parametrize("times", [10, pytest.param(50, marks=pytest.mark.long)])
+def test_labs_in_parallel_and_in_sequence_leave_nothing(tmp_path, times):
     file = tmp_path / "lab.toml"
     file.write_text(ROUTER)
     before = network_of_the_machine()
-    commands = [PLAIT, "lab", "up", file, "--json"]
-    starting = [subprocess.Popen(commands, stdout=subprocess.PIPE, text=True) for _ in range(5)]
-    labs = [json.loads(start.communicate(timeout=60)[0]) for start in starting]
-    assert len({lab["id"] for lab in labs}) == 5
-    ending = [subprocess.Popen([PLAIT, "lab", "down", "--lab", lab["id"]]) for lab in labs]
+    command = [PLAIT, "lab", "up", file, "--json"]
+    starting = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(5)]
+    ids = [json.loads(start.communicate(timeout=60)[0])["id"] for start in starting]
+    assert len(set(ids)) == 5
+    ending = [subprocess.Popen([PLAIT, "lab", "down", "--lab", lab_id]) for lab_id in ids]
     assert [end.wait(30) for end in ending] == [0] * 5
-    for lab in labs:
-        assert left_behind(lab["id"]) == []
-
-    for _ in range(50):
-        done = plait("up", file, "--json")
-        assert done.returncode == 0, done.stderr
-        identity = json.loads(done.stdout)["id"]
-        assert plait("down", "--lab", identity).returncode == 0
-        assert left_behind(identity) == []
+    for _ in range(times):
+        ids.append(json.loads(tool(PLAIT, "lab", "up", str(file), "--json"))["id"])
+        tool(PLAIT, "lab", "down", "--lab", ids[-1])
+    for lab_id in ids:
+        assert left_of(lab_id) == []
     assert network_of_the_machine() == before
 
 
 @pytest.mark.alone
-def test_a_killed_supervisor_is_cleaned_up_by_doctor(up):
+def test_doctor_removes_a_lab_whose_supervisor_was_killed(up):
     before = network_of_the_machine()
     lab = up(ROUTER)
     outlives = [PLAIT, "lab", "exec", "--lab", lab["id"], "client", "--", "sleep", "1000"]
@@ -235,18 +182,18 @@ def test_a_killed_supervisor_is_cleaned_up_by_doctor(up):
     os.kill(int(lab["id"]), signal.SIGKILL)
     supervisor = pathlib.Path(f"/proc/{lab['id']}/exe")
     wait_for("end of the supervisor", lambda: not supervisor.is_symlink() or not os.path.exists(supervisor))
-    assert left_behind(lab["id"])
-    assert lab["id"] not in plait("ps").stdout
+    assert left_of(lab["id"])
+    assert lab["id"] not in lab_command("ps").stdout
     removed = tool(PLAIT, "doctor", "--clean")
     assert f"plait-{lab['id']}-client" in removed and f"/run/plait/lab-{lab['id']}" in removed
     assert sleep.wait(5) == -signal.SIGKILL
-    assert left_behind(lab["id"]) == []
+    assert left_of(lab["id"]) == []
     assert not any(pathlib.Path(f"/proc/{pid}/ns/net").exists() for pid in service_pids(lab))
     assert network_of_the_machine() == before
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_a_lab_in_the_foreground_ends_with_a_signal(tmp_path, end):
+def test_a_foreground_lab_ends_on_signals(tmp_path, end):
     file = tmp_path / "lab.toml"
     file.write_text(ROUTER)
     command = [PLAIT, "lab", "up", file, "--foreground"]
@@ -255,7 +202,7 @@ def test_a_lab_in_the_foreground_ends_with_a_signal(tmp_path, end):
         assert first.startswith(f"lab {lab.pid}: ")
         lab.send_signal(end)
         assert lab.wait(15) == 0
-    assert left_behind(str(lab.pid)) == []
+    assert left_of(str(lab.pid)) == []
 
 
 @pytest.mark.parametrize("after", [0.02, 0.1, 0.3])
@@ -272,19 +219,19 @@ def test_an_interrupted_start_leaves_nothing(tmp_path, after):
     assert orphans() <= known
 
 
-def test_a_failing_service_leaves_nothing_and_says_why(tmp_path):
+def test_a_failing_service_is_reported_and_leaves_nothing(tmp_path):
     known = orphans()
     file = tmp_path / "lab.toml"
     command = '["sh", "-c", "echo the disk is full >&2; exit 3"]'
     file.write_text(PAIR + f'[[services]]\nname = "web"\nhost = "server"\nport = 80\ncommand = {command}\n')
-    done = plait("up", file)
+    done = lab_command("up", file)
     assert done.returncode == 1
     assert "the service web did not start" in done.stderr and f"{file}:8:1\n" in done.stderr
     assert "the disk is full" in done.stderr and "3" in done.stderr
     assert orphans() <= known
 
 
-def test_services_serve(up):
+def test_services_answer_requests(up):
     services = """
     [[services]]
     name = "web"
@@ -307,33 +254,33 @@ def test_services_serve(up):
     size = output(lab, "client", "curl", "-sS", "-o", "/dev/null", "-w", "%{size_download}",
                   "http://10.77.1.2:8443/document")  # fmt: skip
     assert size == "1000000"
-    wait_for("end of echo", lambda: "ends on client: NOT RUNNING" in plait("ps").stdout)
+    wait_for("end of echo", lambda: "ends on client: NOT RUNNING" in lab_command("ps").stdout)
     assert pathlib.Path(lab["services"][2]["directory"], "stdout").read_text() == "10.77.1.2\n"
 
 
 def state(lab: dict) -> str:
-    """All that an event takes away and gives back, as `ip` shows it."""
+    """What interface and address events change, according to `ip`."""
     shown = ("address show dev lte1 scope global", "route show dev lte1", "-6 route show dev lte1 proto boot",
              "route show table 100", "-6 route show table 100", "rule", "-6 rule", "mptcp endpoint")  # fmt: skip
     return output(lab, "client", "sh", "-c", "; ".join(f"ip {what}" for what in shown))
 
 
 @pytest.mark.parametrize("end", ["interface_down interface_up", "address_removed address_added"])
-def test_what_an_event_takes_away_is_given_back(up, end):
+def test_interface_and_address_events_are_reverted(up, end):
     lab = up(ROUTER)
     down, again = end.split()
     before = state(lab)
-    assert plait("inject", "--lab", lab["id"], "lte1", down).returncode == 0
+    assert lab_command("inject", "--lab", lab["id"], "lte1", down).returncode == 0
     assert "10.77.3.0/24 via 10.77.1.2" not in state(lab)
-    # The other link stands in.
+    # By the other link.
     assert "0% packet loss" in output(lab, "client", "ping", "-c1", "-W1", "10.77.3.2")
-    assert plait("inject", "--lab", lab["id"], "lte1", again).returncode == 0
+    assert lab_command("inject", "--lab", lab["id"], "lte1", again).returncode == 0
     assert state(lab) == before
     ping = ("ping", "-c1", "-W1", "-I", "10.77.1.1", "10.77.3.2")
     assert "0% packet loss" in output(lab, "client", *ping)
 
 
-def test_events_happen_at_their_times(up):
+def test_events_apply_at_their_times(up):
     events = """
     each_way = { delay = "1ms" }
     [[links.events]]
@@ -354,7 +301,7 @@ def test_events_happen_at_their_times(up):
     set = { delay = "50ms" }
     """
     lab = up(PAIR + events)
-    # Echoes of the time when nothing came back: about a third of those of one and a half seconds.
+    # The blackhole lasts for about a third of the pings.
     begin = time.monotonic()
     seen = output(lab, "client", "ping", "-D", "-c", "60", "-i", "0.02", "-W", "1", "10.77.1.2")
     assert time.monotonic() - begin < 5
@@ -363,17 +310,17 @@ def test_events_happen_at_their_times(up):
     wait_for("events", lambda: len(describe(lab)["events"]) == 5)
     for event in describe(lab)["events"]:
         assert event["error"] is None
-        # The promise is a few milliseconds; the test's machine may be busy.
+        # Documented are a few milliseconds; this machine may be busy.
         assert 0 <= event["began_s"] - event["at_s"] < 0.05, event
     assert "min/avg/max" in (last := output(lab, "client", "ping", "-c2", "-i0.2", "10.77.1.2"))
     assert float(last.rsplit("= ", 1)[1].split("/")[0]) >= 100
 
 
 def describe(lab: dict) -> dict:
-    return next(found for found in json.loads(plait("ps", "--json").stdout) if found["id"] == lab["id"])
+    return next(found for found in json.loads(lab_command("ps", "--json").stdout) if found["id"] == lab["id"])
 
 
-def test_an_event_that_cannot_be_says_so(up):
+def test_inject_rejects_impossible_events(up):
     lab = up(PAIR)
     cases = {
         ("wire", "restore"): "expected blackhole before restore",
@@ -383,11 +330,11 @@ def test_an_event_that_cannot_be_says_so(up):
         ("wire", "adjust", "--set", "rate=1mbit"): "the backend none does not support",
     }
     for arguments, message in cases.items():
-        done = plait("inject", "--lab", lab["id"], *arguments)
+        done = lab_command("inject", "--lab", lab["id"], *arguments)
         assert done.returncode == 1 and message in done.stderr, done.stderr
 
 
-def test_what_only_the_kernel_knows_is_a_mistake_with_its_line(tmp_path):
+def test_settings_that_the_kernel_rejects_are_reported_with_their_line(tmp_path):
     host = "[hosts.client]\n"
     cases = {
         PAIR.replace(host, host + 'sysctls = { "net.ipv4.no_such" = 1 }\n'): (3, "net.ipv4.no_such"),
@@ -403,30 +350,30 @@ def test_what_only_the_kernel_knows_is_a_mistake_with_its_line(tmp_path):
         file = tmp_path / "lab.toml"
         file.write_text(text)
         known = orphans()
-        done = plait("up", file)
+        done = lab_command("up", file)
         assert done.returncode == 1
         assert f"{file}:{line}:" in done.stderr and message in done.stderr, done.stderr
         assert orphans() <= known
 
 
-def test_netem_is_there_or_its_line_is_named(tmp_path):
+def test_netem_is_used_or_reported_as_unavailable(tmp_path):
     file = tmp_path / "lab.toml"
     file.write_text('backend = "netem"\n' + PAIR + 'each_way = { delay = "5ms" }\n')
-    done = plait("up", file, "--json")
+    done = lab_command("up", file, "--json")
     if done.returncode == 0:
         lab = json.loads(done.stdout)
         assert lab["links"][0]["backend"] == "netem"
-        assert plait("down", "--lab", lab["id"]).returncode == 0
+        assert lab_command("down", "--lab", lab["id"]).returncode == 0
         return
     assert "expected a backend that works here, got" in done.stderr, done.stderr
     assert f"{file}:1:11\n" in done.stderr, done.stderr
     assert "netem" in done.stderr
-    done = plait("up", file, "--backend", "emu", "--json")
+    done = lab_command("up", file, "--backend", "emu", "--json")
     assert done.returncode == 0, done.stderr
-    assert plait("down", "--lab", json.loads(done.stdout)["id"]).returncode == 0
+    assert lab_command("down", "--lab", json.loads(done.stdout)["id"]).returncode == 0
 
 
-def test_the_examples_of_the_documentation_come_up(up):
+def test_documented_topologies_come_up(up):
     blocks = re.findall(
         r"```toml\n(.*?)```", (REPOSITORY / "docs" / "guide" / "lab.md").read_text(), re.DOTALL
     )
@@ -435,13 +382,13 @@ def test_the_examples_of_the_documentation_come_up(up):
     for block in topologies:
         lab = up(block)
         assert all(service["running"] for service in describe(lab)["services"])
-        assert plait("down", "--lab", lab["id"]).returncode == 0
+        assert lab_command("down", "--lab", lab["id"]).returncode == 0
 
 
-def test_commands_without_a_lab_say_so():
-    if json.loads(plait("ps", "--json").stdout):
+def test_commands_without_a_lab_fail():
+    if json.loads(lab_command("ps", "--json").stdout):
         pytest.skip("another lab is up")
     for command in (["exec", "client", "--", "true"], ["down"], ["inject", "x", "restore"]):
-        done = plait(*command)
+        done = lab_command(*command)
         assert done.returncode == 1 and "no lab is up" in done.stderr
-    assert plait("ps").stdout == "no lab is up\n"
+    assert lab_command("ps").stdout == "no lab is up\n"

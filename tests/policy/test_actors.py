@@ -1,4 +1,7 @@
-"""Every actor on packets built by scapy: the resulting bytes, with the checksums scapy computes."""
+"""Actors on packets built by scapy: the resulting bytes, with the checksums scapy computes.
+
+The options that actors add, change and remove are tested in crates/policy/tests.
+"""
 
 import pytest
 from packets import (
@@ -25,7 +28,7 @@ from packets import (
     syn_ack,
 )
 
-from policies import chain, policy
+from policies import both_hooks, chain, policy
 
 FAMILIES = pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
 # The host is the server: what the client sends comes in.
@@ -39,10 +42,6 @@ def shake(ipv6=False) -> list:
         syn_ack(mp_capable(7), ipv6=ipv6),
         packet(mp_capable(7, 8), ipv6=ipv6),
     ]
-
-
-def ack(*options, **fields):
-    return packet(*options, *STAMPS, dss(ack=9, ack_bytes=4), **fields)
 
 
 def counts(result, actor=0) -> tuple[int, int, int]:
@@ -147,14 +146,6 @@ def test_rate_limit_uses_the_window_scale_of_the_sender(tmp_path, ipv6):
     expect(result, sent, clamped)
 
 
-@FAMILIES
-def test_rate_limit_at_egress_uses_the_window_scale_of_this_host(tmp_path, ipv6):
-    sent = [*shake(ipv6), packet(*STAMPS, dss(ack=9), back=True, window=65535, ipv6=ipv6)]
-    limit = chain(hook="egress", actors='[{ rate_limit = { window = "32kB" } }]')
-    result = dry_run(tmp_path, policy(limit), sent, *LOCAL)
-    expect(result, sent, {3: packet(*STAMPS, dss(ack=9), back=True, window=32000 >> 9, ipv6=ipv6)})
-
-
 @pytest.mark.parametrize("which", ["answer", "next connection"])
 def test_plain_tcp_that_reuses_the_addresses_of_a_subflow_is_not_modified(tmp_path, which):
     plain = [syn(seq=77777), syn_ack(ack=77778)] if which == "next connection" else [syn_ack()]
@@ -189,7 +180,7 @@ def test_data_in_a_syn_starts_after_its_sequence_number(tmp_path):
         packet(mp_capable(7, 8), seq=1005),
         packet(*STAMPS, dss(ack=9, sequence=6, length=4), seq=1005, payload=b"late"),
     ]
-    result = dry_run(tmp_path, policy(*(chain(hook, hook) for hook in ("ingress", "egress"))), sent, *LOCAL)
+    result = dry_run(tmp_path, both_hooks(), sent, *LOCAL)
     (flow,) = result.totals["subflows"]
     assert (flow["received"]["bytes"], flow["received"]["retransmitted_bytes"]) == (9, 0)
 
@@ -200,15 +191,6 @@ def test_without_the_complete_handshake_windows_are_not_modified(tmp_path):
     for begin in ([], [syn(mp_capable())], [syn_ack(mp_capable(7))]):
         sent = [*begin, late]
         expect(dry_run(tmp_path, limit, sent, *LOCAL), sent, {})
-
-
-def test_without_the_window_scale_option_the_scale_is_zero(tmp_path):
-    """RFC 7323, section 2.2: windows are scaled only if both SYNs have the option."""
-    limit = policy(chain(actors='[{ rate_limit = { window = "1000B" } }]'))
-    without = syn_ack(mp_capable(7))
-    without[scapy.TCP].options = [each for each in without[scapy.TCP].options if each[0] != "WScale"]
-    sent = [syn(mp_capable()), without, packet(dss(ack=9), window=1001), packet(dss(ack=9), window=1000)]
-    expect(dry_run(tmp_path, limit, sent, *LOCAL), sent, {2: packet(dss(ack=9), window=1000)})
 
 
 def test_a_rate_limit_allows_at_least_two_segments(tmp_path):
@@ -254,150 +236,13 @@ def partial(each):
     return whole
 
 
-@FAMILIES
-@pytest.mark.parametrize(("hook", "back"), [("ingress", False), ("egress", True)])
-def test_set_backup_adds_mp_prio_to_a_pure_acknowledgment(tmp_path, hook, back, ipv6):
-    def some(*options, **fields):
-        return packet(*options, *STAMPS, dss(ack=9, ack_bytes=4), back=back, ipv6=ipv6, **fields)
-
-    data = packet(*STAMPS, dss(ack=9, sequence=1, length=1), payload=b"x", back=back, ipv6=ipv6)
-    full = packet(*STAMPS, dss(ack=9, sequence=1, length=0), NOP, NOP, back=back, ipv6=ipv6)
-    other = packet(*STAMPS, dss(ack=9), back=not back, ipv6=ipv6)
-    sent = [*shake(ipv6), data, full, other, some(), some()]
-    result = dry_run(tmp_path, policy(chain(hook=hook, actors='["set_backup"]')), sent, *LOCAL)
-    with_priority = bytes(some(mp_prio(True), NOP))
-    assert result.output[:6] == [bytes(each) for each in sent[:6]]
-    assert result.output[6] == with_priority
-    # MP_PRIO is not acknowledged, so it is repeated after 100 ms.
-    assert result.output[7] in (bytes(some()), with_priority)
-    assert counts(result)[2] == 1, "no room in the forty bytes that are full"
-
-
-@FAMILIES
-def test_clear_backup_reverts_the_backup_flag_of_the_peer(tmp_path, ipv6):
-    sent = [*shake(ipv6), ack(ipv6=ipv6), ack(mp_prio(True), NOP, ipv6=ipv6), ack(ipv6=ipv6)]
-    result = dry_run(tmp_path, policy(chain(actors='["clear_backup"]')), sent, *LOCAL)
-    expect(result, sent, {5: ack(mp_prio(False), NOP, ipv6=ipv6)})
-
-
-def test_set_backup_skips_subflows_that_joined_as_backups(tmp_path):
-    sent = [
-        syn(mp_join_syn(5, backup=True)),
-        syn_ack(mp_join_syn_ack()),
-        packet(mp_join_ack()),
-        ack(),
-    ]
-    expect(dry_run(tmp_path, policy(chain(actors='["set_backup"]')), sent, *LOCAL), sent, {})
-
-
-ADDRESSES = {
-    "ipv4": add_addr("192.0.2.99", 4),
-    "ipv4 with port": add_addr("192.0.2.99", 4, port=8443),
-    "ipv6": add_addr("2001:db8::99", 4),
-}
-
-
-@FAMILIES
-@pytest.mark.parametrize("announcement", ADDRESSES.values(), ids=ADDRESSES)
-def test_block_subflow_removes_add_addr(tmp_path, ipv6, announcement):
-    """A pure acknowledgment is dropped; on a data packet the HMAC is invalidated."""
-    alone = packet(*STAMPS, announcement, ipv6=ipv6)
-    data = packet(announcement, payload=b"data", ipv6=ipv6)
-    echo = packet(*STAMPS, add_addr("192.0.2.99", 4, echo=True), ipv6=ipv6)
-    sent = [*shake(ipv6), alone, data, echo, ack(ipv6=ipv6), alone]
-    result = dry_run(tmp_path, policy(chain(actors='["block_subflow"]')), sent, *LOCAL)
-    kind, body = announcement
-    spoilt = packet((kind, body[:-1] + bytes([body[-1] ^ 0xFF])), payload=b"data", ipv6=ipv6)
-    expect(result, sent, {3: None, 4: spoilt, 7: None})
-    assert counts(result)[1:] == (3, 0)
-
-
-@FAMILIES
-def test_block_subflow_answers_with_the_echo(tmp_path, ipv6):
-    offered = packet(*STAMPS, dss(ack=9), back=True, window=777, ipv6=ipv6)
-    alone = packet(*STAMPS, add_addr("192.0.2.99", 4), seq=5000, ack=6000, ipv6=ipv6)
-    sent = [*shake(ipv6), offered, alone]
-    result = dry_run(tmp_path, policy(chain(actors="[{ block_subflow = { echo = true } }]")), sent, *LOCAL)
-    assert result.verdicts[-1] == "answer"
-    value, echoed = TIMESTAMPS[1]
-    answer = packet(
-        add_addr("192.0.2.99", 4, echo=True),
-        NOP,
-        NOP,
-        ("Timestamp", (echoed, value)),
-        *[NOP] * 8,
-        back=True,
-        ipv6=ipv6,
-        seq=6000,
-        ack=5000,
-        window=777,
-    )
-    answer.src, answer.dst = alone.dst, alone.src
-    if ipv6:
-        answer[scapy.IPv6].hlim = 64
-    else:
-        answer[scapy.IP].ttl = 64
-    assert result.output[-1] == bytes(answer)
-
-
-@FAMILIES
-@pytest.mark.parametrize("announcement", [ADDRESSES["ipv4"], ADDRESSES["ipv6"]], ids=["ipv4", "ipv6"])
-def test_add_subflow_adds_the_blocked_address(tmp_path, ipv6, announcement):
-    sent = [*shake(ipv6), packet(announcement, ipv6=ipv6), ack(ipv6=ipv6)]
-    block = chain("block", select="packet(add_addr)", actors='["block_subflow"]')
-    add = chain("add", select="not packet(add_addr)", actors='["add_subflow"]')
-    result = dry_run(tmp_path, policy(block, add), sent, *LOCAL)
-    kept = (*STAMPS, dss(ack=9, ack_bytes=4))
-    if len(announcement[1]) > 20:
-        # 28 bytes leave room for timestamps only; later packets repeat the DATA_ACK.
-        kept = STAMPS
-    expect(result, sent, {3: None, 4: packet(announcement, *kept, ipv6=ipv6)})
-
-
 def test_add_subflow_fails_without_the_keys_of_the_connection(tmp_path):
     """A new announcement needs an HMAC, and thus the keys of a local connection."""
-    sent = [*shake(), ack(), ack()]
+    sent = [*shake(), *[packet(*STAMPS, dss(ack=9, ack_bytes=4))] * 2]
     actors = '[{ add_subflow = { address = "192.0.2.50", id = 7 } }]'
     result = dry_run(tmp_path, policy(chain(actors=actors)), sent, *LOCAL)
     expect(result, sent, {})
     assert counts(result)[1] == 0
-
-
-@FAMILIES
-def test_deny_join_drops_joins(tmp_path, ipv6):
-    joins = [
-        syn(mp_join_syn(5), ipv6=ipv6),
-        syn_ack(mp_join_syn_ack(), ipv6=ipv6),
-        packet(mp_join_ack(), ipv6=ipv6),
-    ]
-    sent = [*shake(ipv6), *joins, ack(ipv6=ipv6)]
-    both = policy(*(chain(hook, hook, actors='["deny_join"]') for hook in ("ingress", "egress")))
-    expect(dry_run(tmp_path, both, sent, *LOCAL), sent, {3: None, 4: None, 5: None})
-
-
-@FAMILIES
-def test_deny_join_invalidates_the_token_of_ingress_joins(tmp_path, ipv6):
-    """The token becomes 0, which no connection has."""
-    sent = [syn(mp_join_syn(0x1A2B3C4D, nonce=77), ipv6=ipv6)]
-    result = dry_run(tmp_path, policy(chain(actors='[{ deny_join = "reset" }]')), sent, *LOCAL)
-    expect(result, sent, {0: syn(mp_join_syn(0, nonce=77), ipv6=ipv6)})
-
-
-@FAMILIES
-def test_deny_join_answers_egress_joins_with_a_reset(tmp_path, ipv6):
-    sent = [syn_ack(mp_join_syn_ack(), seq=100, ack=200, ipv6=ipv6)]
-    deny = chain(hook="egress", actors='[{ deny_join = "reset" }]')
-    result = dry_run(tmp_path, policy(deny), sent, *LOCAL)
-    assert result.verdicts == ["answer"]
-    answer = scapy.Ether(result.output[0])
-    tcp, ip = answer[scapy.TCP], answer[scapy.IPv6 if ipv6 else scapy.IP]
-    assert (ip.src, ip.dst) == ((CLIENT6, SERVER6) if ipv6 else (CLIENT, SERVER))
-    assert (tcp.sport, tcp.dport, str(tcp.flags)) == (40001, 443, "RA")
-    assert (tcp.seq, tcp.ack) == (200, 101)
-    assert (30, b"\x80\x03") in tcp.options and all(name in (30, "NOP") for name, _ in tcp.options)
-    right = answer.copy()
-    del right[scapy.TCP].chksum
-    assert bytes(right) == result.output[0]
 
 
 def test_joins_that_cannot_be_reset_are_dropped(tmp_path):
@@ -428,42 +273,6 @@ def test_fall_back_removes_mp_capable(tmp_path, ipv6, hook):
 
 
 @FAMILIES
-def test_capable_flag_is_set_at_egress_and_cleared_at_ingress(tmp_path, ipv6):
-    both = policy(*(chain(hook, hook, actors='["capable_flag"]') for hook in ("ingress", "egress")))
-    flagged = mp_capable(flags=0x11)
-    # The client supports the flag, so the answer has it.
-    sent = [syn(flagged, ipv6=ipv6), syn_ack(mp_capable(7), ipv6=ipv6), packet(mp_capable(7, 8), ipv6=ipv6)]
-    after = {0: syn(mp_capable(), ipv6=ipv6), 1: syn_ack(mp_capable(7, flags=0x11), ipv6=ipv6)}
-    expect(dry_run(tmp_path, both, sent, *LOCAL), sent, after)
-    # The client does not support the flag.
-    sent[0] = syn(mp_capable(), ipv6=ipv6)
-    expect(dry_run(tmp_path, both, sent, *LOCAL), sent, {})
-    # This host initiates.
-    out = ("--local", CLIENT, "--local", CLIENT6)
-    sent = [syn(mp_capable(), ipv6=ipv6), syn_ack(mp_capable(7, flags=0x11), ipv6=ipv6)]
-    after = {0: syn(flagged, ipv6=ipv6), 1: syn_ack(mp_capable(7), ipv6=ipv6)}
-    expect(dry_run(tmp_path, both, sent, *out), sent, after)
-
-
-def test_new_connections_and_subflows_emit_one_event(tmp_path):
-    sent = [
-        *shake(),
-        packet(mp_capable(7, 8, length=3), payload=b"abc"),
-        syn(mp_join_syn(5), sport=40002),
-        syn_ack(mp_join_syn_ack(), dport=40002),
-        packet(mp_join_ack(), sport=40002),
-        ack(),
-    ]
-    both = policy(
-        *(chain(hook, hook, actors='["get_connection", "get_subflow"]') for hook in ("ingress", "egress"))
-    )
-    result = dry_run(tmp_path, both, sent, *LOCAL)
-    expect(result, sent, {})
-    hits = [[actor["hits"] for actor in each["actors"]] for each in result.totals["chains"]]
-    assert hits == [[1, 1], [0, 1]]
-
-
-@FAMILIES
 def test_record_counts_each_direction(tmp_path, ipv6):
     def data(start, length, sequence, **fields):
         mapping = dss(ack=9, sequence=sequence, subflow_sequence=1 + start, length=length)
@@ -488,7 +297,7 @@ def test_record_counts_each_direction(tmp_path, ipv6):
         data(250, 100, 900),
         data(100, 100, 750, **joined),
     ]
-    both = policy(*(chain(hook, hook) for hook in ("ingress", "egress")))
+    both = both_hooks()
     result = dry_run(tmp_path, both, sent, *LOCAL)
     expect(result, sent, {})
     client = f"[{CLIENT6}]" if ipv6 else CLIENT
@@ -539,7 +348,7 @@ def test_reinjections_are_counted_across_sequence_wraparound(tmp_path, sequence_
         data(100, first, 40002),
         data(200, first + 300, 40002),
     ]
-    result = dry_run(tmp_path, policy(*(chain(hook, hook) for hook in ("ingress", "egress"))), sent, *LOCAL)
+    result = dry_run(tmp_path, both_hooks(), sent, *LOCAL)
     found = {each["remote"].rpartition(":")[2]: each["sent"] for each in result.totals["subflows"]}
     assert [found[port]["reinjected_bytes"] for port in ("40001", "40002")] == [0, 100]
 

@@ -1,22 +1,16 @@
 """Python controllers that run, fail, hang, or are replaced or killed."""
 
-import re
 import signal
 import statistics
 import time
 
 import pytest
 from controllers import POLICIES, alone, distant, joined, names, run, start, work  # noqa: F401
-from hosts import REPOSITORY, wait_for
+from hosts import wait_for
+from package import examples
 from transfers import Download
 
-(DOCUMENTED,) = [
-    example
-    for example in re.findall(
-        r"```python\n(.*?)```", (REPOSITORY / "docs/guide/python.md").read_text(), re.DOTALL
-    )
-    if "policy.run(" in example
-]
+(DOCUMENTED,) = examples("policy.run(")
 
 
 def test_the_documented_controller_limits_is_replaced_and_expires_when_killed(work, distant):

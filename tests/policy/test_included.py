@@ -38,52 +38,12 @@ def test_small_flows_delays_joins_until_the_size_is_reached(work, distant):
     load.close()
 
 
-def test_never_on_keeps_mptcp_options_off_an_interface(work, pair):
-    text = (POLICIES / "never-on.toml").read_text().replace("wwan0", "wlan")
-    (work / "never-on.toml").write_text(text)
-    run(work, "load('never-on.toml')", pair.client)
-    client = pair.client.name
-    capture = pair.capture("wlan")
-    with capture:
-        load = Download(pair, pair.ETH)
-        time.sleep(1)
-        # Add and remove addresses, so that the path manager tries again.
-        for command in (
-            ("addr", "add", "10.77.2.9/24", "dev", "wlan"),
-            ("addr", "del", "10.77.2.1/24", "dev", "wlan"),
-            ("addr", "add", "10.77.2.1/24", "dev", "wlan"),
-        ):
-            subprocess.run(["ip", "-n", client, *command], check=True)
-            subprocess.run(["ip", "-n", client, "mptcp", "endpoint", "flush"], check=True)
-            subprocess.run(
-                ["ip", "-n", client, "mptcp", "endpoint", "add", "10.77.2.9", "dev", "wlan", "subflow"],
-                check=True,
-            )
-            time.sleep(0.5)
-        # A connection on that interface works, as plain TCP.
-        fetch(pair, 1 << 20, pair.WLAN)
-        # A connection on another interface does not move there with its route.
-        subprocess.run(["ip", "-n", client, "route", "add", "10.77.1.2/32", "dev", "wlan"], check=True)
-        time.sleep(1)
-        subprocess.run(["ip", "-n", client, "route", "del", "10.77.1.2/32", "dev", "wlan"], check=True)
-        wait_for("the rest of the transfer", lambda: load.mbps(0.3) > 10, timeout=15)
-        load.close()
-    assert capture.fields("frame.number", where="tcp.option_kind == 30") == []
-    # The plain TCP connection.
-    assert sum(int(length) for (length,) in capture.fields("tcp.len")) >= 1 << 20
-
-
 @pytest.mark.alone
 def test_tiers_enforces_caps_and_quotas(work, distant):
     pair = distant
-    size = 12_000_000
-    start(
-        work,
-        pair.client,
-        POLICIES / "tiers.py",
-        "eth=primary,cap=10mbit",
-        f"wlan=primary,cap=5mbit,quota={size}",
-    )
+    size = 7_000_000
+    tiers = ("eth=primary,cap=10mbit", f"wlan=primary,cap=5mbit,quota={size}")
+    start(work, pair.client, POLICIES / "tiers.py", *tiers)
     load = Download(pair, pair.ETH)
     wait_for("second subflow", lambda: joined(pair.client))
     # Data sent before the limits were in force.
@@ -92,8 +52,8 @@ def test_tiers_enforces_caps_and_quotas(work, distant):
     def carried(interface: str) -> int:
         """Bytes its subflow has received, according to ss."""
         local = {"eth": "10.77.1.1", "wlan": "10.77.2.1"}[interface]
-        said = pair.client.run("ss", "-HtinO", "src", local, text=True).stdout
-        return sum(int(bytes) for bytes in re.findall(r"bytes_received:(\d+)", said))
+        sockets = pair.client.run("ss", "-HtinO", "src", local, text=True).stdout
+        return sum(int(bytes) for bytes in re.findall(r"bytes_received:(\d+)", sockets))
 
     before, since = {name: carried(name) for name in ("eth", "wlan")}, time.monotonic()
     time.sleep(5)
@@ -103,10 +63,10 @@ def test_tiers_enforces_caps_and_quotas(work, distant):
     # The faster path is sometimes blocked by data on the slower one.
     assert 7.5 < rates["eth"] < 10.5
     wait_for("the end of the quota", lambda: carried("wlan") >= 0.95 * size, timeout=20)
-    time.sleep(2)
+    time.sleep(1)
     assert carried("wlan") == pytest.approx(size, rel=0.05)
     # A cap holds to 5 %; a busy machine may fall short of it.
-    assert 8.5 < load.mbps(3) < 10.5
+    assert 8.5 < load.mbps(2) < 10.5
     load.close()
 
 
@@ -133,7 +93,7 @@ def guest(pair, work):
             (pair.server, "mptcp endpoint flush"),
             (pair.server, "mptcp endpoint add 10.99.0.2 dev lo signal"),
         ):
-            tool("ip", "-n", host.name, *command.split())
+            host.ip(command)
         pair.client.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         yield guest
     finally:
@@ -148,7 +108,7 @@ def selector(host: Host, chain: str) -> str:
 
 def sent(host: Host, interface: str) -> int:
     """Bytes sent on an interface."""
-    links = json.loads(tool("ip", "-n", host.name, "-j", "-s", "link", "show", interface))
+    links = json.loads(host.ip(f"-j -s link show {interface}"))
     return links[0]["stats64"]["tx"]["bytes"]
 
 
@@ -182,7 +142,7 @@ def test_ecf_keeps_bursts_off_the_slower_path(work, uneven):
             client.connect((uneven.ETH, 9400))
             sender = accept(listener)
             wait_for("second subflow", lambda: joined(uneven.client) > before)
-            for _ in range(25):
+            for _ in range(15):
                 time.sleep(0.1)
                 begun = time.monotonic()
                 client.sendall(b"?")

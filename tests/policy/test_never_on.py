@@ -1,26 +1,21 @@
-"""A policy that keeps every MPTCP packet off a path."""
+"""Policies that keep MPTCP off a path."""
 
 import time
 
 import pytest
-from hosts import tool, wait_for
-from transfers import assert_no_checksum_errors, counters, exchange
+from controllers import POLICIES
+from hosts import wait_for
+from transfers import Download, assert_no_checksum_errors, counters, exchange
 
-from policies import hits, load
+from policies import both_hooks, chain, hits, load, policy
 
-# What goes out is refused here, so that not even the wish is seen; what comes in vanishes.
-NEVER_ON = """
-name = "never-on"
-interfaces = ["wlan"]
-[[chains]]
-name = "out"
-hook = "egress"
-actors = [{ deny_join = "reset" }, "fall_back"]
-[[chains]]
-name = "in"
-hook = "ingress"
-actors = ["deny_join", "fall_back"]
-"""
+NEVER_ON = (POLICIES / "never-on.toml").read_text().replace("wwan0", "wlan")
+
+
+def deny(hook: str) -> str:
+    return policy(chain("deny", hook, actors='[{ deny_join = "reset" }]', interfaces=["wlan"]))
+
+
 REFUSED_AT = {
     "where it begins": ("client", "egress"),
     "where it arrives": ("server", "ingress"),
@@ -28,7 +23,7 @@ REFUSED_AT = {
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_never_on_keeps_mptcp_off_a_path(pair, family):
+def test_the_included_policy_keeps_mptcp_off_a_path(pair, family):
     """Both ends announce addresses on the path, and addresses are added and removed."""
     trusted, forbidden = (pair.ETH, pair.WLAN) if family == "ipv4" else (pair.ETH6, pair.WLAN6)
     load(pair.client, NEVER_ON)
@@ -37,25 +32,25 @@ def test_never_on_keeps_mptcp_off_a_path(pair, family):
     second = forbidden.removesuffix("2") + "7"
 
     def change_addresses():
-        refused = hits(pair.client)[0]
+        refused = hits(pair.client)[2]
         assert refused > 0
         # IPv6 has no route from there to the server's other address.
         if family == "ipv4":
-            tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", own, "dev", "wlan", "subflow")
-            wait_for("another refused join", lambda: hits(pair.client)[0] > refused)
-        nodad = [] if family == "ipv4" else ["nodad"]
-        tool("ip", "-n", pair.client.name, "addr", "add", f"{second}/{prefix}", "dev", "wlan", *nodad)
-        tool("ip", "-n", pair.client.name, "mptcp", "endpoint", "add", second, "dev", "wlan", "signal")
-        wait_for("join from the server", lambda: hits(pair.client)[1] > 0)
-        tool("ip", "-n", pair.client.name, "addr", "del", f"{second}/{prefix}", "dev", "wlan")
+            pair.client.ip(f"mptcp endpoint add {own} dev wlan subflow")
+            wait_for("another refused join", lambda: hits(pair.client)[2] > refused)
+        nodad = "" if family == "ipv4" else "nodad"
+        pair.client.ip(f"addr add {second}/{prefix} dev wlan {nodad}")
+        pair.client.ip(f"mptcp endpoint add {second} dev wlan signal")
+        wait_for("join from the server", lambda: hits(pair.client)[3] > 0)
+        pair.client.ip(f"addr del {second}/{prefix} dev wlan")
 
     with pair.capture("wlan") as capture:
         exchange(pair, trusted, change_addresses)
         # A connection on that path alone is plain TCP.
         before = counters(pair.client)
         exchange(pair, forbidden)
-    out, into = hits(pair.client)
-    assert out > 0 and into > 0
+    plain, _, *joins, _ = hits(pair.client)
+    assert plain and all(joins)
     # The server tried to join; no packet sent or delivered by the client had MPTCP options.
     asked = capture.fields(
         "ip.src", "ipv6.src", "tcp.flags", where="tcp.options.mptcp.subtype || tcp.option_kind == 30"
@@ -71,15 +66,25 @@ def test_never_on_keeps_mptcp_off_a_path(pair, family):
     assert_no_checksum_errors(pair)
 
 
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-@pytest.mark.parametrize("where", REFUSED_AT)
+def test_no_connection_moves_to_the_path_with_its_route(pair):
+    load(pair.client, NEVER_ON)
+    route = "10.77.1.2/32 dev wlan"
+    with pair.capture("wlan") as capture:
+        download = Download(pair, pair.ETH)
+        pair.client.ip(f"route add {route}")
+        wait_for("dropped packets", lambda: hits(pair.client)[4] > 0)
+        pair.client.ip(f"route del {route}")
+        wait_for("the rest of the transfer", lambda: download.mbps(0.3) > 10, timeout=15)
+        download.close()
+    assert capture.fields("frame.number", where="tcp.option_kind == 30") == []
+
+
+# Family and place do not depend on each other.
+@pytest.mark.parametrize(("where", "family"), zip(REFUSED_AT, ("ipv4", "ipv6")))
 def test_a_reset_join_is_not_retried(pair, where, family):
     name, hook = REFUSED_AT[where]
     host = getattr(pair, name)
-    load(
-        host,
-        f'interfaces = ["wlan"]\n[[chains]]\nname = "deny"\nhook = "{hook}"\nactors = [{{ deny_join = "reset" }}]\n',
-    )
+    load(host, deny(hook))
 
     def refused():
         # The data of the first connection triggered the announcement and the join.
@@ -101,10 +106,7 @@ def test_a_reset_join_is_not_retried(pair, where, family):
 
 def test_a_join_in_progress_ends_with_its_answer(pair):
     """A policy that only matches the SYN-ACK resets the subflow at its receiver."""
-    load(
-        pair.client,
-        'interfaces = ["wlan"]\n[[chains]]\nname = "deny"\nhook = "ingress"\nactors = [{ deny_join = "reset" }]\n',
-    )
+    load(pair.client, deny("ingress"))
     exchange(pair, pair.ETH, lambda: wait_for("refused join", lambda: hits(pair.client)[0] >= 1))
     assert counters(pair.server)["MPTcpExtMPJoinAckRx"] == 0
     assert_no_checksum_errors(pair)
@@ -113,13 +115,9 @@ def test_a_join_in_progress_ends_with_its_answer(pair):
 @pytest.mark.parametrize("flagged", ["both", "client", "neither"])
 def test_capable_flag_is_invisible_to_both_kernels_on_a_path(pair, flagged):
     """With the actor at both ends the connection is MPTCP; a peer without it ignores the option."""
-    text = 'interfaces = ["*"]\n' + "".join(
-        f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nactors = ["capable_flag"]\n'
-        for hook in ("egress", "ingress")
-    )
     hosts = {"both": (pair.client, pair.server), "client": (pair.client,), "neither": ()}[flagged]
     for host in hosts:
-        load(host, text)
+        load(host, both_hooks(actors='["capable_flag"]'))
     with pair.capture("eth") as capture:
         exchange(pair, pair.ETH)
     server = counters(pair.server)

@@ -8,13 +8,9 @@ import subprocess
 from hosts import PLAIT, wait_for
 from transfers import exchange
 
-from policies import load
+from policies import both_hooks, load
 
-TOLD = 'interfaces = ["*"]\n' + "".join(
-    f'[[chains]]\nname = "{hook}"\nhook = "{hook}"\nselect = "packet(mp_capable, mp_join)"\n'
-    'actors = [{ get_connection = { keys = true } }, "get_subflow"]\n'
-    for hook in ("ingress", "egress")
-)
+ACTORS = '[{ get_connection = { keys = true } }, "get_subflow"]'
 
 
 def tokens(host) -> set[str]:
@@ -24,8 +20,8 @@ def tokens(host) -> set[str]:
 
 
 def test_connections_and_subflows_emit_events(pair):
-    load(pair.server, TOLD)
-    printed = pair.directory / "told.json"
+    load(pair.server, both_hooks("packet(mp_capable, mp_join)", ACTORS))
+    printed = pair.directory / "events.json"
     with printed.open("w") as out:
         trace = pair.server.start(PLAIT, "policy", "trace", "--json", stdout=out, stderr=subprocess.PIPE)
         assert b"tracing" in trace.stderr.readline()

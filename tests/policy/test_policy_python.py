@@ -38,7 +38,7 @@ def test_selectors_compose_to_policy_syntax(work, selector, text):
 
 
 @pytest.mark.parametrize(
-    ("chain", "says"),
+    ("chain", "message"),
     [
         ("Chain('c', 'egress', 'packet(daat)')", "daat"),
         ("Chain('c', 'sideways')", "ingress"),
@@ -46,10 +46,10 @@ def test_selectors_compose_to_policy_syntax(work, selector, text):
         ("Chain('c', 'egress', actors=[{'pace': '4 parsecs'}])", "4 parsecs"),
     ],
 )
-def test_diagnostics_name_what_was_expected(work, chain, says):
+def test_diagnostics_name_what_was_expected(work, chain, message):
     done = run(work, f"check(Policy('p', [{chain}]))", check=False)
     assert done.returncode == 1 and "plait.policy.InvalidPolicy: " in done.stderr
-    assert "expected" in done.stderr and says in done.stderr
+    assert "expected" in done.stderr and message in done.stderr
 
 
 def test_load_statistics_replace_unload(work, pair):
@@ -85,9 +85,9 @@ def test_events_include_keys_only_on_request(work, pair):
     chain = "Chain('c', 'egress', packet('mp_capable'), [{'get_connection': {'keys': True}}], ['eth'])"
     run(work, f"load(Policy('p', [{chain}]))", pair.client)
     program = """
-told = events(timeout=20)
+some = events(timeout=20)
 print("ready", flush=True)
-for event in told:
+for event in some:
     assert "keys" not in str(event) and "keys" not in event.details
     if event.keys() and event.keys()[1]:
         print(json.dumps([event.token, *(key.hex() for key in event.keys())]))

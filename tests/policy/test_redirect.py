@@ -1,13 +1,11 @@
 """`redirect` with real connections, on a host with two uplinks that forwards for a guest."""
 
-import itertools
 import json
-import os
 
 import pytest
 import wires
 from controllers import run, work  # noqa: F401
-from hosts import Host, reason_to_skip, tool, wait_for
+from hosts import Host, reason_to_skip, tool, unique_id, wait_for
 from transfers import counters, transfer
 
 from policies import chain, listed, load, policy, stats
@@ -16,7 +14,6 @@ FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 SIZE = 4_000_000
 # For TUN devices, whose packets a Python thread carries.
 SMALL = 1_000_000
-_numbers = itertools.count(1)
 
 
 class Tenancy:
@@ -28,10 +25,9 @@ class Tenancy:
     def __init__(self, directory, kinds=()):
         self.kinds, self.wires = dict(kinds), []
         names = ("guest", "host", "server")
-        run_id = f"{os.getpid()}-{next(_numbers)}"
-        self.guest, self.host, self.server = (
-            Host(f"plait-test-{run_id}-{name}", directory) for name in names
-        )
+        run_id = unique_id()
+        hosts = (Host(f"plait-test-{run_id}-{name}", directory) for name in names)
+        self.guest, self.host, self.server = hosts
         # The name that transfers.py uses.
         self.client = self.guest
 
@@ -41,17 +37,14 @@ class Tenancy:
     def build(self):
         for host in self.hosts():
             tool("ip", "netns", "add", host.name)
-            tool("ip", "-n", host.name, "link", "set", "lo", "up")
+            host.ip("link set lo up")
             # Skip duplicate address detection, so that neighbour discovery works at once.
-            for key in (
-                "ipv4.conf.all.rp_filter",
-                "ipv4.conf.default.rp_filter",
-                "ipv6.conf.default.accept_dad",
-            ):
-                tool("ip", "netns", "exec", host.name, "sysctl", "-qw", f"net.{key}=0")
-            tool("ip", "-n", host.name, "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
+            filters = ("ipv4.conf.all.rp_filter", "ipv4.conf.default.rp_filter")
+            for key in (*filters, "ipv6.conf.default.accept_dad"):
+                host.tool("sysctl", "-qw", f"net.{key}=0")
+            host.ip("mptcp limits set subflows 8 add_addr_accepted 8")
         for key in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
-            tool("ip", "netns", "exec", self.host.name, "sysctl", "-qw", f"net.{key}=1")
+            self.host.tool("sysctl", "-qw", f"net.{key}=1")
         for number, (link, ends) in enumerate(self.LINKS.items()):
             self.join(number, *(getattr(self, name) for name in ends), link)
         for link, ends in self.LINKS.items():
@@ -60,49 +53,33 @@ class Tenancy:
                 for name in ends:
                     host = getattr(self, name)
                     wait_for("address to ask for neighbours from", lambda: has_own(host, link))  # noqa: B023
-        for address, length in (("10.78.0.3", 24), ("fd78::3", 64)):
-            # Not preferred as a source address.
-            options = ("nodad", "preferred_lft", "0") if ":" in address else ()
-            tool("ip", "-n", self.guest.name, "addr", "add", f"{address}/{length}", "dev", "tap", *options)
+        self.guest.ip("addr add 10.78.0.3/24 dev tap")
+        # Not preferred as a source address.
+        self.guest.ip("addr add fd78::3/64 dev tap nodad preferred_lft 0")
         for family, version in (("ipv4", "-4"), ("ipv6", "-6")):
             service, length = self.SERVICE[family], 32 if family == "ipv4" else 128
-            tool("ip", "-n", self.server.name, "addr", "add", f"{service}/{length}", "dev", "lo")
-            tool("ip", version, "-n", self.guest.name, "route", "add", "default", "via", at(family, 0, 2))
+            self.server.ip(f"addr add {service}/{length} dev lo")
+            self.guest.ip(f"{version} route add default via {at(family, 0, 2)}")
             for number in (1, 2):
-                tool("ip", version, "-n", self.host.name, "route", "add", service, "via", at(family, number, 2),
-                     "dev", f"up{number}", "metric", str(10 * number))  # fmt: skip
+                way = f"via {at(family, number, 2)} dev up{number}"
+                self.host.ip(f"{version} route add {service} {way} metric {10 * number}")
             # For IPv6, Linux considers only routes with the lowest metric, so redirect needs a table.
-            tool("ip", version, "-n", self.host.name, "rule", "add", "oif", "up2", "table", "2")
-            tool(
-                "ip",
-                version,
-                "-n",
-                self.host.name,
-                "route",
-                "add",
-                "default",
-                "via",
-                at(family, 2, 2),
-                "table",
-                "2",
-            )
-            tool("ip", version, "-n", self.server.name, "route", "add", "default", "via", at(family, 1, 1))
+            self.host.ip(f"{version} rule add oif up2 table 2")
+            self.host.ip(f"{version} route add default via {at(family, 2, 2)} table 2")
+            self.server.ip(f"{version} route add default via {at(family, 1, 1)}")
 
     def join(self, number, first, second, link):
         """Connects two hosts; addresses end in 1 for the first and 2 for the second."""
         if made := wires.join(self.kinds.get(link, "veth"), first, second, link):
             self.wires.append(made)
         for last, host in enumerate((first, second), start=1):
-            for family, length in (("ipv4", 24), ("ipv6", 64)):
-                address = at(family, number, last)
-                tool(
-                    "ip", "-n", host.name, "addr", "add", f"{address}/{length}", "dev", link, *nodad(address)
-                )
-            tool("ip", "-n", host.name, "link", "set", link, "up")
+            host.ip(f"addr add {at('ipv4', number, last)}/24 dev {link}")
+            host.ip(f"addr add {at('ipv6', number, last)}/64 dev {link} nodad")
+            host.ip(f"link set {link} up")
 
     def sent(self, link) -> int:
         """Bytes the host has sent on a link."""
-        [found] = json.loads(tool("ip", "-n", self.host.name, "-s", "-j", "link", "show", link))
+        [found] = json.loads(self.host.ip(f"-s -j link show {link}"))
         return found["stats64"]["tx"]["bytes"]
 
     def remove(self):
@@ -115,20 +92,15 @@ class Tenancy:
 
 
 def at(family, number, last) -> str:
-    return (
-        f"10.78.{number}.{last}" if family == "ipv4" else f"fd78:{number}::{last}".replace("fd78:0:", "fd78:")
-    )
+    if family == "ipv4":
+        return f"10.78.{number}.{last}"
+    return f"fd78:{number}::{last}" if number else f"fd78::{last}"
 
 
 def has_own(host, link) -> bool:
     """Whether the link has a link-local address, which neighbour discovery needs."""
-    which = ("dev", link, "scope", "link", "-tentative")
-    found = json.loads(tool("ip", "-6", "-n", host.name, "-j", "address", "show", *which))
+    found = json.loads(host.ip(f"-6 -j address show dev {link} scope link -tentative"))
     return any(each.get("addr_info") for each in found)
-
-
-def nodad(address) -> list[str]:
-    return ["nodad"] if ":" in address else []
 
 
 @pytest.fixture
@@ -156,11 +128,11 @@ def redirecting(hook="ingress", on="tap", select="any", to="up2", actors="") -> 
     return chain(f"by-{to}", hook, select, f'[{actors}{{ redirect = "{to}" }}]', interfaces=[on])
 
 
-@FAMILIES
-@pytest.mark.parametrize("offload", ["on", "off"])
+# Family and offload do not depend on each other.
+@pytest.mark.parametrize(("family", "offload"), [("ipv4", "on"), ("ipv6", "off")])
 def test_traffic_of_a_guest_is_redirected_to_another_uplink(tenancy, family, offload):
     for host in tenancy.hosts():
-        for link in json.loads(tool("ip", "-n", host.name, "-j", "link", "show", "type", "veth")):
+        for link in json.loads(host.ip("-j link show type veth")):
             for feature in ("gso", "tso", "gro"):
                 host.run("ethtool", "-K", link["ifname"], feature, offload)
     load(tenancy.host, policy(redirecting()))
@@ -173,7 +145,7 @@ def test_traffic_of_a_guest_is_redirected_to_another_uplink(tenancy, family, off
 @FAMILIES
 def test_subflows_of_a_guest_are_redirected_separately(tenancy, family):
     second = "10.78.0.3" if family == "ipv4" else "fd78::3"
-    tool("ip", "-n", tenancy.guest.name, "mptcp", "endpoint", "add", second, "dev", "tap", "subflow")
+    tenancy.guest.ip(f"mptcp endpoint add {second} dev tap subflow")
     load(tenancy.host, policy(redirecting(select=f"src({second})")))
     transfer(tenancy, tenancy.SERVICE[family], SIZE)
     first, other = tenancy.sent("up1"), tenancy.sent("up2")

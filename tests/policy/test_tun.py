@@ -1,11 +1,9 @@
 """Actors on real MPTCP connections over a link without Ethernet headers."""
 
-import os
-
 import pytest
 import wires
 from controllers import built
-from hosts import Pair, tool
+from hosts import Pair, unique_id
 from transfers import assert_no_checksum_errors, counters, transfer
 
 from policies import chain, hits, load, policy
@@ -30,7 +28,7 @@ class ByTun(Pair):
 
 @pytest.fixture
 def by_tun(tmp_path):
-    with built(ByTun(f"{os.getpid()}-tun", tmp_path)) as pair:
+    with built(ByTun(unique_id(), tmp_path)) as pair:
         yield pair
 
 
@@ -63,8 +61,8 @@ def test_deny_join_without_ethernet(by_tun):
 @FAMILIES
 def test_block_subflow_without_ethernet(by_tun, family):
     begin, announced = (by_tun.WLAN, by_tun.ETH) if family == "ipv4" else (by_tun.WLAN6, by_tun.ETH6)
-    tool("ip", "-n", by_tun.server.name, "mptcp", "endpoint", "flush")
-    tool("ip", "-n", by_tun.server.name, "mptcp", "endpoint", "add", announced, "dev", "eth", "signal")
+    by_tun.server.ip("mptcp endpoint flush")
+    by_tun.server.ip(f"mptcp endpoint add {announced} dev eth signal")
     load(by_tun.client, policy(chain(interfaces=["wlan"], actors="[{ block_subflow = { echo = true } }]")))
     transfer(by_tun, begin, SIZE, joins=False)
     assert counters(by_tun.client)["MPTcpExtAddAddr"] == counters(by_tun.server)["MPTcpExtMPJoinSynRx"] == 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 
 import pytest
 from captures import connections
-from hosts import PLAIT, REPOSITORY
-from package import PYTHON, VENV_PYTHON, install, skip_without
+from hosts import PLAIT
+from package import PYTHON, VENV_PYTHON, examples, install, skip_without
 
 
 @pytest.fixture
@@ -26,9 +25,7 @@ def work(tmp_path) -> pathlib.Path:
     return tmp_path
 
 
-def run(
-    work: pathlib.Path, program: str, check: bool = True, python: str = PYTHON
-) -> subprocess.CompletedProcess:
+def run(work: pathlib.Path, program: str, check=True, python=PYTHON) -> subprocess.CompletedProcess:
     file = work / "program.py"
     file.write_text(program)
     done = subprocess.run([python, file], cwd=work, capture_output=True, text=True, timeout=120)
@@ -99,52 +96,6 @@ def test_ctrl_c_interrupts_an_analysis(work):
     assert "KeyboardInterrupt" in program.communicate(timeout=60)[1]
 
 
-def test_types_match_the_schema(work):
-    """The types and the schema have the same fields at every level."""
-    schema = json.loads((REPOSITORY / "docs" / "reference" / "schema" / "analysis.schema.json").read_text())
-    program = """
-import json, types, typing
-from plait.document import Analysis, PerDirection
-
-def fields(kind):
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is PerDirection:
-        return {way: fields(arguments[0]) for way in PerDirection.__annotations__}
-    if origin is list or origin in (typing.Union, types.UnionType):
-        return fields(next(argument for argument in arguments if argument is not type(None)))
-    if typing.is_typeddict(kind):
-        return {name: fields(part) for name, part in typing.get_type_hints(kind).items()}
-    return None
-
-print(json.dumps(fields(Analysis)))
-"""
-
-    def fields(part: dict):
-        if "anyOf" in part:
-            part = part["anyOf"][0]
-        if "$ref" in part:
-            part = schema["$defs"][part["$ref"].rsplit("/", 1)[1]]
-        if "items" in part:
-            return fields(part["items"])
-        if "properties" in part:
-            return {name: fields(field) for name, field in part["properties"].items()}
-        return None
-
-    assert json.loads(run(work, program).stdout) == fields(schema)
-
-
-# Other tests run the examples of labs (test_lab_module.py), policies (test_controllers.py), connections
-# (test_connections.py) and congestion control (test_congestion.py).
-EXAMPLES = [
-    example
-    for example in re.findall(
-        r"```python\n(.*?)```", (REPOSITORY / "docs" / "guide" / "python.md").read_text(), re.DOTALL
-    )
-    if not any(
-        other in example
-        for other in ("plait.lab", "plait import policy", "plait import cc", "plait.connect", "plait.serve")
-    )
-]
 PRINTS = {
     "import plait": "1 None 0\n",
     "from concurrent.futures": "first.pcap 0\nsecond.pcap 0\nthird.pcap 0\n",
@@ -155,7 +106,7 @@ PRINTS = {
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0])
+@pytest.mark.parametrize("example", examples("plait.analyze"), ids=lambda text: text.split("\n")[0])
 def test_examples_of_the_guide_work(work, example):
     python = PYTHON
     if "dask" in example:

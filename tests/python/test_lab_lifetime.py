@@ -103,19 +103,6 @@ def test_killing_the_interpreter_removes_the_lab(program, how):
     wait_for("end of the lab", lambda: not left_of(lab_id))
 
 
-@pytest.mark.alone
-@needs_labs
-def test_doctor_removes_the_lab_after_killing_interpreter_and_supervisor(program):
-    running, lab_id = begin(program, "sys.stdin.read()")
-    os.kill(int(lab_id), signal.SIGKILL)
-    running.kill()
-    running.wait(10)
-    wait_for("end of the supervisor", lambda: not is_running(lab_id))
-    assert left_of(lab_id)
-    tool(PLAIT, "doctor", "--clean")
-    assert not left_of(lab_id)
-
-
 @needs_labs
 def test_ctrl_c_interrupts_a_program_but_not_the_lab(program):
     rest = """

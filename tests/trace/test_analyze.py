@@ -1,27 +1,16 @@
-"""`plait analyze`: real transfers and captures, beside tshark and the kernel's own counters."""
+"""`plait analyze`: real transfers, compared with tshark and the counters of the kernel."""
 
 import collections
 import json
 import os
-import pathlib
-import subprocess
 
 import pytest
+from captures import analyze, document, pcap, segment
 from hosts import PLAIT, tool, wait_for
-from streams import random_file
+from streams import OFF, fetch, random_file
+from transfers import counters
 
 WAYS = ("client_to_server", "server_to_client")
-
-
-def analyze(*arguments) -> subprocess.CompletedProcess:
-    command = [PLAIT, "analyze", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def document(*captures) -> dict:
-    done = analyze("--json", *captures)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def mptcp(found: dict) -> dict:
@@ -30,7 +19,7 @@ def mptcp(found: dict) -> dict:
 
 
 def by_sender(connection: dict, part) -> dict:
-    """A part of what is said of each direction of each subflow, by the sender's and the receiver's address."""
+    """A part of each direction of each subflow, by the addresses of sender and receiver."""
     sent = {}
     for subflow in connection["subflows"]:
         ends = (subflow["src"], subflow["dst"])
@@ -51,11 +40,6 @@ def tshark_by_sender(file, *fields, where="tcp") -> dict:
     return rows
 
 
-def counters(host) -> dict:
-    lines = host.run("nstat", "-asz", "MPTcp*", text=True).stdout.splitlines()
-    return {name: int(value) for name, value, *_ in map(str.split, lines[1:])}
-
-
 @pytest.fixture
 def transfer(make_pair, documents):
     """A download over two links, captured on the server side, and how many bytes it had."""
@@ -66,11 +50,7 @@ def transfer(make_pair, documents):
     # An MPTCP listener in front of nginx, and a client that is not protected.
     pair.serve("--mode", "off", to="127.0.0.1:8080")
     with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
-        url = f"http://{pair.ETH}:8443/{file.name}"
-        done = pair.run("curl", "-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{size_download}",
-                        url, options=("--mode", "off", "--trusted", "eth"))  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == size
+        assert fetch(pair, file, options=OFF) == file.read_bytes()
     return [eth.file, wlan.file], size
 
 
@@ -104,7 +84,7 @@ def test_transfer_counts_match_tshark(transfer):
 
 
 def test_data_of_dead_path_is_reinjected(make_pair, documents):
-    """One link swallows everything while the document is on its way; the other link carries it again."""
+    """One link drops everything during a transfer; the other link carries the data again."""
     pair = make_pair(rate="20mbit")
     size = 6_000_000
     file = random_file(documents, size)
@@ -113,12 +93,9 @@ def test_data_of_dead_path_is_reinjected(make_pair, documents):
     target = documents / "received"
     with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
         url = f"http://{pair.ETH}:8443/{file.name}"
-        command = (PLAIT, "run", "--mode", "off", "--trusted", "eth", "--", "curl", "-sS", "-o", target, url)
-        client = pair.client.start(*command, log="curl.log")
+        client = pair.client.start(PLAIT, "run", *OFF, "--", "curl", "-sS", "-o", target, url, log="curl.log")
         wait_for("data", lambda: target.exists() and target.stat().st_size > size // 4)
-        pair.client.run("nft", "add table inet cut", check=True)
-        pair.client.run("nft", "add chain inet cut in { type filter hook input priority 0; }", check=True)
-        pair.client.run("nft", "add rule inet cut in iifname wlan drop", check=True)
+        pair.client.add_packet_rules(input="iifname wlan drop")
         assert client.wait(30) == 0
     assert target.read_bytes() == file.read_bytes()
     connection = mptcp(document(eth.file, wlan.file))
@@ -156,68 +133,32 @@ def by_data_sequence_number(captures, size) -> list[list[int]]:
     return counts
 
 
-CAPTURES = {
-    "tcpdump-mptcp-v0.pcap": (0, 2),
-    "tcpdump-mptcp-v1.pcap": (1, 1),
-    "tcpdump-mptcp-aa-v1.pcap": (1, 1),
-    "ptcpdump-mptcp.pcap": (1, 1),
-    "pymptcpanalyzer-iperf-mptcp-0-0.pcap": (0, 4),
-    "own-native-s128.pcap": (1, 1),
-}
-
-
-@pytest.mark.parametrize("name", CAPTURES)
-def test_real_captures(name):
-    if not (directory := os.environ.get("PLAIT_CAPTURES")):
-        pytest.skip("PLAIT_CAPTURES is not set")
-    file = pathlib.Path(directory) / name
-    found = document(file)
-    connection = mptcp(found)
-    assert (connection["version"], len(connection["subflows"])) == CAPTURES[name]
-    expected = tshark_by_sender(file, "tcp.len")
-    if ":" not in connection["subflows"][0]["src"].rsplit(":", 1)[0]:
-        sent = by_sender(connection, lambda sent: (sent["packets"], sent["bytes"]))
-        for ends, rows in expected.items():
-            if ends in sent:
-                assert sent[ends] == (len(rows), sum(int(length) for (length,) in rows)), ends
-        assert any(ends in expected for ends in sent)
-
-
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [(b"", "empty"), (b"no capture at all, only text", "not a capture")],
 )
-def test_rejects_files_that_are_not_captures(tmp_path, content, says):
+def test_rejects_files_that_are_not_captures(tmp_path, content, message):
     file = tmp_path / "some.pcap"
     file.write_bytes(content)
     done = analyze("--json", file)
     assert done.returncode == 1 and done.stdout == ""
-    assert says in done.stderr and "some.pcap" in done.stderr
-
-
-def pcap(*frames: bytes) -> bytes:
-    """A capture of raw IP packets."""
-    header = bytes.fromhex("d4c3b2a1 02000400 00000000 00000000 ffff0000 65000000")
-    return header + b"".join(bytes(8) + len(frame).to_bytes(4, "little") * 2 + frame for frame in frames)
+    assert message in done.stderr and "some.pcap" in done.stderr
 
 
 UDP = bytes.fromhex("4500001c 00000000 40110000 c0000201 c0000202 0001000200080000")
-SYN = bytes.fromhex(
-    "45000028 00000000 40060000 c0000201 c0000202 00010002 00000000 00000000 50020000 00000000"
-)
 
 
 def test_capture_without_tcp_fails(tmp_path):
     file = tmp_path / "udp.pcap"
     file.write_bytes(pcap(UDP, UDP))
-    done = analyze("--json", file)
-    assert done.returncode == 1 and done.stdout == ""
+    done = analyze("--json", "-o", tmp_path / "out", file)
+    assert done.returncode == 1 and done.stdout == "" and not os.listdir(tmp_path / "out")
     assert "expected TCP" in done.stderr and "2 packets" in done.stderr and "2 not TCP" in done.stderr
 
 
 def test_warns_if_there_is_only_plain_tcp(tmp_path):
     file = tmp_path / "tcp.pcap"
-    file.write_bytes(pcap(SYN, UDP))
+    file.write_bytes(pcap(segment(1), UDP))
     done = analyze("--json", file)
     assert done.returncode == 0 and "no MPTCP" in done.stderr
     found = json.loads(done.stdout)
@@ -225,27 +166,3 @@ def test_warns_if_there_is_only_plain_tcp(tmp_path):
     (connection,) = found["connections"]
     assert connection["version"] is None
     assert connection["subflows"][0]["src"] == "192.0.2.1:1"
-
-
-def test_truncated_capture_is_read_up_to_the_damage(tmp_path):
-    file = tmp_path / "cut.pcap"
-    file.write_bytes(pcap(SYN, SYN)[:-5])
-    found = document(file)
-    assert found["packets"] == 1
-    assert "truncated" in found["damaged"][0]["error"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("--interval", "0", "x"),
-        ("--interval", "fast", "x"),
-        ("--json", "--interval", "1s", "x"),
-        ("--json", "--all", "x"),
-        ("--each", "x"),
-    ],
-)
-def test_rejects_wrong_usage(arguments):
-    done = analyze(*arguments)
-    assert done.returncode == 2 and done.stdout == ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import csv
 import ipaddress
-import json
 import math
 import os
 import pathlib
@@ -17,11 +16,12 @@ import struct
 import threading
 
 import pytest
-from hosts import PLAIT, tool, wait_for
-from streams import listen
+from captures import document, pcap, segment
+from hosts import tool, wait_for
+from streams import MPTCP, listen
+from transfers import counters, disable_offloads
 
 WAYS = ("client_to_server", "server_to_client")
-MPTCP = 262
 
 # Version and number of subflows of each MPTCP connection.
 CAPTURES = {
@@ -59,10 +59,6 @@ def real(request) -> pathlib.Path:
     if not file.exists():
         pytest.skip(f"no {request.param} in {directory}")
     return file
-
-
-def plait(*captures) -> dict:
-    return json.loads(tool(PLAIT, "analyze", "--json", *map(str, captures)))
 
 
 def end(address: str, port) -> tuple:
@@ -130,7 +126,7 @@ def tshark_groups(packets) -> set:
 
 
 def tcptrace(file) -> dict:
-    """What tcptrace says of each direction, by the sender's and the receiver's address."""
+    """The values of tcptrace for each direction, by the addresses of sender and receiver."""
     text = tool("tcptrace", "-n", "-lr", "--csv", str(file))
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     found = {}
@@ -144,7 +140,7 @@ def tcptrace(file) -> dict:
     return found
 
 
-def counts_of_plait(sent: dict) -> dict:
+def counts_of_document(sent: dict) -> dict:
     return {
         "packets": sent["packets"],
         "bytes": sent["bytes"],
@@ -166,7 +162,7 @@ def counts_of_tcptrace(sent: dict) -> dict:
 
 @needs_tshark
 def test_versions_connections_and_subflows(real):
-    connections = plait(real)["connections"]
+    connections = document(real)["connections"]
     found = [
         (connection["version"], len(connection["subflows"]))
         for connection in connections
@@ -178,7 +174,7 @@ def test_versions_connections_and_subflows(real):
 @needs_tshark
 def test_connections_match_tshark(real):
     packets = tshark(real, "tcp.stream", "mptcp.stream")
-    found = plait(real)
+    found = document(real)
     assert plait_groups(found) == tshark_groups(packets)
     # Everything else is plain TCP to both.
     streams = {frozenset((packet["source"], packet["destination"])) for packet in packets}
@@ -197,9 +193,11 @@ def test_bytes_and_retransmissions_match_tcptrace(real, tmp_path):
         assert counts_of_tcptrace(tcptrace(real)[sender])["retransmitted_segments"] == 1
         file = tmp_path / "without.pcap"
         tool("editcap", "-F", "pcap", str(real), str(file), *frames)
-        assert plait_by_sender(plait(real)) == plait_by_sender(plait(file))
+        assert plait_by_sender(document(real)) == plait_by_sender(document(file))
     expected = {ends: counts_of_tcptrace(sent) for ends, sent in tcptrace(file).items()}
-    assert {ends: counts_of_plait(sent) for ends, sent in plait_by_sender(plait(real)).items()} == expected
+    assert {
+        ends: counts_of_document(sent) for ends, sent in plait_by_sender(document(real)).items()
+    } == expected
 
 
 def send(pair, size: int, connections: int = 1):
@@ -251,23 +249,13 @@ def wait_for_join(pair, port):
     wait_for("second subflow", joined)
 
 
-def wire_size(pair):
-    """Each packet that a capture sees is one segment, as the kernel's counters count."""
-    for host in (pair.client, pair.server):
-        for link in ("eth", "wlan"):
-            host.run("ethtool", "-K", link, "tso", "off", "gso", "off", "gro", "off", check=True)
-
-
 def lose_data(pair, percent: int):
-    """What carries data is lost behind the captures of the client, now and then."""
-    rule = f"meta length > 200 numgen random mod 100 < {percent} drop"
-    pair.server.run("nft", "add table inet loss", check=True)
-    pair.server.run("nft", "add chain inet loss in { type filter hook input priority 0; }", check=True)
-    pair.server.run("nft", f"add rule inet loss in {rule}", check=True)
+    """Loses some of the packets with data, after the client has captured them."""
+    pair.server.add_packet_rules(input=f"meta length > 200 numgen random mod 100 < {percent} drop")
 
 
 def slow_acknowledgements(pair):
-    """They wait for each other, so that round trips differ and can be told from the time a capture takes."""
+    """Queues acknowledgements, so that round trips differ, by more than the time of a capture."""
     for link in ("eth", "wlan"):
         tool("tc", "-n", pair.server.name, "qdisc", "replace", "dev", link, "root",
              "tbf", "rate", "4mbit", "burst", "2k", "latency", "20ms")  # fmt: skip
@@ -282,7 +270,7 @@ def merged(files, directory) -> pathlib.Path:
 @pytest.fixture
 def lossy(pair, tmp_path) -> pathlib.Path:
     """A transfer over two links that lose 2 % of the data, captured where it is sent."""
-    wire_size(pair)
+    disable_offloads(pair, "eth", "wlan")
     slow_acknowledgements(pair)
     lose_data(pair, 2)
     with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
@@ -293,21 +281,16 @@ def lossy(pair, tmp_path) -> pathlib.Path:
 @pytest.fixture
 def clean(pair, tmp_path) -> pathlib.Path:
     """A transfer over two links that lose nothing, captured where it is sent."""
-    wire_size(pair)
+    disable_offloads(pair, "eth", "wlan")
     slow_acknowledgements(pair)
     # On a busy machine, the kernel may take a late acknowledgement for a loss.
     for _ in range(5):
-        before = counter(pair.client, "TcpRetransSegs")
+        before = counters(pair.client)["TcpRetransSegs"]
         with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
             send(pair, 3_000_000)
-        if counter(pair.client, "TcpRetransSegs") == before:
+        if counters(pair.client)["TcpRetransSegs"] == before:
             return merged((eth.file, wlan.file), tmp_path)
     pytest.fail("nothing was lost, and yet the kernel sent data again each time")
-
-
-def counter(host, name: str) -> int:
-    text = host.run("nstat", "-asz", name, text=True, check=True).stdout
-    return int(text.split(name)[1].split()[0])
 
 
 @needs_tshark
@@ -315,19 +298,19 @@ def test_grouping_of_joins_matches_tshark(pair, tmp_path):
     with pair.capture("eth", pair.client) as eth, pair.capture("wlan", pair.client) as wlan:
         send(pair, 200_000, connections=5)
     file = merged((eth.file, wlan.file), tmp_path)
-    found = plait_groups(plait(file))
+    found = plait_groups(document(file))
     assert found == tshark_groups(tshark(file, "tcp.stream", "mptcp.stream"))
     assert sorted(map(len, found)) == [2] * 5
 
 
 @needs_tcptrace
 def test_retransmissions_match_kernel_and_tcptrace(lossy, pair):
-    sent = plait_by_sender(plait(lossy))
+    sent = plait_by_sender(document(lossy))
     expected = {ends: counts_of_tcptrace(counts) for ends, counts in tcptrace(lossy).items()}
-    found = {ends: counts_of_plait(counts) for ends, counts in sent.items()}
+    found = {ends: counts_of_document(counts) for ends, counts in sent.items()}
     assert found == expected
     retransmitted = sum(counts["retransmitted_segments"] for counts in found.values())
-    assert retransmitted == counter(pair.client, "TcpRetransSegs") > 10
+    assert retransmitted == counters(pair.client)["TcpRetransSegs"] > 10
     # Where data is sent, nothing overtakes.
     assert all(direction["out_of_order"]["segments"] == 0 for direction in sent.values())
 
@@ -340,13 +323,13 @@ def test_packet_split_by_offload_counts_once(pair, tmp_path):
         send(pair, 6_000_000)
     file = merged((eth.file, wlan.file), tmp_path)
     again = [int(packet["tcp.len"]) for packet in tshark_sent_again(file)]
-    retransmitted = [sent["retransmitted"] for sent in plait_by_sender(plait(file)).values()]
+    retransmitted = [sent["retransmitted"] for sent in plait_by_sender(document(file)).values()]
     assert sum(count["segments"] for count in retransmitted) == len(again)
     assert sum(count["bytes"] for count in retransmitted) == sum(again)
     # 1500 bytes, without the headers of IP and TCP, time stamps, and the space kept for the longest DSS.
     segment = 1500 - 20 - 20 - 12 - 24
     split = sum(-(-length // segment) for length in again)
-    assert split == counter(pair.client, "TcpRetransSegs") >= len(again) > 0
+    assert split == counters(pair.client)["TcpRetransSegs"] >= len(again) > 0
 
 
 ANALYSIS = ("retransmission", "fast_retransmission", "spurious_retransmission", "out_of_order")
@@ -360,7 +343,7 @@ def test_retransmissions_match_tshark_with_its_reordering(lossy):
     )
     found = {
         ends: sent["retransmitted"]["segments"]
-        for ends, sent in plait_by_sender(plait(lossy)).items()
+        for ends, sent in plait_by_sender(document(lossy)).items()
         if sent["retransmitted"]["segments"]
     }
     assert found == flagged and len(found) == 2
@@ -391,18 +374,8 @@ def stretched(file, factor: int) -> pathlib.Path:
 def without_openings_and_ends(file) -> pathlib.Path:
     """What tcptrace and tshark also take round trips of; a FIN may come with data."""
     target = file.with_name(f"data-{file.name}")
-    tool(
-        "tshark",
-        "-n",
-        "-r",
-        str(file),
-        "-Y",
-        "tcp.flags.syn == 0 && tcp.flags.fin == 0",
-        "-F",
-        "pcap",
-        "-w",
-        str(target),
-    )
+    where = "tcp.flags.syn == 0 && tcp.flags.fin == 0"
+    tool("tshark", "-n", "-r", str(file), "-Y", where, "-F", "pcap", "-w", str(target))
     return target
 
 
@@ -414,7 +387,7 @@ def test_round_trips_match_tcptrace(lossy):
     file = without_openings_and_ends(lossy)
     expected = tcptrace(stretched(file, factor))
     compared = 0
-    for ends, sent in plait_by_sender(plait(file)).items():
+    for ends, sent in plait_by_sender(document(file)).items():
         found, theirs = sent["rtt_ms"], expected[ends]
         if found is None:
             assert theirs["RTT_samples"] == "0"
@@ -432,37 +405,20 @@ def test_round_trips_match_tcptrace(lossy):
 @needs_tcptrace
 def test_segment_that_fills_a_gap_gives_no_round_trip(tmp_path):
     """Its first transmission may have been lost before the capture. tcptrace cannot know, and takes the time."""
-    client, server = (1000, 80), (80, 1000)
     # Two segments are lost before the capture, and sent again one by one.
-    packets = [
-        (client, 0, 0, "S", 0), (server, 0, 1, "SA", 0), (client, 1, 1, "A", 0),
-        (client, 1, 1, "A", 100), (server, 1, 101, "A", 0),
-        (client, 301, 1, "A", 100), (server, 1, 101, "A", 0),
-        (client, 101, 1, "A", 100), (server, 1, 201, "A", 0),
-        (client, 201, 1, "A", 100), (server, 1, 401, "A", 0),
-    ]  # fmt: skip
+    sent_and_acknowledged = ((1, 101), (301, 101), (101, 201), (201, 401))
+    packets = [segment(1000), segment(1000, flags=0x12, ack=1, back=True), segment(1000, b"", 0x10, 1, 1)]
+    for sequence, ack in sent_and_acknowledged:
+        packets += [segment(1000, bytes(100), 0x10, sequence, 1), segment(1000, b"", 0x10, 1, ack, back=True)]
     file = tmp_path / "filled.pcap"
-    file.write_bytes(raw_ip(packets))
-    ends = end("192.0.2.1", 1000), end("192.0.2.1", 80)
-    sent = plait_by_sender(plait(file))[ends]
+    file.write_bytes(pcap(*packets, start=1))
+    ends = end("192.0.2.1", 1000), end("192.0.2.2", 443)
+    sent = plait_by_sender(document(file))[ends]
     assert sent["rtt_ms"]["samples"] == 1
     assert (sent["out_of_order"]["segments"], sent["retransmitted"]["segments"]) == (2, 0)
     theirs = tcptrace(file)[ends]
     # The opening, the first segment, and the first of those that fill the gap.
     assert (theirs["RTT_samples"], theirs["outoforder_pkts"], theirs["rexmt_data_pkts"]) == ("3", "2", "0")
-
-
-def raw_ip(packets) -> bytes:
-    """A capture of segments, a millisecond apart, from (source port, destination port), seq, ack, flags and length."""
-    flags = {"S": 2, "A": 16}
-    address = bytes((192, 0, 2, 1))
-    capture = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101)
-    for number, (ports, seq, ack, names, length) in enumerate(packets, start=1):
-        value = sum(flags[name] for name in names)
-        tcp = struct.pack(">HHIIBBHHH", *ports, seq, ack, 0x50, value, 64240, 0, 0) + bytes(length)
-        packet = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), number, 0, 64, 6, 0) + address * 2 + tcp
-        capture += struct.pack("<IIII", 1, number * 1000, len(packet), len(packet)) + packet
-    return capture
 
 
 @needs_tshark
@@ -476,7 +432,7 @@ def test_round_trips_match_tshark_without_losses(clean):
             theirs[packet["destination"], packet["source"]].append(
                 float(packet["tcp.analysis.ack_rtt"]) * 1e3
             )
-    found = {ends: sent["rtt_ms"] for ends, sent in plait_by_sender(plait(file)).items() if sent["rtt_ms"]}
+    found = {ends: sent["rtt_ms"] for ends, sent in plait_by_sender(document(file)).items() if sent["rtt_ms"]}
     assert found.keys() == theirs.keys() and len(found) == 2
     for ends, sent in found.items():
         samples = theirs[ends]
@@ -493,7 +449,7 @@ def test_capture_of_all_interfaces_matches_tcptrace(pair, tmp_path):
         send(pair, 300_000)
     packets = tmp_path / "packets.pcap"
     tool("editcap", "-F", "pcap", "-C", "20", "-T", "rawip", str(everything.file), str(packets))
-    sent = plait_by_sender(plait(everything.file))
+    sent = plait_by_sender(document(everything.file))
     assert sum(counts["bytes"] for counts in sent.values()) >= 300_000
     expected = {ends: counts_of_tcptrace(counts) for ends, counts in tcptrace(packets).items()}
-    assert {ends: counts_of_plait(counts) for ends, counts in sent.items()} == expected
+    assert {ends: counts_of_document(counts) for ends, counts in sent.items()} == expected

@@ -182,17 +182,6 @@ def test_estimates_the_mode_from_bytes(tmp_path):
     assert modes == {"clear": ("off", True), "scrambled": ("xor64", True), "random": ("unknown", False)}
 
 
-def test_sealed_reveals_its_session_but_no_content(tmp_path):
-    generator = random.Random(3)
-    hello = bytes([1, 0, 84, 1]) + b"\xab" * 32 + bytes([2, 1, 1]) + generator.randbytes(48)
-    records = b"".join((1016).to_bytes(2, "big") + generator.randbytes(1016) for _ in range(30))
-    (view,) = paths_of(capture(tmp_path, hello + records))
-    assert view["mode"] == "sealed" and view["recovered_bytes"] == 0
-    assert "no better than chance" in view["verdict"]
-    identifiers = {found["kind"]: found["value"] for found in view["connections"][0]["identifiers"]}
-    assert identifiers == {"sealed session": "ab" * 32, "paths": "2 configured, 1 with a witness"}
-
-
 def test_tls_records_under_mode_off_are_not_read(tmp_path):
     generator = random.Random(4)
     records = b"".join(b"\x17\x03\x03\x10\x00" + generator.randbytes(4096) for _ in range(20))

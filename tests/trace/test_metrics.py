@@ -5,16 +5,14 @@ import contextlib
 import json
 import re
 import socket
-import subprocess
 import threading
 import time
 
-import pytest
 from disturbance import Disturbance, inconclusive
 from hosts import PLAIT, REPOSITORY, wait_for
-from streams import accept, connect_by_socks, listen, receive_exactly
+from streams import MPTCP, accept, connect_by_socks, listen, receive_exactly
+from transfers import connect, counters
 
-MPTCP = 262
 PORT = 9464
 
 
@@ -23,6 +21,8 @@ class Metrics:
 
     def __init__(self, host, *options):
         self.host = host
+        # Scraped until there is a new sample.
+        options = options or ("--interval", "200ms")
         self.program = host.start(PLAIT, "metrics", *options, log=f"metrics-{host.name}.log")
         wait_for("metrics", lambda: self.program.poll() is not None or host.listens(PORT))
         assert self.program.poll() is None, (host.directory / f"metrics-{host.name}.log").read_text()
@@ -76,16 +76,19 @@ def path_bytes(found: dict, what: str) -> int:
     return sum(found[f"plait_path_{what}_bytes_total"].values())
 
 
-def send(pair, listener, size: int):
-    """Sends bytes over a new connection; returns both of its sockets."""
-    client = pair.client.socket(protocol=MPTCP)
-    client.connect((pair.ETH, 9000))
-    server = accept(listener)
+def send(pair, size: int) -> tuple:
+    """Sends bytes over a new connection; returns both of its sockets, and the listener."""
+    client, server, listener = connect(pair)
     sending = threading.Thread(target=client.sendall, args=(bytes(size),))
     sending.start()
     receive_exactly(server, size)
     sending.join()
-    return client, server
+    return client, server, listener
+
+
+def is_shown(host, pattern: bytes) -> bool:
+    """Whether `ss` shows a subflow with this."""
+    return bool(re.search(pattern, host.run("ss", "-tinOH").stdout))
 
 
 # The most payload that one reinjected segment can have.
@@ -95,18 +98,16 @@ MAX_SEGMENT = 65536
 def test_counts_every_byte_of_connections_between_samples(pair):
     """Each connection is closed before a sample is taken."""
     metrics = [Metrics(host, "--interval", "300s") for host in (pair.client, pair.server)]
-    listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
     assert path_bytes(metrics[0].scrape(), "sent") == path_bytes(metrics[1].scrape(), "received") == 0
     sizes = [40_000 + number for number in range(20)]
     for size in sizes:
         # In turn, the client or the server closes first.
-        for end in send(pair, listener, size)[:: 1 if size % 2 else -1]:
+        client, server, listener = send(pair, size)
+        for end in (client, server)[:: 1 if size % 2 else -1]:
             end.close()
+        listener.close()
     for host in (pair.client, pair.server):
-        wait_for(
-            "the end of all subflows",
-            lambda host=host: b"tcp-ulp-mptcp" not in host.run("ss", "-tinOH").stdout,
-        )
+        wait_for("the end of all subflows", lambda host=host: not is_shown(host, rb"tcp-ulp-mptcp"))
     sent, received = (side.scrape() for side in metrics)
     # Reinjected bytes of a connection that closed between samples are unknown; the kernel counts their segments.
     reinjected = sent["plait_mptcp_kernel_events_total"]["MPTCPRetrans",] * MAX_SEGMENT
@@ -126,14 +127,10 @@ def test_counts_every_byte_of_connections_between_samples(pair):
 
 def test_open_connection_equals_ss(pair):
     metrics = Metrics(pair.client), Metrics(pair.server)
-    listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
-    client, server = send(pair, listener, 5_000_000)
+    client, server, listener = send(pair, 5_000_000)
     wait_for("second subflow", lambda: pair.client.run("ss", "-tinOH").stdout.count(b"tcp-ulp-mptcp") == 2)
     for host in (pair.client, pair.server):
-        wait_for(
-            "an idle connection",
-            lambda host=host: not re.search(rb"unacked:|notsent:", host.run("ss", "-tinOH").stdout),
-        )
+        wait_for("an idle connection", lambda host=host: not is_shown(host, rb"unacked:|notsent:"))
     for side, host, name, ours in (
         (metrics[0], pair.client, "bytes_sent", "sent"),
         (metrics[1], pair.server, "bytes_received", "received"),
@@ -162,8 +159,8 @@ def test_kernel_counters_and_fallbacks_equal_nstat(pair):
     client.connect((pair.ETH, 9000))
     server = accept(listener)
     found = metrics.scrape()
-    kernel = json.loads(pair.client.run("nstat", "-asz", "--json", "MPTcpExt*").stdout)["kernel"]
     prefix = "MPTcpExt"
+    kernel = {name: value for name, value in counters(pair.client).items() if name.startswith(prefix)}
     assert found["plait_mptcp_connections_established"][()] == kernel.pop(f"{prefix}MPCurrEstab")
     assert {name[0]: value for name, value in found["plait_mptcp_kernel_events_total"].items()} == {
         name.removeprefix(prefix): value for name, value in kernel.items()
@@ -193,8 +190,7 @@ def test_gateways_report_negotiated_connections(pair, listener):
 
 def test_limits_the_number_of_paths(pair):
     metrics = Metrics(pair.client, "--max-paths", "1")
-    listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
-    client, server = send(pair, listener, 100_000)
+    client, server, listener = send(pair, 100_000)
     wait_for("another path", lambda: len(metrics.scrape()["plait_path_sent_bytes_total"]) == 2)
     assert ("other",) in metrics.scrape()["plait_path_sent_bytes_total"]
     client.close()
@@ -203,10 +199,7 @@ def test_limits_the_number_of_paths(pair):
 
 REQUESTS = {
     b"GET /nothing HTTP/1.1\r\n\r\n": "404",
-    b"POST /metrics HTTP/1.1\r\n\r\n": "405",
-    b"\x16\x03\x01\x00\x05hello": "400",
     b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1_000_000: "431",
-    b"GET /metrics HTTP/1.1\r\n" + b"X: a\r\n" * 1000 + b"\r\n": "431",
     b"GET / HTTP/1.0\r\n\r\n": "200",
     b"HEAD /metrics HTTP/1.1\r\n\r\n": "200",
 }
@@ -244,14 +237,6 @@ def test_address_in_use_is_an_error(pair):
     Metrics(pair.client)
     done = pair.client.run(PLAIT, "metrics", text=True)
     assert done.returncode == 1 and "127.0.0.1:9464" in done.stderr and "--listen" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--listen", "9464"), ("--interval", "0"), ("--max-paths", "0"), ("x",)]
-)
-def test_rejects_wrong_usage(arguments):
-    done = subprocess.run([PLAIT, "metrics", *arguments], capture_output=True)
-    assert done.returncode == 2 and done.stdout == b""
 
 
 def test_dashboard_has_a_panel_for_every_metric(pair, listener):

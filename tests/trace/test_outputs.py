@@ -1,28 +1,21 @@
-"""What `plait analyze` leaves: files that independent programs read, whole or not at all, and what goes to stdout."""
+"""Files and stdout of `plait analyze`, read by independent programs."""
 
 import csv
 import json
 import os
 import pathlib
-import socket
 import subprocess
-import sys
 import threading
 
 import pytest
-from captures import connections, pcap, segment
-from hosts import PLAIT, REPOSITORY, tool, wait_for
+from captures import analyze, connections, pcap, segment
+from hosts import PLAIT, tool, wait_for
+from package import VENV_PYTHON, skip_without
 from schema import mistakes
-from streams import accept, listen
+from streams import MPTCP, accept, listen, receive_exactly
 
 FILES = {"analysis.json", "connections.csv", "subflows.csv", "series.parquet", "report.html", "plots"}
 WAYS = ("client_to_server", "server_to_client")
-MPTCP = 262
-# An interpreter with DuckDB, Polars and PyArrow: that of `make test`, unless PLAIT_VENV_PYTHON is set.
-_VENV_PYTHON = REPOSITORY / "target" / "venv" / "bin" / "python"
-READERS_PYTHON = os.environ.get("PLAIT_VENV_PYTHON") or str(
-    _VENV_PYTHON if _VENV_PYTHON.exists() else sys.executable
-)
 
 READERS = {
     "duckdb": """
@@ -48,18 +41,11 @@ rows = [[row[name] for name in columns] for row in sums.to_pylist()]
 }
 
 
-def analyze(*arguments, **options) -> subprocess.CompletedProcess:
-    command = [PLAIT, "analyze", *map(str, arguments)]
-    options.setdefault("stdout", subprocess.PIPE)
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, **options)
-
-
 def sums(reader: str, file: pathlib.Path) -> dict:
     """All bytes and new bytes by connection, subflow and direction, as an independent reader adds them up."""
-    if subprocess.run([READERS_PYTHON, "-c", f"import {reader}"], capture_output=True).returncode:
-        pytest.skip(f"{READERS_PYTHON} has no module {reader} (set PLAIT_VENV_PYTHON)")
+    skip_without(reader)
     program = f"import json\nfile = {str(file)!r}\n{READERS[reader]}\nprint(json.dumps([list(row)[:5] for row in rows]))"
-    rows = json.loads(tool(READERS_PYTHON, "-c", program))
+    rows = json.loads(tool(VENV_PYTHON, "-c", program))
     return {(connection, subflow, way): tuple(counts) for connection, subflow, way, *counts in rows}
 
 
@@ -69,22 +55,16 @@ def names(directory: pathlib.Path) -> set:
 
 @pytest.fixture
 def transfer(make_pair):
-    """Bytes that two programs exchanged over an MPTCP connection of two subflows, as they counted them, and captures of
-    it."""
+    """Captures of an MPTCP connection with two subflows, and how many bytes each application sent."""
     pair = make_pair(rate="50mbit")
     sent, answered = 5_000_000, 700_001
-    # Not on one address: the second subflow arrives at the other.
+    # On all addresses: the second subflow arrives at another one.
     listener = listen(pair.server, 9000, "0.0.0.0", MPTCP)
-    received = []
 
     def serve():
-        connection = accept(listener)
-        count = 0
-        while data := connection.recv(65536):
-            count += len(data)
-        received.append(count)
-        connection.sendall(bytes(answered))
-        connection.close()
+        with accept(listener) as connection:
+            receive_exactly(connection, sent)
+            connection.sendall(bytes(answered))
 
     server = threading.Thread(target=serve)
     with pair.capture("eth") as eth, pair.capture("wlan") as wlan:
@@ -93,13 +73,10 @@ def transfer(make_pair):
         client.settimeout(20)
         client.connect((pair.ETH, 9000))
         client.sendall(bytes(sent))
-        client.shutdown(socket.SHUT_WR)
-        count = 0
-        while data := client.recv(65536):
-            count += len(data)
+        receive_exactly(client, answered)
+        assert client.recv(1) == b""
         client.close()
         server.join(20)
-    assert (received, count) == ([sent], answered)
     return [eth.file, wlan.file], {"client_to_server": sent, "server_to_client": answered}
 
 
@@ -266,15 +243,6 @@ def test_closed_pipe_is_not_an_error(tmp_path, options, to_directory):
     assert names(directory) == (FILES if to_directory else set())
 
 
-def test_capture_without_connection_fails(tmp_path):
-    file, directory = tmp_path / "none.pcap", tmp_path / "out"
-    file.write_bytes(pcap())
-    done = analyze("--json", "-o", directory, file)
-    assert done.returncode == 1 and done.stdout == ""
-    assert "expected TCP" in done.stderr
-    assert names(directory) == set()
-
-
 def test_prints_largest_connections(tmp_path):
     file = tmp_path / "many.pcap"
     file.write_bytes(connections(25))
@@ -289,12 +257,7 @@ def test_prints_largest_connections(tmp_path):
 def test_each_analyzes_captures_separately(tmp_path):
     """Names that repeat, or have quotes and line ends in them, and one that is not a capture."""
     odd = 'a "b",\nc.pcap'
-    captures = [
-        tmp_path / "one" / "x.pcap",
-        tmp_path / "two" / "x.pcap",
-        tmp_path / odd,
-        tmp_path / "bad.pcap",
-    ]
+    captures = [tmp_path / name for name in ("one/x.pcap", "two/x.pcap", odd, "bad.pcap")]
     for count, capture in enumerate(captures, start=1):
         capture.parent.mkdir(exist_ok=True)
         capture.write_bytes(connections(count))
@@ -314,10 +277,8 @@ def test_each_analyzes_captures_separately(tmp_path):
         assert json.loads((written / "analysis.json").read_text()) == line["analysis"]
     with (directory / "index.csv").open(newline="") as index:
         rows = list(csv.DictReader(index))
-    assert [row["capture"] for row in rows] == [str(captures[0])] + [str(captures[1])] * 2 + [
-        str(captures[2])
-    ] * 3
-    assert [row["connection"] for row in rows] == ["1", "1", "2", "1", "2", "3"]
+    expected = [(str(captures[count - 1]), str(id)) for count in (1, 2, 3) for id in range(1, count + 1)]
+    assert [(row["capture"], row["connection"]) for row in rows] == expected
 
 
 def test_each_prints_one_line_per_capture(tmp_path):

@@ -1,14 +1,13 @@
-"""report.html of `plait analyze -o` in a real browser: what it draws, and what a click, a drag and a key do."""
+"""report.html of `plait analyze -o` in a browser: drawing, clicks, drags and keys."""
 
 import json
-import os
 import pathlib
 import shutil
-import subprocess
 import time
 
 import pytest
-from hosts import PLAIT, Pair, reason_to_skip, wait_for
+from captures import analyze
+from hosts import Pair, reason_to_skip, unique_id, wait_for
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="not installed: python3-selenium")
 from selenium.webdriver import ActionChains, Keys  # noqa: E402
@@ -29,7 +28,7 @@ def captures(tmp_path_factory):
         pytest.skip(reason)
     if not shutil.which("iperf3"):
         pytest.skip("not installed: iperf3")
-    pair = Pair(f"{os.getpid()}-report", tmp_path_factory.mktemp("captures"), rate="20mbit")
+    pair = Pair(unique_id(), tmp_path_factory.mktemp("captures"), rate="20mbit")
     try:
         pair.build()
         pair.server.start("mptcpize", "run", "iperf3", "-s", log="server.log")
@@ -38,32 +37,28 @@ def captures(tmp_path_factory):
             arguments = ("-c", pair.ETH, "-R", "-P", STREAMS, "-t", 7, "-i", 0.5, "-J")
             client = pair.client.start("mptcpize", "run", "iperf3", *arguments, log="iperf3.json")
             time.sleep(2)
-            pair.client.run("nft", "add table inet cut", check=True)
-            pair.client.run("nft", "add chain inet cut in { type filter hook input priority 0; }", check=True)
-            pair.client.run("nft", "add rule inet cut in iifname wlan drop", check=True)
+            pair.client.add_packet_rules(input="iifname wlan drop")
             with (pair.directory / "ss.txt").open("w") as samples:
                 for _ in range(SAMPLES):
                     samples.write(f"{time.time():.6f}\n")
                     samples.write(pair.client.run("ss", "-tMinoOH", text=True).stdout)
                     time.sleep(0.5)
-            pair.client.run("nft", "delete table inet cut", check=True)
+            pair.client.remove_packet_rules()
             assert client.wait(60) == 0, (pair.directory / "iperf3.json").read_text()
         yield [eth.file, wlan.file, pair.directory / "iperf3.json", pair.directory / "ss.txt"]
     finally:
         pair.remove()
 
 
-def analyze(directory: pathlib.Path, *captures) -> dict:
-    command = [PLAIT, "analyze", *map(str, captures), "-o", str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def write_report(directory: pathlib.Path, *captures):
+    done = analyze(*captures, "-o", directory)
     assert done.returncode == 0, done.stderr
-    return json.loads((directory / "analysis.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def directory(captures, tmp_path_factory):
     directory = tmp_path_factory.mktemp("report")
-    analyze(directory, *captures)
+    write_report(directory, *captures)
     return directory
 
 
@@ -93,7 +88,7 @@ class Page:
         self.settle()
 
     def settle(self):
-        """Waits until what was asked for is drawn."""
+        """Waits until changes are drawn."""
         self.browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
 
     def all(self, selector: str) -> list:
@@ -276,7 +271,7 @@ def test_page_matches_document(page, directory):
 def test_escapes_names(browser, captures, tmp_path):
     name = "<img src=x onerror='window.hit = 1'>.pcap"
     shutil.copy(captures[0], tmp_path / name)
-    analyze(tmp_path / "out", tmp_path / name)
+    write_report(tmp_path / "out", tmp_path / name)
     page = Page(browser, tmp_path / "out" / "report.html")
     assert page.one("#title").text == name
     assert browser.execute_script("return window.hit === undefined")
@@ -287,7 +282,7 @@ def test_report_of_a_tiny_connection(browser, captures, tmp_path):
     head = tmp_path / "head.pcap"
     # The handshake of the first connection, cut off in a record.
     head.write_bytes(captures[0].read_bytes()[:400])
-    analyze(tmp_path / "out", head)
+    write_report(tmp_path / "out", head)
     page = Page(browser, tmp_path / "out" / "report.html")
     assert len(page.all("#connection-table tr[data-id]")) == 1
     assert len(page.all("#warnings .warning")) == 1
@@ -340,12 +335,5 @@ def test_external_metrics_are_drawn(browser, directory):
     for name in ("ss: rtt (ms)", "iperf3: received (Mb/s)"):
         Select(figure.find_element(By.TAG_NAME, "select")).select_by_visible_text(name)
         page.settle()
-        drawn = browser.execute_script(
-            "const canvas = document.querySelector('#external-metrics canvas');"
-            "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
-            "const pixels = new Set(); for (let at = 0; at < data.length; at += 4)"
-            "  pixels.add(`${data[at]},${data[at + 1]},${data[at + 2]},${data[at + 3]}`);"
-            "return pixels.size;"
-        )
-        assert drawn > 20, "nothing but axes"
+        assert page.inked("external-metrics")["coloured"] > 100, "nothing but axes"
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
