@@ -26,7 +26,7 @@ ADDRESSES = {"eth": "10.77.1.1", "wlan": "10.77.2.1"}
 NEEDED = ("tshark", "nft", "ping", "nstat")
 
 pytestmark = [
-    pytest.mark.alone,
+    pytest.mark.timed,
     pytest.mark.skipif(
         not all(map(shutil.which, NEEDED)), reason=f"not installed: one of {', '.join(NEEDED)}"
     ),

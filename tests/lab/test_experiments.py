@@ -297,7 +297,7 @@ def test_a_service_that_ends_before_it_is_ready_is_an_error(lab, tmp_path):
     assert "the service slow did not start" in done.stderr and "nothing to do" in done.stderr
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_gap_and_recovery_measure_a_blackhole(lab, tmp_path):
     found = measured(lab, CUT, tmp_path)
     (run,) = [run for run in found["variants"][0]["repetitions"] if run["valid"]]

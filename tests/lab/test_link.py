@@ -374,7 +374,7 @@ def test_netem_delays_limits_loses_and_counts(netem):
     assert report["a_to_b"]["queue_full"] > 100 and report["a_to_b"]["lost"] == 0
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_netem_applies_events_while_traffic_flows(netem):
     output = netem("""
         look() { until grep -q "link: $1" /run/log; do kill -0 $link; sleep 0.05; done; }

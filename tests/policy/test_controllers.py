@@ -107,7 +107,7 @@ run(Turn(), "turn", ticks=45)
 """
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_backups_are_set_and_cleared_on_idle_subflows(work, distant):
     load = Download(distant, distant.ETH)
     wait_for("second subflow", lambda: joined(distant.client))

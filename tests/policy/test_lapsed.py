@@ -72,7 +72,7 @@ def start_backup_controller(work, pair):
     return download, controller
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
 def test_backups_of_a_dead_controller_are_reverted_after_the_expiry(work, distant, end):
     download, controller = start_backup_controller(work, distant)
@@ -93,7 +93,7 @@ def test_backups_of_a_dead_controller_are_reverted_after_the_expiry(work, distan
     download.close()
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_resumed_controller_sets_and_reverts_its_backups_again(work, distant):
     download, controller = start_backup_controller(work, distant)
     controller.send_signal(signal.SIGSTOP)
