@@ -100,6 +100,7 @@ def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
         plait.stop()
         connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"], require=False)
         print(connection.mode)
+        connection.close()
     """
     refused, other, mode = run_client(pair, work, text).splitlines()
     assert "offers no common mode" in refused
