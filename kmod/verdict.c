@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The outcome of the negotiation, stored in the socket's local storage by the gateway's BPF program (negotiate.bpf.c).
- * It is looked up by the map's id: whoever may create such maps decides which one is trusted.
+ * It is looked up by the map's id: those who may create such maps decide which one is trusted.
  */
 #include <linux/bpf_local_storage.h>
 #include <linux/rculist.h>

@@ -216,10 +216,7 @@ impl Check<'_> {
                     return self.fail(address.span(), message);
                 }
                 if !taken.addresses.insert(address.get_ref().ip) {
-                    let message = format!(
-                        "expected an address that nobody has yet, got {} again",
-                        address.get_ref().ip
-                    );
+                    let message = format!("expected an unused address, got {} again", address.get_ref().ip);
                     return self.fail(address.span(), message);
                 }
             }
