@@ -385,7 +385,9 @@ def test_netem_applies_events_while_traffic_flows(netem):
         measure --delay 5ms --at 100ms:a-to-b:delay=45ms --at 200ms:blackhole --at 300ms:restore
         look 300ms:; pings 5; finish >/dev/null
         echo down; measure --at 100ms:carrier-down; look 100ms:; missing 2; finish >/dev/null
-        echo up; measure --at 100ms:carrier-down --at 2s:carrier-up; look 2s:; missing 0; pings 5
+        echo up; measure --at 100ms:carrier-down --at 2s:carrier-up; look 2s:; missing 0
+        # The kernel activates the queues a little later.
+        until ip netns exec a ping -q -c 1 -W 1 10.99.1.2 >/dev/null; do kill -0 $link; done; pings 5
         finish >/dev/null; ip -n a -br link; ip -n b -br link
         echo blackhole; measure --at 100ms:blackhole; look 100ms:; pings 1; shown
         kill -9 $link; wait $link || true

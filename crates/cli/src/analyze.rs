@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::CommandFactory;
+use clap::Command;
 use clap::error::ErrorKind as Usage;
 use indicatif::{ProgressBar, ProgressStyle};
 use plait_config::{TextError, parse_duration_or_seconds};
@@ -48,7 +48,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.json && args.output.is_none() && args.interval.is_some() {
         let unused = "--interval requires tables or --output; --json alone does not use it";
-        crate::Cli::command().error(Usage::ArgumentConflict, unused).exit();
+        <Args as clap::Args>::augment_args(Command::new("plait analyze"))
+            .error(Usage::ArgumentConflict, unused)
+            .exit();
     }
     let interval = args.interval.unwrap_or(INTERVAL);
     match &args.output {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::de::Deserializer;
 
+use crate::error::TextError;
 use crate::number::{decimal, with_unit};
-use crate::{TextError, deserialize_text};
+use crate::shorthand::deserialize_text;
 
 const UNITS: &[(&str, f64)] = &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 

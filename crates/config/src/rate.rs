@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer};
 
-use crate::{TextError, deserialize_text, number};
+use crate::error::TextError;
+use crate::number;
+use crate::shorthand::deserialize_text;
 
 /// A rate of 1 to 10^12 bits per second, in the notation of `tc` (`54mbit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize as _, DeserializeOwned, Deserializer, Error, MapAccess, Unexpected, Visitor};
 
-use crate::TextError;
+use crate::error::TextError;
 
 /// Deserializes a string with `parse`; `expected` describes the form, for values of other types.
 ///

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer};
 
-use crate::{TextError, deserialize_text, number};
+use crate::error::TextError;
+use crate::number;
+use crate::shorthand::deserialize_text;
 
 /// A number of bytes from 1 to `MAX`, which is at most 2^53, in the notation `30kB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

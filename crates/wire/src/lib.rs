@@ -23,6 +23,7 @@ pub mod ipv4;
 pub mod ipv6;
 mod link;
 pub mod mptcp;
+pub mod protocol;
 mod segment;
 mod skip;
 pub mod tcp;
@@ -31,9 +32,3 @@ pub use error::{BuildError, ParseError};
 pub use link::LinkType;
 pub use segment::Segment;
 pub use skip::Skip;
-
-/// Protocol numbers of the IP header (IANA "Assigned Internet Protocol Numbers") that this crate knows.
-pub mod protocol {
-    /// Transmission Control Protocol (RFC 9293).
-    pub const TCP: u8 = 6;
-}

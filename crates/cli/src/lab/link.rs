@@ -14,7 +14,7 @@ use plait_linux::signal::StopSignal;
 
 use crate::stdout::{print_json, print_text};
 pub(crate) use arguments::Args;
-use arguments::{Place, Timed};
+use arguments::{LinkEnd, Timed};
 use report::Report;
 
 /// How often the stop signal is checked.
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(place: &Place, option: &str) -> anyhow::Result<NetNs> {
-    let namespace = &place.namespace;
+fn open(end: &LinkEnd, option: &str) -> anyhow::Result<NetNs> {
+    let namespace = &end.namespace;
     let opened = match namespace.contains('/') {
         true => NetNs::at(namespace.as_ref()),
         false => NetNs::named(namespace),

@@ -3,9 +3,9 @@
 use plait_policy::Hook;
 use plait_policy::engine::Verdict;
 
-use crate::scene::{
-    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run,
-    errors, for_each_place, may_run, places, usual,
+use crate::packets::{
+    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, PacketFormat, Segment, Subflow, TIMESTAMPS, acknowledgment,
+    dry_run, errors, for_each_format, may_run, packet_formats, usual,
 };
 
 /// RFC 8684, section 3.4.1: kind, length, subtype, id, address, port, HMAC, by length.
@@ -28,12 +28,12 @@ fn padded(option: &[u8]) -> Vec<u8> {
 fn withheld(subflow: &Subflow) -> u8 {
     let flows = subflow.dry_run.flows().expect("subflows");
     let flow = flows.iter().find(|flow| flow.tuple.remote.port() == subflow.port).expect("the subflow");
-    if subflow.place.hook == Hook::Ingress { flow.received.withheld } else { flow.sent.withheld }
+    if subflow.format.hook == Hook::Ingress { flow.received.withheld } else { flow.sent.withheld }
 }
 
 #[test]
 fn block_subflow_drops_pure_acknowledgments_with_add_addr() {
-    for_each_place(&BLOCK, |subflow| {
+    for_each_format(&BLOCK, |subflow| {
         subflow.open();
         for length in LENGTHS {
             let announcement = acknowledgment(&padded(&announcement(length)));
@@ -49,9 +49,9 @@ fn block_subflow_drops_pure_acknowledgments_with_add_addr() {
 
 #[test]
 fn block_subflow_invalidates_the_hmac_on_data_packets() {
-    for_each_place(&BLOCK, |subflow| {
+    for_each_format(&BLOCK, |subflow| {
         // In a test run at TC the kernel treats the checksum as covering the whole packet and adjusts it.
-        let Place { checksum, via_tc, .. } = subflow.place;
+        let PacketFormat { checksum, via_tc, .. } = subflow.format;
         if checksum == Checksum::Partial && via_tc {
             return;
         }
@@ -78,7 +78,7 @@ fn block_subflow_invalidates_the_hmac_on_data_packets() {
 
 #[test]
 fn block_subflow_echoes_on_request() {
-    for_each_place(&[("packet(add_addr)", "{ block_subflow = { echo = true } }")], |subflow| {
+    for_each_format(&[("packet(add_addr)", "{ block_subflow = { echo = true } }")], |subflow| {
         subflow.open();
         let option = announcement(18);
         let segment = acknowledgment(&[&TIMESTAMPS[..], &padded(&option)].concat());
@@ -99,9 +99,9 @@ fn block_subflow_ignores_other_options() {
     if !may_run() {
         return;
     }
-    let place: Place = places()[0];
-    let dry_run = dry_run(place.hook, &[("any", "\"block_subflow\"")]);
-    let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
+    let format: PacketFormat = packet_formats()[0];
+    let dry_run = dry_run(format.hook, &[("any", "\"block_subflow\"")]);
+    let subflow = Subflow { dry_run: &dry_run, format, port: 1 };
     subflow.open();
     let version_0 = [30, 8, 0x34, 9, 10, 0, 0, 1];
     for (count, option) in (1..).zip([&version_0[..], &announcement(17), &announcement(20), &[30, 3, 0x30]]) {
@@ -112,7 +112,7 @@ fn block_subflow_ignores_other_options() {
 
 #[test]
 fn add_subflow_adds_the_blocked_option_to_a_pure_acknowledgment() {
-    for_each_place(&BLOCK_AND_ADD, |subflow| {
+    for_each_format(&BLOCK_AND_ADD, |subflow| {
         for length in LENGTHS {
             let subflow = &Subflow { port: subflow.port + u16::from(length % 7), ..*subflow };
             subflow.open();
@@ -137,7 +137,7 @@ fn add_subflow_adds_the_blocked_option_to_a_pure_acknowledgment() {
 
 #[test]
 fn add_subflow_replaces_only_padding_and_timestamps() {
-    for_each_place(&BLOCK_AND_ADD, |subflow| {
+    for_each_format(&BLOCK_AND_ADD, |subflow| {
         subflow.open();
         let option = announcement(28);
         subflow.run(&acknowledgment(&option));

@@ -4,9 +4,9 @@ use plait_policy::Hook;
 use plait_policy::engine::DryRun;
 use proptest::prelude::*;
 
-use crate::scene::{
-    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, Place, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run,
-    errors, for_each_place, may_run, places, usual,
+use crate::packets::{
+    ACK, Checksum, DATA_ACK_4, DATA_ACK_8, FIN, PacketFormat, Segment, Subflow, TIMESTAMPS, acknowledgment,
+    dry_run, errors, for_each_format, may_run, packet_formats, usual,
 };
 
 /// RFC 8684, section 3.3.8: kind, length, subtype and B, and a NOP.
@@ -21,7 +21,7 @@ fn with(option: &[u8], segment: &Segment) -> Segment {
 
 #[test]
 fn mp_prio_is_added_to_a_pure_acknowledgment() {
-    for_each_place(&SET_BACKUP, |subflow| {
+    for_each_format(&SET_BACKUP, |subflow| {
         subflow.open();
         let data = Segment { payload: vec![9; 33], ..usual() };
         subflow.stays(&data);
@@ -34,7 +34,7 @@ fn mp_prio_is_added_to_a_pure_acknowledgment() {
 #[test]
 fn mp_prio_of_version_0_carries_an_address_id() {
     for (actor, subtype) in [("set_backup", 0x51), ("clear_backup", 0x50)] {
-        for_each_place(&[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))], |subflow| {
+        for_each_format(&[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))], |subflow| {
             // The beginning of the subflow was not seen.
             assert_eq!(subflow.becomes(&usual()), with(&[30, 4, subtype, 3], &usual()));
         });
@@ -46,10 +46,10 @@ fn mp_prio_is_added_only_while_the_backup_flag_differs() {
     if !may_run() {
         return;
     }
-    let place = *places().first().expect("a place");
-    let set = dry_run(place.hook, &SET_BACKUP);
-    let clear = dry_run(place.hook, &[("any", "\"clear_backup\"")]);
-    let subflow = |dry_run, port| Subflow { dry_run, place, port };
+    let format = *packet_formats().first().expect("a format");
+    let set = dry_run(format.hook, &SET_BACKUP);
+    let clear = dry_run(format.hook, &[("any", "\"clear_backup\"")]);
+    let subflow = |dry_run, port| Subflow { dry_run, format, port };
 
     let requested = subflow(&set, 1);
     requested.join(1);
@@ -75,7 +75,7 @@ fn mp_prio_is_added_only_while_the_backup_flag_differs() {
 
 #[test]
 fn mp_prio_waits_for_a_packet_with_room() {
-    for_each_place(&SET_BACKUP, |subflow| {
+    for_each_format(&SET_BACKUP, |subflow| {
         let before = errors(subflow.dry_run, 0);
         subflow.open();
         let sack = [&[1, 1, 5, 18][..], &[7; 16]].concat();
@@ -93,9 +93,9 @@ fn mp_prio_is_added_only_to_acknowledgments_of_established_subflows() {
     if !may_run() {
         return;
     }
-    let place = *places().first().expect("a place");
-    let dry_run = dry_run(place.hook, &SET_BACKUP);
-    let subflow = Subflow { dry_run: &dry_run, place, port: 1 };
+    let format = *packet_formats().first().expect("a format");
+    let dry_run = dry_run(format.hook, &SET_BACKUP);
+    let subflow = Subflow { dry_run: &dry_run, format, port: 1 };
     subflow.open();
     // Plain TCP, an announcement, truncated options.
     subflow.stays(&acknowledgment(&TIMESTAMPS));
@@ -103,8 +103,8 @@ fn mp_prio_is_added_only_to_acknowledgments_of_established_subflows() {
     subflow.stays(&acknowledgment(&[&DATA_ACK_8[..], &[30, 20, 0x20, 1]].concat()));
     assert_eq!(errors(&dry_run, 0), 0);
 
-    let wrong = Place { checksum: Checksum::Wrong, ..place };
-    Subflow { place: wrong, ..subflow }.stays(&usual());
+    let wrong = PacketFormat { checksum: Checksum::Wrong, ..format };
+    Subflow { format: wrong, ..subflow }.stays(&usual());
     assert_eq!(errors(&dry_run, 0), 1);
 }
 
@@ -114,7 +114,7 @@ proptest! {
     #[test]
     fn existing_options_are_kept(
         options in prop::collection::vec(any::<u8>(), 0..=40),
-        place in 0..places().len(),
+        format in 0..packet_formats().len(),
         has_data_ack: bool,
     ) {
         if !may_run() {
@@ -125,7 +125,7 @@ proptest! {
                 [Hook::Ingress, Hook::Egress].map(|hook| dry_run(hook, &SET_BACKUP));
             static PORT: std::cell::Cell<u16> = const { std::cell::Cell::new(1) };
         }
-        let place = places()[place];
+        let format = packet_formats()[format];
         let mut options = options;
         if has_data_ack {
             options.splice(..options.len().min(8), DATA_ACK_4);
@@ -135,8 +135,8 @@ proptest! {
         let port = PORT.get();
         PORT.set(port + 1);
         TRIALS.with(|trials| {
-            let dry_run = &trials[place.hook as usize];
-            let after = Subflow { dry_run, place, port }.becomes(&segment);
+            let dry_run = &trials[format.hook as usize];
+            let after = Subflow { dry_run, format, port }.becomes(&segment);
             assert!(after == segment || after == with(&SET, &segment), "{segment:?} {after:?}");
         });
     }

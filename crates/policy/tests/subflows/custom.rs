@@ -5,8 +5,9 @@ use std::process::Command;
 
 use plait_policy::Hook;
 
-use crate::scene::{
-    Checksum, DATA_ACK_8, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run_with, may_run, places, usual,
+use crate::packets::{
+    Checksum, DATA_ACK_8, Segment, Subflow, TIMESTAMPS, acknowledgment, dry_run_with, may_run,
+    packet_formats, usual,
 };
 
 const SOURCE: &str = r#"
@@ -57,10 +58,10 @@ fn custom_actors_remove_and_add_options() {
         let actors = names.map(|name| format!("\"{name}\""));
         let chains: Vec<_> = selectors.iter().zip(&actors).map(|(a, b)| (a.as_str(), b.as_str())).collect();
         let dry_run = dry_run_with(&format!("[custom]\n{own}"), hook, &chains);
-        for place in places().into_iter().filter(|place| place.hook == hook) {
+        for format in packet_formats().into_iter().filter(|format| format.hook == hook) {
             // In a test run at TC the kernel treats the checksum as covering the whole packet and adjusts it.
-            let mends = place.checksum == Checksum::Full || !place.via_tc;
-            let subflow = |port| Subflow { dry_run: &dry_run, place, port };
+            let mends = format.checksum == Checksum::Full || !format.via_tc;
+            let subflow = |port| Subflow { dry_run: &dry_run, format, port };
             let odd = acknowledgment(&[&[1], &TIMESTAMPS[2..], &[1], &DATA_ACK_8].concat());
             if mends {
                 let nops = |segment: &Segment, at: std::ops::Range<usize>| {
@@ -71,7 +72,7 @@ fn custom_actors_remove_and_add_options() {
                 assert_eq!(subflow(1).becomes(&odd), nops(&odd, 1..11));
                 assert_eq!(subflow(2).becomes(&odd), nops(&odd, 12..24));
                 let data = Segment { payload: vec![5; 33], ..usual() };
-                if place.checksum == Checksum::Full {
+                if format.checksum == Checksum::Full {
                     assert_eq!(subflow(1).becomes(&data), nops(&data, 2..12));
                 }
                 subflow(1).stays(&acknowledgment(&DATA_ACK_8));

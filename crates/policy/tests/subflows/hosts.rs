@@ -11,7 +11,7 @@ use plait_policy::engine::{AttachMode, FourTuple};
 use plait_policy::{Engine, Hook, InjectError, Injector, Policy};
 use socket2::{Domain, Socket, TcpKeepalive};
 
-use crate::scene::{self, opposite};
+use crate::packets::{self, opposite};
 use crate::topology::{Topology, connect, dial, host, ip, listen};
 
 /// Addresses of the client and the server on both links.
@@ -29,14 +29,14 @@ const FAMILIES: [Family; 2] = [
 const WITHOUT_XDP: [AttachMode; 2] = [AttachMode::Native, AttachMode::Generic];
 
 /// Where announcements pass: sent by the server, or received by the client.
-const PLACES: [(Hook, &[AttachMode]); 3] =
+const HOOKS: [(Hook, &[AttachMode]); 3] =
     [(Hook::Egress, &[]), (Hook::Ingress, &[]), (Hook::Ingress, &WITHOUT_XDP)];
 
-/// Calls `check` for each family and place; those of a family at the same time, between hosts of their own.
-fn for_each_place(test: &str, check: impl Fn(&Topology, &Family, Hook, &[AttachMode]) + Sync) {
+/// Calls `check` for each family and hook; those of a family at the same time, between hosts of their own.
+fn for_each_hook(test: &str, check: impl Fn(&Topology, &Family, Hook, &[AttachMode]) + Sync) {
     for family in &FAMILIES {
         thread::scope(|scope| {
-            for (hook, avoided) in PLACES {
+            for (hook, avoided) in HOOKS {
                 let Some(net) = Topology::new(test) else { return };
                 let check = &check;
                 scope.spawn(move || {
@@ -48,14 +48,14 @@ fn for_each_place(test: &str, check: impl Fn(&Topology, &Family, Hook, &[AttachM
     }
 }
 
-/// The host and interface of a place.
+/// The host and interface of a hook.
 fn host_at(net: &Topology, hook: Hook) -> (&Named, &'static str) {
     if hook == Hook::Egress { (&net.server, "b0") } else { (&net.client, "a0") }
 }
 
 /// A policy with one chain per tuple of interface, hook, selector and actors.
 fn policy(chains: &[(&str, Hook, &str, &str)]) -> Policy {
-    scene::policy("", chains)
+    packets::policy("", chains)
 }
 
 /// An engine whose policies are unloaded on drop.
@@ -259,7 +259,7 @@ fn assert_joined(what: &str, family: &Family, pair: &mut Pair) {
 
 #[test]
 fn blocked_announcements_create_a_subflow_once_added() {
-    for_each_place("blocked_announcements_create_a_subflow_once_added", |net, family, hook, avoided| {
+    for_each_hook("blocked_announcements_create_a_subflow_once_added", |net, family, hook, avoided| {
         let mut pair = announced(net, family, true);
         assert_joined("without any policy", family, &mut pair);
         drop(pair);
@@ -280,7 +280,7 @@ fn blocked_announcements_create_a_subflow_once_added() {
 
 #[test]
 fn echoed_announcements_are_not_repeated() {
-    for_each_place("echoed_announcements_are_not_repeated", |net, family, hook, avoided| {
+    for_each_hook("echoed_announcements_are_not_repeated", |net, family, hook, avoided| {
         let (host, interface) = host_at(net, hook);
         // The echo carries the window of the other direction.
         let blocking = policy(&[
@@ -325,7 +325,7 @@ fn mp_prio_is_added_at_most_four_times() {
 
 #[test]
 fn hosts_process_announcements_of_a_given_address() {
-    for_each_place("hosts_process_announcements_of_a_given_address", |net, family, hook, avoided| {
+    for_each_hook("hosts_process_announcements_of_a_given_address", |net, family, hook, avoided| {
         let (host, interface) = host_at(net, hook);
         let chains = |given: &str| {
             policy(&[

@@ -6,6 +6,6 @@ mod announcements;
 mod backup;
 mod custom;
 mod hosts;
-mod scene;
+mod packets;
 #[path = "../../../linux/tests/topology/mod.rs"]
 mod topology;

@@ -3,7 +3,7 @@
 use plait_trace::EventKind;
 use plait_wire::mptcp::{AddAddress, AddAddressForm, AddressId, MptcpOption};
 
-use crate::scene::{MILLISECOND, Packet, Scene, join_with, joining, opening, read};
+use crate::captures::{CaptureBuilder, MILLISECOND, Packet, join_with, joining, opening, read};
 
 /// HMAC-SHA256 computed by Python's hmac, with key (server's key, client's key) and message (server's nonce, client's
 /// nonce), and vice versa: the first 8 and 20 bytes (RFC 8684 3.2).
@@ -17,12 +17,12 @@ const OF_CLIENT: [u8; 20] = [
 const OF_ADDRESS: [u8; 8] = [0x43, 0x67, 0x8d, 0x77, 0x71, 0xf6, 0x0b, 0xe8];
 
 fn verdict(opened: bool, packets: impl IntoIterator<Item = Packet<'static>>) -> Option<bool> {
-    let mut scene = Scene::default();
+    let mut builder = CaptureBuilder::default();
     if opened {
-        scene.all_at(0, 0, opening(0));
+        builder.all_at(0, 0, opening(0));
     }
-    scene.all_at(0, MILLISECOND, packets);
-    let connections = read(&scene.files()).connections;
+    builder.all_at(0, MILLISECOND, packets);
+    let connections = read(&builder.files()).connections;
     connections.last().and_then(|connection| connection.subflows.last()).expect("a subflow").authentic
 }
 
@@ -60,14 +60,14 @@ fn retransmitted_ack_does_not_repair_invalid_hmac() {
 #[test]
 fn address_with_valid_hmac_is_authentic() {
     let announced = |opened: bool, side, hmac| {
-        let mut scene = Scene::default();
+        let mut builder = CaptureBuilder::default();
         if opened {
-            scene.all_at(0, 0, opening(0));
+            builder.all_at(0, 0, opening(0));
         }
         let form = AddAddressForm::Announce { hmac };
         let add = AddAddress { id: AddressId(9), address: [192, 0, 2, 9].into(), port: None, form };
-        scene.at(0, MILLISECOND, &Packet::new(0, side, 1, 1).mptcp(MptcpOption::AddAddress(add)));
-        match read(&scene.files()).connections[0].events[0].kind {
+        builder.at(0, MILLISECOND, &Packet::new(0, side, 1, 1).mptcp(MptcpOption::AddAddress(add)));
+        match read(&builder.files()).connections[0].events[0].kind {
             EventKind::AddAddress { authentic, .. } => authentic,
             ref other => panic!("{other:?}"),
         }

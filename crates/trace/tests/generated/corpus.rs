@@ -5,8 +5,8 @@ mod capture;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 
+use crate::captures::{CaptureBuilder, MILLISECOND, Packet, joining, opening};
 use crate::generate::{Net, PLAIN_STYLE, Style};
-use crate::scene::{MILLISECOND, Packet, Scene, joining, opening};
 use plait_wire::LinkType;
 use plait_wire::capture::{ByteOrder, CaptureReader, PcapHeader, PcapWriter, Resolution};
 use plait_wire::mptcp::Version;
@@ -29,9 +29,9 @@ fn connection(style: Style, joined: bool) -> Vec<u8> {
 
 /// A subflow falls silent while the other one resends its data, and recovers.
 fn failover() -> Vec<u8> {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, opening(0));
-    scene.all_at(0, MILLISECOND, joining(1));
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, opening(0));
+    builder.all_at(0, MILLISECOND, joining(1));
     let packets = [
         (10, Packet::new(1, 0, 1, 1).carries(0, 100)),
         (11, Packet::new(1, 1, 1, 101).data_ack(100)),
@@ -44,8 +44,8 @@ fn failover() -> Vec<u8> {
         (2000, Packet::new(1, 0, 101, 1).carries(100, 100)),
         (2001, Packet::new(1, 1, 1, 201).data_ack(300)),
     ];
-    packets.iter().for_each(|(time, packet)| scene.at(0, time * MILLISECOND, packet));
-    scene.files().swap_remove(0)
+    packets.iter().for_each(|(time, packet)| builder.at(0, time * MILLISECOND, packet));
+    builder.files().swap_remove(0)
 }
 
 /// The same capture with a Linux cooked header, in the other byte order and in microseconds.

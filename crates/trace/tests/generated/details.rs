@@ -6,14 +6,16 @@ use plait_wire::mptcp::{DataSeq, Dss, Mapping, MptcpOption, SeqField, SubflowSeq
 use plait_wire::tcp::{Flags, TcpOption};
 use proptest::prelude::*;
 
-use crate::scene::{MILLISECOND, Packet, SECOND, Scene, data_seq, handshake, joining, opening, read};
+use crate::captures::{
+    CaptureBuilder, MILLISECOND, Packet, SECOND, data_seq, handshake, joining, opening, read,
+};
 
 const UP: Direction = Direction::ClientToServer;
 
 fn one(packets: impl IntoIterator<Item = Packet<'static>>) -> Connection {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, packets);
-    let mut connections = read(&scene.files()).connections;
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, packets);
+    let mut connections = read(&builder.files()).connections;
     assert_eq!(connections.len(), 1);
     connections.remove(0)
 }
@@ -161,7 +163,7 @@ proptest! {
 
 #[test]
 fn reused_port_is_another_connection() {
-    let mut scene = Scene::default();
+    let mut builder = CaptureBuilder::default();
     let isns = [[100, 200], [5000, 6000], [9000, 1]];
     for (index, isn) in isns.into_iter().enumerate() {
         let begin = index as u64 * SECOND;
@@ -169,20 +171,20 @@ fn reused_port_is_another_connection() {
             packet.isn = isn;
             packet
         };
-        scene.all_at(0, begin, handshake(0).map(with));
+        builder.all_at(0, begin, handshake(0).map(with));
         let data = vec![1; 10 + index];
-        scene.at(0, begin + MILLISECOND, &with(Packet::new(0, 0, 1, 1).data(&data)));
+        builder.at(0, begin + MILLISECOND, &with(Packet::new(0, 0, 1, 1).data(&data)));
         // A retransmitted SYN is not a new connection.
         if index == 1 {
             let [syn, ..] = handshake(0).map(with);
-            scene.at(0, begin + 500, &syn);
+            builder.at(0, begin + 500, &syn);
         }
         if index == 0 {
             let fins = [0, 1].map(|side| with(Packet::new(0, side, 11, 12)).flags(Flags::FIN | Flags::ACK));
-            scene.all_at(0, begin + 2 * MILLISECOND, fins);
+            builder.all_at(0, begin + 2 * MILLISECOND, fins);
         }
     }
-    let found = read(&scene.files()).connections;
+    let found = read(&builder.files()).connections;
     let bytes: Vec<_> = found.iter().map(|found| found.subflows[0].sent(UP).new).collect();
     assert_eq!(bytes, [10, 11, 12]);
     assert_eq!(found.iter().map(|found| found.id).collect::<Vec<_>>(), [1, 2, 3]);
@@ -190,15 +192,15 @@ fn reused_port_is_another_connection() {
 
 #[test]
 fn syn_ends_connection_without_captured_opening() {
-    let mut scene = Scene::default();
+    let mut builder = CaptureBuilder::default();
     let old = |mut packet: Packet<'static>| {
         packet.isn = [70, 80];
         packet
     };
-    scene.at(0, 0, &old(Packet::new(0, 0, 50, 60)));
-    scene.all_at(0, SECOND, handshake(0));
-    scene.at(0, SECOND + MILLISECOND, &Packet::new(0, 0, 1, 1).data(&[1; 10]));
-    let found = read(&scene.files()).connections;
+    builder.at(0, 0, &old(Packet::new(0, 0, 50, 60)));
+    builder.all_at(0, SECOND, handshake(0));
+    builder.at(0, SECOND + MILLISECOND, &Packet::new(0, 0, 1, 1).data(&[1; 10]));
+    let found = read(&builder.files()).connections;
     assert_eq!(found.iter().map(|found| found.partial).collect::<Vec<_>>(), [true, false]);
     assert_eq!(found[1].subflows[0].sent(UP).new, 10);
 }
@@ -206,9 +208,9 @@ fn syn_ends_connection_without_captured_opening() {
 /// How long each segment waited for earlier ones, computed by hand, by the subflow that carried it.
 #[test]
 fn measures_head_of_line_blocking() {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, opening(0));
-    scene.all_at(0, MILLISECOND, joining(1));
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, opening(0));
+    builder.all_at(0, MILLISECOND, joining(1));
     let segments = [
         // Milliseconds, path, number, offset.
         (10, 0, 1, 0),
@@ -219,9 +221,9 @@ fn measures_head_of_line_blocking() {
         (30, 1, 201, 400), // fills: 9 ms
     ];
     for (time, path, number, offset) in segments {
-        scene.at(0, time * MILLISECOND, &Packet::new(path, 0, number, 1).carries(offset, 100));
+        builder.at(0, time * MILLISECOND, &Packet::new(path, 0, number, 1).carries(offset, 100));
     }
-    let connection = read(&scene.files()).connections.remove(0);
+    let connection = read(&builder.files()).connections.remove(0);
     let waits = |subflow: usize| {
         let times = connection.stream(UP).head_of_line(subflow).expect("it carried something");
         let milliseconds = |time: Option<std::time::Duration>| time.map_or(0, |time| time.as_millis());
@@ -234,21 +236,21 @@ fn measures_head_of_line_blocking() {
 
 #[test]
 fn stream_is_complete_when_last_byte_is_acknowledged() {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, opening(0));
-    scene.at(0, 10 * MILLISECOND, &Packet::new(0, 0, 1, 1).carries(0, 100));
-    scene.at(0, 20 * MILLISECOND, &Packet::new(0, 0, 101, 1).carries(100, 100));
-    scene.at(0, 30 * MILLISECOND, &Packet::new(0, 1, 1, 101).data_ack(100));
-    let completion = |scene: &Scene| read(&scene.files()).connections[0].completion(UP);
-    assert_eq!(completion(&scene), None);
-    scene.at(0, 40 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(200));
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, opening(0));
+    builder.at(0, 10 * MILLISECOND, &Packet::new(0, 0, 1, 1).carries(0, 100));
+    builder.at(0, 20 * MILLISECOND, &Packet::new(0, 0, 101, 1).carries(100, 100));
+    builder.at(0, 30 * MILLISECOND, &Packet::new(0, 1, 1, 101).data_ack(100));
+    let completion = |builder: &CaptureBuilder| read(&builder.files()).connections[0].completion(UP);
+    assert_eq!(completion(&builder), None);
+    builder.at(0, 40 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(200));
     let forty = Some(std::time::Duration::from_millis(40));
-    assert_eq!(completion(&scene), forty);
+    assert_eq!(completion(&builder), forty);
     // A DATA_FIN, its acknowledgement, and a repeated acknowledgement change nothing.
-    scene.at(0, 50 * MILLISECOND, &mapped(Packet::new(0, 0, 0, 1), 200, 1, None, true));
-    scene.at(0, 60 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(201));
-    scene.at(0, 70 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(201));
-    assert_eq!(completion(&scene), forty);
+    builder.at(0, 50 * MILLISECOND, &mapped(Packet::new(0, 0, 0, 1), 200, 1, None, true));
+    builder.at(0, 60 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(201));
+    builder.at(0, 70 * MILLISECOND, &Packet::new(0, 1, 1, 201).data_ack(201));
+    assert_eq!(completion(&builder), forty);
     let accepted = |subflow: &Subflow| subflow.accepted;
-    assert!(read(&scene.files()).connections[0].subflows.iter().all(accepted));
+    assert!(read(&builder.files()).connections[0].subflows.iter().all(accepted));
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use plait_trace::{Connection, Direction, Failover};
 
-use crate::scene::{MILLISECOND, Packet, SECOND, Scene, joining, opening, read, since_begin};
+use crate::captures::{CaptureBuilder, MILLISECOND, Packet, SECOND, joining, opening, read, since_begin};
 use crate::transfer::{Account, RECEIVER, SEGMENT, SENDER, Script, transfer};
 
 /// The connection in a capture at one end.
 fn seen_at(account: &Account, end: usize) -> Connection {
-    let file = account.scene.files().swap_remove(end);
+    let file = account.builder.files().swap_remove(end);
     let mut found = read(&[file]).connections;
     assert_eq!(found.len(), 1);
     found.remove(0)
@@ -149,15 +149,15 @@ fn losses_and_pauses_are_not_failovers() {
 
 /// A connection with two subflows, the second of which has its data acknowledged, followed by the packets of a test.
 fn quiet(more: impl IntoIterator<Item = (u64, Packet<'static>)>) -> Vec<Failover> {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, opening(0));
-    scene.all_at(0, MILLISECOND, joining(1));
-    scene.at(0, 2 * MILLISECOND, &Packet::new(1, 0, 1, 1).carries(0, 100));
-    scene.at(0, 3 * MILLISECOND, &Packet::new(1, 1, 1, 101).data_ack(100));
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, opening(0));
+    builder.all_at(0, MILLISECOND, joining(1));
+    builder.at(0, 2 * MILLISECOND, &Packet::new(1, 0, 1, 1).carries(0, 100));
+    builder.at(0, 3 * MILLISECOND, &Packet::new(1, 1, 1, 101).data_ack(100));
     for (time, packet) in more {
-        scene.at(0, time, &packet);
+        builder.at(0, time, &packet);
     }
-    read(&scene.files()).connections.remove(0).failovers
+    read(&builder.files()).connections.remove(0).failovers
 }
 
 #[test]
@@ -207,12 +207,12 @@ fn reset_subflow_is_not_silent() {
 
 #[test]
 fn one_directional_capture_shows_no_silence() {
-    let mut scene = Scene::default();
+    let mut builder = CaptureBuilder::default();
     for segment in 0..100 {
         let packet = Packet::new(0, 0, 1 + 100 * segment, 1).carries(100 * u64::from(segment), 100);
-        scene.at(0, u64::from(segment) * SECOND, &packet);
+        builder.at(0, u64::from(segment) * SECOND, &packet);
     }
-    assert_eq!(read(&scene.files()).connections[0].failovers, []);
+    assert_eq!(read(&builder.files()).connections[0].failovers, []);
 }
 
 /// The last data before the cut arrives, but its acknowledgement is not captured: both ends of the path appear silent.
@@ -238,19 +238,19 @@ fn silence_of_both_ends_is_one_failover() {
 #[test]
 fn retransmission_timer_on_a_live_path_is_not_a_failover() {
     let failovers = |retransmissions: &[u64]| {
-        let mut scene = Scene::default();
-        scene.all_at(0, 0, opening(0));
-        scene.all_at(0, MILLISECOND, joining(1));
-        scene.at(0, 2 * MILLISECOND, &Packet::new(1, 0, 1, 1).carries(0, 100));
-        scene.at(0, 3 * MILLISECOND, &Packet::new(1, 1, 1, 101).data_ack(100));
+        let mut builder = CaptureBuilder::default();
+        builder.all_at(0, 0, opening(0));
+        builder.all_at(0, MILLISECOND, joining(1));
+        builder.at(0, 2 * MILLISECOND, &Packet::new(1, 0, 1, 1).carries(0, 100));
+        builder.at(0, 3 * MILLISECOND, &Packet::new(1, 1, 1, 101).data_ack(100));
         for ping in 0..150 {
-            scene.ping(0, (ping * 20 + 1) * MILLISECOND, 1, 1);
+            builder.ping(0, (ping * 20 + 1) * MILLISECOND, 1, 1);
         }
         for time in [4].iter().chain(retransmissions) {
-            scene.at(0, time * MILLISECOND, &Packet::new(1, 0, 101, 1).carries(100, 100));
+            builder.at(0, time * MILLISECOND, &Packet::new(1, 0, 101, 1).carries(100, 100));
         }
-        scene.at(0, 2004 * MILLISECOND, &Packet::new(1, 1, 1, 201).data_ack(200));
-        read(&scene.files()).connections.remove(0).failovers
+        builder.at(0, 2004 * MILLISECOND, &Packet::new(1, 1, 1, 201).data_ack(200));
+        read(&builder.files()).connections.remove(0).failovers
     };
     assert_eq!(failovers(&[2000]), []);
     // A middlebox lets pings through, but not TCP.

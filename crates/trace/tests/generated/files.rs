@@ -18,7 +18,7 @@ fn captures(directory: &Path) -> Vec<PathBuf> {
     let script =
         Script { lost: vec![(0, 50)], outages: vec![(1, 1500..4000)], end: 9000, ..Script::default() };
     let mut captures = Vec::new();
-    for (index, file) in transfer(script).scene.files().iter().enumerate() {
+    for (index, file) in transfer(script).builder.files().iter().enumerate() {
         captures.push(directory.join(format!("{index}.pcap")));
         fs::write(&captures[index], file).expect("writable");
     }

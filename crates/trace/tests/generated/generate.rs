@@ -9,7 +9,7 @@ use plait_wire::mptcp::{
 };
 use plait_wire::tcp::{Flags, TcpOption};
 
-use crate::scene::{Packet, captures};
+use crate::captures::{Packet, captures};
 
 pub(crate) const CLIENT_KEY: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
 pub(crate) const SERVER_KEY: [u8; 8] = [0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0x01];

@@ -1,6 +1,8 @@
 //! Tests on captures that are generated segment by segment.
 
 mod authentic;
+mod captures;
+mod captures;
 mod corpus;
 mod details;
 mod exposure;
@@ -8,7 +10,6 @@ mod failover;
 mod files;
 mod generate;
 mod multiple_captures;
-mod scene;
 mod sender_stats;
 mod streaming;
 mod transfer;

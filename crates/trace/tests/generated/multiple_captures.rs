@@ -3,7 +3,7 @@
 use plait_trace::{Connections, Direction, document};
 use serde_json::Value;
 
-use crate::scene::{MILLISECOND, Scene, read};
+use crate::captures::{CaptureBuilder, MILLISECOND, read};
 use crate::transfer::{RECEIVER, SEGMENT, SENDER, Script, transfer};
 
 /// The documents of all connections.
@@ -13,7 +13,7 @@ fn documents(found: &Connections) -> Vec<Value> {
 }
 
 /// A transfer with losses, a failover and pings.
-fn scene() -> Scene {
+fn builder() -> CaptureBuilder {
     let script = Script {
         lost: vec![(0, 50), (1, 70)],
         outages: vec![(1, 1500..4000)],
@@ -21,7 +21,7 @@ fn scene() -> Scene {
         end: 9000,
         ..Script::default()
     };
-    transfer(script).scene
+    transfer(script).builder
 }
 
 fn permutations(count: usize) -> Vec<Vec<usize>> {
@@ -39,14 +39,14 @@ fn in_order(files: &[Vec<u8>], order: &[usize]) -> Vec<Vec<u8>> {
 
 #[test]
 fn captures_of_both_ends_equal_the_first() {
-    let scene = scene();
-    let files = scene.files();
+    let builder = builder();
+    let files = builder.files();
     let alone = read(&files[..1]);
     assert_eq!(alone.connections[0].failovers.len(), 1);
     for order in permutations(2) {
         let both = read(&in_order(&files, &order));
         assert_eq!(documents(&both), documents(&alone));
-        assert_eq!(both.totals.skipped.duplicate, scene.segments(RECEIVER));
+        assert_eq!(both.totals.skipped.duplicate, builder.segments(RECEIVER));
         assert_eq!(both.totals.unmapped, 0);
         // A capture at the other end contains all that arrived, which counts for exposure.
         let stream = both.connections[0].stream(Direction::ClientToServer);
@@ -58,8 +58,8 @@ fn captures_of_both_ends_equal_the_first() {
 
 #[test]
 fn captures_of_both_ends_without_opening_count_once() {
-    let scene = scene();
-    let late = |capture| scene.rotated(capture, &[1000 * MILLISECOND]).swap_remove(1);
+    let builder = builder();
+    let late = |capture| builder.rotated(capture, &[1000 * MILLISECOND]).swap_remove(1);
     let files = [late(SENDER), late(RECEIVER)];
     let data = |found: &Connections| {
         let sent = |subflow: &plait_trace::Subflow| {
@@ -77,9 +77,9 @@ fn captures_of_both_ends_without_opening_count_once() {
 
 #[test]
 fn rotated_captures_equal_the_whole() {
-    let scene = scene();
-    let whole = read(&scene.files()[..1]);
-    let files = scene.rotated(SENDER, &[1000 * MILLISECOND, 2500 * MILLISECOND]);
+    let builder = builder();
+    let whole = read(&builder.files()[..1]);
+    let files = builder.rotated(SENDER, &[1000 * MILLISECOND, 2500 * MILLISECOND]);
     for order in permutations(3) {
         let found = read(&in_order(&files, &order));
         assert_eq!(documents(&found), documents(&whole), "{order:?}");
@@ -89,10 +89,10 @@ fn rotated_captures_equal_the_whole() {
 
 #[test]
 fn captures_may_be_rotated_between_equal_times() {
-    let scene = scene().in_steps_of(10 * MILLISECOND);
-    let whole = read(&scene.files()[..1]);
+    let builder = builder().in_steps_of(10 * MILLISECOND);
+    let whole = read(&builder.files()[..1]);
     for count in [101, 500, 1003] {
-        let files = scene.rotated_after(SENDER, count);
+        let files = builder.rotated_after(SENDER, count);
         for order in permutations(2) {
             assert_eq!(documents(&read(&in_order(&files, &order))), documents(&whole), "{count} {order:?}");
         }
@@ -101,9 +101,9 @@ fn captures_may_be_rotated_between_equal_times() {
 
 #[test]
 fn captures_may_be_rotated_between_reordered_packets() {
-    let mut scene = scene();
-    scene.swap(SENDER, 1000);
-    let files = scene.rotated_after(SENDER, 1001);
+    let mut builder = builder();
+    builder.swap(SENDER, 1000);
+    let files = builder.rotated_after(SENDER, 1001);
     let found = read(&files);
     let bytes: u64 =
         found.connections[0].subflows.iter().map(|subflow| subflow.sent(Direction::ClientToServer).new).sum();
@@ -113,10 +113,10 @@ fn captures_may_be_rotated_between_reordered_packets() {
 
 #[test]
 fn rotated_captures_of_several_interfaces_equal_the_whole() {
-    let scene = scene().by_path(SENDER);
-    let whole = read(&scene.files());
+    let builder = builder().by_path(SENDER);
+    let whole = read(&builder.files());
     let [eth, wlan] = [(0, [1200]), (1, [2500])]
-        .map(|(interface, times)| scene.rotated(interface, &times.map(|time| time * MILLISECOND)));
+        .map(|(interface, times)| builder.rotated(interface, &times.map(|time| time * MILLISECOND)));
     let files = [eth, wlan].concat();
     for order in permutations(4) {
         assert_eq!(documents(&read(&in_order(&files, &order))), documents(&whole), "{order:?}");
@@ -127,9 +127,9 @@ fn rotated_captures_of_several_interfaces_equal_the_whole() {
 fn captures_of_one_direction_each_equal_the_whole() {
     let script =
         Script { lost: vec![(0, 50)], outages: vec![(1, 1500..4000)], end: 9000, ..Script::default() };
-    let scene = transfer(script).scene;
-    let whole = read(&scene.files()[..1]);
-    let files = scene.by_side(SENDER).files();
+    let builder = transfer(script).builder;
+    let whole = read(&builder.files()[..1]);
+    let files = builder.by_side(SENDER).files();
     for order in permutations(2) {
         let found = read(&in_order(&files, &order));
         assert_eq!(documents(&found), documents(&whole), "{order:?}");
@@ -139,9 +139,9 @@ fn captures_of_one_direction_each_equal_the_whole() {
 
 #[test]
 fn no_byte_is_lost_when_the_clock_goes_back() {
-    let mut scene = scene();
-    scene.set_back(SENDER, 1000 * MILLISECOND, 400 * MILLISECOND);
-    let found = read(&scene.files_as_written()[..1]);
+    let mut builder = builder();
+    builder.set_back(SENDER, 1000 * MILLISECOND, 400 * MILLISECOND);
+    let found = read(&builder.files_as_written()[..1]);
     let new = |subflow: &plait_trace::Subflow| subflow.sent(Direction::ClientToServer).new;
     assert_eq!(found.connections[0].subflows.iter().map(new).sum::<u64>(), 2000 * SEGMENT as u64);
     assert_eq!(found.connections[0].failovers.len(), 1, "only the one that there was");

@@ -10,7 +10,7 @@ use plait_wire::tcp::Flags;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::scene::{MILLISECOND, NONCES, Packet, SECOND, Scene, captures, handshake, opening};
+use crate::captures::{CaptureBuilder, MILLISECOND, NONCES, Packet, SECOND, captures, handshake, opening};
 
 /// Checks and sums up the results that it receives.
 #[derive(Default)]
@@ -119,14 +119,14 @@ proptest! {
         live_limit in prop_oneof![Just(1usize), 1..8usize, Just(10_000)],
         cuts in vec(0..100usize, 0..3),
     ) {
-        let (mut scene, mut time, mut sent) = (Scene::default(), 0, 0);
+        let (mut builder, mut time, mut sent) = (CaptureBuilder::default(), 0, 0);
         for step in &steps {
             time += step.later * MILLISECOND;
             let (packet, carries) = packet(step);
-            scene.at(0, time, &packet);
+            builder.at(0, time, &packet);
             sent += carries;
         }
-        let (sink, totals) = streamed(&scene.files(), live_limit);
+        let (sink, totals) = streamed(&builder.files(), live_limit);
         prop_assert_eq!(totals.packets, steps.len() as u64);
         // Joins that were not accepted are not connections; their bytes count only as unmapped.
         let mapped = |connection: &Connection| -> u64 {
@@ -146,7 +146,7 @@ proptest! {
         times.sort_unstable();
         times.dedup();
         times.retain(|time| *time > 0);
-        let files: Vec<_> = scene.rotated(0, &times);
+        let files: Vec<_> = builder.rotated(0, &times);
         let (rotated, split) = streamed(&files, live_limit);
         prop_assert_eq!(split.skipped.duplicate, 0);
         prop_assert_eq!(split.unmapped, totals.unmapped);
@@ -156,32 +156,32 @@ proptest! {
 
 #[test]
 fn series_includes_data_before_join_is_accepted() {
-    let mut scene = Scene::default();
+    let mut builder = CaptureBuilder::default();
     let join = Join::Syn { backup: false, address_id: AddressId(3), token: Token(77), nonce: NONCES[0] };
     let [syn, syn_ack, _] = handshake(1);
     let accept = Join::SynAck { backup: false, address_id: AddressId(3), hmac: [0; 8], nonce: NONCES[1] };
     let syn = syn.mptcp(MptcpOption::Join(join)).data(&[1; 50]);
-    scene.at(0, 0, &syn);
-    scene.at(0, SECOND, &syn);
-    scene.at(0, SECOND + MILLISECOND, &syn_ack.mptcp(MptcpOption::Join(accept)));
-    let (sink, totals) = streamed(&scene.files(), 10);
+    builder.at(0, 0, &syn);
+    builder.at(0, SECOND, &syn);
+    builder.at(0, SECOND + MILLISECOND, &syn_ack.mptcp(MptcpOption::Join(accept)));
+    let (sink, totals) = streamed(&builder.files(), 10);
     assert_eq!((sink.connections.len(), bytes(&sink.connections), totals.unmapped), (1, 100, 100));
 }
 
 /// A connection that sends data every second, among half-open ones.
-fn among_half_open(count: u64) -> Scene {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, opening(0));
+fn among_half_open(count: u64) -> CaptureBuilder {
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, opening(0));
     for index in 0..count {
         let [syn, ..] = handshake(1 + (index / 60_000) as usize);
-        scene.at(0, MILLISECOND * (1 + index), &syn.with_port(1 + (index % 60_000) as u16));
+        builder.at(0, MILLISECOND * (1 + index), &syn.with_port(1 + (index % 60_000) as u16));
         if index.is_multiple_of(1000) {
             let second = (index / 1000) as u32;
             let data = Packet::new(0, 0, 1 + 10 * second, 1).carries(10 * u64::from(second), 10);
-            scene.at(0, MILLISECOND * (1 + index) + 1, &data);
+            builder.at(0, MILLISECOND * (1 + index) + 1, &data);
         }
     }
-    scene
+    builder
 }
 
 #[test]
@@ -199,14 +199,14 @@ fn evicts_half_open_connections_first() {
 
 #[test]
 fn idle_connection_outlives_later_half_open_ones() {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, opening(0));
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, opening(0));
     for port in 1..50 {
         let [syn, ..] = handshake(1);
-        scene.at(0, SECOND + MILLISECOND * u64::from(port), &syn.with_port(port));
+        builder.at(0, SECOND + MILLISECOND * u64::from(port), &syn.with_port(port));
     }
-    scene.at(0, 10 * SECOND, &Packet::new(0, 0, 1, 1).carries(0, 10));
-    let (sink, _) = streamed(&scene.files(), 8);
+    builder.at(0, 10 * SECOND, &Packet::new(0, 0, 1, 1).carries(0, 10));
+    let (sink, _) = streamed(&builder.files(), 8);
     let quiet = sink.connections.iter().find(|connection| connection.id == 1).expect("the first");
     assert!(!quiet.evicted);
     assert_eq!(bytes(std::slice::from_ref(quiet)), 10);
@@ -214,21 +214,21 @@ fn idle_connection_outlives_later_half_open_ones() {
 
 #[test]
 fn counts_joins_with_unknown_tokens() {
-    let mut scene = Scene::default();
-    scene.all_at(0, 0, opening(0));
+    let mut builder = CaptureBuilder::default();
+    builder.all_at(0, 0, opening(0));
     for index in 0..10_000u32 {
         let join =
             Join::Syn { backup: false, address_id: AddressId(1), token: Token(index), nonce: NONCES[0] };
         let [syn, ..] = handshake(1);
         let syn = syn.mptcp(MptcpOption::Join(join)).with_port(1 + index as u16);
-        scene.at(0, MILLISECOND * u64::from(1 + index), &syn);
+        builder.at(0, MILLISECOND * u64::from(1 + index), &syn);
         if index % 2 == 0 {
             let reset = Packet::new(1, 1, 0, 1).flags(Flags::RST | Flags::ACK).with_port(1 + index as u16);
-            scene.at(0, MILLISECOND * u64::from(1 + index) + 1000, &reset);
+            builder.at(0, MILLISECOND * u64::from(1 + index) + 1000, &reset);
         }
     }
     for live_limit in [50, 100_000] {
-        let (sink, totals) = streamed(&scene.files(), live_limit);
+        let (sink, totals) = streamed(&builder.files(), live_limit);
         assert_eq!(totals.unanswered_joins, 10_000);
         assert_eq!(sink.connections.len(), 1);
         assert!(!sink.connections[0].evicted);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::scene::{MILLISECOND, Packet, Scene, joining, opening};
+use crate::captures::{CaptureBuilder, MILLISECOND, Packet, joining, opening};
 
 /// The parameters of a transfer, with times in milliseconds.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ const REINJECT_AFTER: u64 = 300;
 /// The events at either end, as the reference for the captures.
 #[derive(Default)]
 pub(crate) struct Account {
-    pub(crate) scene: Scene,
+    pub(crate) builder: CaptureBuilder,
     /// Times in nanoseconds at which a packet of the peer arrived, by end and path; pings too.
     pub(crate) heard: BTreeMap<(usize, usize), Vec<u64>>,
     /// Times in nanoseconds of DATA_ACKs that acknowledged new data, by the end at which they were captured.
@@ -141,8 +141,8 @@ impl Run {
                 let sent = (10 * path as u64 + step as u64 * DELAY) * MILLISECOND;
                 let (from, to) = if packet.side == 0 { (SENDER, RECEIVER) } else { (RECEIVER, SENDER) };
                 let arrives = sent + DELAY * MILLISECOND - 1000;
-                self.account.scene.at(from, sent, &packet);
-                self.account.scene.at(to, arrives, &packet);
+                self.account.builder.at(from, sent, &packet);
+                self.account.builder.at(to, arrives, &packet);
                 self.account.heard.entry((to, path)).or_default().push(arrives);
             }
         }
@@ -161,7 +161,7 @@ impl Run {
     fn send(&mut self, path: usize, number: u32, segment: u64) {
         let time = self.time();
         let packet = Packet::new(path, 0, number, 1).carries(segment * SEGMENT as u64, SEGMENT);
-        self.account.scene.at(SENDER, time, &packet);
+        self.account.builder.at(SENDER, time, &packet);
         let place = self.paths[path].sent;
         self.paths[path].sent += 1;
         if !self.script.lost.contains(&(path, place)) {
@@ -204,7 +204,7 @@ impl Run {
         if self.script.ping.is_some_and(|every| self.now.is_multiple_of(every)) {
             for path in 0..self.paths.len() {
                 let time = self.time();
-                self.account.scene.ping(SENDER, time, path, 0);
+                self.account.builder.ping(SENDER, time, path, 0);
                 self.leave(path, Under::Ping);
             }
         }
@@ -226,19 +226,19 @@ impl Run {
                 Under::Data { number, segment } => self.receive(path, number, segment, time),
                 Under::Ack { number, data } => self.acknowledge(path, number, data, time),
                 Under::Ping => {
-                    self.account.scene.ping(RECEIVER, time, path, 0);
+                    self.account.builder.ping(RECEIVER, time, path, 0);
                     let time = self.time();
-                    self.account.scene.ping(RECEIVER, time, path, 1);
+                    self.account.builder.ping(RECEIVER, time, path, 1);
                     self.leave(path, Under::Pong);
                 }
-                Under::Pong => self.account.scene.ping(SENDER, time, path, 1),
+                Under::Pong => self.account.builder.ping(SENDER, time, path, 1),
             }
         }
     }
 
     fn receive(&mut self, path: usize, number: u32, segment: u64, time: u64) {
         let packet = Packet::new(path, 0, number, 1).carries(segment * SEGMENT as u64, SEGMENT);
-        self.account.scene.at(RECEIVER, time, &packet);
+        self.account.builder.at(RECEIVER, time, &packet);
         let state = &mut self.paths[path];
         state.beyond.insert(number);
         while state.beyond.contains(&state.expected) {
@@ -254,12 +254,12 @@ impl Run {
         if data > before {
             self.account.progress[RECEIVER].push(time);
         }
-        self.account.scene.at(RECEIVER, time, &ack(path, number, data));
+        self.account.builder.at(RECEIVER, time, &ack(path, number, data));
         self.leave(path, Under::Ack { number, data });
     }
 
     fn acknowledge(&mut self, path: usize, number: u32, data: u64, time: u64) {
-        self.account.scene.at(SENDER, time, &ack(path, number, data));
+        self.account.builder.at(SENDER, time, &ack(path, number, data));
         if data > self.acknowledged {
             (self.acknowledged, self.progressed) = (data, self.now);
             self.account.progress[SENDER].push(time);

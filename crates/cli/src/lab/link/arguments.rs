@@ -21,10 +21,10 @@ WHAT: blackhole, restore, carrier-down, carrier-up, [a-to-b:|b-to-a:]PROPERTIES"
 pub(crate) struct Args {
     /// One end: a namespace (name or path), and the interface to create
     #[arg(long, value_name = "NETNS:IFACE")]
-    pub(super) a: Place,
+    pub(super) a: LinkEnd,
     /// The other end
     #[arg(long, value_name = "NETNS:IFACE")]
-    pub(super) b: Place,
+    pub(super) b: LinkEnd,
     /// emu, netem or none [default: the first that supports the link]
     #[arg(long, value_name = "NAME")]
     pub(super) backend: Option<Backend>,
@@ -101,12 +101,12 @@ impl Args {
 
 /// An end of the link.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct LinkEnd {
     pub(super) namespace: String,
     pub(super) interface: String,
 }
 
-impl FromStr for Place {
+impl FromStr for LinkEnd {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -119,7 +119,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LinkEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.namespace, self.interface)
     }
@@ -177,10 +177,10 @@ mod tests {
 
     #[test]
     fn an_end_is_a_namespace_and_an_interface() {
-        let place: Place = "/proc/1/ns/net:lte0".parse().expect("a path is a namespace, too");
-        assert_eq!((place.namespace.as_str(), place.interface.as_str()), ("/proc/1/ns/net", "lte0"));
+        let end: LinkEnd = "/proc/1/ns/net:lte0".parse().expect("a path is a namespace, too");
+        assert_eq!((end.namespace.as_str(), end.interface.as_str()), ("/proc/1/ns/net", "lte0"));
         for text in ["", "lte0", ":lte0", "client:"] {
-            assert!(text.parse::<Place>().is_err_and(|error| error.contains(&format!("got {text:?}"))));
+            assert!(text.parse::<LinkEnd>().is_err_and(|error| error.contains(&format!("got {text:?}"))));
         }
     }
 

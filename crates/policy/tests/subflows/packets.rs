@@ -5,7 +5,7 @@ use plait_policy::{Hook, Policy};
 
 /// The format of packets at a hook.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PacketFormat {
     /// The hook under test.
     pub(crate) hook: Hook,
     /// Process ingress packets by TC instead of XDP.
@@ -28,18 +28,18 @@ pub(crate) enum Checksum {
 }
 
 /// Variants that cover each value.
-pub(crate) fn places() -> Vec<Place> {
-    let mut places = Vec::new();
+pub(crate) fn packet_formats() -> Vec<PacketFormat> {
+    let mut packet_formats = Vec::new();
     for (hook, via_tc) in [(Hook::Ingress, false), (Hook::Ingress, true), (Hook::Egress, true)] {
         for (v6, tags, ip_options) in
             [(false, 0, 0), (false, 1, 0), (false, 2, 40), (false, 0, 4), (true, 0, 0), (true, 2, 0)]
         {
             for checksum in [Checksum::Full, Checksum::Partial] {
-                places.push(Place { hook, via_tc, v6, tags, ip_options, checksum });
+                packet_formats.push(PacketFormat { hook, via_tc, v6, tags, ip_options, checksum });
             }
         }
     }
-    places
+    packet_formats
 }
 
 /// The other hook, which sees the other direction.
@@ -79,15 +79,15 @@ pub(crate) fn policy(lines: &str, chains: &[(&str, Hook, &str, &str)]) -> Policy
     Policy::parse(&format!("{lines}\n{}", chains.collect::<String>()), "test").expect("a policy")
 }
 
-/// Checks a subflow at each place, with these chains at its hook.
-pub(crate) fn for_each_place(chains: &[(&str, &str)], mut check: impl FnMut(&Subflow)) {
+/// Checks a subflow at each format, with these chains at its hook.
+pub(crate) fn for_each_format(chains: &[(&str, &str)], mut check: impl FnMut(&Subflow)) {
     if !may_run() {
         return;
     }
     for hook in [Hook::Ingress, Hook::Egress] {
         let dry_run = dry_run(hook, chains);
-        for (number, place) in (1..).zip(places().into_iter().filter(|place| place.hook == hook)) {
-            check(&Subflow { dry_run: &dry_run, place, port: number * 10 });
+        for (number, format) in (1..).zip(packet_formats().into_iter().filter(|format| format.hook == hook)) {
+            check(&Subflow { dry_run: &dry_run, format, port: number * 10 });
         }
     }
 }
@@ -131,7 +131,7 @@ pub(crate) fn usual() -> Segment {
 /// A subflow, identified by its port.
 pub(crate) struct Subflow<'a> {
     pub(crate) dry_run: &'a DryRun,
-    pub(crate) place: Place,
+    pub(crate) format: PacketFormat,
     pub(crate) port: u16,
 }
 
@@ -156,54 +156,54 @@ impl Subflow<'_> {
     /// The side whose packets pass the hook initiates.
     fn shake_hands(&self, [syn, syn_ack, ack]: [Vec<u8>; 3]) {
         for (hook, flags, seq, ack, options) in [
-            (self.place.hook, SYN, 1000, 0, syn),
-            (opposite(self.place.hook), SYN | ACK, 5000, 1001, syn_ack),
-            (self.place.hook, ACK, 1001, 5001, ack),
+            (self.format.hook, SYN, 1000, 0, syn),
+            (opposite(self.format.hook), SYN | ACK, 5000, 1001, syn_ack),
+            (self.format.hook, ACK, 1001, 5001, ack),
         ] {
             let segment = Segment { flags, seq, ack, window: 64000, options, payload: Vec::new() };
             let (ran, frame) = self.run_at(hook, &segment);
-            assert_eq!((ran.verdict, ran.bytes), (Verdict::Pass, frame), "{:?} {segment:?}", self.place);
+            assert_eq!((ran.verdict, ran.bytes), (Verdict::Pass, frame), "{:?} {segment:?}", self.format);
         }
     }
 
     /// Runs an acknowledgment of the other side with this window.
     pub(crate) fn acknowledged(&self, window: u16) {
         let segment = Segment { seq: 5001, ack: 1001, window, ..usual() };
-        self.run_at(opposite(self.place.hook), &segment);
+        self.run_at(opposite(self.format.hook), &segment);
     }
 
     /// Asserts that the packet passes unmodified.
     #[track_caller]
     pub(crate) fn stays(&self, segment: &Segment) {
-        let (ran, frame) = self.run_at(self.place.hook, segment);
-        assert_eq!(ran.verdict, Verdict::Pass, "{:?} {segment:?}", self.place);
-        assert_eq!(ran.bytes, frame, "{:?} {segment:?}", self.place);
+        let (ran, frame) = self.run_at(self.format.hook, segment);
+        assert_eq!(ran.verdict, Verdict::Pass, "{:?} {segment:?}", self.format);
+        assert_eq!(ran.bytes, frame, "{:?} {segment:?}", self.format);
     }
 
     /// Runs a packet; only TCP, lengths and checksums may change.
     #[track_caller]
     pub(crate) fn becomes(&self, segment: &Segment) -> Segment {
-        let (ran, frame) = self.run_at(self.place.hook, segment);
-        assert_eq!(ran.verdict, Verdict::Pass, "{:?} {segment:?}", self.place);
-        let (before, after) = (Parts::of(self.place, &frame), Parts::of(self.place, &ran.bytes));
+        let (ran, frame) = self.run_at(self.format.hook, segment);
+        assert_eq!(ran.verdict, Verdict::Pass, "{:?} {segment:?}", self.format);
+        let (before, after) = (Parts::of(self.format, &frame), Parts::of(self.format, &ran.bytes));
         assert_eq!(before.ethernet, after.ethernet);
         assert_eq!(before.unchanging_ip(), after.unchanging_ip());
         assert_eq!(before.tcp[..4], after.tcp[..4], "ports");
-        after.check(self.place.checksum);
+        after.check(self.format.checksum);
         after.segment()
     }
 
     /// Runs a packet.
     pub(crate) fn run(&self, segment: &Segment) -> TestRun {
-        self.run_at(self.place.hook, segment).0
+        self.run_at(self.format.hook, segment).0
     }
 
     /// Runs a packet that must be answered.
     #[track_caller]
     pub(crate) fn answer(&self, segment: &Segment) -> Segment {
-        let (ran, frame) = self.run_at(self.place.hook, segment);
-        assert_eq!(ran.verdict, Verdict::Answer, "{:?}", self.place);
-        let (before, after) = (Parts::of(self.place, &frame), Parts::of(self.place, &ran.bytes));
+        let (ran, frame) = self.run_at(self.format.hook, segment);
+        assert_eq!(ran.verdict, Verdict::Answer, "{:?}", self.format);
+        let (before, after) = (Parts::of(self.format, &frame), Parts::of(self.format, &ran.bytes));
         let turned = |bytes: &[u8]| {
             let (one, other) = bytes.split_at(bytes.len() / 2);
             [other, one].concat()
@@ -212,21 +212,21 @@ impl Subflow<'_> {
         assert_eq!(before.ethernet[12..], after.ethernet[12..]);
         assert_eq!(before.addresses(), turned(after.addresses()));
         assert_eq!(before.tcp[..4], turned(&after.tcp[..4]));
-        assert_eq!(after.ip[if self.place.v6 { 7 } else { 8 }], 64, "it can go as far as others");
-        let by_xdp = self.place.hook == Hook::Ingress && !self.place.via_tc;
-        after.check(if by_xdp { Checksum::Full } else { self.place.checksum });
+        assert_eq!(after.ip[if self.format.v6 { 7 } else { 8 }], 64, "it can go as far as others");
+        let by_xdp = self.format.hook == Hook::Ingress && !self.format.via_tc;
+        after.check(if by_xdp { Checksum::Full } else { self.format.checksum });
         after.segment()
     }
 
     fn run_at(&self, hook: Hook, segment: &Segment) -> (TestRun, Vec<u8>) {
         let bytes = self.frame(hook, segment);
-        let frame = TestPacket { hook, via_tc: self.place.via_tc, bytes: &bytes, mark: 0 };
+        let frame = TestPacket { hook, via_tc: self.format.via_tc, bytes: &bytes, mark: 0 };
         let ran = self.dry_run.run(&frame, 1).expect("a run");
         (ran, bytes)
     }
 
     fn frame(&self, hook: Hook, segment: &Segment) -> Vec<u8> {
-        let Place { v6, tags, ip_options, checksum, .. } = self.place;
+        let PacketFormat { v6, tags, ip_options, checksum, .. } = self.format;
         let (own, peer) = ((1, 40000), (2, self.port));
         let ((from, from_port), (to, to_port)) = if hook == Hook::Egress { (own, peer) } else { (peer, own) };
         let address = |host: u8| {
@@ -280,10 +280,10 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(place: Place, frame: &'a [u8]) -> Parts<'a> {
-        let (ethernet, rest) = frame.split_at(14 + place.tags * 4);
-        let (ip, tcp) = rest.split_at(if place.v6 { 40 } else { 20 + place.ip_options });
-        Parts { ethernet, ip, tcp, v6: place.v6 }
+    fn of(format: PacketFormat, frame: &'a [u8]) -> Parts<'a> {
+        let (ethernet, rest) = frame.split_at(14 + format.tags * 4);
+        let (ip, tcp) = rest.split_at(if format.v6 { 40 } else { 20 + format.ip_options });
+        Parts { ethernet, ip, tcp, v6: format.v6 }
     }
 
     fn addresses(&self) -> &[u8] {

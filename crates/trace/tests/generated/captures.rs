@@ -18,7 +18,7 @@ use crate::generate::{CLIENT_KEY, SERVER_KEY, Side};
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 
-/// The start of all scenes, in nanoseconds since 1970.
+/// The start of all captures, in nanoseconds since 1970.
 pub(crate) const BEGIN: u64 = 1_000 * SECOND;
 
 /// The nonces of the joining client and of the server.
@@ -194,12 +194,12 @@ impl<'a> MapOptions<'a> for [Packet<'a>; 3] {
 
 /// The packets of several captures.
 #[derive(Clone, Default)]
-pub(crate) struct Scene {
+pub(crate) struct CaptureBuilder {
     captures: Vec<Vec<(u64, Vec<u8>)>>,
 }
 
-impl Scene {
-    /// Adds a packet to a capture, at a time in nanoseconds since the start of the scene.
+impl CaptureBuilder {
+    /// Adds a packet to a capture, at a time in nanoseconds since the start of the builder.
     pub(crate) fn at(&mut self, capture: usize, time: u64, packet: &Packet<'_>) {
         self.add(capture, time, packet.emit());
     }
@@ -260,7 +260,7 @@ impl Scene {
         self.captures[capture].iter().filter(|(_, packet)| packet[9] == protocol::TCP).count() as u64
     }
 
-    /// The same scene with clocks of resolution `step`.
+    /// The same builder with clocks of resolution `step`.
     pub(crate) fn in_steps_of(&self, step: u64) -> Self {
         let coarse = |(time, packet): (u64, Vec<u8>)| (time / step * step, packet);
         let captures = self.captures.iter().map(|packets| sorted(packets).into_iter().map(coarse).collect());
@@ -269,22 +269,22 @@ impl Scene {
 
     /// A capture split by path.
     pub(crate) fn by_path(&self, capture: usize) -> Self {
-        let mut scene = Self::default();
+        let mut builder = Self::default();
         for (time, packet) in &self.captures[capture] {
             // The second byte of the source's address.
-            scene.add(packet[13].into(), *time, packet.clone());
+            builder.add(packet[13].into(), *time, packet.clone());
         }
-        scene
+        builder
     }
 
     /// A capture split by direction.
     pub(crate) fn by_side(&self, capture: usize) -> Self {
-        let mut scene = Self::default();
+        let mut builder = Self::default();
         for (time, packet) in &self.captures[capture] {
             // The last byte of the source's address is 1 for the client.
-            scene.add(usize::from(packet[15] != 1), *time, packet.clone());
+            builder.add(usize::from(packet[15] != 1), *time, packet.clone());
         }
-        scene
+        builder
     }
 
     /// Swaps the packet at `index` with the next one.
@@ -326,7 +326,7 @@ pub(crate) fn read(files: &[Vec<u8>]) -> Connections {
     crate::generate::read(files, ReadOptions::default())
 }
 
-/// A time relative to the start of its scene.
+/// A time relative to the start of its builder.
 pub(crate) fn since_begin(time: Timestamp) -> u64 {
     time.0 - BEGIN
 }
