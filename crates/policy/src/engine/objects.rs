@@ -103,6 +103,11 @@ impl Objects {
         Ok(self.programs[index].get_or_init(|| program))
     }
 
+    /// Loads all programs that are not loaded yet.
+    pub(super) fn load_all(&self) -> Result<(), EngineError> {
+        PROGRAMS.iter().try_for_each(|(_, _, name)| self.program(name).map(|_| ()))
+    }
+
     /// A program, if it is loaded.
     pub(super) fn loaded(&self, name: &'static str) -> Option<&ProgramHandle> {
         let index = PROGRAMS.iter().position(|(_, _, other)| *other == name)?;

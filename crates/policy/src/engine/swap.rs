@@ -263,6 +263,10 @@ impl Swap<'_> {
         plan: &Plan,
         interfaces: &[Interface],
     ) -> Result<MatchPrograms, EngineError> {
+        if self.lease.is_some() {
+            // A controller's actions should take effect at once, not after the verifier's 0.1 s for each program.
+            objects.load_all()?;
+        }
         let matches = plan.load(objects)?;
         let attacher = self.attacher(objects);
         for index in 0..next.attached.len() {

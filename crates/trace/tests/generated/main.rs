@@ -2,7 +2,6 @@
 
 mod authentic;
 mod captures;
-mod captures;
 mod corpus;
 mod details;
 mod exposure;
