@@ -22,7 +22,9 @@ mod writer;
 use std::fmt;
 use std::time::Duration;
 
-use crate::{LinkType, Segment, Skip};
+use crate::link::LinkType;
+use crate::segment::Segment;
+use crate::skip::Skip;
 
 pub use any::CaptureReader;
 pub use error::CaptureError;

@@ -3,7 +3,7 @@
 //! No input causes a panic. A frame with a length in place of the EtherType (802.2 LLC) parses; its
 //! [`Frame::ether_type`] is then below 0x600, which is not the number of any protocol.
 
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 
 /// EtherTypes (IANA "IEEE 802 Numbers").

@@ -1,6 +1,6 @@
 //! A bounds-checked reader of big-endian fields.
 
-use crate::ParseError;
+use crate::error::ParseError;
 
 /// Takes big-endian fields from the front of a byte string; beyond its end every field is a [`ParseError::Truncated`].
 pub(crate) struct Fields<'a> {

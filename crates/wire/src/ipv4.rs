@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 
 use crate::checksum::Checksum;
-use crate::{BuildError, ParseError};
+use crate::error::{BuildError, ParseError};
 
 /// The header without options, in bytes.
 pub const MIN_HEADER_LEN: usize = 20;

@@ -5,7 +5,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::{BuildError, ParseError};
+use crate::error::{BuildError, ParseError};
 
 /// The fixed header, in bytes.
 pub const HEADER_LEN: usize = 40;

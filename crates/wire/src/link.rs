@@ -1,8 +1,9 @@
 //! Link-layer types of captures, and the IP packets in their frames.
 
+use crate::error::ParseError;
 use crate::ethernet::{Frame, ether_type};
 use crate::fields::Fields;
-use crate::{ParseError, Skip};
+use crate::skip::Skip;
 
 /// The type of a capture's link-layer headers, by its number in the registry of link-layer header types
 /// (<https://www.tcpdump.org/linktypes.html>).

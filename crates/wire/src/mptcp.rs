@@ -22,7 +22,7 @@ pub use join::{Join, Nonce};
 pub use key::{Key, Token};
 pub use sequence::{DataSeq, SubflowSeq};
 
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 
 /// The TCP option kind of Multipath TCP (RFC 8684 3, IANA).

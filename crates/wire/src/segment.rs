@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::error::ParseError;
+use crate::link::LinkType;
 use crate::link::Network;
-use crate::{LinkType, ParseError, Skip, ipv4, ipv6, protocol, tcp};
+use crate::skip::Skip;
+use crate::{ipv4, ipv6, protocol, tcp};
 
 /// A TCP segment found in a captured frame.
 #[derive(Clone, Copy, Debug)]

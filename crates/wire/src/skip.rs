@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use crate::ParseError;
+use crate::error::ParseError;
 
 /// Why a captured frame contains no [`Segment`](crate::Segment).
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]

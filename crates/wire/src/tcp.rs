@@ -8,7 +8,7 @@ mod options;
 pub use options::{Experimental, ExperimentalKind, Options, SackBlock, SackBlocks, TcpOption, UnknownOption};
 
 use crate::checksum::PseudoHeader;
-use crate::{BuildError, ParseError};
+use crate::error::{BuildError, ParseError};
 
 /// A number in the 32-bit sequence space of one direction of a subflow. The space wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Time stamps of pcapng interfaces.
 
 use super::{ByteOrder, Timestamp};
-use crate::ParseError;
+use crate::error::ParseError;
 
 /// The unit and offset of a pcapng interface's time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::format::EXPECTED;
 use super::{Format, MAX_RECORD_LEN};
-use crate::ParseError;
+use crate::error::ParseError;
 
 /// Why a capture cannot be read, or only in part.
 ///

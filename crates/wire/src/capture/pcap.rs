@@ -6,7 +6,7 @@ use super::format::{Format, recognise};
 use super::peeked::Peeked;
 use super::window::Window;
 use super::{ByteOrder, CaptureError, MAX_RECORD_LEN, PcapHeader, Record, Resolution, Timestamp};
-use crate::LinkType;
+use crate::link::LinkType;
 
 const FILE_HEADER_LEN: usize = 24;
 const RECORD_HEADER_LEN: usize = 16;

@@ -7,7 +7,8 @@ use super::format::{Format, Kind, recognise};
 use super::peeked::Peeked;
 use super::window::Window;
 use super::{ByteOrder, CaptureError, MAX_RECORD_LEN, Record, Timestamp};
-use crate::{LinkType, ParseError};
+use crate::error::ParseError;
+use crate::link::LinkType;
 
 /// Block types (section 11.1 of the draft).
 mod block {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{subtype, wrong_length};
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 
 /// Identifies an address of one side within a connection, so that it can be withdrawn even if a NAT changed it (RFC

@@ -1,7 +1,7 @@
 //! MP_CAPABLE: the option that opens a connection.
 
 use super::{Key, subtype, wrong_length};
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 
 /// A version of Multipath TCP, as in MP_CAPABLE.

@@ -1,7 +1,7 @@
 //! MP_TCPRST, MP_FAIL and MP_FASTCLOSE: the options about failures and closing.
 
 use super::{DataSeq, Key, subtype, wrong_length};
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 
 /// MP_TCPRST (RFC 8684 3.6, figure 15).

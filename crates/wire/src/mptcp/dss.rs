@@ -1,7 +1,7 @@
 //! DSS: the option that maps and acknowledges data.
 
 use super::{DataSeq, SubflowSeq, subtype};
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 
 /// DSS: the data sequence signal (RFC 8684 3.3, figure 9).

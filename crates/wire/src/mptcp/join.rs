@@ -1,7 +1,7 @@
 //! MP_JOIN: the option that adds a subflow.
 
 use super::{AddressId, Token, subtype, wrong_length};
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 
 /// A random number that one side contributes to the HMACs of a join (RFC 8684 3.2).

@@ -1,7 +1,7 @@
 //! The options of a TCP header.
 
 use super::Seq;
-use crate::ParseError;
+use crate::error::ParseError;
 use crate::fields::Fields;
 use crate::mptcp::{self, MptcpOption};
 
