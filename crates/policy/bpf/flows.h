@@ -311,18 +311,36 @@ static __always_inline void record_sent(struct plait_flow *flow, struct plait_fl
 	record_data(sent, packet, fresh);
 }
 
-static __always_inline void record(struct plait_flow *flow, struct plait_flow_dir *sent,
-				   struct plait_packet *packet)
+/* Whether a packet that its sender sent later was seen before, according to the timestamps (RFC 7323 section 5). */
+static __always_inline int was_overtaken(const struct plait_flow_dir *sent, const struct plait_packet *packet)
+{
+	return sent->timestamps[0] && plait_begins_with_timestamps(packet) &&
+	       is_later(bpf_ntohl(sent->timestamps[0]), bpf_ntohl(*(const __u32 *)(packet->options + 4)));
+}
+
+/* Records the state that its sender repeats in each packet. That of an overtaken packet is outdated, and receivers would
+ * discard an injected packet that had it. */
+static __always_inline void record_state(const struct plait_flow *flow, struct plait_flow_dir *sent,
+					 const struct plait_packet *packet)
 {
 	int scale = scale_of(flow, packet->hook);
 
-	sent->last_nanoseconds = bpf_ktime_get_coarse_ns();
-	if (scale >= 0 && !(packet->kinds & PLAIT_IS_SYN))
-		sent->window = (__u32)packet->window << scale;
-	if (!(packet->kinds & PLAIT_IS_SYN))
+	if (!(packet->kinds & PLAIT_IS_SYN)) {
+		if (was_overtaken(sent, packet))
+			return;
 		sent->offered_window = packet->window;
+		if (scale >= 0)
+			sent->window = (__u32)packet->window << scale;
+	}
 	if (plait_begins_with_timestamps(packet))
 		*(__u64 *)sent->timestamps = *(const __u64 *)(packet->options + 4);
+}
+
+static __always_inline void record(struct plait_flow *flow, struct plait_flow_dir *sent,
+				   struct plait_packet *packet)
+{
+	sent->last_nanoseconds = bpf_ktime_get_coarse_ns();
+	record_state(flow, sent, packet);
 	if (packet->kinds & PLAIT_HAS_DATA_ACK)
 		record_data_acknowledgment(sent, packet);
 	record_sent(flow, sent, packet);
@@ -354,7 +372,9 @@ static __always_inline void count_packet_seen(struct plait_flow_dir *sent, const
 
 	if (!sent->last_interface || (packet->payload && is_later(end, sent->next_sequence)))
 		sent->next_sequence = end;
-	if (packet->kinds & PLAIT_IS_ACK)
+	/* Of an overtaken packet, it is outdated. */
+	if (packet->kinds & PLAIT_IS_ACK &&
+	    (!sent->acknowledgment || is_later(packet->acknowledgment, sent->acknowledgment)))
 		sent->acknowledgment = packet->acknowledgment;
 	sent->last_interface = packet->interface;
 	sent->packets++;

@@ -302,7 +302,7 @@ struct plait_flow_dir {
 	__u64 bytes;
 	/* The sequence number after all payload seen so far. */
 	__u32 next_sequence;
-	/* The last acknowledgment. */
+	/* The highest acknowledgment; 0: none yet. */
 	__u32 acknowledgment;
 	/* The interface on which a packet was last seen first; 0: none yet. */
 	__u32 last_interface;
@@ -320,7 +320,7 @@ struct plait_flow_dir {
 	__u32 initial_sequence;
 	/* The lower half of the last data acknowledgment. */
 	__u32 data_acknowledgment;
-	/* The last RFC 7323 timestamps, in network order. */
+	/* The RFC 7323 timestamps sent last, in network order. */
 	__u32 timestamps[2];
 	/* The last window as forwarded, unscaled. */
 	__u16 offered_window;

@@ -32,6 +32,23 @@ fn mp_prio_is_added_to_a_pure_acknowledgment() {
 }
 
 #[test]
+fn overtaken_packets_do_not_change_the_recorded_state() {
+    for_each_format(&[("any", "\"record\"")], |subflow| {
+        subflow.open();
+        // Window scale 7.
+        for (value, window, expected) in [(9, 700, 700 << 7), (8, 300, 700 << 7), (10, 200, 200 << 7)] {
+            let options = [&TIMESTAMPS[..7], &[value], &TIMESTAMPS[8..], &DATA_ACK_8].concat();
+            subflow.run(&Segment { window, ..acknowledgment(&options) });
+            let flows = subflow.dry_run.flows().expect("subflows");
+            let flow =
+                flows.iter().find(|flow| flow.tuple.remote.port() == subflow.port).expect("the subflow");
+            let direction = if subflow.format.hook == Hook::Ingress { &flow.received } else { &flow.sent };
+            assert_eq!(direction.window, Some(expected), "{:?}", subflow.format);
+        }
+    });
+}
+
+#[test]
 fn mp_prio_of_version_0_carries_an_address_id() {
     for (actor, subtype) in [("set_backup", 0x51), ("clear_backup", 0x50)] {
         for_each_format(&[("any", &format!("{{ {actor} = {{ address_id = 3 }} }}"))], |subflow| {
