@@ -121,10 +121,10 @@ class End:
         self.ended = False
         self.failure: OSError | None = None
 
-    async def exchange(self, patience: float) -> Result:
+    async def exchange(self, timeout: float) -> Result:
         """Follows the plan, and verifies what is received."""
         try:
-            verdict, why = await asyncio.wait_for(self._act(), patience)
+            verdict, why = await asyncio.wait_for(self._act(), timeout)
         except TimeoutError:
             number, side = self.plan.number, self.side.name
             verdict, why = Verdict.STALLED, f"connection {number} at the {side} after {self.received} bytes"
@@ -220,7 +220,7 @@ class End:
         return Verdict.WHOLE, ""
 
 
-def patience(number: int, usual: float) -> float:
+def timeout_of(number: int, usual: float) -> float:
     """The timeout of a connection; generous if nothing disturbs it."""
     return usual if number < UNDISTURBED else 60
 
@@ -239,8 +239,8 @@ async def receive(connection: socket.socket, size: int) -> bytes:
 class Clients:
     """The ends of the clients."""
 
-    def __init__(self, seed: int, patience: float, connect):
-        self.seed, self.patience = seed, patience
+    def __init__(self, seed: int, timeout: float, connect):
+        self.seed, self.timeout = seed, timeout
         self.connect = connect
         # Set once no further connection is possible.
         self.gateway_gone = False
@@ -262,24 +262,24 @@ class Clients:
         await asyncio.gather(*(some() for _ in range(concurrency)))
 
     async def _one(self, number: int) -> Result:
-        deadline = asyncio.get_running_loop().time() + patience(number, self.patience)
+        deadline = asyncio.get_running_loop().time() + timeout_of(number, self.timeout)
         while not self.gateway_gone and asyncio.get_running_loop().time() < deadline:
             try:
-                connection = await asyncio.wait_for(self.connect(), self.patience)
+                connection = await asyncio.wait_for(self.connect(), self.timeout)
             except OSError as error:
                 self.refused[str(error) or type(error).__name__] += 1
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             end = End(connection, Plan.of(self.seed, number), Side.CLIENT)
-            return await end.exchange(patience(number, self.patience))
+            return await end.exchange(timeout_of(number, self.timeout))
         return Result(Verdict.UNCONNECTED)
 
 
 class Services:
     """The ends of the servers."""
 
-    def __init__(self, seed: int, patience: float, listener: socket.socket):
-        self.seed, self.patience = seed, patience
+    def __init__(self, seed: int, timeout: float, listener: socket.socket):
+        self.seed, self.timeout = seed, timeout
         self.listener = listener
         self.listener.setblocking(False)
         self.results: dict[int, Result] = {}
@@ -304,7 +304,7 @@ class Services:
 
     async def _one(self, connection: socket.socket):
         try:
-            head = await asyncio.wait_for(receive(connection, NUMBER.size), self.patience)
+            head = await asyncio.wait_for(receive(connection, NUMBER.size), self.timeout)
         except OSError as error:
             reset(connection)
             verdict = Verdict.STALLED if isinstance(error, TimeoutError) else Verdict.ERROR
@@ -318,7 +318,7 @@ class Services:
             return
         [number] = NUMBER.unpack(head)
         end = End(connection, Plan.of(self.seed, number), Side.SERVER, len(head))
-        result = await end.exchange(patience(number, self.patience))
+        result = await end.exchange(timeout_of(number, self.timeout))
         if number in self.results:
             result = Result(Verdict.WRONG, "its number came twice")
         self.results[number] = result
@@ -351,7 +351,7 @@ def main():
             clients.gateway_gone = True
             raise
 
-    clients = Clients(task["seed"], task["patience"], connect)
+    clients = Clients(task["seed"], task["timeout"], connect)
     asyncio.run(clients.all(task["numbers"], task["concurrency"]))
     with open(f"{output}.part", "w") as out:
         json.dump({number: dataclasses.astuple(result) for number, result in clients.results.items()}, out)

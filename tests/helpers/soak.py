@@ -50,7 +50,7 @@ class Settings:
     # Mean number of connections between two faults.
     every: int = 25
     # Timeout of a connection in seconds.
-    patience: float = 30
+    timeout: float = 30
     # Seconds within which a gateway detects a dead peer: the kernel's keepalive, `net.mptcp.close_timeout`, and a
     # margin. 0: not tested.
     dead_peer_timeout: float = 150
@@ -85,10 +85,10 @@ class Soak:
         self.faults = Faults(pair, self.gateways, random.Random(f"{settings.seed} faults"))
         if settings.dead_peer_timeout == 0:
             del self.faults.of_gateways[self.faults.kill_in_silence]
-        self.clients = Clients(settings.seed, settings.patience, self._by_socks)
+        self.clients = Clients(settings.seed, settings.timeout, self._by_socks)
         listener = listen(pair.server, SERVICE)
         listener.listen(4096)
-        self.services = Services(settings.seed, settings.patience, listener)
+        self.services = Services(settings.seed, settings.timeout, listener)
         self.undisturbed = itertools.count(UNDISTURBED)
         self.problems: list[str] = []
 
@@ -140,7 +140,7 @@ class Soak:
         """Runs the clients under `plait run` until they are done or their gateway is killed."""
         task, output = (self.pair.directory / name for name in ("task.json", "results.json"))
         output.unlink(missing_ok=True)
-        settings = {"seed": self.settings.seed, "patience": self.settings.patience, "numbers": numbers}
+        settings = {"seed": self.settings.seed, "timeout": self.settings.timeout, "numbers": numbers}
         settings |= {"concurrency": concurrency, "address": self.pair.ETH, "port": PORT}
         task.write_text(json.dumps(settings))
         command = (sys.executable, exchanges.__file__, task, output)
@@ -152,7 +152,7 @@ class Soak:
         while not output.exists():
             if task.exists() and time.monotonic() > began + 2:
                 return {}
-            assert time.monotonic() < began + 3 * self.settings.patience, "the clients do not end"
+            assert time.monotonic() < began + 3 * self.settings.timeout, "the clients do not end"
             await asyncio.sleep(0.05)
         return json.loads(output.read_text())
 
@@ -294,7 +294,7 @@ def main() -> int:
     parser.add_argument("--through", choices=("proxy", "run"), default="proxy")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--patience", type=float, default=30, help="seconds that an end waits")
+    parser.add_argument("--timeout", type=float, default=30, help="of a transfer, in seconds")
     settings = Settings(**vars(parser.parse_args()))
     with tempfile.TemporaryDirectory() as directory:
         pair = Pair(f"soak-{os.getpid()}", pathlib.Path(directory), RATE)
