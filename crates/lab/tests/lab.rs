@@ -56,8 +56,11 @@ fn two_links() -> (Lab, [Host; 2], [Link; 2]) {
 
 /// The namespaces, processes and files that carry the lab's id.
 fn traces_of(id: &str) -> BTreeSet<String> {
-    let mine = format!("plait-{id}-");
-    let namespaces = netns::list().expect("a list").into_iter().filter(|name| name.starts_with(&mine));
+    let prefix = format!("plait-{id}-");
+    // The ids of later labs of this process begin with that of the first.
+    let is_host = |rest: &str| !rest.starts_with(|first: char| first.is_ascii_digit());
+    let namespaces = netns::list().expect("a list").into_iter();
+    let namespaces = namespaces.filter(|name| name.strip_prefix(&prefix).is_some_and(is_host));
     let files = Path::new("/run/plait").join(format!("lab-{id}"));
     namespaces.chain(files.exists().then(|| files.display().to_string())).collect()
 }
