@@ -226,7 +226,8 @@ fn assert_decisions_match_model(algorithm: Algorithm) {
     let sockets: BTreeSet<_> = steps.iter().map(|step| step.socket).collect();
     assert!(sockets.len() >= 2, "expected steps of both subflows");
     assert!(compared.increases > 200 && compared.losses > 4, "{compared:?}");
-    assert!(compared.restarts <= compared.losses + 4, "{compared:?}");
+    // Most increases continue from the one before, so that errors would add up.
+    assert!(compared.restarts * 50 <= compared.increases, "{compared:?}");
 }
 
 /// Ends the collection of steps when the transfer ends, even by a panic.
