@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import re
 import signal
@@ -11,6 +12,7 @@ import pytest
 from controllers import distant, joined, names, run, start, work  # noqa: F401
 from disturbance import Disturbance, inconclusive
 from hosts import PLAIT, wait_for
+from package import PYTHON
 from transfers import Download, counters
 
 from policies import listed, plait
@@ -22,6 +24,22 @@ class Back:
     expiry = 2.0
     def tick(self, view):
         return [Backup(subflow) for subflow in view.subflows if subflow.joined]
+run(Back(), "back")
+"""
+KILLED_ONCE_IT_SET_BACKUPS = """
+import os
+import signal
+from plait.policy import Backup, run
+class Back:
+    interval = 0.01
+    expiry = 2.0
+    done = False
+    def tick(self, view):
+        if self.done:
+            os.kill(os.getpid(), signal.SIGKILL)
+        actions = [Backup(subflow) for subflow in view.subflows if subflow.joined]
+        self.done = bool(actions)
+        return actions
 run(Back(), "back")
 """
 NOTHING = """
@@ -89,6 +107,20 @@ def test_backups_of_a_dead_controller_are_reverted_after_the_expiry(work, distan
     assert all(now > then for now, then in zip(priorities_received(distant), before, strict=True))
     wait_for("end of the policy", lambda: run(work, "print(loaded())", distant.client).stdout == "[]\n")
     wait_for("end of the guard", lambda: not guards(distant))
+    wait_for("both paths", lambda: download.mbps(1) > 60)
+    download.close()
+
+
+def test_backups_of_a_controller_that_dies_at_once_are_reverted(work, distant):
+    download = Download(distant, distant.ETH)
+    wait_for("second subflow", lambda: joined(distant.client))
+    (work / "back.py").write_text(KILLED_ONCE_IT_SET_BACKUPS)
+    environment = os.environ | {"PYTHONPATH": str(work)}
+    controller = distant.client.start(PYTHON, "back.py", log="back.log", cwd=work, env=environment)
+    assert controller.wait(30) == -signal.SIGKILL
+    wait_for("end of the guard", lambda: not guards(distant))
+    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
+    assert names(work, distant.client) == []
     wait_for("both paths", lambda: download.mbps(1) > 60)
     download.close()
 

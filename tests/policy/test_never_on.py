@@ -90,10 +90,9 @@ def test_a_reset_join_is_not_retried(pair, where, family):
         # The data of the first connection triggered the announcement and the join.
         wait_for("refused join", lambda: hits(host) > [0])
         # An unanswered SYN is retransmitted after a second.
-        time.sleep(0.5)
-        asked = hits(host)
-        time.sleep(1.5)
-        assert hits(host) == asked
+        time.sleep(2)
+        # An announcement is repeated if its echo is late, and each one is followed by a join.
+        assert hits(host)[0] <= counters(pair.client)["MPTcpExtAddAddr"]
         sockets = pair.client.run("ss", "-Htn", "state", "syn-sent", text=True).stdout
         assert sockets == ""
 

@@ -83,7 +83,10 @@ impl BpfFiles {
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
             self.in_mount_namespace(|run| mount("plait", run.join("bpf"), "bpf", flags, Some(c"mode=0700")))
                 .and_then(|result| Ok(result?))
-                .map_err(|reason| Error::Mount { path: root, reason })?;
+                .map_err(|reason| {
+                    let _ = fs::remove_dir(&root);
+                    Error::Mount { path: root, reason }
+                })?;
         }
         create(directory)
     }
@@ -95,18 +98,20 @@ impl BpfFiles {
     pub fn unmount_if_empty(&self) -> Result<(), Error> {
         let _lock = self.lock()?;
         let root = self.root();
+        // Unmounted, it may be a mount point in another mount namespace, where removing it would unmount it.
+        if !is_bpf(&root) {
+            return Ok(());
+        }
         // The kernel creates files there too.
         let is_directory = |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.path().is_dir());
-        let mounted = is_bpf(&root);
-        if mounted && fs::read_dir(&root).is_ok_and(|mut entries| entries.any(is_directory)) {
+        let mut entries = fs::read_dir(&root).map_err(failed("read", &root))?;
+        if entries.any(is_directory) {
             return Ok(());
         }
         // Removes the directory there too: this process's mount namespace may have a copy of the mount, which keeps it
         // busy.
         let remove = |run: &Path| {
-            if mounted {
-                unmount(run.join("bpf"), UnmountFlags::DETACH)?;
-            }
+            unmount(run.join("bpf"), UnmountFlags::DETACH)?;
             fs::remove_dir(run.join("bpf"))
         };
         match self.in_mount_namespace(remove).and_then(|result| result) {

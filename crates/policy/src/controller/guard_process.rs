@@ -1,25 +1,30 @@
 //! Starts and stops the process that runs [`guard`](super::guard()).
 
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// The guard process, started on demand and killed on drop.
 #[derive(Debug, Default)]
 pub(super) struct GuardProcess {
     command: Option<Command>,
     process: Option<Child>,
+    /// Open until the process may look for the policy.
+    stdin: Option<ChildStdin>,
 }
 
 impl GuardProcess {
     /// A guard that is started with this command.
     pub(super) fn new(mut command: Command) -> GuardProcess {
         // In its own process group, so that Ctrl-C does not reach it, and without the terminal of its parent.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         command.current_dir("/");
-        GuardProcess { command: Some(command), process: None }
+        GuardProcess { command: Some(command), process: None, stdin: None }
     }
 
-    /// Starts the process unless it is running. If it cannot be started, or fails, this warns and gives up.
+    /// Starts the process unless it is running, and waits until it can guard the policy even if this process is killed.
+    /// It then waits for [`policy_loaded`](Self::policy_loaded). If it cannot be started, or fails, this warns and gives
+    /// up.
     pub(super) fn ensure_running(&mut self) {
         let Some(command) = &mut self.command else { return };
         let failed = match self.process.as_mut().map(Child::try_wait) {
@@ -27,8 +32,9 @@ impl GuardProcess {
             Some(Err(error)) => error.to_string(),
             Some(Ok(Some(status))) if status.code().is_some_and(|code| code != 0) => status.to_string(),
             // Not started yet, killed, or ended because no policy was loaded when it looked.
-            _ => match command.spawn() {
-                Ok(process) => {
+            _ => match start(command) {
+                Ok(mut process) => {
+                    self.stdin = process.stdin.take();
                     self.process = Some(process);
                     return;
                 }
@@ -37,6 +43,11 @@ impl GuardProcess {
         };
         tracing::warn!("cannot run {command:?} ({failed}): subflows stay backups if this process is killed");
         self.command = None;
+    }
+
+    /// Tells the process that the policy to guard is loaded, as the end of this process would.
+    pub(super) fn policy_loaded(&mut self) {
+        self.stdin = None;
     }
 
     /// Lets the process outlive this value.
@@ -55,6 +66,17 @@ impl Drop for GuardProcess {
     }
 }
 
+/// Starts the process and waits until it writes a byte.
+fn start(command: &mut Command) -> io::Result<Child> {
+    let mut process = command.spawn()?;
+    let ready = process.stdout.take().map_or(Ok(()), |mut stdout| stdout.read_exact(&mut [0]));
+    if ready.is_ok() {
+        return Ok(process);
+    }
+    let _ = process.kill();
+    Err(io::Error::other(process.wait()?.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -66,8 +88,8 @@ mod tests {
     use super::*;
 
     fn sleeping() -> GuardProcess {
-        let mut command = Command::new("sleep");
-        command.arg("60");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo && exec sleep 60"]);
         let mut guard = GuardProcess::new(command);
         guard.ensure_running();
         guard
@@ -111,13 +133,22 @@ mod tests {
     }
 
     #[test]
+    fn process_learns_that_the_policy_is_loaded() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo && cat"]);
+        let mut guard = GuardProcess::new(command);
+        guard.ensure_running();
+        assert!(exists(pid(&guard)));
+        guard.policy_loaded();
+        assert!(guard.process.as_mut().expect("a process").wait().expect("a status").success());
+    }
+
+    #[test]
     fn gives_up_on_a_command_that_fails() {
         for program in ["/nowhere/plait", "false"] {
             let mut guard = GuardProcess::new(Command::new(program));
-            while guard.command.is_some() {
-                guard.ensure_running();
-                thread::sleep(Duration::from_millis(1));
-            }
+            guard.ensure_running();
+            assert!(guard.command.is_none());
         }
     }
 }

@@ -9,7 +9,7 @@ use plait_linux::pm;
 
 use super::action::Action;
 use super::backfill::Backfill;
-use super::desired::{DesiredState, SubflowInfo};
+use super::desired::DesiredState;
 use super::error::ControllerError;
 use super::guard_process::GuardProcess;
 use super::view::{Sampler, View};
@@ -27,8 +27,7 @@ pub struct Session {
     expiry: Duration,
     desired: DesiredState,
     backfill: Backfill,
-    /// MP_PRIO options that still have to be injected: subflow, direction, backup flag.
-    pending_priorities: Vec<(FourTuple, Hook, bool)>,
+    pending_priorities: Vec<PendingPriority>,
     /// The policy this session loaded last.
     loaded: Option<Policy>,
     guard: GuardProcess,
@@ -105,14 +104,15 @@ impl Session {
             self.loaded = None;
             return Err(ControllerError::Replaced(self.name.clone()));
         }
+        if self.desired.has_backups() {
+            self.guard.ensure_running();
+        }
         let unchanged = found.is_some() && self.loaded.as_ref() == Some(&policy);
         if !unchanged || !self.engine.renew(&self.name, self.expiry)? {
             self.engine.load_leased(&policy, self.expiry)?;
             self.loaded = Some(policy);
         }
-        if self.desired.has_backups() {
-            self.guard.ensure_running();
-        }
+        self.guard.policy_loaded();
         self.inject_priorities();
         Ok(actions.iter().filter_map(|action| self.act(action).err()).collect())
     }
@@ -157,11 +157,9 @@ impl Session {
             // Replace the chains that set the backup flag first: they would overwrite injected MP_PRIO options.
             self.engine.load_leased(&last, self.expiry)?;
             self.inject_priorities();
-            for pause in RETRY_DELAYS_MS.into_iter().map(Duration::from_millis) {
-                if self.pending_priorities.is_empty() {
-                    break;
-                }
-                thread::sleep(pause);
+            let start = Instant::now();
+            while !self.pending_priorities.is_empty() && start.elapsed() < MAX_REVERTING {
+                thread::sleep(RETRY_INTERVAL);
                 self.view()?;
                 self.inject_priorities();
             }
@@ -171,33 +169,25 @@ impl Session {
     }
 
     /// Injects MP_PRIO into subflows whose backup flag changed. Chains add it to passing packets; an idle subflow, and one
-    /// whose chains were removed, needs an injected packet.
+    /// whose chains were removed, needs an injected packet. While data arrives, an injected packet is quickly outdated and
+    /// discarded: so it is repeated.
     fn inject_priorities(&mut self) {
         let changed = self.desired.take_changed();
         let mut pending = mem::take(&mut self.pending_priorities);
-        pending.retain(|(tuple, ..)| changed.iter().all(|(other, _)| other != tuple));
-        pending.retain(|(tuple, hook, backup)| match (hook, self.desired.subflow(tuple)) {
-            (_, None) => false,
-            // While data arrives, an injected packet is quickly outdated and discarded: repeat it until the kernel reports
-            // the new flag.
-            (Hook::Ingress, Some(SubflowInfo { backup_remote: Some(is), .. })) => {
-                is != backup && {
-                    self.inject(*tuple, *hook, *backup);
-                    true
-                }
-            }
-            _ => !self.inject(*tuple, *hook, *backup),
+        pending.retain(|one| changed.iter().all(|(other, _)| *other != one.tuple));
+        let all_changed = changed.into_iter().flat_map(|(tuple, backup)| {
+            [Hook::Egress, Hook::Ingress].map(|hook| PendingPriority { tuple, hook, backup, injected: 0 })
         });
-        // The flag that the kernel reports for these may predate the change.
-        for (tuple, backup) in changed {
-            let Some(info) = self.desired.subflow(&tuple) else { continue };
-            if !self.inject(tuple, Hook::Egress, backup) {
-                pending.push((tuple, Hook::Egress, backup));
+        pending.extend(all_changed);
+        pending.retain_mut(|one| {
+            let Some(info) = self.desired.subflow(&one.tuple) else { return false };
+            // The flag that the kernel reports at first may predate the change.
+            if one.injected > 0 && one.hook == Hook::Ingress && info.backup_remote == Some(one.backup) {
+                return false;
             }
-            if !self.inject(tuple, Hook::Ingress, backup) || info.backup_remote.is_some() {
-                pending.push((tuple, Hook::Ingress, backup));
-            }
-        }
+            one.injected += u32::from(self.inject(one.tuple, one.hook, one.backup));
+            one.hook == Hook::Ingress && info.backup_remote.is_some() || one.injected < UNCONFIRMED_TIMES
+        });
         self.pending_priorities = pending;
     }
 
@@ -237,9 +227,25 @@ impl Session {
     }
 }
 
-/// How long to wait before each repetition of MP_PRIO when a session ends. Repetitions end as soon as the kernel reports the
-/// new flags; the later ones are for a host whose processors are busy.
-const RETRY_DELAYS_MS: [u64; 8] = [50, 100, 200, 300, 400, 400, 400, 400];
+/// An MP_PRIO option to inject until it is known, or likely, to be received.
+#[derive(Debug)]
+struct PendingPriority {
+    tuple: FourTuple,
+    hook: Hook,
+    backup: bool,
+    /// How often it was injected.
+    injected: u32,
+}
+
+/// How often to inject an option whose arrival is not reported: that of one to the peer.
+const UNCONFIRMED_TIMES: u32 = 4;
+
+/// How long to wait before each repetition when a session ends.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// When to give up on repetitions when a session ends. They end as soon as the kernel reports the new flags; busy
+/// processors delay that.
+const MAX_REVERTING: Duration = Duration::from_secs(5);
 
 impl Drop for Session {
     fn drop(&mut self) {
