@@ -50,9 +50,7 @@ def give_each_link_a_processor(pair):
     processors = sorted(os.sched_getaffinity(0))
     for host in (pair.client, pair.server):
         for number, link in enumerate(("eth", "wlan")):
-            mask = 1 << processors[number % len(processors)]
-            receives = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
-            host.tool("sh", "-c", f"echo {mask:x} >{receives}")
+            host.receive_on(link, processors[number % len(processors)])
 
 
 class Connection(Flow):

@@ -10,7 +10,7 @@ import socket
 import statistics
 import time
 
-from behaviour import SERVER, listener
+from behavior import SERVER, listener
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from network import load, set_mode, socket_in, unload
 

@@ -17,7 +17,7 @@ import traceback
 from ctypes import get_errno
 from pathlib import Path
 
-from behaviour import AF_UNSPEC, exchange, listener, pair
+from behavior import AF_UNSPEC, exchange, listener, pair
 from calls import libc
 from network import COUNTERS, HERE, HOSTS, PORT, alarms, load, rule, run, socket_in
 

@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 
 def unique_id() -> str:
-    """For names of namespaces."""
+    """An identifier of a test, for the names of its namespaces."""
     return f"{os.getpid()}-{next(_numbers)}"
 
 
@@ -104,6 +104,10 @@ class Host:
         program = subprocess.Popen(self.command(*command), **options)
         self.programs.append(program)
         return program
+
+    def receive_on(self, interface: str, processor: int):
+        """Receives the interface's packets on this processor (RPS), as a network card does for one flow."""
+        self.tool("sh", "-c", f"echo {1 << processor:x} >/sys/class/net/{interface}/queues/rx-0/rps_cpus")
 
     def ip(self, words: str) -> str:
         """The output of `ip` with these words in the namespace; raises an error if it fails."""

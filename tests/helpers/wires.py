@@ -27,10 +27,8 @@ def join(kind: str, first: Host, second: Host, name: str) -> Tunnel | None:
          "peer", "name", below, "netns", second.name)  # fmt: skip
     # A network card receives a flow on one processor. Over veth, a sender that migrates would reorder its packets, which
     # a record on the way counts as retransmitted.
-    mask = 1 << min(os.sched_getaffinity(0))
     for host in (first, second):
-        queue = f"/sys/class/net/{below}/queues/rx-0/rps_cpus"
-        assert host.run("sh", "-c", f"echo {mask:x} >{queue}").returncode == 0, queue
+        host.receive_on(below, min(os.sched_getaffinity(0)))
     for host in (first, second) if kind != "veth" else ():
         host.ip(f"link set {below} up")
         words = ("type", "bridge") if kind == "bridge" else ("link", below, "type", "vlan", "id", TAG)

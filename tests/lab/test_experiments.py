@@ -313,7 +313,7 @@ def test_gap_and_recovery_measure_a_blackhole(lab, tmp_path):
     assert 0.5 <= metrics["waited_s"] < 1
 
 
-def test_measures_what_an_eavesdropper_reads_and_the_path_of_the_first_flight(lab, tmp_path):
+def test_measures_eavesdropping_and_the_path_of_the_first_flight(lab, tmp_path):
     found = measured(lab, READ, tmp_path)
     means = {name: measured["mean"] for name, measured in found["metrics"].items()}
     for role, first_flight in (("trusted", 1), ("untrusted", 0)):

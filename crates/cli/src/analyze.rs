@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Command;
-use clap::error::ErrorKind as Usage;
 use indicatif::{ProgressBar, ProgressStyle};
 use plait_config::{TextError, parse_duration_or_seconds};
 use plait_trace::export::{Exporter, JsonWriter};
@@ -49,7 +48,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.json && args.output.is_none() && args.interval.is_some() {
         let unused = "--interval requires tables or --output; --json alone does not use it";
         <Args as clap::Args>::augment_args(Command::new("plait analyze"))
-            .error(Usage::ArgumentConflict, unused)
+            .error(clap::error::ErrorKind::ArgumentConflict, unused)
             .exit();
     }
     let interval = args.interval.unwrap_or(INTERVAL);

@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn all_layers((ethernet, ip, tcp, payload) in whole_frame(), trailer in vec(any::<u8>(), 0..9)) {
+    fn whole_frames((ethernet, ip, tcp, payload) in whole_frame(), trailer in vec(any::<u8>(), 0..9)) {
         let bytes = [frame(&ethernet, &ip, &tcp, &payload), trailer].concat();
         prop_assert_eq!(&bytes[..12], [ethernet.0, ethernet.1].concat());
         let segment = Segment::parse(LinkType::Ethernet, &bytes, bytes.len()).expect("a segment");

@@ -1,6 +1,5 @@
 //! ADD_ADDR blocked, echoed and added, packet by packet.
 
-use plait_policy::Hook;
 use plait_policy::engine::Verdict;
 
 use crate::packets::{
@@ -25,12 +24,6 @@ fn padded(option: &[u8]) -> Vec<u8> {
     padded
 }
 
-fn withheld(subflow: &Subflow) -> u8 {
-    let flows = subflow.dry_run.flows().expect("subflows");
-    let flow = flows.iter().find(|flow| flow.tuple.remote.port() == subflow.port).expect("the subflow");
-    if subflow.format.hook == Hook::Ingress { flow.received.withheld } else { flow.sent.withheld }
-}
-
 #[test]
 fn block_subflow_drops_pure_acknowledgments_with_add_addr() {
     for_each_format(&BLOCK, |subflow| {
@@ -39,7 +32,7 @@ fn block_subflow_drops_pure_acknowledgments_with_add_addr() {
             let announcement = acknowledgment(&padded(&announcement(length)));
             for _ in 0..2 {
                 assert_eq!(subflow.run(&announcement).verdict, Verdict::Drop);
-                assert_eq!(withheld(subflow), length);
+                assert_eq!(subflow.direction().withheld, length);
             }
         }
         subflow.stays(&usual());
@@ -70,7 +63,7 @@ fn block_subflow_invalidates_the_hmac_on_data_packets() {
                     mended.options[hmac.clone()].copy_from_slice(&options[hmac]);
                     assert_eq!(mended, segment);
                 }
-                assert_eq!(withheld(subflow), length);
+                assert_eq!(subflow.direction().withheld, length);
             }
         }
     });
@@ -90,7 +83,7 @@ fn block_subflow_echoes_on_request() {
         let times = [1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7];
         let options = [&echo[..], &times, &[1; 8]].concat();
         assert_eq!(answer, Segment { seq: 5001, ack: 1001, window: 77, options, ..segment });
-        assert_eq!(withheld(subflow), 18);
+        assert_eq!(subflow.direction().withheld, 18);
     });
 }
 
@@ -130,7 +123,7 @@ fn add_subflow_adds_the_blocked_option_to_a_pure_acknowledgment() {
             let after = subflow.becomes(&usual());
             assert_eq!(after, Segment { options: [&option[..], rest].concat(), ..usual() });
             subflow.stays(&usual());
-            assert_eq!(withheld(subflow), 0);
+            assert_eq!(subflow.direction().withheld, 0);
         }
     });
 }

@@ -1,6 +1,6 @@
 //! Builds and parses packets of subflows without code of the tested programs.
 
-use plait_policy::engine::{DryRun, TestPacket, TestRun, Verdict};
+use plait_policy::engine::{DryRun, FlowDirection, TestPacket, TestRun, Verdict};
 use plait_policy::{Hook, Policy};
 
 /// The format of packets at a hook.
@@ -136,6 +136,14 @@ pub(crate) struct Subflow<'a> {
 }
 
 impl Subflow<'_> {
+    /// What is recorded of the direction whose packets pass the hook.
+    pub(crate) fn direction(&self) -> FlowDirection {
+        let flows = self.dry_run.flows().expect("subflows");
+        let flow = flows.into_iter().find(|flow| flow.tuple.remote.port() == self.port);
+        let flow = flow.expect("the subflow");
+        if self.format.hook == Hook::Ingress { flow.received } else { flow.sent }
+    }
+
     /// Runs the packets of an MP_CAPABLE handshake, which must not be modified.
     pub(crate) fn open(&self) {
         let key = |last| [1, 2, 3, 4, 5, 6, 7, last];

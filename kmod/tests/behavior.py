@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Checks of socket semantics: which sockets the module takes, what it refuses, what a program sees. Runs in the guest.
 
-behaviour.py [NAME...]    run the checks whose names contain a NAME, by default all
+behavior.py [NAME...]    run the checks whose names contain a NAME, by default all
 """
 
 import ctypes
