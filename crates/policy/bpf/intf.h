@@ -397,6 +397,21 @@ struct plait_flow {
 };
 _Static_assert(sizeof(struct plait_flow) == 536, "no hidden padding");
 
+/* What the socket of a subflow knows of it. */
+struct plait_socket {
+	struct plait_flow_key key;
+	/* In microseconds. */
+	__u32 rtt;
+	__u32 rtt_variance;
+	__u16 mss;
+	/* By enum plait_hook: the window scale offered in this direction; 255: none. */
+	__u8 scale[2];
+	/* By enum plait_hook: the backup flag last sent in this direction. */
+	__u8 backup[2];
+	__u8 padding[2];
+};
+_Static_assert(sizeof(struct plait_socket) == 56, "no hidden padding");
+
 enum plait_flow_flag {
 	/* Started by MP_CAPABLE. */
 	PLAIT_FLOW_INITIAL = 1 << 0,

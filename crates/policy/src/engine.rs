@@ -65,7 +65,7 @@ pub use statistics::{
     ActorStatistics, ChainStatistics, Counters, PolicyStatistics, SkipCounters, Statistics,
 };
 
-use crate::bindings::plait_flow;
+use crate::bindings::{plait_flow, plait_socket};
 use crate::model::{Hook, Interface, Policy};
 use namespace::{Directories, Namespace};
 use request::{Feature, FeatureRequest};
@@ -410,13 +410,9 @@ impl Engine {
         })
     }
 
-    /// Changes the record of a subflow; `false`: it is not tracked. A concurrent update by a packet is lost.
-    pub(crate) fn change_flow(
-        &self,
-        tuple: FourTuple,
-        change: impl FnOnce(&mut plait_flow),
-    ) -> Result<bool, EngineError> {
-        self.live()?.map_or(Ok(false), |live| flows::change(live.objects.map("flows")?, tuple, change))
+    /// Fills in what no packet has set of the record of a subflow; `false`: it is not tracked.
+    pub(crate) fn complete_flow(&self, tuple: FourTuple, socket: &plait_socket) -> Result<bool, EngineError> {
+        self.live()?.map_or(Ok(false), |live| flows::complete(live.objects.map("flows")?, tuple, socket))
     }
 
     fn swap(&self) -> Swap<'_> {

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use bytemuck::Zeroable;
 use plait_linux::diag::Subflow;
 
 use super::error::ControllerError;
 use super::view::View;
-use crate::bindings::{PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_BACKUP_OUT, plait_flow};
+use crate::bindings::plait_socket;
 use crate::engine::{Engine, FourTuple};
 use crate::model::Hook;
 
@@ -24,7 +25,7 @@ impl Backfill {
             let tuple = FourTuple::from(subflow);
             if tracked.contains(&tuple)
                 && !self.0.contains(&tuple)
-                && engine.change_flow(tuple, |flow| complete(flow, subflow))?
+                && engine.complete_flow(tuple, &socket(subflow))?
             {
                 self.0.insert(tuple);
             }
@@ -33,31 +34,23 @@ impl Backfill {
     }
 }
 
-/// Fills in fields that no packet has set.
-fn complete(flow: &mut plait_flow, subflow: &Subflow) {
+/// What the socket of a subflow knows. Its key is not set.
+fn socket(subflow: &Subflow) -> plait_socket {
     let (peer, local) = subflow.tcp.window_scales.unwrap_or((NOT_SCALED, NOT_SCALED));
-    let directions = [
-        (Hook::Ingress, peer, subflow.backup_remote, PLAIT_FLOW_BACKUP_IN),
-        (Hook::Egress, local, subflow.backup_local, PLAIT_FLOW_BACKUP_OUT),
-    ];
-    for (hook, scale, backup, flag) in directions {
-        let half = &mut flow.dir[hook as usize];
-        if half.syn_seen == 0 {
-            half.syn_seen = 1;
-            half.offered_scale = scale;
-            if backup == Some(true) {
-                flow.flags |= flag;
-            }
-        }
-        let segment = &mut flow.mss[hook as usize];
-        if *segment == 0 {
-            *segment = subflow.tcp.mss.try_into().unwrap_or(u16::MAX);
-        }
+    let mut socket = plait_socket {
+        rtt: subflow.tcp.rtt_us,
+        rtt_variance: subflow.tcp.rtt_variance_us,
+        mss: subflow.tcp.mss.try_into().unwrap_or(u16::MAX),
+        ..Zeroable::zeroed()
+    };
+    for (hook, scale, backup) in
+        [(Hook::Ingress, peer, subflow.backup_remote), (Hook::Egress, local, subflow.backup_local)]
+    {
+        socket.scale[hook as usize] = scale;
+        socket.backup[hook as usize] = backup.unwrap_or(false).into();
     }
-    if flow.rtt == 0 {
-        (flow.rtt, flow.rtt_variance) = (subflow.tcp.rtt_us, subflow.tcp.rtt_variance_us);
-    }
+    socket
 }
 
-/// The SYN had no window scale option (`offered_scale` in intf.h).
+/// The SYN had no window scale option (`scale` in intf.h).
 const NOT_SCALED: u8 = 255;

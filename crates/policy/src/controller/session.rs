@@ -160,6 +160,7 @@ impl Session {
             let start = Instant::now();
             while !self.pending_priorities.is_empty() && start.elapsed() < MAX_REVERTING {
                 thread::sleep(RETRY_INTERVAL);
+                self.engine.renew(&self.name, self.expiry)?;
                 self.view()?;
                 self.inject_priorities();
             }

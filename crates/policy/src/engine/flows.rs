@@ -1,17 +1,21 @@
 //! The records of tracked subflows.
 
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use libbpf_rs::{BatchedMapIter, MapCore, MapFlags, MapHandle};
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{BatchedMapIter, MapCore, MapFlags, MapHandle, ProgramInput};
 use plait_linux::mptcp::Token;
 use serde::{Deserialize, Serialize};
 
 use super::error::EngineError;
+use super::skeleton::complete::CompleteSkelBuilder;
 use crate::bindings::{
     PLAIT_FLOW_BACKUP_IN, PLAIT_FLOW_BACKUP_OUT, PLAIT_FLOW_FIN_IN, PLAIT_FLOW_FIN_OUT, PLAIT_FLOW_JOINED,
-    PLAIT_FLOWS, plait_flow, plait_flow_dir, plait_flow_key,
+    PLAIT_FLOWS, plait_flow, plait_flow_dir, plait_flow_key, plait_socket,
 };
 use crate::model::Hook;
 
@@ -111,18 +115,23 @@ pub(super) fn look_up(map: &MapHandle, tuple: FourTuple) -> Result<Option<plait_
     Ok(value.and_then(|value| bytemuck::try_pod_read_unaligned(&value).ok()))
 }
 
-/// Changes the record of a subflow; `false`: it is not tracked.
-pub(super) fn change(
+/// Fills in what no packet has set of the record of a subflow; `false`: it is not tracked.
+pub(super) fn complete(
     map: &MapHandle,
     tuple: FourTuple,
-    change: impl FnOnce(&mut plait_flow),
+    socket: &plait_socket,
 ) -> Result<bool, EngineError> {
-    let Some(mut flow) = look_up(map, tuple)? else { return Ok(false) };
-    change(&mut flow);
-    let (key, value) = (tuple.key(), bytemuck::bytes_of(&flow));
-    map.update(bytemuck::bytes_of(&key), value, MapFlags::EXIST)
-        .map_err(EngineError::kernel("change a subflow"))?;
-    Ok(true)
+    let run = || {
+        let mut storage = MaybeUninit::uninit();
+        let mut skeleton = CompleteSkelBuilder::default().open(&mut storage)?;
+        skeleton.maps.flows.reuse_fd(map.as_fd())?;
+        let skeleton = skeleton.load()?;
+        let mut socket = plait_socket { key: tuple.key(), ..*socket };
+        let input =
+            ProgramInput { context_in: Some(bytemuck::bytes_of_mut(&mut socket)), ..Default::default() };
+        Ok(skeleton.progs.complete.test_run(input)?.return_value == 1)
+    };
+    run().map_err(EngineError::kernel("complete the record of a subflow"))
 }
 
 impl FourTuple {
