@@ -1,5 +1,6 @@
 """Fixtures of the end-to-end tests. Tests that need root or a missing tool are skipped."""
 
+import os
 import pathlib
 import signal
 
@@ -10,6 +11,9 @@ from streams import REQUIRE, listen
 # Shells ignore SIGINT in programs that they start in the background, and the programs of tests would inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# `plait run` would run programs as the user who called sudo for the tests, to whom the tests' files do not belong.
+os.environ.pop("SUDO_UID", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

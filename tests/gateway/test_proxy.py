@@ -44,7 +44,7 @@ def connected(pair):
 def test_names_are_resolved_by_the_proxy(pair):
     """The client sends a name; localhost is one that needs no network."""
     echo_server(pair.client)
-    pair.proxy("--trusted", "eth")
+    pair.proxy("--trusted", "eth", "--allow-local")
     client = connected(pair)
     client.sendall(SOCKS5 + b"\x05\x01\x00\x03\x09localhost" + (9000).to_bytes(2, "big"))
     assert receive_exactly(client, 2) == b"\x05\x00"

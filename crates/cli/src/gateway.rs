@@ -11,10 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use plait_config::Role;
 use plait_gateway::{
-    Config, Credentials, Gateway, Identities, Outbound, ProtectionPolicy, Requirement, RunError, Settings,
-    Trust, exit_code,
+    Config, Credentials, Gateway, Identities, Outbound, ProtectionPolicy, ProxyAccess, Requirement, RunError,
+    Settings, Trust, exit_code,
 };
 use plait_linux::signal::StopSignal;
+use plait_linux::user::User;
 use plait_proto::option::Mode;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
@@ -147,6 +148,9 @@ pub(crate) struct RunArgs {
     peers: Peers,
     #[command(flatten)]
     paths: Paths,
+    /// User as whom the program runs, by name or number [default: the user who called sudo, or else that of plait]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -173,9 +177,12 @@ pub(crate) struct ProxyArgs {
     /// Address and port to accept clients on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080")]
     listen: SocketAddr,
-    /// File with one line USER:PASSWORD that clients must present
+    /// File with one line USER:PASSWORD that clients must present; required unless --listen is a loopback address
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
+    /// Also connect to loopback and link-local addresses of this host
+    #[arg(long)]
+    allow_local: bool,
     #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
@@ -237,13 +244,14 @@ where
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let config = args.paths.config()?;
     let settings = args.protection.outbound("run", &args.peers, &config)?;
+    let user = args.user.as_deref().map(|name| User::find(name).map(Some)).unwrap_or_else(User::caller)?;
     block_on(async {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
         let mut command = args.command.into_iter();
         let program = command.next().context("no program given")?;
-        let status = outbound.run(program, command.collect()).await;
+        let status = outbound.run(program, command.collect(), user).await;
         let mut stop = stop_signal()?;
         tokio::select! {
             () = gateway.shut_down_when_idle() => {}
@@ -273,13 +281,21 @@ pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
     let config = args.paths.config()?;
     let settings = args.protection.outbound("proxy", &args.peers, &config)?;
     let credentials = args.credentials.as_deref().map(Credentials::from_file).transpose()?;
+    if credentials.is_none() && !args.listen.ip().to_canonical().is_loopback() {
+        bail!(
+            "expected --credentials with --listen {}, or else whoever can reach this address could use the proxy: add \
+             --credentials FILE, or listen on 127.0.0.1 or [::1]",
+            args.listen
+        );
+    }
+    let access = ProxyAccess { credentials, local_destinations: args.allow_local };
     block_on(async {
         let listener = Outbound::proxy_listener(args.listen).await?;
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
         until_stopped(&gateway, async {
-            outbound.proxy(listener, credentials).await;
+            outbound.proxy(listener, access).await;
             Ok(())
         })
         .await

@@ -54,7 +54,7 @@ pub use config::Config;
 pub use error::{ProtectionError, StartError};
 pub use gateway::{Gateway, Settings};
 pub use inbound::Listener;
-pub use outbound::{ConnectError, Credentials, CredentialsError, Outbound, RunError, exit_code};
+pub use outbound::{ConnectError, Credentials, CredentialsError, Outbound, ProxyAccess, RunError, exit_code};
 pub use paths::Roles;
 pub use protection::{InvalidRequirement, ProtectionPolicy, Requirement};
 pub use report::{ConnectionReport, Counts, Handshakes, Report, SubflowReport};

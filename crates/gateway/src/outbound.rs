@@ -10,5 +10,5 @@ mod witness;
 
 pub use connect::ConnectError;
 pub use open::Outbound;
-pub use proxy::{Credentials, CredentialsError};
+pub use proxy::{Credentials, CredentialsError, ProxyAccess};
 pub use run::{RunError, exit_code};

@@ -35,6 +35,7 @@ mod skeleton;
 mod sockopt;
 mod tcp_info;
 pub mod traffic_control;
+pub mod user;
 
 pub use leftovers::{clean_run_directory, has_ended, run_directory};
 pub use tcp_info::{State, TcpInfo};

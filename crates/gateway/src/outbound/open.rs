@@ -39,13 +39,17 @@ pub(super) enum OpenError {
     Establish(#[from] EstablishError),
     #[error(transparent)]
     PeerAuth(#[from] PeerAuthError),
+    #[error(
+        "expected a destination beyond this host, got {0}: `plait proxy --allow-local` permits local ones"
+    )]
+    Local(SocketAddr),
 }
 
 impl OpenError {
     /// Whether it failed because of the peer's identity.
     pub(super) fn is_about_identity(&self) -> bool {
         match self {
-            OpenError::Connect(_) => false,
+            OpenError::Connect(_) | OpenError::Local(_) => false,
             OpenError::Refused(refusal) => *refusal == Refusal::Unauthenticated,
             OpenError::Establish(error) => error.is_about_identity(),
             OpenError::PeerAuth(_) => true,

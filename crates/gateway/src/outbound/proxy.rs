@@ -9,7 +9,7 @@ mod socks5;
 mod target;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,16 @@ const SOCKS5_VERSION: u8 = 5;
 const SOCKS4_VERSION: u8 = 4;
 /// SOCKS4's reply to a rejected request; the last six bytes are ignored.
 const SOCKS4_REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
+
+/// Who may use a proxy, and to reach what.
+#[derive(Debug, Default)]
+pub struct ProxyAccess {
+    /// What clients must present; `None`: nothing.
+    pub credentials: Option<Credentials>,
+    /// Whether destinations may be loopback and link-local addresses of this host. They include services that trust whoever
+    /// can reach them.
+    pub local_destinations: bool,
+}
 
 /// A client's request, not yet answered.
 enum Request {
@@ -86,17 +96,17 @@ impl Outbound {
         TcpListener::bind(address).await.map_err(|reason| StartError::Listen { address, reason })
     }
 
-    /// Serves proxy clients until [`crate::Gateway::shut_down`]; with credentials, only clients that present them.
-    pub async fn proxy(self: &Arc<Self>, listener: TcpListener, credentials: Option<Credentials>) {
+    /// Serves proxy clients until [`crate::Gateway::shut_down`].
+    pub async fn proxy(self: &Arc<Self>, listener: TcpListener, access: ProxyAccess) {
         if let Ok(address) = listener.local_addr() {
             info!("proxy listening on {address} (SOCKS5 and HTTP CONNECT)");
         }
-        let credentials = Arc::new(credentials);
+        let access = Arc::new(access);
         self.gateway()
             .accept(listener, |near, from| {
-                let (outbound, credentials) = (Arc::clone(self), Arc::clone(&credentials));
+                let (outbound, access) = (Arc::clone(self), Arc::clone(&access));
                 async move {
-                    if let Err(error) = outbound.proxy_one(near, credentials.as_ref().as_ref()).await {
+                    if let Err(error) = outbound.proxy_one(near, &access).await {
                         debug!("{from}: {error}");
                     }
                 }
@@ -104,17 +114,17 @@ impl Outbound {
             .await;
     }
 
-    async fn proxy_one(&self, near: TcpStream, credentials: Option<&Credentials>) -> Result<(), ProxyError> {
+    async fn proxy_one(&self, near: TcpStream, access: &ProxyAccess) -> Result<(), ProxyError> {
         // A refused client must be able to read why.
         close_on_drop(&near)?;
         // A duplicate, while the request owns the socket.
         let socket = near.as_fd().try_clone_to_owned()?;
-        let request = tokio::time::timeout(REQUEST_TIMEOUT, Request::read(near, credentials))
+        let request = tokio::time::timeout(REQUEST_TIMEOUT, Request::read(near, access.credentials.as_ref()))
             .await
             .map_err(|_| ProxyError::Timeout)??;
-        let opened = match request.target().resolve().await {
+        let opened = match destinations(request.target(), access).await {
             Ok(destinations) => self.open(&request.target().peer(), &destinations).await,
-            Err(error) => Err(OpenError::Connect(error)),
+            Err(error) => Err(error),
         };
         match opened {
             Ok(opened) => {
@@ -134,6 +144,47 @@ impl Outbound {
                 request.deny(&why).await?;
                 Err(why.into())
             }
+        }
+    }
+}
+
+/// The addresses to try, of those to which clients have access.
+async fn destinations(target: &Target, access: &ProxyAccess) -> Result<Vec<SocketAddr>, OpenError> {
+    let mut found = target.resolve().await.map_err(OpenError::Connect)?;
+    let local = found.iter().copied().find(|address| is_local(address.ip()));
+    if let Some(local) = local.filter(|_| !access.local_destinations) {
+        found.retain(|address| !is_local(address.ip()));
+        if found.is_empty() {
+            return Err(OpenError::Local(local));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether an address is one of this host or link only. Linux connects the unspecified address to this host.
+fn is_local(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_loopback() || address.octets()[0] == 0 || address.is_link_local(),
+        IpAddr::V6(address) => {
+            address.is_loopback() || address.is_unspecified() || address.is_unicast_link_local()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_addresses_in_every_notation() {
+        for local in ["127.0.0.1", "127.9.9.9", "0.0.0.0", "0.1.2.3", "169.254.1.1", "::1", "::", "fe80::1"] {
+            assert!(is_local(local.parse().unwrap()), "{local}");
+        }
+        for mapped in ["::ffff:127.0.0.1", "::ffff:0.0.0.0", "::ffff:169.254.1.1"] {
+            assert!(is_local(mapped.parse().unwrap()), "{mapped}");
+        }
+        for other in ["10.0.0.1", "192.0.2.1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"] {
+            assert!(!is_local(other.parse().unwrap()), "{other}");
         }
     }
 }

@@ -12,6 +12,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 
 use plait_linux::cgroup::Cgroup;
+use plait_linux::user::User;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -19,6 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, warn};
 
 use super::open::{OpenError, Outbound};
+use super::proxy::ProxyAccess;
 use super::redirect::{Listeners, Redirect};
 use crate::error::{ProtectionError, StartError};
 
@@ -59,13 +61,15 @@ enum Entry {
 }
 
 impl Outbound {
-    /// Runs a program with its connections redirected through the gateway, and returns its exit status.
+    /// Runs a program with its connections redirected through the gateway, and returns its exit status. It runs as `user`;
+    /// `None`: as the user of this process.
     ///
     /// SIGTERM and SIGHUP are forwarded to it; the terminal sends it SIGINT.
     pub async fn run(
         self: &Arc<Self>,
         program: OsString,
         arguments: Vec<OsString>,
+        user: Option<User>,
     ) -> Result<ExitStatus, RunError> {
         let mut command = Command::new(&program);
         command.args(arguments).kill_on_drop(true);
@@ -87,8 +91,14 @@ impl Outbound {
                 let url = format!("socks5h://{address}");
                 command.envs(PROXY_VARIABLES.map(|name| (name, url.clone())));
                 let outbound = Arc::clone(self);
-                tokio::spawn(async move { outbound.proxy(listener, None).await });
+                // The program can reach this host's own addresses anyway.
+                let access = ProxyAccess { credentials: None, local_destinations: true };
+                tokio::spawn(async move { outbound.proxy(listener, access).await });
             }
+        }
+        // Last: what comes before takes the privileges of this process.
+        if let Some(user) = user {
+            become_user_before_exec(&mut command, user);
         }
         let signals = ForwardedSignals::listen().map_err(RunError::Wait)?;
         let child = command.spawn().map_err(|reason| RunError::Spawn { program, reason })?;
@@ -170,6 +180,14 @@ fn enter_before_exec(command: &mut Command, cgroup: &Cgroup) -> Result<(), Prote
     // SAFETY: the closure makes one system call on what was opened before, and allocates nothing.
     unsafe { command.as_std_mut().pre_exec(enter) };
     Ok(())
+}
+
+/// Runs the program as this user.
+fn become_user_before_exec(command: &mut Command, user: User) {
+    command.env("HOME", user.home()).env("USER", user.name()).env("LOGNAME", user.name());
+    let become_user = move || user.become_user();
+    // SAFETY: the closure makes system calls only, and allocates nothing.
+    unsafe { command.as_std_mut().pre_exec(become_user) };
 }
 
 /// Signals to forward, received from before the program starts: one in between must not orphan it.

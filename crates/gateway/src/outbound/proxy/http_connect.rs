@@ -57,6 +57,7 @@ impl Request {
     pub(super) async fn deny(mut self, why: &OpenError) -> Result<(), ProxyError> {
         let status = match why {
             OpenError::Connect(error) if error.kind() == io::ErrorKind::TimedOut => "504 Gateway Timeout",
+            OpenError::Local(_) => "403 Forbidden",
             _ => "502 Bad Gateway",
         };
         Ok(answer(&mut self.near, status, &why.to_string()).await?)

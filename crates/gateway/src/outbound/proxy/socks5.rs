@@ -64,7 +64,9 @@ impl Request {
 
 fn reply(why: &OpenError) -> ReplyError {
     match why {
-        OpenError::Refused(_) | OpenError::PeerAuth(_) => ReplyError::ConnectionNotAllowed,
+        OpenError::Refused(_) | OpenError::PeerAuth(_) | OpenError::Local(_) => {
+            ReplyError::ConnectionNotAllowed
+        }
         OpenError::Establish(error) if error.is_about_identity() => ReplyError::ConnectionNotAllowed,
         OpenError::Establish(_) => ReplyError::GeneralFailure,
         OpenError::Connect(error) => match error.kind() {
