@@ -5,13 +5,15 @@
 #include <linux/btf.h>
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/mount.h>
 #include <linux/overflow.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
 
 #include "btf.h"
 
-#define BTF_OF_KERNEL "/sys/kernel/btf/vmlinux"
+/* In sysfs. */
+#define BTF_OF_KERNEL "kernel/btf/vmlinux"
 
 /* Maximum nesting of anonymous structures. */
 #define MAX_NESTED 4
@@ -103,12 +105,32 @@ static int read_all(struct file *file, void *bytes, loff_t size)
 }
 
 /*
+ * Opens a file in a mount of sysfs that nobody else has: whatever the mount namespace or root directory of the program
+ * that loads the module shows at /sys, the file is the kernel's. The open file keeps the mount.
+ */
+static struct file *open_in_sysfs(const char *path)
+{
+	struct file_system_type *sysfs = get_fs_type("sysfs");
+	struct vfsmount *mount;
+	struct file *file;
+
+	if (!sysfs)
+		return ERR_PTR(-ENODEV);
+	mount = kern_mount(sysfs);
+	if (IS_ERR(mount))
+		return ERR_CAST(mount);
+	file = file_open_root_mnt(mount, path, O_RDONLY, 0);
+	kern_unmount(mount);
+	return file;
+}
+
+/*
  * Returns the size, or an error. Not kernel_read_file(), which asks security modules: it is for code and policies, of
  * kinds that they know.
  */
 static ssize_t read_file(const char *path, void **bytes)
 {
-	struct file *file = filp_open(path, O_RDONLY, 0);
+	struct file *file = open_in_sysfs(path);
 	ssize_t size;
 	int err;
 

@@ -25,7 +25,7 @@ struct plait_connection *plait_connection_get(struct sock *sk)
 
 	if (connection)
 		return connection;
-	connection = kzalloc(sizeof(*connection), GFP_KERNEL);
+	connection = kzalloc(sizeof(*connection), GFP_KERNEL_ACCOUNT);
 	if (!connection)
 		return NULL;
 	mutex_init(&connection->out.lock);
@@ -58,7 +58,7 @@ void plait_connection_free(struct sock *sk)
 		return;
 	WRITE_ONCE(sk->sk_user_data, NULL);
 	plait_connection_reset(connection);
-	kfree(connection);
+	kfree_sensitive(connection);
 	plait_count(PLAIT_COUNT_CLOSED, 1);
 }
 
@@ -102,23 +102,27 @@ static int state_unprotected(const struct plait_rule_action *action)
  */
 static int negotiated(struct sock *sk, struct sock *subflow, const struct plait_rule_action *action, u8 *mode)
 {
+	int state = PLAIT_REFUSED;
 	struct plait_verdict verdict;
 
 	lock_sock_nested(subflow, SINGLE_DEPTH_NESTING);
 	release_sock(subflow);
 	if (!plait_verdict_read(sk, action->verdicts, &verdict))
-		return PLAIT_REFUSED;
+		return state;
 	switch (verdict.outcome) {
 	case PLAIT_OUTCOME_NEGOTIATED:
 		*mode = verdict.mode;
-		return PLAIT_PROTECTED;
+		state = PLAIT_PROTECTED;
+		break;
 	case PLAIT_OUTCOME_PLAIN:
 	case PLAIT_OUTCOME_NO_COMMON_MODE:
 	case PLAIT_OUTCOME_FALLBACK:
-		return state_unprotected(action);
-	default:
-		return PLAIT_REFUSED;
+		state = state_unprotected(action);
+		break;
 	}
+	/* It has the MPTCP keys. */
+	memzero_explicit(&verdict, sizeof(verdict));
+	return state;
 }
 
 static int decide(struct sock *sk, struct plait_connection *connection)

@@ -77,11 +77,15 @@ struct plait_keys {
 struct plait_bounce {
 	u8 *bytes;
 	void *memory;
+	size_t size;
 };
 
-/* Maximum bytes moved at a time, except when peeking: 16 KiB with the space before them. */
+/* Maximum bytes moved at a time: 16 KiB with the space before them. */
 #define PLAIT_PIECE ((size_t)SZ_16K - 256)
+/* Maximum bytes of one MSG_PEEK, which cannot be done in pieces: 64 KiB with the space before them. */
+#define PLAIT_PEEK ((size_t)SZ_64K - 256)
 
+/* Memory is charged to the caller's control group, and wiped when it is freed: it held plaintext. */
 int plait_bounce_get(struct plait_bounce *bounce, size_t size);
 void plait_bounce_put(struct plait_bounce *bounce);
 /* Call before each use, with the direction locked. */

@@ -91,22 +91,24 @@ static int receive_now(const struct reading *reading, struct plait_bounce *bounc
 	return copied;
 }
 
-/* As receive_now(), with the direction locked. -ECONNRESET: the socket was disconnected while this call waited. */
+/*
+ * As receive_now(), with the direction locked. The buffer lives within the lock, so that a direction has one, however
+ * many threads call. -ECONNRESET: the socket was disconnected while this call waited.
+ */
 static int receive_piece(const struct reading *reading, size_t len)
 {
 	struct plait_direction *in = &reading->connection->in;
 	struct plait_bounce bounce;
-	int result;
+	int result = -ECONNRESET;
 
-	result = plait_bounce_get(&bounce, len);
-	if (result)
-		return result;
 	mutex_lock(&in->lock);
-	result = -ECONNRESET;
 	if (READ_ONCE(reading->connection->state) == PLAIT_PROTECTED)
+		result = plait_bounce_get(&bounce, len);
+	if (!result) {
 		result = receive_now(reading, &bounce, len);
+		plait_bounce_put(&bounce);
+	}
 	mutex_unlock(&in->lock);
-	plait_bounce_put(&bounce);
 	return result;
 }
 
@@ -170,7 +172,7 @@ static bool has_space(const struct sock *sk)
 static int peek(const struct reading *reading, struct wait_queue_entry *wait, long timeout,
 		size_t len, size_t target)
 {
-	size_t max = min_t(size_t, len, max_t(size_t, READ_ONCE(reading->sk->sk_rcvbuf), PAGE_SIZE));
+	size_t max = min(len, PLAIT_PEEK);
 	struct iov_iter start = reading->msg->msg_iter;
 	int found;
 

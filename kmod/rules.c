@@ -256,7 +256,7 @@ int plait_rules_write(char *line)
 
 	if (strstarts(line, "clear"))
 		return clear(net, line + strlen("clear"));
-	rule = kzalloc(sizeof(*rule), GFP_KERNEL);
+	rule = kzalloc(sizeof(*rule), GFP_KERNEL_ACCOUNT);
 	if (!rule)
 		return -ENOMEM;
 	rule->net = net;

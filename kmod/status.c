@@ -10,6 +10,7 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
+#include <linux/user_namespace.h>
 
 #include "plait.h"
 
@@ -66,7 +67,8 @@ static ssize_t write_rules(struct file *file, const char __user *bytes, size_t l
 	char *line;
 	int err;
 
-	if (!capable(CAP_NET_ADMIN))
+	/* As netlink: whoever opened the file may have passed it to a program with more rights, or with fewer. */
+	if (!file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN) || !capable(CAP_NET_ADMIN))
 		return -EPERM;
 	if (len >= PAGE_SIZE)
 		return -E2BIG;

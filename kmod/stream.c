@@ -79,7 +79,7 @@ int plait_keystream_init(struct plait_keystream *keystream, const struct plait_k
 		return err;
 	}
 	err = -ENOMEM;
-	keystream->request = skcipher_request_alloc(keystream->cipher, GFP_KERNEL);
+	keystream->request = skcipher_request_alloc(keystream->cipher, GFP_KERNEL_ACCOUNT);
 	if (keystream->request)
 		err = extract(keystream, keys);
 	if (!err)

@@ -12,13 +12,14 @@
 int plait_bounce_get(struct plait_bounce *bounce, size_t size)
 {
 	/* Memory whose size is a power of two is aligned to it. */
-	bounce->memory = kvmalloc(roundup_pow_of_two(HEADROOM + PLAIT_CIPHER_BLOCK + size), GFP_KERNEL);
+	bounce->size = roundup_pow_of_two(HEADROOM + PLAIT_CIPHER_BLOCK + size);
+	bounce->memory = kvmalloc(bounce->size, GFP_KERNEL_ACCOUNT);
 	return bounce->memory ? 0 : -ENOMEM;
 }
 
 void plait_bounce_put(struct plait_bounce *bounce)
 {
-	kvfree(bounce->memory);
+	kvfree_sensitive(bounce->memory, bounce->size);
 	bounce->memory = NULL;
 }
 

@@ -23,6 +23,7 @@ from network import ADDRESS, HOSTS, PORT, counters, grown, rule, run, run_checks
 SERVER = (ADDRESS, PORT)
 SO_TIMESTAMP, TCP_INQ = 29, 36
 AF_UNSPEC = ctypes.create_string_buffer(16)
+CAPABILITY_VERSION_3, CAP_NET_ADMIN = 0x20080522, 12
 
 
 @contextmanager
@@ -146,6 +147,36 @@ def check_rejects_invalid_rules():
     for line in lines:
         fails_with(errno.EINVAL, Path("/proc/plait/rules").write_text, line or " ")
     fails_with(errno.ENOENT, Path("/proc/plait/rules").write_text, "mode=stream cgroup=/none")
+
+
+def check_rules_need_the_capability_of_opener_and_writer():
+    """Without the opener's, whoever may open the file could let a privileged program print a rule into it."""
+    rules, line = "/proc/plait/rules", b"mode=stream port=1"
+    with without_capability(CAP_NET_ADMIN):
+        opened = os.open(rules, os.O_WRONLY)
+    fails_with(errno.EPERM, os.write, opened, line)
+    os.close(opened)
+    opened = os.open(rules, os.O_WRONLY)
+    with without_capability(CAP_NET_ADMIN):
+        fails_with(errno.EPERM, os.write, opened, line)
+    os.write(opened, b"clear")
+    os.close(opened)
+
+
+@contextmanager
+def without_capability(number):
+    """Removes a capability below 32 from this thread's effective set."""
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    # Effective, permitted, inheritable; then the same for capabilities from 32 on.
+    sets = (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    sets[0] &= ~(1 << number)
+    assert libc.capset(header, sets) == 0
+    try:
+        yield
+    finally:
+        sets[0] |= 1 << number
+        assert libc.capset(header, sets) == 0
 
 
 def check_require_refuses_a_tcp_client():

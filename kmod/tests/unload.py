@@ -2,7 +2,8 @@
 """Loads and removes the module repeatedly under traffic. Runs in the guest.
 
 Removal must be refused while a connection is protected, and the connection must continue; once none is protected,
-removal must succeed, whatever other sockets are created, used and closed at that moment.
+removal must succeed, whatever other sockets are created, used and closed at that moment. What the loading program's
+mount namespace shows in place of the kernel's type information must not matter.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from calls import libc
 from network import COUNTERS, HERE, HOSTS, PORT, alarms, load, rule, run, socket_in
 
 DELETE_MODULE = 176
+TYPES = Path("/sys/kernel/btf/vmlinux")
 MODES = ["xor64-hmac", "xor64-key", "stream"]
 
 
@@ -95,6 +97,19 @@ class Traffic:
             time.sleep(0.01)
 
 
+def load_beside_forged_types():
+    """
+    Loads the module from a mount namespace with another file in place of the kernel's type information. Offsets from that
+    file would decide which kernel memory the module reads and writes; here a member has another name, so using it fails.
+    """
+    assert removed(), "no socket uses it"
+    forged = Path("/run/forged-types")
+    forged.write_bytes(TYPES.read_bytes().replace(b"\0remote_key\0", b"\0remote_kez\0"))
+    assert forged.read_bytes() != TYPES.read_bytes()
+    insmod = f"mount --bind {forged} {TYPES} && insmod {HERE.parent / 'plait.ko'}"
+    run("unshare", "--mount", "sh", "-c", insmod)
+
+
 def turn(mode):
     """Loads and removes the module once; returns how often removal was refused."""
     if not Path("/sys/module/plait").exists():
@@ -126,6 +141,7 @@ def main():
     parser.add_argument("--threads", type=int, default=3)
     arguments = parser.parse_args()
     load(loss=None)
+    load_beside_forged_types()
     turns = refused = 0
     until = time.monotonic() + arguments.seconds
     with Traffic(arguments.threads) as traffic:
