@@ -5,7 +5,7 @@ export PLAIT ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/release/plait
 BPF_C := $(wildcard bpf/include/*.h crates/*/bpf/*.[ch] crates/*/bpf/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long docs prove lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean
+.PHONY: help demo build test test-long docs prove deny lint fmt bench reproduce kmod kmod-package kmod-check test-kernel guest deps test-deps clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ lint: test-deps ## Check formatting, lints, generated files, spelling and langua
 prove: ## Prove the sealed handshake with ProVerif, where it is installed
 	@if command -v $${PROVERIF:-proverif} >/dev/null; then formal/prove --model sealed.pv; \
 	else echo "SKIP prove: proverif is not installed"; fi
+
+deny: ## Check licenses, advisories and duplicates of dependencies with cargo-deny, where it is installed (fetches advisories)
+	@if command -v cargo-deny >/dev/null; then cargo deny --locked check; \
+	else echo "SKIP deny: cargo-deny is not installed"; fi
 
 docs: ## Build the book into target/book and check its links
 	scripts/docs
