@@ -10,6 +10,7 @@ import time
 
 import pytest
 from controllers import POLICIES, distant, joined, run, start, uneven, work  # noqa: F401
+from disturbance import Disturbance, inconclusive
 from hosts import Host, tool, wait_for
 from streams import accept, receive_exactly
 from transfers import MPTCP, Download, counters, fetch, listen_on_all
@@ -62,8 +63,14 @@ def test_tiers_enforces_caps_and_quotas(work, distant):
     assert 4.5 < rates["wlan"] < 5.25
     # The faster path is sometimes blocked by data on the slower one.
     assert 7.5 < rates["eth"] < 10.5
-    wait_for("the end of the quota", lambda: carried("wlan") >= 0.95 * size, timeout=20)
-    time.sleep(1)
+    with Disturbance() as disturbance:
+        wait_for("the end of the quota", lambda: carried("wlan") >= 0.95 * size, timeout=20)
+        time.sleep(1)
+    # 5 % are 0.56 s at the cap: that of a controller which is late.
+    if carried("wlan") > 1.05 * size and disturbance.worst > 0.1:
+        inconclusive(
+            f"{carried('wlan')} bytes; a ready thread waited {disturbance.worst:.2f} s for a processor"
+        )
     assert carried("wlan") == pytest.approx(size, rel=0.05)
     # A cap holds to 5 %; a busy machine may fall short of it.
     assert 8.5 < load.mbps(2) < 10.5

@@ -134,7 +134,7 @@ def test_a_resumed_controller_sets_and_reverts_its_backups_again(work, distant):
     controller.send_signal(signal.SIGCONT)
     wait_for("backups", lambda: are_backups(distant) == [True, True])
     controller.terminate()
-    controller.wait(5)
+    controller.wait(20)
     wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
     assert not guards(distant)
     download.close()
@@ -144,7 +144,7 @@ def test_replacing_a_controller_reverts_its_backups(work, distant):
     download, controller = start_backup_controller(work, distant)
     (work / "nothing.py").write_text(NOTHING.format(name="back"))
     start(work, distant.client, "nothing.py")
-    assert controller.wait(5) == 1
+    assert controller.wait(20) == 1
     wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
     wait_for("end of the guard", lambda: not guards(distant))
     assert names(work, distant.client) == ["back"]

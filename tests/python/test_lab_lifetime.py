@@ -99,7 +99,7 @@ def test_lab_is_removed_with_its_object_or_interpreter(program, rest):
 def test_killing_the_interpreter_removes_the_lab(program, how):
     running, lab_id = begin(program, "sys.stdin.read()")
     running.send_signal(signal.Signals[how])
-    running.wait(10)
+    running.wait(20)
     wait_for("end of the lab", lambda: not left_of(lab_id))
 
 
