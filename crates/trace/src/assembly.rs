@@ -9,6 +9,7 @@ mod data;
 mod flow;
 mod interval_counter;
 mod live;
+mod mappings;
 mod observation;
 mod opening;
 mod sender;

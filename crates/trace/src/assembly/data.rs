@@ -4,8 +4,9 @@ use plait_wire::Segment;
 use plait_wire::mptcp::{Capable, CapableKeys, DataSeq, Dss, Mapping, SubflowSeq};
 use plait_wire::tcp::Flags;
 
-use super::flow::{Flow, FlowKind, FlowSide, Signals, StreamMapping};
+use super::flow::{Flow, FlowKind, FlowSide, Signals};
 use super::live::State;
+use super::mappings::StreamMapping;
 use super::observation::{Observation, data_length};
 use crate::connection::{Connection, Fallback, Protocol};
 use crate::direction::Direction;
@@ -77,13 +78,13 @@ impl State {
         let side = flow.side(direction);
         let Some(offset) = offset(side, kind, segment, signals) else { return };
         if let Some((mapping, data_fin)) = mapping(signals)
-            && let (_, None) = side.next_part(offset, offset + 1)
+            && let (_, None) = side.mappings.next_part(offset, offset + 1)
             && let Some(position) = stream.position(mapping.data_seq)
         {
             // The mapping is older than those kept.
             let start = side.offset_of(mapping.subflow_seq.0);
             let length = i64::from(mapping.length) - i64::from(data_fin);
-            side.map(StreamMapping { start, end: start + length, position });
+            side.mappings.insert(StreamMapping { start, end: start + length, position });
         }
         for (range, captured) in parts(side, offset, segment) {
             if let Some(position) = range.position {
@@ -156,7 +157,7 @@ fn parts<'a>(side: &FlowSide, offset: i64, segment: &Segment<'a>) -> impl Iterat
         if at >= end {
             return None;
         }
-        let (part_end, position) = side.next_part(at, end);
+        let (part_end, position) = side.mappings.next_part(at, end);
         let from = captured.len().min((at - offset) as usize);
         let to = captured.len().min((part_end - offset) as usize);
         let length = (part_end - at) as u64;
@@ -172,7 +173,7 @@ fn acknowledged_position(flow: &mut Flow, direction: Direction, segment: &Segmen
     }
     let side = flow.side(direction.reverse());
     let offset = side.offset_of(segment.tcp.ack().since(side.isn()?));
-    let (_, position) = side.next_part(offset - 1, offset);
+    let (_, position) = side.mappings.next_part(offset - 1, offset);
     position.map(|last| last + 1)
 }
 
@@ -216,7 +217,7 @@ fn map(
         if let (Some(checksum), Some(number)) = (data.checksum, stream.number(position)) {
             side.checksum.begin(mapped.start..mapped.end, number, SubflowSeq(1), data.length, checksum);
         }
-        side.map(mapped);
+        side.mappings.insert(mapped);
         stream.reaches(position + u64::from(data.length));
     } else if let Some((mapping, data_fin)) = mapping(signals) {
         let Some(position) = stream.position(mapping.data_seq) else { return };
@@ -224,21 +225,21 @@ fn map(
         let start = side.offset_of(mapping.subflow_seq.0);
         stream.reaches(position.saturating_add_signed(length.max(0)));
         if mapping.is_infinite() {
-            side.map(StreamMapping { start, end: i64::MAX, position });
+            side.mappings.insert(StreamMapping { start, end: i64::MAX, position });
             let failed = connection.events.iter().any(|event| matches!(event.kind, EventKind::Fail(_)));
             let cause = if failed { Fallback::ChecksumFailed } else { Fallback::InfiniteMapping };
             connection.fallback.get_or_insert(cause);
         } else if length > 0 {
             let mapped = StreamMapping { start, end: start + length, position };
             if let (Some(checksum), Some(number)) = (mapping.checksum, stream.number(position))
-                && !side.is_mapped(&mapped)
+                && side.mappings.newest() != Some(&mapped)
             {
                 let Mapping { subflow_seq, length, .. } = mapping;
                 side.checksum.begin(start..mapped.end, number, subflow_seq, length, checksum);
             }
-            side.map(mapped);
+            side.mappings.insert(mapped);
         }
-    } else if has_payload && !side.has_mappings() {
+    } else if has_payload && side.mappings.is_empty() {
         let origin = match kind {
             FlowKind::Plain => {
                 stream.learn_origin(DataSeq(1));
@@ -249,7 +250,7 @@ fn map(
             _ => None,
         };
         if let Some(position) = origin {
-            side.map(StreamMapping { start: 1, end: i64::MAX, position });
+            side.mappings.insert(StreamMapping { start: 1, end: i64::MAX, position });
             if kind == FlowKind::Initial {
                 connection.fallback.get_or_insert(Fallback::NoMapping);
             }

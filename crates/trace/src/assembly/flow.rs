@@ -1,6 +1,5 @@
 //! The state of a TCP connection while captures are being read.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use plait_wire::{ParseError, Segment, tcp};
 
 use super::checksum::ChecksumVerifier;
 use super::interval_counter::IntervalCounter;
+use super::mappings::Mappings;
 use super::sender::{EchoedTimestamps, Sender};
 use super::seq_unwrap::SeqUnwrapper;
 use crate::connection::Close;
@@ -222,22 +222,8 @@ pub(crate) struct FlowSide {
     pub(crate) window_shift: Option<Option<u8>>,
     /// This side's nonce in a join.
     pub(crate) nonce: Option<Nonce>,
-    mappings: VecDeque<StreamMapping>,
-    has_mappings: bool,
+    pub(crate) mappings: Mappings,
 }
-
-/// The offsets from `start` on belong to positions of the stream from `position` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StreamMapping {
-    pub(crate) start: i64,
-    /// Exclusive; `i64::MAX` for an infinite mapping.
-    pub(crate) end: i64,
-    pub(crate) position: u64,
-}
-
-/// Maximum number of mappings kept: older ones are needed only for segments without a mapping, or merged by the network
-/// card.
-const MAX_MAPPINGS: usize = 256;
 
 impl FlowSide {
     pub(crate) fn isn(&self) -> Option<Seq> {
@@ -257,42 +243,6 @@ impl FlowSide {
     /// The offset of a relative subflow sequence number.
     pub(crate) fn offset_of(&self, relative: u32) -> i64 {
         self.offsets.near(relative)
-    }
-
-    pub(crate) fn map(&mut self, mapped: StreamMapping) {
-        self.has_mappings = true;
-        if self.mappings.back() == Some(&mapped) {
-            return;
-        }
-        if self.mappings.len() == MAX_MAPPINGS {
-            self.mappings.pop_front();
-        }
-        self.mappings.push_back(mapped);
-    }
-
-    /// Whether a mapping is the most recent one.
-    pub(crate) fn is_mapped(&self, mapped: &StreamMapping) -> bool {
-        self.mappings.back() == Some(mapped)
-    }
-
-    pub(crate) fn has_mappings(&self) -> bool {
-        self.has_mappings
-    }
-
-    /// The longest part of `from..to` from its start that one mapping covers, the newest, or none. Returns its end and the
-    /// stream position of `from`.
-    pub(crate) fn next_part(&self, from: i64, to: i64) -> (i64, Option<u64>) {
-        let newest = self.mappings.iter().rev();
-        for (index, mapped) in newest.clone().enumerate() {
-            if mapped.start <= from && from < mapped.end {
-                // A newer mapping that starts within the part takes precedence there.
-                let newer = newest.clone().take(index).map(|newer| newer.start);
-                let end = newer.filter(|start| *start > from).fold(mapped.end.min(to), i64::min);
-                return (end, Some(mapped.position.wrapping_add_signed(from - mapped.start)));
-            }
-        }
-        let end = newest.map(|mapped| mapped.start).filter(|start| *start > from).fold(to, i64::min);
-        (end, None)
     }
 }
 
@@ -333,40 +283,5 @@ impl Signals {
             }
         }
         signals
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    proptest! {
-        /// Compares with an array in which each mapping overwrites what it covers.
-        #[test]
-        fn newest_mapping_takes_precedence(
-            mappings in vec((0..60i64, 0..30i64, 0..1000u64), 0..8),
-            from in 0..60i64,
-            len in 1..40i64,
-        ) {
-            let (mut side, mut array) = (FlowSide::default(), [None; 200]);
-            for (start, len, position) in mappings {
-                side.map(StreamMapping { start, end: start + len, position });
-                for offset in 0..len {
-                    array[(start + offset) as usize] = Some(position + offset as u64);
-                }
-            }
-            let (mut at, to) = (from, from + len);
-            while at < to {
-                let (end, position) = side.next_part(at, to);
-                prop_assert!(at < end && end <= to);
-                for offset in at..end {
-                    let expected = position.map(|position| position + (offset - at) as u64);
-                    prop_assert_eq!(array[offset as usize], expected);
-                }
-                at = end;
-            }
-        }
     }
 }
