@@ -34,6 +34,7 @@ from streams import listen
 # Round-trip times by eth and by wlan, in milliseconds; wlan has the longer one.
 LINKS = ((40, 40), (40, 80))
 MODES = {"off": (), "xor64": ("--require",), "stream": ("--require",), "sealed": ("--require=all-paths",)}
+NAMED = ("--trusted", "eth", "--untrusted", "wlan")
 SLOWEST = "TCP by wlan"
 MAX_EXTRA_RTT, MACHINE = 1, 0.1
 
@@ -86,8 +87,8 @@ def start_ways(pair, count):
         gateway, proxy = GATEWAYS + number, PROXIES + number
         options = ("--mode", mode, *require)
         pair.serve(*options, to=f"127.0.0.1:{TCP}", listen=f"[::]:{gateway}")
-        pair.proxy(*options, "--trusted", "eth", listen=f"127.0.0.1:{proxy}")
-        run = (PLAIT, "run", *options, "--trusted", "eth", "--")
+        pair.proxy(*options, *NAMED, listen=f"127.0.0.1:{proxy}")
+        run = (PLAIT, "run", *options, *NAMED, "--")
         ways[f"{mode}, run"] = (*run, *ask, pair.ETH, gateway)
         ways[f"{mode}, proxy"] = (*ask, "--socks", proxy, pair.ETH, gateway)
     return ways

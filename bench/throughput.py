@@ -76,7 +76,7 @@ def fetch(pair, way) -> float:
         return download.direct(pair)
     if way in TUNNELS:
         return download.mbps(pair.client.run(*download.curl(pair, TUNNELS[way], "127.0.0.1"), timeout=300))
-    options = ("--mode", way, *REQUIRE[way], "--trusted", "eth")
+    options = ("--mode", way, *REQUIRE[way], "--trusted", "eth", "--untrusted", "wlan")
     return download.mbps(pair.run(*download.curl(pair, PORTS[way]), options=options, timeout=300))
 
 

@@ -14,7 +14,7 @@ from typing import Literal, TypedDict, Unpack
 from plait import _plait
 
 Mode = Literal["sealed", "stream", "xor64", "off"]
-Require = Literal["all-paths"] | bool
+Require = str | bool
 Peers = Literal["any", "first-use"] | Mapping[str, str]
 Address = tuple[str, int]
 
@@ -25,9 +25,10 @@ class Settings(TypedDict, total=False):
     mode: Mode
     """By default `"sealed"`."""
     require: Require
-    """By default `True`: a peer that does not negotiate the mode is rejected. With `"all-paths"` (mode `"sealed"`), so
-    is a connection without a witness on every path. With `False`, a connection may be unprotected: check
-    `Connection.mode`."""
+    """By default `True`: a peer that does not negotiate the mode is rejected. In mode `"sealed"`, so is, with
+    `"paths:2"`, a connection in which fewer than two paths take part, and with `"all-paths"` one in which not every
+    interface of `trusted` and `untrusted` does, of which there must be two. With `False`, a connection may be unprotected:
+    check `Connection.mode`."""
     trusted: Sequence[str]
     """Interfaces, on one of which a connection starts."""
     untrusted: Sequence[str]

@@ -55,6 +55,10 @@ def test_command_line_takes_precedence(pair, config, options, expected):
     [
         ('require = "always"', (), ('"always"', '"all-paths"')),
         ('require = "all-paths"', ("--mode", "stream"), ("got 'stream', which has no witnesses",)),
+        ('require = "paths:2"', ("--mode", "xor64"), ("got 'xor64', which has no witnesses",)),
+        ('require = "paths:1"', (), ('"paths:1"', '"paths:N" with N from 2 to 16')),
+        ('require = "all-paths"', (), ("expected 2 to 16 interfaces with --require=all-paths", "got 0")),
+        ('require = "all-paths"\n[paths]\neth = "trusted"', (), ("got 1", "--require=paths:2")),
         ('mode = "off"\nrequire = true', (), ("expected a mode that can be required",)),
         ("[path]", (), ("unknown field `path`",)),
     ],

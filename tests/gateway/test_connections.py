@@ -136,7 +136,9 @@ def test_documented_examples_work(work, two_ways):  # noqa: F811
     )
     server, client = work / "server.py", work / "client.py"
     server.write_text(serve)
-    client.write_text(connect.replace("192.0.2.7", two_ways.ETH).replace('"eth0"', '"eth"'))
+    client.write_text(
+        connect.replace("192.0.2.7", two_ways.ETH).replace('"eth0"', '"eth"').replace('"wlan0"', '"wlan"')
+    )
     two_ways.server.start(PYTHON, "-u", server, log="serve.log", cwd=work)
     wait_for("listener", lambda: two_ways.server.listens(8443))
     done = two_ways.client.run(PYTHON, client, text=True, cwd=work)

@@ -23,6 +23,8 @@ from streams import (
 
 STREAM = ("--mode", "stream", "--require")
 MODES = {"stream": STREAM, "sealed": ("--mode", "sealed", "--require")}
+ALL_PATHS = ("--mode", "sealed", "--require=all-paths")
+NAMED = ("--trusted", "eth", "--untrusted", "wlan")
 RANDOM_LEN = 32
 
 
@@ -127,7 +129,7 @@ def test_gateways_with_different_modes_are_plain_or_refused(pair):
 
 
 def test_level_is_the_number_of_witnessed_paths(two_ways):
-    start_gateways(two_ways, "--mode", "sealed", "--require=all-paths")
+    start_gateways(two_ways, *ALL_PATHS, outbound=NAMED)
     client = connect_by_socks(two_ways)
     assert_echo(client)
     for command in ("proxy", "serve"):
@@ -140,7 +142,7 @@ def test_level_is_the_number_of_witnessed_paths(two_ways):
 
 def test_require_all_paths_refuses_a_connection_without_a_witness_on_every_path(pair):
     """Without a route, the server's address on eth is unreachable through wlan."""
-    start_gateways(pair, "--mode", "sealed", "--require=all-paths")
+    start_gateways(pair, *ALL_PATHS, outbound=NAMED)
     with pytest.raises(AssertionError, match="SOCKS reply 0x01"):
         connect_by_socks(pair)
     assert "expected a witness on every configured path, got 1/2" in pair.logged("proxy")

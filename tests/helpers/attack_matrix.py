@@ -28,13 +28,14 @@ LINKS = ("eth", "wlan", "lte")
 RATE = "20mbit"
 LENGTH = 1_000_000
 
-# The gateways of both ends. `sealed` requires all paths; the last does not.
+# The gateways of both ends. Those of `sealed` differ in how many paths they require; only the first names all interfaces.
 GATEWAYS = {
     "off": ("--mode", "off"),
     "xor64": ("--mode", "xor64", "--require"),
     "stream": ("--mode", "stream", "--require"),
     "sealed": ("--mode", "sealed", "--require=all-paths"),
     "sealed at any level": ("--mode", "sealed", "--require"),
+    "sealed by two paths": ("--mode", "sealed", "--require=paths:2"),
 }
 MODES = ("off", "xor64", "stream", "sealed")
 
@@ -46,6 +47,7 @@ REASONS = {
     "REPLY failed authentication": "REPLY not authentic",
     "the confirmation on path": "wrong confirmation",
     "expected a witness on every configured path": "too few witnesses",
+    "expected at least 2 paths": "too few witnesses",
     "failed authentication: it was modified on the way, or the keys differ": "record not authentic",
     "expected a length from 16 to 16400": "record not authentic",
     "the peer did not negotiate": "not negotiated",
@@ -200,7 +202,9 @@ class Network:
             proxy = ("proxy", "--listen", f"127.0.0.1:{there}", "--trusted", LINKS[0])
             self.server.start(PLAIT, "-vv", *serve, *options, log=f"serve {gateway}.log")
             log = f"proxy {gateway}.log"
-            self.proxies[gateway] = self.client.start(PLAIT, "-vv", *proxy, *options, log=log)
+            named = LINKS[1 : self.paths] if gateway == "sealed" else ()
+            untrusted = (word for link in named for word in ("--untrusted", link))
+            self.proxies[gateway] = self.client.start(PLAIT, "-vv", *proxy, *options, *untrusted, log=log)
             listening += [(self.server, here), (self.client, there)]
         own = self.routers[0].start(PLAIT, "proxy", "--listen", "127.0.0.1:1090", "--mode", "sealed",
                                     "--trusted", "server", log="proxy.log")  # fmt: skip

@@ -27,9 +27,10 @@ struct Protection {
     /// sealed]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Refuse connections whose peer does not negotiate the mode, instead of carrying them unprotected; `=all-paths` (mode
-    /// sealed) also refuses those without a witness on every path; `=false` overrides the configuration file
-    #[arg(long, value_name = "all-paths", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+    /// Refuse connections whose peer does not negotiate the mode, instead of carrying them unprotected; in mode sealed,
+    /// `=paths:N` also refuses those in which fewer than N paths take part, and `=all-paths` those in which not every named
+    /// interface does, of which there must be two; `=false` overrides the configuration file
+    #[arg(long, value_name = "all-paths|paths:N", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = requirement)]
     require: Option<RequireValue>,
     /// Seconds that live connections may take to end after a stop was requested
@@ -194,9 +195,11 @@ pub(crate) struct ProxyArgs {
 fn requirement(text: &str) -> Result<RequireValue, String> {
     match text {
         "true" => Ok(RequireValue(Some(Requirement::Mode))),
-        "all-paths" => Ok(RequireValue(Some(Requirement::AllPaths))),
         "false" => Ok(RequireValue(None)),
-        other => Err(format!("expected --require, --require=all-paths or --require=false, got '{other}'")),
+        other => other
+            .parse::<Requirement>()
+            .map(|requirement| RequireValue(Some(requirement)))
+            .map_err(|error| format!("{error}; --require alone requires the mode, --require=false nothing")),
     }
 }
 

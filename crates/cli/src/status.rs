@@ -60,7 +60,12 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
 fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::Result<()> {
     let ConnectionReport { id, application, peer, mode, level, protocol, sent, received, age_s, .. } =
         connection;
-    let level = level.as_ref().map(|level| format!(":{level}")).unwrap_or_default();
+    let level = match level.as_deref() {
+        None => String::new(),
+        // Nothing witnesses it, so it does not look as if all paths took part.
+        Some("1/1") => " (single path)".to_owned(),
+        Some(level) => format!(":{level}"),
+    };
     let identity =
         connection.identity.as_ref().map(|identity| format!(" identity {identity}")).unwrap_or_default();
     writeln!(

@@ -54,7 +54,7 @@ struct RawIdentity {
     clients: Option<Vec<PublicKey>>,
 }
 
-/// `true`, `false` or `"all-paths"`.
+/// `true`, `false`, `"all-paths"` or `"paths:N"`.
 #[derive(Default)]
 struct Require(Option<Requirement>);
 
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Require {
             type Value = Require;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("true, false or \"all-paths\"")
+                f.write_str("true, false, \"all-paths\", or \"paths:N\" with N from 2 to 16")
             }
 
             fn visit_bool<E>(self, demanded: bool) -> Result<Require, E> {
@@ -73,10 +73,8 @@ impl<'de> Deserialize<'de> for Require {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Require, E> {
-                match text {
-                    "all-paths" => Ok(Require(Some(Requirement::AllPaths))),
-                    other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
-                }
+                let invalid = |_| E::invalid_value(serde::de::Unexpected::Str(text), &self);
+                text.parse().map(|requirement| Require(Some(requirement))).map_err(invalid)
             }
         }
         from.deserialize_any(Visitor)
@@ -118,6 +116,7 @@ mod tests {
         let of = |text| read(text).map(|config| config.require);
         assert_eq!(of("require = true"), Ok(Some(Requirement::Mode)));
         assert_eq!(of("require = false"), Ok(None));
+        assert_eq!(of("require = \"paths:3\""), Ok(Some(Requirement::Paths(3))));
         assert_eq!(read(""), Ok(Config::default()));
     }
 
@@ -142,6 +141,7 @@ mod tests {
             ("mode = \"sealt\"\n", ["sealt", "sealed"]),
             ("require = \"always\"\n", ["always", "all-paths"]),
             ("require = 1\n", ["1", "all-paths"]),
+            ("require = \"paths:1\"\n", ["paths:1", "N from 2 to 16"]),
             ("[identity]\npeers = \"all\"\n", ["all", "first-use"]),
             ("[identity]\nclients = [\"plait-key:x\"]\n", ["plait-key:x", "plait identity"]),
             ("[peers]\n\"server.example\" = \"x\"\n", ["server.example", "HOST:PORT"]),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use plait_linux::cgroup;
 use plait_proto::option::Mode;
+use plait_proto::sealed::MAX_PATHS;
 
 use crate::bpf::BpfError;
 
@@ -22,6 +23,12 @@ pub enum StartError {
     /// Peers or clients must authenticate, in another mode than `sealed`.
     #[error("expected mode 'sealed', in which alone peers and clients authenticate by keys, got '{0}'")]
     Identities(Mode),
+    /// All paths are required, which are those named, and none, one or too many are.
+    #[error(
+        "expected 2 to {MAX_PATHS} interfaces with --require=all-paths, which are the paths that it requires, got {0}: name \
+         them by --trusted, --untrusted or [paths], or require a number of paths, as in --require=paths:2"
+    )]
+    NamedPaths(usize),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {reason}{}", hint(reason))]
     Listen {

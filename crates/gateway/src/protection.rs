@@ -3,9 +3,12 @@
 //! Parse, don't validate: an [`Agreement`] is the only way to a connection's transforms ([`crate::handshake`]), so no byte
 //! is carried before the policy has judged the connection's handshake.
 
+use std::str::FromStr;
+
+use plait_config::TextError;
 use plait_linux::mptcp::Key;
 use plait_proto::option::Mode;
-use plait_proto::sealed::{Level, RequiredPaths};
+use plait_proto::sealed::{Level, MAX_PATHS, RequiredPaths};
 
 use crate::trust::KeyMatch;
 
@@ -18,8 +21,8 @@ pub enum ProtectionPolicy {
     Prefer(Mode),
     /// Protect with this mode; refuse a connection whose peer does not negotiate.
     Require(Mode),
-    /// As `Require`, and refuse a connection of mode `sealed` unless every configured path has a witness.
-    RequireAllPaths(Mode),
+    /// Protect with mode `sealed`; refuse a connection whose peer does not negotiate, or in which too few paths take part.
+    RequirePaths(RequiredPaths),
 }
 
 /// What is required, and not only preferred.
@@ -27,8 +30,25 @@ pub enum ProtectionPolicy {
 pub enum Requirement {
     /// The mode.
     Mode,
-    /// The mode, and a witness on every configured path (mode `sealed`).
+    /// Mode `sealed`, and at least so many paths that take part: from 2 to [`MAX_PATHS`].
+    Paths(u8),
+    /// Mode `sealed`, and a witness on every named interface, of which there are at least two.
     AllPaths,
+}
+
+impl FromStr for Requirement {
+    type Err = TextError;
+
+    /// `all-paths`, or `paths:2`.
+    fn from_str(text: &str) -> Result<Requirement, TextError> {
+        if text == "all-paths" {
+            return Ok(Requirement::AllPaths);
+        }
+        let number = text.strip_prefix("paths:").and_then(|number| number.parse().ok());
+        let number = number.filter(|number| (2..=MAX_PATHS).contains(number));
+        let expected = || format!("all-paths, or paths:N with N from 2 to {MAX_PATHS}");
+        number.map(Requirement::Paths).ok_or_else(|| TextError::new(expected(), text))
+    }
 }
 
 /// A requirement that the mode cannot fulfil.
@@ -39,9 +59,10 @@ pub enum InvalidRequirement {
         "expected a mode that can be required (xor64, stream, sealed), got 'off', which protects nothing"
     )]
     Off,
-    /// All paths of another mode than `sealed`.
+    /// Paths of another mode than `sealed`.
     #[error(
-        "expected mode sealed with --require=all-paths, got '{0}', which has no witnesses: use --mode sealed, or --require"
+        "expected mode sealed with --require=all-paths or paths:N, got '{0}', which has no witnesses: use --mode sealed, or \
+         --require"
     )]
     Witnesses(Mode),
 }
@@ -57,10 +78,15 @@ impl ProtectionPolicy {
             (Mode::Off, Some(_)) => Err(InvalidRequirement::Off),
             (mode, None) => Ok(ProtectionPolicy::Prefer(mode)),
             (mode, Some(Requirement::Mode)) => Ok(ProtectionPolicy::Require(mode)),
-            (Mode::Sealed, Some(Requirement::AllPaths)) => {
-                Ok(ProtectionPolicy::RequireAllPaths(Mode::Sealed))
+            (Mode::Sealed, Some(Requirement::Paths(number))) => {
+                Ok(ProtectionPolicy::RequirePaths(RequiredPaths::AtLeast(number)))
             }
-            (mode, Some(Requirement::AllPaths)) => Err(InvalidRequirement::Witnesses(mode)),
+            (Mode::Sealed, Some(Requirement::AllPaths)) => {
+                Ok(ProtectionPolicy::RequirePaths(RequiredPaths::All))
+            }
+            (mode, Some(Requirement::Paths(_) | Requirement::AllPaths)) => {
+                Err(InvalidRequirement::Witnesses(mode))
+            }
         }
     }
 
@@ -68,21 +94,20 @@ impl ProtectionPolicy {
     pub fn mode(self) -> Mode {
         match self {
             ProtectionPolicy::Off => Mode::Off,
-            ProtectionPolicy::Prefer(mode)
-            | ProtectionPolicy::Require(mode)
-            | ProtectionPolicy::RequireAllPaths(mode) => mode,
+            ProtectionPolicy::Prefer(mode) | ProtectionPolicy::Require(mode) => mode,
+            ProtectionPolicy::RequirePaths(_) => Mode::Sealed,
         }
     }
 
     /// Whether unprotected connections are refused.
     pub fn requires(self) -> bool {
-        matches!(self, ProtectionPolicy::Require(_) | ProtectionPolicy::RequireAllPaths(_))
+        matches!(self, ProtectionPolicy::Require(_) | ProtectionPolicy::RequirePaths(_))
     }
 
-    /// The paths that must have a witness in mode `sealed`.
+    /// The paths that must take part in mode `sealed`.
     pub(crate) fn required_paths(self) -> RequiredPaths {
         match self {
-            ProtectionPolicy::RequireAllPaths(_) => RequiredPaths::All,
+            ProtectionPolicy::RequirePaths(paths) => paths,
             ProtectionPolicy::Off | ProtectionPolicy::Prefer(_) | ProtectionPolicy::Require(_) => {
                 RequiredPaths::Any
             }
@@ -184,13 +209,31 @@ mod tests {
     }
 
     #[test]
-    fn all_paths_can_be_required_only_with_mode_sealed() {
-        let all_paths = |mode| ProtectionPolicy::new(mode, Some(Requirement::AllPaths));
-        for mode in [Mode::Xor64, Mode::Stream] {
-            assert_eq!(all_paths(mode), Err(InvalidRequirement::Witnesses(mode)));
+    fn paths_can_be_required_only_with_mode_sealed() {
+        for (requirement, paths) in
+            [(Requirement::AllPaths, RequiredPaths::All), (Requirement::Paths(3), RequiredPaths::AtLeast(3))]
+        {
+            for mode in [Mode::Xor64, Mode::Stream] {
+                let invalid = ProtectionPolicy::new(mode, Some(requirement));
+                assert_eq!(invalid, Err(InvalidRequirement::Witnesses(mode)));
+            }
+            let policy = ProtectionPolicy::new(Mode::Sealed, Some(requirement));
+            let policy = policy.expect("sealed has witnesses");
+            assert!(policy.requires() && policy.mode() == Mode::Sealed);
+            assert_eq!(policy.required_paths(), paths);
         }
-        let policy = all_paths(Mode::Sealed).expect("sealed has witnesses");
-        assert!(policy.requires() && policy.required_paths() == RequiredPaths::All);
+    }
+
+    #[test]
+    fn requirements_are_all_paths_or_at_least_two() {
+        let parse = |text: &str| text.parse::<Requirement>();
+        assert_eq!(parse("all-paths"), Ok(Requirement::AllPaths));
+        assert_eq!(parse("paths:2"), Ok(Requirement::Paths(2)));
+        assert_eq!(parse("paths:16"), Ok(Requirement::Paths(16)));
+        for wrong in ["", "paths", "paths:", "paths:0", "paths:1", "paths:17", "paths:258", "paths:-2", "2"] {
+            let error = parse(wrong).expect_err("out of range");
+            assert!(error.to_string().contains("N from 2 to 16"), "{error}");
+        }
     }
 
     #[test]

@@ -46,7 +46,17 @@ impl WarnOnce {
         let peer = peer.ip().to_canonical();
         if level.is_full() {
             self.level.remove(&peer);
-        } else if self.level.insert(peer) {
+            return;
+        }
+        if !self.level.insert(peer) {
+            return;
+        }
+        if level.is_single() {
+            warn!(
+                "connections with {peer} are sealed (single path): an attacker active on it can read them, unless the peer's \
+                 key is verified (--require=paths:2 refuses them)"
+            );
+        } else {
             warn!(
                 "connections with {peer} are sealed by {level} paths: an attacker active on the witnessed paths can read \
                  them (--require=all-paths refuses them)"

@@ -25,7 +25,7 @@
 //!   equal: the confirmation on the path where he is not active is wrong, which the initiator detects first.
 //!
 //! An attacker active on every path that takes part stays undetected: [`Level`] tells how many took part. An initiator
-//! whose witness does not get through proceeds without it, unless [`RequiredPaths::All`] forbids it; so an attacker who can
+//! whose witness does not get through proceeds without it, unless [`RequiredPaths`] forbid it; so an attacker who can
 //! block a path counts as active there unless all paths are required. A responder has only the initiator's word for the
 //! number of configured paths, and an anonymous initiator may be anybody: that it requires all of them protects honest
 //! initiators.

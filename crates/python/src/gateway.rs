@@ -62,11 +62,8 @@ impl Gateway {
         let requirement = match require {
             None => None,
             Some("mode") => Some(Requirement::Mode),
-            Some("all-paths") => Some(Requirement::AllPaths),
-            Some(other) => {
-                return Err(value_error(format!(
-                    "expected require to be True, False or 'all-paths', got {other:?}"
-                )));
+            Some(paths) => {
+                Some(paths.parse::<Requirement>().map_err(|error| value_error(format!("require: {error}")))?)
             }
         };
         let drain = Duration::try_from_secs_f64(drain).map_err(value_error)?;

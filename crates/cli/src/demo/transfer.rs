@@ -122,7 +122,7 @@ fn download(
 ) -> anyhow::Result<f64> {
     let plait = std::env::current_exe().context("cannot find the program plait itself")?;
     let mut run = client.command(plait);
-    run.arg("run").args(mode_arguments(mode)).args(["--trusted", "eth", "--"]);
+    run.arg("run").args(mode_arguments(mode)).args(["--trusted", "eth", "--untrusted", "wlan", "--"]);
     run.args(["curl", "-sS", "--fail", "-w", "%{time_total}\n", "-o"]).arg(received);
     run.arg("http://10.77.1.2:8443/document");
     let slowest = rates.map(Rate::bits_per_second).into_iter().min().unwrap_or(1) as f64;

@@ -99,9 +99,10 @@ async fn both_ends_derive_the_same_keys_in_any_order_of_arrival() {
             let (main, streams, mut accepted) = session(witnesses).await;
             accepted.rotate_left(turn);
             let (params, all) = (params(), Witnesses { configured: witnesses + 1, streams });
+            let required = RequiredPaths::AtLeast(witnesses as u8 + 1);
             let (one, other) = tokio::join!(
-                initiate(&params, RequiredPaths::All, None, accept_any, &main, all),
-                respond_to(pending(), accepted, RequiredPaths::All)
+                initiate(&params, required, None, accept_any, &main, all),
+                respond_to(pending(), accepted, required)
             );
             let (one, (_, other)) =
                 (one.expect("the handshake completes"), other.expect("the handshake completes"));
@@ -136,13 +137,13 @@ async fn authenticated_ends_know_each_other_and_leave_following_bytes_unread() {
             Ok(Some(KeyMatch::Pinned))
         };
         let config = ResponderConfig {
-            paths: RequiredPaths::All,
+            paths: RequiredPaths::Any,
             static_key: Some(pair_of(2).private()),
             require_identity: true,
         };
         let (one, other) = tokio::join!(
             async {
-                let done = initiate(&params, RequiredPaths::All, Some(own), knows_other, &main, all).await;
+                let done = initiate(&params, RequiredPaths::Any, Some(own), knows_other, &main, all).await;
                 write_all(&main, b"a record").await.expect("it can be written");
                 done
             },
@@ -188,8 +189,8 @@ async fn peer_without_identity_is_reported_as_not_authenticated() {
     let (main, streams, accepted) = session(0).await;
     let (params, witnesses) = (params(), Witnesses { configured: 1, streams });
     let (one, other) = tokio::join!(
-        initiate(&params, RequiredPaths::All, Some(pair_of(1)), accept_any, &main, witnesses),
-        respond_to(pending(), accepted, RequiredPaths::All)
+        initiate(&params, RequiredPaths::Any, Some(pair_of(1)), accept_any, &main, witnesses),
+        respond_to(pending(), accepted, RequiredPaths::Any)
     );
     assert!(matches!(one, Err(SealedError::NotAuthenticated(_))));
     assert!(matches!(other, Err(SealedError::Handshake(HandshakeError::NoIdentity))));

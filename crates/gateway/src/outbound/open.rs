@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plait_proto::option::Mode;
-use plait_proto::sealed::{MAX_PATHS, Params};
+use plait_proto::sealed::{MAX_PATHS, Params, RequiredPaths};
 use tokio::net::TcpStream;
 use tracing::info;
 
@@ -83,10 +83,21 @@ impl Outbound {
     /// Takes over path management for the connections that will be opened here.
     ///
     /// # Errors
-    /// Paths cannot be managed, so "trusted path first" cannot be guaranteed, unless the gateway's mode is off.
+    /// Paths cannot be managed, so "trusted path first" cannot be guaranteed, unless the gateway's mode is off. All paths
+    /// are required, but fewer than two are named: an interface that is only used while it is up would not be missed.
     pub fn start(gateway: &Arc<Gateway>, roles: Roles) -> Result<Outbound, StartError> {
         let mode = gateway.policy().mode();
         let protects = mode != Mode::Off;
+        let roles = match gateway.policy().required_paths() {
+            RequiredPaths::Any | RequiredPaths::AtLeast(_) => roles,
+            RequiredPaths::All => {
+                let named = roles.names().count();
+                if !(2..=usize::from(MAX_PATHS)).contains(&named) {
+                    return Err(StartError::NamedPaths(named));
+                }
+                roles.only_named()
+            }
+        };
         let subflows = if has_mptcp() { Some(Subflows::start(roles.clone())) } else { None };
         let subflows = match subflows.transpose() {
             Ok(subflows) => subflows,
@@ -169,7 +180,7 @@ impl Outbound {
     ) -> Witnesses {
         let main = self.subflows.as_ref().and_then(|subflows| subflows.interface_of(far));
         let opening = started.or_else(|| self.start_witnesses(main.as_deref(), addresses));
-        let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured());
+        let configured = self.subflows.as_ref().map_or(1, |subflows| subflows.configured(main.as_deref()));
         if configured > usize::from(MAX_PATHS) {
             self.gateway.negotiation().warn_once.too_many_paths(configured);
         }

@@ -7,6 +7,7 @@
 //!
 //! The connections are those of a gateway, or those that the kernel module protects ([`crate::kmod`]).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use plait_linux::State;
 use plait_linux::interfaces::{self, Interface};
 use plait_linux::mptcp::Token;
 use plait_linux::pm::{Events, Local, PathManager};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -88,8 +90,11 @@ impl Subflows {
         self.roles.names().filter(is_absent).map(str::to_owned).collect()
     }
 
-    /// The interface through which a connection leaves, by its local address.
+    /// The interface through which a connection leaves: the one it is bound to, or that of its local address.
     pub(crate) fn interface_of(&self, far: &TcpStream) -> Option<String> {
+        if let Ok(Some(bound)) = SockRef::from(far).device() {
+            return String::from_utf8(bound).ok();
+        }
         let local = far.local_addr().ok()?.ip().to_canonical();
         let interfaces = self.interfaces().ok()?;
         let has_address =
@@ -97,12 +102,13 @@ impl Subflows {
         interfaces.iter().find(has_address).map(|interface| interface.name.clone())
     }
 
-    /// The number of configured paths: interfaces with a configured role, present or not, and other usable ones.
-    pub(crate) fn configured(&self) -> usize {
+    /// The number of configured paths: interfaces with a configured role, present or not, other usable ones, and `main`,
+    /// the one through which the main connection leaves; an unknown one counts as another.
+    pub(crate) fn configured(&self, main: Option<&str>) -> usize {
         let usable = self.usable();
-        let unnamed =
-            usable.iter().filter(|interface| !self.roles.names().any(|name| name == interface.name));
-        self.roles.names().count() + unnamed.count()
+        let usable = usable.iter().map(|interface| interface.name.as_str());
+        let known: BTreeSet<&str> = self.roles.names().chain(usable).chain(main).collect();
+        known.len() + usize::from(main.is_none())
     }
 
     fn interfaces(&self) -> io::Result<Arc<[Interface]>> {

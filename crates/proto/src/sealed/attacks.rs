@@ -27,6 +27,9 @@ const VERSIONS: [Version; 2] = [Version::Anonymous, Version::Identified];
 const ALL_PATHS: ResponderConfig<'static> =
     ResponderConfig { paths: RequiredPaths::All, static_key: None, require_identity: false };
 
+/// One that requires none.
+const ANY_PATHS: ResponderConfig<'static> = ResponderConfig { paths: RequiredPaths::Any, ..ALL_PATHS };
+
 fn path(number: u8) -> PathId {
     PathId::new(number).expect("a path number")
 }
@@ -82,6 +85,35 @@ fn missing_witnesses_lower_the_level_or_are_rejected() {
     let hello = parse(&opening.hello).expect("HELLO");
     assert!(refused(Responder::accept(&params, &hello, ALL_PATHS).err()));
     assert!(Initiator::start(&params, paths(3), RequiredPaths::All, None).is_ok());
+}
+
+#[test]
+fn too_few_paths_are_rejected_however_many_are_configured() {
+    let params = params(AeadCipher::ChaCha20Poly1305);
+    let two_of_three = Paths::new(3, [path(2)].into_iter().collect()).expect("fewer witnesses than paths");
+    for (taking_part, required, is_enough) in [
+        (paths(1), RequiredPaths::All, false),
+        (paths(1), RequiredPaths::AtLeast(2), false),
+        (paths(2), RequiredPaths::AtLeast(2), true),
+        (two_of_three, RequiredPaths::AtLeast(2), true),
+        (two_of_three, RequiredPaths::AtLeast(3), false),
+    ] {
+        let (_, opening) = Initiator::start(&params, taking_part, RequiredPaths::Any, None).expect("started");
+        let hello = parse(&opening.hello).expect("HELLO");
+        let config = ResponderConfig { paths: required, ..ALL_PATHS };
+        for failure in [
+            Initiator::start(&params, taking_part, required, None).err(),
+            Responder::accept(&params, &hello, config).err(),
+        ] {
+            let is_level =
+                matches!(failure, Some(HandshakeError::Level(_) | HandshakeError::TooFewPaths { .. }));
+            assert_eq!(
+                (failure.is_none(), is_level),
+                (is_enough, !is_enough),
+                "{taking_part:?}, {required:?}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -262,10 +294,9 @@ fn ends_that_know_each_other_authenticate() {
     let params = params(AeadCipher::ChaCha20Poly1305);
     let [one, other] = static_keys();
     let (initiator, opening) =
-        Initiator::start(&params, paths(1), RequiredPaths::All, Some(&one)).expect("started");
+        Initiator::start(&params, paths(1), RequiredPaths::Any, Some(&one)).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
-    let config =
-        ResponderConfig { paths: RequiredPaths::All, static_key: Some(&other), require_identity: true };
+    let config = ResponderConfig { static_key: Some(&other), require_identity: true, ..ANY_PATHS };
     let (awaiting, answer) =
         Responder::accept(&params, &hello, config).expect("accepted").reply(vec![]).expect("replied");
     assert!(awaiting.expects_identity());
@@ -301,7 +332,7 @@ fn authentication_cannot_be_downgraded() {
     }
     // A responder with a static key, asked by a modified HELLO to use it or not to.
     for (asks, version) in [(None, Version::Identified), (Some(&one), Version::Anonymous)] {
-        let (_, opening) = Initiator::start(&params, paths(1), RequiredPaths::All, asks).expect("started");
+        let (_, opening) = Initiator::start(&params, paths(1), RequiredPaths::Any, asks).expect("started");
         let genuine: Hello = parse(&opening.hello).expect("HELLO");
         let changed = Hello { preface: Preface { version, ..genuine.preface }, ..genuine };
         let failure = Responder::accept(&params, &changed, config(Some(&other))).err();
@@ -309,7 +340,7 @@ fn authentication_cannot_be_downgraded() {
     }
     // A responder that sent its identity expects the initiator's; one that knows its clients accepts no anonymous HELLO.
     let (initiator, opening) =
-        Initiator::start(&params, paths(1), RequiredPaths::All, Some(&one)).expect("started");
+        Initiator::start(&params, paths(1), RequiredPaths::Any, Some(&one)).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
     let failure = Responder::accept(&params, &hello, config(None)).err();
     assert!(matches!(failure, Some(HandshakeError::NoIdentity)));
@@ -318,7 +349,7 @@ fn authentication_cannot_be_downgraded() {
     assert!(initiator.finish(&parse(&answer.reply).expect("REPLY"), vec![], accept_any).is_ok());
     let failure = awaiting.verify(None, vec![], accept_any).err();
     assert!(matches!(failure, Some(HandshakeError::Identity)));
-    let (_, opening) = Initiator::start(&params, paths(1), RequiredPaths::All, None).expect("started");
+    let (_, opening) = Initiator::start(&params, paths(1), RequiredPaths::Any, None).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
     let strict = ResponderConfig { require_identity: true, ..config(Some(&other)) };
     let failure = Responder::accept(&params, &hello, strict).err();
@@ -365,14 +396,14 @@ fn initiator_detects_hidden_witnesses() {
     let alone = Paths::new(1, PathIds::default()).expect("fewer witnesses than paths");
     let preface = Preface { paths: alone, ..genuine.preface };
     let stripped = Hello { preface, ..genuine.clone() };
-    let failure = Responder::accept(&params, &stripped, ALL_PATHS).err().expect("rejected");
+    let failure = Responder::accept(&params, &stripped, ANY_PATHS).err().expect("rejected");
     assert!(matches!(failure, HandshakeError::Hello));
 
     // The attacker may have a session of his own with the responder, which does not help against the initiator.
     let (_, own_opening) =
         Initiator::start_with(&params, preface, BTreeMap::new(), None, Noise::initiator).expect("started");
     let own_hello = parse(&own_opening.hello).expect("HELLO");
-    let responder = Responder::accept(&params, &own_hello, ALL_PATHS).expect("a session of one path");
+    let responder = Responder::accept(&params, &own_hello, ANY_PATHS).expect("a session of one path");
     let (awaiting, answer) = responder.reply(vec![]).expect("replied");
     assert_eq!(awaiting.verify(None, vec![], accept_any).expect("completed").level.to_string(), "1/1");
     let reply = parse(&answer.reply).expect("REPLY");

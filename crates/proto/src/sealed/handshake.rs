@@ -42,21 +42,26 @@ impl Params {
     }
 }
 
-/// On how many of the configured paths a witness is required.
+/// How many of the configured paths must take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequiredPaths {
     /// Any number: the session's [`Level`] tells how many there were.
     Any,
-    /// All of them.
+    /// At least so many, the main one included, however many are configured.
+    AtLeast(u8),
+    /// All of them, which must be at least two: a single path has no witness.
     All,
 }
 
 impl RequiredPaths {
     fn check(self, level: Level) -> Result<(), HandshakeError> {
-        if self == RequiredPaths::All && !level.is_full() {
-            return Err(HandshakeError::Level(level));
+        match self {
+            RequiredPaths::AtLeast(required) if level.reached < required => {
+                Err(HandshakeError::TooFewPaths { required, level })
+            }
+            RequiredPaths::All if !level.is_full() => Err(HandshakeError::Level(level)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -75,8 +80,19 @@ pub struct ResponderConfig<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// Not all configured paths have a witness, and all are required.
-    #[error("expected a witness on every configured path, got {0}")]
+    #[error(
+        "expected a witness on every configured path, got {0}{single}",
+        single = if .0.is_single() { " (single path)" } else { "" }
+    )]
     Level(Level),
+    /// Fewer paths take part than are required.
+    #[error("expected at least {required} paths in the handshake, got {level}")]
+    TooFewPaths {
+        /// The required number.
+        required: u8,
+        /// The paths that took part, of those configured.
+        level: Level,
+    },
     /// HELLO failed authentication.
     #[error(
         "HELLO failed authentication: it was modified on the way, or the TCP options of the connection were"

@@ -155,10 +155,16 @@ pub struct Level {
 }
 
 impl Level {
-    /// Whether every configured path took part.
+    /// Whether every configured path took part, and so confirmed the others. A single path has nothing to confirm it.
     #[must_use]
     pub fn is_full(self) -> bool {
-        self.reached == self.configured
+        self.reached == self.configured && !self.is_single()
+    }
+
+    /// Whether only one path is configured: protection against listeners only.
+    #[must_use]
+    pub fn is_single(self) -> bool {
+        self.configured == 1
     }
 }
 
@@ -178,6 +184,8 @@ mod tests {
         assert_eq!(Paths::new(3, ids(&[4, 9])).map(|paths| paths.level().to_string()), Ok("3/3".into()));
         assert_eq!(Paths::new(3, ids(&[9])).map(|paths| paths.level().is_full()), Ok(false));
         assert_eq!(Paths::new(1, ids(&[])).map(|paths| paths.level().to_string()), Ok("1/1".into()));
+        assert_eq!(Paths::new(1, ids(&[])).map(|paths| paths.level().is_full()), Ok(false));
+        assert_eq!(Paths::new(2, ids(&[1])).map(|paths| paths.level().is_full()), Ok(true));
         assert_eq!(Paths::new(0, ids(&[])), Err(PathsError::Configured(0)));
         assert_eq!(Paths::new(17, ids(&[])), Err(PathsError::Configured(17)));
         assert_eq!(Paths::new(2, ids(&[1, 2])), Err(PathsError::Witnesses { configured: 2, got: 2 }));

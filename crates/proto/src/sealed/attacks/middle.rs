@@ -51,14 +51,15 @@ fn attack(cipher: AeadCipher, others: &[Presence], known: Known) -> Attack {
     let [initiator_key, responder_key] = static_keys();
     let attacker_key = Secret::copy_of(&[0x33; 32]);
     let shows = |key| (known != Known::Neither).then_some(key);
-    let terms = |key| ResponderConfig { static_key: shows(key), ..ALL_PATHS };
+    let required = RequiredPaths::AtLeast(others.len() as u8 + 1);
+    let terms = |key| ResponderConfig { paths: required, static_key: shows(key), ..ALL_PATHS };
     let on = |path: PathId| others[usize::from(path.number()) - 1];
     let guess = || Secret::copy_of(&[0; 32]);
     let copied = |share: &Secret| Secret::copy_of(share.as_bytes());
 
     let paths = paths(others.len() as u8 + 1);
     let (initiator, Opening { hello, witnesses }) =
-        Initiator::start(&params, paths, RequiredPaths::All, shows(&initiator_key)).expect("started");
+        Initiator::start(&params, paths, required, shows(&initiator_key)).expect("started");
     let hello: Hello = parse(&hello).expect("HELLO");
     let witnesses: BTreeMap<PathId, Witness> =
         witnesses.iter().map(|(path, bytes)| (*path, parse(bytes).expect("WITNESS"))).collect();
