@@ -1,6 +1,7 @@
 """Required paths: an interface goes away, and a man in the middle is on the only path that is left."""
 
 import random
+import re
 
 import pytest
 
@@ -8,7 +9,7 @@ pytest.importorskip("cryptography", reason="not installed: python3-cryptography"
 
 import attacker
 from attack_matrix import Network, Outcome, port
-from hosts import PLAIT, reason_to_skip, unique_id
+from hosts import PLAIT, reason_to_skip, unique_id, wait_for
 
 TEXT = random.Random(1).randbytes(100_000)
 
@@ -73,3 +74,48 @@ def test_all_paths_are_refused_at_start_unless_two_interfaces_are_named(pair, na
         done = pair.client.run(PLAIT, *command, text=True, timeout=20)
         assert done.returncode == 1, done.stderr
         assert "expected 2 to 16 interfaces" in done.stderr and "--require=paths:2" in done.stderr
+
+
+def failures(network: Network, gateway: str) -> dict[str, int]:
+    """The failed handshakes that the client's gateway counted, by reason."""
+    counted = network.status(gateway)["proxy"]["handshake_failures"]
+    return {reason: count for reason, count in counted.items() if count}
+
+
+def warnings(network: Network, gateway: str, command: str = "proxy") -> list[str]:
+    log = (network.directory / f"{command} {gateway}.log").read_text()
+    return [line for line in log.splitlines() if " WARN " in line]
+
+
+def test_detected_man_in_the_middle_is_a_warning_that_names_his_path(network):
+    """He is absent from the other path, which tells the ends."""
+    outcome = ask_through_a_man_in_the_middle(network, "sealed")
+    assert (outcome.verdict, outcome.detected_by) == ("detected", "REPLY not authentic")
+    [warning] = [line for line in warnings(network, "sealed") if "refused" in line]
+    assert "REPLY failed authentication" in warning
+    assert "somebody on the path through eth may be intercepting" in warning
+    assert failures(network, "sealed") == {"authentication": 1}
+    status = network.client.run(PLAIT, "status", text=True).stdout
+    assert "failed handshakes: 1 authentication" in status
+
+
+def exported(network: Network) -> dict[str, float]:
+    """`plait_handshake_failures_total` of `plait metrics`, by reason."""
+    text = network.client.tool("curl", "-sS", "http://127.0.0.1:9464/metrics")
+    found = re.findall(r'^plait_handshake_failures_total{reason="(\w+)"} (\S+)$', text, re.MULTILINE)
+    return {reason: float(count) for reason, count in found}
+
+
+def test_warnings_of_failed_handshakes_are_limited_and_each_failure_is_counted(network):
+    gateway, attempts = "sealed by two paths", 8
+    network.client.start(PLAIT, "metrics", "--interval", "200ms", log="metrics.log")
+    wait_for("metrics", lambda: network.client.listens(9464))
+    before = exported(network)["too_few_paths"]
+    lose_second_interface(network)
+    for _ in range(attempts):
+        assert network.ask(gateway, on_every_path=False).ended == "refused"
+    assert failures(network, gateway) == {"too_few_paths": attempts}
+    refused = [line for line in warnings(network, gateway) if "refused" in line]
+    assert len(refused) == 5
+    assert all("blocks the others to intercept the path through eth" in line for line in refused)
+    wait_for("count", lambda: exported(network)["too_few_paths"] >= before + attempts)

@@ -167,6 +167,18 @@ def test_path_without_a_route_is_missing_from_the_level_until_it_returns(pair):
         client.close()
 
 
+def test_single_path_is_not_shown_as_a_full_level(pair):
+    pair.client.ip("link del wlan")
+    start_gateways(pair, *MODES["sealed"])
+    with connect_by_socks(pair) as client:
+        assert_echo(client)
+        assert [connection["level"] for connection in connections(pair)] == ["1/1"]
+        shown = pair.client.run(PLAIT, "status", text=True).stdout
+    assert "sealed (single path) over mptcp" in shown and "sealed:1/1" not in shown
+    for command in ("proxy", "serve"):
+        assert "are sealed (single path)" in pair.logged(command)
+
+
 def test_level_is_limited_to_the_paths_of_a_session(two_ways):
     client = two_ways.client.name
     for number in range(10):

@@ -50,6 +50,11 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
     };
     let Counts { protected, plain, refused, .. } = counts;
     writeln!(out, "  {protected} protected, {plain} plain, {refused} refused{rejected}")?;
+    let failures = gateway.handshake_failures.iter().filter(|(_, count)| **count > 0);
+    let failures: Vec<String> = failures.map(|(reason, count)| format!("{count} {reason}")).collect();
+    if !failures.is_empty() {
+        writeln!(out, "  failed handshakes: {}", failures.join(", "))?;
+    }
     let Handshakes { waiting, dropped, refused, .. } = gateway.handshakes;
     if waiting + dropped + refused > 0 {
         writeln!(out, "  handshakes: {waiting} half open, {dropped} dropped, {refused} connections refused")?;

@@ -1,17 +1,19 @@
 //! Counters of connections by outcome, shared by everything that decides about a connection.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plait_proto::option::Mode;
 
+use crate::handshake::FailureReason;
 use crate::report::Counts;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     protected: AtomicU64,
     plain: AtomicU64,
-    refused: AtomicU64,
-    rejected_identity: AtomicU64,
+    /// By reason, in the order of [`FailureReason::ALL`].
+    failures: [AtomicU64; FailureReason::ALL.len()],
 }
 
 impl Counters {
@@ -22,22 +24,23 @@ impl Counters {
     }
 
     /// A connection was refused.
-    pub(crate) fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn refused(&self, reason: FailureReason) {
+        self.failures[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection was refused because the peer failed or refused to authenticate.
-    pub(crate) fn rejected_identity(&self) {
-        self.refused();
-        self.rejected_identity.fetch_add(1, Ordering::Relaxed);
+    /// Refused connections by reason.
+    pub(crate) fn failures(&self) -> BTreeMap<FailureReason, u64> {
+        let count = |reason: FailureReason| self.failures[reason as usize].load(Ordering::Relaxed);
+        FailureReason::ALL.into_iter().map(|reason| (reason, count(reason))).collect()
     }
 
     pub(crate) fn report(&self) -> Counts {
+        let failures = self.failures();
         Counts {
             protected: self.protected.load(Ordering::Relaxed),
             plain: self.plain.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-            rejected_identity: self.rejected_identity.load(Ordering::Relaxed),
+            refused: failures.values().sum(),
+            rejected_identity: failures[&FailureReason::Identity],
         }
     }
 }

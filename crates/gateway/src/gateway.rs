@@ -1,5 +1,6 @@
 //! The runtime of `plait serve`, `plait proxy` and `plait run`: what their connections share, from start to drain.
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::process;
@@ -21,14 +22,14 @@ use crate::connections::{Connection, Connections};
 use crate::counters::Counters;
 use crate::error::{ProtectionError, StartError};
 use crate::handshake::{
-    Accepted, EstablishError, Established, Negotiation, PendingHandshakes, SealedError, Side, Witnesses,
-    establish, initiate,
+    Accepted, EstablishError, Established, FailureReason, Negotiation, PendingHandshakes, SealedError, Side,
+    Witnesses, establish, initiate,
 };
 use crate::kmod::{self, Enabled};
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus, Refusal};
 use crate::relay::{RelayError, Transforms, relay};
 use crate::report::Report;
-use crate::socket::{configure, reset_on_drop};
+use crate::socket::{canonical, configure, reset_on_drop};
 use crate::status::StatusSocket;
 use crate::trust::{ExpectedPeer, Identities};
 
@@ -61,6 +62,17 @@ pub(crate) enum CarryError {
     Establish(#[from] EstablishError),
 }
 
+impl CarryError {
+    /// Why the handshake failed, if it did.
+    pub(crate) fn failure_reason(&self) -> Option<FailureReason> {
+        match self {
+            CarryError::Relay(_) => None,
+            CarryError::Refused(refusal) => Some(refusal.into()),
+            CarryError::Establish(error) => Some(error.into()),
+        }
+    }
+}
+
 /// A running gateway.
 pub struct Gateway {
     settings: Settings,
@@ -68,7 +80,7 @@ pub struct Gateway {
     /// This process's limit before it was raised; programs that are run get it back.
     pub(crate) descriptor_limit: Rlimit,
     connections: Connections,
-    counters: Arc<Counters>,
+    counters: Counters,
     pending: PendingHandshakes,
     listening: Mutex<Vec<SocketAddr>>,
     permits: Arc<Semaphore>,
@@ -93,15 +105,14 @@ impl Gateway {
         }
         let descriptor_limit = raise_descriptor_limit();
         remove_leftovers();
-        let counters = Arc::new(Counters::default());
-        let negotiation = Negotiation::start(settings.policy, Arc::clone(&counters), check_not_protected)?;
+        let negotiation = Negotiation::start(settings.policy, check_not_protected)?;
         Ok(Arc::new(Gateway {
             descriptor_limit,
             permits: Arc::new(Semaphore::new(settings.max_connections)),
             settings,
             negotiation: Arc::new(negotiation),
             connections: Connections::default(),
-            counters,
+            counters: Counters::default(),
             pending: PendingHandshakes::new(),
             listening: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -125,9 +136,16 @@ impl Gateway {
         &self.settings.identities
     }
 
-    /// The counters of its connections.
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
+    /// Counts a failed handshake, and warns of it. `interface`: through which the main connection leaves, if it is known.
+    pub(crate) fn handshake_failed(
+        &self,
+        peer: SocketAddr,
+        interface: Option<&str>,
+        reason: FailureReason,
+        error: &dyn Display,
+    ) {
+        self.counters.refused(reason);
+        self.negotiation.warn_once.handshake_failure(canonical(peer), interface, reason, error);
     }
 
     /// Answers `plait status` until the gateway stops. Without a run directory there is no status.
@@ -150,6 +168,7 @@ impl Gateway {
             mode: self.policy().mode(),
             require: self.policy().requires(),
             counts: self.counters.report(),
+            handshake_failures: self.counters.failures(),
             handshakes: self.pending.report(),
             connections: self.connections.report(),
         }
@@ -219,9 +238,7 @@ impl Gateway {
     ) -> Result<Established, EstablishError> {
         match agreement {
             Agreement::Plain(_) => Ok(Established::plain()),
-            Agreement::Protected(negotiated) => {
-                establish(negotiated, side, far).await.inspect_err(|_| self.counters.refused())
-            }
+            Agreement::Protected(negotiated) => establish(negotiated, side, far).await,
         }
     }
 
@@ -238,7 +255,7 @@ impl Gateway {
         let verify_peer = |key: &PublicKey| expected.map(|expected| expected.verify(key)).transpose();
         let required = self.policy().required_paths();
         let session = initiate(params, required, key_pair.as_deref(), verify_peer, far, witnesses).await;
-        let session = session.map_err(EstablishError::from).inspect_err(|error| self.count_failure(error))?;
+        let session = session.map_err(EstablishError::from)?;
         self.negotiation.warn_once.level(far, session.level);
         Ok(Established::sealed(session))
     }
@@ -257,20 +274,12 @@ impl Gateway {
         let verify_peer = |key: &PublicKey| self.identities().verify_client(key);
         let has_joins = |stream: &TcpStream| self.negotiation.has_joins(stream);
         let accepted = self.pending.respond(params, config, verify_peer, far, has_joins).await;
-        match accepted.map_err(EstablishError::from).inspect_err(|error| self.count_failure(error))? {
+        match accepted.map_err(EstablishError::from)? {
             Accepted::Witness => Ok(None),
             Accepted::Main(far, session) => {
                 self.negotiation.warn_once.level(&far, session.level);
                 Ok(Some((far, Established::sealed(session))))
             }
-        }
-    }
-
-    fn count_failure(&self, error: &EstablishError) {
-        if error.is_about_identity() {
-            self.counters.rejected_identity();
-        } else {
-            self.counters.refused();
         }
     }
 
@@ -310,13 +319,7 @@ impl Gateway {
     ) -> Result<(), CarryError> {
         tokio::select! {
             done = relay(near, &connection.far, transforms, &connection.progress) => Ok(done?),
-            reason = failure => {
-                let reason = reason.into();
-                if matches!(reason, CarryError::Refused(_)) {
-                    self.counters.refused();
-                }
-                Err(reason)
-            }
+            reason = failure => Err(reason.into()),
         }
     }
 

@@ -6,8 +6,10 @@
 //! | the policy judges the outcome, once per connection | `negotiation` |
 //! | modes `xor64` and `stream`: the ends derive their transforms | `establish` |
 //! | mode `sealed`: the initiator's and the responder's handshake over a connection and its witnesses | `initiate`, `respond` |
+//! | any step fails: the reason is counted and logged | `failure` |
 
 mod establish;
+mod failure;
 mod initiate;
 mod message_io;
 mod negotiation;
@@ -17,6 +19,7 @@ mod respond;
 mod tests;
 
 pub(crate) use establish::{EstablishError, Established, FirstFlight, Side, establish, sealed_params};
+pub use failure::FailureReason;
 pub(crate) use initiate::{Witnesses, initiate};
 pub(crate) use message_io::SealedError;
 pub(crate) use negotiation::Negotiation;

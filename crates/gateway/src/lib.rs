@@ -33,6 +33,7 @@ pub mod kmod;
 mod outbound;
 mod paths;
 mod protection;
+mod rate_limit;
 mod relay;
 mod report;
 #[allow(
@@ -53,6 +54,7 @@ pub use bpf::BpfError;
 pub use config::Config;
 pub use error::{ProtectionError, StartError};
 pub use gateway::{Gateway, Settings};
+pub use handshake::FailureReason;
 pub use inbound::Listener;
 pub use outbound::{ConnectError, Credentials, CredentialsError, Outbound, ProxyAccess, RunError, exit_code};
 pub use paths::Roles;

@@ -1,9 +1,12 @@
 //! What `plait status` shows of a gateway, as one JSON document.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use plait_proto::option::Mode;
 use serde::{Deserialize, Serialize};
+
+use crate::handshake::FailureReason;
 
 /// A running gateway and its connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,6 +23,8 @@ pub struct Report {
     pub require: bool,
     /// Connections since the start.
     pub counts: Counts,
+    /// The refused connections by reason.
+    pub handshake_failures: BTreeMap<FailureReason, u64>,
     /// Inbound handshakes of mode `sealed`.
     pub handshakes: Handshakes,
     /// Live connections.

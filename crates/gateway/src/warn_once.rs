@@ -1,33 +1,76 @@
-//! Warnings that are logged once, and not for every connection.
+//! Warnings that are logged once, or for each peer at a limited rate, and not for every connection.
 
-use std::collections::HashSet;
-use std::hash::Hash;
-use std::net::IpAddr;
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use plait_proto::sealed::{Level, MAX_PATHS};
 use tokio::net::TcpStream;
 use tracing::{debug, info, warn};
 
+use crate::handshake::FailureReason;
 use crate::protection::PlainReason;
+use crate::rate_limit::{RateLimit, network_of};
 
-/// Entries remembered of each kind; once reached, nothing new is logged.
-const MAX_REMEMBERED: usize = 1024;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A state of connections with a peer is logged again after this long.
+const STATE_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Failed handshakes and changes of state of a peer that are logged as warnings in a minute.
+const EVENTS_PER_MINUTE: u32 = 5;
 
 /// The warnings logged so far.
-#[derive(Default)]
 pub(crate) struct WarnOnce {
-    plain: Remembered<IpAddr>,
-    level: Remembered<IpAddr>,
-    unwitnessed: Remembered<(String, IpAddr)>,
+    failure: RateLimit<IpAddr>,
+    changes: RateLimit<IpAddr>,
+    plain: RateLimit<IpAddr>,
+    level: RateLimit<IpAddr>,
+    unwitnessed: RateLimit<(String, IpAddr)>,
     too_many_paths: AtomicBool,
     no_trusted_path: AtomicBool,
     stream_of_module: AtomicBool,
 }
 
+impl Default for WarnOnce {
+    fn default() -> WarnOnce {
+        WarnOnce {
+            failure: RateLimit::new(EVENTS_PER_MINUTE, MINUTE),
+            changes: RateLimit::new(EVENTS_PER_MINUTE, MINUTE),
+            plain: RateLimit::new(1, STATE_INTERVAL),
+            level: RateLimit::new(1, STATE_INTERVAL),
+            unwitnessed: RateLimit::new(1, STATE_INTERVAL),
+            too_many_paths: AtomicBool::default(),
+            no_trusted_path: AtomicBool::default(),
+            stream_of_module: AtomicBool::default(),
+        }
+    }
+}
+
 impl WarnOnce {
-    /// Connections with the peer are carried unprotected although a mode is preferred.
+    /// A handshake with a peer failed, whose main connection leaves through the `interface`, if that is known.
+    pub(crate) fn handshake_failure(
+        &self,
+        peer: SocketAddr,
+        interface: Option<&str>,
+        reason: FailureReason,
+        error: &dyn Display,
+    ) {
+        let address = peer.ip().to_canonical();
+        let path = match interface {
+            Some(name) => format!("the path through {name}"),
+            None => format!("the path to {address}"),
+        };
+        let meaning = reason.meaning(&path);
+        match self.failure.admit(network_of(address)) {
+            Some(0) => warn!("{peer}: refused: {error}; {meaning}"),
+            Some(more) => warn!("{peer}: refused: {error}; {meaning} (and {more} more failures before)"),
+            None => debug!("{peer}: refused: {error}; {meaning}"),
+        }
+    }
+
+    /// Connections with the peer are carried unprotected although a mode is preferred; logged again after a protected one.
     pub(crate) fn plain(&self, peer: IpAddr, reason: PlainReason) {
         let why = match reason {
             PlainReason::Off => return,
@@ -35,9 +78,14 @@ impl WarnOnce {
             PlainReason::NoCommonMode => "the peer offers no common mode",
             PlainReason::Fallback => "the connection fell back to TCP",
         };
-        if self.plain.insert(peer) {
+        if self.has_changed(&self.plain, peer) {
             warn!("connections with {peer} are carried PLAIN: {why} (--require refuses them)");
         }
+    }
+
+    /// A connection with the peer is protected.
+    pub(crate) fn protected(&self, peer: IpAddr) {
+        self.plain.forget(&network_of(peer));
     }
 
     /// A connection reached this level; logged again after a full level.
@@ -45,10 +93,10 @@ impl WarnOnce {
         let Ok(peer) = far.peer_addr() else { return };
         let peer = peer.ip().to_canonical();
         if level.is_full() {
-            self.level.remove(&peer);
+            self.level.forget(&network_of(peer));
             return;
         }
-        if !self.level.insert(peer) {
+        if !self.has_changed(&self.level, peer) {
             return;
         }
         if level.is_single() {
@@ -64,9 +112,15 @@ impl WarnOnce {
         }
     }
 
+    /// Whether to log a peer's state. A peer that alternates between two does not fill the log.
+    fn has_changed(&self, state: &RateLimit<IpAddr>, peer: IpAddr) -> bool {
+        let peer = network_of(peer);
+        state.admit(peer).is_some() && self.changes.admit(peer).is_some()
+    }
+
     /// An interface has no witness; logged again after it had one.
     pub(crate) fn no_witness(&self, interface: &str, peer: IpAddr, reason: &str) {
-        if self.unwitnessed.insert((interface.to_owned(), peer)) {
+        if self.unwitnessed.admit((interface.to_owned(), peer)).is_some() {
             warn!("no witness connection to {peer} through {interface}: {reason}");
         } else {
             debug!("{interface} still has no witness connection to {peer}: {reason}");
@@ -75,7 +129,7 @@ impl WarnOnce {
 
     /// An interface has a witness.
     pub(crate) fn witness(&self, interface: &str, peer: IpAddr) {
-        if self.unwitnessed.remove(&(interface.to_owned(), peer)) {
+        if self.unwitnessed.forget(&(interface.to_owned(), peer)) {
             info!("witness connections to {peer} through {interface} work again");
         }
     }
@@ -110,40 +164,19 @@ impl WarnOnce {
     }
 }
 
-struct Remembered<T>(Mutex<HashSet<T>>);
-
-impl<T> Default for Remembered<T> {
-    fn default() -> Remembered<T> {
-        Remembered(Mutex::default())
-    }
-}
-
-impl<T: Eq + Hash> Remembered<T> {
-    /// Whether it is new, and so to be logged.
-    fn insert(&self, item: T) -> bool {
-        let mut items = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        items.len() < MAX_REMEMBERED && items.insert(item)
-    }
-
-    /// Allows it to be logged again; returns whether it had been.
-    fn remove(&self, item: &T) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(item)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn remembers_items_until_removed_and_within_bounds() {
-        let remembered = Remembered::default();
-        assert!(remembered.insert(1) && !remembered.insert(1) && remembered.insert(2));
-        assert!(remembered.remove(&1) && !remembered.remove(&1));
-        assert!(remembered.insert(1));
-        (0..2000).for_each(|number| {
-            remembered.insert(number);
+    fn plain_connections_are_logged_again_after_a_protected_one_at_a_limited_rate() {
+        let (warnings, peer) = (WarnOnce::default(), IpAddr::from([192, 0, 2, 1]));
+        assert!(warnings.has_changed(&warnings.plain, peer));
+        assert!(!warnings.has_changed(&warnings.plain, peer));
+        let again = (0..100).filter(|_| {
+            warnings.protected(peer);
+            warnings.has_changed(&warnings.plain, peer)
         });
-        assert!(!remembered.insert(5000), "memory is bounded");
+        assert_eq!(again.count(), EVENTS_PER_MINUTE as usize - 1);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use plait_gateway::{GatewayStatus, Report};
+use plait_gateway::{FailureReason, GatewayStatus, Report};
 use plait_linux::counters::counters;
 use plait_linux::diag::{Growth, Sample, Subflow, Watch};
 use prometheus_client::encoding::text::encode;
@@ -18,7 +18,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::gateways::{Gateways, NewConnections};
+use super::gateways::{Gateways, Grown, NewConnections};
 
 /// The exporter.
 pub(super) struct Exporter {
@@ -80,6 +80,8 @@ metrics! {
         "Connections currently carried by gateways, by negotiated mode";
     gateway_connections: Family<Labels<2>, Counter> = "gateway_connections",
         "Gateway connections by outcome: protected, plain or refused";
+    handshake_failures: Family<Labels<1>, Counter> = "handshake_failures",
+        "Failed handshakes of gateways, by reason";
     samples: Counter = "samples", "Samples taken since the start";
     missed_notifications: Counter = "sample_missed_notifications",
         "Overflows of the kernel's queue of closed subflows, whose last counters are missing";
@@ -206,9 +208,15 @@ impl Exporter {
                 metrics.active_connections.get_or_create(&active).inc();
             }
         }
-        for NewConnections { command, outcome, connections } in self.gateways.since_last(reports) {
+        let Grown { connections, failures } = self.gateways.since_last(reports);
+        for NewConnections { command, outcome, connections } in connections {
             let labels = [("command", command), ("outcome", outcome.to_owned())];
             metrics.gateway_connections.get_or_create(&labels).inc_by(connections);
+        }
+        // From the start, so that the first failure is an increase.
+        for reason in FailureReason::ALL {
+            let count = failures.get(&reason).copied().unwrap_or(0);
+            metrics.handshake_failures.get_or_create(&[("reason", reason.to_string())]).inc_by(count);
         }
     }
 

@@ -1,13 +1,27 @@
-//! Connection counts of gateways, accumulated over gateways that start and stop.
+//! Counts of gateways, accumulated over gateways that start and stop.
 
 use std::collections::BTreeMap;
 
-use plait_gateway::{Counts, Report};
+use plait_gateway::{Counts, FailureReason, Report};
 
 /// The last counts of each running gateway, by process id.
 #[derive(Debug, Default)]
 pub(super) struct Gateways {
-    last: BTreeMap<u32, Counts>,
+    last: BTreeMap<u32, Last>,
+}
+
+/// The counts of a report.
+#[derive(Debug, Default)]
+struct Last {
+    counts: Counts,
+    failures: BTreeMap<FailureReason, u64>,
+}
+
+/// What gateways counted since their previous reports.
+#[derive(Debug, Default)]
+pub(super) struct Grown {
+    pub(super) connections: Vec<NewConnections>,
+    pub(super) failures: BTreeMap<FailureReason, u64>,
 }
 
 /// The connections of a gateway since its previous report, for one outcome.
@@ -20,27 +34,37 @@ pub(super) struct NewConnections {
 
 impl Gateways {
     /// Compares with the previous reports. A gateway without one counts from zero.
-    pub(super) fn since_last(&mut self, reports: &[Report]) -> Vec<NewConnections> {
-        let mut grown = Vec::new();
+    pub(super) fn since_last(&mut self, reports: &[Report]) -> Grown {
+        let mut grown = Grown::default();
         let before = std::mem::take(&mut self.last);
         for report in reports {
             let now = &report.counts;
             // Counts that decreased belong to another process with a reused id.
             let before = before.get(&report.pid).filter(|before| {
+                let before = &before.counts;
                 before.protected <= now.protected
                     && before.plain <= now.plain
                     && before.refused <= now.refused
             });
-            let none = Counts::default();
-            let before = before.unwrap_or(&none);
+            let none = Last::default();
+            let Last { counts: before, failures } = before.unwrap_or(&none);
             for (outcome, connections) in [
                 ("protected", now.protected - before.protected),
                 ("plain", now.plain - before.plain),
                 ("refused", now.refused - before.refused),
             ] {
-                grown.push(NewConnections { command: report.command.clone(), outcome, connections });
+                grown.connections.push(NewConnections {
+                    command: report.command.clone(),
+                    outcome,
+                    connections,
+                });
             }
-            self.last.insert(report.pid, now.clone());
+            for (reason, count) in &report.handshake_failures {
+                let before = failures.get(reason).copied().unwrap_or(0);
+                *grown.failures.entry(*reason).or_default() += count.saturating_sub(before);
+            }
+            let failures = report.handshake_failures.clone();
+            self.last.insert(report.pid, Last { counts: now.clone(), failures });
         }
         grown
     }
@@ -60,6 +84,7 @@ mod tests {
             mode: Mode::Xor64,
             require: true,
             counts: Counts { protected, refused: 1, ..Counts::default() },
+            handshake_failures: [(FailureReason::Timeout, protected)].into(),
             handshakes: Handshakes::default(),
             connections: Vec::new(),
         }
@@ -70,7 +95,15 @@ mod tests {
         let mut gateways = Gateways::default();
         let mut protected = |reports: &[Report]| -> u64 {
             let new = gateways.since_last(reports);
-            new.iter().filter(|new| new.outcome == "protected").map(|new| new.connections).sum()
+            let failures: u64 = new.failures.values().sum();
+            let protected = new
+                .connections
+                .iter()
+                .filter(|new| new.outcome == "protected")
+                .map(|new| new.connections)
+                .sum();
+            assert_eq!(failures, protected, "they count alike");
+            protected
         };
         assert_eq!(protected(&[report(1, 5), report(2, 1)]), 6);
         assert_eq!(protected(&[report(1, 7), report(2, 1)]), 2);

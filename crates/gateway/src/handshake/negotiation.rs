@@ -1,7 +1,5 @@
 //! Judges the handshake of every connection by one policy, for main connections and witnesses alike.
 
-use std::sync::Arc;
-
 use plait_linux::cgroup::Cgroup;
 use plait_proto::option::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -9,7 +7,6 @@ use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
 use super::negotiator::Negotiator;
-use crate::counters::Counters;
 use crate::error::{ProtectionError, StartError};
 use crate::protection::{Agreement, PlainReason, ProtectionPolicy, Refusal};
 use crate::socket::has_mptcp;
@@ -22,7 +19,6 @@ pub(crate) type CheckHost = fn() -> Result<(), ProtectionError>;
 pub(crate) struct Negotiation {
     policy: ProtectionPolicy,
     kernel: Option<KernelNegotiation>,
-    counters: Arc<Counters>,
     pub(crate) warn_once: WarnOnce,
 }
 
@@ -53,11 +49,7 @@ impl Negotiation {
     /// Negotiates for sockets of this process that are created from now on.
     ///
     /// If this host cannot protect, a preferred mode becomes `off`, with a warning; a required one is an error.
-    pub(crate) fn start(
-        policy: ProtectionPolicy,
-        counters: Arc<Counters>,
-        check: CheckHost,
-    ) -> Result<Negotiation, StartError> {
+    pub(crate) fn start(policy: ProtectionPolicy, check: CheckHost) -> Result<Negotiation, StartError> {
         let (policy, kernel) = match policy.mode() {
             Mode::Off => (policy, None),
             mode => match KernelNegotiation::start(policy, check) {
@@ -71,7 +63,7 @@ impl Negotiation {
                 }
             },
         };
-        Ok(Negotiation { policy, kernel, counters, warn_once: WarnOnce::default() })
+        Ok(Negotiation { policy, kernel, warn_once: WarnOnce::default() })
     }
 
     /// The policy in force: `Off` if this host cannot protect.
@@ -79,21 +71,18 @@ impl Negotiation {
         self.policy
     }
 
-    /// Judges a connection's handshake, and counts a refusal. Warns, once per peer, if it is carried unprotected although a
-    /// mode is preferred.
+    /// Judges a connection's handshake. Warns, once per peer, if it is carried unprotected although a mode is preferred.
     pub(crate) async fn agreement(&self, far: &TcpStream) -> Result<Agreement, Refusal> {
         let judged = match &self.kernel {
             Some(kernel) => kernel.negotiator.agreement(self.policy, far).await,
             None => self.policy.judge_plain(PlainReason::Off),
         };
-        match &judged {
-            Err(_) => self.counters.refused(),
-            Ok(Agreement::Plain(reason)) => {
-                if let Ok(peer) = far.peer_addr() {
-                    self.warn_once.plain(peer.ip().to_canonical(), *reason);
-                }
+        if let (Ok(agreement), Ok(peer)) = (&judged, far.peer_addr()) {
+            let peer = peer.ip().to_canonical();
+            match agreement {
+                Agreement::Plain(reason) => self.warn_once.plain(peer, *reason),
+                Agreement::Protected(_) => self.warn_once.protected(peer),
             }
-            Ok(Agreement::Protected(_)) => {}
         }
         judged
     }

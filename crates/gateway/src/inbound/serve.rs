@@ -61,11 +61,10 @@ impl Gateway {
             async move {
                 match gateway.serve_one(far, &service).await {
                     Ok(()) => debug!("{peer}: done"),
-                    Err(ServeError::Carry(CarryError::Refused(refusal))) => {
-                        warn!("{peer}: refused: {refusal}")
-                    }
-                    Err(ServeError::Carry(CarryError::Establish(error))) => warn!("{peer}: {error}"),
-                    Err(ServeError::Carry(error)) => debug!("{peer}: {error}"),
+                    Err(ServeError::Carry(error)) => match error.failure_reason() {
+                        Some(reason) => gateway.handshake_failed(peer, None, reason, &error),
+                        None => debug!("{peer}: {error}"),
+                    },
                     Err(ServeError::Service(error)) => warn!("{peer}: the service {service}: {error}"),
                 }
             }
@@ -82,7 +81,6 @@ impl Gateway {
                 None => return Ok(()),
             },
             None if self.identities().authenticates_clients() => {
-                self.counters().rejected_identity();
                 return Err(CarryError::from(Refusal::Unauthenticated).into());
             }
             None => {

@@ -258,12 +258,15 @@ impl Enabler {
     /// Whether the module carries a connection; warns if it carries it plain, or refuses it.
     fn is_carried(&self, outcome: u32, peer: SocketAddr) -> bool {
         let reason = match outcome {
-            PLAIT_OUTCOME_NEGOTIATED => return true,
+            PLAIT_OUTCOME_NEGOTIATED => {
+                self.warn_once.protected(peer.ip());
+                return true;
+            }
             PLAIT_OUTCOME_PLAIN => PlainReason::NotNegotiated,
             PLAIT_OUTCOME_NO_COMMON_MODE => PlainReason::NoCommonMode,
             PLAIT_OUTCOME_FALLBACK => PlainReason::Fallback,
             _ => {
-                warn!("{peer}: refused: {}", Refusal::Unconfirmed);
+                self.warn_refused(peer, &Refusal::Unconfirmed);
                 return false;
             }
         };
@@ -272,9 +275,13 @@ impl Enabler {
         }
         match self.options.policy().judge_plain(reason) {
             Ok(_) => self.warn_once.plain(peer.ip(), reason),
-            Err(refusal) => warn!("{peer}: refused: {refusal}"),
+            Err(refusal) => self.warn_refused(peer, &refusal),
         }
         !self.options.require
+    }
+
+    fn warn_refused(&self, peer: SocketAddr, refusal: &Refusal) {
+        self.warn_once.handshake_failure(peer, None, refusal.into(), refusal);
     }
 
     fn if_index(&self) -> u32 {

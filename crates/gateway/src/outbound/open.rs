@@ -14,12 +14,12 @@ use super::dial::Dialer;
 use super::witness::OpeningWitnesses;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::{CarryError, Gateway};
-use crate::handshake::{EstablishError, Established, Side, Witnesses, sealed_params};
+use crate::handshake::{EstablishError, Established, FailureReason, Side, Witnesses, sealed_params};
 use crate::paths::{Blackholes, Roles, Subflows};
 use crate::protection::{ProtectionStatus, Refusal};
 use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
-use crate::trust::{PeerAuthError, PeerName};
+use crate::trust::{ExpectedPeer, PeerAuthError, PeerName};
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
@@ -46,13 +46,13 @@ pub(super) enum OpenError {
 }
 
 impl OpenError {
-    /// Whether it failed because of the peer's identity.
-    pub(super) fn is_about_identity(&self) -> bool {
+    /// Why the handshake failed, if it did.
+    fn failure_reason(&self) -> Option<FailureReason> {
         match self {
-            OpenError::Connect(_) | OpenError::Local(_) => false,
-            OpenError::Refused(refusal) => *refusal == Refusal::Unauthenticated,
-            OpenError::Establish(error) => error.is_about_identity(),
-            OpenError::PeerAuth(_) => true,
+            OpenError::Connect(_) | OpenError::Local(_) => None,
+            OpenError::Refused(refusal) => Some(refusal.into()),
+            OpenError::Establish(error) => Some(error.into()),
+            OpenError::PeerAuth(_) => Some(FailureReason::Identity),
         }
     }
 }
@@ -133,8 +133,8 @@ impl Outbound {
         }
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for (index, &destination) in destinations.iter().enumerate() {
-            let expected = self.gateway.identities().expected(peer, destination);
-            let expected = expected.inspect_err(|_| self.gateway.counters().rejected_identity())?;
+            let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
+            let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
             let addresses = &destinations[index..];
             // Concurrently with the main connection, on the other paths.
             let witnesses = self.start_witnesses(self.dialer.first_trusted(), addresses);
@@ -146,21 +146,38 @@ impl Outbound {
                 }
             };
             configure(&far).map_err(OpenError::Connect)?;
-            let agreement = negotiation.agreement(&far).await?;
-            let established = match sealed_params(&agreement, Side::Initiator) {
-                Some(params) => {
-                    let witnesses = self.finish_witnesses(witnesses, &far, &params, addresses).await;
-                    self.gateway.handshake_outbound(&params, expected.as_ref(), &far, witnesses).await?
-                }
-                None if expected.is_some() => {
-                    self.gateway.counters().rejected_identity();
-                    return Err(Refusal::Unauthenticated.into());
-                }
-                None => self.gateway.establish(&agreement, Side::Initiator, &far).await?,
-            };
+            let established = self.establish(&far, expected.as_ref(), witnesses, addresses).await;
+            let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
             return Ok(Opened { far, established });
         }
         Err(OpenError::Connect(last))
+    }
+
+    /// Establishes a connection as its ends agreed, with a peer that must authenticate if one is expected.
+    async fn establish(
+        &self,
+        far: &TcpStream,
+        expected: Option<&ExpectedPeer>,
+        witnesses: Option<OpeningWitnesses>,
+        addresses: &[SocketAddr],
+    ) -> Result<Established, OpenError> {
+        let agreement = self.gateway.negotiation().agreement(far).await?;
+        match sealed_params(&agreement, Side::Initiator) {
+            Some(params) => {
+                let witnesses = self.finish_witnesses(witnesses, far, &params, addresses).await;
+                Ok(self.gateway.handshake_outbound(&params, expected, far, witnesses).await?)
+            }
+            None if expected.is_some() => Err(Refusal::Unauthenticated.into()),
+            None => Ok(self.gateway.establish(&agreement, Side::Initiator, far).await?),
+        }
+    }
+
+    /// Counts a failed handshake and warns of it.
+    fn failed(&self, peer: SocketAddr, far: Option<&TcpStream>, error: &OpenError) {
+        let Some(reason) = error.failure_reason() else { return };
+        let interface =
+            self.subflows.as_ref().zip(far).and_then(|(subflows, far)| subflows.interface_of(far));
+        self.gateway.handshake_failed(peer, interface.as_deref(), reason, error);
     }
 
     /// Starts to open the witnesses of a connection that leaves through the interface `main`, in mode `sealed` and if the

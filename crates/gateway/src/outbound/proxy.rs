@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 pub use credentials::{Credentials, CredentialsError};
 
@@ -135,12 +135,7 @@ impl Outbound {
                 Ok(self.carry(&near, opened).await?)
             }
             Err(why) => {
-                // An operator must see this; the client's protocol has no room for it.
-                if why.is_about_identity() {
-                    warn!("{}: refused: {why}", request.target().peer());
-                } else {
-                    debug!("{:?}: {why}", request.target());
-                }
+                debug!("{:?}: {why}", request.target());
                 request.deny(&why).await?;
                 Err(why.into())
             }

@@ -157,8 +157,9 @@ impl Outbound {
                             }
                         }
                         // The program gets a reset; only this message tells why.
-                        Err(OpenError::Refused(refusal)) => warn!("{destination}: refused: {refusal}"),
-                        Err(error) => warn!("{destination}: {error}"),
+                        Err(error @ OpenError::Connect(_)) => warn!("{destination}: {error}"),
+                        // Of a failed handshake it was logged.
+                        Err(error) => debug!("{destination}: {error}"),
                     }
                 }
             })
