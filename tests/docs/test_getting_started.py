@@ -85,8 +85,7 @@ class Hosts:
             build = self.home(name) / "target" / "release"
             build.mkdir(parents=True)
             (build / "plait").symlink_to(PLAIT)
-            for private in ("bin", "state"):
-                (self.directory / f"{name}-{private}").mkdir()
+            (self.directory / f"{name}-bin").mkdir()
 
     def home(self, name: str) -> pathlib.Path:
         return self.directory / name
@@ -105,16 +104,12 @@ class Hosts:
         wait_for("nginx", lambda: self.server.listens(80))
 
     def command(self, name: str, text: str) -> list[str]:
-        """A shell on that host, whose /usr/local/bin and /var/lib/plait are its own; on this machine, plait is on PATH."""
+        """A shell on that host, whose /usr/local/bin is its own; on this machine, plait is on PATH."""
         home = self.home(name)
         if name == "machine":
             return ["sh", "-c", f'set -eu; cd {home}; PATH="$PATH:$PWD/target/release"\n{text}']
-        mounts = (
-            f"mount --bind {home}-bin /usr/local/bin; mkdir -p /var/lib/plait; "
-            f"mount --bind {home}-state /var/lib/plait"
-        )
         host = {"client": self.client, "server": self.server}[name]
-        return host.command("sh", "-c", f"set -eu; {mounts}; cd {home}\n{text}")
+        return host.command("sh", "-c", f"set -eu; mount --bind {home}-bin /usr/local/bin; cd {home}\n{text}")
 
     def run(self, block: Block):
         if "service" in block.words:

@@ -170,7 +170,6 @@ def test_only_listed_clients_are_served(two_ways, tmp_path):
     assert counts(two_ways, "serve")["rejected_identity"] == 2
 
 
-@pytest.mark.skipif(os.path.exists("/var/lib/plait/identity.key"), reason="this host has an identity")
 def test_server_without_an_identity_is_rejected(two_ways, tmp_path):
     serve(two_ways)
     own, _ = identity(tmp_path, "client")

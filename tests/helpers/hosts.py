@@ -57,14 +57,20 @@ def enter_network(descriptor: int):
 
 @dataclasses.dataclass
 class Host:
-    """A network namespace, and the programs that a test started in it."""
+    """A network namespace with state of plait of its own, and the programs that a test started in it."""
 
     name: str
     directory: pathlib.Path
     programs: list[subprocess.Popen] = dataclasses.field(default_factory=list)
 
+    @property
+    def state(self) -> pathlib.Path:
+        """The directory of plait's state, which each machine has."""
+        return self.directory / "state" / self.name
+
     def command(self, *command) -> list[str]:
-        return ["ip", "netns", "exec", self.name, *map(str, command)]
+        state = f"STATE_DIRECTORY={self.state}"
+        return ["ip", "netns", "exec", self.name, "env", state, *map(str, command)]
 
     def run(self, *command, timeout: float = 60, **options) -> subprocess.CompletedProcess:
         """Runs a program in the namespace and waits for it; does not check its exit status."""

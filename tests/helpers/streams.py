@@ -1,5 +1,6 @@
 """Small programs for both ends of a connection, and clients that connect through plait."""
 
+import ipaddress
 import random
 import socket
 import struct
@@ -124,15 +125,19 @@ def connect_by_socks(pair, address=None, port=8443, proxy=("127.0.0.1", 1080)):
     return client
 
 
-def ask_socks(proxy: socket.socket, address: str, port: int):
-    """Asks a SOCKS5 proxy to connect to an address."""
+def ask_socks(proxy: socket.socket, host: str, port: int):
+    """Asks a SOCKS5 proxy to connect to an address, or to a name."""
     proxy.sendall(b"\x05\x01\x00")
     assert receive_exactly(proxy, 2) == b"\x05\x00"
-    family, kind = (socket.AF_INET6, b"\x04") if ":" in address else (socket.AF_INET, b"\x01")
-    packed = socket.inet_pton(family, address)
-    proxy.sendall(b"\x05\x01\x00" + kind + packed + port.to_bytes(2, "big"))
-    reply = receive_exactly(proxy, 6 + len(packed))
-    assert reply[1] == 0, f"SOCKS reply {reply[1]:#04x}"
+    try:
+        address = ipaddress.ip_address(host)
+        target = (b"\x01" if address.version == 4 else b"\x04") + address.packed
+    except ValueError:
+        target = b"\x03" + bytes([len(host)]) + host.encode()
+    proxy.sendall(b"\x05\x01\x00" + target + port.to_bytes(2, "big"))
+    _, reply, _, family = receive_exactly(proxy, 4)
+    receive_exactly(proxy, (16 if family == 4 else 4) + 2)
+    assert reply == 0, f"SOCKS reply {reply:#04x}"
 
 
 def fetch(pair, document, *, options=REQUIRE, url=None, timeout=120):

@@ -23,8 +23,8 @@ use tokio::runtime::Runtime;
 #[derive(clap::Args)]
 struct Protection {
     /// How connections are protected: sealed (confidential and authentic unless an attacker is active on every path),
-    /// stream (confidential unless an attacker listens on the trusted path), xor64 (obfuscation only), off [default:
-    /// sealed]
+    /// stream (confidential unless an attacker listens on the trusted path), xor64 (obfuscation only), off; a peer that was
+    /// reached sealed once is not connected to in a weaker mode again (see `plait peers`) [default: sealed]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
     /// Refuse connections whose peer does not negotiate the mode, instead of carrying them unprotected; in mode sealed,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Command;
 
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Protect connections", &["run", "serve", "proxy", "identity", "kmod"]),
+    ("Protect connections", &["run", "serve", "proxy", "identity", "peers", "kmod"]),
     ("Inspect this host", &["status", "paths", "top", "metrics", "doctor"]),
     ("Record and analyze", &["capture", "analyze", "report", "audit"]),
     ("Control packets and rates", &["policy", "cc"]),

@@ -17,6 +17,7 @@ mod kmod;
 mod lab;
 mod metrics;
 mod paths;
+mod peers;
 mod policy;
 mod report;
 mod status;
@@ -54,6 +55,8 @@ enum Command {
     Proxy(gateway::ProxyArgs),
     /// Create or show the key pair by which peers recognize this host
     Identity(identity::Args),
+    /// Show the peers that were reached sealed, and so are never carried in a weaker mode again
+    Peers(peers::Args),
     /// Show and configure the kernel module, which protects without a gateway
     #[command(subcommand)]
     Kmod(kmod::Args),
@@ -114,6 +117,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Serve(args) => gateway::serve(args),
         Command::Proxy(args) => gateway::proxy(args),
         Command::Identity(args) => identity::run(args),
+        Command::Peers(args) => peers::run(args),
         Command::Kmod(args) => kmod::run(args),
         Command::Status(args) => status::run(args),
         Command::Paths(args) => paths::run(args),

@@ -1,8 +1,9 @@
 //! Files that appear under their names only when they are complete.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A file that appears under its name only when it is complete. Until then it is `NAME.partial` in the same
@@ -24,7 +25,18 @@ impl AtomicFile {
     /// The name belongs to something other than a regular file, such as `/dev/stdout`, or the partial file cannot be
     /// created. All errors name the file.
     pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
-        let mut path = path.into();
+        Self::with_mode(path.into(), 0o666)
+    }
+
+    /// As [`create`](Self::create), readable and writable by its owner alone.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create).
+    pub fn create_private(path: impl Into<PathBuf>) -> io::Result<Self> {
+        Self::with_mode(path.into(), 0o600)
+    }
+
+    fn with_mode(mut path: PathBuf, mode: u32) -> io::Result<Self> {
         match fs::metadata(&path) {
             Ok(there) if !there.is_file() => {
                 let other = io::Error::new(
@@ -40,7 +52,8 @@ impl AtomicFile {
         let mut partial = OsString::from(path.as_os_str());
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        let out = BufWriter::new(File::create(&partial).map_err(|error| with_path(error, &path))?);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&partial);
+        let out = BufWriter::new(file.map_err(|error| with_path(error, &path))?);
         Ok(Self { path, partial, out, complete: false, published: false })
     }
 
@@ -96,6 +109,8 @@ pub fn with_path(error: io::Error, path: &Path) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -115,6 +130,14 @@ mod tests {
         assert_eq!((fs::read(&path).expect("readable"), names()), (b"old".to_vec(), 2));
         file.publish().expect("published");
         assert_eq!((fs::read(&path).expect("readable"), names()), (b"new".to_vec(), 1));
+    }
+
+    #[test]
+    fn private_file_is_readable_by_its_owner_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        AtomicFile::create_private(&path).and_then(AtomicFile::publish).expect("published");
+        assert_eq!(fs::metadata(&path).expect("it exists").permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

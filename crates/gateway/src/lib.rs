@@ -11,7 +11,7 @@
 //! | the application's connection arrives | `outbound`: `run` and `redirect`, or `proxy` |
 //! | an MPTCP connection is opened by the trusted path | `outbound`: `dial`, `open`, and `witness` for mode `sealed` |
 //! | its handshake is judged by the policy, and the ends derive keys | `handshake`, `protection` |
-//! | the peer's key is verified | `trust` |
+//! | the peer's key is verified, and the peer remembered as reached `sealed` | `trust` |
 //! | bytes are read, transformed, written | `relay` |
 //! | after the first flight, further subflows are created | `paths` |
 //! | the other end accepts, judges, transforms back, and connects to the service | `inbound` |
@@ -63,4 +63,4 @@ pub use report::{ConnectionReport, Counts, Handshakes, Report, SubflowReport};
 pub use status::GatewayStatus;
 pub use stream::Stream;
 pub use trust::identity::{self, IdentityError};
-pub use trust::{Identities, PeerName, Trust};
+pub use trust::{Identities, PeerName, SealedPeer, SealedPeers, SealedPeersError, Trust};

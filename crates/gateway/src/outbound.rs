@@ -2,6 +2,7 @@
 
 mod connect;
 mod dial;
+mod downgrade;
 mod open;
 mod proxy;
 mod redirect;

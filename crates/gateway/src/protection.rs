@@ -104,6 +104,14 @@ impl ProtectionPolicy {
         matches!(self, ProtectionPolicy::Require(_) | ProtectionPolicy::RequirePaths(_))
     }
 
+    /// The same, with the mode required if it is preferred.
+    pub(crate) fn required(self) -> ProtectionPolicy {
+        match self {
+            ProtectionPolicy::Prefer(mode) => ProtectionPolicy::Require(mode),
+            ProtectionPolicy::Off | ProtectionPolicy::Require(_) | ProtectionPolicy::RequirePaths(_) => self,
+        }
+    }
+
     /// The paths that must take part in mode `sealed`.
     pub(crate) fn required_paths(self) -> RequiredPaths {
         match self {

@@ -1,11 +1,14 @@
-//! Who a gateway is, and which keys it accepts from peers (mode `sealed`).
+//! Who a gateway is, which keys it accepts from peers, and which peers it has reached (mode `sealed`).
 
 mod identities;
 pub mod identity;
 mod known_peers;
 mod peer_name;
+mod sealed_peers;
+mod state_directory;
 mod verification;
 
 pub use identities::{Identities, Trust};
 pub use peer_name::PeerName;
+pub use sealed_peers::{SealedPeer, SealedPeers, SealedPeersError};
 pub(crate) use verification::{ExpectedPeer, KeyMatch, PeerAuthError};

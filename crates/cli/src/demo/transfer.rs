@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -92,12 +93,19 @@ pub(super) fn run(
     };
     let captures: Vec<_> = lab.links().iter().map(capture).collect::<anyhow::Result<_>>()?;
     let received = lab.scratch().join("received");
-    let seconds = download(client, mode, document, rates, &received).map_err(|error| {
-        match fs::read_to_string(gateway.directory().join("stderr")).unwrap_or_default().trim() {
+    let mut run = client.command(std::env::current_exe().context("cannot find the program plait itself")?);
+    // The addresses mean nothing outside of this lab: its peers are not remembered with those of this user.
+    run.env("STATE_DIRECTORY", lab.scratch().join("state"));
+    let seconds =
+        download(client, run, mode, document, rates, &received).map_err(|error| match fs::read_to_string(
+            gateway.directory().join("stderr"),
+        )
+        .unwrap_or_default()
+        .trim()
+        {
             "" => error,
             stderr => error.context(format!("the server's gateway printed: {stderr}")),
-        }
-    })?;
+        })?;
     let content = fs::read(&received).context("expected a file from curl, got none")?;
     let captured = |((link, capture), rate): ((&Link, Capture), Rate)| {
         Ok(CapturedPath { name: link.name().into(), role: link.role(), rate, capture: capture.stop()? })
@@ -112,16 +120,15 @@ pub(super) fn run(
     })
 }
 
-/// Downloads the document with curl, and returns the seconds it took.
+/// Downloads the document with curl under `plait run`, and returns the seconds it took.
 fn download(
     client: &Host,
+    mut run: Command,
     mode: Mode,
     document: &Document,
     rates: [Rate; 2],
     received: &Path,
 ) -> anyhow::Result<f64> {
-    let plait = std::env::current_exe().context("cannot find the program plait itself")?;
-    let mut run = client.command(plait);
     run.arg("run").args(mode_arguments(mode)).args(["--trusted", "eth", "--untrusted", "wlan", "--"]);
     run.args(["curl", "-sS", "--fail", "-w", "%{time_total}\n", "-o"]).arg(received);
     run.arg("http://10.77.1.2:8443/document");

@@ -19,6 +19,10 @@ pub enum FailureReason {
     NoCommonMode,
     /// The connection fell back to TCP.
     Fallback,
+    /// It would be plain, but the peer was reached in mode `sealed` before.
+    Downgrade,
+    /// This gateway's own mode is weaker than the one in which the peer was reached before.
+    WeakerMode,
     /// The mode was chosen but not confirmed.
     Unconfirmed,
     /// Fewer paths took part than required.
@@ -45,10 +49,12 @@ pub enum FailureReason {
 
 impl FailureReason {
     /// Every reason.
-    pub const ALL: [FailureReason; 14] = [
+    pub const ALL: [FailureReason; 16] = [
         FailureReason::NotNegotiated,
         FailureReason::NoCommonMode,
         FailureReason::Fallback,
+        FailureReason::Downgrade,
+        FailureReason::WeakerMode,
         FailureReason::Unconfirmed,
         FailureReason::TooFewPaths,
         FailureReason::Authentication,
@@ -68,6 +74,7 @@ impl FailureReason {
             FailureReason::NotNegotiated
             | FailureReason::NoCommonMode
             | FailureReason::Fallback
+            | FailureReason::Downgrade
             | FailureReason::Unconfirmed => format!("somebody on {path} may be stripping TCP options"),
             FailureReason::TooFewPaths => {
                 format!("an interface is down, or somebody blocks the others to intercept {path}")
@@ -87,6 +94,9 @@ impl FailureReason {
                 )
             }
             FailureReason::Limit => "somebody may be flooding this gateway".to_owned(),
+            FailureReason::WeakerMode => {
+                "the configuration of this gateway, or what its host lacks".to_owned()
+            }
             FailureReason::Internal => "a fault of this host".to_owned(),
         }
     }
@@ -98,6 +108,8 @@ impl fmt::Display for FailureReason {
             FailureReason::NotNegotiated => "not_negotiated",
             FailureReason::NoCommonMode => "no_common_mode",
             FailureReason::Fallback => "fallback",
+            FailureReason::Downgrade => "downgrade",
+            FailureReason::WeakerMode => "weaker_mode",
             FailureReason::Unconfirmed => "unconfirmed",
             FailureReason::TooFewPaths => "too_few_paths",
             FailureReason::Authentication => "authentication",

@@ -71,11 +71,16 @@ impl Negotiation {
         self.policy
     }
 
-    /// Judges a connection's handshake. Warns, once per peer, if it is carried unprotected although a mode is preferred.
-    pub(crate) async fn agreement(&self, far: &TcpStream) -> Result<Agreement, Refusal> {
+    /// Judges a connection's handshake by the policy in force or a stricter one. Warns, once per peer, if it is carried
+    /// unprotected although a mode is preferred.
+    pub(crate) async fn agreement(
+        &self,
+        policy: ProtectionPolicy,
+        far: &TcpStream,
+    ) -> Result<Agreement, Refusal> {
         let judged = match &self.kernel {
-            Some(kernel) => kernel.negotiator.agreement(self.policy, far).await,
-            None => self.policy.judge_plain(PlainReason::Off),
+            Some(kernel) => kernel.negotiator.agreement(policy, far).await,
+            None => policy.judge_plain(PlainReason::Off),
         };
         if let (Ok(agreement), Ok(peer)) = (&judged, far.peer_addr()) {
             let peer = peer.ip().to_canonical();

@@ -73,7 +73,7 @@ impl Gateway {
     }
 
     async fn serve_one(&self, far: TcpStream, service: &Service) -> Result<(), ServeError> {
-        let agreement = self.negotiation().agreement(&far).await.map_err(CarryError::from)?;
+        let agreement = self.negotiation().agreement(self.policy(), &far).await.map_err(CarryError::from)?;
         let (far, established) = match sealed_params(&agreement, Side::Responder) {
             Some(params) => match self.handshake_inbound(&params, far).await.map_err(CarryError::from)? {
                 Some(main) => main,

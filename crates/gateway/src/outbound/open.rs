@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tracing::info;
 
 use super::dial::Dialer;
+use super::downgrade::{DowngradeCheck, DowngradeError};
 use super::witness::OpeningWitnesses;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::{CarryError, Gateway};
@@ -19,13 +20,14 @@ use crate::paths::{Blackholes, Roles, Subflows};
 use crate::protection::{ProtectionStatus, Refusal};
 use crate::relay::RelayError;
 use crate::socket::{canonical, configure, has_mptcp};
-use crate::trust::{ExpectedPeer, PeerAuthError, PeerName};
+use crate::trust::{ExpectedPeer, PeerAuthError, PeerName, SealedPeers};
 
 /// Opens connections for applications and carries them.
 pub struct Outbound {
     gateway: Arc<Gateway>,
     dialer: Arc<Dialer>,
     subflows: Option<Arc<Subflows>>,
+    sealed_peers: Arc<SealedPeers>,
 }
 
 /// A connection to a destination was not opened.
@@ -43,6 +45,8 @@ pub(super) enum OpenError {
         "expected a destination beyond this host, got {0}: `plait proxy --allow-local` permits local ones"
     )]
     Local(SocketAddr),
+    #[error(transparent)]
+    Downgrade(#[from] DowngradeError),
 }
 
 impl OpenError {
@@ -53,6 +57,7 @@ impl OpenError {
             OpenError::Refused(refusal) => Some(refusal.into()),
             OpenError::Establish(error) => Some(error.into()),
             OpenError::PeerAuth(_) => Some(FailureReason::Identity),
+            OpenError::Downgrade(error) => Some(error.reason()),
         }
     }
 }
@@ -112,7 +117,8 @@ impl Outbound {
         // Without it a blackhole is not reverted; then connections are refused, or carried plain with a warning.
         let blackholes = if protects { Blackholes::watch().ok() } else { None };
         let dialer = Arc::new(Dialer::new(roles, subflows.is_some(), blackholes));
-        Ok(Outbound { gateway: Arc::clone(gateway), dialer, subflows })
+        let sealed_peers = Arc::new(SealedPeers::of_user());
+        Ok(Outbound { gateway: Arc::clone(gateway), dialer, subflows, sealed_peers })
     }
 
     /// The gateway it belongs to.
@@ -120,8 +126,8 @@ impl Outbound {
         &self.gateway
     }
 
-    /// Connects to the first destination that answers, and establishes the connection as its ends agreed. `peer` is what
-    /// the application asked for.
+    /// Connects to the first destination that answers, and establishes the connection as its ends agreed, but not in a
+    /// weaker mode than `sealed` if the peer was reached so before. `peer` is what the application asked for.
     pub(super) async fn open(
         &self,
         peer: &PeerName,
@@ -133,6 +139,9 @@ impl Outbound {
         }
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for (index, &destination) in destinations.iter().enumerate() {
+            let downgrade = DowngradeCheck::new(peer, negotiation.policy(), &self.sealed_peers);
+            let downgrade = downgrade.map_err(OpenError::from);
+            let downgrade = downgrade.inspect_err(|error| self.failed(destination, None, error))?;
             let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
             let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
             let addresses = &destinations[index..];
@@ -146,8 +155,11 @@ impl Outbound {
                 }
             };
             configure(&far).map_err(OpenError::Connect)?;
-            let established = self.establish(&far, expected.as_ref(), witnesses, addresses).await;
+            let established = self.establish(&far, downgrade, expected.as_ref(), witnesses, addresses).await;
             let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
+            if established.protection.mode == Mode::Sealed {
+                self.sealed_peers.remember(peer, canonical(destination).ip()).await;
+            }
             return Ok(Opened { far, established });
         }
         Err(OpenError::Connect(last))
@@ -157,11 +169,16 @@ impl Outbound {
     async fn establish(
         &self,
         far: &TcpStream,
+        downgrade: DowngradeCheck,
         expected: Option<&ExpectedPeer>,
         witnesses: Option<OpeningWitnesses>,
         addresses: &[SocketAddr],
     ) -> Result<Established, OpenError> {
-        let agreement = self.gateway.negotiation().agreement(far).await?;
+        let agreement = self.gateway.negotiation().agreement(downgrade.policy(), far).await;
+        let agreement = match agreement {
+            Ok(agreement) => agreement,
+            Err(refusal) => return Err(downgrade.explain(refusal)?.into()),
+        };
         match sealed_params(&agreement, Side::Initiator) {
             Some(params) => {
                 let witnesses = self.finish_witnesses(witnesses, far, &params, addresses).await;

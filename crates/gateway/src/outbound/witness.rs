@@ -118,7 +118,7 @@ impl OpeningWitnesses {
     /// A witness must have negotiated what the main connection did.
     async fn check(&self, stream: &TcpStream, chosen: u8) -> Result<(), String> {
         configure(stream).map_err(|error| error.to_string())?;
-        match self.negotiation.agreement(stream).await {
+        match self.negotiation.agreement(self.negotiation.policy(), stream).await {
             Ok(Agreement::Protected(negotiated)) if negotiated.chosen == chosen => Ok(()),
             Ok(_) => Err("it negotiated something else than the main connection".into()),
             Err(refusal) => Err(refusal.to_string()),

@@ -2,16 +2,18 @@
 //! by its owner alone.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::{env, fs, io, process};
+use std::{fs, io, process};
 
 use plait_proto::RandomError;
 use plait_proto::identity::KeyPair;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use zeroize::Zeroizing;
+
+use super::state_directory::{private_directory, state_directory};
 
 /// A key pair could not be read or created.
 #[derive(Debug, thiserror::Error)]
@@ -61,20 +63,13 @@ impl From<RandomError> for IdentityError {
     }
 }
 
-/// The user's key file unless another one is named: `/var/lib/plait/identity.key` for root, else
-/// `$XDG_STATE_HOME/plait/identity.key`, by default below `~/.local/state`.
+/// The user's key file unless another one is named: `identity.key` in `$STATE_DIRECTORY`, which systemd sets for services;
+/// else in `/var/lib/plait` for root, and in `$XDG_STATE_HOME/plait`, by default below `~/.local/state`, for other users.
 ///
 /// # Errors
 /// The environment names no directory.
 pub fn default_file() -> Result<PathBuf, IdentityError> {
-    let directory =
-        |variable| env::var_os(variable).map(PathBuf::from).filter(|directory| directory.is_absolute());
-    let state = if rustix::process::geteuid().is_root() {
-        Some("/var/lib".into())
-    } else {
-        directory("XDG_STATE_HOME").or_else(|| directory("HOME").map(|home| home.join(".local/state")))
-    };
-    Ok(state.ok_or(IdentityError::NoDirectory)?.join("plait/identity.key"))
+    Ok(state_directory().ok_or(IdentityError::NoDirectory)?.join("identity.key"))
 }
 
 /// Reads a key file.
@@ -132,16 +127,6 @@ fn create(path: &Path, pair: &KeyPair) -> io::Result<()> {
         let _ = fs::remove_file(&unfinished);
     }
     written
-}
-
-/// Creates the directory of a file, for its owner alone, if there is none.
-pub(crate) fn private_directory(file: &Path) -> io::Result<()> {
-    match file.parent() {
-        Some(directory) if directory != Path::new("") => {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

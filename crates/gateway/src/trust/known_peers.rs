@@ -9,8 +9,8 @@ use std::path::Path;
 
 use plait_proto::identity::PublicKey;
 
-use super::identity::private_directory;
 use super::peer_name::PeerName;
+use super::state_directory::private_directory;
 
 /// The file could not be used.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ impl Request {
 
 fn reply(why: &OpenError) -> ReplyError {
     match why {
-        OpenError::Refused(_) | OpenError::PeerAuth(_) | OpenError::Local(_) => {
+        OpenError::Refused(_) | OpenError::PeerAuth(_) | OpenError::Downgrade(_) | OpenError::Local(_) => {
             ReplyError::ConnectionNotAllowed
         }
         OpenError::Establish(error) if error.is_about_identity() => ReplyError::ConnectionNotAllowed,

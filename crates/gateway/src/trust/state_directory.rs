@@ -1,0 +1,34 @@
+//! The directory of what a user's gateways keep: their key pair, and what they know of peers.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+/// `$STATE_DIRECTORY`, which systemd sets for a service with `StateDirectory=`; else `/var/lib/plait` for root, and
+/// `$XDG_STATE_HOME/plait`, by default below `~/.local/state`, for other users. `None` if the environment names none.
+pub(super) fn state_directory() -> Option<PathBuf> {
+    let directory =
+        |variable| env::var_os(variable).map(PathBuf::from).filter(|directory| directory.is_absolute());
+    // Of a service with several directories, the first.
+    let first = |directories: PathBuf| directories.to_str()?.split(':').next().map(PathBuf::from);
+    if let Some(own) = directory("STATE_DIRECTORY").and_then(first) {
+        return Some(own);
+    }
+    let state = if rustix::process::geteuid().is_root() {
+        Some("/var/lib".into())
+    } else {
+        directory("XDG_STATE_HOME").or_else(|| directory("HOME").map(|home| home.join(".local/state")))
+    };
+    Some(state?.join("plait"))
+}
+
+/// Creates the directory of a file, for its owner alone, if there is none.
+pub(super) fn private_directory(file: &Path) -> io::Result<()> {
+    match file.parent() {
+        Some(directory) if directory != Path::new("") => {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)
+        }
+        _ => Ok(()),
+    }
+}
