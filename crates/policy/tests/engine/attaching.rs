@@ -2,7 +2,8 @@
 
 use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
 use plait_policy::Hook;
-use plait_policy::engine::{AttachMode, Attachment, Engine, EngineError};
+use plait_policy::engine::{AttachMode, Attachment, Engine, EngineError, FlowDirection};
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
 use crate::host::{Host, in_and_out, packets};
@@ -18,6 +19,11 @@ fn tc_mode() -> AttachMode {
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     let version = (numbers.next(), numbers.next());
     if version >= (Some(6), Some(6)) { AttachMode::Tcx } else { AttachMode::Clsact }
+}
+
+/// The number of bytes without retransmissions, which the kernel may send, and of which reordered packets count as some.
+fn carried(direction: &FlowDirection) -> RangeInclusive<u64> {
+    direction.bytes - direction.retransmitted_bytes..=direction.bytes
 }
 
 #[test]
@@ -36,7 +42,7 @@ fn load_processes_packets_and_unload_leaves_nothing() {
         assert_eq!(chain_in.count.errors + chain_out.count.errors, 0);
         let flows = engine.flows().expect("flows");
         let [flow] = &flows[..] else { panic!("one subflow, got {flows:?}") };
-        assert_eq!(flow.received.bytes, 200_000);
+        assert!(carried(&flow.received).contains(&200_000), "{flow:?}");
         assert_eq!(flow.tuple.remote.ip().to_string(), "10.1.0.2");
         assert_eq!((statistics.flows, statistics.flows_seen), (1, 1));
         host.objects()
@@ -71,7 +77,8 @@ fn avoided_modes_are_not_used() {
             for chain in &statistics.policies[0].chains {
                 assert!(chain.count.packets > 2, "{ingress}: {statistics:?}");
             }
-            assert_eq!(engine.flows().expect("flows")[0].received.bytes, 100_000, "{ingress}");
+            let flow = &engine.flows().expect("flows")[0];
+            assert!(carried(&flow.received).contains(&100_000), "{ingress}: {flow:?}");
             let objects = host.objects();
             engine.unload_all().expect("unloaded");
             host.assert_nothing_left(&objects);
