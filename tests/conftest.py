@@ -8,9 +8,11 @@ import pytest
 from hosts import PLAIT, Pair, reason_to_skip, unique_id
 from streams import REQUIRE, listen
 
-# Shells ignore SIGINT in programs that they start in the background, and the programs of tests would inherit this.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Shells ignore SIGINT in programs that they start in the background, nohup ignores SIGHUP, and the programs of tests would
+# inherit this.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # `plait run` would run programs as the user who called sudo for the tests, to whom the tests' files do not belong.
 os.environ.pop("SUDO_UID", None)
