@@ -1,18 +1,19 @@
-//! The input is a direction of records and what is done to it on the way: cipher, how it is cut into pieces, how many
-//! records and the length of each, then 4 bytes for every change: where (2), what and with what.
+//! The input is a direction of records and what is done to it on the way: cipher and padding, how it is cut into pieces, how
+//! many records and the length of each, then 4 bytes for every change: where (2), what and with what.
 
 use plait_proto::codec::records::{
-    AeadCipher, Error, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
+    AeadCipher, Control, Error, LENGTH, MAX_CONTENT, MAX_RECORD, Opened, Opener, Padding, Sealer,
 };
 
-const KEY: [u8; 32] = [7; 32];
+const KEYS: [[u8; 32]; 2] = [[7; 32], [8; 32]];
 
 /// What comes out is a beginning of what went in, and all of it just if nothing was changed.
 pub(crate) fn check(input: &[u8]) {
     let [setting, piece, count, rest @ ..] = input else { return };
     let cipher = AeadCipher::ALL[usize::from(setting % 2)];
+    let padding = Padding::new(u16::from(setting / 2) * 50 + 1).expect("in range");
     let (lengths, changes) = rest.split_at(rest.len().min((*count).into()));
-    let (plain, sent) = sealed(cipher, lengths);
+    let (plain, sent) = sealed(Sealer::new(cipher, &KEYS[0]).with_padding(padding), lengths);
 
     let mut wire = sent.clone();
     for [high, low, what, with] in changes.as_chunks::<4>().0 {
@@ -30,18 +31,25 @@ pub(crate) fn check(input: &[u8]) {
     assert!(end.is_err() || received == plain, "a good end is the end");
 }
 
-/// The plaintext of as many records, and all of the direction.
-fn sealed(cipher: AeadCipher, lengths: &[u8]) -> (Vec<u8>, Vec<u8>) {
-    let mut sealer = Sealer::new(cipher, &KEY);
+/// The data of as many records, and all of the direction. Length 254 is a key update, after which the key changes.
+fn sealed(mut sealer: Sealer, lengths: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut plain, mut wire) = (Vec::new(), Vec::new());
+    let mut record = vec![0; MAX_RECORD];
     for (number, length) in lengths.iter().enumerate() {
-        let length = if *length == u8::MAX { MAX_PLAINTEXT } else { usize::from(*length) + 1 };
-        let text = vec![number as u8; length];
-        let mut record = vec![0; length + OVERHEAD];
-        record[LENGTH..LENGTH + length].copy_from_slice(&text);
-        sealer.seal(&mut record);
-        plain.extend(text);
-        wire.extend(record);
+        let length = match *length {
+            254 => {
+                wire.extend(sealer.control(Control::NewKey, &[number as u8; 20]));
+                sealer.set_key(&KEYS[1]);
+                continue;
+            }
+            255 => sealer.capacity(MAX_RECORD),
+            length => usize::from(length) + 1,
+        };
+        assert!(length <= MAX_CONTENT);
+        record[LENGTH..LENGTH + length].fill(number as u8);
+        plain.extend_from_slice(&record[LENGTH..LENGTH + length]);
+        let sealed = sealer.seal(&mut record, length);
+        wire.extend_from_slice(&record[..sealed]);
     }
     wire.extend(sealer.end());
     (plain, wire)
@@ -49,7 +57,7 @@ fn sealed(cipher: AeadCipher, lengths: &[u8]) -> (Vec<u8>, Vec<u8>) {
 
 /// What comes out of a direction that arrives in pieces, and how it ends.
 fn opened(cipher: AeadCipher, wire: &[u8], piece: usize) -> (Vec<u8>, Result<(), Error>) {
-    let mut opener = Opener::new(cipher, &KEY);
+    let mut opener = Opener::new(cipher, &KEYS[0]);
     let (mut plain, mut waiting) = (Vec::new(), Vec::new());
     for bytes in wire.chunks(piece) {
         waiting.extend_from_slice(bytes);
@@ -59,8 +67,13 @@ fn opened(cipher: AeadCipher, wire: &[u8], piece: usize) -> (Vec<u8>, Result<(),
                     assert!(needed > 0 && waiting.len() + needed <= MAX_RECORD, "a record is bounded");
                     break;
                 }
-                Ok(Opened::Data { plaintext, consumed }) => {
-                    plain.extend_from_slice(&waiting[plaintext]);
+                Ok(Opened::Data { content, consumed }) => {
+                    plain.extend_from_slice(&waiting[content]);
+                    waiting.drain(..consumed);
+                }
+                Ok(Opened::Control { control, content, consumed }) => {
+                    assert_eq!((control, content.len()), (Control::NewKey, 20), "what was sent");
+                    opener.set_key(&KEYS[1]);
                     waiting.drain(..consumed);
                 }
                 Ok(Opened::End { consumed }) => {

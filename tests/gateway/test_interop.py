@@ -45,4 +45,4 @@ def test_proxy_connects_to_a_reference_server(pair, way):
     client = connect_by_socks(pair, pair.ETH, 9443)
     assert_echo(client, QUESTION)
     client.close()
-    assert server.wait(20) == 0, server.stderr.read().decode()
+    assert server.wait(60) == 0, server.stderr.read().decode()

@@ -10,6 +10,7 @@ import os
 import pytest
 
 pytest.importorskip("cryptography", reason="not installed: python3-cryptography")
+pytest.importorskip("kyber_py", reason="not installed: kyber-py, see tests/requirements.txt")
 
 import peer
 from hosts import REPOSITORY
@@ -24,6 +25,7 @@ from peer import (
     ProtocolError,
     Responder,
     Sealer,
+    service_tag,
 )
 
 DATA = REPOSITORY / "tests" / "data" / "protocol"
@@ -34,6 +36,8 @@ def counted(first: int, length: int) -> bytes:
     return bytes((first + index) & 255 for index in range(length))
 
 
+# The service that the initiator asks for.
+NAME, PORT = "server.example", 443
 # The static keys of the initiator and of the responder.
 STATICS = counted(0x60, 32), counted(0xE0, 32)
 
@@ -71,31 +75,38 @@ def stream_vectors() -> dict:
 def sealed_vectors() -> dict:
     return {
         "handshakes": [
-            handshake_vector(mode, version, paths)
-            for version in (peer.ANONYMOUS, peer.IDENTIFIED)
+            handshake_vector(mode, flags, paths)
+            for flags in (0, peer.IDENTIFIED, peer.HYBRID, peer.IDENTIFIED | peer.HYBRID)
             for mode in SEALED_CIPHERS.values()
             for paths in ((), (1,), (2, 15))
         ],
         "records": [records_vector(mode) for mode in SEALED_CIPHERS.values()],
+        "updates": [
+            updates_vector(mode, hybrid) for hybrid in (False, True) for mode in SEALED_CIPHERS.values()
+        ],
     }
 
 
-def handshake_vector(mode: int, version: int, paths: tuple[int, ...]) -> dict:
+def handshake_vector(mode: int, flags: int, paths: tuple[int, ...]) -> dict:
     negotiated = Negotiated(0x30 if mode == 0x20 else 0x10, mode, counted(1, 8), counted(0x11, 8))
     ephemerals = counted(0x40, 32), counted(0x80, 32)
     own = {path: counted(path, 32) for path in paths}
     theirs = {path: counted(0xC0 + path, 32) for path in paths}
-    statics = STATICS if version == peer.IDENTIFIED else (None, None)
-    initiator = Initiator(negotiated, len(paths) + 1, own, session=counted(0xA0, 32),
-                          ephemeral=ephemerals[0], static=statics[0])  # fmt: skip
-    responder = Responder(negotiated, initiator.hello, initiator.witnesses, theirs,
-                          ephemeral=ephemerals[1], static=statics[1])  # fmt: skip
+    statics = STATICS if flags & peer.IDENTIFIED else (None, None)
+    session, seed, encapsulated = counted(0xA0, 32), counted(0x90, 64), counted(0xD0, 32)
+    initiator = Initiator(negotiated, len(paths) + 1, own, service=(PORT, service_tag(session, NAME)),
+                          session=session, ephemeral=ephemerals[0], static=statics[0], seed=seed,
+                          hybrid=bool(flags & peer.HYBRID))  # fmt: skip
+    responder = Responder(negotiated, initiator.hello, initiator.witnesses, theirs, service=(PORT, NAME),
+                          ephemeral=ephemerals[1], static=statics[1], encapsulated=encapsulated)  # fmt: skip
     handshake_hash = responder.noise.hash
     confirms = initiator.finish(responder.reply, responder.answers)
     responder.finish(confirms, initiator.identity)
-    identities = {}
-    if version == peer.IDENTIFIED:
-        identities = {
+    optional = {}
+    if flags & peer.HYBRID:
+        optional["kem"] = [seed[:32].hex(), seed[32:].hex(), encapsulated.hex()]
+    if flags & peer.IDENTIFIED:
+        optional |= {
             "initiator_static": statics[0].hex(),
             "responder_static": statics[1].hex(),
             "initiator_public": peer.public_of(statics[0]).hex(),
@@ -106,13 +117,14 @@ def handshake_vector(mode: int, version: int, paths: tuple[int, ...]) -> dict:
             "last_handshake_hash": initiator.noise.hash.hex(),
         }
     return {
-        "version": version,
         "offered": f"{negotiated.offered:02x}",
         "chosen": f"{negotiated.chosen:02x}",
         "initiator_key": negotiated.initiator_key.hex(),
         "responder_key": negotiated.responder_key.hex(),
         "session": initiator.session.hex(),
         "configured": len(paths) + 1,
+        "name": NAME,
+        "port": PORT,
         "initiator_ephemeral": ephemerals[0].hex(),
         "responder_ephemeral": ephemerals[1].hex(),
         "initiator_shares": {path: share.hex() for path, share in own.items()},
@@ -128,7 +140,7 @@ def handshake_vector(mode: int, version: int, paths: tuple[int, ...]) -> dict:
         "confirms": {path: message.hex() for path, message in confirms.items()},
         "initiator_to_responder": initiator.sealer.state.key.hex(),
         "responder_to_initiator": initiator.opener.state.key.hex(),
-        **identities,
+        **optional,
         "records": {
             "initiator": [initiator.sealer.seal(b"not every, not any").hex(), initiator.sealer.end().hex()],
             "responder": [responder.sealer.seal(b"every, and none").hex(), responder.sealer.end().hex()],
@@ -148,6 +160,65 @@ def records_vector(mode: int) -> dict:
         "records": [before.hex(), after.hex()],
         "next_key": sealer.state.key.hex(),
     }
+
+
+def ends_after_handshake(mode: int, hybrid: bool) -> tuple[Initiator, Responder]:
+    """Of a handshake without witnesses, from fixed values."""
+    negotiated = Negotiated(0x30 if mode == 0x20 else 0x10, mode, counted(1, 8), counted(0x11, 8))
+    session = counted(0xA0, 32)
+    initiator = Initiator(negotiated, 1, {}, service=(PORT, service_tag(session, NAME)), session=session,
+                          ephemeral=counted(0x40, 32), seed=counted(0x90, 64), hybrid=hybrid)  # fmt: skip
+    responder = Responder(negotiated, initiator.hello, {}, {}, service=(PORT, NAME),
+                          ephemeral=counted(0x80, 32), encapsulated=counted(0xD0, 32))  # fmt: skip
+    responder.finish(initiator.finish(responder.reply, {}))
+    return initiator, responder
+
+
+def updates_vector(mode: int, hybrid: bool) -> dict:
+    """Two key updates of a session, and a padded record of each direction under each key."""
+    initiator, responder = ends_after_handshake(mode, hybrid)
+    vector = {
+        "mode": f"{mode:02x}",
+        "hybrid": hybrid,
+        "handshake_hash": initiator.noise.hash.hex(),
+        "initiator_to_responder": initiator.sealer.state.key.hex(),
+        "responder_to_initiator": responder.sealer.state.key.hex(),
+        "root": initiator.updates.root.hex(),
+        "pad": 50,
+        "steps": [],
+    }
+    for end in (initiator, responder):
+        end.sealer.pad = vector["pad"]
+    for number in range(2):
+        privates = counted(0x20 + number, 32), counted(0x50 + number, 32)
+        seed, encapsulated = counted(0x70 + number, 64), counted(0xB0 + number, 32)
+        request = initiator.updates.request(privates[0], seed)
+        content = initiator.updates.requested
+        # Opened by hand, so that the random values of the response are these.
+        responder.opener.on_control = lambda kind, content: None
+        responder.opener.feed(request)
+        responder.opener.on_control = responder.updates._receive
+        response = responder.updates.respond(content, privates[1], encapsulated)
+        assert initiator.opener.feed(response) == b""
+        new_key, initiator.updates.output = initiator.updates.output, b""
+        responder.opener.feed(new_key)
+        assert initiator.updates.root == responder.updates.root
+        data = [initiator.sealer.seal(b"not every, not any"), responder.sealer.seal(b"every, and none")]
+        assert responder.opener.feed(data[0]) == b"not every, not any"
+        assert initiator.opener.feed(data[1]) == b"every, and none"
+        vector["steps"].append({
+            "initiator_private": privates[0].hex(),
+            "responder_private": privates[1].hex(),
+            "kem": [seed[:32].hex(), seed[32:].hex(), encapsulated.hex()],
+            "root": initiator.updates.root.hex(),
+            "initiator_to_responder": initiator.sealer.state.key.hex(),
+            "responder_to_initiator": responder.sealer.state.key.hex(),
+            "request": request.hex(),
+            "response": response.hex(),
+            "new_key": new_key.hex(),
+            "data": [record.hex() for record in data],
+        })  # fmt: skip
+    return vector
 
 
 VECTORS = {"stream": stream_vectors, "sealed": sealed_vectors}
@@ -240,10 +311,12 @@ def test_keystream_is_independent_of_segmentation_and_changes_keys_between_epoch
 NEGOTIATED = Negotiated(0x30, peer.SEALED_AESGCM, counted(1, 8), counted(0x11, 8))
 
 
-def handshake(paths, tamper, statics=(None, None)):
+def handshake(paths, tamper, statics=(None, None), hybrid=False):
     """A handshake during which `tamper` replaces every message: by message type, path and content."""
     shares = {path: os.urandom(32) for path in paths}
-    initiator = Initiator(NEGOTIATED, len(paths) + 1, shares, static=statics[0])
+    service = PORT, bytes(32)
+    initiator = Initiator(NEGOTIATED, len(paths) + 1, shares, service=service, static=statics[0],
+                          hybrid=hybrid)  # fmt: skip
     hello = tamper(peer.HELLO, 0, initiator.hello)
     witnesses = {path: tamper(peer.WITNESS, path, initiator.witnesses[path]) for path in paths}
     shares = {path: os.urandom(32) for path in paths}
@@ -255,16 +328,18 @@ def handshake(paths, tamper, statics=(None, None)):
     responder.finish({path: tamper(peer.CONFIRM, path, confirms[path]) for path in paths}, identity)
 
 
-def test_every_changed_byte_of_a_handshake_is_detected():
+@pytest.mark.parametrize(("hybrid", "step"), [(False, 1), (True, 61)], ids=["X25519", "hybrid"])
+def test_changed_bytes_of_a_handshake_are_detected(hybrid, step):
     lengths = {}
 
     def record(kind, path, message):
         lengths[kind, path] = len(message)
         return message
 
-    handshake((1,), record, statics=STATICS)
+    handshake((1,), record, STATICS, hybrid)
     assert {kind for kind, _ in lengths} == set(range(peer.HELLO, peer.IDENTITY + 1))
-    for changed, offset in ((key, offset) for key, length in lengths.items() for offset in range(length)):
+    offsets = ((key, offset) for key, length in lengths.items() for offset in range(0, length, step))
+    for changed, offset in offsets:
 
         def tamper(kind, path, message, changed=changed, offset=offset):
             if (kind, path) != changed:
@@ -272,7 +347,16 @@ def test_every_changed_byte_of_a_handshake_is_detected():
             return message[:offset] + bytes([message[offset] ^ 0x10]) + message[offset + 1 :]
 
         with pytest.raises(ProtocolError):
-            handshake((1,), tamper, statics=STATICS)
+            handshake((1,), tamper, STATICS, hybrid)
+
+
+def test_rejects_requests_for_another_service():
+    session = os.urandom(32)
+    initiator = Initiator(NEGOTIATED, 1, {}, service=(PORT, service_tag(session, NAME)), session=session)
+    for other in ((PORT, "other.example"), (8080, NAME)):
+        with pytest.raises(ProtocolError):
+            Responder(NEGOTIATED, initiator.hello, {}, {}, service=other)
+    Responder(NEGOTIATED, initiator.hello, {}, {}, service=(PORT, NAME))
 
 
 @pytest.mark.parametrize("kind", [peer.REPLY, peer.SHARE, peer.CONFIRM])
@@ -305,6 +389,49 @@ def test_every_changed_byte_of_a_record_is_detected():
         with pytest.raises(ProtocolError):
             opener.feed(wire[:offset] + bytes([wire[offset] ^ 1]) + wire[offset + 1 :])
             opener.close()
+
+
+def key_update(hybrid: bool, tamper) -> tuple[Initiator, Responder]:
+    """The ends after a key update during which `tamper` replaces every record: by its number and content."""
+    initiator, responder = ends_after_handshake(peer.SEALED_AESGCM, hybrid)
+    record = initiator.updates.request()
+    for number, receiver in enumerate((responder, initiator, responder)):
+        receiver.opener.feed(tamper(number, record))
+        record, receiver.updates.output = receiver.updates.output, b""
+    return initiator, responder
+
+
+@pytest.mark.parametrize("hybrid", [False, True], ids=["X25519", "hybrid"])
+def test_changed_bytes_of_a_key_update_are_detected(hybrid):
+    lengths = {}
+
+    def note(number, record):
+        lengths[number] = len(record)
+        return record
+
+    initiator, responder = key_update(hybrid, note)
+    assert responder.opener.feed(initiator.sealer.seal(b"text")) == b"text"
+    assert initiator.opener.feed(responder.sealer.seal(b"text")) == b"text"
+    for changed, length in lengths.items():
+        for offset in range(0, length, 61 if length > 100 else 1):
+
+            def tamper(number, record, changed=changed, offset=offset):
+                if number != changed:
+                    return record
+                # A record that becomes longer would wait for its rest.
+                rest = record[offset + 1 :] + bytes(peer.MAX_CONTENT)
+                return record[:offset] + bytes([record[offset] ^ 1]) + rest
+
+            with pytest.raises(ProtocolError):
+                key_update(hybrid, tamper)
+
+
+def test_an_end_that_crosses_a_request_cancels_the_update():
+    initiator, responder = ends_after_handshake(peer.SEALED_AESGCM, True)
+    end, request = responder.sealer.end(), initiator.updates.request()
+    assert responder.opener.feed(request) == b"" and responder.updates.output == b""
+    assert initiator.opener.feed(end) == b"" and initiator.opener.ended
+    assert responder.opener.feed(initiator.sealer.seal(b"text")) == b"text"
 
 
 if __name__ == "__main__":

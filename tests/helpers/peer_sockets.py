@@ -1,7 +1,10 @@
 """The reference implementation over sockets: one end of a connection of mode `stream` or `sealed`. Also a program.
 
 The program enters the control group of a gateway, which writes the TCP option. The environment variable PEER_STATIC is
-its static private key, PEER_EXPECTED the public key that the other end must have, both in hexadecimal digits.
+its static private key, PEER_EXPECTED the public key that the other end must have, both in hexadecimal digits; PEER_VERSION
+is another version of the protocol that it claims to speak. In mode `sealed`, PEER_PAD is the unit of its padding and PEER_UNIT that of the
+other end, which it checks, PEER_UPDATES the number of key updates that it asks for as initiator while it sends, and PEER_VIOLATION one of VIOLATIONS that it commits
+after the handshake.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ import pathlib
 import socket
 import sys
 
+import peer
 from peer import (
     HELLO,
-    IDENTIFIED,
     INITIATOR,
     RESPONDER,
     Initiator,
@@ -22,6 +25,7 @@ from peer import (
     Responder,
     decode_witness,
     expect,
+    service_tag,
     stream_secret,
 )
 
@@ -119,14 +123,64 @@ class StreamConnection:
         return self.back.apply(self.main.recv(65536))
 
 
+LOW_ORDER = bytes(32 + 1184)
+
+# Records that a peer must not send now, by name: what the end's updates make of them.
+VIOLATIONS = {
+    "no type": lambda updates: [updates.sealer.raw_record(bytes(20))],
+    "unknown type": lambda updates: [updates.sealer.record(6, b"text")],
+    "empty data": lambda updates: [updates.sealer.record(peer.DATA)],
+    "content of the end": lambda updates: [updates.sealer.record(peer.END, b"text")],
+    "request": lambda updates: [updates.sealer.record(peer.UPDATE_REQUEST, LOW_ORDER)],
+    "short request": lambda updates: [updates.sealer.record(peer.UPDATE_REQUEST, bytes(31))],
+    "second request": lambda updates: [
+        updates.request(),
+        updates.sealer.record(peer.UPDATE_REQUEST, updates.requested),
+    ],  # fmt: skip
+    "response": lambda updates: [updates.sealer.record(peer.UPDATE_RESPONSE, LOW_ORDER[:1120])],
+    "new key": lambda updates: [updates.sealer.record(peer.NEW_KEY)],
+}
+
+
 class SealedConnection:
     """A connection of mode `sealed` after its handshake."""
 
     def __init__(self, main: socket.socket, end: Initiator | Responder):
-        self.main, self.sealer, self.opener = main, end.sealer, end.opener
+        self.main, self.sealer, self.opener, self.updates = main, end.sealer, end.opener, end.updates
+        self.sealer.pad = int(os.environ.get("PEER_PAD", 1))
+        self.received = b""
+        if violation := os.environ.get("PEER_VIOLATION"):
+            for record in VIOLATIONS[violation](self.updates):
+                main.sendall(record)
+            # Receiving reports the reset whenever it arrives; sending may fail in other ways.
+            while main.recv(65536):
+                pass
+            raise AssertionError("expected a reset, got the end of the stream")
 
     def sendall(self, data: bytes):
-        self.main.sendall(self.sealer.seal(data))
+        """Sends the data in as many parts as updates are asked for, and one."""
+        updates = int(os.environ.get("PEER_UPDATES", 0))
+        part = -(-len(data) // (updates + 1))
+        for number in range(updates + 1):
+            self.main.sendall(self.sealer.seal(data[number * part : (number + 1) * part]))
+            if number < updates:
+                self.update()
+
+    def update(self):
+        """Asks for a key update, and waits until it is complete."""
+        before = self.updates.completed
+        self.main.sendall(self.updates.request())
+        while self.updates.completed == before:
+            self._receive()
+
+    def _receive(self):
+        data = self.main.recv(65536)
+        if not data:
+            self.opener.close()
+        self.received += self.opener.feed(data)
+        if self.updates.output:
+            self.main.sendall(self.updates.output)
+            self.updates.output = b""
 
     def shutdown(self):
         self.main.sendall(self.sealer.end())
@@ -134,20 +188,31 @@ class SealedConnection:
 
     def recv(self) -> bytes:
         """The next bytes; none at the authenticated end."""
-        while not self.opener.ended:
-            data = self.main.recv(65536)
-            if not data:
-                self.opener.close()
-            if plaintext := self.opener.feed(data):
-                return plaintext
-        return b""
+        while not self.received and not self.opener.ended:
+            self._receive()
+        if self.opener.ended:
+            # Without type and tag.
+            lengths, unit = (
+                [length - 17 for length in self.opener.lengths],
+                int(os.environ.get("PEER_UNIT", 1)),
+            )
+            expect(
+                unit == 1 or all(length > 0 and length % unit == 0 for length in lengths),
+                f"lengths: {lengths}",
+            )
+        received, self.received = self.received, b""
+        return received
 
 
 def connect_sealed(main: socket.socket, witnesses: dict[int, socket.socket], negotiated: Negotiated,
                    configured: int) -> SealedConnection:  # fmt: skip
     """Performs the initiator's handshake."""
     shares = {path: os.urandom(32) for path in witnesses}
-    end = Initiator(negotiated, configured, shares, static=key_of("PEER_STATIC"))
+    session = os.urandom(32)
+    address, port = main.getpeername()[:2]
+    service = port, service_tag(session, address)
+    end = Initiator(negotiated, configured, shares, service=service, session=session,
+                    static=key_of("PEER_STATIC"))  # fmt: skip
     main.sendall(end.hello)
     for path, connection in witnesses.items():
         connection.sendall(end.witnesses[path])
@@ -168,11 +233,13 @@ def accept_sealed(connections: dict[int, socket.socket], handshakes: Handshakes)
     by_path = {decode_witness(message)[1]: port for port, message in received.items() if port != main}
     shares = {path: os.urandom(32) for path in by_path}
     witnesses = {path: received[port] for path, port in by_path.items()}
-    end = Responder(handshakes.of(main), received[main], witnesses, shares, static=key_of("PEER_STATIC"))
+    address, port = connections[main].getsockname()[:2]
+    end = Responder(handshakes.of(main), received[main], witnesses, shares, service=(port, address),
+                    static=key_of("PEER_STATIC"))  # fmt: skip
     connections[main].sendall(end.reply)
     for path, port in by_path.items():
         connections[port].sendall(end.answers[path])
-    identity = receive_message(connections[main]) if end.version == IDENTIFIED else None
+    identity = receive_message(connections[main]) if end.identified else None
     confirms = {path: receive_message(connections[port]) for path, port in by_path.items()}
     end.finish(confirms, identity, key_of("PEER_EXPECTED"))
     return SealedConnection(connections[main], end)
@@ -224,6 +291,7 @@ def accept(mode: str, interfaces: list[str], address: str, port: int):
 
 def main():
     role, mode, interfaces, address, port, group = sys.argv[1:]
+    peer.VERSION = int(os.environ.get("PEER_VERSION", peer.VERSION))
     pathlib.Path(group, "cgroup.procs").write_text("0")
     {"connect": connect, "accept": accept}[role](mode, interfaces.split(","), address, int(port))
 

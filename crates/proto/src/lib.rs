@@ -3,7 +3,7 @@
 //! - [`option`]: the modes and the bits by which the TCP option negotiates them.
 //! - [`codec`]: what happens to an application's bytes once a mode was negotiated.
 //! - [`sealed`]: the handshake of mode `sealed`: messages, state machines of both ends, and the responder's table of
-//!   half-open sessions.
+//!   half-open sessions; and the key updates after it.
 //! - [`identity`]: long-term key pairs by which the ends of mode `sealed` authenticate.
 //!
 //! The protocol is specified in `docs/internals/protocol.md`, its promises in `docs/reference/threat-model.md`.

@@ -32,22 +32,43 @@
 //!
 //! # Authentication
 //!
-//! An initiator that knows its peer, or wants to recognise it later, asks for [`Version::Identified`]: the same with Noise's
+//! An initiator that knows its peer, or wants to recognise it later, starts with a static key: the same with Noise's
 //! `XXpsk2` in place of `NNpsk2`, in which both ends show static keys. The caller verifies these. Then even an attacker who
-//! is active on every path is detected by the end that knows the other's key.
+//! is active on every path is detected by the end that knows the other's key. HELLO also names the [`Service`] that the
+//! initiator asks for, so that nobody can redirect it to another one under the same key.
+//!
+//! # Quantum computers
+//!
+//! A hybrid handshake exchanges keys with ML-KEM-768 as well as with X25519. Both results are in every key, so that traffic
+//! recorded now stays secret unless both are broken. Static keys are X25519's alone: a quantum computer of that time could
+//! pretend to be an end, but not read what was recorded.
+//!
+//! # Key updates
+//!
+//! From time to time [`KeyUpdate`] exchanges keys anew within the records of a session, so that an attacker who learns
+//! its keys can read neither what was sent before the last exchange, nor, unless he modifies messages, what is sent after the next.
 //!
 //! # Secrets in memory
 //!
 //! [`Secret`](crate::Secret)s are wiped when they are dropped. The Noise library and the HMAC contexts made from them keep
 //! copies which are not; gateways disable core dumps and ptrace for that reason.
 
+mod exporter;
+mod fair_pool;
 mod framing;
 mod handshake;
+mod kem;
+mod key_update;
 mod keys;
+mod limits;
 mod messages;
 mod noise;
 mod paths;
 mod rendezvous;
+mod root;
+mod service;
+mod session_id;
+mod x25519;
 
 #[cfg(test)]
 mod attacks;
@@ -60,13 +81,18 @@ mod loopback;
 #[cfg(test)]
 mod test_vectors;
 
+pub use exporter::{ExportError, Exporter};
 pub use framing::{Bytes, Message, MessageError, MessageReader};
 pub use handshake::{
-    Answer, AwaitingConfirms, Closing, HandshakeError, Initiator, Opening, Params, RequiredPaths, Responder,
-    ResponderConfig, Session, WitnessMessages,
+    Answer, AwaitingConfirms, Closing, HandshakeError, Initiator, InitiatorConfig, Opening, Params,
+    RequiredPaths, Responder, ResponderConfig, Session, WitnessMessages,
 };
+pub use key_update::{ControlRecord, KeyUpdate, KeyUpdateError, UpdateLimits, UpdateSecrets};
+pub use limits::{Limits, peer_network};
 pub use messages::{
-    Confirm, Confirmation, FirstMessage, Hello, Identity, Reply, SessionId, Share, Version, Witness,
+    Confirm, Confirmation, FirstMessage, Hello, Identity, OpeningMessage, Reply, Share, Witness,
 };
 pub use paths::{Level, MAX_PATHS, MAX_WITNESSES, PathId, PathIds, Paths, PathsError};
-pub use rendezvous::{CompleteSession, Limits, Rendezvous, RendezvousError, RendezvousStats};
+pub use rendezvous::{CompleteSession, Rendezvous, RendezvousError, RendezvousStats};
+pub use service::{Service, Services};
+pub use session_id::SessionId;

@@ -2,7 +2,7 @@
 //!
 //! # Security properties
 //!
-//! An attacker without the key learns the length and time of records, but nothing about their content. The [`Opener`]
+//! An attacker without the key learns the length and time of records, but nothing about their content or type. The [`Opener`]
 //! detects any modification, deletion, insertion, replay, reordering or truncation, and never returns affected data as
 //! plaintext. The handshake provides the keys.
 //!
@@ -11,24 +11,32 @@
 //! A direction is a sequence of records, numbered from 0:
 //!
 //! ```text
-//! length (2 bytes, big-endian) | ciphertext | tag (16 bytes)          length = bytes that follow it, 16 to 16400
+//! length (2 bytes, big-endian) | ciphertext | tag (16 bytes)          length = bytes that follow it, 17 to 16401
 //! ```
 //!
 //! Ciphertext and tag are the [`AeadCipher`]'s over the plaintext, with the two bytes of `length` as additional data.
 //! The nonce is that of Noise (revision 34, section 12) for the number `n` of the record: 4 zero bytes, then `n` in 8
 //! bytes, little-endian for ChaCha20-Poly1305 and big-endian for AES-256-GCM.
 //!
-//! After every 2^20 records the key is replaced by its `REKEY` as in Noise (section 4.2): the first 32 bytes of the
-//! encryption of 32 zero bytes with nonce 2^64 - 1 and no additional data. Record numbers continue. A key therefore
-//! seals at most 2^34 bytes, far below the limits of both ciphers.
+//! The plaintext is that of TLS 1.3 (RFC 8446, section 5.2): content, type (1 byte, not zero), and zeros as
+//! [`Padding`]; content and padding have at most [`MAX_CONTENT`] bytes together.
 //!
-//! A record without plaintext ends the direction, and nothing follows it. A stream that ends without it was truncated.
+//! | type | record | content |
+//! |---|---|---|
+//! | 1 | data | at least one byte |
+//! | 2 | ends the direction: nothing follows it, and a stream that ends without it was truncated | none |
+//! | 3, 4, 5 | a step of a [key update](crate::sealed::KeyUpdate): see [`Control`] | its message |
+//!
+//! A key update replaces the key; record numbers continue, so that no nonce is ever used twice. After every 2^20 records
+//! since then, or since the start, the key is replaced by its `REKEY` as in Noise (section 4.2): the first 32 bytes of the
+//! encryption of 32 zero bytes with nonce 2^64 - 1 and no additional data. A key therefore seals at most some 2^34 bytes,
+//! far below the limits of both ciphers.
 //!
 //! # Buffers
 //!
 //! Both ends work in place, do not allocate per record, and leave reading and writing to the caller. A sender reads
-//! plaintext into a buffer at an offset of two bytes, seals it, and writes the whole record; a buffer may contain
-//! several consecutive records, sent with one write. A receiver collects bytes as they arrive and opens complete
+//! data into a buffer at an offset of two bytes, seals it, and writes the whole record; a buffer may contain several
+//! consecutive records, sent with one write. A receiver collects bytes as they arrive and opens complete
 //! records; a buffer of [`MAX_RECORD`] bytes always makes progress, so memory is bounded whatever the peer sends.
 //!
 //! ```
@@ -41,12 +49,12 @@
 //! let text = b"attack at dawn";
 //! let mut wire = vec![0; text.len() + OVERHEAD];
 //! wire[LENGTH..LENGTH + text.len()].copy_from_slice(text);
-//! sealer.seal(&mut wire);
+//! assert_eq!(sealer.seal(&mut wire, text.len()), wire.len());
 //! wire.extend(sealer.end());
 //!
-//! assert_eq!(opener.open(&mut wire[..5])?, Opened::Incomplete { needed: 27 });
-//! let Opened::Data { plaintext, consumed } = opener.open(&mut wire)? else { panic!("it holds text") };
-//! assert_eq!(&wire[plaintext], text);
+//! assert_eq!(opener.open(&mut wire[..5])?, Opened::Incomplete { needed: 28 });
+//! let Opened::Data { content, consumed } = opener.open(&mut wire)? else { panic!("it holds text") };
+//! assert_eq!(&wire[content], text);
 //! assert_eq!(opener.open(&mut wire[consumed..])?, Opened::End { consumed: OVERHEAD });
 //! opener.finish()?;
 //! # Ok::<(), Error>(())
@@ -54,9 +62,11 @@
 
 mod key;
 
+use std::num::NonZeroU16;
 use std::ops::Range;
 
-use zeroize::Zeroizing;
+use serde::Deserialize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::derive::{named, opaque_debug};
 use key::Keys;
@@ -70,13 +80,41 @@ pub const KEY_LEN: usize = 32;
 pub const LENGTH: usize = 2;
 /// Bytes of the tag at the end of a record.
 pub const TAG: usize = 16;
-/// Bytes of a record besides its plaintext.
-pub const OVERHEAD: usize = LENGTH + TAG;
-/// Maximum length of a record's plaintext in bytes. Data waits until its whole record has arrived: some milliseconds on
-/// a slow link.
-pub const MAX_PLAINTEXT: usize = 16_384;
+/// Bytes of a record besides its content and padding: length, type and tag.
+pub const OVERHEAD: usize = LENGTH + TYPE + TAG;
+/// Maximum length of a record's content and padding in bytes. Data waits until its whole record has arrived: some
+/// milliseconds on a slow link.
+pub const MAX_CONTENT: usize = 16_384;
 /// Maximum length of a record in bytes.
-pub const MAX_RECORD: usize = MAX_PLAINTEXT + OVERHEAD;
+pub const MAX_RECORD: usize = MAX_CONTENT + OVERHEAD;
+
+/// Bytes of the type behind the content.
+const TYPE: usize = 1;
+/// The values of the length field.
+const LENGTHS: std::ops::RangeInclusive<usize> = TYPE + TAG..=MAX_CONTENT + TYPE + TAG;
+
+/// The types of records that are not a [`Control`].
+const TYPE_DATA: u8 = 1;
+const TYPE_END: u8 = 2;
+
+/// A record of a key update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Asks for a key exchange, with the initiator's part of it.
+    UpdateRequest = 3,
+    /// The responder's part; the last record under its sending key.
+    UpdateResponse = 4,
+    /// No content: the last record under the initiator's sending key.
+    NewKey = 5,
+}
+
+impl Control {
+    fn from_type(kind: u8) -> Option<Control> {
+        [Control::UpdateRequest, Control::UpdateResponse, Control::NewKey]
+            .into_iter()
+            .find(|control| *control as u8 == kind)
+    }
+}
 
 /// The AEAD that seals records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,33 +133,86 @@ named! {
     }
 }
 
+/// The padding of records: content and zeros have together a multiple of so many bytes, and at least one such unit. So an
+/// eavesdropper sees lengths only in these units, and cannot tell the records that have no data from short ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub struct Padding(NonZeroU16);
+
+/// A number is no unit of padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a number of bytes from 1, which is no padding, to {MAX_CONTENT}, got {0}")]
+pub struct PaddingError(i64);
+
+impl TryFrom<i64> for Padding {
+    type Error = PaddingError;
+
+    fn try_from(unit: i64) -> Result<Padding, PaddingError> {
+        u16::try_from(unit).ok().and_then(Padding::new).ok_or(PaddingError(unit))
+    }
+}
+
+impl Padding {
+    /// None: records are as long as their content.
+    pub const NONE: Padding = Padding(NonZeroU16::MIN);
+
+    /// To a multiple of `unit` bytes, from 1, which is none, to [`MAX_CONTENT`]; `None` if it is out of range. It need not be
+    /// a power of two.
+    #[must_use]
+    pub fn new(unit: u16) -> Option<Padding> {
+        NonZeroU16::new(unit).filter(|_| usize::from(unit) <= MAX_CONTENT).map(Padding)
+    }
+
+    fn unit(self) -> usize {
+        self.0.get().into()
+    }
+
+    /// Bytes of this content and its padding.
+    fn padded(self, content: usize) -> usize {
+        if self == Padding::NONE { content } else { content.max(1).next_multiple_of(self.unit()) }
+    }
+}
+
 /// Seals the records of one direction.
 pub struct Sealer {
     keys: Keys,
+    padding: Padding,
     ended: bool,
 }
 
 impl Sealer {
-    /// A sealer at the start of a direction.
+    /// A sealer at the start of a direction, without padding.
     #[must_use]
     pub fn new(cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Self {
-        Self { keys: Keys::new(cipher, key), ended: false }
+        Self { keys: Keys::new(cipher, key), padding: Padding::NONE, ended: false }
     }
 
-    /// Seals the next record in place: [`LENGTH`] bytes of any content, the plaintext, [`TAG`] bytes of any content.
-    /// Afterwards, `record` has the bytes to send.
+    /// The same with padding.
+    #[must_use]
+    pub fn with_padding(self, padding: Padding) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// How many bytes of data fit in a record that has `room` bytes; 0 if none do.
+    #[must_use]
+    pub fn capacity(&self, room: usize) -> usize {
+        let padded = room.min(MAX_RECORD).saturating_sub(OVERHEAD);
+        padded - padded % self.padding.unit()
+    }
+
+    /// Seals the next record in place, and returns its length. `buffer` has [`LENGTH`] bytes of any content, then `data` bytes
+    /// to seal; what follows them is overwritten with the rest of the record.
     ///
     /// # Panics
     ///
-    /// If `record` has room for less than one byte of plaintext or for more than [`MAX_PLAINTEXT`], or after
-    /// [`end`](Self::end).
-    pub fn seal(&mut self, record: &mut [u8]) {
+    /// If `data` is 0 or more than the [`capacity`](Self::capacity) of the buffer, or after [`end`](Self::end).
+    pub fn seal(&mut self, buffer: &mut [u8], data: usize) -> usize {
+        let capacity = self.capacity(buffer.len());
         assert!(
-            (OVERHEAD + 1..=MAX_RECORD).contains(&record.len()),
-            "a record holds 1 to {MAX_PLAINTEXT} bytes of plaintext and {OVERHEAD} more, got {} in all",
-            record.len()
+            (1..=capacity).contains(&data),
+            "this record holds 1 to {capacity} bytes of data, got {data}"
         );
-        self.seal_any(record);
+        self.seal_any(buffer, data, TYPE_DATA)
     }
 
     /// The record that ends the direction.
@@ -129,21 +220,51 @@ impl Sealer {
     /// # Panics
     ///
     /// If the direction has already ended.
-    pub fn end(&mut self) -> [u8; OVERHEAD] {
-        let mut record = [0; OVERHEAD];
-        self.seal_any(&mut record);
+    pub fn end(&mut self) -> Vec<u8> {
+        let record = self.seal_content(&[], TYPE_END);
         self.ended = true;
         record
     }
 
-    fn seal_any(&mut self, record: &mut [u8]) {
+    /// A record of a key update.
+    ///
+    /// # Panics
+    ///
+    /// If the content is longer than a message of a key update can be, or after [`end`](Self::end).
+    pub fn control(&mut self, control: Control, content: &[u8]) -> Vec<u8> {
+        self.seal_content(content, control as u8)
+    }
+
+    /// Replaces the key for the records that follow.
+    pub fn set_key(&mut self, key: &[u8; KEY_LEN]) {
+        self.keys.replace(key);
+    }
+
+    /// Records since the key was [set](Self::set_key).
+    #[must_use]
+    pub fn records_of_key(&self) -> u64 {
+        self.keys.since_replaced()
+    }
+
+    fn seal_content(&mut self, content: &[u8], kind: u8) -> Vec<u8> {
+        let mut record = vec![0; self.padding.padded(content.len()) + OVERHEAD];
+        record[LENGTH..LENGTH + content.len()].copy_from_slice(content);
+        self.seal_any(&mut record, content.len(), kind);
+        record
+    }
+
+    fn seal_any(&mut self, buffer: &mut [u8], content: usize, kind: u8) -> usize {
         assert!(!self.ended, "nothing follows the end of a direction");
-        let (length, sealed) = record.split_at_mut(LENGTH);
+        let total = self.padding.padded(content) + OVERHEAD;
+        let (length, sealed) = buffer[..total].split_at_mut(LENGTH);
         let written = u16::try_from(sealed.len()).expect("as long as a record may be");
         length.copy_from_slice(&written.to_be_bytes());
         let (text, tag) = sealed.split_at_mut(sealed.len() - TAG);
+        text[content] = kind;
+        text[content + TYPE..].fill(0);
         let (key, nonce) = self.keys.for_next_record();
         tag.copy_from_slice(&key.seal(nonce, length, text));
+        total
     }
 }
 
@@ -168,10 +289,20 @@ pub enum Opened {
         /// Minimum number of further bytes needed.
         needed: usize,
     },
-    /// A record, now decrypted.
+    /// A record with data, now decrypted.
     Data {
-        /// The range of its plaintext, 1 to [`MAX_PLAINTEXT`] bytes.
-        plaintext: Range<usize>,
+        /// The range of the data, 1 to [`MAX_CONTENT`] bytes.
+        content: Range<usize>,
+        /// Length of the record in bytes; the next record follows.
+        consumed: usize,
+    },
+    /// A record of a key update, now decrypted. Whether it may come now, only the
+    /// [state of the key update](crate::sealed::KeyUpdate) tells.
+    Control {
+        /// Which one.
+        control: Control,
+        /// The range of its message, 0 to [`MAX_CONTENT`] bytes.
+        content: Range<usize>,
         /// Length of the record in bytes; the next record follows.
         consumed: usize,
     },
@@ -194,8 +325,8 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// [`Error::Length`], [`Error::Tag`] or [`Error::AfterEnd`], and the same error on every later call. `bytes` then
-    /// contains no decrypted data.
+    /// [`Error::Length`], [`Error::Tag`], [`Error::Malformed`] or [`Error::AfterEnd`], and the same error on every later call.
+    /// `bytes` then contains no decrypted data.
     pub fn open(&mut self, bytes: &mut [u8]) -> Result<Opened, Error> {
         let opened = self.open_next(bytes);
         match opened {
@@ -204,6 +335,17 @@ impl Opener {
             Ok(_) => {}
         }
         opened
+    }
+
+    /// Replaces the key for the records that follow.
+    pub fn set_key(&mut self, key: &[u8; KEY_LEN]) {
+        self.keys.replace(key);
+    }
+
+    /// Records since the key was [set](Self::set_key).
+    #[must_use]
+    pub fn records_of_key(&self) -> u64 {
+        self.keys.since_replaced()
     }
 
     fn open_next(&mut self, bytes: &mut [u8]) -> Result<Opened, Error> {
@@ -217,7 +359,7 @@ impl Opener {
             return Ok(Opened::Incomplete { needed: LENGTH - bytes.len() });
         };
         let sealed = usize::from(u16::from_be_bytes(length));
-        if !(TAG..=TAG + MAX_PLAINTEXT).contains(&sealed) {
+        if !LENGTHS.contains(&sealed) {
             return Err(Error::Length { record: self.keys.used(), got: sealed });
         }
         let Some(sealed) = rest.get_mut(..sealed) else {
@@ -226,13 +368,13 @@ impl Opener {
         let record = self.keys.used();
         let (key, nonce) = self.keys.for_next_record();
         let Some(plaintext) = key.open(nonce, &length, sealed) else {
-            sealed.fill(0);
+            sealed.zeroize();
             return Err(Error::Tag { record });
         };
         let consumed = LENGTH + sealed.len();
-        Ok(match plaintext {
-            0 => Opened::End { consumed },
-            _ => Opened::Data { plaintext: LENGTH..LENGTH + plaintext, consumed },
+        parse(&sealed[..plaintext], consumed).map_err(|reason| {
+            sealed.zeroize();
+            Error::Malformed { record, reason }
         })
     }
 
@@ -251,11 +393,41 @@ impl Opener {
     }
 }
 
+/// What a record with this plaintext is.
+fn parse(plaintext: &[u8], consumed: usize) -> Result<Opened, &'static str> {
+    let Some((kind, length)) = last_nonzero(plaintext) else {
+        return Err("expected a type, got padding alone");
+    };
+    let content = LENGTH..LENGTH + length;
+    match kind {
+        TYPE_DATA if length == 0 => Err("expected data, got none"),
+        TYPE_DATA => Ok(Opened::Data { content, consumed }),
+        TYPE_END if length == 0 => Ok(Opened::End { consumed }),
+        TYPE_END => Err("expected no content in the record that ends the direction, got some"),
+        _ => match Control::from_type(kind) {
+            Some(control) => Ok(Opened::Control { control, content, consumed }),
+            None => Err("expected a type from 1 to 5, got another"),
+        },
+    }
+}
+
+/// The last byte that is not zero, and its place.
+fn last_nonzero(mut bytes: &[u8]) -> Option<(u8, usize)> {
+    // Padding may be long: skip it in blocks.
+    while let Some((rest, block)) = bytes.split_last_chunk::<16>()
+        && u128::from_ne_bytes(*block) == 0
+    {
+        bytes = rest;
+    }
+    let at = bytes.iter().rposition(|byte| *byte != 0)?;
+    Some((bytes[at], at))
+}
+
 /// Why bytes are not those that the peer sealed. Records are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A length field below the length of a tag, or above that of the largest record.
-    #[error("record {record}: expected a length from 16 to 16400, got {got}")]
+    /// A length field below the length of an empty record, or above that of the largest.
+    #[error("record {record}: expected a length from 17 to 16401, got {got}")]
     Length {
         /// The number of the record.
         record: u64,
@@ -267,6 +439,14 @@ pub enum Error {
     Tag {
         /// The number of the record.
         record: u64,
+    },
+    /// The peer sealed a record that violates the protocol.
+    #[error("record {record}: {reason}: the peer violates the protocol")]
+    Malformed {
+        /// The number of the record.
+        record: u64,
+        /// What was expected, and what was found.
+        reason: &'static str,
     },
     /// Bytes after the record that ends the direction.
     #[error("expected nothing after the last of {records} records, got more bytes")]

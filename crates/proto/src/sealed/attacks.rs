@@ -9,33 +9,33 @@ use plait_wire::mptcp::Key;
 
 use super::framing::Bytes;
 use super::handshake::{
-    AwaitingConfirms, HandshakeError, Initiator, Params, RequiredPaths, Responder, ResponderConfig, Session,
+    AwaitingConfirms, HandshakeError, Initiator, InitiatorConfig, InitiatorSecrets, Params, RequiredPaths,
+    Responder, ResponderConfig, Session,
 };
 use super::loopback::{
-    Failure, Outcome, Step, accept_any, config, params, parse, paths, recorded, run, run_version, static_keys,
+    ANONYMOUS, Failure, IDENTIFIED, KINDS, Outcome, SERVICES, Step, accept_any, asks, config, params, parse,
+    paths, recorded, run, run_kind, static_keys,
 };
-use super::messages::{Confirm, Hello, Preface, SessionId, Share, Version, Witness};
+use super::messages::{Confirm, Flags, Hello, Preface, Share, Witness};
 use super::noise::Noise;
 use super::paths::{Level, PathId, PathIds, Paths};
+use super::service::{Service, Services};
+use super::session_id::SessionId;
 use crate::codec::records::AeadCipher;
 use crate::identity::{KeyPair, PublicKey};
 use crate::secret::Secret;
 
-const VERSIONS: [Version; 2] = [Version::Anonymous, Version::Identified];
-
 /// A responder without a static key that requires a witness on all paths.
-const ALL_PATHS: ResponderConfig<'static> =
-    ResponderConfig { paths: RequiredPaths::All, static_key: None, require_identity: false };
-
-/// One that requires none.
-const ANY_PATHS: ResponderConfig<'static> = ResponderConfig { paths: RequiredPaths::Any, ..ALL_PATHS };
+fn all_paths() -> ResponderConfig<'static> {
+    ResponderConfig { paths: RequiredPaths::All, ..config(None) }
+}
 
 fn path(number: u8) -> PathId {
     PathId::new(number).expect("a path number")
 }
 
-fn honest(version: Version, cipher: AeadCipher, paths: Paths) -> Outcome {
-    run_version(version, [&params(cipher), &params(cipher)], paths, |_, _| {})
+fn honest(kind: Flags, cipher: AeadCipher, paths: Paths) -> Outcome {
+    run_kind(kind, [&params(cipher), &params(cipher)], paths, |_, _| {})
 }
 
 fn keys<P>(session: &Session<P>) -> [&[u8; 32]; 2] {
@@ -54,11 +54,9 @@ fn verify_peer(known: bool, expected: &Secret) -> impl Fn(&PublicKey) -> Result<
 
 #[test]
 fn honest_ends_agree_for_every_cipher_and_number_of_witnesses() {
-    for (version, cipher) in
-        VERSIONS.into_iter().flat_map(|version| AeadCipher::ALL.map(|cipher| (version, cipher)))
-    {
+    for (kind, cipher) in KINDS.into_iter().flat_map(|kind| AeadCipher::ALL.map(|cipher| (kind, cipher))) {
         for count in [1, 2, 3, 4, 16] {
-            let Outcome { initiator, responder } = honest(version, cipher, paths(count));
+            let Outcome { initiator, responder } = honest(kind, cipher, paths(count));
             let (initiator, responder) = (initiator.expect("completed"), responder.expect("completed"));
             let [sending, receiving] = keys(&initiator);
             assert_eq!(keys(&responder), [receiving, sending]);
@@ -80,11 +78,12 @@ fn missing_witnesses_lower_the_level_or_are_rejected() {
     let refused = |error: Option<HandshakeError>| {
         matches!(error, Some(HandshakeError::Level(Level { reached: 2, configured: 3 })))
     };
-    assert!(refused(Initiator::start(&params, two_of_three, RequiredPaths::All, None).err()));
-    let (_, opening) = Initiator::start(&params, two_of_three, RequiredPaths::Any, None).expect("started");
+    assert!(refused(Initiator::start(&params, two_of_three, asks(RequiredPaths::All, None)).err()));
+    let (_, opening) =
+        Initiator::start(&params, two_of_three, asks(RequiredPaths::Any, None)).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
-    assert!(refused(Responder::accept(&params, &hello, ALL_PATHS).err()));
-    assert!(Initiator::start(&params, paths(3), RequiredPaths::All, None).is_ok());
+    assert!(refused(Responder::accept(&params, &hello, all_paths()).err()));
+    assert!(Initiator::start(&params, paths(3), asks(RequiredPaths::All, None)).is_ok());
 }
 
 #[test]
@@ -98,11 +97,12 @@ fn too_few_paths_are_rejected_however_many_are_configured() {
         (two_of_three, RequiredPaths::AtLeast(2), true),
         (two_of_three, RequiredPaths::AtLeast(3), false),
     ] {
-        let (_, opening) = Initiator::start(&params, taking_part, RequiredPaths::Any, None).expect("started");
+        let (_, opening) =
+            Initiator::start(&params, taking_part, asks(RequiredPaths::Any, None)).expect("started");
         let hello = parse(&opening.hello).expect("HELLO");
-        let config = ResponderConfig { paths: required, ..ALL_PATHS };
+        let config = ResponderConfig { paths: required, ..all_paths() };
         for failure in [
-            Initiator::start(&params, taking_part, required, None).err(),
+            Initiator::start(&params, taking_part, asks(required, None)).err(),
             Responder::accept(&params, &hello, config).err(),
         ] {
             let is_level =
@@ -122,13 +122,18 @@ fn state_machines_are_send() {
     is_send::<(Initiator, Responder, AwaitingConfirms, Session<()>)>();
 }
 
+/// The bits of a message; of a long one every 29th.
+fn flipped(length: usize) -> impl Iterator<Item = usize> {
+    (0..length * 8).step_by(if length > 500 { 29 } else { 1 })
+}
+
 #[test]
 fn every_flipped_bit_is_detected() {
-    for (version, cipher) in VERSIONS.into_iter().zip(AeadCipher::ALL) {
+    for (kind, cipher) in KINDS.into_iter().zip([AeadCipher::ALL; 2].concat()) {
         let params = params(cipher);
-        for (step, message) in recorded(version, cipher, paths(2)) {
-            for bit in 0..message.len() * 8 {
-                let outcome = run_version(version, [&params, &params], paths(2), |at, bytes| {
+        for (step, message) in recorded(kind, cipher, paths(2)) {
+            for bit in flipped(message.len()) {
+                let outcome = run_kind(kind, [&params, &params], paths(2), |at, bytes| {
                     if at == step {
                         bytes[bit / 8] ^= 1 << (bit % 8);
                     }
@@ -150,9 +155,9 @@ fn every_flipped_bit_is_detected() {
 #[test]
 fn messages_of_another_session_are_rejected() {
     let cipher = AeadCipher::ChaCha20Poly1305;
-    let of = |version| recorded(version, cipher, paths(3)).into_iter().map(move |message| (version, message));
-    for (version, (step, other)) in VERSIONS.into_iter().flat_map(of) {
-        let outcome = run_version(version, [&params(cipher), &params(cipher)], paths(3), |at, bytes| {
+    let of = |kind| recorded(kind, cipher, paths(3)).into_iter().map(move |message| (kind, message));
+    for (kind, (step, other)) in KINDS.into_iter().flat_map(of) {
+        let outcome = run_kind(kind, [&params(cipher), &params(cipher)], paths(3), |at, bytes| {
             if at == step {
                 *bytes = other.clone();
             }
@@ -185,7 +190,7 @@ fn messages_of_another_session_are_rejected() {
 #[test]
 fn replaying_all_messages_of_an_initiator_fails() {
     let params = params(AeadCipher::ChaCha20Poly1305);
-    let recorded = recorded(Version::Anonymous, AeadCipher::ChaCha20Poly1305, paths(2));
+    let recorded = recorded(ANONYMOUS, AeadCipher::ChaCha20Poly1305, paths(2));
     let sent = |step: Step| &recorded.iter().find(|(at, _)| *at == step).expect("recorded").1;
     let hello: Hello = parse(sent(Step::Hello)).expect("HELLO");
     let responder = Responder::accept(&params, &hello, config(None)).expect("accepted");
@@ -246,7 +251,8 @@ fn rejects_confirmations_of_another_path_or_end() {
 fn rejects_missing_repeated_and_unlisted_witnesses() {
     let params = params(AeadCipher::ChaCha20Poly1305);
     let answered = |change: fn(SessionId, &mut Vec<Witness>)| {
-        let (_, opening) = Initiator::start(&params, paths(3), RequiredPaths::Any, None).expect("started");
+        let (_, opening) =
+            Initiator::start(&params, paths(3), asks(RequiredPaths::Any, None)).expect("started");
         let hello = parse(&opening.hello).expect("HELLO");
         let responder = Responder::accept(&params, &hello, config(None)).expect("accepted");
         let (session, listed) = (responder.session(), responder.witnesses());
@@ -294,9 +300,9 @@ fn ends_that_know_each_other_authenticate() {
     let params = params(AeadCipher::ChaCha20Poly1305);
     let [one, other] = static_keys();
     let (initiator, opening) =
-        Initiator::start(&params, paths(1), RequiredPaths::Any, Some(&one)).expect("started");
+        Initiator::start(&params, paths(1), asks(RequiredPaths::Any, Some(&one))).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
-    let config = ResponderConfig { static_key: Some(&other), require_identity: true, ..ANY_PATHS };
+    let config = ResponderConfig { require_identity: true, ..config(Some(&other)) };
     let (awaiting, answer) =
         Responder::accept(&params, &hello, config).expect("accepted").reply(vec![]).expect("replied");
     assert!(awaiting.expects_identity());
@@ -316,11 +322,11 @@ fn ends_that_know_each_other_authenticate() {
 fn authentication_cannot_be_downgraded() {
     let params = params(AeadCipher::ChaCha20Poly1305);
     let [one, other] = static_keys();
-    // HELLO's version cannot be modified.
-    for version in VERSIONS {
-        let outcome = run_version(version, [&params, &params], paths(1), |step, bytes| {
+    // HELLO's flag cannot be modified.
+    for kind in KINDS {
+        let outcome = run_kind(kind, [&params, &params], paths(1), |step, bytes| {
             if step == Step::Hello {
-                bytes[3] ^= 3;
+                bytes[4] ^= 1;
             }
         });
         // Anonymous ends have no static key to answer with.
@@ -328,19 +334,21 @@ fn authentication_cannot_be_downgraded() {
             outcome.responder,
             Err(Failure::Handshake(HandshakeError::Hello | HandshakeError::NoIdentity))
         );
-        assert!(expected, "{version:?}");
+        assert!(expected, "{kind:?}");
     }
     // A responder with a static key, asked by a modified HELLO to use it or not to.
-    for (asks, version) in [(None, Version::Identified), (Some(&one), Version::Anonymous)] {
-        let (_, opening) = Initiator::start(&params, paths(1), RequiredPaths::Any, asks).expect("started");
+    for static_key in [None, Some(&one)] {
+        let (_, opening) =
+            Initiator::start(&params, paths(1), asks(RequiredPaths::Any, static_key)).expect("started");
         let genuine: Hello = parse(&opening.hello).expect("HELLO");
-        let changed = Hello { preface: Preface { version, ..genuine.preface }, ..genuine };
+        let preface = Preface { identified: !genuine.preface.identified, ..genuine.preface };
+        let changed = Hello { preface, ..genuine };
         let failure = Responder::accept(&params, &changed, config(Some(&other))).err();
-        assert!(matches!(failure, Some(HandshakeError::Hello)), "{version:?}");
+        assert!(matches!(failure, Some(HandshakeError::Hello)));
     }
     // A responder that sent its identity expects the initiator's; one that knows its clients accepts no anonymous HELLO.
     let (initiator, opening) =
-        Initiator::start(&params, paths(1), RequiredPaths::Any, Some(&one)).expect("started");
+        Initiator::start(&params, paths(1), asks(RequiredPaths::Any, Some(&one))).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
     let failure = Responder::accept(&params, &hello, config(None)).err();
     assert!(matches!(failure, Some(HandshakeError::NoIdentity)));
@@ -349,7 +357,7 @@ fn authentication_cannot_be_downgraded() {
     assert!(initiator.finish(&parse(&answer.reply).expect("REPLY"), vec![], accept_any).is_ok());
     let failure = awaiting.verify(None, vec![], accept_any).err();
     assert!(matches!(failure, Some(HandshakeError::Identity)));
-    let (_, opening) = Initiator::start(&params, paths(1), RequiredPaths::Any, None).expect("started");
+    let (_, opening) = Initiator::start(&params, paths(1), asks(RequiredPaths::Any, None)).expect("started");
     let hello = parse(&opening.hello).expect("HELLO");
     let strict = ResponderConfig { require_identity: true, ..config(Some(&other)) };
     let failure = Responder::accept(&params, &hello, strict).err();
@@ -357,10 +365,56 @@ fn authentication_cannot_be_downgraded() {
     assert!(failure.is_some_and(|error| error.is_about_identity()));
 }
 
+/// Those of an initiator without witnesses.
+fn no_secrets() -> InitiatorSecrets {
+    InitiatorSecrets { shares: BTreeMap::new(), kem: None }
+}
+
+#[test]
+fn the_second_key_exchange_cannot_be_removed() {
+    let params = params(AeadCipher::ChaCha20Poly1305);
+    let hybrid = InitiatorConfig { hybrid: true, ..asks(RequiredPaths::Any, None) };
+    let (initiator, opening) = Initiator::start(&params, paths(1), hybrid).expect("started");
+    let genuine: Hello = parse(&opening.hello).expect("HELLO");
+    let stripped = Preface { encapsulation_key: None, ..genuine.preface.clone() };
+    let stripped = Hello { preface: stripped, noise: genuine.noise };
+    let failure = Responder::accept(&params, &stripped, config(None)).err();
+    assert!(matches!(failure, Some(HandshakeError::Hello)));
+    // A session of the attacker's own with the responder, whose REPLY has no ciphertext.
+    let preface = Preface { encapsulation_key: None, ..genuine.preface };
+    let (_, own) =
+        Initiator::start_with(&params, preface, no_secrets(), None, Noise::initiator).expect("started");
+    let responder = Responder::accept(&params, &parse(&own.hello).expect("HELLO"), config(None));
+    let (_, answer) = responder.expect("accepted").reply(vec![]).expect("replied");
+    let failure = initiator.finish(&parse(&answer.reply).expect("REPLY"), vec![], accept_any).err();
+    assert!(matches!(failure, Some(HandshakeError::Reply)));
+}
+
+#[test]
+fn a_request_cannot_be_redirected_to_another_service() {
+    let params = params(AeadCipher::ChaCha20Poly1305);
+    let (_, opening) = Initiator::start(&params, paths(1), asks(RequiredPaths::Any, None)).expect("started");
+    let genuine: Hello = parse(&opening.hello).expect("HELLO");
+    let accept = |hello: &Hello, services: &Services| {
+        Responder::accept(&params, hello, ResponderConfig { services, ..config(None) }).err()
+    };
+    assert!(accept(&genuine, &SERVICES).is_none());
+    let (other_port, other_name) =
+        (Services::on_port(8080), Services::new(vec![(Some("other.example".into()), 443)]));
+    for other in [&other_port, &other_name] {
+        let failure = accept(&genuine, other);
+        assert!(matches!(failure, Some(HandshakeError::Service { port: 443 })), "{other:?}");
+    }
+    // Nor can HELLO be modified to ask for that.
+    let service = Service::new("other.example", 8080).requested(&genuine.preface.session);
+    let changed = Hello { preface: Preface { service, ..genuine.preface }, noise: genuine.noise };
+    assert!(matches!(accept(&changed, &other_port), Some(HandshakeError::Hello)));
+}
+
 #[test]
 fn static_keys_are_never_sent_in_clear() {
     let shown = static_keys().map(|key| *public(&key).as_bytes());
-    for (step, message) in recorded(Version::Identified, AeadCipher::Aes256Gcm, paths(2)) {
+    for (step, message) in recorded(IDENTIFIED, AeadCipher::Aes256Gcm, paths(2)) {
         for key in shown {
             assert!(!message.windows(32).any(|window| window == key), "{step:?}");
         }
@@ -389,21 +443,21 @@ fn initiator_detects_an_attacker_active_on_a_witness_path() {
 fn initiator_detects_hidden_witnesses() {
     let params = params(AeadCipher::ChaCha20Poly1305);
     let (initiator, opening) =
-        Initiator::start(&params, paths(2), RequiredPaths::All, None).expect("started");
+        Initiator::start(&params, paths(2), asks(RequiredPaths::All, None)).expect("started");
     let genuine: Hello = parse(&opening.hello).expect("HELLO");
 
     // HELLO with other paths fails authentication.
     let alone = Paths::new(1, PathIds::default()).expect("fewer witnesses than paths");
     let preface = Preface { paths: alone, ..genuine.preface };
-    let stripped = Hello { preface, ..genuine.clone() };
-    let failure = Responder::accept(&params, &stripped, ANY_PATHS).err().expect("rejected");
+    let stripped = Hello { preface: preface.clone(), noise: genuine.noise };
+    let failure = Responder::accept(&params, &stripped, config(None)).err().expect("rejected");
     assert!(matches!(failure, HandshakeError::Hello));
 
     // The attacker may have a session of his own with the responder, which does not help against the initiator.
     let (_, own_opening) =
-        Initiator::start_with(&params, preface, BTreeMap::new(), None, Noise::initiator).expect("started");
+        Initiator::start_with(&params, preface, no_secrets(), None, Noise::initiator).expect("started");
     let own_hello = parse(&own_opening.hello).expect("HELLO");
-    let responder = Responder::accept(&params, &own_hello, ANY_PATHS).expect("a session of one path");
+    let responder = Responder::accept(&params, &own_hello, config(None)).expect("a session of one path");
     let (awaiting, answer) = responder.reply(vec![]).expect("replied");
     assert_eq!(awaiting.verify(None, vec![], accept_any).expect("completed").level.to_string(), "1/1");
     let reply = parse(&answer.reply).expect("REPLY");

@@ -9,7 +9,12 @@ use std::ops::RangeInclusive;
 
 use zeroize::Zeroizing;
 
+use super::kem;
 use super::paths::{MAX_WITNESSES, PathsError};
+use super::service::RequestedService;
+
+/// The version of HELLO and WITNESS.
+pub(super) const VERSION: u8 = 3;
 
 /// An empty payload's Noise message: an X25519 key and a tag. In a handshake with a pre-shared key both messages have a
 /// tag, for `e` is mixed into the key as well (Noise revision 34, section 9.2).
@@ -23,11 +28,11 @@ pub(super) const NOISE_IDENTITY_LEN: usize = 64;
 
 const HEADER_LEN: usize = 3;
 const SESSION_ID_LEN: usize = 32;
-/// HELLO's body without witnesses: version, session, two counts, Noise message.
-pub(super) const HELLO_LEN: usize = 1 + SESSION_ID_LEN + 1 + 1 + NOISE_LEN;
+/// HELLO's body without witnesses and encapsulation key: version, flags, session, two counts, service, Noise message.
+pub(super) const HELLO_LEN: usize = 1 + 1 + SESSION_ID_LEN + 1 + 1 + RequestedService::LEN + NOISE_LEN;
 
-/// The longest message, header included: HELLO with all witnesses.
-pub(super) const MAX_LEN: usize = HEADER_LEN + HELLO_LEN + MAX_WITNESSES as usize;
+/// The longest message, header included: HELLO with all witnesses and an encapsulation key.
+pub(super) const MAX_LEN: usize = HEADER_LEN + HELLO_LEN + MAX_WITNESSES as usize + kem::KEY_LEN;
 
 /// A message as it is sent. Some hold shares, so all are wiped when dropped.
 pub type Bytes = Zeroizing<Vec<u8>>;
@@ -65,12 +70,27 @@ pub enum MessageError {
         /// Bytes received.
         got: usize,
     },
-    /// A version of the protocol that this one does not know.
-    #[error("expected version 1 or 2 of `sealed`, got {0}: does the peer run a newer plait?")]
-    Version(u8),
-    /// A REPLY of neither length.
-    #[error("expected a REPLY of {NOISE_LEN} or {NOISE_STATIC_LEN} bytes, got one of {0}")]
-    ReplyLength(usize),
+    /// Another version of the protocol.
+    #[error(
+        "expected version {VERSION} of `sealed`, got {got}: the peer runs {age} plait",
+        age = if *got < VERSION { "an older" } else { "a newer" }
+    )]
+    Version {
+        /// The version that came.
+        got: u8,
+    },
+    /// HELLO asks for what this version does not know.
+    #[error("expected flags of HELLO from 0 to 3, got {0:#04x}")]
+    Flags(u8),
+    /// A REPLY of a length that none has.
+    #[error(
+        "expected a REPLY of {NOISE_LEN} or {NOISE_STATIC_LEN} bytes, or {} more with a ciphertext, got one of {got}",
+        kem::CIPHERTEXT_LEN
+    )]
+    ReplyLength {
+        /// The length that came.
+        got: usize,
+    },
     /// A HELLO whose length contradicts its number of witnesses.
     #[error("expected a HELLO with {witnesses} witnesses to have {expected} bytes, got {got}")]
     HelloLength {

@@ -4,8 +4,8 @@ use std::cell::LazyCell;
 
 use super::framing::{Bytes, Message};
 use super::handshake::Responder;
-use super::loopback::{config, params, parse, paths, recorded, run_version, static_keys};
-use super::messages::{Confirm, FirstMessage, Hello, Identity, Reply, Share, Version, Witness};
+use super::loopback::{config, params, parse, paths, recorded, run_kind, static_keys};
+use super::messages::{Confirm, FirstMessage, Flags, Hello, Identity, Reply, Share, Witness};
 use crate::codec::records::AeadCipher;
 
 /// The input is what a peer sends: if it parses as a message, that is encoded as the same bytes.
@@ -43,14 +43,14 @@ pub fn handshake(input: &[u8]) {
     let Some((&setting, edits)) = input.split_first() else { return };
     let cipher = if setting & 1 == 0 { AeadCipher::ChaCha20Poly1305 } else { AeadCipher::Aes256Gcm };
     let paths = paths(1 + (setting >> 1) % 4);
-    let version = if setting & 8 == 0 { Version::Anonymous } else { Version::Identified };
+    let kind = Flags { identified: setting & 8 != 0, hybrid: setting & 16 != 0 };
     let (edits, _) = edits.as_chunks::<4>();
-    let other_session = LazyCell::new(|| recorded(version, cipher, paths));
+    let other_session = LazyCell::new(|| recorded(kind, cipher, paths));
     let params = params(cipher);
 
     let mut changed = false;
     let mut number = 0;
-    let outcome = run_version(version, [&params, &params], paths, |_, bytes| {
+    let outcome = run_kind(kind, [&params, &params], paths, |_, bytes| {
         let sent = bytes.clone();
         for [_, at, what, with] in edits.iter().filter(|edit| edit[0] % MAX_MESSAGES == number) {
             let at = usize::from(*at) % bytes.len().max(1);

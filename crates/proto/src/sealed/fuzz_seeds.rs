@@ -12,7 +12,7 @@ use super::test_vectors::{FILE, Vectors, bytes};
 /// The messages of the vector with the most witnesses.
 #[test]
 fn messages_seeds() {
-    let Vectors { handshakes } = serde_json::from_str(FILE).expect("the vectors");
+    let Vectors { handshakes, .. } = serde_json::from_str(FILE).expect("the vectors");
     let anonymous = handshakes.iter().filter(|handshake| handshake.identity.is_none());
     let largest = anonymous.max_by_key(|handshake| handshake.witnesses.len()).expect("a handshake");
     seeds::seed("messages", "hello", &bytes(&largest.hello));
@@ -24,7 +24,7 @@ fn messages_seeds() {
         seeds::seed("messages", name, &bytes(message));
     }
     let identified =
-        handshakes.iter().find(|handshake| handshake.identity.is_some()).expect("one of version 02");
+        handshakes.iter().find(|handshake| handshake.identity.is_some()).expect("one with identities");
     seeds::seed("messages", "hello-identified", &bytes(&identified.hello));
     seeds::seed("messages", "reply-identified", &bytes(&identified.reply));
     let identity = identified.identity.as_deref().expect("filtered for above");
@@ -46,6 +46,9 @@ fn handshake_seeds() {
         ("identified", &[14]),
         ("flip-identity", &[12, 6, 20, 0, 1]),
         ("longer-reply-of-identified", &[10, 2, 98, 2, 0]),
+        ("hybrid", &[18]),
+        ("flip-encapsulation-key", &[18, 0, 200, 0, 1]),
+        ("flip-ciphertext", &[18, 2, 50, 0, 1]),
     ] {
         seeds::seed("handshake", name, input);
     }
@@ -60,6 +63,9 @@ fn records_seeds() {
         ("flipped", &[0, 50, 2, 10, 20, 0, 12, 0, 1]),
         ("cut", &[0, 50, 2, 10, 20, 0, 40, 1, 0]),
         ("inserted", &[1, 0, 1, 5, 0, 1, 2, 7]),
+        ("padded", &[7, 9, 3, 0, 99, 255]),
+        ("new-key", &[4, 50, 4, 10, 254, 20, 254]),
+        ("flipped-after-new-key", &[0, 50, 2, 254, 20, 0, 50, 0, 1]),
     ] {
         seeds::seed("records", name, input);
     }

@@ -9,11 +9,17 @@ use std::error::Error;
 use plait_wire::mptcp::Key;
 use zeroize::Zeroizing;
 
+use super::exporter::Exporter;
 use super::framing::{Bytes, NOISE_LEN};
+use super::kem;
+use super::key_update::UpdateSecrets;
 use super::keys::{End, KeySchedule, Shares};
-use super::messages::{Confirm, Hello, Identity, Preface, Reply, SessionId, Share, Version, Witness};
+use super::messages::{Confirm, Hello, Identity, Preface, Reply, Share, Witness};
 use super::noise::{AfterReply, Noise, Split, Suite};
 use super::paths::{Level, PathId, PathIds, Paths};
+use super::root::Root;
+use super::service::{Service, Services};
+use super::session_id::SessionId;
 use crate::codec::records::AeadCipher;
 use crate::identity::PublicKey;
 use crate::secret::{RandomError, Secret};
@@ -38,7 +44,7 @@ impl Params {
     fn prologue(&self, preface: &Preface) -> Zeroizing<Vec<u8>> {
         let (initiator, responder) = (self.initiator.as_bytes(), self.responder.as_bytes());
         let modes = [self.offered, self.chosen];
-        Zeroizing::new([&b"plait sealed 1"[..], &modes, initiator, responder, &preface.bytes()].concat())
+        Zeroizing::new([&b"plait sealed 3"[..], &modes, initiator, responder, &preface.bytes()].concat())
     }
 }
 
@@ -65,6 +71,19 @@ impl RequiredPaths {
     }
 }
 
+/// What an initiator asks for and requires.
+#[derive(Clone, Copy)]
+pub struct InitiatorConfig<'a> {
+    /// Paths that must have a witness.
+    pub paths: RequiredPaths,
+    /// Its own static private key, with which both ends authenticate.
+    pub static_key: Option<&'a Secret>,
+    /// Whether to exchange keys with ML-KEM-768 as well as with X25519.
+    pub hybrid: bool,
+    /// The peer as the application named it.
+    pub service: &'a Service,
+}
+
 /// How a responder authenticates, and what it requires of initiators.
 #[derive(Clone, Copy)]
 pub struct ResponderConfig<'a> {
@@ -74,6 +93,8 @@ pub struct ResponderConfig<'a> {
     pub static_key: Option<&'a Secret>,
     /// Whether initiators must authenticate.
     pub require_identity: bool,
+    /// What it may be asked for.
+    pub services: &'a Services,
 }
 
 /// The handshake failed: nothing more may be sent on any of its connections.
@@ -93,6 +114,15 @@ pub enum HandshakeError {
         /// The paths that took part, of those configured.
         level: Level,
     },
+    /// The initiator asks for another service than this one.
+    #[error("the initiator asks for another service, on port {port}")]
+    Service {
+        /// The port that it asks for.
+        port: u16,
+    },
+    /// The encapsulation key in HELLO is none.
+    #[error("expected an ML-KEM-768 encapsulation key in HELLO, got a value out of range")]
+    EncapsulationKey,
     /// HELLO failed authentication.
     #[error(
         "HELLO failed authentication: it was modified on the way, or the TCP options of the connection were"
@@ -177,6 +207,10 @@ pub struct Session<P> {
     pub send_key: Secret,
     /// The key of the records that this end receives.
     pub recv_key: Secret,
+    /// Keys for other protocols.
+    pub exporter: Exporter,
+    /// What the keys after these will follow from.
+    pub updates: UpdateSecrets,
     /// On how many of the configured paths an attacker would have to be active.
     pub level: Level,
     /// The result of verifying the peer's static key; `None` if it is anonymous.
@@ -184,13 +218,23 @@ pub struct Session<P> {
 }
 
 impl<P> Session<P> {
-    fn new(end: End, cipher: AeadCipher, level: Level, split: Split, peer: Option<P>) -> Session<P> {
+    fn new(
+        end: End,
+        cipher: AeadCipher,
+        hybrid: bool,
+        level: Level,
+        split: Split,
+        peer: Option<P>,
+    ) -> Session<P> {
+        let root = Root::of_handshake(&split);
+        let exporter = Exporter::new(&root);
+        let updates = UpdateSecrets { end, hybrid, root };
         let Split { to_responder, to_initiator, .. } = split;
         let (send_key, recv_key) = match end {
             End::Initiator => (to_responder, to_initiator),
             End::Responder => (to_initiator, to_responder),
         };
-        Session { cipher, send_key, recv_key, level, peer }
+        Session { cipher, send_key, recv_key, exporter, updates, level, peer }
     }
 }
 
@@ -198,8 +242,15 @@ impl<P> Session<P> {
 pub struct Initiator {
     cipher: AeadCipher,
     preface: Preface,
-    shares: BTreeMap<PathId, Secret>,
+    secrets: InitiatorSecrets,
     noise: Noise,
+}
+
+/// The initiator's secrets of one session, besides those of Noise.
+pub(super) struct InitiatorSecrets {
+    pub(super) shares: BTreeMap<PathId, Secret>,
+    /// Of a hybrid handshake.
+    pub(super) kem: Option<kem::KeyPair>,
 }
 
 /// The initiator's first messages, sent at once.
@@ -219,27 +270,33 @@ pub struct Closing {
 }
 
 impl Initiator {
-    /// Starts a session over the paths whose connections are open. With a `static_key` both ends authenticate.
+    /// Starts a session over the paths whose connections are open.
     ///
     /// # Errors
     /// Too few paths have a witness, or there are no random bytes.
     pub fn start(
         params: &Params,
         paths: Paths,
-        required: RequiredPaths,
-        static_key: Option<&Secret>,
+        config: InitiatorConfig<'_>,
     ) -> Result<(Initiator, Opening), HandshakeError> {
-        required.check(paths.level())?;
-        let version = if static_key.is_some() { Version::Identified } else { Version::Anonymous };
-        let preface = Preface { version, session: SessionId::random()?, paths };
-        let shares = random_shares(paths.witnesses())?;
-        Self::start_with(params, preface, shares, static_key, Noise::initiator)
+        config.paths.check(paths.level())?;
+        let kem = config.hybrid.then(kem::KeyPair::generate).transpose()?;
+        let session = SessionId::random()?;
+        let preface = Preface {
+            identified: config.static_key.is_some(),
+            session,
+            paths,
+            service: config.service.requested(&session),
+            encapsulation_key: kem.as_ref().map(|pair| pair.public.clone()),
+        };
+        let secrets = InitiatorSecrets { shares: random_shares(paths.witnesses())?, kem };
+        Self::start_with(params, preface, secrets, config.static_key, Noise::initiator)
     }
 
     pub(super) fn start_with(
         params: &Params,
         preface: Preface,
-        shares: BTreeMap<PathId, Secret>,
+        secrets: InitiatorSecrets,
         static_key: Option<&Secret>,
         first: impl FnOnce(Suite<'_>, &[u8]) -> Result<(Noise, [u8; NOISE_LEN]), snow::Error>,
     ) -> Result<(Initiator, Opening), HandshakeError> {
@@ -250,9 +307,9 @@ impl Initiator {
             let share = Secret::copy_of(share.as_bytes());
             (*path, Witness { session, path: *path, share }.to_bytes())
         };
-        let witnesses = shares.iter().map(witness).collect();
-        let hello = Hello { preface, noise: message }.to_bytes();
-        Ok((Initiator { cipher: params.cipher, preface, shares, noise }, Opening { hello, witnesses }))
+        let witnesses = secrets.shares.iter().map(witness).collect();
+        let hello = Hello { preface: preface.clone(), noise: message }.to_bytes();
+        Ok((Initiator { cipher: params.cipher, preface, secrets, noise }, Opening { hello, witnesses }))
     }
 
     /// Verifies REPLY and every SHARE, given with the path of the connection it came by. If the ends authenticate,
@@ -271,12 +328,17 @@ impl Initiator {
         let mut confirmations = Vec::new();
         let mut shares = BTreeMap::new();
         // Both have exactly the listed paths, in ascending order.
-        for ((path, initiator), (_, answer)) in self.shares.into_iter().zip(answers) {
+        for ((path, initiator), (_, answer)) in self.secrets.shares.into_iter().zip(answers) {
             confirmations.push((path, answer.confirmation));
             shares.insert(path, Shares { initiator, responder: answer.share });
         }
 
-        let keys = KeySchedule::derive(&self.preface.session, &shares);
+        let kem = match (&self.secrets.kem, &reply.ciphertext) {
+            (Some(pair), Some(ciphertext)) => Some(pair.decapsulate(ciphertext)),
+            (None, None) => None,
+            _ => return Err(HandshakeError::Reply),
+        };
+        let keys = KeySchedule::derive(&self.preface.session, &shares, kem.as_ref());
         let noise = self.noise.read_reply(&keys.psk, &reply.noise).map_err(|_| HandshakeError::Reply)?;
         for (path, confirmation) in confirmations {
             if !keys.confirms(End::Responder, path, noise.hash(), &confirmation) {
@@ -298,7 +360,7 @@ impl Initiator {
         };
         let confirms = self.preface.paths.witnesses().iter().map(confirm).collect();
         let level = self.preface.paths.level();
-        let session = Session::new(End::Initiator, self.cipher, level, split, peer);
+        let session = Session::new(End::Initiator, self.cipher, kem.is_some(), level, split, peer);
         Ok((session, Closing { identity, confirms }))
     }
 }
@@ -329,10 +391,14 @@ impl Responder {
         config: ResponderConfig<'_>,
     ) -> Result<Responder, HandshakeError> {
         config.paths.check(hello.preface.paths.level())?;
-        let static_key = match hello.preface.version {
-            Version::Anonymous if config.require_identity => return Err(HandshakeError::Anonymous),
-            Version::Anonymous => None,
-            Version::Identified => Some(config.static_key.ok_or(HandshakeError::NoIdentity)?),
+        let Preface { session, service, identified, .. } = &hello.preface;
+        if !config.services.include(session, service) {
+            return Err(HandshakeError::Service { port: service.port });
+        }
+        let static_key = match identified {
+            false if config.require_identity => return Err(HandshakeError::Anonymous),
+            false => None,
+            true => Some(config.static_key.ok_or(HandshakeError::NoIdentity)?),
         };
         Self::accept_with(params, hello, static_key, Noise::responder)
     }
@@ -343,7 +409,7 @@ impl Responder {
         static_key: Option<&Secret>,
         second: impl FnOnce(Suite<'_>, &[u8], &[u8; NOISE_LEN]) -> Result<Noise, snow::Error>,
     ) -> Result<Responder, HandshakeError> {
-        let preface = hello.preface;
+        let preface = hello.preface.clone();
         let suite = Suite { cipher: params.cipher, static_key };
         let noise =
             second(suite, &params.prologue(&preface), &hello.noise).map_err(|_| HandshakeError::Hello)?;
@@ -368,13 +434,15 @@ impl Responder {
     /// A WITNESS is missing or belongs elsewhere, or there are no random bytes.
     pub fn reply(self, witnesses: Vec<Witness>) -> Result<(AwaitingConfirms, Answer), HandshakeError> {
         let own_shares = random_shares(self.witnesses())?;
-        self.reply_with(witnesses, own_shares)
+        let encapsulated = Secret::random()?;
+        self.reply_with(witnesses, own_shares, &encapsulated)
     }
 
     pub(super) fn reply_with(
         self,
         witnesses: Vec<Witness>,
         own_shares: BTreeMap<PathId, Secret>,
+        encapsulated: &Secret,
     ) -> Result<(AwaitingConfirms, Answer), HandshakeError> {
         let Responder { cipher, preface, noise } = self;
         if let Some(stray) = witnesses.iter().find(|witness| witness.session != preface.session) {
@@ -390,21 +458,27 @@ impl Responder {
             .map(|((path, responder), (_, witness))| (path, Shares { initiator: witness.share, responder }));
         let shares = shares.collect();
 
-        let keys = KeySchedule::derive(&preface.session, &shares);
+        let encapsulate = |key| {
+            kem::encapsulate(key, encapsulated).map_err(|kem::InvalidKey| HandshakeError::EncapsulationKey)
+        };
+        let (ciphertext, kem) = preface.encapsulation_key.as_ref().map(encapsulate).transpose()?.unzip();
+        let keys = KeySchedule::derive(&preface.session, &shares, kem.as_ref());
         let (after, noise) = noise.write_reply(&keys.psk).map_err(HandshakeError::library)?;
         let share = |(path, shares): (PathId, Shares)| {
             let confirmation = keys.confirmation(End::Responder, path, after.hash());
             (path, Share { path, share: shares.responder, confirmation }.to_bytes())
         };
         let shares = shares.into_iter().map(share).collect();
-        let answer = Answer { reply: Reply { noise }.to_bytes(), shares };
-        Ok((AwaitingConfirms { cipher, paths, keys, noise: after }, answer))
+        let answer = Answer { reply: Reply { ciphertext, noise }.to_bytes(), shares };
+        let hybrid = kem.is_some();
+        Ok((AwaitingConfirms { cipher, hybrid, paths, keys, noise: after }, answer))
     }
 }
 
 /// A responder that has replied. Its keys stay inside until the initiator has confirmed.
 pub struct AwaitingConfirms {
     cipher: AeadCipher,
+    hybrid: bool,
     paths: Paths,
     keys: KeySchedule,
     noise: AfterReply,
@@ -450,7 +524,7 @@ impl AwaitingConfirms {
             }
         }
         let peer = initiator.map(|key| verify(verify_peer, &key)).transpose()?;
-        Ok(Session::new(End::Responder, self.cipher, self.paths.level(), split, peer))
+        Ok(Session::new(End::Responder, self.cipher, self.hybrid, self.paths.level(), split, peer))
     }
 }
 

@@ -3,26 +3,29 @@
 //!
 //! ```text
 //! shares       = for each path, ascending: number (1 byte) || initiator's share || responder's share
-//! secret       = HKDF-Extract(salt = session id, IKM = shares)
-//! psk          = HKDF-Expand(secret, "plait sealed 1 psk", 32)
-//! ck           = HKDF-Expand(secret, "plait sealed 1 confirmation", 32)
+//! kem          = in a hybrid handshake: ML-KEM's shared key || SHA-256(encapsulation key || ciphertext)
+//! secret       = HKDF-Extract(salt = session id, IKM = shares || kem)
+//! psk          = HKDF-Expand(secret, "plait sealed 3 psk", 32)
+//! ck           = HKDF-Expand(secret, "plait sealed 3 confirmation", 32)
 //! confirmation = HMAC-SHA256(ck, end || number of the path || hash of the Noise handshake so far)
 //! ```
 //!
-//! HKDF is RFC 5869's with SHA-256; `end` is 0 for the initiator's confirmation, 1 for the responder's. Without
-//! witnesses there are no shares, and psk is a function of the session id alone, which is public.
+//! HKDF is RFC 5869's with SHA-256; `end` is 0 for the initiator's confirmation, 1 for the responder's. With neither
+//! witnesses nor ML-KEM, psk is a function of the session id alone, which is public.
 
 use std::collections::BTreeMap;
 
 use ring::{hkdf, hmac};
 use zeroize::Zeroizing;
 
-use super::messages::{Confirmation, SessionId};
+use super::kem::SharedSecret;
+use super::messages::Confirmation;
 use super::paths::PathId;
+use super::session_id::SessionId;
 use crate::secret::Secret;
 
-const PSK: &[u8] = b"plait sealed 1 psk";
-const CONFIRMATION: &[u8] = b"plait sealed 1 confirmation";
+const PSK: &[u8] = b"plait sealed 3 psk";
+const CONFIRMATION: &[u8] = b"plait sealed 3 confirmation";
 
 /// One of the two ends of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +49,20 @@ pub(super) struct KeySchedule {
 }
 
 impl KeySchedule {
-    pub(super) fn derive(session: &SessionId, shares: &BTreeMap<PathId, Shares>) -> KeySchedule {
-        let mut material = Zeroizing::new(Vec::with_capacity(shares.len() * (1 + 2 * Secret::LEN)));
+    /// `kem` is the result of the second key exchange of a hybrid handshake.
+    pub(super) fn derive(
+        session: &SessionId,
+        shares: &BTreeMap<PathId, Shares>,
+        kem: Option<&SharedSecret>,
+    ) -> KeySchedule {
+        let length = shares.len() * (1 + 2 * Secret::LEN) + SharedSecret::LEN;
+        let mut material = Zeroizing::new(Vec::with_capacity(length));
         for (path, shares) in shares {
             material.push(path.number());
             material.extend_from_slice(shares.initiator.as_bytes());
             material.extend_from_slice(shares.responder.as_bytes());
         }
+        material.extend(kem.iter().flat_map(|secret| secret.as_bytes()));
         let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, session.as_bytes()).extract(&material);
         KeySchedule { psk: expand(&secret, PSK), confirmation_key: expand(&secret, CONFIRMATION) }
     }
@@ -86,14 +96,14 @@ fn hmac_input(end: End, path: PathId, handshake: &[u8; 32]) -> [u8; 34] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use ::hmac::{Hmac, Mac};
     use proptest::prelude::*;
     use sha2::Sha256;
 
     use super::*;
 
-    fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    pub(in crate::sealed) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
         parts.iter().for_each(|part| mac.update(part));
         mac.finalize().into_bytes().into()
@@ -106,7 +116,7 @@ mod tests {
             .flat_map(|(path, initiator, responder)| [&[*path][..], initiator, responder].concat())
             .collect();
         let secret = mac(session, &[&material]);
-        (mac(&secret, &[b"plait sealed 1 psk", &[1]]), mac(&secret, &[b"plait sealed 1 confirmation", &[1]]))
+        (mac(&secret, &[b"plait sealed 3 psk", &[1]]), mac(&secret, &[b"plait sealed 3 confirmation", &[1]]))
     }
 
     fn path(number: u8) -> PathId {
@@ -119,7 +129,7 @@ mod tests {
                 Shares { initiator: Secret::copy_of(initiator), responder: Secret::copy_of(responder) };
             (path(*number), shares)
         });
-        KeySchedule::derive(&SessionId::new(*session), &shares.collect())
+        KeySchedule::derive(&SessionId::new(*session), &shares.collect(), None)
     }
 
     proptest! {

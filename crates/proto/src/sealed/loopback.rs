@@ -1,17 +1,19 @@
 //! Runs both ends of a handshake against each other, through a hook that may do anything to a message.
 
 use std::convert::Infallible;
+use std::sync::LazyLock;
 
 use plait_wire::mptcp::Key;
 use zeroize::Zeroizing;
 
 use super::framing::{Bytes, Message, MessageError, MessageReader};
 use super::handshake::{
-    Answer, AwaitingConfirms, Closing, HandshakeError, Initiator, Opening, Params, RequiredPaths, Responder,
-    ResponderConfig, Session, WitnessMessages,
+    Answer, AwaitingConfirms, Closing, HandshakeError, Initiator, InitiatorConfig, Opening, Params,
+    RequiredPaths, Responder, ResponderConfig, Session, WitnessMessages,
 };
-use super::messages::{Hello, Version};
+use super::messages::{Flags, Hello};
 use super::paths::{PathId, PathIds, Paths};
+use super::service::{Service, Services};
 use crate::codec::records::AeadCipher;
 use crate::identity::PublicKey;
 use crate::secret::Secret;
@@ -61,6 +63,22 @@ impl Outcome {
     }
 }
 
+#[cfg(test)]
+pub(super) const ANONYMOUS: Flags = Flags { identified: false, hybrid: false };
+#[cfg(test)]
+pub(super) const IDENTIFIED: Flags = Flags { identified: true, hybrid: false };
+#[cfg(test)]
+pub(super) const HYBRID: Flags = Flags { identified: false, hybrid: true };
+
+/// All kinds of handshake.
+#[cfg(test)]
+pub(super) const KINDS: [Flags; 4] =
+    [ANONYMOUS, IDENTIFIED, HYBRID, Flags { identified: true, hybrid: true }];
+
+/// The service of tests.
+pub(super) static SERVICE: LazyLock<Service> = LazyLock::new(|| Service::new("server.example", 443));
+pub(super) static SERVICES: LazyLock<Services> = LazyLock::new(|| Services::on_port(443));
+
 /// The parameters of tests.
 pub(super) fn params(cipher: AeadCipher) -> Params {
     let chosen = match cipher {
@@ -89,24 +107,29 @@ pub(super) fn accept_any(_: &PublicKey) -> Result<(), Infallible> {
 
 /// The configuration of a responder with this static key, or none.
 pub(super) fn config(static_key: Option<&Secret>) -> ResponderConfig<'_> {
-    ResponderConfig { paths: RequiredPaths::Any, static_key, require_identity: false }
+    ResponderConfig { paths: RequiredPaths::Any, static_key, require_identity: false, services: &SERVICES }
+}
+
+/// The configuration of an initiator with this static key, or none, without a second key exchange.
+pub(super) fn asks(paths: RequiredPaths, static_key: Option<&Secret>) -> InitiatorConfig<'_> {
+    InitiatorConfig { paths, static_key, hybrid: false, service: &SERVICE }
 }
 
 /// Runs a handshake of anonymous ends; every message goes through `wire`.
 #[cfg(test)]
 pub(super) fn run(ends: [&Params; 2], paths: Paths, wire: impl FnMut(Step, &mut Bytes)) -> Outcome {
-    run_version(Version::Anonymous, ends, paths, wire)
+    run_kind(ANONYMOUS, ends, paths, wire)
 }
 
 /// Runs a handshake; every message goes through `wire`.
-pub(super) fn run_version(
-    version: Version,
+pub(super) fn run_kind(
+    kind: Flags,
     ends: [&Params; 2],
     paths: Paths,
     mut wire: impl FnMut(Step, &mut Bytes),
 ) -> Outcome {
     let keys = static_keys();
-    let static_key = |end: usize| (version == Version::Identified).then_some(&keys[end]);
+    let static_key = |end: usize| kind.identified.then_some(&keys[end]);
     let fails = |failure: Failure, at_responder: bool| {
         let (failed, other) = (Err(failure), Err(Failure::Reset));
         if at_responder {
@@ -115,7 +138,8 @@ pub(super) fn run_version(
             Outcome { initiator: failed, responder: other }
         }
     };
-    let (initiator, opening) = match Initiator::start(ends[0], paths, RequiredPaths::Any, static_key(0)) {
+    let asked = InitiatorConfig { hybrid: kind.hybrid, ..asks(RequiredPaths::Any, static_key(0)) };
+    let (initiator, opening) = match Initiator::start(ends[0], paths, asked) {
         Ok(started) => started,
         Err(error) => return fails(error.into(), false),
     };
@@ -205,10 +229,10 @@ pub(super) fn parse_pieces<M: Message>(bytes: &[u8], piece: usize) -> Result<(M,
 }
 
 /// The messages of an undisturbed handshake.
-pub(super) fn recorded(version: Version, cipher: AeadCipher, paths: Paths) -> Vec<(Step, Bytes)> {
+pub(super) fn recorded(kind: Flags, cipher: AeadCipher, paths: Paths) -> Vec<(Step, Bytes)> {
     let params = params(cipher);
     let mut messages = Vec::new();
-    run_version(version, [&params, &params], paths, |step, bytes| {
+    run_kind(kind, [&params, &params], paths, |step, bytes| {
         messages.push((step, Zeroizing::new(bytes.to_vec())));
     });
     messages

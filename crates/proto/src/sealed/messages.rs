@@ -1,20 +1,18 @@
 //! The six messages of the handshake: from bytes and to bytes.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 
-use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
 use super::framing::{
-    Bytes, HELLO_LEN, MAX_LEN, Message, MessageError, NOISE_IDENTITY_LEN, NOISE_LEN, NOISE_STATIC_LEN,
-    start_message,
+    Bytes, HELLO_LEN, MAX_LEN, Message, MessageError, MessageReader, NOISE_IDENTITY_LEN, NOISE_LEN,
+    NOISE_STATIC_LEN, VERSION, start_message,
 };
+use super::kem;
 use super::paths::{MAX_WITNESSES, PathId, PathIds, Paths};
-use crate::secret::{RandomError, Secret};
-
-/// The version of WITNESS.
-const VERSION: u8 = 1;
+use super::service::RequestedService;
+use super::session_id::SessionId;
+use crate::secret::Secret;
 
 const HELLO: u8 = 1;
 const REPLY: u8 = 2;
@@ -22,36 +20,6 @@ const WITNESS: u8 = 3;
 const SHARE: u8 = 4;
 const CONFIRM: u8 = 5;
 const IDENTITY: u8 = 6;
-
-/// Identifies a session on all its paths: random, sent in clear.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SessionId([u8; Self::LEN]);
-
-impl SessionId {
-    const LEN: usize = 32;
-
-    pub(super) fn random() -> Result<SessionId, RandomError> {
-        let mut id = [0; Self::LEN];
-        SystemRandom::new().fill(&mut id).map_err(|_| RandomError)?;
-        Ok(SessionId(id))
-    }
-
-    #[cfg(test)]
-    pub(super) fn new(id: [u8; Self::LEN]) -> SessionId {
-        SessionId(id)
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8; Self::LEN] {
-        &self.0
-    }
-}
-
-/// The first 8 hexadecimal digits, enough to tell sessions apart in a log.
-impl fmt::Debug for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// The HMAC by which an end confirms the handshake on a path. No `PartialEq`: the key schedule compares in constant time.
 #[derive(Clone, Copy, Debug)]
@@ -69,35 +37,67 @@ impl Confirmation {
     }
 }
 
-/// The version of HELLO, which selects whether the ends authenticate.
+/// What the initiator asks of the handshake, in HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// Neither end authenticates (`NNpsk2`).
-    Anonymous = 1,
-    /// Both ends authenticate with static keys (`XXpsk2`).
-    Identified = 2,
+pub(super) struct Flags {
+    /// Both ends authenticate with static keys (`XXpsk2`), not neither (`NNpsk2`).
+    pub(super) identified: bool,
+    /// A key exchange with ML-KEM-768 as well as with X25519.
+    pub(super) hybrid: bool,
+}
+
+impl Flags {
+    const IDENTIFIED: u8 = 1;
+    const HYBRID: u8 = 2;
+
+    fn bits(self) -> u8 {
+        (if self.identified { Self::IDENTIFIED } else { 0 }) | (if self.hybrid { Self::HYBRID } else { 0 })
+    }
+
+    fn from_bits(bits: u8) -> Result<Flags, MessageError> {
+        if bits & !(Self::IDENTIFIED | Self::HYBRID) != 0 {
+            return Err(MessageError::Flags(bits));
+        }
+        Ok(Flags { identified: bits & Self::IDENTIFIED != 0, hybrid: bits & Self::HYBRID != 0 })
+    }
 }
 
 /// HELLO's fields before its Noise message; part of the Noise handshake's prologue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Preface {
-    pub(super) version: Version,
+    /// Whether both ends authenticate.
+    pub(super) identified: bool,
     pub(super) session: SessionId,
     pub(super) paths: Paths,
+    pub(super) service: RequestedService,
+    /// The key for the second key exchange of a hybrid handshake.
+    pub(super) encapsulation_key: Option<kem::PublicKey>,
 }
 
 impl Preface {
+    fn flags(&self) -> Flags {
+        Flags { identified: self.identified, hybrid: self.encapsulation_key.is_some() }
+    }
+
     /// HELLO up to its Noise message, with type and length.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let (configured, witnesses) = (self.paths.configured(), self.paths.witnesses());
         let mut bytes = Vec::with_capacity(MAX_LEN);
-        bytes.extend(start_message(HELLO, HELLO_LEN + usize::from(witnesses.count())));
-        bytes.push(self.version as u8);
+        bytes.extend(start_message(HELLO, hello_len(self.flags(), witnesses.count())));
+        bytes.extend_from_slice(&[VERSION, self.flags().bits()]);
         bytes.extend_from_slice(self.session.as_bytes());
         bytes.extend_from_slice(&[configured, witnesses.count()]);
         bytes.extend(witnesses.iter().map(PathId::number));
+        bytes.extend_from_slice(&self.service.port.to_be_bytes());
+        bytes.extend_from_slice(&self.service.name);
+        bytes.extend(self.encapsulation_key.iter().flat_map(|key| &key[..]));
         bytes
     }
+}
+
+/// The length of HELLO's body with so many witnesses.
+fn hello_len(flags: Flags, witnesses: u8) -> usize {
+    HELLO_LEN + usize::from(witnesses) + if flags.hybrid { kem::KEY_LEN } else { 0 }
 }
 
 /// The initiator's first message on the main path.
@@ -108,6 +108,24 @@ pub struct Hello {
 }
 
 impl Hello {
+    /// The session that it opens.
+    #[must_use]
+    pub fn session(&self) -> &SessionId {
+        &self.preface.session
+    }
+
+    /// The initiator's paths.
+    #[must_use]
+    pub fn paths(&self) -> Paths {
+        self.preface.paths
+    }
+
+    /// The port of the service that the initiator asks for.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.preface.service.port
+    }
+
     pub(super) fn to_bytes(&self) -> Bytes {
         let mut bytes = self.preface.bytes();
         bytes.extend_from_slice(&self.noise);
@@ -119,37 +137,42 @@ impl Message for Hello {
     const EXPECTED: &'static str = "HELLO";
 
     fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
-        (kind == HELLO).then_some(HELLO_LEN..=HELLO_LEN + usize::from(MAX_WITNESSES))
+        let longest = hello_len(Flags { identified: true, hybrid: true }, MAX_WITNESSES);
+        (kind == HELLO).then_some(HELLO_LEN..=longest)
     }
 
     fn parse(_: u8, body: &[u8]) -> Result<Hello, MessageError> {
         let mut fields = Fields(body);
-        let version = match fields.take() {
-            [1] => Version::Anonymous,
-            [2] => Version::Identified,
-            [other] => return Err(MessageError::Version(other)),
-        };
+        fields.version()?;
+        let [bits] = fields.take();
+        let flags = Flags::from_bits(bits)?;
         let session = fields.session();
         let [configured, count] = fields.take();
-        let expected = HELLO_LEN + usize::from(count);
+        let expected = hello_len(flags, count);
         if body.len() != expected {
             return Err(MessageError::HelloLength { witnesses: count, expected, got: body.len() });
         }
         let paths = Paths::new(configured, PathIds::ascending(fields.slice(count))?)?;
-        Ok(Hello { preface: Preface { version, session, paths }, noise: fields.take() })
+        let service = RequestedService { port: u16::from_be_bytes(fields.take()), name: fields.take() };
+        let encapsulation_key = flags.hybrid.then(|| fields.boxed());
+        let preface = Preface { identified: flags.identified, session, paths, service, encapsulation_key };
+        Ok(Hello { preface, noise: fields.take() })
     }
 }
 
 /// The responder's message on the main path.
 #[derive(Clone, Debug)]
 pub struct Reply {
+    /// The responder's part of the second key exchange of a hybrid handshake.
+    pub(super) ciphertext: Option<kem::Ciphertext>,
     /// [`NOISE_LEN`] bytes, or [`NOISE_STATIC_LEN`] where the ends authenticate.
     pub(super) noise: Vec<u8>,
 }
 
 impl Reply {
     pub(super) fn to_bytes(&self) -> Bytes {
-        message(REPLY, &[&self.noise])
+        let ciphertext = self.ciphertext.as_deref().map_or(&[][..], |ciphertext| ciphertext);
+        message(REPLY, &[ciphertext, &self.noise])
     }
 }
 
@@ -157,13 +180,17 @@ impl Message for Reply {
     const EXPECTED: &'static str = "REPLY";
 
     fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
-        (kind == REPLY).then_some(NOISE_LEN..=NOISE_STATIC_LEN)
+        (kind == REPLY).then_some(NOISE_LEN..=kem::CIPHERTEXT_LEN + NOISE_STATIC_LEN)
     }
 
     fn parse(_: u8, body: &[u8]) -> Result<Reply, MessageError> {
-        match body.len() {
-            NOISE_LEN | NOISE_STATIC_LEN => Ok(Reply { noise: body.to_vec() }),
-            got => Err(MessageError::ReplyLength(got)),
+        let (ciphertext, noise) = match body.split_first_chunk::<{ kem::CIPHERTEXT_LEN }>() {
+            Some((ciphertext, noise)) => (Some(Box::new(*ciphertext)), noise),
+            None => (None, body),
+        };
+        match noise.len() {
+            NOISE_LEN | NOISE_STATIC_LEN => Ok(Reply { ciphertext, noise: noise.to_vec() }),
+            _ => Err(MessageError::ReplyLength { got: body.len() }),
         }
     }
 }
@@ -202,6 +229,12 @@ pub struct Witness {
 
 impl Witness {
     const LEN: usize = 1 + SessionId::LEN + 1 + Secret::LEN;
+
+    /// The session that it belongs to.
+    #[must_use]
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
 
     /// The path that it names.
     #[must_use]
@@ -310,6 +343,56 @@ impl Message for FirstMessage {
     }
 }
 
+/// The message at the start of a stream in either direction, as somebody sees it who captured the stream.
+#[derive(Debug)]
+pub enum OpeningMessage {
+    /// From the initiator on the main path.
+    Hello(Hello),
+    /// From the responder on the main path.
+    Reply(Reply),
+    /// From the initiator on another path.
+    Witness(Witness),
+    /// From the responder on another path.
+    Share(Share),
+}
+
+impl OpeningMessage {
+    /// The message that these bytes start with; `None` if they start with no complete and valid one.
+    #[must_use]
+    pub fn parse_start(bytes: &[u8]) -> Option<OpeningMessage> {
+        let mut rest = bytes;
+        let mut reader = MessageReader::<OpeningMessage>::new();
+        loop {
+            let buffer = reader.buffer();
+            let (next, after) = rest.split_at_checked(buffer.len())?;
+            buffer.copy_from_slice(next);
+            rest = after;
+            if let Some(message) = reader.advance(next.len()).ok()? {
+                return Some(message);
+            }
+        }
+    }
+}
+
+impl Message for OpeningMessage {
+    const EXPECTED: &'static str = "HELLO, REPLY, WITNESS or SHARE";
+
+    fn body_lengths(kind: u8) -> Option<RangeInclusive<usize>> {
+        FirstMessage::body_lengths(kind)
+            .or_else(|| Reply::body_lengths(kind))
+            .or_else(|| Share::body_lengths(kind))
+    }
+
+    fn parse(kind: u8, body: &[u8]) -> Result<OpeningMessage, MessageError> {
+        match kind {
+            HELLO => Hello::parse(kind, body).map(OpeningMessage::Hello),
+            REPLY => Reply::parse(kind, body).map(OpeningMessage::Reply),
+            WITNESS => Witness::parse(kind, body).map(OpeningMessage::Witness),
+            _ => Share::parse(kind, body).map(OpeningMessage::Share),
+        }
+    }
+}
+
 fn message(kind: u8, fields: &[&[u8]]) -> Bytes {
     let length = fields.iter().map(|field| field.len()).sum();
     let mut bytes = Zeroizing::new(start_message(kind, length));
@@ -335,15 +418,19 @@ impl<'a> Fields<'a> {
         *field
     }
 
+    fn boxed<const N: usize>(&mut self) -> Box<[u8; N]> {
+        Box::new(self.take())
+    }
+
     fn version(&mut self) -> Result<(), MessageError> {
         match self.take() {
             [VERSION] => Ok(()),
-            [other] => Err(MessageError::Version(other)),
+            [other] => Err(MessageError::Version { got: other }),
         }
     }
 
     fn session(&mut self) -> SessionId {
-        SessionId(self.take())
+        SessionId::new(self.take())
     }
 
     fn path(&mut self) -> Result<PathId, MessageError> {

@@ -86,8 +86,9 @@ impl PathIds {
         self.0 & (1 << path.0) != 0
     }
 
-    /// At most [`MAX_WITNESSES`].
-    pub(super) fn count(self) -> u8 {
+    /// Their number, at most [`MAX_WITNESSES`].
+    #[must_use]
+    pub fn count(self) -> u8 {
         self.0.count_ones() as u8
     }
 
@@ -131,11 +132,15 @@ impl Paths {
         Ok(Paths { configured, witnesses })
     }
 
-    pub(super) fn configured(self) -> u8 {
+    /// How many the initiator is configured to use.
+    #[must_use]
+    pub fn configured(self) -> u8 {
         self.configured
     }
 
-    pub(super) fn witnesses(self) -> PathIds {
+    /// Those that have a witness.
+    #[must_use]
+    pub fn witnesses(self) -> PathIds {
         self.witnesses
     }
 

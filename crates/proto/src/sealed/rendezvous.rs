@@ -4,7 +4,11 @@
 //! a handle of the task that waits on a session's main connection (the sending half of a channel, say), `W` the
 //! connection of a witness. Dropping a handle is how the table gives up a session; it closes connections in no other way.
 //!
-//! Memory is bounded by [`Limits`], whatever peers do. The table has no clock: callers pass the time.
+//! Memory is bounded by [`Limits`], whatever peers do. There are two pools, of sessions with HELLO and of those without, so
+//! that WITNESSes of sessions that never come displace only others of that kind; and in each, a network that floods
+//! displaces its own sessions. The table has no clock: callers pass the time.
+//!
+//! A message is added only once a connection has brought it, so that the peer has proved its address by TCP's handshake.
 //!
 //! ```text
 //! main connection:     let (sender, complete) = oneshot::channel();
@@ -18,46 +22,22 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::mem::replace;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::messages::{SessionId, Witness};
+use super::fair_pool::FairPool;
+use super::limits::{Limits, peer_network};
+use super::messages::Witness;
 use super::paths::{PathId, PathIds};
+use super::session_id::SessionId;
 
 /// Closed sessions that are remembered, so that nothing can be added to them; the oldest are forgotten first.
 const MAX_REMEMBERED: usize = 1 << 16;
 
-/// Bounds of a [`Rendezvous`].
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Half-open sessions. Each holds at most 16 connections.
-    pub sessions: usize,
-    /// Waiting connections from one address, which many clients may share behind a NAT.
-    pub waiting_per_address: usize,
-    /// How long a session may take, from its first message.
-    pub timeout: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { sessions: 1024, waiting_per_address: 1024, timeout: Duration::from_secs(10) }
-    }
-}
-
 /// A connection was refused; the caller resets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RendezvousError {
-    /// [`Limits::sessions`] is reached.
-    #[error("{0} sessions are half open already")]
-    Sessions(usize),
-    /// [`Limits::waiting_per_address`] is reached.
-    #[error("{max} connections from {peer} already wait for the rest of their sessions")]
-    Address {
-        /// The address.
-        peer: IpAddr,
-        /// The limit.
-        max: usize,
-    },
     /// A second HELLO of a session.
     #[error("session {0:?} already has a HELLO: is this a replay?")]
     Replayed(SessionId),
@@ -83,10 +63,8 @@ pub struct RendezvousStats {
     pub without_hello: u64,
     /// Sessions abandoned by their main connection.
     pub abandoned: u64,
-    /// Connections refused because of [`Limits::sessions`].
-    pub sessions: u64,
-    /// Connections refused because of [`Limits::waiting_per_address`].
-    pub address: u64,
+    /// Sessions displaced by newer ones, because of [`Limits`].
+    pub displaced: u64,
     /// HELLOs of sessions that already had one.
     pub replayed: u64,
     /// WITNESSes of closed sessions.
@@ -112,40 +90,36 @@ pub struct Rendezvous<M, W> {
     half_open: HashMap<SessionId, HalfOpen<M, W>>,
     /// No session of `half_open` has an earlier deadline.
     next_deadline: Option<Instant>,
-    waiting_from: HashMap<IpAddr, usize>,
+    with_hello: FairPool,
+    without_hello: FairPool,
     closed: ClosedSessions,
     stats: RendezvousStats,
 }
 
 struct HalfOpen<M, W> {
     deadline: Instant,
+    /// Where HELLO came from, or else the first WITNESS.
+    network: IpAddr,
     main: Option<Main<M>>,
-    witnesses: BTreeMap<PathId, Arrived<W>>,
+    witnesses: BTreeMap<PathId, (Witness, W)>,
 }
 
 struct Main<M> {
-    peer: IpAddr,
     listed: PathIds,
     handle: M,
-}
-
-struct Arrived<W> {
-    peer: IpAddr,
-    witness: Witness,
-    handle: W,
 }
 
 impl RendezvousStats {
     /// Sessions that were dropped incomplete.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.without_witness + self.without_hello + self.abandoned
+        self.without_witness + self.without_hello + self.abandoned + self.displaced
     }
 
     /// Connections that were refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.sessions + self.address + self.replayed + self.late + self.unlisted + self.repeated
+        self.replayed + self.late + self.unlisted + self.repeated
     }
 }
 
@@ -153,12 +127,6 @@ impl<M, W> HalfOpen<M, W> {
     fn is_complete(&self) -> bool {
         let has = |path: PathId| self.witnesses.contains_key(&path);
         self.main.as_ref().is_some_and(|main| main.listed.iter().all(has))
-    }
-
-    /// The addresses of waiting connections, one for each connection.
-    fn peers(&self) -> impl Iterator<Item = IpAddr> {
-        let main = self.main.iter().map(|main| main.peer);
-        main.chain(self.witnesses.values().map(|arrived| arrived.peer))
     }
 }
 
@@ -170,7 +138,8 @@ impl<M, W> Rendezvous<M, W> {
             limits,
             half_open: HashMap::new(),
             next_deadline: None,
-            waiting_from: HashMap::new(),
+            with_hello: FairPool::new(limits),
+            without_hello: FairPool::new(limits),
             closed: ClosedSessions::default(),
             stats: RendezvousStats::default(),
         }
@@ -193,21 +162,22 @@ impl<M, W> Rendezvous<M, W> {
         if known.is_some_and(|known| known.main.is_some()) || self.closed.contains(&session) {
             return Err(self.refuse(RendezvousError::Replayed(session)));
         }
-        let half_open = self.admit(now, peer, session)?;
-        half_open.main = Some(Main { peer, listed, handle: main });
-        let mut strays = Vec::new();
-        half_open.witnesses.retain(|path, stray| {
-            let is_listed = listed.contains(*path);
-            if !is_listed {
-                strays.push((*path, stray.peer));
-            }
-            is_listed
-        });
-        for (path, peer) in strays {
-            self.release(peer);
-            self.refuse(RendezvousError::Unlisted(session, path));
+        let (network, timeout) = (peer_network(peer), self.limits.timeout);
+        let half_open = self.half_open_session(now, network, session);
+        half_open.deadline = now + timeout;
+        let before = replace(&mut half_open.network, network);
+        half_open.main = Some(Main { listed, handle: main });
+        let arrived = half_open.witnesses.len();
+        half_open.witnesses.retain(|path, _| listed.contains(*path));
+        let unlisted = arrived - half_open.witnesses.len();
+        self.stats.unlisted += unlisted as u64;
+        self.without_hello.remove(before, &session);
+        let complete = self.take_complete(session);
+        if complete.is_none() {
+            let displaced = self.with_hello.add(network, session);
+            self.displace(displaced);
         }
-        Ok(self.take_complete(session))
+        Ok(complete)
     }
 
     /// Adds a WITNESS that came by a connection from `peer`. Returns the session if it is complete.
@@ -234,16 +204,19 @@ impl<M, W> Rendezvous<M, W> {
                 return Err(self.refuse(RendezvousError::Repeated(session, path)));
             }
         }
-        let half_open = self.admit(now, peer, session)?;
-        half_open.witnesses.insert(path, Arrived { peer, witness, handle });
+        let network = peer_network(peer);
+        if !self.half_open.contains_key(&session) {
+            let displaced = self.without_hello.add(network, session);
+            self.displace(displaced);
+        }
+        let half_open = self.half_open_session(now, network, session);
+        half_open.witnesses.insert(path, (witness, handle));
         Ok(self.take_complete(session))
     }
 
     /// The main connection, whose HELLO was added, no longer waits.
     pub fn abandon(&mut self, session: &SessionId) {
-        if let Some(half_open) = self.half_open.remove(session) {
-            half_open.peers().for_each(|peer| self.release(peer));
-            self.closed.remember(*session, half_open.deadline);
+        if self.close(session).is_some() {
             self.stats.abandoned += 1;
         }
     }
@@ -254,14 +227,13 @@ impl<M, W> Rendezvous<M, W> {
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        for (_, expired) in self.half_open.extract_if(|_, half_open| half_open.deadline <= now) {
-            for peer in expired.peers() {
-                release(&mut self.waiting_from, peer);
-            }
-            match expired.main {
-                Some(_) => self.stats.without_witness += 1,
-                None => self.stats.without_hello += 1,
-            }
+        for (session, expired) in self.half_open.extract_if(|_, half_open| half_open.deadline <= now) {
+            let (pool, count) = match expired.main {
+                Some(_) => (&mut self.with_hello, &mut self.stats.without_witness),
+                None => (&mut self.without_hello, &mut self.stats.without_hello),
+            };
+            pool.remove(expired.network, &session);
+            *count += 1;
         }
         self.next_deadline = self.half_open.values().map(|half_open| half_open.deadline).min();
     }
@@ -275,29 +247,27 @@ impl<M, W> Rendezvous<M, W> {
     /// The number of half-open sessions.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.half_open.len()
+        self.with_hello.len() + self.without_hello.len()
     }
 
-    /// Makes room for one more connection of the session.
-    fn admit(
+    fn half_open_session(
         &mut self,
         now: Instant,
-        peer: IpAddr,
+        network: IpAddr,
         session: SessionId,
-    ) -> Result<&mut HalfOpen<M, W>, RendezvousError> {
-        let Limits { sessions, waiting_per_address: max, timeout } = self.limits;
-        if self.half_open.len() >= sessions && !self.half_open.contains_key(&session) {
-            return Err(self.refuse(RendezvousError::Sessions(sessions)));
-        }
-        let waiting = self.waiting_from.get(&peer).copied().unwrap_or(0);
-        if waiting >= max {
-            return Err(self.refuse(RendezvousError::Address { peer, max }));
-        }
-        self.waiting_from.insert(peer, waiting + 1);
-        let deadline = now + timeout;
+    ) -> &mut HalfOpen<M, W> {
+        let deadline = now + self.limits.timeout;
         self.next_deadline = Some(self.next_deadline.map_or(deadline, |earliest| earliest.min(deadline)));
-        let half_open = self.half_open.entry(session);
-        Ok(half_open.or_insert_with(|| HalfOpen { deadline, main: None, witnesses: BTreeMap::new() }))
+        let new = || HalfOpen { deadline, network, main: None, witnesses: BTreeMap::new() };
+        self.half_open.entry(session).or_insert_with(new)
+    }
+
+    /// Gives up a session that made room for another.
+    fn displace(&mut self, session: Option<SessionId>) {
+        if let Some(session) = session {
+            self.close(&session);
+            self.stats.displaced += 1;
+        }
     }
 
     /// Removes the session if nothing is missing.
@@ -305,19 +275,26 @@ impl<M, W> Rendezvous<M, W> {
         if !self.half_open.get(&session)?.is_complete() {
             return None;
         }
-        let half_open = self.half_open.remove(&session)?;
-        half_open.peers().for_each(|peer| self.release(peer));
-        self.closed.remember(session, half_open.deadline);
+        let half_open = self.close(&session)?;
         self.stats.completed += 1;
-        let witnesses = half_open.witnesses.into_values().map(|arrived| (arrived.witness, arrived.handle));
-        Some(CompleteSession { main: half_open.main?.handle, witnesses: witnesses.collect() })
+        Some(CompleteSession {
+            main: half_open.main?.handle,
+            witnesses: half_open.witnesses.into_values().collect(),
+        })
+    }
+
+    /// Removes the session for good: nothing is added to it again.
+    fn close(&mut self, session: &SessionId) -> Option<HalfOpen<M, W>> {
+        let half_open = self.half_open.remove(session)?;
+        let pool = if half_open.main.is_some() { &mut self.with_hello } else { &mut self.without_hello };
+        pool.remove(half_open.network, session);
+        self.closed.remember(*session, half_open.deadline);
+        Some(half_open)
     }
 
     /// Counts the refusal.
     fn refuse(&mut self, refused: RendezvousError) -> RendezvousError {
         let count = match refused {
-            RendezvousError::Sessions(_) => &mut self.stats.sessions,
-            RendezvousError::Address { .. } => &mut self.stats.address,
             RendezvousError::Replayed(_) => &mut self.stats.replayed,
             RendezvousError::Late(..) => &mut self.stats.late,
             RendezvousError::Unlisted(..) => &mut self.stats.unlisted,
@@ -325,20 +302,6 @@ impl<M, W> Rendezvous<M, W> {
         };
         *count += 1;
         refused
-    }
-
-    fn release(&mut self, peer: IpAddr) {
-        release(&mut self.waiting_from, peer);
-    }
-}
-
-/// One connection fewer waits from this address.
-fn release(waiting_from: &mut HashMap<IpAddr, usize>, peer: IpAddr) {
-    if let Some(waiting) = waiting_from.get_mut(&peer) {
-        *waiting -= 1;
-        if *waiting == 0 {
-            waiting_from.remove(&peer);
-        }
     }
 }
 

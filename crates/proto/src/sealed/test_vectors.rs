@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use plait_wire::mptcp::Key;
 use serde::Deserialize;
 
-use super::handshake::{Closing, Initiator, Opening, Params, Responder, WitnessMessages};
+use super::handshake::{Closing, Initiator, InitiatorSecrets, Opening, Params, Responder, WitnessMessages};
+use super::kem;
 use super::loopback::{accept_any, parse};
-use super::messages::{Preface, SessionId, Version};
+use super::messages::Preface;
 use super::noise::with_ephemeral;
 use super::paths::{PathId, PathIds, Paths};
+use super::service::Service;
+use super::session_id::SessionId;
 use crate::codec::records::{AeadCipher, Opened, Opener};
 use crate::identity::PublicKey;
 use crate::secret::Secret;
@@ -21,6 +24,33 @@ pub(super) const FILE: &str = include_str!("../../../../tests/data/protocol/seal
 #[derive(Deserialize)]
 pub(super) struct Vectors {
     pub(super) handshakes: Vec<Handshake>,
+    pub(super) updates: Vec<Updates>,
+}
+
+/// The key updates of a session.
+#[derive(Deserialize)]
+pub(super) struct Updates {
+    pub(super) mode: String,
+    pub(super) hybrid: bool,
+    pub(super) handshake_hash: String,
+    pub(super) initiator_to_responder: String,
+    pub(super) responder_to_initiator: String,
+    pub(super) pad: u16,
+    pub(super) steps: Vec<UpdateStep>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct UpdateStep {
+    pub(super) initiator_private: String,
+    pub(super) responder_private: String,
+    pub(super) kem: [String; 3],
+    pub(super) initiator_to_responder: String,
+    pub(super) responder_to_initiator: String,
+    pub(super) request: String,
+    pub(super) response: String,
+    pub(super) new_key: String,
+    /// A record with data of each direction, the initiator's first.
+    pub(super) data: [String; 2],
 }
 
 #[derive(Deserialize)]
@@ -29,10 +59,13 @@ pub(super) struct Handshake {
     chosen: String,
     initiator_key: String,
     responder_key: String,
-    version: u8,
     session: String,
     configured: u8,
-    /// In version 02 only.
+    name: String,
+    port: u16,
+    /// Of a hybrid handshake only: the two halves of the seed of the initiator's key pair, and the responder's random bytes.
+    kem: Option<[String; 3]>,
+    /// Of ends that authenticate only.
     initiator_static: Option<String>,
     responder_static: Option<String>,
     initiator_public: Option<String>,
@@ -64,8 +97,16 @@ pub(super) fn bytes(digits: &str) -> Vec<u8> {
     hex::decode(digits).expect("hexadecimal digits")
 }
 
-fn fixed<const N: usize>(digits: &str) -> [u8; N] {
+pub(super) fn fixed<const N: usize>(digits: &str) -> [u8; N] {
     bytes(digits).try_into().expect("a field of this length")
+}
+
+pub(super) fn cipher_of(mode: u8) -> AeadCipher {
+    match mode {
+        0x10 => AeadCipher::ChaCha20Poly1305,
+        0x20 => AeadCipher::Aes256Gcm,
+        other => panic!("expected a mode of `sealed`, got {other:#04x}"),
+    }
 }
 
 fn path(number: u8) -> PathId {
@@ -86,8 +127,8 @@ fn opened(cipher: AeadCipher, key: &Secret, records: &[String]) -> Vec<u8> {
     let mut plain = Vec::new();
     for record in records {
         let mut record = bytes(record);
-        if let Opened::Data { plaintext, .. } = opener.open(&mut record).expect("a genuine record") {
-            plain.extend_from_slice(&record[plaintext]);
+        if let Opened::Data { content, .. } = opener.open(&mut record).expect("a genuine record") {
+            plain.extend_from_slice(&record[content]);
         }
     }
     opener.finish().expect("the last record ends the direction");
@@ -96,14 +137,10 @@ fn opened(cipher: AeadCipher, key: &Secret, records: &[String]) -> Vec<u8> {
 
 #[test]
 fn handshakes_match_the_reference() {
-    let Vectors { handshakes } = serde_json::from_str(FILE).expect("the vectors");
+    let Vectors { handshakes, .. } = serde_json::from_str(FILE).expect("the vectors");
     for vector in handshakes {
         let [chosen] = fixed(&vector.chosen);
-        let cipher = match chosen {
-            0x10 => AeadCipher::ChaCha20Poly1305,
-            0x20 => AeadCipher::Aes256Gcm,
-            other => panic!("expected a mode of `sealed`, got {other:#04x}"),
-        };
+        let cipher = cipher_of(chosen);
         let [offered] = fixed(&vector.offered);
         let (initiator, responder) =
             (Key::new(fixed(&vector.initiator_key)), Key::new(fixed(&vector.responder_key)));
@@ -112,18 +149,23 @@ fn handshakes_match_the_reference() {
         let paths = Paths::new(vector.configured, witnesses).expect("fewer witnesses than paths");
         let [initiator_static, responder_static] = [&vector.initiator_static, &vector.responder_static]
             .map(|key| key.as_deref().map(|key| Secret::copy_of(&fixed(key))));
-        let version = match vector.version {
-            1 => Version::Anonymous,
-            2 => Version::Identified,
-            other => panic!("expected a version of HELLO, got {other}"),
+        let [d, z, encapsulated] =
+            vector.kem.as_ref().map_or([[0; 32]; 3], |kem| kem.each_ref().map(|part| fixed(part)));
+        let kem =
+            vector.kem.as_ref().map(|_| kem::KeyPair::from_seed(&Secret::copy_of(&d), &Secret::copy_of(&z)));
+        let session = SessionId::new(fixed(&vector.session));
+        let preface = Preface {
+            identified: initiator_static.is_some(),
+            session,
+            paths,
+            service: Service::new(&vector.name, vector.port).requested(&session),
+            encapsulation_key: kem.as_ref().map(|pair| pair.public.clone()),
         };
-        assert_eq!(initiator_static.is_some(), version == Version::Identified);
-        let preface = Preface { version, session: SessionId::new(fixed(&vector.session)), paths };
 
         let (initiator, Opening { hello, witnesses }) = Initiator::start_with(
             &params,
             preface,
-            shares(&vector.initiator_shares),
+            InitiatorSecrets { shares: shares(&vector.initiator_shares), kem },
             initiator_static.as_ref(),
             |suite, prologue| with_ephemeral::initiator(suite, prologue, &fixed(&vector.initiator_ephemeral)),
         )
@@ -139,7 +181,7 @@ fn handshakes_match_the_reference() {
         let received = witnesses.iter().map(|(_, message)| parse(message).expect("WITNESS")).collect();
         let (awaiting, answer) = responder
             .expect("accepted")
-            .reply_with(received, shares(&vector.responder_shares))
+            .reply_with(received, shares(&vector.responder_shares), &Secret::copy_of(&encapsulated))
             .expect("replied");
         assert_eq!(hex::encode(&*answer.reply), vector.reply);
         assert_eq!(written(&answer.shares), vector.share_messages);

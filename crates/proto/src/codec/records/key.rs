@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 use super::{AeadCipher, KEY_LEN, TAG};
 use crate::codec::wiped::Wiped;
 
-/// Records under one key.
+/// Records under one key, unless a key update replaces it before.
 const REKEY: u64 = 1 << 20;
 
 /// The number from which Noise derives the nonce for `REKEY`; no record has this number.
@@ -19,11 +19,12 @@ type NonceBytes = [u8; 12];
 pub(super) struct Keys {
     key: AeadKey,
     used: u64,
+    since_replaced: u64,
 }
 
 impl Keys {
     pub(super) fn new(cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Self {
-        Self { key: AeadKey::new(cipher, key), used: 0 }
+        Self { key: AeadKey::new(cipher, key), used: 0, since_replaced: 0 }
     }
 
     /// The number of records so far, which is also the number of the next one.
@@ -31,20 +32,32 @@ impl Keys {
         self.used
     }
 
+    /// The number of records since the key was [replaced](Self::replace), or since the start.
+    pub(super) fn since_replaced(&self) -> u64 {
+        self.since_replaced
+    }
+
+    /// Replaces the key for the records that follow. Their numbers, and so their nonces, go on.
+    pub(super) fn replace(&mut self, key: &[u8; KEY_LEN]) {
+        self.key = AeadKey::new(self.key.cipher, key);
+        self.since_replaced = 0;
+    }
+
     /// The key and the nonce of the next record.
     pub(super) fn for_next_record(&mut self) -> (&AeadKey, NonceBytes) {
-        if self.used != 0 && self.used.is_multiple_of(REKEY) {
+        if self.since_replaced != 0 && self.since_replaced.is_multiple_of(REKEY) {
             self.key = self.key.rekeyed();
         }
         let nonce = self.key.cipher.nonce(self.used);
         self.used += 1;
+        self.since_replaced += 1;
         (&self.key, nonce)
     }
 
     /// Keys after `used` records, given the key of the last of them.
     #[cfg(test)]
     pub(super) fn in_the_middle(cipher: AeadCipher, key: &[u8; KEY_LEN], used: u64) -> Self {
-        Self { key: AeadKey::new(cipher, key), used }
+        Self { key: AeadKey::new(cipher, key), used, since_replaced: used }
     }
 }
 

@@ -19,7 +19,7 @@ fn opener(cipher: AeadCipher) -> Opener {
 
 /// A sealer in the middle of its direction, because reaching the next key takes too long.
 fn sealer_after(records: u64, cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Sealer {
-    Sealer { keys: Keys::in_the_middle(cipher, key, records), ended: false }
+    Sealer { keys: Keys::in_the_middle(cipher, key, records), padding: Padding::NONE, ended: false }
 }
 
 fn opener_after(records: u64, cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Opener {
@@ -27,15 +27,17 @@ fn opener_after(records: u64, cipher: AeadCipher, key: &[u8; KEY_LEN]) -> Opener
 }
 
 fn seal(sealer: &mut Sealer, plain: &[u8]) -> Vec<u8> {
-    let mut record = [&[0xa5; LENGTH], plain, &[0xa5; TAG]].concat();
-    sealer.seal(&mut record);
+    // More room than any padding needs.
+    let mut record = [&[0xa5; LENGTH], plain, &[0xa5; MAX_RECORD]].concat();
+    let length = sealer.seal(&mut record, plain.len());
+    record.truncate(length);
     record
 }
 
 /// A record for each of `plains`, and the last record.
 fn records(sealer: &mut Sealer, plains: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut records: Vec<Vec<u8>> = plains.iter().map(|plain| seal(sealer, plain)).collect();
-    records.push(sealer.end().to_vec());
+    records.push(sealer.end());
     records
 }
 
@@ -56,7 +58,8 @@ fn receive(opener: &mut Opener, wire: &[u8], pieces: &[usize]) -> (Vec<u8>, Resu
                         assert!(needed > 0 && buf.len() + needed <= MAX_RECORD);
                         break;
                     }
-                    Opened::Data { plaintext, consumed } => (plaintext, consumed),
+                    Opened::Data { content, consumed } => (content, consumed),
+                    Opened::Control { .. } => panic!("there are none"),
                     Opened::End { consumed: 0 } => break,
                     Opened::End { consumed } => (0..0, consumed),
                 };
@@ -75,6 +78,11 @@ fn plains() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(prop_oneof![plain(4), plain(100), plain(3000)], 1..8)
 }
 
+fn padding() -> impl Strategy<Value = Padding> {
+    let unit = prop_oneof![1..=1_u16, 2..=300_u16, 1..=16_384_u16];
+    unit.prop_map(|unit| Padding::new(unit).expect("in range"))
+}
+
 fn cipher() -> impl Strategy<Value = AeadCipher> {
     prop::sample::select(AeadCipher::ALL.to_vec())
 }
@@ -90,6 +98,58 @@ proptest! {
         prop_assert_eq!(wire.len(), plains.concat().len() + (plains.len() + 1) * OVERHEAD);
         let mut opener = opener(cipher);
         prop_assert_eq!(receive(&mut opener, &wire, &pieces), (plains.concat(), Ok(())));
+    }
+
+    #[test]
+    fn padded_records_have_lengths_that_are_multiples(
+        cipher in cipher(),
+        padding in padding(),
+        plains in plains(),
+        message in prop::collection::vec(any::<u8>(), 0..1300),
+    ) {
+        let mut sealer = sealer(cipher).with_padding(padding);
+        let mut opener = opener(cipher);
+        let unit = padding.unit();
+        let rounded = |record: &[u8]| unit == 1
+            || (record.len() > OVERHEAD && (record.len() - OVERHEAD).is_multiple_of(unit));
+        for plain in plains {
+            let mut record = seal(&mut sealer, &plain);
+            prop_assert!(rounded(&record) && record.len() < plain.len() + unit + OVERHEAD);
+            let content = LENGTH..LENGTH + plain.len();
+            let opened = opener.open(&mut record);
+            prop_assert_eq!(opened, Ok(Opened::Data { content: content.clone(), consumed: record.len() }));
+            prop_assert_eq!(&record[content], &plain);
+        }
+        let mut record = sealer.control(Control::UpdateResponse, &message);
+        prop_assert!(rounded(&record));
+        let content = LENGTH..LENGTH + message.len();
+        let control = Control::UpdateResponse;
+        let opened = opener.open(&mut record);
+        prop_assert_eq!(opened, Ok(Opened::Control { control, content: content.clone(), consumed: record.len() }));
+        prop_assert_eq!(&record[content], &message);
+        let mut record = sealer.end();
+        prop_assert!(rounded(&record));
+        prop_assert_eq!(opener.open(&mut record), Ok(Opened::End { consumed: record.len() }));
+    }
+
+    #[test]
+    fn capacity_is_what_fits_with_its_padding(padding in padding(), room in 0..40_000_usize) {
+        let sealer = sealer(AeadCipher::Aes256Gcm).with_padding(padding);
+        let capacity = sealer.capacity(room);
+        prop_assert!(capacity == 0 || padding.padded(capacity) + OVERHEAD <= room.min(MAX_RECORD));
+        prop_assert!(padding.padded(capacity + 1) + OVERHEAD > room.min(MAX_RECORD));
+        prop_assert!(sealer.capacity(MAX_RECORD) > MAX_CONTENT / 2);
+    }
+
+    #[test]
+    fn the_type_is_the_last_byte_that_is_not_zero(
+        content in prop::collection::vec(any::<u8>(), 0..40),
+        kind in 1..=255_u8,
+        zeros in 0..100_usize,
+    ) {
+        let plaintext = [&content[..], &[kind], &vec![0; zeros]].concat();
+        prop_assert_eq!(last_nonzero(&plaintext), Some((kind, content.len())));
+        prop_assert_eq!(last_nonzero(&vec![0; zeros]), None);
     }
 
     #[test]
@@ -200,10 +260,11 @@ proptest! {
 #[test]
 fn agrees_with_the_test_vectors() {
     let vectors = include_str!("../../../tests/vectors/records.txt");
-    assert_eq!(vectors.lines().count(), 12);
+    assert_eq!(vectors.lines().count(), 16);
     for line in vectors.lines() {
-        let [cipher, key, used, plains, wire] =
-            line.split(' ').collect::<Vec<_>>().try_into().expect("five fields");
+        let [cipher, key, used, unit, plains, wire] =
+            line.split(' ').collect::<Vec<_>>().try_into().expect("six fields");
+        let padding = Padding::new(unit.parse().expect("a number")).expect("in range");
         let cipher = cipher.parse().expect("a cipher");
         let key: [u8; KEY_LEN] = hex::decode(key).expect("hexadecimal").try_into().expect("32 bytes");
         let used = used.parse().expect("a number");
@@ -213,7 +274,7 @@ fn agrees_with_the_test_vectors() {
         };
         let wire = hex::decode(wire).expect("hexadecimal");
         assert_eq!(
-            records(&mut sealer_after(used, cipher, &key), &plains).concat(),
+            records(&mut sealer_after(used, cipher, &key).with_padding(padding), &plains).concat(),
             wire,
             "{cipher} after {used}"
         );
@@ -248,19 +309,19 @@ fn rekeys_after_every_2_20_records() {
 #[test]
 fn largest_record_round_trips_and_fits_the_buffer() {
     for cipher in AeadCipher::ALL {
-        let plain = vec![0x5a; MAX_PLAINTEXT];
+        let plain = vec![0x5a; MAX_CONTENT];
         let mut record = seal(&mut sealer(cipher), &plain);
         assert_eq!(record.len(), MAX_RECORD);
-        assert_eq!(record[..LENGTH], [0x40, 0x10]);
+        assert_eq!(record[..LENGTH], [0x40, 0x11]);
         let mut opener = opener(cipher);
         assert_eq!(
             opener.open(&mut record[..MAX_RECORD - 1]).expect("no error"),
             Opened::Incomplete { needed: 1 }
         );
         let opened = opener.open(&mut record).expect("sealed with the same key");
-        let plaintext = LENGTH..LENGTH + MAX_PLAINTEXT;
-        assert_eq!(opened, Opened::Data { plaintext: plaintext.clone(), consumed: MAX_RECORD });
-        assert!(record[plaintext] == plain);
+        let content = LENGTH..LENGTH + MAX_CONTENT;
+        assert_eq!(opened, Opened::Data { content: content.clone(), consumed: MAX_RECORD });
+        assert!(record[content] == plain);
     }
 }
 
@@ -296,13 +357,80 @@ fn failed_opener_stays_failed_and_leaves_no_plaintext() {
 
 #[test]
 fn rejects_an_impossible_length_immediately() {
-    for got in [0, 1, 15, 16_401, u16::MAX] {
+    for got in [0, 1, 16, 16_402, u16::MAX] {
         let mut length = got.to_be_bytes();
         let mut opener = opener(AeadCipher::Aes256Gcm);
         assert_eq!(opener.open(&mut length[..1]), Ok(Opened::Incomplete { needed: 1 }));
         let error = Error::Length { record: 0, got: usize::from(got) };
         assert_eq!(opener.open(&mut length), Err(error));
     }
+}
+
+/// A record of an arbitrary plaintext, which no sealer makes.
+fn seal_plaintext(cipher: AeadCipher, plaintext: &[u8]) -> Vec<u8> {
+    let mut sealed = plaintext.to_vec();
+    let length = u16::try_from(plaintext.len() + TAG).expect("short").to_be_bytes();
+    let mut keys = Keys::new(cipher, &KEY);
+    let (key, nonce) = keys.for_next_record();
+    let tag = key.seal(nonce, &length, &mut sealed);
+    [&length[..], &sealed, &tag].concat()
+}
+
+#[test]
+fn rejects_authentic_records_that_violate_the_protocol_and_leaves_no_plaintext() {
+    for cipher in AeadCipher::ALL {
+        for (plaintext, reason) in [
+            (&[0][..], "expected a type, got padding alone"),
+            (&[0; 100], "expected a type, got padding alone"),
+            (&[1], "expected data, got none"),
+            (&[1, 0, 0], "expected data, got none"),
+            (b"text\x02", "expected no content in the record that ends the direction, got some"),
+            (b"text\x06", "expected a type from 1 to 5, got another"),
+            (b"text\xff\0\0", "expected a type from 1 to 5, got another"),
+        ] {
+            let mut record = seal_plaintext(cipher, plaintext);
+            let error = Err(Error::Malformed { record: 0, reason });
+            let mut opener = opener(cipher);
+            assert_eq!(opener.open(&mut record), error);
+            assert!(record[LENGTH..].iter().all(|byte| *byte == 0));
+            assert_eq!(opener.open(&mut []), error);
+        }
+        let mut padded_end = seal_plaintext(cipher, &[2, 0, 0, 0]);
+        assert_eq!(opener(cipher).open(&mut padded_end), Ok(Opened::End { consumed: LENGTH + 4 + TAG }));
+    }
+}
+
+#[test]
+fn a_new_key_applies_to_the_records_after_it_and_numbers_go_on() {
+    for cipher in AeadCipher::ALL {
+        let (mut sealer, mut opener) = (sealer(cipher), opener(cipher));
+        let other = [9; KEY_LEN];
+        opener.open(&mut seal(&mut sealer, b"one")).expect("sealed with the same key");
+        sealer.set_key(&other);
+        let mut two = seal(&mut sealer, b"two");
+        // The number in its nonce is 1, not 0.
+        assert!(Opener::new(cipher, &other).open(&mut two.clone()).is_err());
+        opener.set_key(&other);
+        assert!(opener.open(&mut two).is_ok());
+        assert_eq!((sealer.records_of_key(), opener.records_of_key()), (1, 1));
+    }
+}
+
+#[test]
+fn a_new_key_is_replaced_2_20_records_after_it() {
+    let cipher = AeadCipher::Aes256Gcm;
+    let (mut sealer, mut opener) =
+        (sealer_after(BEFORE_REKEY, cipher, &KEY), opener_after(BEFORE_REKEY, cipher, &KEY));
+    for number in 0..2 {
+        opener.open(&mut seal(&mut sealer, b"text")).unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+    // The next record would be the first under REKEY of the old key: the new key is used as it is.
+    let other = [9; KEY_LEN];
+    sealer.set_key(&other);
+    let record = seal(&mut sealer, b"text");
+    let nonce = [&[0; 4], &(BEFORE_REKEY + 2).to_be_bytes()[..]].concat().try_into().expect("12 bytes");
+    let (length, sealed) = record.split_at(LENGTH);
+    assert!(AeadKey::new(cipher, &other).open(nonce, length, &mut sealed.to_vec()).is_some());
 }
 
 #[test]
@@ -335,7 +463,7 @@ fn ciphers_pass_wycheproof() {
 #[test]
 fn errors_state_expected_and_actual_values() {
     for (error, text) in [
-        (Error::Length { record: 3, got: 9 }, "record 3: expected a length from 16 to 16400, got 9"),
+        (Error::Length { record: 3, got: 9 }, "record 3: expected a length from 17 to 16401, got 9"),
         (
             Error::Tag { record: 0 },
             "record 0 failed authentication: it was modified on the way, or the keys differ",
@@ -351,15 +479,31 @@ fn errors_state_expected_and_actual_values() {
 }
 
 #[test]
-#[should_panic(expected = "1 to 16384 bytes")]
-fn sealing_nothing_panics() {
-    sealer(AeadCipher::Aes256Gcm).seal(&mut [0; OVERHEAD]);
+fn padding_is_from_1_to_the_largest_content() {
+    assert_eq!(Padding::new(0), None);
+    assert_eq!(Padding::new(1), Some(Padding::NONE));
+    assert!(Padding::new(16_384).is_some());
+    assert_eq!(Padding::new(16_385), None);
+    assert_eq!(Padding::try_from(100), Ok(Padding::new(100).expect("in range")));
+    for number in [-1, 0, 16_385, 70_000] {
+        let error = Padding::try_from(number).expect_err("out of range").to_string();
+        assert_eq!(
+            error,
+            format!("expected a number of bytes from 1, which is no padding, to 16384, got {number}")
+        );
+    }
 }
 
 #[test]
-#[should_panic(expected = "1 to 16384 bytes")]
+#[should_panic(expected = "1 to 16384 bytes of data, got 0")]
+fn sealing_nothing_panics() {
+    sealer(AeadCipher::Aes256Gcm).seal(&mut [0; MAX_RECORD], 0);
+}
+
+#[test]
+#[should_panic(expected = "1 to 16384 bytes of data, got 16385")]
 fn sealing_too_much_panics() {
-    sealer(AeadCipher::Aes256Gcm).seal(&mut [0; MAX_RECORD + 1]);
+    sealer(AeadCipher::Aes256Gcm).seal(&mut [0; MAX_RECORD + 1], MAX_CONTENT + 1);
 }
 
 #[test]
@@ -367,5 +511,5 @@ fn sealing_too_much_panics() {
 fn sealing_after_the_end_panics() {
     let mut sealer = sealer(AeadCipher::Aes256Gcm);
     sealer.end();
-    sealer.seal(&mut [0; OVERHEAD + 1]);
+    sealer.seal(&mut [0; OVERHEAD + 1], 1);
 }

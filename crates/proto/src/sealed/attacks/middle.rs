@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{ALL_PATHS, keys, path, verify_peer};
+use super::{keys, path, verify_peer};
 use crate::codec::records::AeadCipher;
 use crate::sealed::framing::Bytes;
 use crate::sealed::handshake::{
-    Closing, HandshakeError, Initiator, Opening, RequiredPaths, Responder, ResponderConfig, Session,
+    Closing, HandshakeError, Initiator, InitiatorConfig, InitiatorSecrets, Opening, RequiredPaths, Responder,
+    ResponderConfig, Session,
 };
-use crate::sealed::loopback::{accept_any, params, parse, paths, static_keys};
-use crate::sealed::messages::{Confirm, Hello, Identity, Reply, Share, Witness};
+use crate::sealed::kem;
+use crate::sealed::loopback::{accept_any, asks, config, params, parse, paths, static_keys};
+use crate::sealed::messages::{Confirm, Hello, Identity, Preface, Reply, Share, Witness};
 use crate::sealed::noise::Noise;
 use crate::sealed::paths::PathId;
 use crate::secret::Secret;
@@ -43,7 +45,7 @@ enum Known {
     Initiator,
 }
 
-/// An attacker who is active on the main path runs one handshake with each end, with the same preface, and does on each of
+/// An attacker who is active on the main path runs one handshake with each end, with the same preface but his own encapsulation key, and does on each of
 /// the other paths what he can: where he is active, he exchanges shares of his own with each end; where he listens, he
 /// knows the ends' shares; where he is absent, he guesses. To ends that ask who he is he shows a key of his own.
 fn attack(cipher: AeadCipher, others: &[Presence], known: Known) -> Attack {
@@ -52,14 +54,15 @@ fn attack(cipher: AeadCipher, others: &[Presence], known: Known) -> Attack {
     let attacker_key = Secret::copy_of(&[0x33; 32]);
     let shows = |key| (known != Known::Neither).then_some(key);
     let required = RequiredPaths::AtLeast(others.len() as u8 + 1);
-    let terms = |key| ResponderConfig { paths: required, static_key: shows(key), ..ALL_PATHS };
+    let terms = |key| ResponderConfig { paths: required, ..config(shows(key)) };
     let on = |path: PathId| others[usize::from(path.number()) - 1];
     let guess = || Secret::copy_of(&[0; 32]);
     let copied = |share: &Secret| Secret::copy_of(share.as_bytes());
 
     let paths = paths(others.len() as u8 + 1);
+    let hybrid = InitiatorConfig { hybrid: true, ..asks(required, shows(&initiator_key)) };
     let (initiator, Opening { hello, witnesses }) =
-        Initiator::start(&params, paths, required, shows(&initiator_key)).expect("started");
+        Initiator::start(&params, paths, hybrid).expect("started");
     let hello: Hello = parse(&hello).expect("HELLO");
     let witnesses: BTreeMap<PathId, Witness> =
         witnesses.iter().map(|(path, bytes)| (*path, parse(bytes).expect("WITNESS"))).collect();
@@ -69,14 +72,11 @@ fn attack(cipher: AeadCipher, others: &[Presence], known: Known) -> Attack {
         Presence::Listening => (*path, copied(&witness.share)),
         Presence::Absent => (*path, guess()),
     });
-    let preface = hello.preface;
-    let begun = Initiator::start_with(
-        &params,
-        preface,
-        towards_responder.collect(),
-        shows(&attacker_key),
-        Noise::initiator,
-    );
+    let own_pair = kem::KeyPair::generate().expect("random");
+    let preface = Preface { encapsulation_key: Some(own_pair.public.clone()), ..hello.preface.clone() };
+    let secrets = InitiatorSecrets { shares: towards_responder.collect(), kem: Some(own_pair) };
+    let begun =
+        Initiator::start_with(&params, preface.clone(), secrets, shows(&attacker_key), Noise::initiator);
     let (own_initiator, own_opening) = begun.expect("started");
     let own_hello = parse(&own_opening.hello).expect("HELLO");
     let responder = Responder::accept(&params, &own_hello, terms(&responder_key)).expect("accepted");
@@ -106,8 +106,8 @@ fn attack(cipher: AeadCipher, others: &[Presence], known: Known) -> Attack {
         Presence::Listening => (path, share(&path).share),
         Presence::Absent => (path, guess()),
     });
-    let (own_awaiting, own_answer) =
-        own_responder.reply_with(known_witnesses.collect(), towards_initiator.collect()).expect("replied");
+    let replied = own_responder.reply_with(known_witnesses.collect(), towards_initiator.collect(), &guess());
+    let (own_awaiting, own_answer) = replied.expect("replied");
     let own_shares: BTreeMap<PathId, Bytes> = own_answer.shares.into_iter().collect();
     let arriving = preface.paths.witnesses().iter().map(|path| match on(path) {
         Presence::Active => (path, parse(&own_shares[&path]).expect("SHARE")),

@@ -2,6 +2,8 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 
+use std::time::Duration;
+
 use super::*;
 use crate::secret::Secret;
 
@@ -25,13 +27,13 @@ fn witness(of: u8, number: u8) -> Witness {
     Witness { session: session(of), path: path(number), share: Secret::copy_of(&[number; 32]) }
 }
 
-fn table(sessions: usize, waiting_per_address: usize) -> (Rendezvous<&'static str, u8>, Instant) {
-    (Rendezvous::new(Limits { sessions, waiting_per_address, timeout: TIMEOUT }), Instant::now())
+fn table(sessions: usize, per_network: usize) -> (Rendezvous<&'static str, u8>, Instant) {
+    (Rendezvous::new(Limits { sessions, crowded: 0, per_network, timeout: TIMEOUT }), Instant::now())
 }
 
 /// No session and no connection is kept.
 fn is_empty<M, W>(table: &Rendezvous<M, W>) -> bool {
-    table.half_open.is_empty() && table.waiting_from.is_empty()
+    table.half_open.is_empty() && table.with_hello.len() + table.without_hello.len() == 0
 }
 
 fn described(gathered: Option<CompleteSession<&'static str, u8>>) -> Option<(&'static str, Vec<(u8, u8)>)> {
@@ -159,29 +161,32 @@ fn abandoning_a_session_drops_its_witnesses() {
 }
 
 #[test]
-fn half_open_sessions_are_bounded_and_known_ones_can_complete() {
-    let (mut table, now) = table(2, 99);
-    table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted");
+fn flood_of_witnesses_displaces_neither_hellos_nor_witnesses_of_others() {
+    let (mut table, now) = table(4, 2);
+    table.add_hello(now, HERE, session(1), paths(&[1]), "main").expect("accepted");
     table.add_witness(now, HERE, witness(2, 1), 1).expect("accepted");
-    let full = RendezvousError::Sessions(2);
-    assert_eq!(table.add_witness(now, HERE, witness(3, 1), 1).expect_err("refused"), full);
-    assert_eq!(table.add_hello(now, HERE, session(3), paths(&[1]), "main").expect_err("refused"), full);
-    assert!(table.add_hello(now, HERE, session(1), paths(&[1]), "main").expect("accepted").is_some());
-    assert!(table.add_hello(now, HERE, session(3), paths(&[1]), "main").is_ok());
-    assert_eq!(table.stats().sessions, 2);
+    for number in 10..200 {
+        assert!(table.add_witness(now, THERE, witness(number, 1), 0).expect("accepted").is_none());
+    }
+    assert_eq!(table.stats(), RendezvousStats { displaced: 188, ..RendezvousStats::default() });
+    assert!(table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted").is_some());
+    assert!(table.add_hello(now, HERE, session(2), paths(&[1]), "main").expect("accepted").is_some());
+    let late = RendezvousError::Late(session(10), path(2));
+    assert_eq!(table.add_witness(now, THERE, witness(10, 2), 1).expect_err("displaced"), late);
 }
 
 #[test]
-fn waiting_connections_per_address_are_bounded() {
-    let (mut table, now) = table(99, 2);
-    table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted");
-    table.add_witness(now, HERE, witness(1, 2), 1).expect("accepted");
-    let too_many = RendezvousError::Address { peer: HERE, max: 2 };
-    assert_eq!(table.add_witness(now, HERE, witness(1, 3), 1).expect_err("refused"), too_many);
-    assert!(!table.half_open[&session(1)].witnesses.contains_key(&path(3)));
-    table.add_hello(now, THERE, session(1), paths(&[1, 2]), "main").expect("accepted");
-    assert!(table.add_witness(now, HERE, witness(2, 1), 1).is_ok(), "there is room again");
-    assert_eq!(table.stats().address, 1);
+fn flood_of_hellos_displaces_only_those_of_its_network() {
+    let (mut table, now) = table(4, 2);
+    table.add_hello(now, HERE, session(1), paths(&[1]), "main").expect("accepted");
+    for number in 10..200 {
+        table.add_hello(now, THERE, session(number), paths(&[1]), "flood").expect("accepted");
+    }
+    assert_eq!((table.waiting(), table.stats().displaced), (3, 188));
+    assert!(table.add_witness(now, HERE, witness(1, 1), 1).expect("accepted").is_some());
+    let complete = table.add_hello(now, THERE, session(2), paths(&[]), "main").expect("accepted");
+    assert!(complete.is_some(), "nothing is missing: it needs no room");
+    assert_eq!((table.waiting(), table.stats().displaced), (2, 188));
 }
 
 #[test]
@@ -214,8 +219,8 @@ proptest! {
     fn bounds_hold_for_any_sequence_of_messages(
         steps in proptest::collection::vec((0u8..6, 0u8..5, 0u8..4, any::<bool>(), 0u64..4), 0..200),
     ) {
-        let (max_sessions, max_waiting) = (3, 4);
-        let (mut table, mut now) = table(max_sessions, max_waiting);
+        let (max_sessions, per_network) = (5, 3);
+        let (mut table, mut now) = table(max_sessions, per_network);
         for (what, number, id, here, seconds) in steps {
             now += Duration::from_secs(seconds);
             let peer = if here { HERE } else { THERE };
@@ -230,13 +235,12 @@ proptest! {
                 prop_assert_eq!(came, [1, 2]);
                 prop_assert!(gathered.witnesses.iter().all(|(witness, _)| witness.session == session(number)));
             }
-            prop_assert!(table.half_open.len() <= max_sessions);
-            let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
-            for peer in table.half_open.values().flat_map(HalfOpen::peers) {
-                *waiting.entry(peer).or_default() += 1;
+            for (has_hello, pool) in [(true, &table.with_hello), (false, &table.without_hello)] {
+                let of_kind = || table.half_open.values().filter(|half_open| half_open.main.is_some() == has_hello);
+                let here = of_kind().filter(|half_open| half_open.network == HERE).count();
+                prop_assert_eq!(of_kind().count(), pool.len());
+                prop_assert!(pool.len() <= max_sessions && here <= per_network && pool.len() - here <= per_network);
             }
-            prop_assert!(waiting.values().all(|waiting| *waiting <= max_waiting));
-            prop_assert_eq!(&waiting, &table.waiting_from);
             let deadlines = table.half_open.values().map(|half_open| half_open.deadline);
             prop_assert!(deadlines.min() >= table.next_deadline || table.half_open.is_empty());
         }
