@@ -28,9 +28,9 @@ def test_require_refuses_a_peer_without_plait(pair, protocol):
 
 
 @pytest.mark.parametrize("protocol", [262, socket.IPPROTO_TCP], ids=["mptcp", "tcp"])
-def test_client_without_plait_is_served_plain_or_reset_with_require(pair, text, protocol):
+def test_client_without_plait_is_reset_or_served_plain_without_requirement(pair, text, protocol):
     to = pair.nginx(text.parent)
-    for options, expected in (((), b"HTTP/1.1 200"), (("--require",), ConnectionResetError)):
+    for options, expected in (((), ConnectionResetError), (("--require=false",), b"HTTP/1.1 200")):
         serve = pair.serve(*options, to=to)
         client = pair.client.socket(protocol=protocol)
         client.settimeout(10)

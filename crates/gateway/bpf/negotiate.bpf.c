@@ -8,12 +8,14 @@
  *
  *	SYN		initiator	offers its modes
  *	SYN-ACK		responder	chooses one, if the SYN offered any
- *	ACK, data	initiator	confirms, until the responder's next packet
+ *	ACK, data	initiator	confirms offer and choice, until the responder's next packet
  *
  * Without the confirmation, a path that strips the option only from the SYN-ACK would leave the responder
- * decoding a plain stream.
+ * decoding a plain stream. A responder under a SYN flood sends SYN cookies and stores nothing: then the
+ * confirmation is all it has. Its choice depends only on offer and settings, so it can compute it again.
  */
 #include <linux/bpf.h>
+#include <linux/errno.h> /* ENOENT, EINVAL */
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
@@ -79,24 +81,31 @@ static __always_inline struct plait_option option(__u8 modes)
 	};
 }
 
-static __always_inline struct plait_confirmation confirmation(void)
+static __always_inline struct plait_confirmation confirmation(__u8 offered, __u8 chosen)
 {
 	return (struct plait_confirmation){
 	    .kind = PLAIT_OPTION_KIND,
 	    .length = sizeof(struct plait_confirmation),
-	    .exid = {PLAIT_OPTION_EXID >> 24, PLAIT_OPTION_EXID >> 16 & 0xff},
+	    .exid = PLAIT_OPTION_EXID >> 24,
+	    .modes = offered | ((offered & ~chosen) > chosen ? PLAIT_CONFIRMS_LOWER : 0),
 	};
 }
 
-/* Reads the peer's option of this packet (flags 0) or of the SYN (BPF_LOAD_HDR_OPT_TCP_SYN). */
+/*
+ * Reads the peer's option of this packet (flags 0) or of the SYN (BPF_LOAD_HDR_OPT_TCP_SYN). Returns 0 or a
+ * negative error: -ENOENT if the SYN was not stored.
+ */
 static __always_inline int load_option(struct bpf_sock_ops *ctx, struct plait_option *found, __u64 flags)
 {
+	int length;
+
 	*found = option(0);
 	/* The helper expects the length of the ExID to search for instead of the option's. */
 	found->length = 2 + sizeof(found->exid);
-	if (bpf_load_hdr_opt(ctx, found, sizeof(*found), flags) < (int)sizeof(*found))
-		return -1;
-	return 0;
+	length = bpf_load_hdr_opt(ctx, found, sizeof(*found), flags);
+	if (length < 0)
+		return length;
+	return length < (int)sizeof(*found) ? -EINVAL : 0;
 }
 
 static __always_inline __u8 common_mode(const struct plait_option *offer)
@@ -215,17 +224,17 @@ static __always_inline int writes_offer(struct bpf_sock_ops *ctx)
 static __always_inline int load_offer(struct bpf_sock_ops *ctx, struct plait_option *offer)
 {
 	__u8 mptcp[40] = {TCPOPT_MPTCP};
+	int length = bpf_load_hdr_opt(ctx, mptcp, sizeof(mptcp), BPF_LOAD_HDR_OPT_TCP_SYN);
 
-	if (bpf_load_hdr_opt(ctx, mptcp, sizeof(mptcp), BPF_LOAD_HDR_OPT_TCP_SYN) < 0)
-		return -1;
+	if (length < 0)
+		return length;
 	return load_option(ctx, offer, BPF_LOAD_HDR_OPT_TCP_SYN);
 }
 
 static __always_inline int writes_choice(struct bpf_sock_ops *ctx, struct plait_option *offer)
 {
 	return (ctx->skb_tcp_flags & (TCPHDR_SYN | TCPHDR_ACK)) == (TCPHDR_SYN | TCPHDR_ACK) &&
-	       /* With a SYN cookie the offer is not stored. */
-	       ctx->args[0] != BPF_WRITE_HDR_TCP_SYNACK_COOKIE && load_offer(ctx, offer) == 0;
+	       load_offer(ctx, offer) == 0;
 }
 
 static __always_inline void reserve(struct bpf_sock_ops *ctx)
@@ -236,6 +245,18 @@ static __always_inline void reserve(struct bpf_sock_ops *ctx)
 		bpf_reserve_hdr_opt(ctx, sizeof(struct plait_option), 0);
 	else if (!(ctx->skb_tcp_flags & TCPHDR_SYN))
 		bpf_reserve_hdr_opt(ctx, sizeof(struct plait_confirmation), 0);
+}
+
+static __always_inline void write_confirmation(struct bpf_sock_ops *ctx)
+{
+	struct mptcp_sock *msk = mptcp_of(ctx);
+	struct plait_verdict *verdict = msk ? verdict_of(ctx, msk, 0) : NULL;
+	struct plait_confirmation own;
+
+	if (!verdict)
+		return;
+	own = confirmation(verdict->offered, verdict->mode);
+	bpf_store_hdr_opt(ctx, &own, sizeof(own), 0);
 }
 
 static __always_inline void write(struct bpf_sock_ops *ctx)
@@ -251,9 +272,7 @@ static __always_inline void write(struct bpf_sock_ops *ctx)
 
 		bpf_store_hdr_opt(ctx, &choice, sizeof(choice), 0);
 	} else if (!(ctx->skb_tcp_flags & TCPHDR_SYN)) {
-		struct plait_confirmation own = confirmation();
-
-		bpf_store_hdr_opt(ctx, &own, sizeof(own), 0);
+		write_confirmation(ctx);
 	}
 }
 
@@ -280,11 +299,29 @@ static __always_inline void initiator_established(struct bpf_sock_ops *ctx)
 	set_flags(ctx, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
-static __always_inline int is_confirmed(struct bpf_sock_ops *ctx)
+static __always_inline int is_confirmed(struct bpf_sock_ops *ctx, __u8 offered, __u8 chosen)
 {
-	struct plait_confirmation found = confirmation();
+	struct plait_confirmation found = confirmation(offered, chosen);
 
 	return bpf_load_hdr_opt(ctx, &found, sizeof(found), 0) >= (int)sizeof(found);
+}
+
+/*
+ * Reads offer and choice from the confirmation. Offers are sets of the bits of one mode, which are neighbors. The
+ * helper that searches an option needs all of its bytes.
+ */
+static __always_inline int load_confirmed(struct bpf_sock_ops *ctx, __u8 *offered, __u8 *chosen)
+{
+	for (int pair = 0; pair < 8; pair += 2)
+		for (int set = 1; set <= 3; set++)
+			for (int bit = 1; bit <= 2; bit++) {
+				*offered = set << pair;
+				*chosen = bit << pair;
+				if (set & bit && !(*offered & PLAIT_CONFIRMS_LOWER) &&
+				    is_confirmed(ctx, *offered, *chosen))
+					return 0;
+			}
+	return -1;
 }
 
 /* The initiator confirms if and only if it received both the choice and MP_CAPABLE; anything else is refused. */
@@ -306,11 +343,28 @@ static __always_inline int has_received_data(struct mptcp_sock *msk)
 	return !first || first->bytes_received;
 }
 
+/* The SYN was answered with a cookie, and not stored. Joins, and sockets that were not selected, are not of interest. */
+static __always_inline void conclude_cookie(struct bpf_sock_ops *ctx, struct mptcp_sock *msk)
+{
+	struct plait_option offer = option(0);
+	__u8 chosen = 0;
+
+	/* The initiator did not offer, or did not receive the choice; or a path strips the confirmation. */
+	if (load_confirmed(ctx, &offer.modes, &chosen))
+		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0, 0);
+	else if (chosen != common_mode(&offer))
+		/* Somebody changed the choice, or another process made it. */
+		conclude(ctx, msk, PLAIT_OUTCOME_UNCONFIRMED, 0, offer.modes);
+	else
+		conclude(ctx, msk, responder_outcome(1, msk && msk->remote_key), chosen, offer.modes);
+}
+
 static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 {
 	struct mptcp_sock *msk = mptcp_of(ctx);
 	struct plait_verdict *earlier;
 	struct plait_option offer;
+	int missing;
 	__u8 mode;
 
 	earlier = msk ? verdict_of(ctx, msk, 0) : NULL;
@@ -320,7 +374,13 @@ static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 			earlier->joined |= PLAIT_JOINED_EARLY;
 		return;
 	}
-	if (load_offer(ctx, &offer)) {
+	missing = load_offer(ctx, &offer);
+	/* Without the flag, the listening socket was not selected, and stores no SYN. */
+	if (missing == -ENOENT && ctx->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG) {
+		conclude_cookie(ctx, msk);
+		return;
+	}
+	if (missing) {
 		conclude(ctx, msk, PLAIT_OUTCOME_PLAIN, 0, 0);
 		return;
 	}
@@ -328,8 +388,9 @@ static __always_inline void conclude_accepted(struct bpf_sock_ops *ctx)
 	if (!mode)
 		conclude(ctx, msk, PLAIT_OUTCOME_NO_COMMON_MODE, 0, offer.modes);
 	else
-		conclude(ctx, msk, responder_outcome(is_confirmed(ctx), msk && msk->remote_key), mode,
-			 offer.modes);
+		conclude(ctx, msk,
+			 responder_outcome(is_confirmed(ctx, offer.modes, mode), msk && msk->remote_key),
+			 mode, offer.modes);
 }
 
 static __always_inline void responder_established(struct bpf_sock_ops *ctx)

@@ -25,7 +25,7 @@ pub(crate) struct Negotiation {
 /// Dropped in this order: first the programs, then the cgroup that they are attached to.
 struct KernelNegotiation {
     negotiator: Negotiator,
-    _cgroup: Cgroup,
+    cgroup: Cgroup,
 }
 
 impl KernelNegotiation {
@@ -41,7 +41,7 @@ impl KernelNegotiation {
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
             debug!("cannot disable core dumps: {error}");
         }
-        Ok(KernelNegotiation { negotiator, _cgroup: cgroup })
+        Ok(KernelNegotiation { negotiator, cgroup })
     }
 }
 
@@ -69,6 +69,11 @@ impl Negotiation {
     /// The policy in force: `Off` if this host cannot protect.
     pub(crate) fn policy(&self) -> ProtectionPolicy {
         self.policy
+    }
+
+    /// The cgroup that the gateway is in, if it negotiates.
+    pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
+        self.kernel.as_ref().map(|kernel| &kernel.cgroup)
     }
 
     /// Judges a connection's handshake by the policy in force or a stricter one. Warns, once per peer, if it is carried
