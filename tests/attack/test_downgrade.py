@@ -24,7 +24,7 @@ NAME = "server.example"
 def echoing(pair):
     """A pair whose server has an echo service behind a gateway that only prefers protection, as the client's do."""
     echo_server(pair.server)
-    pair.serve(to="127.0.0.1:9000")
+    pair.serve("--require=false", to="127.0.0.1:9000")
     return pair
 
 

@@ -100,7 +100,7 @@ class Service:
         with connection, contextlib.suppress(OSError):
             request.received = connection.recv(65536)
             connection.sendall(self.text[:64])
-            request.may_continue.wait(30)
+            request.may_continue.wait(60)
             connection.sendall(self.text[64:])
             connection.shutdown(socket.SHUT_WR)
             while more := connection.recv(65536):

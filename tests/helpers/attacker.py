@@ -27,10 +27,8 @@ from peer import (
     Hello,
     Initiator,
     Keystream,
-    Opener,
     ProtocolError,
     Responder,
-    Sealer,
     decode_witness,
     encode_witness,
     expect,
@@ -45,7 +43,7 @@ SERVER = "10.79.0.2"
 
 # Packet filters on a router: overwrite four bytes of the server's full packets; remove plait's option from the SYN.
 RULES = {
-    "modify": 'iifname "server" tcp sport 8440-8449 meta length > 1000 @ih,800,32 set 0xfffefdfc',
+    "modify": 'iifname "server" tcp sport 8440-8449 meta length > 1300 @ih,800,32 set 0xfffefdfc',
     "strip": 'iifname "client" tcp flags & (syn|ack) == syn reset tcp option 254',
 }
 
@@ -226,7 +224,7 @@ class ManInTheMiddle:
     def stop(self):
         self.program.stdin.close()
         try:
-            self.program.wait(20)
+            self.program.wait(60)
         except subprocess.TimeoutExpired:
             self.program.kill()
             self.program.wait()
@@ -304,7 +302,7 @@ def intercept_main_path(ways: list[Interceptor | Wiretap | None], read: bytearra
               for path in hello.paths}  # fmt: skip
     server = main.connect()
     with_server = main.with_server.of(server.getsockname()[1])
-    initiator = Initiator(with_server, hello.configured, shares, session=hello.session)
+    initiator = Initiator(with_server, hello.configured, shares, service=hello.service, session=hello.session)
     server.sendall(initiator.hello)
     for path, (_, connection) in intercepted.items():
         connection.sendall(initiator.witnesses[path])
@@ -329,8 +327,7 @@ def intercept_main_path(ways: list[Interceptor | Wiretap | None], read: bytearra
         connection.sendall(responder.answers[path])
     expect(bool(client.recv(1, socket.MSG_PEEK)), "the client ended")
     # The client proceeds; its confirmations are of no use to him.
-    to_responder, to_initiator = responder.noise.split()
-    responder.sealer, responder.opener = Sealer(to_initiator), Opener(to_responder)
+    responder.start_records()
     victim = SealedConnection(client, responder)
     question = victim.recv()
     read += question

@@ -27,14 +27,22 @@ _Static_assert(sizeof(struct plait_option) == 8, "fits next to MP_CAPABLE on SYN
 
 /*
  * On every packet of the initiator until the responder's first packet after the handshake: acknowledges the
- * responder's choice. There is room for 4 bytes, with half of the ExID, next to MP_CAPABLE with data.
+ * responder's choice, and repeats the offer for a responder that sent a SYN cookie and stored nothing. There is
+ * room for 4 bytes, with a quarter of the ExID, next to MP_CAPABLE with data.
  */
 struct plait_confirmation {
 	__u8 kind;
 	__u8 length;
-	__u8 exid[2];
+	__u8 exid;
+	/* The offered modes; PLAIT_CONFIRMS_LOWER, if the chosen one is not the highest of them. */
+	__u8 modes;
 };
 _Static_assert(sizeof(struct plait_confirmation) == 4, "fits next to MP_CAPABLE with data");
+
+enum plait_confirmation_number {
+	/* An offer has at most two bits, so that this bit tells which one was chosen. */
+	PLAIT_CONFIRMS_LOWER = 1 << 7,
+};
 
 /* A range of ports, inclusive. */
 struct plait_ports {

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use plait_config::{LoadError, Role};
+use plait_config::{LoadError, Role, TextError, parse_duration};
+use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
 use serde::Deserialize;
 
+use crate::gateway::REKEY_AFTER;
 use crate::paths::Roles;
 use crate::protection::Requirement;
 use crate::trust::{PeerName, Trust};
@@ -17,8 +20,14 @@ use crate::trust::{PeerName, Trust};
 pub struct Config {
     /// `mode`: how connections are protected.
     pub mode: Option<Mode>,
-    /// `require`: what is required.
-    pub require: Option<Requirement>,
+    /// `require`: what is required, if the file says; `Some(None)`: nothing.
+    pub require: Option<Option<Requirement>>,
+    /// `hybrid`: whether to exchange keys with ML-KEM-768 as well.
+    pub hybrid: Option<bool>,
+    /// `pad`: the padding of records.
+    pub pad: Option<Padding>,
+    /// `rekey`: the time after which keys are renewed.
+    pub rekey: Option<Duration>,
     /// `[paths]`: the roles of interfaces.
     pub roles: Roles,
     /// `[identity]`, `file`: the file of the gateway's key pair; `None` for the default.
@@ -36,8 +45,10 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 struct RawConfig {
     mode: Option<Mode>,
-    #[serde(default)]
-    require: Require,
+    require: Option<Require>,
+    hybrid: Option<bool>,
+    pad: Option<Padding>,
+    rekey: Option<Rekey>,
     #[serde(default)]
     paths: BTreeMap<String, Role>,
     #[serde(default)]
@@ -54,8 +65,20 @@ struct RawIdentity {
     clients: Option<Vec<PublicKey>>,
 }
 
+/// A time within [`REKEY_AFTER`].
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Rekey(Duration);
+
+impl TryFrom<String> for Rekey {
+    type Error = TextError;
+
+    fn try_from(text: String) -> Result<Rekey, TextError> {
+        parse_duration(&text, &REKEY_AFTER).map(Rekey)
+    }
+}
+
 /// `true`, `false`, `"all-paths"` or `"paths:N"`.
-#[derive(Default)]
 struct Require(Option<Requirement>);
 
 impl<'de> Deserialize<'de> for Require {
@@ -88,11 +111,13 @@ impl Config {
     /// The file cannot be read, or has an unknown key or an unexpected value.
     pub fn from_file(path: &Path) -> Result<Config, LoadError> {
         let raw: RawConfig = plait_config::load(path)?;
-        let RawConfig { mode, require: Require(require), paths, identity, peers } = raw;
+        let RawConfig { mode, require, hybrid, pad, rekey, paths, identity, peers } = raw;
+        let require = require.map(|Require(require)| require);
+        let rekey = rekey.map(|Rekey(rekey)| rekey);
         let mut roles = Roles::default();
         paths.iter().for_each(|(interface, role)| roles.set(interface, *role));
         let RawIdentity { file, peers: trust, clients } = identity;
-        Ok(Config { mode, require, roles, identity: file, trust, clients, pins: peers })
+        Ok(Config { mode, require, hybrid, pad, rekey, roles, identity: file, trust, clients, pins: peers })
     }
 }
 
@@ -111,12 +136,17 @@ mod tests {
     fn reads_roles_mode_and_requirement() {
         let config = read("mode = \"sealed\"\nrequire = \"all-paths\"\n[paths]\nwlan0 = \"untrusted\"\n");
         let config = config.expect("a configuration");
-        assert_eq!((config.mode, config.require), (Some(Mode::Sealed), Some(Requirement::AllPaths)));
+        assert_eq!((config.mode, config.require), (Some(Mode::Sealed), Some(Some(Requirement::AllPaths))));
         assert_eq!(config.roles.of("wlan0"), Some(Role::Untrusted));
         let of = |text| read(text).map(|config| config.require);
-        assert_eq!(of("require = true"), Ok(Some(Requirement::Mode)));
-        assert_eq!(of("require = false"), Ok(None));
-        assert_eq!(of("require = \"paths:3\""), Ok(Some(Requirement::Paths(3))));
+        assert_eq!(of("require = true"), Ok(Some(Some(Requirement::Mode))));
+        assert_eq!(of("require = false"), Ok(Some(None)));
+        assert_eq!(of("mode = \"stream\""), Ok(None));
+        assert_eq!(of("require = \"paths:3\""), Ok(Some(Some(Requirement::Paths(3)))));
+        assert_eq!(read("hybrid = false").map(|config| config.hybrid), Ok(Some(false)));
+        let config = read("pad = 100\nrekey = \"10m\"\n").expect("a configuration");
+        assert_eq!(config.pad, Padding::new(100));
+        assert_eq!(config.rekey, Some(Duration::from_secs(600)));
         assert_eq!(read(""), Ok(Config::default()));
     }
 
@@ -142,6 +172,9 @@ mod tests {
             ("require = \"always\"\n", ["always", "all-paths"]),
             ("require = 1\n", ["1", "all-paths"]),
             ("require = \"paths:1\"\n", ["paths:1", "N from 2 to 16"]),
+            ("pad = 16385\n", ["16385", "from 1"]),
+            ("pad = 0\n", ["got 0", "16384"]),
+            ("rekey = \"2h\"\n", ["2h", "from 1s to 1h"]),
             ("[identity]\npeers = \"all\"\n", ["all", "first-use"]),
             ("[identity]\nclients = [\"plait-key:x\"]\n", ["plait-key:x", "plait identity"]),
             ("[peers]\n\"server.example\" = \"x\"\n", ["server.example", "HOST:PORT"]),

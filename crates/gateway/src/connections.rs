@@ -25,7 +25,7 @@ pub(crate) struct Connection {
     pub(crate) progress: Progress,
     protection: ProtectionStatus,
     application: SocketAddr,
-    peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     since: Instant,
 }
 
@@ -136,6 +136,7 @@ impl Connection {
             negotiated: mode != Mode::Off,
             protocol: if self.token.is_some() { "mptcp" } else { "tcp" }.to_owned(),
             token: self.token.map(|token| format!("{:08x}", token.0)),
+            key_updates: (mode == Mode::Sealed).then(|| self.progress.key_updates.load(Ordering::Relaxed)),
             sent: self.progress.sent.total(),
             received: self.progress.received.total(),
             age_s: self.since.elapsed().as_secs_f64(),

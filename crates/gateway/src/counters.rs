@@ -12,6 +12,8 @@ use crate::report::Counts;
 pub(crate) struct Counters {
     protected: AtomicU64,
     plain: AtomicU64,
+    /// Of `protected`: reset because of an invalid record.
+    invalid_records: AtomicU64,
     /// By reason, in the order of [`FailureReason::ALL`].
     failures: [AtomicU64; FailureReason::ALL.len()],
 }
@@ -28,10 +30,15 @@ impl Counters {
         self.failures[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A connection in mode `sealed` was reset because of an invalid record or a failed key update.
+    pub(crate) fn invalid_record(&self) {
+        self.invalid_records.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Refused connections by reason.
     pub(crate) fn failures(&self) -> BTreeMap<FailureReason, u64> {
         let count = |reason: FailureReason| self.failures[reason as usize].load(Ordering::Relaxed);
-        FailureReason::ALL.into_iter().map(|reason| (reason, count(reason))).collect()
+        FailureReason::ALL.iter().map(|&reason| (reason, count(reason))).collect()
     }
 
     pub(crate) fn report(&self) -> Counts {
@@ -39,6 +46,7 @@ impl Counters {
         Counts {
             protected: self.protected.load(Ordering::Relaxed),
             plain: self.plain.load(Ordering::Relaxed),
+            invalid_records: self.invalid_records.load(Ordering::Relaxed),
             refused: failures.values().sum(),
             rejected_identity: failures[&FailureReason::Identity],
         }

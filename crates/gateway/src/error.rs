@@ -23,6 +23,11 @@ pub enum StartError {
     /// Peers or clients must authenticate, in another mode than `sealed`.
     #[error("expected mode 'sealed', in which alone peers and clients authenticate by keys, got '{0}'")]
     Identities(Mode),
+    /// Padding or the renewal of keys is configured, in another mode than `sealed`.
+    #[error(
+        "expected mode 'sealed', which alone pads records and renews keys (--pad, --rekey-after), got '{0}'"
+    )]
+    Records(Mode),
     /// All paths are required, which are those named, and none, one or too many are.
     #[error(
         "expected 2 to {MAX_PATHS} interfaces with --require=all-paths, which are the paths that it requires, got {0}: name \

@@ -3,14 +3,16 @@
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plait_linux::{cgroup, pm};
+use plait_proto::codec::records::Padding;
 use plait_proto::identity::{KeyPair, PublicKey};
 use plait_proto::option::Mode;
-use plait_proto::sealed::{HandshakeError, Params, ResponderConfig};
+use plait_proto::sealed::{HandshakeError, InitiatorConfig, Params, ResponderConfig, Services};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,16 +27,22 @@ use crate::handshake::{
     Accepted, EstablishError, Established, FailureReason, Negotiation, PendingHandshakes, SealedError, Side,
     Witnesses, establish, initiate,
 };
+use crate::inbound::ServiceName;
 use crate::kmod::{self, Enabled};
+use crate::monitor::Monitor;
+use crate::peer_limit::PeerLimit;
 use crate::protection::{Agreement, ProtectionPolicy, ProtectionStatus, Refusal};
-use crate::relay::{RelayError, Transforms, relay};
+use crate::relay::{RecordOptions, RelayError, Transforms, relay};
 use crate::report::Report;
 use crate::socket::{canonical, configure, reset_on_drop};
 use crate::status::StatusSocket;
-use crate::trust::{ExpectedPeer, Identities};
+use crate::trust::{ExpectedPeer, Identities, PeerName};
 
 /// Between two checks for expired half-open handshakes.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time after which a gateway may be configured to renew the keys of a connection; the longest is the default.
+pub const REKEY_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// A gateway's configuration.
 #[derive(Clone, Debug)]
@@ -45,10 +53,23 @@ pub struct Settings {
     pub policy: ProtectionPolicy,
     /// Its key pair and the keys of its peers, for mode `sealed`.
     pub identities: Identities,
+    /// Whether handshakes of mode `sealed` that it starts exchange keys with ML-KEM-768 as well as with X25519.
+    pub hybrid: bool,
+    /// The padding of what it sends, if not none; takes mode `sealed`.
+    pub padding: Option<Padding>,
+    /// The time after which it renews the keys of the connections that it opens, from [`REKEY_AFTER`], if not the longest;
+    /// takes mode `sealed`.
+    pub rekey_after: Option<Duration>,
+    /// What peers may ask for in mode `sealed`; empty: the port that is listened on.
+    pub services: Vec<ServiceName>,
     /// Connections carried at once; further ones wait in the listen queue.
     pub max_connections: usize,
+    /// Those of them that one peer, by its IPv4 address or /64 of IPv6, may have with a [service](Gateway::serve).
+    pub max_connections_per_peer: usize,
     /// How long live connections may take to end after a stop was requested.
     pub drain: Duration,
+    /// Does what takes root, if this process gives it up.
+    pub monitor: Option<Arc<Monitor>>,
 }
 
 /// Why one connection failed.
@@ -82,6 +103,7 @@ pub struct Gateway {
     connections: Connections,
     counters: Counters,
     pending: PendingHandshakes,
+    pub(crate) peer_limit: PeerLimit,
     listening: Mutex<Vec<SocketAddr>>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -96,12 +118,18 @@ impl Gateway {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(settings: Settings) -> Result<Arc<Gateway>, StartError> {
-        let Settings { policy, identities, .. } = &settings;
+    pub fn start(mut settings: Settings) -> Result<Arc<Gateway>, StartError> {
+        if let Some(monitor) = &settings.monitor {
+            settings.identities.set_monitor(monitor);
+        }
+        let Settings { policy, identities, padding, rekey_after, .. } = &settings;
         if policy.mode() != Mode::Sealed
             && (identities.authenticates_peers() || identities.authenticates_clients())
         {
             return Err(StartError::Identities(policy.mode()));
+        }
+        if policy.mode() != Mode::Sealed && (padding.is_some() || rekey_after.is_some()) {
+            return Err(StartError::Records(policy.mode()));
         }
         let descriptor_limit = raise_descriptor_limit();
         remove_leftovers();
@@ -109,6 +137,7 @@ impl Gateway {
         Ok(Arc::new(Gateway {
             descriptor_limit,
             permits: Arc::new(Semaphore::new(settings.max_connections)),
+            peer_limit: PeerLimit::new(settings.max_connections_per_peer),
             settings,
             negotiation: Arc::new(negotiation),
             connections: Connections::default(),
@@ -129,6 +158,11 @@ impl Gateway {
     /// What judges the handshakes of its connections.
     pub(crate) fn negotiation(&self) -> &Arc<Negotiation> {
         &self.negotiation
+    }
+
+    /// Does what takes root, if this process gives it up.
+    pub(crate) fn monitor(&self) -> Option<&Arc<Monitor>> {
+        self.settings.monitor.as_ref()
     }
 
     /// Its key pair and the keys of its peers.
@@ -167,6 +201,7 @@ impl Gateway {
             listen: self.listening.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             mode: self.policy().mode(),
             require: self.policy().requires(),
+            required_paths: self.policy().required_paths_text(),
             counts: self.counters.report(),
             handshake_failures: self.counters.failures(),
             handshakes: self.pending.report(),
@@ -242,10 +277,12 @@ impl Gateway {
         }
     }
 
-    /// Runs the handshake of mode `sealed` on a connection opened here. If a peer is expected, both ends authenticate.
+    /// Runs the handshake of mode `sealed` on a connection opened here to `peer`. If its key is expected, both ends
+    /// authenticate.
     pub(crate) async fn handshake_outbound(
         &self,
         params: &Params,
+        peer: &PeerName,
         expected: Option<&ExpectedPeer>,
         far: &TcpStream,
         witnesses: Witnesses,
@@ -253,23 +290,45 @@ impl Gateway {
         let key_pair = expected.map(|_| self.identities().outbound_key_pair()).transpose();
         let key_pair = key_pair.map_err(|error| SealedError::from(HandshakeError::from(error)))?;
         let verify_peer = |key: &PublicKey| expected.map(|expected| expected.verify(key)).transpose();
-        let required = self.policy().required_paths();
-        let session = initiate(params, required, key_pair.as_deref(), verify_peer, far, witnesses).await;
+        let config = InitiatorConfig {
+            paths: self.policy().required_paths(),
+            static_key: key_pair.as_deref().map(KeyPair::private),
+            hybrid: self.settings.hybrid,
+            service: &peer.service(),
+        };
+        let session = initiate(params, config, verify_peer, far, witnesses).await;
         let session = session.map_err(EstablishError::from)?;
         self.negotiation.warn_once.level(far, session.level);
-        Ok(Established::sealed(session))
+        Ok(Established::sealed(session, self.record_options()))
+    }
+
+    fn record_options(&self) -> RecordOptions {
+        RecordOptions {
+            padding: self.settings.padding.unwrap_or(Padding::NONE),
+            rekey_after: self.settings.rekey_after.unwrap_or(*REKEY_AFTER.end()),
+        }
+    }
+
+    /// What peers that connect to this port may ask for.
+    pub(crate) fn services(&self, port: u16) -> Services {
+        match self.settings.services.as_slice() {
+            [] => Services::on_port(port),
+            named => Services::new(named.iter().map(|named| (named.name.clone(), named.port)).collect()),
+        }
     }
 
     /// Runs the handshake of mode `sealed` on an accepted connection; `None` if it is a witness of another.
     pub(crate) async fn handshake_inbound(
         &self,
         params: &Params,
+        services: &Services,
         far: TcpStream,
     ) -> Result<Option<(TcpStream, Established)>, EstablishError> {
         let config = ResponderConfig {
             paths: self.policy().required_paths(),
             static_key: self.identities().key_pair().map(KeyPair::private),
             require_identity: self.identities().authenticates_clients(),
+            services,
         };
         let verify_peer = |key: &PublicKey| self.identities().verify_client(key);
         let has_joins = |stream: &TcpStream| self.negotiation.has_joins(stream);
@@ -278,7 +337,7 @@ impl Gateway {
             Accepted::Witness => Ok(None),
             Accepted::Main(far, session) => {
                 self.negotiation.warn_once.level(&far, session.level);
-                Ok(Some((far, Established::sealed(session))))
+                Ok(Some((far, Established::sealed(session, self.record_options()))))
             }
         }
     }
@@ -318,7 +377,13 @@ impl Gateway {
         failure: impl Future<Output = impl Into<CarryError>>,
     ) -> Result<(), CarryError> {
         tokio::select! {
-            done = relay(near, &connection.far, transforms, &connection.progress) => Ok(done?),
+            done = relay(near, &connection.far, transforms, &connection.progress) => {
+                if let Err(error @ (RelayError::Record(_) | RelayError::KeyUpdate(_))) = &done {
+                    self.counters.invalid_record();
+                    self.negotiation.warn_once.invalid_record(connection.peer, error);
+                }
+                Ok(done?)
+            }
             reason = failure => Err(reason.into()),
         }
     }

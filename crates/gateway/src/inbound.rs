@@ -3,5 +3,7 @@
 mod listener;
 mod serve;
 mod service;
+mod service_name;
 
 pub use listener::Listener;
+pub use service_name::ServiceName;

@@ -14,6 +14,7 @@
 //! | the peer's key is verified, and the peer remembered as reached `sealed` | `trust` |
 //! | bytes are read, transformed, written | `relay` |
 //! | after the first flight, further subflows are created | `paths` |
+//! | the process gives up what it does not need any longer | `sandbox` |
 //! | the other end accepts, judges, transforms back, and connects to the service | `inbound` |
 //!
 //! Invariants: a connection whose ends agreed on a mode is never carried plain; one that fails is reset, never closed as if
@@ -30,12 +31,15 @@ mod gateway;
 mod handshake;
 mod inbound;
 pub mod kmod;
+mod monitor;
 mod outbound;
 mod paths;
+mod peer_limit;
 mod protection;
 mod rate_limit;
 mod relay;
 mod report;
+mod sandbox;
 #[allow(
     clippy::all,
     clippy::undocumented_unsafe_blocks,
@@ -53,9 +57,10 @@ mod warn_once;
 pub use bpf::BpfError;
 pub use config::Config;
 pub use error::{ProtectionError, StartError};
-pub use gateway::{Gateway, Settings};
+pub use gateway::{Gateway, REKEY_AFTER, Settings};
 pub use handshake::FailureReason;
-pub use inbound::Listener;
+pub use inbound::{Listener, ServiceName};
+pub use monitor::{Monitor, run_monitor};
 pub use outbound::{ConnectError, Credentials, CredentialsError, Outbound, ProxyAccess, RunError, exit_code};
 pub use paths::Roles;
 pub use protection::{InvalidRequirement, ProtectionPolicy, Requirement};

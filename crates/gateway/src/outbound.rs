@@ -3,6 +3,7 @@
 mod connect;
 mod dial;
 mod downgrade;
+mod handshake_limit;
 mod open;
 mod proxy;
 mod redirect;

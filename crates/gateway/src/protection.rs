@@ -122,6 +122,15 @@ impl ProtectionPolicy {
         }
     }
 
+    /// The paths that must take part, as [`Requirement`] parses them; `None` if any suffice.
+    pub(crate) fn required_paths_text(self) -> Option<String> {
+        match self.required_paths() {
+            RequiredPaths::Any => None,
+            RequiredPaths::AtLeast(number) => Some(format!("paths:{number}")),
+            RequiredPaths::All => Some("all-paths".to_owned()),
+        }
+    }
+
     /// Judges a connection whose ends did not agree on a mode.
     pub(crate) fn judge_plain(self, reason: PlainReason) -> Result<Agreement, Refusal> {
         if !self.requires() {
@@ -229,6 +238,7 @@ mod tests {
             let policy = policy.expect("sealed has witnesses");
             assert!(policy.requires() && policy.mode() == Mode::Sealed);
             assert_eq!(policy.required_paths(), paths);
+            assert_eq!(policy.required_paths_text().map(|text| text.parse()), Some(Ok(requirement)));
         }
     }
 

@@ -11,6 +11,7 @@
 mod buffer;
 mod progress;
 mod pump;
+mod pump_error;
 mod records;
 mod transform;
 
@@ -19,10 +20,11 @@ use std::io;
 use tokio::net::TcpStream;
 
 pub(crate) use progress::Progress;
-pub(crate) use transform::{Incoming, Outgoing, Seeds, Transform, Transforms};
+pub(crate) use records::{RecordOptions, Records, Updates};
+pub(crate) use transform::{Seeds, Transform, Transforms};
 
 use crate::socket::close_on_drop;
-use pump::PumpError;
+use pump_error::PumpError;
 
 /// Which side of a relay failed, and how.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,8 @@ pub(crate) enum RelayError {
     Far(io::Error),
     #[error("network side: {0}")]
     Record(plait_proto::codec::records::Error),
+    #[error("network side: {0}")]
+    KeyUpdate(plait_proto::sealed::KeyUpdateError),
 }
 
 /// Carries both directions between the application (`near`) and the network (`far`) until both have ended, or one side
@@ -43,24 +47,35 @@ pub(crate) async fn relay(
     transforms: Transforms,
     progress: &Progress,
 ) -> Result<(), RelayError> {
-    let Transforms { mut outgoing, mut incoming } = transforms;
-    let send = async {
-        let done = match &mut outgoing {
-            Outgoing::InPlace(transform) => pump::pump(near, far, transform, &progress.sent).await,
-            Outgoing::Records(sealer) => records::seal(near, far, sealer, &progress.sent).await,
-        };
-        done.map_err(|error| located(error, RelayError::Near, RelayError::Far))
-    };
-    let receive = async {
-        let done = match &mut incoming {
-            Incoming::InPlace(transform) => pump::pump(far, near, transform, &progress.received).await,
-            Incoming::Records(opener) => records::open(far, near, opener, &progress.received).await,
-        };
-        done.map_err(|error| located(error, RelayError::Far, RelayError::Near))
-    };
-    tokio::try_join!(send, receive)?;
+    match transforms {
+        Transforms::InPlace { mut outgoing, mut incoming } => {
+            both(
+                pump::pump(near, far, &mut outgoing, &progress.sent),
+                pump::pump(far, near, &mut incoming, &progress.received),
+            )
+            .await?;
+        }
+        Transforms::Records(records) => {
+            let Records { mut sealer, mut opener, updates } = *records;
+            both(
+                records::seal(near, far, &mut sealer, &updates, progress),
+                records::open(far, near, &mut opener, &updates, progress),
+            )
+            .await?;
+        }
+    }
     close_on_drop(near).map_err(RelayError::Near)?;
     close_on_drop(far).map_err(RelayError::Far)
+}
+
+/// Runs both directions: from the application to the network, and back.
+async fn both(
+    send: impl Future<Output = Result<(), PumpError>>,
+    receive: impl Future<Output = Result<(), PumpError>>,
+) -> Result<(), RelayError> {
+    let send = async { send.await.map_err(|error| located(error, RelayError::Near, RelayError::Far)) };
+    let receive = async { receive.await.map_err(|error| located(error, RelayError::Far, RelayError::Near)) };
+    tokio::try_join!(send, receive).map(|_| ())
 }
 
 fn located(
@@ -72,5 +87,6 @@ fn located(
         PumpError::Read(error) => reading(error),
         PumpError::Write(error) => writing(error),
         PumpError::Record(error) => RelayError::Record(error),
+        PumpError::KeyUpdate(error) => RelayError::KeyUpdate(error),
     }
 }

@@ -21,6 +21,8 @@ pub struct Report {
     pub mode: Mode,
     /// Whether unprotected connections are refused.
     pub require: bool,
+    /// Mode `sealed`: the paths that must take part, as in `--require`, such as `paths:2`; `None` if any suffice.
+    pub required_paths: Option<String>,
     /// Connections since the start.
     pub counts: Counts,
     /// The refused connections by reason.
@@ -36,6 +38,9 @@ pub struct Report {
 pub struct Counts {
     /// Carried protected.
     pub protected: u64,
+    /// Those of `protected` in mode `sealed` that were reset because a record was modified, lost or malformed, or a key
+    /// update failed.
+    pub invalid_records: u64,
     /// Carried unprotected.
     pub plain: u64,
     /// Refused by the policy, or because the handshake failed.
@@ -51,9 +56,11 @@ pub struct Handshakes {
     pub waiting: u64,
     /// Sessions whose connections all arrived.
     pub complete: u64,
-    /// Sessions dropped because a connection did not arrive in time, or the main one ended.
+    /// Sessions dropped because a connection did not arrive in time, the main one ended, or newer ones displaced them.
     pub dropped: u64,
-    /// Connections refused: replays, without a session, or beyond the limits.
+    /// Those of `dropped` that newer ones displaced, because too many were half open.
+    pub displaced: u64,
+    /// Connections refused: replays, or without a session.
     pub refused: u64,
 }
 
@@ -78,6 +85,8 @@ pub struct ConnectionReport {
     pub protocol: String,
     /// RFC 8684 token, hexadecimal; absent with `tcp`.
     pub token: Option<String>,
+    /// Mode `sealed`: how often the ends have exchanged keys since the handshake.
+    pub key_updates: Option<u64>,
     /// Application bytes sent to the peer.
     pub sent: u64,
     /// Application bytes received from the peer.

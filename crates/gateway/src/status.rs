@@ -26,7 +26,7 @@ pub(crate) struct StatusSocket {
 impl StatusSocket {
     /// Creates this process's socket.
     pub(crate) fn create() -> io::Result<StatusSocket> {
-        let path = plait_linux::run_directory()?.join(format!("gateway-{}.sock", process::id()));
+        let path = socket_path(process::id())?;
         // That of a dead process with the same id.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
@@ -51,6 +51,11 @@ impl Drop for StatusSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// The socket of a gateway's process.
+pub(crate) fn socket_path(pid: u32) -> io::Result<PathBuf> {
+    Ok(plait_linux::run_directory()?.join(format!("gateway-{pid}.sock")))
 }
 
 fn sockets(directory: &Path) -> io::Result<Vec<(u32, PathBuf)>> {

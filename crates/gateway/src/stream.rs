@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use plait_proto::option::Mode;
+use plait_proto::sealed::Exporter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -23,6 +24,7 @@ pub struct Stream {
     mode: Mode,
     level: Option<String>,
     identity: Option<String>,
+    exporter: Option<Exporter>,
 }
 
 impl Stream {
@@ -30,6 +32,7 @@ impl Stream {
     pub(crate) async fn pair(
         peer: SocketAddr,
         protection: ProtectionStatus,
+        exporter: Option<Exporter>,
     ) -> io::Result<(Stream, TcpStream)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -43,7 +46,7 @@ impl Stream {
         let ProtectionStatus { mode, level, identity } = protection;
         let (level, identity) =
             (level.map(|level| level.to_string()), identity.map(|identity| identity.to_string()));
-        Ok((Stream { near, peer, mode, level, identity }, gateways_end))
+        Ok((Stream { near, peer, mode, level, identity, exporter }, gateways_end))
     }
 
     /// The peer's address on the network.
@@ -68,6 +71,12 @@ impl Stream {
     #[must_use]
     pub fn identity(&self) -> Option<&str> {
         self.identity.as_deref()
+    }
+
+    /// Mode `sealed`: keys for other protocols, the same at both ends.
+    #[must_use]
+    pub fn exporter(&self) -> Option<&Exporter> {
+        self.exporter.as_ref()
     }
 
     /// The loopback socket that this program reads and writes.

@@ -9,6 +9,7 @@ mod state_directory;
 mod verification;
 
 pub use identities::{Identities, Trust};
+pub(crate) use known_peers::{KnownPeers, KnownPeersError};
 pub use peer_name::PeerName;
 pub use sealed_peers::{SealedPeer, SealedPeers, SealedPeersError};
 pub(crate) use verification::{ExpectedPeer, KeyMatch, PeerAuthError};

@@ -5,13 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plait_proto::sealed::{Level, MAX_PATHS};
+use plait_proto::sealed::{Level, MAX_PATHS, peer_network};
 use tokio::net::TcpStream;
 use tracing::{debug, info, warn};
 
 use crate::handshake::FailureReason;
 use crate::protection::PlainReason;
-use crate::rate_limit::{RateLimit, network_of};
+use crate::rate_limit::RateLimit;
+use crate::relay::RelayError;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -19,11 +20,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 const STATE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Failed handshakes and changes of state of a peer that are logged as warnings in a minute.
-const EVENTS_PER_MINUTE: u32 = 5;
+const WARNINGS_PER_MINUTE: u32 = 5;
 
 /// The warnings logged so far.
 pub(crate) struct WarnOnce {
     failure: RateLimit<IpAddr>,
+    invalid_record: RateLimit<IpAddr>,
     changes: RateLimit<IpAddr>,
     plain: RateLimit<IpAddr>,
     level: RateLimit<IpAddr>,
@@ -36,8 +38,9 @@ pub(crate) struct WarnOnce {
 impl Default for WarnOnce {
     fn default() -> WarnOnce {
         WarnOnce {
-            failure: RateLimit::new(EVENTS_PER_MINUTE, MINUTE),
-            changes: RateLimit::new(EVENTS_PER_MINUTE, MINUTE),
+            failure: RateLimit::new(WARNINGS_PER_MINUTE, MINUTE),
+            invalid_record: RateLimit::new(WARNINGS_PER_MINUTE, MINUTE),
+            changes: RateLimit::new(WARNINGS_PER_MINUTE, MINUTE),
             plain: RateLimit::new(1, STATE_INTERVAL),
             level: RateLimit::new(1, STATE_INTERVAL),
             unwitnessed: RateLimit::new(1, STATE_INTERVAL),
@@ -63,11 +66,16 @@ impl WarnOnce {
             None => format!("the path to {address}"),
         };
         let meaning = reason.meaning(&path);
-        match self.failure.admit(network_of(address)) {
-            Some(0) => warn!("{peer}: refused: {error}; {meaning}"),
-            Some(more) => warn!("{peer}: refused: {error}; {meaning} (and {more} more failures before)"),
-            None => debug!("{peer}: refused: {error}; {meaning}"),
-        }
+        warn_at_limited_rate(&self.failure, address, &format!("{peer}: refused: {error}; {meaning}"));
+    }
+
+    /// A connection in mode `sealed` was reset because of an invalid record or a failed key update.
+    pub(crate) fn invalid_record(&self, peer: SocketAddr, error: &RelayError) {
+        let meaning = match error {
+            RelayError::Record(_) => "; somebody on a path may be modifying the traffic",
+            _ => "",
+        };
+        warn_at_limited_rate(&self.invalid_record, peer.ip(), &format!("{peer}: reset: {error}{meaning}"));
     }
 
     /// Connections with the peer are carried unprotected although a mode is preferred; logged again after a protected one.
@@ -85,7 +93,7 @@ impl WarnOnce {
 
     /// A connection with the peer is protected.
     pub(crate) fn protected(&self, peer: IpAddr) {
-        self.plain.forget(&network_of(peer));
+        self.plain.forget(&peer_network(peer));
     }
 
     /// A connection reached this level; logged again after a full level.
@@ -93,7 +101,7 @@ impl WarnOnce {
         let Ok(peer) = far.peer_addr() else { return };
         let peer = peer.ip().to_canonical();
         if level.is_full() {
-            self.level.forget(&network_of(peer));
+            self.level.forget(&peer_network(peer));
             return;
         }
         if !self.has_changed(&self.level, peer) {
@@ -114,7 +122,7 @@ impl WarnOnce {
 
     /// Whether to log a peer's state. A peer that alternates between two does not fill the log.
     fn has_changed(&self, state: &RateLimit<IpAddr>, peer: IpAddr) -> bool {
-        let peer = network_of(peer);
+        let peer = peer_network(peer);
         state.admit(peer).is_some() && self.changes.admit(peer).is_some()
     }
 
@@ -164,6 +172,15 @@ impl WarnOnce {
     }
 }
 
+/// Logs a failure of a peer: as a warning if the limit admits it, with the number of those that it did not admit before.
+fn warn_at_limited_rate(limit: &RateLimit<IpAddr>, peer: IpAddr, text: &str) {
+    match limit.admit(peer_network(peer)) {
+        Some(0) => warn!("{text}"),
+        Some(more) => warn!("{text} (and {more} more failures before)"),
+        None => debug!("{text}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +194,6 @@ mod tests {
             warnings.protected(peer);
             warnings.has_changed(&warnings.plain, peer)
         });
-        assert_eq!(again.count(), EVENTS_PER_MINUTE as usize - 1);
+        assert_eq!(again.count(), WARNINGS_PER_MINUTE as usize - 1);
     }
 }

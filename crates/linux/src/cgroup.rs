@@ -116,6 +116,14 @@ impl Cgroup {
         processes(&self.directory).map_err(|reason| self.error("read", reason))
     }
 
+    /// Its parent, which this process returns to.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn parent(&self) -> io::Result<ParentCgroup> {
+        ParentCgroup::open(&self.parent)
+    }
+
     fn error(&self, operation: &'static str, reason: io::Error) -> Error {
         Error::Use { operation, name: self.name.clone(), reason }
     }
@@ -130,7 +138,63 @@ impl AsFd for Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // If it cannot be removed now, clean_leftovers() does after this process has ended.
-        let _ = remove(&self.parent, &self.name);
+        let _ = remove(&self.parent, &self.name, std::process::id());
+    }
+}
+
+/// A cgroup, as what it takes to remove those below it.
+#[derive(Debug)]
+pub struct ParentCgroup {
+    /// Its directory, in which theirs are listed and removed.
+    pub directory: OwnedFd,
+    /// Its list of processes, open for writing: the processes of the cgroups below move back to it.
+    pub processes: OwnedFd,
+}
+
+impl ParentCgroup {
+    fn open(directory: &OwnedFd) -> io::Result<ParentCgroup> {
+        Ok(ParentCgroup { directory: directory.try_clone()?, processes: entrance(directory)? })
+    }
+}
+
+/// The cgroups that a process creates below its current one, for another process to remove.
+#[derive(Debug)]
+pub struct CreatorCgroups {
+    creator: u32,
+    parent: OwnedFd,
+}
+
+impl CreatorCgroups {
+    /// Those that the creator will have created below the current cgroup of this process.
+    ///
+    /// # Errors
+    /// There is no cgroup2 file system, or the current cgroup is inaccessible.
+    pub fn below_current(creator: u32) -> Result<CreatorCgroups, Error> {
+        let root = open_root().map_err(Error::NoFileSystem)?;
+        Ok(CreatorCgroups { creator, parent: open_current(&root)? })
+    }
+
+    /// Their parent, which the creator returns to.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn parent(&self) -> io::Result<ParentCgroup> {
+        ParentCgroup::open(&self.parent)
+    }
+
+    /// Moves the creator out of them, and removes them. Those with other processes inside remain.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn remove(&self) -> io::Result<()> {
+        let prefix = format!("plait-{}-", self.creator);
+        for name in children(&self.parent)?.iter().filter(|name| name.starts_with(&prefix)) {
+            match remove(&self.parent, name, self.creator) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -285,7 +349,7 @@ fn clean_below(directory: &OwnedFd, path: &Path, removed: &mut Vec<PathBuf>) -> 
         let Ok(child) = open_directory(directory, Path::new(&name)) else { continue };
         clean_below(&child, &path.join(&name), removed)?;
         if leftovers::is_of_dead_process(&name) {
-            match remove(directory, &name) {
+            match remove(directory, &name, std::process::id()) {
                 Ok(()) => removed.push(path.join(&name)),
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
                 Err(reason) => {
@@ -314,17 +378,17 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Moves this process out of a cgroup and removes it with its children; `EBUSY` if another process is inside.
-fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
+/// Moves its creator out of a cgroup and removes it with its children; `EBUSY` if another process is inside.
+fn remove(parent: &OwnedFd, name: &str, creator: u32) -> io::Result<()> {
     let directory = match open_directory(parent, Path::new(name)) {
         Err(Errno::NOENT) => return Ok(()),
         other => other?,
     };
     for child in children(&directory)? {
-        remove(&directory, &child)?;
+        remove(&directory, &child, creator)?;
     }
-    if processes(&directory)?.contains(&std::process::id()) {
-        move_process(parent, std::process::id())?;
+    if processes(&directory)?.contains(&creator) {
+        move_process(parent, creator)?;
     }
     let mut attempts = 0;
     loop {
@@ -334,7 +398,7 @@ fn remove(parent: &OwnedFd, name: &str) -> io::Result<()> {
             Err(Errno::BUSY) if attempts < ATTEMPTS && processes(&directory)?.is_empty() => attempts += 1,
             Err(error) => return Err(error.into()),
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -343,7 +407,7 @@ const PROCESSES: &str = "cgroup.procs";
 const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
 /// A process leaves its cgroup with a delay after it has ended, which is much shorter than half a second.
 const ATTEMPTS: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,7 @@ pub mod netlink;
 pub mod netns;
 pub mod pm;
 pub mod probe;
+pub mod sandbox;
 pub mod signal;
 #[allow(
     clippy::all,

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 pub use event::{Event, Events};
-pub use user_space::{UserSpaceError, restore_after_crash, user_space_sockets};
+pub use user_space::{UserSpaceError, keep_record_open, restore_after_crash, user_space_sockets};
 
 use crate::mptcp::Token;
 use crate::netlink::message::{NLM_F_ACK, Request};

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{self, Gid, Uid};
+use rustix::io::Errno;
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 /// A user, with what a program that runs as this user inherits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,9 @@ pub struct User {
     name: String,
     home: PathBuf,
 }
+
+/// The id that Linux shows for users that have none (`/proc/sys/kernel/overflowuid`).
+const OVERFLOW_ID: u32 = 65534;
 
 impl User {
     /// The user with this name, or else this number.
@@ -49,6 +54,19 @@ impl User {
         }
     }
 
+    /// As whom a service runs that root starts: `plait` if there is such a user, else `nobody`, which every system has, be it
+    /// as the number 65534 only.
+    pub fn unprivileged() -> User {
+        let named = ["plait", "nobody"].into_iter().find_map(|name| User::find(name).ok());
+        named.filter(|user| !user.uid.is_root()).unwrap_or_else(|| User {
+            uid: Uid::from_raw(OVERFLOW_ID),
+            gid: Gid::from_raw(OVERFLOW_ID),
+            groups: Vec::new(),
+            name: OVERFLOW_ID.to_string(),
+            home: "/".into(),
+        })
+    }
+
     /// The login name.
     pub fn name(&self) -> &str {
         &self.name
@@ -70,6 +88,17 @@ impl User {
         unistd::setgroups(&self.groups)?;
         unistd::setresgid(self.gid, self.gid, self.gid)?;
         Ok(unistd::setresuid(self.uid, self.uid, self.uid)?)
+    }
+
+    /// Makes the calling thread this user's, for good, and leaves the process's other threads as they are.
+    pub(crate) fn become_user_in_thread(&self) -> Result<(), Errno> {
+        let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
+        let groups: Vec<_> =
+            self.groups.iter().map(|group| rustix::fs::Gid::from_raw(group.as_raw())).collect();
+        let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)
     }
 }
 

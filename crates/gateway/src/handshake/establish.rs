@@ -14,14 +14,14 @@ use plait_linux::mptcp::Key;
 use plait_proto::codec::records::{Opener, Sealer};
 use plait_proto::codec::stream::{Direction, RANDOM_LEN, StreamCipher, StreamSecret};
 use plait_proto::option::{Mode, Variant};
-use plait_proto::sealed::{Params, Session};
+use plait_proto::sealed::{Exporter, Params, Session};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
 use super::message_io::{HANDSHAKE_TIMEOUT, SealedError};
 use crate::protection::{Agreement, Negotiated, ProtectionStatus};
-use crate::relay::{Incoming, Outgoing, Seeds, Transform, Transforms};
+use crate::relay::{RecordOptions, Records, Seeds, Transform, Transforms, Updates};
 use crate::socket::write_all;
 use crate::trust::KeyMatch;
 
@@ -46,6 +46,8 @@ pub(crate) enum FirstFlight {
 /// A connection that can carry application bytes.
 pub(crate) struct Established {
     pub(crate) protection: ProtectionStatus,
+    /// Mode `sealed`: keys for other protocols.
+    pub(crate) exporter: Option<Exporter>,
     pub(crate) transforms: Transforms,
     pub(crate) first_flight: FirstFlight,
 }
@@ -55,21 +57,23 @@ impl Established {
     pub(crate) fn plain() -> Established {
         Established {
             protection: ProtectionStatus::of_mode(Mode::Off),
+            exporter: None,
             transforms: Transforms::plain(),
             first_flight: FirstFlight::BothDirections,
         }
     }
 
     /// After a completed handshake of mode `sealed`.
-    pub(crate) fn sealed(session: Session<Option<KeyMatch>>) -> Established {
-        let Session { cipher, send_key, recv_key, level, peer } = session;
-        let transforms = Transforms {
-            outgoing: Outgoing::Records(Box::new(Sealer::new(cipher, send_key.as_bytes()))),
-            incoming: Incoming::Records(Box::new(Opener::new(cipher, recv_key.as_bytes()))),
-        };
+    pub(crate) fn sealed(session: Session<Option<KeyMatch>>, options: RecordOptions) -> Established {
+        let Session { cipher, send_key, recv_key, exporter, updates, level, peer } = session;
+        let transforms = Transforms::Records(Box::new(Records {
+            sealer: Sealer::new(cipher, send_key.as_bytes()).with_padding(options.padding),
+            opener: Opener::new(cipher, recv_key.as_bytes()),
+            updates: Updates::new(updates, options.rekey_after),
+        }));
         let protection =
             ProtectionStatus { mode: Mode::Sealed, level: Some(level), identity: peer.flatten() };
-        Established { protection, transforms, first_flight: FirstFlight::Exchange }
+        Established { protection, exporter: Some(exporter), transforms, first_flight: FirstFlight::Exchange }
     }
 }
 
@@ -131,6 +135,7 @@ pub(crate) async fn establish(
     let random = exchanged.await.map_err(|_| EstablishError::Timeout)??;
     Ok(Established {
         protection: ProtectionStatus::of_mode(Mode::Stream),
+        exporter: None,
         transforms: keystreams(negotiated, side, cipher, &random),
         first_flight: FirstFlight::Exchange,
     })
@@ -139,6 +144,7 @@ pub(crate) async fn establish(
 fn xor64(negotiated: &Negotiated, seeds: Seeds) -> Established {
     Established {
         protection: ProtectionStatus::of_mode(Mode::Xor64),
+        exporter: None,
         transforms: Transforms::xor64(seeds, &negotiated.local, &negotiated.remote),
         first_flight: FirstFlight::BothDirections,
     }

@@ -9,65 +9,69 @@ use super::establish::EstablishError;
 use super::message_io::SealedError;
 use crate::protection::Refusal;
 
-/// Why a handshake failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureReason {
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident $name:literal),+ $(,)?) => {
+        /// Why a handshake failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum FailureReason {
+            $($(#[$doc])* #[serde(rename = $name)] $reason),+
+        }
+
+        impl FailureReason {
+            /// Every reason, in the order of its number.
+            pub const ALL: &[FailureReason] = &[$(FailureReason::$reason),+];
+        }
+
+        impl fmt::Display for FailureReason {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self {
+                    $(FailureReason::$reason => $name),+
+                })
+            }
+        }
+    };
+}
+
+reasons! {
     /// The peer did not negotiate.
-    NotNegotiated,
+    NotNegotiated "not_negotiated",
     /// The peer offers no common mode.
-    NoCommonMode,
+    NoCommonMode "no_common_mode",
     /// The connection fell back to TCP.
-    Fallback,
+    Fallback "fallback",
     /// It would be plain, but the peer was reached in mode `sealed` before.
-    Downgrade,
+    Downgrade "downgrade",
     /// This gateway's own mode is weaker than the one in which the peer was reached before.
-    WeakerMode,
+    WeakerMode "weaker_mode",
     /// The mode was chosen but not confirmed.
-    Unconfirmed,
+    Unconfirmed "unconfirmed",
     /// Fewer paths took part than required.
-    TooFewPaths,
+    TooFewPaths "too_few_paths",
     /// A message failed authentication, or its confirmation on another path did.
-    Authentication,
+    Authentication "authentication",
     /// An end's identity is missing or was rejected.
-    Identity,
+    Identity "identity",
+    /// The initiator asked for another service.
+    OtherService "other_service",
+    /// The peer speaks another version of the protocol.
+    OtherVersion "other_version",
     /// A message was malformed, or belongs to another session or path.
-    Message,
+    Message "message",
     /// A further subflow was opened before the handshake was complete.
-    EarlySubflow,
+    EarlySubflow "early_subflow",
     /// It did not complete in time.
-    Timeout,
+    Timeout "timeout",
     /// The peer closed or reset a connection.
-    Closed,
+    Closed "closed",
     /// A message of a session that is complete, or in excess of one.
-    Replay,
-    /// Too many sessions are half open.
-    Limit,
+    Replay "replay",
+    /// Too many sessions are half open, or the peer has too many connections.
+    Limit "limit",
     /// This host failed: the kernel reported no outcome, or there are no random bytes.
-    Internal,
+    Internal "internal",
 }
 
 impl FailureReason {
-    /// Every reason.
-    pub const ALL: [FailureReason; 16] = [
-        FailureReason::NotNegotiated,
-        FailureReason::NoCommonMode,
-        FailureReason::Fallback,
-        FailureReason::Downgrade,
-        FailureReason::WeakerMode,
-        FailureReason::Unconfirmed,
-        FailureReason::TooFewPaths,
-        FailureReason::Authentication,
-        FailureReason::Identity,
-        FailureReason::Message,
-        FailureReason::EarlySubflow,
-        FailureReason::Timeout,
-        FailureReason::Closed,
-        FailureReason::Replay,
-        FailureReason::Limit,
-        FailureReason::Internal,
-    ];
-
     /// What it may mean, beyond a fault, for the path of the main connection, such as `the path through eth0`.
     pub(crate) fn meaning(self, path: &str) -> String {
         match self {
@@ -85,6 +89,12 @@ impl FailureReason {
             FailureReason::Identity => {
                 format!("a key is missing or was replaced, or somebody on {path} may be intercepting")
             }
+            FailureReason::OtherService => {
+                format!(
+                    "somebody on {path} may be redirecting connections, or a port forwarding needs `--service`"
+                )
+            }
+            FailureReason::OtherVersion => "the two ends run different versions of plait".to_owned(),
             FailureReason::EarlySubflow | FailureReason::Replay => {
                 format!("somebody on {path} may be injecting")
             }
@@ -99,29 +109,6 @@ impl FailureReason {
             }
             FailureReason::Internal => "a fault of this host".to_owned(),
         }
-    }
-}
-
-impl fmt::Display for FailureReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            FailureReason::NotNegotiated => "not_negotiated",
-            FailureReason::NoCommonMode => "no_common_mode",
-            FailureReason::Fallback => "fallback",
-            FailureReason::Downgrade => "downgrade",
-            FailureReason::WeakerMode => "weaker_mode",
-            FailureReason::Unconfirmed => "unconfirmed",
-            FailureReason::TooFewPaths => "too_few_paths",
-            FailureReason::Authentication => "authentication",
-            FailureReason::Identity => "identity",
-            FailureReason::Message => "message",
-            FailureReason::EarlySubflow => "early_subflow",
-            FailureReason::Timeout => "timeout",
-            FailureReason::Closed => "closed",
-            FailureReason::Replay => "replay",
-            FailureReason::Limit => "limit",
-            FailureReason::Internal => "internal",
-        })
     }
 }
 
@@ -156,9 +143,16 @@ impl From<&SealedError> for FailureReason {
         match error {
             SealedError::Handshake(error) => of_handshake(error),
             SealedError::Message(MessageError::Ended { .. }) => FailureReason::Closed,
+            SealedError::Message(MessageError::Version { .. }) => FailureReason::OtherVersion,
             SealedError::Message(_) => FailureReason::Message,
             SealedError::Paths(_) => FailureReason::Internal,
-            SealedError::Rendezvous(error) => of_rendezvous(error),
+            SealedError::Rendezvous(
+                RendezvousError::Replayed(_)
+                | RendezvousError::Late(..)
+                | RendezvousError::Unlisted(..)
+                | RendezvousError::Repeated(..),
+            ) => FailureReason::Replay,
+            SealedError::Displaced => FailureReason::Limit,
             SealedError::Network(_) => FailureReason::Closed,
             SealedError::Timeout => FailureReason::Timeout,
             SealedError::EarlySubflow => FailureReason::EarlySubflow,
@@ -177,22 +171,14 @@ fn of_handshake(error: &HandshakeError) -> FailureReason {
         HandshakeError::NoIdentity | HandshakeError::Anonymous | HandshakeError::PeerRejected(_) => {
             FailureReason::Identity
         }
-        HandshakeError::WrongPath { .. }
+        HandshakeError::Service { .. } => FailureReason::OtherService,
+        HandshakeError::EncapsulationKey
+        | HandshakeError::WrongPath { .. }
         | HandshakeError::WrongSession { .. }
         | HandshakeError::Unlisted(..)
         | HandshakeError::Repeated(..)
         | HandshakeError::Missing(..) => FailureReason::Message,
         HandshakeError::Random(_) | HandshakeError::Library(_) => FailureReason::Internal,
-    }
-}
-
-fn of_rendezvous(error: &RendezvousError) -> FailureReason {
-    match error {
-        RendezvousError::Replayed(_)
-        | RendezvousError::Late(..)
-        | RendezvousError::Unlisted(..)
-        | RendezvousError::Repeated(..) => FailureReason::Replay,
-        _ => FailureReason::Limit,
     }
 }
 
@@ -202,9 +188,9 @@ mod tests {
 
     #[test]
     fn every_reason_is_listed_in_order_and_named_as_in_json() {
-        for (index, reason) in FailureReason::ALL.into_iter().enumerate() {
-            assert_eq!(reason as usize, index);
-            assert_eq!(serde_json::to_string(&reason).expect("text"), format!("\"{reason}\""));
+        for (index, reason) in FailureReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index);
+            assert_eq!(serde_json::to_string(reason).expect("text"), format!("\"{reason}\""));
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-use plait_proto::identity::{KeyPair, PublicKey};
+use plait_proto::identity::PublicKey;
 use plait_proto::sealed::{
-    Closing, Initiator, MAX_PATHS, Params, PathId, Paths, Reply, RequiredPaths, Session, Share,
+    Closing, Initiator, InitiatorConfig, MAX_PATHS, Params, PathId, Paths, Reply, Session, Share,
 };
 use tokio::net::TcpStream;
 
@@ -18,12 +18,11 @@ pub(crate) struct Witnesses {
     pub(crate) streams: Vec<TcpStream>,
 }
 
-/// Runs a session over a connection and its witnesses. With a `key_pair` both ends authenticate, and `verify_peer` accepts
+/// Runs a session over a connection and its witnesses. With a static key both ends authenticate, and `verify_peer` accepts
 /// or rejects the peer's key.
 pub(crate) async fn initiate<P, E: Into<Box<dyn Error + Send + Sync>>>(
     params: &Params,
-    required: RequiredPaths,
-    key_pair: Option<&KeyPair>,
+    config: InitiatorConfig<'_>,
     verify_peer: impl FnOnce(&PublicKey) -> Result<P, E>,
     far: &TcpStream,
     witnesses: Witnesses,
@@ -34,10 +33,10 @@ pub(crate) async fn initiate<P, E: Into<Box<dyn Error + Send + Sync>>>(
         let streams: Vec<(PathId, TcpStream)> = ids.iter().copied().zip(witnesses.streams).collect();
         let configured = u8::try_from(witnesses.configured).unwrap_or(MAX_PATHS).min(MAX_PATHS);
         let paths = Paths::new(configured, ids.into_iter().collect())?;
-        let (initiator, opening) = Initiator::start(params, paths, required, key_pair.map(KeyPair::private))?;
+        let (initiator, opening) = Initiator::start(params, paths, config)?;
         write_all(far, &opening.hello).await?;
         send_all(&streams, opening.witnesses).await?;
-        let reply: Reply = recv(far).await.map_err(|error| match key_pair {
+        let reply: Reply = recv(far).await.map_err(|error| match config.static_key {
             Some(_) => SealedError::NotAuthenticated(Box::new(error)),
             None => error,
         })?;

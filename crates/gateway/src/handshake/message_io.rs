@@ -32,6 +32,8 @@ pub(crate) enum SealedError {
         HANDSHAKE_TIMEOUT.as_secs()
     )]
     Timeout,
+    #[error("it gave way to newer handshakes, because too many are half open")]
+    Displaced,
     #[error("a further subflow was opened before the handshake was complete")]
     EarlySubflow,
     #[error("the peer did not authenticate: has it an identity (`plait identity`)? ({0})")]

@@ -45,7 +45,13 @@ impl PendingHandshakes {
             let sessions = self.sessions();
             (sessions.waiting() as u64, sessions.stats())
         };
-        Handshakes { waiting, complete: stats.completed, dropped: stats.dropped(), refused: stats.refused() }
+        Handshakes {
+            waiting,
+            complete: stats.completed,
+            dropped: stats.dropped(),
+            displaced: stats.displaced,
+            refused: stats.refused(),
+        }
     }
 
     /// Resets witnesses whose main connection did not arrive in time.
@@ -97,8 +103,8 @@ impl PendingHandshakes {
         let all = self.sessions().add_hello(Instant::now(), peer, session, responder.witnesses(), sender)?;
         let _abandon = AbandonOnDrop { pending: self, session };
         hand_over(all);
-        // An error means that the table has dropped the session.
-        let arrived = complete.await.map_err(|_| SealedError::Timeout)?;
+        // An error means that the table has dropped the session, and before its time was up.
+        let arrived = complete.await.map_err(|_| SealedError::Displaced)?;
         let by_path = arrived.into_iter().map(|(witness, stream)| {
             let path = witness.path();
             (witness, (path, stream))

@@ -1,12 +1,15 @@
 //! Both ends of the `sealed` handshake over loopback connections.
 
 use std::io;
+use std::sync::LazyLock;
 
 use plait_linux::mptcp::Key;
 use plait_proto::Secret;
 use plait_proto::codec::records::{AeadCipher, OVERHEAD, Opened, Opener, Sealer};
 use plait_proto::identity::{KeyPair, PublicKey};
-use plait_proto::sealed::{HandshakeError, Params, RequiredPaths, ResponderConfig};
+use plait_proto::sealed::{
+    HandshakeError, InitiatorConfig, Params, RequiredPaths, ResponderConfig, Service, Services,
+};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
@@ -55,8 +58,16 @@ fn accept_any(_: &PublicKey) -> Result<Option<KeyMatch>, PeerAuthError> {
     Ok(None)
 }
 
+static SERVICE: LazyLock<Service> = LazyLock::new(|| Service::new("server.example", 443));
+static SERVICES: LazyLock<Services> = LazyLock::new(|| Services::on_port(443));
+
+fn asks(paths: RequiredPaths, key_pair: Option<&'static KeyPair>) -> InitiatorConfig<'static> {
+    let static_key = key_pair.map(KeyPair::private);
+    InitiatorConfig { paths, static_key, hybrid: true, service: &SERVICE }
+}
+
 fn config(paths: RequiredPaths) -> ResponderConfig<'static> {
-    ResponderConfig { paths, static_key: None, require_identity: false }
+    ResponderConfig { paths, static_key: None, require_identity: false, services: &SERVICES }
 }
 
 /// Runs the responder on connections accepted in this order.
@@ -101,7 +112,7 @@ async fn both_ends_derive_the_same_keys_in_any_order_of_arrival() {
             let (params, all) = (params(), Witnesses { configured: witnesses + 1, streams });
             let required = RequiredPaths::AtLeast(witnesses as u8 + 1);
             let (one, other) = tokio::join!(
-                initiate(&params, required, None, accept_any, &main, all),
+                initiate(&params, asks(required, None), accept_any, &main, all),
                 respond_to(pending(), accepted, required)
             );
             let (one, (_, other)) =
@@ -110,9 +121,9 @@ async fn both_ends_derive_the_same_keys_in_any_order_of_arrival() {
             assert_eq!(other.level, one.level);
             for (from, to) in [(&one, &other), (&other, &one)] {
                 let mut record = vec![7; 5 + OVERHEAD];
-                Sealer::new(from.cipher, from.send_key.as_bytes()).seal(&mut record);
+                Sealer::new(from.cipher, from.send_key.as_bytes()).seal(&mut record, 5);
                 let opened = Opener::new(to.cipher, to.recv_key.as_bytes()).open(&mut record);
-                assert!(matches!(opened, Ok(Opened::Data { plaintext, .. }) if plaintext.len() == 5));
+                assert!(matches!(opened, Ok(Opened::Data { content, .. }) if content.len() == 5));
             }
         }
     }
@@ -137,13 +148,14 @@ async fn authenticated_ends_know_each_other_and_leave_following_bytes_unread() {
             Ok(Some(KeyMatch::Pinned))
         };
         let config = ResponderConfig {
-            paths: RequiredPaths::Any,
             static_key: Some(pair_of(2).private()),
             require_identity: true,
+            ..config(RequiredPaths::Any)
         };
         let (one, other) = tokio::join!(
             async {
-                let done = initiate(&params, RequiredPaths::Any, Some(own), knows_other, &main, all).await;
+                let done =
+                    initiate(&params, asks(RequiredPaths::Any, Some(own)), knows_other, &main, all).await;
                 write_all(&main, b"a record").await.expect("it can be written");
                 done
             },
@@ -174,7 +186,7 @@ async fn rejected_peer_receives_nothing_more() {
         async {
             let reject = |key: &PublicKey| Err::<Option<KeyMatch>, _>(PeerAuthError::Client(*key));
             let done =
-                initiate(&params, RequiredPaths::All, Some(pair_of(1)), reject, &main, witnesses).await;
+                initiate(&params, asks(RequiredPaths::All, Some(pair_of(1))), reject, &main, witnesses).await;
             drop(main);
             done
         },
@@ -189,7 +201,7 @@ async fn peer_without_identity_is_reported_as_not_authenticated() {
     let (main, streams, accepted) = session(0).await;
     let (params, witnesses) = (params(), Witnesses { configured: 1, streams });
     let (one, other) = tokio::join!(
-        initiate(&params, RequiredPaths::Any, Some(pair_of(1)), accept_any, &main, witnesses),
+        initiate(&params, asks(RequiredPaths::Any, Some(pair_of(1))), accept_any, &main, witnesses),
         respond_to(pending(), accepted, RequiredPaths::Any)
     );
     assert!(matches!(one, Err(SealedError::NotAuthenticated(_))));
@@ -200,7 +212,7 @@ async fn peer_without_identity_is_reported_as_not_authenticated() {
 async fn missing_witnesses_are_refused_before_anything_is_sent() {
     let (main, streams, accepted) = session(1).await;
     let witnesses = Witnesses { configured: 3, streams };
-    let done = initiate(&params(), RequiredPaths::All, None, accept_any, &main, witnesses).await;
+    let done = initiate(&params(), asks(RequiredPaths::All, None), accept_any, &main, witnesses).await;
     assert!(matches!(done, Err(SealedError::Handshake(HandshakeError::Level(_)))));
     drop(main);
     // The peer gets a reset, and no byte.
@@ -212,7 +224,7 @@ async fn level_is_limited_to_the_paths_of_a_session() {
     let (main, streams, accepted) = session(15).await;
     let (params, witnesses) = (params(), Witnesses { configured: 300, streams });
     let (one, other) = tokio::join!(
-        initiate(&params, RequiredPaths::All, None, accept_any, &main, witnesses),
+        initiate(&params, asks(RequiredPaths::All, None), accept_any, &main, witnesses),
         respond_to(pending(), accepted, RequiredPaths::All)
     );
     assert_eq!(one.expect("the handshake completes").level.to_string(), "16/16");
@@ -226,7 +238,8 @@ async fn modified_offer_fails_at_both_ends() {
     let witnesses = Witnesses { configured: 2, streams };
     let (one, other) = tokio::join!(
         async {
-            let done = initiate(&stripped, RequiredPaths::Any, None, accept_any, &main, witnesses).await;
+            let done =
+                initiate(&stripped, asks(RequiredPaths::Any, None), accept_any, &main, witnesses).await;
             drop(main);
             done
         },
@@ -242,7 +255,7 @@ async fn connection_with_an_early_subflow_is_refused() {
     let accepted = accepted.remove(0);
     let (params, pending) = (params(), pending());
     let (_, other) = tokio::join!(
-        initiate(&params, RequiredPaths::Any, None, accept_any, &main, witnesses),
+        initiate(&params, asks(RequiredPaths::Any, None), accept_any, &main, witnesses),
         pending.respond(&params, config(RequiredPaths::Any), accept_any, accepted, |_| true)
     );
     assert!(matches!(other, Err(SealedError::EarlySubflow)));
@@ -258,6 +271,6 @@ async fn stalled_peer_times_out() {
     drop(main);
     let (main, _accepted) = pair().await;
     let witnesses = Witnesses { configured: 1, streams: Vec::new() };
-    let unanswered = initiate(&params(), RequiredPaths::Any, None, accept_any, &main, witnesses).await;
+    let unanswered = initiate(&params(), asks(RequiredPaths::Any, None), accept_any, &main, witnesses).await;
     assert!(matches!(unanswered, Err(SealedError::Timeout)));
 }

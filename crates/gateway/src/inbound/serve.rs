@@ -8,6 +8,7 @@ use std::sync::Arc;
 use plait_linux::interfaces::{Scope, interfaces};
 use plait_linux::mptcp::{Protocol, stream_socket};
 use plait_proto::option::Mode;
+use plait_proto::sealed::Services;
 use socket2::Domain;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, info, warn};
@@ -15,7 +16,7 @@ use tracing::{debug, info, warn};
 use super::service::Service;
 use crate::error::StartError;
 use crate::gateway::{CarryError, Gateway};
-use crate::handshake::{Established, FirstFlight, Side, sealed_params};
+use crate::handshake::{Established, FailureReason, FirstFlight, Side, sealed_params};
 use crate::protection::Refusal;
 
 /// Connections that may wait to be accepted.
@@ -30,19 +31,19 @@ enum ServeError {
 }
 
 impl Gateway {
-    /// Serves `listen`, carrying each connection to `service` (`HOST:PORT`), until [`Gateway::shut_down`].
-    ///
-    /// # Errors
-    /// The address cannot be listened on.
-    pub async fn serve(self: &Arc<Self>, listen: SocketAddr, service: &str) -> Result<(), StartError> {
-        let listener = Gateway::bind(listen)?;
-        info!("listening on {}, serving {service}", listener.local_addr().unwrap_or(listen));
+    /// Carries each connection that a listener accepts to `service` (`HOST:PORT`), until [`Gateway::shut_down`].
+    pub async fn serve(self: &Arc<Self>, listener: TcpListener, service: &str) {
+        if let Ok(address) = listener.local_addr() {
+            info!("listening on {address}, serving {service}");
+        }
         self.serve_on(listener, Service::Address(service.into())).await;
-        Ok(())
     }
 
     /// A socket that peers connect to.
-    pub(super) fn bind(listen: SocketAddr) -> Result<TcpListener, StartError> {
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn bind(listen: SocketAddr) -> Result<TcpListener, StartError> {
         if misses_other_addresses(listen.ip()) {
             warn!(
                 "further subflows can arrive at {} only: listen on [::]:{} to use this host's other addresses too",
@@ -56,10 +57,15 @@ impl Gateway {
     /// Carries each accepted connection to the service.
     pub(super) async fn serve_on(self: &Arc<Self>, listener: TcpListener, service: Service) {
         self.spawn_expiry_task();
+        let services = Arc::new(self.services(listener.local_addr().map_or(0, |address| address.port())));
         self.accept(listener, |far, peer| {
-            let (gateway, service) = (Arc::clone(self), service.clone());
+            let (gateway, service, services) = (Arc::clone(self), service.clone(), Arc::clone(&services));
             async move {
-                match gateway.serve_one(far, &service).await {
+                let _place = match gateway.peer_limit.admit(peer.ip()) {
+                    Ok(place) => place,
+                    Err(error) => return gateway.handshake_failed(peer, None, FailureReason::Limit, &error),
+                };
+                match gateway.serve_one(far, &service, &services).await {
                     Ok(()) => debug!("{peer}: done"),
                     Err(ServeError::Carry(error)) => match error.failure_reason() {
                         Some(reason) => gateway.handshake_failed(peer, None, reason, &error),
@@ -72,14 +78,21 @@ impl Gateway {
         .await;
     }
 
-    async fn serve_one(&self, far: TcpStream, service: &Service) -> Result<(), ServeError> {
+    async fn serve_one(
+        &self,
+        far: TcpStream,
+        service: &Service,
+        services: &Services,
+    ) -> Result<(), ServeError> {
         let agreement = self.negotiation().agreement(self.policy(), &far).await.map_err(CarryError::from)?;
         let (far, established) = match sealed_params(&agreement, Side::Responder) {
-            Some(params) => match self.handshake_inbound(&params, far).await.map_err(CarryError::from)? {
-                Some(main) => main,
-                // It is a witness.
-                None => return Ok(()),
-            },
+            Some(params) => {
+                match self.handshake_inbound(&params, services, far).await.map_err(CarryError::from)? {
+                    Some(main) => main,
+                    // It is a witness.
+                    None => return Ok(()),
+                }
+            }
             None if self.identities().authenticates_clients() => {
                 return Err(CarryError::from(Refusal::Unauthenticated).into());
             }
@@ -88,9 +101,9 @@ impl Gateway {
                 (far, established.map_err(CarryError::from)?)
             }
         };
-        let Established { protection, transforms, first_flight } = established;
+        let Established { protection, exporter, transforms, first_flight } = established;
         let peer = far.peer_addr().map_err(ServeError::Service)?;
-        let near = service.connect(peer, protection).await.map_err(ServeError::Service)?;
+        let near = service.connect(peer, protection, exporter).await.map_err(ServeError::Service)?;
         let application = near.peer_addr().map_err(ServeError::Service)?;
         let connection = self.register(application, far, protection).map_err(ServeError::Service)?;
         let early_subflow = async {

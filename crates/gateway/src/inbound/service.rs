@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use plait_proto::sealed::Exporter;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 
@@ -27,6 +28,7 @@ impl Service {
         &self,
         peer: SocketAddr,
         protection: ProtectionStatus,
+        exporter: Option<Exporter>,
     ) -> io::Result<TcpStream> {
         match self {
             Service::Address(address) => {
@@ -35,7 +37,7 @@ impl Service {
                 Ok(near)
             }
             Service::Local(sender) => {
-                let (stream, near) = Stream::pair(canonical(peer), protection).await?;
+                let (stream, near) = Stream::pair(canonical(peer), protection, exporter).await?;
                 sender.send(stream).await.map_err(|_| io::Error::other("the listener was closed"))?;
                 Ok(near)
             }

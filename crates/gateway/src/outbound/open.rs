@@ -3,15 +3,17 @@
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use plait_proto::option::Mode;
-use plait_proto::sealed::{MAX_PATHS, Params, RequiredPaths};
+use plait_proto::sealed::{Exporter, MAX_PATHS, Params, RequiredPaths};
 use tokio::net::TcpStream;
 use tracing::info;
 
 use super::dial::Dialer;
 use super::downgrade::{DowngradeCheck, DowngradeError};
+use super::handshake_limit::HandshakeLimit;
 use super::witness::OpeningWitnesses;
 use crate::error::{ProtectionError, StartError};
 use crate::gateway::{CarryError, Gateway};
@@ -28,6 +30,7 @@ pub struct Outbound {
     dialer: Arc<Dialer>,
     subflows: Option<Arc<Subflows>>,
     sealed_peers: Arc<SealedPeers>,
+    handshakes: HandshakeLimit,
 }
 
 /// A connection to a destination was not opened.
@@ -78,6 +81,11 @@ impl Opened {
         self.established.protection
     }
 
+    /// Mode `sealed`: keys for other protocols.
+    pub(super) fn exporter(&self) -> Option<Exporter> {
+        self.established.exporter.clone()
+    }
+
     /// The local address on the network.
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.far.local_addr()
@@ -117,12 +125,28 @@ impl Outbound {
         // Without it a blackhole is not reverted; then connections are refused, or carried plain with a warning.
         let blackholes = if protects { Blackholes::watch().ok() } else { None };
         let dialer = Arc::new(Dialer::new(roles, subflows.is_some(), blackholes));
-        let sealed_peers = Arc::new(SealedPeers::of_user());
-        Ok(Outbound { gateway: Arc::clone(gateway), dialer, subflows, sealed_peers })
+        let sealed_peers = match gateway.monitor() {
+            Some(monitor) => SealedPeers::of_monitor(Arc::clone(monitor)),
+            None => SealedPeers::of_user(),
+        };
+        let sealed_peers = Arc::new(sealed_peers);
+        Ok(Outbound {
+            gateway: Arc::clone(gateway),
+            dialer,
+            subflows,
+            sealed_peers,
+            handshakes: HandshakeLimit::default(),
+        })
+    }
+
+    /// The directories of what it knows of peers.
+    pub(crate) fn peer_memory(&self) -> Vec<PathBuf> {
+        let sealed = self.sealed_peers.directories();
+        sealed.into_iter().chain(self.gateway.identities().directories()).collect()
     }
 
     /// The gateway it belongs to.
-    pub(super) fn gateway(&self) -> &Arc<Gateway> {
+    pub(crate) fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
     }
 
@@ -145,6 +169,10 @@ impl Outbound {
             let expected = self.gateway.identities().expected(peer, destination).map_err(OpenError::from);
             let expected = expected.inspect_err(|error| self.failed(destination, None, error))?;
             let addresses = &destinations[index..];
+            let _running = match negotiation.policy().mode() {
+                Mode::Sealed => Some(self.handshakes.acquire(destination).await),
+                Mode::Xor64 | Mode::Stream | Mode::Off => None,
+            };
             // Concurrently with the main connection, on the other paths.
             let witnesses = self.start_witnesses(self.dialer.first_trusted(), addresses);
             let far = match self.dialer.connect(destination).await {
@@ -155,7 +183,8 @@ impl Outbound {
                 }
             };
             configure(&far).map_err(OpenError::Connect)?;
-            let established = self.establish(&far, downgrade, expected.as_ref(), witnesses, addresses).await;
+            let established =
+                self.establish(peer, &far, downgrade, expected.as_ref(), witnesses, addresses).await;
             let established = established.inspect_err(|error| self.failed(destination, Some(&far), error))?;
             if established.protection.mode == Mode::Sealed {
                 self.sealed_peers.remember(peer, canonical(destination).ip()).await;
@@ -168,6 +197,7 @@ impl Outbound {
     /// Establishes a connection as its ends agreed, with a peer that must authenticate if one is expected.
     async fn establish(
         &self,
+        peer: &PeerName,
         far: &TcpStream,
         downgrade: DowngradeCheck,
         expected: Option<&ExpectedPeer>,
@@ -182,7 +212,7 @@ impl Outbound {
         match sealed_params(&agreement, Side::Initiator) {
             Some(params) => {
                 let witnesses = self.finish_witnesses(witnesses, far, &params, addresses).await;
-                Ok(self.gateway.handshake_outbound(&params, expected, far, witnesses).await?)
+                Ok(self.gateway.handshake_outbound(&params, peer, expected, far, witnesses).await?)
             }
             None if expected.is_some() => Err(Refusal::Unauthenticated.into()),
             None => Ok(self.gateway.establish(&agreement, Side::Initiator, far).await?),
@@ -227,7 +257,7 @@ impl Outbound {
     /// Carries an application's connection over an opened one until it ends.
     pub(super) async fn carry(&self, near: &TcpStream, opened: Opened) -> Result<(), CarryError> {
         let application = near.peer_addr().map_err(RelayError::Near)?;
-        let Opened { far, established: Established { protection, transforms, first_flight } } = opened;
+        let Opened { far, established: Established { protection, transforms, first_flight, .. } } = opened;
         let peer = far.peer_addr().map_err(RelayError::Far)?;
         let connection = self.gateway.register(application, far, protection).map_err(RelayError::Far)?;
         let watch =

@@ -37,8 +37,8 @@ const SOCKS4_REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 pub struct ProxyAccess {
     /// What clients must present; `None`: nothing.
     pub credentials: Option<Credentials>,
-    /// Whether destinations may be loopback and link-local addresses of this host. They include services that trust whoever
-    /// can reach them.
+    /// Whether destinations may be loopback and link-local addresses of this host. Services there often do not
+    /// authenticate their clients.
     pub local_destinations: bool,
 }
 

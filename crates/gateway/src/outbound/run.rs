@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use plait_linux::cgroup::Cgroup;
 use plait_linux::user::User;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -42,6 +42,9 @@ pub enum RunError {
         /// Why.
         reason: io::Error,
     },
+    /// This process could not give up its privileges.
+    #[error("cannot give up privileges: {0}")]
+    Confine(io::Error),
     /// Waiting for it failed.
     #[error("cannot wait for the program: {0}")]
     Wait(io::Error),
@@ -64,12 +67,14 @@ impl Outbound {
     /// Runs a program with its connections redirected through the gateway, and returns its exit status. It runs as `user`;
     /// `None`: as the user of this process.
     ///
-    /// SIGTERM and SIGHUP are forwarded to it; the terminal sends it SIGINT.
+    /// SIGTERM and SIGHUP are forwarded to it; the terminal sends it SIGINT. Once it runs, `started` can give up what this
+    /// process does not need any longer; if that fails, the program is killed.
     pub async fn run(
         self: &Arc<Self>,
         program: OsString,
         arguments: Vec<OsString>,
         user: Option<User>,
+        started: impl FnOnce(Option<Pid>) -> io::Result<()>,
     ) -> Result<ExitStatus, RunError> {
         let mut command = Command::new(&program);
         command.args(arguments).kill_on_drop(true);
@@ -102,6 +107,7 @@ impl Outbound {
         }
         let signals = ForwardedSignals::listen().map_err(RunError::Wait)?;
         let child = command.spawn().map_err(|reason| RunError::Spawn { program, reason })?;
+        started(process_id(&child)).map_err(RunError::Confine)?;
         let status = signals.wait(child).await.map_err(RunError::Wait)?;
         drop(redirection);
         Ok(status)
@@ -221,12 +227,12 @@ impl ForwardedSignals {
     }
 }
 
+fn process_id(child: &Child) -> Option<Pid> {
+    child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw)
+}
+
 fn forward(child: &Child, signal: libc::c_int) {
-    let Some(pid) =
-        child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
-    else {
-        return;
-    };
+    let Some(pid) = process_id(child) else { return };
     if let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
         // The program may have exited just now.
         let _ = rustix::process::kill_process(pid, signal);

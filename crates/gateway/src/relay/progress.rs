@@ -11,6 +11,8 @@ pub(crate) struct Progress {
     pub(crate) sent: ByteCounter,
     /// Bytes read from the network.
     pub(crate) received: ByteCounter,
+    /// Mode `sealed`: key updates that gave this end new keys.
+    pub(crate) key_updates: AtomicU64,
 }
 
 /// One direction.

@@ -6,16 +6,9 @@ use tokio::net::TcpStream;
 
 use super::buffer::Buffer;
 use super::progress::ByteCounter;
+use super::pump_error::PumpError;
 use super::transform::Transform;
 use crate::socket::{shutdown_write, write_all};
-
-/// Why one direction failed.
-pub(super) enum PumpError {
-    Read(io::Error),
-    Write(io::Error),
-    /// A record is not what the peer wrote.
-    Record(plait_proto::codec::records::Error),
-}
 
 /// Carries one direction to the end of the stream, which it passes on.
 pub(super) async fn pump(

@@ -1,31 +1,115 @@
 //! The directions of a relay in mode `sealed`: [records](plait_proto::codec::records) on the network's side.
 //!
-//! A record's plaintext is passed on only when all of it has arrived and was authenticated. The end of a direction is a
-//! record too, so that a truncated TCP stream cannot pass for it.
+//! A record's data is passed on only when all of it has arrived and was authenticated. The end of a direction is a record
+//! too, so that a truncated TCP stream cannot pass for it.
+//!
+//! The directions share their [key updates](Updates). Each changes the key of its own records only, between two of them; if
+//! the receiving direction makes something to send, it wakes the sending one. Neither waits for the other.
 
 use std::io::{self, IoSliceMut};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use plait_proto::codec::records::{LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
+use plait_proto::Secret;
+use plait_proto::codec::records::{Control, LENGTH, MAX_RECORD, OVERHEAD, Opened, Opener, Padding, Sealer};
+use plait_proto::sealed::{ControlRecord, KeyUpdate, KeyUpdateError, UpdateLimits, UpdateSecrets};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tracing::debug;
 
 use super::buffer::Buffer;
-use super::progress::ByteCounter;
-use super::pump::PumpError;
+use super::progress::Progress;
+use super::pump_error::PumpError;
 use crate::socket::{shutdown_write, write_all};
+
+/// What a gateway chooses for the records of its connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordOptions {
+    /// The padding of the records that it sends.
+    pub(crate) padding: Padding,
+    /// The time after which it renews the keys of connections that it opened.
+    pub(crate) rekey_after: Duration,
+}
+
+/// The records of a connection's two directions.
+pub(crate) struct Records {
+    pub(crate) sealer: Sealer,
+    pub(crate) opener: Opener,
+    pub(crate) updates: Updates,
+}
+
+/// The key updates of a connection, shared by its directions.
+pub(crate) struct Updates {
+    /// Locked for a computation, never across a wait.
+    state: Mutex<KeyUpdate>,
+    to_send: Notify,
+}
+
+impl Updates {
+    pub(crate) fn new(secrets: UpdateSecrets, interval: Duration) -> Updates {
+        let limits = UpdateLimits { interval, ..UpdateLimits::default() };
+        Updates { state: Mutex::new(KeyUpdate::new(secrets, limits, Instant::now())), to_send: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, KeyUpdate> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a control record; returns the key of the records after it, if it is the last under its key.
+    fn receive(
+        &self,
+        control: Control,
+        content: &[u8],
+        progress: &Progress,
+    ) -> Result<Option<Secret>, KeyUpdateError> {
+        let mut state = self.state();
+        let next_key = state.receive(Instant::now(), control, content)?;
+        let completed = state.completed();
+        if progress.key_updates.swap(completed, Ordering::Relaxed) != completed {
+            debug!("key update {completed} of a connection");
+        }
+        Ok(next_key)
+    }
+
+    /// Wakes the sending direction if it has a record to send.
+    fn received(&self, opener: &Opener) -> Result<(), KeyUpdateError> {
+        if self.state().received(Instant::now(), opener.records_of_key())? {
+            self.to_send.notify_one();
+        }
+        Ok(())
+    }
+}
 
 /// From the application to the network.
 pub(super) async fn seal(
     from: &TcpStream,
     to: &TcpStream,
     sealer: &mut Sealer,
-    counter: &ByteCounter,
+    updates: &Updates,
+    progress: &Progress,
 ) -> Result<(), PumpError> {
     loop {
-        from.readable().await.map_err(PumpError::Read)?;
+        tokio::select! {
+            readable = from.readable() => readable.map_err(PumpError::Read)?,
+            () = updates.to_send.notified() => {}
+        }
         let mut buffer = Buffer::take();
         let sealed = fill(from, &mut buffer.bytes, sealer).map_err(PumpError::Read)?;
         write_all(to, &buffer.bytes[..sealed.length]).await.map_err(PumpError::Write)?;
-        counter.add(sealed.plaintext);
+        progress.sent.add(sealed.data);
+        let control = if sealed.ended {
+            updates.state().end()
+        } else {
+            let next = updates.state().next(Instant::now(), sealer.records_of_key());
+            next.map_err(PumpError::KeyUpdate)?
+        };
+        if let Some(ControlRecord { control, content, next_key }) = control {
+            write_all(to, &sealer.control(control, &content)).await.map_err(PumpError::Write)?;
+            if let Some(key) = next_key {
+                sealer.set_key(key.as_bytes());
+            }
+        }
         if sealed.ended {
             write_all(to, &sealer.end()).await.map_err(PumpError::Write)?;
             return shutdown_write(to).map_err(PumpError::Write);
@@ -36,40 +120,36 @@ pub(super) async fn seal(
 /// Records at the front of a buffer.
 struct Filled {
     length: usize,
-    plaintext: usize,
+    data: usize,
     ended: bool,
 }
 
-/// Reads what is available into the plaintexts of as many records as fit, with one system call, and seals these.
+/// Reads what is available into as many records as fit, with one system call, and seals these.
 fn fill(from: &TcpStream, bytes: &mut [u8], sealer: &mut Sealer) -> io::Result<Filled> {
-    let mut plaintexts: Vec<_> = bytes
-        .chunks_mut(MAX_RECORD)
-        .filter(|record| record.len() > OVERHEAD)
-        .map(|record| IoSliceMut::new(plaintext_of(record)))
+    let longest = sealer.capacity(MAX_RECORD) + OVERHEAD;
+    let mut pieces: Vec<_> = bytes
+        .chunks_mut(longest)
+        .map(|record| (sealer.capacity(record.len()), record))
+        .filter(|(capacity, _)| *capacity > 0)
+        .map(|(capacity, record)| IoSliceMut::new(&mut record[LENGTH..LENGTH + capacity]))
         .collect();
-    let plaintext = match from.try_read_vectored(&mut plaintexts) {
+    let data = match from.try_read_vectored(&mut pieces) {
         Ok(length) => length,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Ok(Filled { length: 0, plaintext: 0, ended: false });
+            return Ok(Filled { length: 0, data: 0, ended: false });
         }
         Err(error) => return Err(error),
     };
-    let (mut length, mut left) = (0, plaintext);
-    for record in bytes.chunks_mut(MAX_RECORD) {
+    let (mut length, mut left) = (0, data);
+    for record in bytes.chunks_mut(longest) {
         if left == 0 {
             break;
         }
-        let taken = left.min(record.len() - OVERHEAD);
-        sealer.seal(&mut record[..taken + OVERHEAD]);
-        (length, left) = (length + taken + OVERHEAD, left - taken);
+        let taken = left.min(sealer.capacity(record.len()));
+        length += sealer.seal(record, taken);
+        left -= taken;
     }
-    Ok(Filled { length, plaintext, ended: plaintext == 0 })
-}
-
-/// The plaintext's place in a record of this length.
-fn plaintext_of(record: &mut [u8]) -> &mut [u8] {
-    let length = record.len() - OVERHEAD;
-    &mut record[LENGTH..LENGTH + length]
+    Ok(Filled { length, data, ended: data == 0 })
 }
 
 /// From the network to the application.
@@ -77,7 +157,8 @@ pub(super) async fn open(
     from: &TcpStream,
     to: &TcpStream,
     opener: &mut Opener,
-    counter: &ByteCounter,
+    updates: &Updates,
+    progress: &Progress,
 ) -> Result<(), PumpError> {
     // The start of a record whose rest has not arrived yet.
     let mut partial: Option<(Buffer, usize)> = None;
@@ -93,22 +174,34 @@ pub(super) async fn open(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(PumpError::Read(error)),
         }
-        let (mut at, mut plaintext) = (0, 0);
+        let (mut at, mut data) = (0, 0);
         while at < filled {
-            match opener.open(&mut buffer.bytes[at..filled]).map_err(PumpError::Record)? {
+            let records = &mut buffer.bytes[at..filled];
+            match opener.open(records).map_err(PumpError::Record)? {
                 Opened::Incomplete { .. } => break,
-                Opened::Data { plaintext: found, consumed } => {
-                    let length = found.len();
-                    // All plaintexts are written in one piece.
-                    buffer.bytes.copy_within(at + found.start..at + found.end, plaintext);
-                    plaintext += length;
+                Opened::Data { content, consumed } => {
+                    let length = content.len();
+                    // All data is written in one piece.
+                    buffer.bytes.copy_within(at + content.start..at + content.end, data);
+                    data += length;
                     at += consumed;
                 }
-                Opened::End { consumed } => at += consumed,
+                Opened::Control { control, content, consumed } => {
+                    let next_key = updates.receive(control, &records[content], progress);
+                    if let Some(key) = next_key.map_err(PumpError::KeyUpdate)? {
+                        opener.set_key(key.as_bytes());
+                    }
+                    at += consumed;
+                }
+                Opened::End { consumed } => {
+                    updates.state().received_end();
+                    at += consumed;
+                }
             }
         }
-        write_all(to, &buffer.bytes[..plaintext]).await.map_err(PumpError::Write)?;
-        counter.add(plaintext);
+        updates.received(opener).map_err(PumpError::KeyUpdate)?;
+        write_all(to, &buffer.bytes[..data]).await.map_err(PumpError::Write)?;
+        progress.received.add(data);
         if at < filled {
             buffer.bytes.copy_within(at..filled, 0);
             partial = Some((buffer, filled - at));

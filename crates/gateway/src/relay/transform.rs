@@ -1,10 +1,11 @@
 //! The transforms of a connection's two directions.
 
 use plait_linux::mptcp::Key;
-use plait_proto::codec::records::{Opener, Sealer};
 use plait_proto::codec::stream::Keystream;
 use plait_proto::codec::xor64::{Decoder, Encoder, Seed};
 use ring::hmac;
+
+use super::records::Records;
 
 /// Transforms the bytes of one direction, in place: lengths never change.
 pub(crate) enum Transform {
@@ -27,21 +28,15 @@ impl Transform {
 }
 
 /// The transforms of both directions, as this end applies them.
-pub(crate) struct Transforms {
-    pub(crate) outgoing: Outgoing,
-    pub(crate) incoming: Incoming,
-}
-
-/// From this end's application to the network.
-pub(crate) enum Outgoing {
-    InPlace(Transform),
-    Records(Box<Sealer>),
-}
-
-/// From the network to this end's application.
-pub(crate) enum Incoming {
-    InPlace(Transform),
-    Records(Box<Opener>),
+pub(crate) enum Transforms {
+    InPlace {
+        /// From this end's application to the network.
+        outgoing: Transform,
+        /// From the network to this end's application.
+        incoming: Transform,
+    },
+    /// Of mode `sealed`.
+    Records(Box<Records>),
 }
 
 impl Transforms {
@@ -50,7 +45,7 @@ impl Transforms {
     }
 
     pub(crate) fn in_place(outgoing: Transform, incoming: Transform) -> Transforms {
-        Transforms { outgoing: Outgoing::InPlace(outgoing), incoming: Incoming::InPlace(incoming) }
+        Transforms::InPlace { outgoing, incoming }
     }
 
     /// Of mode `xor64`, at the end whose key is `local`.
@@ -91,18 +86,14 @@ mod tests {
     impl Transforms {
         /// Transforms bytes that this end sends.
         pub(crate) fn send(&mut self, bytes: &mut [u8]) {
-            let Outgoing::InPlace(transform) = &mut self.outgoing else {
-                panic!("expected a transform in place")
-            };
-            transform.apply(bytes);
+            let Transforms::InPlace { outgoing, .. } = self else { panic!("expected a transform in place") };
+            outgoing.apply(bytes);
         }
 
         /// Transforms bytes that this end receives.
         pub(crate) fn receive(&mut self, bytes: &mut [u8]) {
-            let Incoming::InPlace(transform) = &mut self.incoming else {
-                panic!("expected a transform in place")
-            };
-            transform.apply(bytes);
+            let Transforms::InPlace { incoming, .. } = self else { panic!("expected a transform in place") };
+            incoming.apply(bytes);
         }
     }
 

@@ -12,8 +12,10 @@ use plait_proto::identity::{KeyPair, PublicKey};
 use serde::Deserialize;
 
 use super::identity::{self, IdentityError};
+use super::known_peers::KnownPeers;
 use super::peer_name::PeerName;
 use super::verification::{ExpectedPeer, KeyMatch, PeerAuthError, TrustAnchor};
+use crate::monitor::Monitor;
 
 /// How peers without a pinned key are authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -46,7 +48,7 @@ pub struct Identities {
     key_pair: Option<Arc<KeyPair>>,
     trust: Trust,
     pins: BTreeMap<PeerName, PublicKey>,
-    known_peers: Option<PathBuf>,
+    known_peers: Option<KnownPeers>,
     clients: Option<Vec<PublicKey>>,
 }
 
@@ -86,7 +88,7 @@ impl Identities {
         };
         let file = file.map(Path::to_owned).or(default.ok());
         let trust = trust.unwrap_or(if pins.is_empty() { Trust::Any } else { Trust::Pinned });
-        let known_peers = file.map(|file| file.with_file_name("known_peers"));
+        let known_peers = file.map(|file| KnownPeers::in_file(file.with_file_name("known_peers")));
         Ok(Identities { key_pair: key_pair.map(Arc::new), trust, pins, known_peers, clients })
     }
 
@@ -94,6 +96,29 @@ impl Identities {
     #[must_use]
     pub fn authenticates_peers(&self) -> bool {
         self.trust != Trust::Any || !self.pins.is_empty()
+    }
+
+    /// The keys that were trusted on first use, if any are.
+    fn first_use(&self) -> Option<&KnownPeers> {
+        self.known_peers.as_ref().filter(|_| self.trust == Trust::FirstUse)
+    }
+
+    /// The file of the keys that were trusted on first use, if any are.
+    #[must_use]
+    pub fn known_peers(&self) -> Option<&Path> {
+        self.first_use().map(KnownPeers::file)
+    }
+
+    /// Reads and writes the keys of first use through a monitor.
+    pub(crate) fn set_monitor(&mut self, monitor: &Arc<Monitor>) {
+        if let Some(known) = &mut self.known_peers {
+            known.set_monitor(Arc::clone(monitor));
+        }
+    }
+
+    /// The directories of the keys that were trusted on first use, if any are.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        self.first_use().map(KnownPeers::directories).unwrap_or_default()
     }
 
     /// Whether clients that connect to this gateway have to authenticate.
@@ -113,7 +138,7 @@ impl Identities {
             (Some(pin), _) => TrustAnchor::Pin(*pin),
             (None, Trust::Any) => return Ok(None),
             (None, Trust::FirstUse) => match &self.known_peers {
-                Some(file) => TrustAnchor::FirstUse(file.clone()),
+                Some(known) => TrustAnchor::FirstUse(known.clone()),
                 None => return Err(PeerAuthError::NoDirectory),
             },
             (None, Trust::Pinned) => return Err(PeerAuthError::NotPinned(peer.clone())),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use plait_config::TextError;
+use plait_proto::sealed::Service;
 use serde::Deserialize;
 
 use crate::socket::canonical;
@@ -25,6 +26,26 @@ impl PeerName {
         let host = host.strip_suffix('.').unwrap_or(host).to_lowercase();
         let host = host.escape_default().to_string().replace(' ', "\\u{20}");
         PeerName(format!("{host}:{port}"))
+    }
+
+    /// A name as it is displayed, in a line of a file.
+    pub(crate) fn from_line(word: &str) -> Option<PeerName> {
+        let (host, port) = word.rsplit_once(':')?;
+        let is_word = !host.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_word && port.parse::<u16>().is_ok()).then(|| PeerName(word.to_owned()))
+    }
+
+    /// What a handshake asks of the peer.
+    pub(crate) fn service(&self) -> Service {
+        let (host, port) = self.host_and_port();
+        Service::new(host, port)
+    }
+
+    /// An IPv6 address is without brackets.
+    pub(crate) fn host_and_port(&self) -> (&str, u16) {
+        let (host, port) = self.0.rsplit_once(':').expect("made with a port");
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        (host, port.parse().expect("made of a number"))
     }
 }
 
@@ -83,6 +104,8 @@ mod tests {
             assert_eq!(name(one).to_string().parse(), Ok(name(one)), "it parses as written");
         }
         assert_eq!(PeerName::new("192.0.2.7", 80), name("192.0.2.7:80"));
+        assert_eq!(name("[2001:DB8::1]:80").service(), Service::new("2001:db8::1", 80));
+        assert_eq!(name("Server.example:443").service(), Service::new("server.example", 443));
         assert_ne!(name("a.example:80"), name("a.example:81"));
         for wrong in ["", "host", ":80", "host:", "host:65536", "a b:80", "2001:db8::1:x", "[::1]", "a/b:80"]
         {

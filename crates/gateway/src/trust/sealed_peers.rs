@@ -1,7 +1,7 @@
 //! The peers that this user's gateways reached in mode `sealed`, which are never carried in a weaker mode again.
 //!
-//! Without this memory, whoever strips the TCP option on the path makes a preferred mode a plain connection; HTTP Strict
-//! Transport Security (RFC 6797) has the same purpose for TLS.
+//! Without this memory, an attacker on the path turns a preferred mode into a plain connection by stripping the TCP option;
+//! HTTP Strict Transport Security (RFC 6797) has the same purpose for TLS.
 //!
 //! The file has one line for each peer, `HOST:PORT FIRST LAST ADDRESS`: the dates (UTC) of its first and its last `sealed`
 //! connection, and the address of the first. A process replaces the file atomically, while it holds a lock on the
@@ -20,10 +20,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use chrono::{DateTime, NaiveDate, Utc};
 use plait_config::{AtomicFile, with_path};
+use serde::{Deserialize, Serialize};
 use tracing::{debug, info, warn};
 
 use super::peer_name::PeerName;
-use super::state_directory::{private_directory, state_directory};
+use super::state_directory::{directories_of, private_directory, state_directory};
+use crate::monitor::Monitor;
 
 /// Peers remembered; the file is then some 800 kB long.
 const MAX_PEERS: usize = 16_384;
@@ -53,6 +55,9 @@ pub enum SealedPeersError {
         /// Why.
         reason: io::Error,
     },
+    /// The monitor of this gateway, which may use the file, could not.
+    #[error(transparent)]
+    Monitor(io::Error),
     /// The file cannot be written; the error names it.
     #[error(transparent)]
     Write(io::Error),
@@ -81,7 +86,7 @@ pub enum SealedPeersError {
 }
 
 /// When a peer was reached in mode `sealed`, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedPeer {
     /// The date (UTC) of the first connection.
     pub first: NaiveDate,
@@ -95,7 +100,9 @@ pub struct SealedPeer {
 #[derive(Debug)]
 pub struct SealedPeers {
     file: Option<PathBuf>,
-    cache: Mutex<Cache>,
+    /// The process that may open the file, if this one may not.
+    monitor: Option<Arc<Monitor>>,
+    cache: Mutex<CachedFile>,
     /// Held while this process waits for the lock of the directory and writes.
     writing: Mutex<()>,
     /// Whether the last attempt to write failed, or the directory is inaccessible, which is logged once.
@@ -104,8 +111,8 @@ pub struct SealedPeers {
 
 /// The file's contents when it was last read. The default is that of a file that does not exist.
 #[derive(Debug, Default)]
-struct Cache {
-    version: Option<Version>,
+struct CachedFile {
+    version: Option<FileVersion>,
     /// Kept open, so that a file that replaces this one has another inode number.
     _file: Option<File>,
     peers: Peers,
@@ -113,7 +120,7 @@ struct Cache {
 
 /// Differs between two contents of the file.
 #[derive(Debug, PartialEq, Eq)]
-struct Version {
+struct FileVersion {
     inode: (u64, u64),
     length: u64,
     changed: (i64, i64),
@@ -125,24 +132,38 @@ struct Peers(BTreeMap<String, SealedPeer>);
 
 /// The memory has no place for another peer.
 #[derive(Debug, PartialEq, Eq)]
-struct Full;
+struct MemoryFull;
 
 impl SealedPeers {
     /// The memory of this user: `sealed_peers` in the directory of the default identity.
     #[must_use]
     pub fn of_user() -> SealedPeers {
-        SealedPeers::at(state_directory().map(|directory| directory.join("sealed_peers")))
+        SealedPeers::in_file(state_directory().map(|directory| directory.join("sealed_peers")))
     }
 
-    fn at(file: Option<PathBuf>) -> SealedPeers {
-        let (cache, writing, failing) = Default::default();
-        SealedPeers { file, cache, writing, failing }
+    fn in_file(file: Option<PathBuf>) -> SealedPeers {
+        let (monitor, cache, writing, failing) = Default::default();
+        SealedPeers { file, monitor, cache, writing, failing }
+    }
+
+    /// The memory of this user, used through a monitor.
+    pub(crate) fn of_monitor(monitor: Arc<Monitor>) -> SealedPeers {
+        SealedPeers { monitor: Some(monitor), ..SealedPeers::of_user() }
     }
 
     /// The file; `None` if the environment names no directory.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// The directories of the file: that of its name, which is created if there is none, and that of a link's target. None if
+    /// they are inaccessible.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        let Some(file) = &self.file else { return Vec::new() };
+        // If it cannot be created, the first attempt to write tells.
+        let _ = private_directory(file);
+        directories_of(file)
     }
 
     /// All peers by name.
@@ -167,7 +188,10 @@ impl SealedPeers {
 
     /// When and where a peer was reached `sealed`, if it was.
     pub(crate) fn find(&self, peer: &PeerName) -> Result<Option<SealedPeer>, SealedPeersError> {
-        Ok(self.current()?.peers.0.get(&peer.to_string()).cloned())
+        match &self.monitor {
+            Some(monitor) => monitor.find_sealed(&peer.to_string()).map_err(SealedPeersError::Monitor),
+            None => Ok(self.current()?.peers.0.get(&peer.to_string()).cloned()),
+        }
     }
 
     /// Remembers that a peer was reached `sealed` now, at this address. It is on disk when this returns, unless a warning says
@@ -188,16 +212,10 @@ impl SealedPeers {
 
     fn record(&self, peer: &PeerName, address: IpAddr, today: NaiveDate) {
         let name = peer.to_string();
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of many first connections at once, one writes.
-        let recorded = self.find(peer).and_then(|found| match found {
-            Some(found) if found.last >= today => Ok(()),
-            _ => self.update(|peers| {
-                let full =
-                    |Full| SealedPeersError::Full { file: self.file.clone().unwrap_or_default(), address };
-                peers.insert(&name, address, today).map_err(full)
-            }),
-        });
+        let recorded = match &self.monitor {
+            Some(monitor) => monitor.record_sealed(&name, address, today).map_err(SealedPeersError::Monitor),
+            None => self.record_in_file(peer, address, today),
+        };
         match recorded {
             Ok(()) => {
                 self.failing.store(false, Ordering::Relaxed);
@@ -214,12 +232,33 @@ impl SealedPeers {
         }
     }
 
+    /// Writes that a peer was reached `sealed`, unless that is known of this day.
+    pub(crate) fn record_in_file(
+        &self,
+        peer: &PeerName,
+        address: IpAddr,
+        today: NaiveDate,
+    ) -> Result<(), SealedPeersError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of many first connections at once, one writes.
+        self.find(peer).and_then(|found| match found {
+            Some(found) if found.last >= today => Ok(()),
+            _ => self.update(|peers| {
+                let full = |MemoryFull| SealedPeersError::Full {
+                    file: self.file.clone().unwrap_or_default(),
+                    address,
+                };
+                peers.insert(&peer.to_string(), address, today).map_err(full)
+            }),
+        })
+    }
+
     /// What the file contains now.
-    fn current(&self) -> Result<MutexGuard<'_, Cache>, SealedPeersError> {
+    fn current(&self) -> Result<MutexGuard<'_, CachedFile>, SealedPeersError> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(file) = &self.file else { return Ok(cache) };
         let version = match fs::metadata(file) {
-            Ok(metadata) => Some(Version::of(&metadata)),
+            Ok(metadata) => Some(FileVersion::of(&metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             // The directory of another user, whose environment this process inherited: that memory is not its own.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -231,7 +270,7 @@ impl SealedPeers {
             Err(reason) => return Err(SealedPeersError::Read { file: file.clone(), reason }),
         };
         if cache.version != version {
-            *cache = Cache::read(file)?;
+            *cache = CachedFile::read(file)?;
         }
         Ok(cache)
     }
@@ -245,7 +284,7 @@ impl SealedPeers {
         let write = |error: io::Error| SealedPeersError::Write(with_path(error, file));
         private_directory(file).map_err(write)?;
         let _lock = lock_directory(file).map_err(write)?;
-        let mut peers = Cache::read(file)?.peers;
+        let mut peers = CachedFile::read(file)?.peers;
         let changed = change(&mut peers)?;
         let mut out = AtomicFile::create_private(file).map_err(SealedPeersError::Write)?;
         let written = out.write_all(peers.to_text().as_bytes()).and_then(|()| out.publish());
@@ -254,26 +293,26 @@ impl SealedPeers {
     }
 }
 
-impl Cache {
-    fn read(path: &Path) -> Result<Cache, SealedPeersError> {
+impl CachedFile {
+    fn read(path: &Path) -> Result<CachedFile, SealedPeersError> {
         let read = |reason| SealedPeersError::Read { file: path.to_owned(), reason };
         let mut file = match File::open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Cache::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(CachedFile::default()),
             Err(error) => return Err(read(error)),
         };
-        let version = Some(Version::of(&file.metadata().map_err(read)?));
+        let version = Some(FileVersion::of(&file.metadata().map_err(read)?));
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(read)?;
         let peers =
             Peers::parse(&text).map_err(|line| SealedPeersError::Line { file: path.to_owned(), line })?;
-        Ok(Cache { version, _file: Some(file), peers })
+        Ok(CachedFile { version, _file: Some(file), peers })
     }
 }
 
-impl Version {
-    fn of(metadata: &Metadata) -> Version {
-        Version {
+impl FileVersion {
+    fn of(metadata: &Metadata) -> FileVersion {
+        FileVersion {
             inode: (metadata.dev(), metadata.ino()),
             length: metadata.len(),
             changed: (metadata.mtime(), metadata.mtime_nsec()),
@@ -297,18 +336,18 @@ impl Peers {
 
     /// Adds a peer, or the date of its last connection. A full memory evicts the peer whose last connection is the oldest, if
     /// it can be evicted.
-    fn insert(&mut self, name: &str, address: IpAddr, today: NaiveDate) -> Result<(), Full> {
+    fn insert(&mut self, name: &str, address: IpAddr, today: NaiveDate) -> Result<(), MemoryFull> {
         if let Some(known) = self.0.get_mut(name) {
             known.last = known.last.max(today);
             return Ok(());
         }
-        let is_near = |peer: &SealedPeer| network(peer.address) == network(address);
+        let is_near = |peer: &SealedPeer| network_of(peer.address) == network_of(address);
         let is_crowded = self.0.values().filter(|peer| is_near(peer)).count() >= MAX_PEERS_PER_NETWORK;
         if is_crowded || self.0.len() >= MAX_PEERS {
             let candidates = self.0.iter().filter(|(_, peer)| !is_crowded || is_near(peer));
-            let (oldest, peer) = candidates.min_by_key(|(_, peer)| peer.last).ok_or(Full)?;
+            let (oldest, peer) = candidates.min_by_key(|(_, peer)| peer.last).ok_or(MemoryFull)?;
             if (today - peer.last).num_days() < EVICTABLE_AFTER_DAYS {
-                return Err(Full);
+                return Err(MemoryFull);
             }
             let oldest = oldest.clone();
             self.0.remove(&oldest);
@@ -329,11 +368,12 @@ fn parse_line(line: &str) -> Option<(String, SealedPeer)> {
     Some((name.to_owned(), peer))
 }
 
-/// The network that an address is counted with: whoever has one address of it may have all.
-fn network(address: IpAddr) -> IpAddr {
+/// The network that an address is counted with, because the holder of one of its addresses may have all: a /24 of IPv4, or a
+/// /48 of IPv6.
+fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << 8)).into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 80)).into(),
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() & u32::MAX << 8).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 80).into(),
     }
 }
 
@@ -355,6 +395,7 @@ fn lock_directory(file: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::os::unix::fs::PermissionsExt;
 
     use tempfile::TempDir;
@@ -375,7 +416,7 @@ mod tests {
     fn memory() -> (Arc<SealedPeers>, TempDir) {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("state/sealed_peers");
-        (Arc::new(SealedPeers::at(Some(file))), directory)
+        (Arc::new(SealedPeers::in_file(Some(file))), directory)
     }
 
     fn is_known(memory: &SealedPeers, peer: &str) -> bool {
@@ -399,7 +440,7 @@ mod tests {
         let names = fs::read_dir(directory.path().join("state")).expect("a directory").count();
         assert_eq!(names, 1, "nothing else is left");
 
-        let other = SealedPeers::at(Some(file.clone()));
+        let other = SealedPeers::in_file(Some(file.clone()));
         let found = other.list().expect("readable");
         assert_eq!(found.keys().collect::<Vec<_>>(), ["192.0.2.7:80", "server.example:443"]);
         assert!(found.values().all(|peer| peer.first == peer.last && peer.address == ADDRESS));
@@ -413,8 +454,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn concurrent_writers_lose_no_peer() {
         let (_, directory) = memory();
-        let memories: Vec<_> =
-            (0..4).map(|_| Arc::new(SealedPeers::at(Some(directory.path().join("sealed_peers"))))).collect();
+        let memories: Vec<_> = (0..4)
+            .map(|_| Arc::new(SealedPeers::in_file(Some(directory.path().join("sealed_peers")))))
+            .collect();
         let mut tasks = tokio::task::JoinSet::new();
         for port in 1..=40 {
             let memory = Arc::clone(&memories[port % memories.len()]);
@@ -462,7 +504,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_directory_nothing_is_remembered() {
-        let memory = Arc::new(SealedPeers::at(None));
+        let memory = Arc::new(SealedPeers::in_file(None));
         memory.remember(&name("a.example:443"), ADDRESS).await;
         assert!(!is_known(&memory, "a.example:443"));
     }
@@ -493,7 +535,7 @@ mod tests {
             let _ = peers.insert(&format!("{number}.x.example:443"), network, today);
         }
         assert_eq!(peers.0.len(), MAX_PEERS);
-        assert_eq!(peers.insert("new.example:443", [203, 0, 113, 2].into(), today), Err(Full));
+        assert_eq!(peers.insert("new.example:443", [203, 0, 113, 2].into(), today), Err(MemoryFull));
         for known in ["server.example:443", "other.example:443"] {
             peers.insert(known, ADDRESS, next_year).expect("it is known");
         }
@@ -508,7 +550,7 @@ mod tests {
     #[test]
     fn addresses_of_one_network_are_counted_together() {
         let same = |one: &str, other: &str| {
-            let [one, other] = [one, other].map(|text| network(text.parse().expect("an address")));
+            let [one, other] = [one, other].map(|text| network_of(text.parse().expect("an address")));
             one == other
         };
         assert!(same("192.0.2.1", "192.0.2.254") && !same("192.0.2.1", "192.0.3.1"));

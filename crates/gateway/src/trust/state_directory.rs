@@ -23,6 +23,12 @@ pub(super) fn state_directory() -> Option<PathBuf> {
     Some(state?.join("plait"))
 }
 
+/// The directories of a file: that of its name, and that of the file itself if the name is a link. None that do not exist.
+pub(super) fn directories_of(file: &Path) -> Vec<PathBuf> {
+    let names = [Some(file.to_owned()), file.canonicalize().ok()];
+    names.into_iter().flatten().filter_map(|name| name.parent()?.canonicalize().ok()).collect()
+}
+
 /// Creates the directory of a file, for its owner alone, if there is none.
 pub(super) fn private_directory(file: &Path) -> io::Result<()> {
     match file.parent() {

@@ -8,7 +8,7 @@ use plait_proto::identity::PublicKey;
 use tracing::warn;
 
 use super::identity::IdentityError;
-use super::known_peers::{self, KnownPeersError};
+use super::known_peers::{KnownPeers, KnownPeersError};
 use super::peer_name::PeerName;
 
 /// How a peer's key is known.
@@ -74,8 +74,8 @@ pub(crate) struct ExpectedPeer {
 #[derive(Clone, Debug)]
 pub(super) enum TrustAnchor {
     Pin(PublicKey),
-    /// The file of known peers.
-    FirstUse(PathBuf),
+    /// The keys of first use.
+    FirstUse(KnownPeers),
 }
 
 impl ExpectedPeer {
@@ -86,15 +86,15 @@ impl ExpectedPeer {
             TrustAnchor::Pin(expected) => {
                 Err(PeerAuthError::Pinned { peer: self.peer.clone(), expected: *expected, got: *got })
             }
-            TrustAnchor::FirstUse(file) => self.verify_first_use(file, got),
+            TrustAnchor::FirstUse(known) => self.verify_first_use(known, got),
         }
     }
 
-    fn verify_first_use(&self, file: &Path, got: &PublicKey) -> Result<KeyMatch, PeerAuthError> {
-        let find =
-            || known_peers::find(file, &self.peer).map_err(|error| PeerAuthError::known_peers(file, error));
+    fn verify_first_use(&self, known: &KnownPeers, got: &PublicKey) -> Result<KeyMatch, PeerAuthError> {
+        let file = known.file();
+        let find = || known.find(&self.peer).map_err(|error| PeerAuthError::known_peers(file, error));
         if find()?.is_none() {
-            let stored = known_peers::append(file, &self.peer, got);
+            let stored = known.append(&self.peer, got);
             stored.map_err(|reason| PeerAuthError::File { file: file.to_owned(), reason })?;
             warn!("first connection to {}: stored its {got} in {}", self.peer, file.display());
         }

@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 use socket2::{Domain, Socket, Type};
@@ -146,25 +147,62 @@ impl Drop for Window<'_> {
     }
 }
 
+/// Opens the file that guards the window, for use when this process may no longer open it, as another user.
+///
+/// # Errors
+/// See [`UserSpaceError::Record`].
+pub fn keep_record_open() -> Result<(), UserSpaceError> {
+    let record = Record::open()?;
+    let _ = OPEN_RECORD.set(Mutex::new(record));
+    Ok(())
+}
+
+/// A descriptor of the file, and its path. Locks of the file are those of the descriptor, so threads exclude each other here.
+static OPEN_RECORD: OnceLock<Mutex<(PathBuf, File)>> = OnceLock::new();
+
 /// The file that is locked during the window, and contains the namespace, the sysctl and its previous value.
 struct Record {
     path: PathBuf,
     file: File,
+    /// Held with the lock of a descriptor that is kept open.
+    _kept: Option<MutexGuard<'static, (PathBuf, File)>>,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // Closing a duplicate does not release it.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl Record {
     fn lock() -> Result<Record, UserSpaceError> {
+        let kept = OPEN_RECORD.get().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let (path, file) = match &kept {
+            Some(kept) => {
+                let duplicate = kept.1.try_clone();
+                (kept.0.clone(), duplicate)
+            }
+            None => Record::open().map(|(path, file)| (path, Ok(file)))?,
+        };
+        let locked = file.and_then(|mut file| {
+            rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+            file.rewind()?;
+            Ok(file)
+        });
+        match locked {
+            Ok(file) => Ok(Record { path, file, _kept: kept }),
+            Err(reason) => Err(UserSpaceError::Record { path, reason }),
+        }
+    }
+
+    fn open() -> Result<(PathBuf, File), UserSpaceError> {
         let path = run_directory()
             .map_err(|reason| UserSpaceError::Record { path: "/run/plait".into(), reason })?
             .join("path-manager");
-        let lock = || {
-            let mut options = File::options();
-            let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-            rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
-            Ok(file)
-        };
-        match lock() {
-            Ok(file) => Ok(Record { path, file }),
+        let mut options = File::options();
+        match options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path) {
+            Ok(file) => Ok((path, file)),
             Err(reason) => Err(UserSpaceError::Record { path, reason }),
         }
     }

@@ -1,0 +1,326 @@
+//! The privileged half of a gateway: a small process that does for the other what takes root.
+//!
+//! A gateway that is started by root carries traffic as another user ([`crate::sandbox`]). The files that it keeps about peers,
+//! its cgroups and its status socket remain root's, so that nobody else can change them. The monitor holds them: it knows which
+//! they are before the gateway reads its first byte from the network, takes no path or process id from it, and answers five
+//! requests, one JSON document a line. It ends with the gateway; what a killed gateway leaves behind, the next start removes.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{IpAddr, Shutdown};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use chrono::NaiveDate;
+use plait_linux::cgroup::CreatorCgroups;
+use plait_linux::sandbox::{CapabilitySet, Files, Rules, Sandbox, ThreadGate};
+use plait_linux::signal::StopSignal;
+use plait_proto::identity::PublicKey;
+use rustix::process::getppid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::status;
+use crate::trust::{KnownPeers, KnownPeersError, PeerName, SealedPeer, SealedPeers};
+
+/// How long a reply may take: another process may hold the lock of the peers' files, and the disk may be slow.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What the gateway asks for.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Request {
+    /// The peer, if it was reached `sealed`.
+    FindSealed(String),
+    /// Remember that the peer was reached `sealed` today.
+    RecordSealed { peer: String, address: IpAddr, today: NaiveDate },
+    /// The peer's key of its first use, and the number of its line.
+    FindKey(String),
+    /// Store the peer's key.
+    AppendKey { peer: String, key: String },
+    /// Remove the gateway's cgroups and its status socket.
+    CleanUp,
+}
+
+/// What a reply contains if the request failed.
+#[derive(Serialize, Deserialize)]
+enum Failure {
+    Other(String),
+    Line(usize),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Other(error.to_string())
+    }
+}
+
+type Reply<T> = Result<T, Failure>;
+
+/// The gateway's end.
+#[derive(Debug)]
+pub struct Monitor {
+    /// For requests that are answered at once.
+    questions: Channel,
+    /// For those that wait for the disk, so that no question waits for it.
+    changes: Channel,
+    process: Mutex<Child>,
+}
+
+/// One request is answered after the other.
+#[derive(Debug)]
+struct Channel(Mutex<BufReader<UnixStream>>);
+
+impl Channel {
+    /// A channel, and its other end.
+    fn open() -> io::Result<(Channel, Stdio)> {
+        let (own, other) = UnixStream::pair()?;
+        own.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        own.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        Ok((Channel(Mutex::new(BufReader::new(own))), OwnedFd::from(other).into()))
+    }
+
+    fn request<T: DeserializeOwned>(&self, request: &Request) -> Reply<T> {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        write_line(stream.get_mut(), request)?;
+        read_reply(&mut stream)
+    }
+
+    fn reply<T: DeserializeOwned>(&self) -> Reply<T> {
+        read_reply(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn close(&self) {
+        // Fails if the other end is closed.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_ref().shutdown(Shutdown::Both);
+    }
+}
+
+impl Monitor {
+    /// Starts a monitor for this process, before it enters a cgroup of its own. `command` runs [`run_monitor`].
+    ///
+    /// # Errors
+    /// It cannot be started; the error says why.
+    pub fn start(mut command: Command) -> io::Result<Arc<Monitor>> {
+        let ((questions, stdin), (changes, stdout)) = (Channel::open()?, Channel::open()?);
+        // Not of the terminal's foreground process group: Ctrl-C is for the gateway, which then still needs it.
+        command.process_group(0).current_dir("/").stdin(stdin).stdout(stdout).stderr(Stdio::null());
+        let process = command.spawn()?;
+        // The descriptors of the other ends, so that the end of the process is the end of the channels.
+        drop(command);
+        let monitor = Monitor { questions, changes, process: Mutex::new(process) };
+        monitor.questions.reply::<()>().map_err(into_error)?;
+        Ok(Arc::new(monitor))
+    }
+
+    /// Removes the cgroups and the status socket of this process, and ends the monitor.
+    pub fn clean_up(&self) {
+        if let Err(error) = self.changes.request::<()>(&Request::CleanUp).map_err(into_error) {
+            tracing::debug!("leftovers remain for the next start: {error}");
+        }
+        self.questions.close();
+        self.changes.close();
+        let _ = self.process.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    }
+
+    pub(crate) fn find_sealed(&self, peer: &str) -> io::Result<Option<SealedPeer>> {
+        self.questions.request(&Request::FindSealed(peer.to_owned())).map_err(into_error)
+    }
+
+    pub(crate) fn record_sealed(&self, peer: &str, address: IpAddr, today: NaiveDate) -> io::Result<()> {
+        self.changes
+            .request(&Request::RecordSealed { peer: peer.to_owned(), address, today })
+            .map_err(into_error)
+    }
+
+    pub(crate) fn find_key(&self, peer: &PeerName) -> Result<Option<(usize, PublicKey)>, KnownPeersError> {
+        let found = self.questions.request::<Option<(usize, String)>>(&Request::FindKey(peer.to_string()));
+        let found = found.map_err(|failure| match failure {
+            Failure::Line(line) => KnownPeersError::Line(line),
+            Failure::Other(text) => KnownPeersError::Io(io::Error::other(text)),
+        })?;
+        let parse = |(line, key): (usize, String)| {
+            let key = key.parse().map_err(|_| KnownPeersError::Line(line))?;
+            Ok((line, key))
+        };
+        found.map(parse).transpose()
+    }
+
+    pub(crate) fn append_key(&self, peer: &PeerName, key: &PublicKey) -> io::Result<()> {
+        let request = Request::AppendKey { peer: peer.to_string(), key: key.to_string() };
+        self.changes.request(&request).map_err(into_error)
+    }
+}
+
+/// Writes a document in one line.
+fn write_line(stream: &mut UnixStream, document: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(document)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn read_reply<T: DeserializeOwned>(stream: &mut BufReader<UnixStream>) -> Reply<T> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Err(Failure::Other("the gateway's monitor has ended".into()));
+    }
+    serde_json::from_str::<Reply<T>>(&line).map_err(io::Error::from)?
+}
+
+fn into_error(failure: Failure) -> io::Error {
+    match failure {
+        Failure::Other(text) => io::Error::other(text),
+        Failure::Line(line) => io::Error::other(format!("line {line} is malformed")),
+    }
+}
+
+/// The monitor's end: what it holds.
+struct MonitorProcess {
+    gateway: u32,
+    sealed: SealedPeers,
+    keys: Option<KnownPeers>,
+    cgroups: Option<CreatorCgroups>,
+}
+
+/// Runs the monitor of the parent process, whose requests arrive on stdin and stdout, which are sockets, until that ends.
+/// `known_peers`: the file of the keys of first use.
+///
+/// # Errors
+/// The monitor cannot confine itself, or its parent broke the protocol.
+pub fn run_monitor(known_peers: Option<PathBuf>) -> io::Result<()> {
+    let gateway =
+        getppid().ok_or_else(|| io::Error::other("the gateway has ended"))?.as_raw_pid().unsigned_abs();
+    // A service manager that ends all processes of a service must not end this one first.
+    let _ignored = StopSignal::listen()?;
+    let mut questions = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let changes = UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let monitor = MonitorProcess {
+        gateway,
+        sealed: SealedPeers::of_user(),
+        keys: known_peers.map(KnownPeers::in_file),
+        cgroups: CreatorCgroups::below_current(gateway).ok(),
+    };
+    let gate = ThreadGate::default();
+    thread::scope(|scope| {
+        let changing = scope.spawn(|| {
+            gate.pass();
+            monitor.serve(changes)
+        });
+        let confined = monitor.confine(&gate).map_err(other);
+        // If it failed, the gateway closes the channels.
+        gate.open();
+        write_line(&mut questions, &confined)?;
+        monitor.serve(questions)?;
+        changing.join().unwrap_or_else(|_| Err(io::Error::other("a request was not answered")))
+    })
+}
+
+impl MonitorProcess {
+    /// Keeps what the five requests need: root's files without being their owner's group, and nothing of the network.
+    fn confine(&self, gate: &ThreadGate) -> io::Result<()> {
+        let mut files = Files { manage: self.sealed.directories(), ..Files::default() };
+        files.manage.extend(self.keys.iter().flat_map(KnownPeers::directories));
+        files.remove.extend(plait_linux::run_directory());
+        if let Some(cgroups) = &self.cgroups {
+            files.remove_cgroups_below(cgroups.parent()?);
+        }
+        let capabilities = CapabilitySet::DAC_OVERRIDE;
+        let sandbox = Sandbox::new(Rules { capabilities, user: None, files, signals: None });
+        let confined = sandbox.and_then(|sandbox| gate.confine(sandbox));
+        confined.map(|_| ()).map_err(io::Error::other)
+    }
+
+    /// Answers requests until the gateway closes the channel.
+    fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
+        let requests = BufReader::new(stream.try_clone()?);
+        for request in requests.lines() {
+            self.answer(&mut stream, serde_json::from_str(&request?)?)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, stream: &mut UnixStream, request: Request) -> io::Result<()> {
+        match request {
+            Request::FindSealed(peer) => {
+                write_line(stream, &named(&peer).and_then(|peer| self.sealed.find(&peer).map_err(other)))
+            }
+            Request::RecordSealed { peer, address, today } => {
+                let recorded = named(&peer)
+                    .and_then(|peer| self.sealed.record_in_file(&peer, address, today).map_err(other));
+                write_line(stream, &recorded)
+            }
+            Request::FindKey(peer) => {
+                let found = named(&peer).and_then(|peer| {
+                    let found = self.keys()?.find(&peer).map_err(|error| match error {
+                        KnownPeersError::Io(error) => error.into(),
+                        KnownPeersError::Line(line) => Failure::Line(line),
+                    })?;
+                    Ok(found.map(|(line, key)| (line, key.to_string())))
+                });
+                write_line(stream, &found)
+            }
+            Request::AppendKey { peer, key } => {
+                let appended = named(&peer).and_then(|peer| {
+                    let key: PublicKey = key.parse().map_err(other)?;
+                    Ok(self.keys()?.append(&peer, &key)?)
+                });
+                write_line(stream, &appended)
+            }
+            Request::CleanUp => {
+                let cleaned = self.cgroups.as_ref().map_or(Ok(()), CreatorCgroups::remove).map_err(other);
+                let _ = status::socket_path(self.gateway).and_then(fs::remove_file);
+                write_line(stream, &cleaned)
+            }
+        }
+    }
+
+    fn keys(&self) -> Result<&KnownPeers, Failure> {
+        self.keys.as_ref().ok_or_else(|| Failure::Other("this gateway stores no keys of peers".into()))
+    }
+}
+
+fn named(peer: &str) -> Result<PeerName, Failure> {
+    PeerName::from_line(peer).ok_or_else(|| Failure::Other("expected the name of a peer".into()))
+}
+
+fn other(error: impl ToString) -> Failure {
+    Failure::Other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a gateway finds if its monitor answers a question for a key with this line.
+    fn find_key(reply: &str) -> Result<Option<(usize, PublicKey)>, KnownPeersError> {
+        let mut command = Command::new("sh");
+        // Its stdin is a socket.
+        let script = r#"exec >&0; echo '{"Ok":null}'; read question; echo "$1""#;
+        command.args(["-c", script, "monitor", reply]);
+        let monitor = Monitor::start(command).expect("sh starts");
+        let found = monitor.find_key(&"server.example:443".parse().expect("a peer"));
+        let _ = monitor.process.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        found
+    }
+
+    #[test]
+    fn peers_whose_keys_cannot_be_read_are_not_unknown() {
+        let key = PublicKey::new([7; 32]);
+        assert!(
+            matches!(find_key(&format!(r#"{{"Ok":[3,"{key}"]}}"#)), Ok(Some((3, found))) if found == key)
+        );
+        assert!(matches!(find_key(r#"{"Ok":null}"#), Ok(None)));
+        for damaged in [r#"{"Ok":[3,"plait-key:damaged"]}"#, r#"{"Err":{"Line":3}}"#] {
+            assert!(matches!(find_key(damaged), Err(KnownPeersError::Line(3))), "{damaged}");
+        }
+        for broken in ["", r#"{"Ok":[3]}"#, r#"{"Err":{"Other":"no"}}"#] {
+            assert!(matches!(find_key(broken), Err(KnownPeersError::Io(_))), "{broken}");
+        }
+    }
+}
