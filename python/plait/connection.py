@@ -41,6 +41,18 @@ class Settings(TypedDict, total=False):
     peer is stored, and any other key is rejected later. By default `"any"`."""
     clients: Sequence[str] | None
     """The public keys of the clients that `serve` accepts; by default any."""
+    hybrid: bool
+    """In mode `"sealed"`, whether `connect` exchanges keys with ML-KEM-768 as well as with X25519, against quantum computers
+    of the future. By default `True`."""
+    service: Sequence[str]
+    """In mode `"sealed"`, what clients of `serve` may ask for, `"PORT"` or `"NAME:PORT"`, where it differs from the port of its
+    address, as behind a port forwarding. With a name, clients must use that name."""
+    pad: int | None
+    """In mode `"sealed"`, pads the records that this program sends to a multiple of so many bytes, up to 16384; by default not at
+    all."""
+    rekey_after: float | None
+    """In mode `"sealed"`, seconds after which `connect`'s connections get new keys by a new key exchange, from 1 to 3600; by
+    default 3600."""
 
 
 class Connection(socket.socket):
@@ -60,12 +72,19 @@ class Connection(socket.socket):
     """The address of the peer. (`getpeername` returns that of the loopback connection.)"""
 
     @classmethod
-    def _from_native(cls, native: tuple[int, str, int, str, str | None, str | None]) -> Connection:
-        descriptor, host, port, mode, level, identity = native
+    def _from_native(cls, native: _plait.NativeConnection) -> Connection:
+        descriptor, host, port, mode, level, identity, exporter = native
         connection = cls(fileno=descriptor)
         connection.peer, connection.mode = (host, port), mode
-        connection.level, connection.identity = level, identity
+        connection.level, connection.identity, connection._exporter = level, identity, exporter
         return connection
+
+    def export_key(self, label: str, context: bytes = b"", length: int = 32) -> bytes:
+        """Return a key that only the two ends of this connection know (as RFC 5705 defines for TLS): the same at both for the
+        same `label`, which says what the key is for, and `context`. In mode `"sealed"`; otherwise raises `ValueError`."""
+        if self._exporter is None:
+            raise ValueError(f'expected a connection of mode "sealed", got "{self.mode}"')
+        return self._exporter.export(label, context, length)
 
 
 class Listener:
@@ -124,20 +143,51 @@ def _gateway(
     identity: str | os.PathLike[str] | None = None,
     peers: Peers = "any",
     clients: Sequence[str] | None = None,
+    hybrid: bool = True,
+    service: Sequence[str] = (),
+    pad: int | None = None,
+    rekey_after: float | None = None,
 ) -> _plait.Gateway:
     """Return the gateway of this process; the first call starts it."""
     global _running
     file = None if identity is None else os.fspath(identity)
     trust, pins = ("pinned", tuple(sorted(peers.items()))) if isinstance(peers, Mapping) else (peers, ())
     known = None if clients is None else tuple(clients)
-    settings = (mode, require, tuple(trusted), tuple(untrusted), file, trust, pins, known)
+    services = tuple(service)
+    settings = (
+        mode,
+        require,
+        tuple(trusted),
+        tuple(untrusted),
+        file,
+        trust,
+        pins,
+        known,
+        hybrid,
+        services,
+        pad,
+        rekey_after,
+    )
     with _lock:
         if _running is None:
             roles = [*((name, True) for name in trusted), *((name, False) for name in untrusted)]
             requirement = ("mode" if require else None) if isinstance(require, bool) else require
             log = _Log()
             try:
-                gateway = _plait.Gateway(mode, requirement, roles, 10.0, file, trust, pins, known)
+                gateway = _plait.Gateway(
+                    mode,
+                    requirement,
+                    roles,
+                    10.0,
+                    file,
+                    trust,
+                    pins,
+                    known,
+                    hybrid,
+                    service,
+                    pad,
+                    rekey_after,
+                )
             except BaseException:
                 log.close()
                 raise

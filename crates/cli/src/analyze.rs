@@ -5,7 +5,7 @@ mod rates;
 mod table;
 
 use std::fs;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use plait_config::{TextError, parse_duration_or_seconds};
 use plait_trace::export::{Exporter, JsonWriter};
 use plait_trace::{AnalyzeError, Interval, analyze, document};
 
-use crate::stdout::Stdout;
+use crate::stderr::eprintln;
+use crate::stdout::{self, Stdout};
 use table::Table;
 
 /// Arguments of `plait analyze`.
@@ -60,7 +61,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 /// Analyzes all captures as one measurement.
 fn analyze_together(args: &Args, directory: Option<&Path>, interval: Duration) -> anyhow::Result<()> {
-    let prints_while_reading = (args.json || args.all) && io::stdout().is_terminal();
+    let prints_while_reading = (args.json || args.all) && stdout::is_terminal();
     let progress = match prints_while_reading {
         true => ProgressBar::hidden(),
         false => progress_bar(&plait_trace::input_files(&args.captures)?),
@@ -162,9 +163,8 @@ pub(crate) fn warn_if_damaged(totals: &document::Totals) {
     }
 }
 
-/// Prints a warning; failures to do so are ignored.
 fn warn(message: std::fmt::Arguments) {
-    let _ = writeln!(io::stderr(), "plait: {message}");
+    eprintln!("plait: {message}");
 }
 
 /// From a microsecond to an hour.

@@ -12,7 +12,9 @@ use plait_audit::{Audit, Options, PathView, Progress, Source, audit, write_html}
 use plait_config::AtomicFile;
 
 use crate::analyze::progress_bar;
-use crate::stdout::Stdout;
+use crate::escape::escape_line;
+use crate::stderr::eprintln;
+use crate::stdout::{Stdout, StyledText};
 
 /// Arguments of `plait audit`.
 #[derive(clap::Args)]
@@ -92,7 +94,7 @@ impl ProgressDisplay {
     }
 }
 
-/// Prints warnings about incomplete input; failing to print them is no error.
+/// Prints warnings about incomplete input.
 fn warn(audit: &Audit) {
     let mut warnings: Vec<String> = (audit.damaged.iter())
         .map(|damaged| format!("{}: {}; packets before the damage are used", damaged.capture, damaged.error))
@@ -104,7 +106,7 @@ fn warn(audit: &Audit) {
         ));
     }
     for warning in warnings {
-        let _ = writeln!(io::stderr(), "plait: {warning}");
+        eprintln!("plait: {warning}");
     }
 }
 
@@ -120,43 +122,48 @@ const READ: Style = AnsiColor::Red.on_default();
 const SAFE: Style = AnsiColor::Green.on_default();
 
 fn print_table(audit: &Audit) -> io::Result<()> {
-    let width = audit.paths.iter().map(|path| path.path.chars().count()).max().unwrap_or(0).max("path".len());
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_table(audit, width, &mut text);
-    let mut out = anstream::AutoStream::auto(io::stdout());
-    out.write_all(text.as_bytes())?;
+    let mut text = StyledText::default();
+    // Writing to it cannot fail.
+    let _ = write_table(audit, &mut text);
+    let mut out = Stdout::until_closed();
+    out.write_styled(&text)?;
     out.flush()
 }
 
-fn write_table(audit: &Audit, width: usize, out: &mut String) -> std::fmt::Result {
-    writeln!(
-        out,
-        "{BOLD}{:<width$}  {:<7} {:>9} {:>8} {:>14} {:>9} {:>9} {:>8}{BOLD:#}",
+fn write_table(audit: &Audit, out: &mut StyledText) -> std::fmt::Result {
+    let names: Vec<_> = audit.paths.iter().map(|path| escape_line(&path.path)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("path".len());
+    let heading = format!(
+        "{:<width$}  {:<7} {:>9} {:>8} {:>14} {:>9} {:>9} {:>8}\n",
         "path", "mode", "crossed", "runs", "longest run", "read", "correct", "time"
-    )?;
-    for path in &audit.paths {
+    );
+    out.push(BOLD, heading);
+    for (path, name) in audit.paths.iter().zip(&names) {
         let PathView { exposure, .. } = path;
         let style = match (path.mode, path.recovered_bytes) {
             (None, _) => Style::new(),
             (_, 0) => SAFE,
             _ => READ,
         };
-        writeln!(
+        write!(
             out,
-            "{:<width$}  {:<7} {:>9} {:>8} {:>12} B {style}{:>9}{style:#} {:>9} {:>6.1} s",
-            path.path,
+            "{name:<width$}  {:<7} {:>9} {:>8} {:>12} B ",
             path.mode.map_or("-", plait_audit::Mode::name),
             percent(exposure.fraction),
             exposure.runs,
             exposure.longest_run,
-            percent(path.recovered_fraction),
+        )?;
+        out.push(style, format_args!("{:>9}", percent(path.recovered_fraction)));
+        writeln!(
+            out,
+            " {:>9} {:>6.1} s",
             path.correct_fraction.map_or_else(|| "-".into(), percent),
             path.attack_seconds,
         )?;
     }
-    for path in &audit.paths {
-        writeln!(out, "\n{BOLD}{}{BOLD:#}: {}", path.path, path.verdict)?;
+    for (path, name) in audit.paths.iter().zip(&names) {
+        out.push(BOLD, format_args!("\n{name}"));
+        writeln!(out, ": {}", path.verdict)?;
     }
     writeln!(
         out,

@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
+use crate::stderr::eprintln;
 use crate::stdout::print_json;
 use crate::top::interval;
 use document::{Document, EndedBy};

@@ -64,6 +64,7 @@ pub(crate) struct Direction {
     decode: bool,
 }
 
+#[expect(clippy::disallowed_methods, reason = "the output is bytes, not text")]
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let input = unbuffered(&io::stdin()).context("cannot use stdin")?;
     let output = unbuffered(&io::stdout()).context("cannot use stdout")?;

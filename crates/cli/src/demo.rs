@@ -11,7 +11,7 @@ mod report;
 mod transfer;
 
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -21,6 +21,8 @@ use plait_linux::signal::StopSignal;
 use plait_proto::option::Mode;
 use serde_json::json;
 
+use crate::stderr::{self, eprintln};
+use crate::stdout::{Stdout, print_text};
 use document::Document;
 use report::Report;
 
@@ -77,9 +79,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     });
     let summary = serde_json::to_string_pretty(&summary)? + "\n";
     write(&args.out.join("summary.json"), &summary)?;
-    write(&args.out.join("report.txt"), &anstream::adapter::strip_str(&text).to_string())?;
-    let output = if args.json { summary } else { format!("{text}\nSaved in {}\n", args.out.display()) };
-    anstream::stdout().write_all(output.as_bytes()).context("cannot write to stdout")?;
+    write(&args.out.join("report.txt"), &text.plain())?;
+    if args.json {
+        print_text(&summary)?;
+    } else {
+        let mut out = Stdout::new();
+        out.write_styled(&text)?;
+        writeln!(out, "\nSaved in {}", args.out.display())?;
+        out.flush()?;
+    }
     ensure!(failures.is_empty(), "the demo did not show what it should: {}", failures.join("; "));
     Ok(())
 }
@@ -95,14 +103,14 @@ impl Progress {
     fn new(steps: u64) -> Self {
         let style =
             ProgressStyle::with_template("[{pos}/{len}] {msg} ({elapsed})").expect("a valid template");
-        Self(std::io::stderr().is_terminal().then(|| ProgressBar::new(steps).with_style(style)))
+        Self(stderr::is_terminal().then(|| ProgressBar::new(steps).with_style(style)))
     }
 
     fn step(&self, what: &str) {
         match &self.0 {
             Some(bar) => {
                 bar.inc(1);
-                bar.set_message(what.to_owned());
+                stderr::set_message(bar, what);
             }
             None => eprintln!("plait demo: {what}"),
         }

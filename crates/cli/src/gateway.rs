@@ -1,24 +1,30 @@
 //! `plait run`, `plait serve` and `plait proxy`: from arguments to a running gateway and its end.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{self, PathBuf};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use plait_config::Role;
+use plait_config::{Role, TextError, parse_duration_or_seconds};
 use plait_gateway::{
-    Config, Credentials, Gateway, Identities, Outbound, ProtectionPolicy, ProxyAccess, Requirement, RunError,
-    Settings, Trust, exit_code,
+    Config, Credentials, Gateway, Identities, Monitor, Outbound, ProtectionPolicy, ProxyAccess, REKEY_AFTER,
+    Requirement, RunError, ServiceName, Settings, Trust, exit_code, run_monitor,
 };
+use plait_linux::sandbox::{Rules, Sandbox, ThreadGate};
 use plait_linux::signal::StopSignal;
 use plait_linux::user::User;
+use plait_proto::codec::records::Padding;
 use plait_proto::option::Mode;
-use rustix::process::Signal;
-use tokio::runtime::Runtime;
+use rustix::process::{Signal, geteuid};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::stderr::eprintln;
 
 #[derive(clap::Args)]
 struct Protection {
@@ -29,10 +35,15 @@ struct Protection {
     mode: Option<Mode>,
     /// Refuse connections whose peer does not negotiate the mode, instead of carrying them unprotected; in mode sealed,
     /// `=paths:N` also refuses those in which fewer than N paths take part, and `=all-paths` those in which not every named
-    /// interface does, of which there must be two; `=false` overrides the configuration file
+    /// interface does, of which there must be two; `=false` carries them unprotected [default: the mode in `plait serve`,
+    /// nothing in others]
     #[arg(long, value_name = "all-paths|paths:N", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = requirement)]
     require: Option<RequireValue>,
+    /// Pad the records of mode sealed to a multiple of so many bytes, which hides shorter differences of length [default: 1,
+    /// no padding]
+    #[arg(long, value_name = "BYTES", value_parser = padding)]
+    pad: Option<Padding>,
     /// Seconds that live connections may take to end after a stop was requested
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
@@ -52,6 +63,14 @@ struct Peers {
     /// use (first-use), or rejected (pinned) [default: pinned if [peers] has any key, else any]
     #[arg(long, value_name = "any|first-use|pinned")]
     peers: Option<Trust>,
+    /// Exchange keys with ML-KEM-768 as well as with X25519 in mode sealed, against quantum computers of the future
+    /// [default: true]
+    #[arg(long, value_name = "true|false")]
+    hybrid: Option<bool>,
+    /// Time after which a connection in mode sealed gets new keys by a new key exchange, from 1s to 1h; after 2^20 records in any
+    /// case [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = rekey_after)]
+    rekey_after: Option<Duration>,
 }
 
 /// The value of `--require`.
@@ -70,14 +89,23 @@ impl Protection {
                  [peers]"
             );
         }
-        self.settings(command, identities, config)
+        let hybrid = peers.hybrid.or(config.hybrid).unwrap_or(true);
+        let rekey_after = peers.rekey_after.or(config.rekey);
+        Ok(Settings { hybrid, rekey_after, ..self.settings(command, identities, config, None)? })
     }
 
-    /// The settings of a gateway that peers connect to.
-    fn inbound(&self, command: &'static str, config: &Config) -> anyhow::Result<Settings> {
+    /// The settings of a gateway that accepts connections for these services, or without any, for the port that it listens on.
+    /// The mode is required by default: a server's connections are meant to be protected.
+    fn inbound(
+        &self,
+        command: &'static str,
+        services: Vec<ServiceName>,
+        config: &Config,
+    ) -> anyhow::Result<Settings> {
         let file = self.identity.as_deref().or(config.identity.as_deref());
         let identities = Identities::new(file, None, BTreeMap::new(), config.clients.clone())?;
-        self.settings(command, identities, config)
+        let settings = self.settings(command, identities, config, Some(Requirement::Mode))?;
+        Ok(Settings { services, ..settings })
     }
 
     fn settings(
@@ -85,15 +113,24 @@ impl Protection {
         command: &'static str,
         identities: Identities,
         config: &Config,
+        default: Option<Requirement>,
     ) -> anyhow::Result<Settings> {
         let mode = self.mode.or(config.mode).unwrap_or(Mode::Sealed);
-        let require = self.require.map_or(config.require, |RequireValue(require)| require);
+        let given = self.require.map(|RequireValue(require)| require).or(config.require);
+        // Mode off cannot be required.
+        let require = given.unwrap_or(default.filter(|_| mode != Mode::Off));
         Ok(Settings {
             command,
             policy: ProtectionPolicy::new(mode, require)?,
             identities,
+            hybrid: true,
+            padding: self.pad.or(config.pad),
+            rekey_after: None,
+            services: Vec::new(),
             max_connections: self.max_connections as usize,
+            max_connections_per_peer: self.max_connections.div_ceil(4) as usize,
             drain: Duration::from_secs(self.drain),
+            monitor: None,
         })
     }
 }
@@ -101,7 +138,7 @@ impl Protection {
 /// The configuration file.
 #[derive(clap::Args)]
 struct ConfigFile {
-    /// File with mode, require, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
+    /// File with mode, require, hybrid, pad, rekey, roles of interfaces in [paths], and keys in [identity] and [peers]; options of the command
     /// line take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -166,6 +203,14 @@ pub(crate) struct ServeArgs {
     /// Service that connections are carried to
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     to: String,
+    /// What clients may ask for in mode sealed, where it differs from the port of --listen, as behind a port forwarding; with
+    /// a name, clients must use that name; may be repeated
+    #[arg(long, value_name = "[NAME:]PORT")]
+    service: Vec<ServiceName>,
+    /// Connections from one peer at once, by its IPv4 address or /64 of IPv6; further ones are refused [default: a quarter
+    /// of --max-connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections_per_peer: Option<u32>,
     #[command(flatten)]
     protection: Protection,
     #[command(flatten)]
@@ -203,6 +248,15 @@ fn requirement(text: &str) -> Result<RequireValue, String> {
     }
 }
 
+fn padding(text: &str) -> Result<Padding, String> {
+    let unit: i64 = text.parse().map_err(|_| format!("expected a number of bytes, got '{text}'"))?;
+    Padding::try_from(unit).map_err(|error| error.to_string())
+}
+
+fn rekey_after(text: &str) -> Result<Duration, TextError> {
+    parse_duration_or_seconds(text, &REKEY_AFTER)
+}
+
 fn host_and_port(text: &str) -> Result<String, String> {
     let expected = || format!("expected HOST:PORT, got '{text}'");
     let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
@@ -227,14 +281,69 @@ pub(crate) fn stop_signal() -> anyhow::Result<StopSignal> {
     StopSignal::listen_for(&[Signal::TERM, Signal::INT]).context("cannot listen for signals")
 }
 
+/// Runs a gateway, whose threads wait until it confines itself through the gate, once it is set up. If this is root, a monitor
+/// keeps what only root can do.
+fn block_on_gated<T>(
+    mut settings: Settings,
+    work: impl AsyncFnOnce(Settings, &ThreadGate) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let monitor = geteuid().is_root().then(|| start_monitor(&settings.identities)).transpose()?;
+    settings.monitor = monitor.clone();
+    let gate = Arc::new(ThreadGate::default());
+    let of_threads = Arc::clone(&gate);
+    let runtime = Builder::new_multi_thread().enable_all().on_thread_start(move || of_threads.pass()).build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    let done = runtime.block_on(work(settings, &gate));
+    // If it failed before, its threads have to end.
+    gate.open();
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
+    if let Some(monitor) = monitor {
+        monitor.clean_up();
+    }
+    done
+}
+
+/// Runs this executable as the monitor of this process.
+fn start_monitor(identities: &Identities) -> anyhow::Result<Arc<Monitor>> {
+    let mut command = Command::new(env::current_exe().context("cannot find this executable")?);
+    command.arg("monitor");
+    if let Some(file) = identities.known_peers() {
+        let file = path::absolute(file).context("cannot find the file of known peers")?;
+        command.arg("--known-peers").arg(file);
+    }
+    Monitor::start(command).context("cannot start the monitor of this gateway")
+}
+
+/// Arguments of `plait monitor`, which only gateways start.
+#[derive(clap::Args)]
+pub(crate) struct MonitorArgs {
+    /// File of the keys of peers that are trusted on first use
+    #[arg(long, value_name = "FILE")]
+    known_peers: Option<PathBuf>,
+}
+
+pub(crate) fn monitor(args: MonitorArgs) -> anyhow::Result<()> {
+    Ok(run_monitor(args.known_peers)?)
+}
+
+/// Gives up all privileges that the rules do not name.
+fn confine(gate: &ThreadGate, rules: io::Result<Rules>) -> anyhow::Result<()> {
+    let rules = rules.context("cannot prepare to give up privileges")?;
+    let missing = gate.confine(Sandbox::new(rules)?)?;
+    for feature in missing {
+        tracing::warn!("this gateway keeps more access than it needs, because this host lacks {feature}");
+    }
+    Ok(())
+}
+
 /// Runs a service until SIGTERM or SIGINT; a second one skips the drain.
 async fn until_stopped<F>(gateway: &Arc<Gateway>, service: F) -> anyhow::Result<()>
 where
-    F: Future<Output = anyhow::Result<()>>,
+    F: Future<Output = ()>,
 {
     let mut stop = stop_signal()?;
     tokio::select! {
-        ended = service => ended?,
+        () = service => {}
         _ = stop.next() => {}
     }
     tokio::select! {
@@ -248,13 +357,19 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let config = args.paths.config()?;
     let settings = args.protection.outbound("run", &args.peers, &config)?;
     let user = args.user.as_deref().map(|name| User::find(name).map(Some)).unwrap_or_else(User::caller)?;
-    block_on(async {
+    block_on_gated(settings, async |settings, gate| {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
         let mut command = args.command.into_iter();
         let program = command.next().context("no program given")?;
-        let status = outbound.run(program, command.collect(), user).await;
+        let started = |program| {
+            confine(gate, outbound.sandbox_rules(program))
+                .map_err(|error| io::Error::other(format!("{error:#}")))
+        };
+        let status = outbound.run(program, command.collect(), user, started).await;
+        // If the program did not start, the gateway is not confined, and has only to stop.
+        gate.open();
         let mut stop = stop_signal()?;
         tokio::select! {
             () = gateway.shut_down_when_idle() => {}
@@ -272,11 +387,16 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let settings = args.protection.inbound("serve", &args.file.read()?)?;
-    block_on(async {
+    let mut settings = args.protection.inbound("serve", args.service, &args.file.read()?)?;
+    if let Some(max) = args.max_connections_per_peer {
+        settings.max_connections_per_peer = max as usize;
+    }
+    block_on_gated(settings, async |settings, gate| {
         let gateway = Gateway::start(settings)?;
         gateway.publish();
-        until_stopped(&gateway, async { Ok(gateway.serve(args.listen, &args.to).await?) }).await
+        let listener = Gateway::bind(args.listen)?;
+        confine(gate, gateway.sandbox_rules())?;
+        until_stopped(&gateway, gateway.serve(listener, &args.to)).await
     })
 }
 
@@ -286,21 +406,18 @@ pub(crate) fn proxy(args: ProxyArgs) -> anyhow::Result<()> {
     let credentials = args.credentials.as_deref().map(Credentials::from_file).transpose()?;
     if credentials.is_none() && !args.listen.ip().to_canonical().is_loopback() {
         bail!(
-            "expected --credentials with --listen {}, or else whoever can reach this address could use the proxy: add \
-             --credentials FILE, or listen on 127.0.0.1 or [::1]",
+            "expected --credentials with --listen {}, because other hosts can reach this address: add --credentials FILE, \
+             or listen on 127.0.0.1 or [::1]",
             args.listen
         );
     }
     let access = ProxyAccess { credentials, local_destinations: args.allow_local };
-    block_on(async {
+    block_on_gated(settings, async |settings, gate| {
         let listener = Outbound::proxy_listener(args.listen).await?;
         let gateway = Gateway::start(settings)?;
         gateway.publish();
         let outbound = Arc::new(Outbound::start(&gateway, config.roles)?);
-        until_stopped(&gateway, async {
-            outbound.proxy(listener, access).await;
-            Ok(())
-        })
-        .await
+        confine(gate, outbound.sandbox_rules(None))?;
+        until_stopped(&gateway, outbound.proxy(listener, access)).await
     })
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use plait_gateway::identity;
 use serde_json::json;
 
+use crate::stderr::eprintln;
 use crate::stdout::{print_json, print_text};
 
 /// Arguments of `plait identity`.

@@ -1,6 +1,7 @@
 //! The command `plait`: parses arguments, calls the crates, and prints text or JSON.
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage; `plait run` and `plait capture` exit as their program did.
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod analyze;
 mod audit;
@@ -10,6 +11,7 @@ mod codec;
 mod demo;
 mod doctor;
 mod error;
+mod escape;
 mod gateway;
 mod help;
 mod identity;
@@ -21,17 +23,20 @@ mod peers;
 mod policy;
 mod report;
 mod status;
+mod stderr;
 mod stdout;
 mod top;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use clap::builder::Styles;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::stderr::eprintln;
 
 /// Multipath TCP on a stock Linux kernel: programmable, private, measurable
 #[derive(Parser)]
@@ -53,6 +58,9 @@ enum Command {
     Serve(gateway::ServeArgs),
     /// Offer a SOCKS5 and HTTP CONNECT proxy that protects connections
     Proxy(gateway::ProxyArgs),
+    /// Keep what only root can do for a gateway that is not
+    #[command(hide = true)]
+    Monitor(gateway::MonitorArgs),
     /// Create or show the key pair by which peers recognize this host
     Identity(identity::Args),
     /// Show the peers that were reached sealed, and so are never carried in a weaker mode again
@@ -95,8 +103,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = help::grouped(Cli::command()).get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let cli = parse(Styles::styled()).unwrap_or_else(|error| exit_with_usage(&error));
     log_to_stderr(cli.verbose);
     let result = match cli.command {
         Command::Run(args) => gateway::run(args),
@@ -111,11 +118,29 @@ fn main() -> ExitCode {
     })
 }
 
+fn parse(styles: Styles) -> Result<Cli, clap::Error> {
+    let matches = help::grouped(Cli::command().styles(styles)).try_get_matches()?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// Prints help, the version or an error; it has styles unless arguments that it quotes are to be escaped.
+fn exit_with_usage(styled: &clap::Error) -> ! {
+    if let Err(plain) = parse(Styles::plain()) {
+        let text = plain.render().ansi().to_string();
+        if escape::escape(&text) != text {
+            stderr::print(&text);
+            std::process::exit(plain.exit_code());
+        }
+    }
+    styled.exit()
+}
+
 /// The commands that exit with 0 unless they fail.
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => gateway::serve(args),
         Command::Proxy(args) => gateway::proxy(args),
+        Command::Monitor(args) => gateway::monitor(args),
         Command::Identity(args) => identity::run(args),
         Command::Peers(args) => peers::run(args),
         Command::Kmod(args) => kmod::run(args),
@@ -147,12 +172,5 @@ fn log_to_stderr(verbose: u8) {
     };
     let requested = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());
     let levels: Targets = requested.unwrap_or_else(|| level.parse().expect("valid levels"));
-    let colour =
-        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(colour)
-        .with_target(false)
-        .without_time();
-    tracing_subscriber::registry().with(lines.with_filter(levels)).init();
+    tracing_subscriber::registry().with(stderr::Log::new().with_filter(levels)).init();
 }

@@ -37,10 +37,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
     let Report { pid, command, mode, counts, .. } = gateway;
-    let protection = match (mode, gateway.require) {
-        (Mode::Off, _) => "mode off".to_owned(),
-        (mode, true) => format!("{mode} required"),
-        (mode, false) => format!("{mode} preferred"),
+    let protection = match (mode, gateway.require, &gateway.required_paths) {
+        (Mode::Off, ..) => "mode off".to_owned(),
+        (mode, true, Some(paths)) => format!("{mode} required ({paths})"),
+        (mode, true, None) => format!("{mode} required"),
+        (mode, false, _) => format!("{mode} preferred"),
     };
     let listen: Vec<String> = gateway.listen.iter().map(ToString::to_string).collect();
     writeln!(out, "plait {command} (process {pid}): {protection}, listening on {}", listen.join(", "))?;
@@ -48,8 +49,12 @@ fn print(gateway: &Report, out: &mut impl Write) -> io::Result<()> {
         0 => String::new(),
         rejected => format!(" ({rejected} with a rejected identity)"),
     };
+    let invalid = match counts.invalid_records {
+        0 => String::new(),
+        invalid => format!(" ({invalid} reset for invalid records)"),
+    };
     let Counts { protected, plain, refused, .. } = counts;
-    writeln!(out, "  {protected} protected, {plain} plain, {refused} refused{rejected}")?;
+    writeln!(out, "  {protected} protected{invalid}, {plain} plain, {refused} refused{rejected}")?;
     let failures = gateway.handshake_failures.iter().filter(|(_, count)| **count > 0);
     let failures: Vec<String> = failures.map(|(reason, count)| format!("{count} {reason}")).collect();
     if !failures.is_empty() {
@@ -73,9 +78,14 @@ fn print_connection(connection: &ConnectionReport, out: &mut impl Write) -> io::
     };
     let identity =
         connection.identity.as_ref().map(|identity| format!(" identity {identity}")).unwrap_or_default();
+    let updates = match connection.key_updates {
+        None | Some(0) => String::new(),
+        Some(1) => ", 1 key update".to_owned(),
+        Some(updates) => format!(", {updates} key updates"),
+    };
     writeln!(
         out,
-        "  #{id} {application} <-> {peer}  {mode}{level}{identity} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received"
+        "  #{id} {application} <-> {peer}  {mode}{level}{identity} over {protocol}, {age_s:.0} s, {sent} B sent, {received} B received{updates}"
     )?;
     for subflow in &connection.subflows {
         writeln!(

@@ -1,11 +1,19 @@
-//! Buffered stdout, whose reader may close it early, as `head` does.
+//! Buffered stdout, whose reader may close it early, as `head` does. Text is [escaped](crate::escape); styles and control
+//! sequences are plait's own.
+#![expect(clippy::disallowed_methods, reason = "the module that writes to stdout")]
 
-use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, BufWriter, ErrorKind, IsTerminal as _, StdoutLock, Write};
 
+use anstream::{AutoStream, ColorChoice};
+use anstyle::Style;
 use serde::Serialize;
 
+use crate::escape::{EscapingWriter, escape_line};
+
 /// Buffered stdout; flush it at the end.
-pub(crate) struct Stdout(BufWriter<Pipe>);
+pub(crate) struct Stdout(EscapingWriter<BufWriter<Pipe>>);
 
 struct Pipe {
     out: StdoutLock<'static>,
@@ -15,12 +23,59 @@ struct Pipe {
 impl Stdout {
     /// Discards output once the reader has closed the pipe. For commands that do more than print.
     pub(crate) fn new() -> Self {
-        Self(BufWriter::new(Pipe { out: io::stdout().lock(), ignore_closed: true }))
+        Self::open(true)
     }
 
     /// Fails with [`ErrorKind::BrokenPipe`] once the reader has closed the pipe. For commands that only print.
     pub(crate) fn until_closed() -> Self {
-        Self(BufWriter::new(Pipe { out: io::stdout().lock(), ignore_closed: false }))
+        Self::open(false)
+    }
+
+    fn open(ignore_closed: bool) -> Self {
+        Self(EscapingWriter::new(BufWriter::new(Pipe { out: io::stdout().lock(), ignore_closed })))
+    }
+
+    /// Writes text in its styles, if stdout is a terminal.
+    pub(crate) fn write_styled(&mut self, text: &StyledText) -> io::Result<()> {
+        let coloured = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+        for (style, part) in &text.0 {
+            let style = if coloured { *style } else { Style::new() };
+            write!(self.0.unescaped(), "{style}")?;
+            write!(self, "{part}")?;
+            write!(self.0.unescaped(), "{style:#}")?;
+        }
+        Ok(())
+    }
+
+    /// Clears the terminal.
+    pub(crate) fn clear_screen(&mut self) -> io::Result<()> {
+        self.0.unescaped().write_all(b"\x1b[H\x1b[2J")
+    }
+}
+
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Text in parts, each with its style. What is written to it without one has none.
+#[derive(Default)]
+pub(crate) struct StyledText(Vec<(Style, String)>);
+
+impl StyledText {
+    pub(crate) fn push(&mut self, style: Style, text: impl fmt::Display) {
+        self.0.push((style, text.to_string()));
+    }
+
+    /// The text without styles.
+    pub(crate) fn plain(&self) -> String {
+        self.0.iter().map(|(_, part)| part.as_str()).collect()
+    }
+}
+
+impl fmt::Write for StyledText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(Style::new(), text);
+        Ok(())
     }
 }
 
@@ -35,12 +90,14 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// The lines of a table: the columns named in `left` are aligned left, the others right.
+/// The lines of a table: the columns named in `left` are aligned left, the others right. Cells are escaped, as they must not
+/// end their line.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]], left: &[usize]) -> Vec<String> {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| escape_line(cell))).collect();
     let widths: [usize; N] = std::array::from_fn(|column| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     });
-    let line = |row: &[String; N]| {
+    let line = |row: &[Cow<str>; N]| {
         let cells = row.iter().zip(widths).enumerate();
         let cells = cells.map(|(column, (cell, width))| match left.contains(&column) {
             true => format!("{cell:<width$}"),

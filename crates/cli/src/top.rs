@@ -9,7 +9,7 @@ mod snapshot;
 mod table;
 mod terminal;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use anyhow::ensure;
 use plait_config::{TextError, parse_duration_or_seconds};
 use plait_linux::diag::{Growth, Watch};
 
-use crate::stdout::Stdout;
+use crate::stdout::{self, Stdout};
 use snapshot::Snapshot;
 
 /// Arguments of `plait top`.
@@ -40,7 +40,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         return once(&args);
     }
     ensure!(
-        io::stdout().is_terminal(),
+        stdout::is_terminal(),
         "expected stdout to be a terminal, got something else: use --once to print the connections once"
     );
     terminal::run(args.interval)

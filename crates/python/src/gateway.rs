@@ -10,13 +10,16 @@ use std::time::Duration;
 use plait_config::Role;
 use plait_gateway::{
     ConnectError, Gateway as Gate, Identities, Listener as Accepting, Outbound, PeerName, ProtectionPolicy,
-    Requirement, Roles, Settings, StartError, Stream, Trust,
+    REKEY_AFTER, Requirement, Roles, ServiceName, Settings, StartError, Stream, Trust,
 };
+use plait_proto::codec::records::Padding;
 use plait_proto::identity::PublicKey;
 use plait_proto::option::Mode;
+use plait_proto::sealed::Exporter;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use tokio::runtime::Runtime;
 
 create_exception!(plait, ProtectionError, PyConnectionError, "The connection is not protected as required.");
@@ -27,11 +30,12 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ProtectionError", module.py().get_type::<ProtectionError>())?;
     module.add_class::<Gateway>()?;
-    module.add_class::<Listener>()
+    module.add_class::<Listener>()?;
+    module.add_class::<KeyExporter>()
 }
 
-/// File descriptor, the peer's address and port, mode, level, and how the peer was authenticated.
-type NativeConnection = (i32, String, u16, String, Option<String>, Option<String>);
+/// File descriptor, the peer's address and port, mode, level, how the peer was authenticated, and what exports keys.
+type NativeConnection = (i32, String, u16, String, Option<String>, Option<String>, Option<KeyExporter>);
 
 /// A running gateway.
 #[pyclass(frozen, module = "plait._plait")]
@@ -44,7 +48,7 @@ struct Gateway {
 #[pymethods]
 impl Gateway {
     /// Starts a gateway. `roles` are interfaces and whether they are trusted, `None` for a gateway that only accepts. `pins`
-    /// are peers and their keys, `trust` is the rule for other peers.
+    /// are peers and their keys, `trust` is the rule for other peers. `service` is what clients may ask for; empty: the port.
     #[new]
     #[allow(clippy::too_many_arguments, reason = "Python's side gives them names")]
     fn new(
@@ -57,6 +61,10 @@ impl Gateway {
         trust: Option<&str>,
         pins: Vec<(String, String)>,
         clients: Option<Vec<String>>,
+        hybrid: bool,
+        service: Vec<String>,
+        pad: Option<i64>,
+        rekey_after: Option<f64>,
     ) -> PyResult<Self> {
         let mode: Mode = mode.parse().map_err(value_error)?;
         let requirement = match require {
@@ -77,14 +85,29 @@ impl Gateway {
         let clients = clients
             .map(|clients| clients.iter().map(|key| key.parse::<PublicKey>()).collect::<Result<Vec<_>, _>>());
         let clients = clients.transpose().map_err(value_error)?;
+        let named = |text: &String| {
+            text.parse::<ServiceName>().map_err(|error| value_error(format!("service: {error}")))
+        };
+        let services = service.iter().map(named).collect::<PyResult<_>>()?;
+        let padding = pad.map(Padding::try_from).transpose().map_err(value_error)?;
+        let rekey_after = rekey_after.map(Duration::try_from_secs_f64).transpose().map_err(value_error)?;
+        if let Some(time) = rekey_after.filter(|time| !REKEY_AFTER.contains(time)) {
+            return Err(value_error(format!("expected rekey_after from 1 to 3600 seconds, got {time:?}")));
+        }
         let trust = trust.map(str::parse::<Trust>).transpose().map_err(value_error)?;
         let identities = Identities::new(identity.as_deref(), trust, pins, clients);
         let settings = Settings {
             command: "library",
             policy: ProtectionPolicy::new(mode, requirement).map_err(value_error)?,
             identities: identities.map_err(|error| PyOSError::new_err(error.to_string()))?,
+            hybrid,
+            padding,
+            rekey_after,
+            services,
             max_connections: 4096,
+            max_connections_per_peer: 1024,
             drain,
+            monitor: None,
         };
         py.detach(|| {
             let runtime = Runtime::new()?;
@@ -162,6 +185,25 @@ impl Listener {
     }
 }
 
+/// Exports keys of a connection.
+#[pyclass(module = "plait._plait", frozen)]
+struct KeyExporter(Exporter);
+
+#[pymethods]
+impl KeyExporter {
+    /// The key of this length for a label and a context.
+    fn export<'py>(
+        &self,
+        py: Python<'py>,
+        label: &str,
+        context: &[u8],
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let key = self.0.export(label, context, length).map_err(value_error)?;
+        Ok(PyBytes::new(py, &key))
+    }
+}
+
 /// Waits without holding the GIL; Ctrl-C interrupts it.
 fn wait<T: Send>(py: Python<'_>, runtime: &Runtime, work: impl Future<Output = T> + Send) -> PyResult<T> {
     py.detach(|| {
@@ -180,9 +222,10 @@ fn wait<T: Send>(py: Python<'_>, runtime: &Runtime, work: impl Future<Output = T
 fn into_native(stream: Stream) -> PyResult<NativeConnection> {
     let (peer, mode) = (stream.peer(), stream.mode().to_string());
     let [level, identity] = [stream.level(), stream.identity()].map(|text| text.map(str::to_owned));
+    let exporter = stream.exporter().cloned().map(KeyExporter);
     let socket = stream.into_socket().into_std()?;
     socket.set_nonblocking(false)?;
-    Ok((socket.into_raw_fd(), peer.ip().to_string(), peer.port(), mode, level, identity))
+    Ok((socket.into_raw_fd(), peer.ip().to_string(), peer.port(), mode, level, identity, exporter))
 }
 
 fn connect_error(error: ConnectError) -> PyErr {

@@ -9,6 +9,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::{recorder, tcpdump};
+use crate::stderr::eprintln;
 
 /// What was recorded, how, and whether anything is missing.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::ops::ControlFlow;
 
-use anyhow::Context;
-use plait_proto::codec::records::{LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer};
+use anyhow::{Context, bail};
+use plait_proto::codec::records::{LENGTH, MAX_RECORD, Opened, Opener, Sealer};
 
 /// Bytes read at most before they are written: two pipes' worth, and more than a record.
 const BUFFER: usize = 128 * 1024;
@@ -34,19 +34,19 @@ pub(super) fn in_place(
 pub(super) fn seal(mut input: impl Read, mut output: impl Write, mut sealer: Sealer) -> anyhow::Result<()> {
     let mut record = vec![0; MAX_RECORD];
     loop {
-        let length = read(&mut input, &mut record[LENGTH..LENGTH + MAX_PLAINTEXT])?;
+        let capacity = sealer.capacity(record.len());
+        let length = read(&mut input, &mut record[LENGTH..LENGTH + capacity])?;
         if length == 0 {
             return write(&mut output, &sealer.end()).map(|_| ());
         }
-        let record = &mut record[..length + OVERHEAD];
-        sealer.seal(record);
-        if write(&mut output, record)?.is_break() {
+        let sealed = sealer.seal(&mut record, length);
+        if write(&mut output, &record[..sealed])?.is_break() {
             return Ok(());
         }
     }
 }
 
-/// Passes on the plaintext of each record as soon as it is there. An error unless the records end as they were ended.
+/// Passes on the data of each record as soon as it is there. An error unless the records end as they were ended.
 pub(super) fn open(mut input: impl Read, mut output: impl Write, mut opener: Opener) -> anyhow::Result<()> {
     let mut buf = vec![0; BUFFER];
     let mut filled = 0;
@@ -60,13 +60,17 @@ pub(super) fn open(mut input: impl Read, mut output: impl Write, mut opener: Ope
         while opened < filled {
             match opener.open(&mut buf[opened..filled])? {
                 Opened::Incomplete { .. } => break,
-                Opened::Data { plaintext, consumed } => {
-                    let plaintext = &buf[opened..filled][plaintext];
-                    if write(&mut output, plaintext)?.is_break() {
+                Opened::Data { content, consumed } => {
+                    let data = &buf[opened..filled][content];
+                    if write(&mut output, data)?.is_break() {
                         return Ok(());
                     }
                     opened += consumed;
                 }
+                Opened::Control { .. } => bail!(
+                    "expected data under one key, got a key update: what follows cannot be opened without the private keys of \
+                     one end"
+                ),
                 Opened::End { consumed } => opened += consumed,
             }
         }
@@ -99,7 +103,7 @@ fn write(output: &mut impl Write, bytes: &[u8]) -> anyhow::Result<ControlFlow<()
 mod tests {
     use std::io::{self, Cursor};
 
-    use plait_proto::codec::records::{AeadCipher, Error};
+    use plait_proto::codec::records::{AeadCipher, Error, MAX_CONTENT, OVERHEAD};
 
     use super::*;
 
@@ -129,7 +133,7 @@ mod tests {
     #[test]
     fn what_was_sealed_is_opened_whatever_the_pieces() {
         let wire = sealed(&bytes());
-        assert_eq!(wire.len(), bytes().len() + (bytes().len().div_ceil(MAX_PLAINTEXT) + 1) * OVERHEAD);
+        assert_eq!(wire.len(), bytes().len() + (bytes().len().div_ceil(MAX_CONTENT) + 1) * OVERHEAD);
         for piece in [1, 7, 4096, wire.len()] {
             let mut out = Vec::new();
             open(InPieces(&wire, piece), &mut out, opener()).unwrap();

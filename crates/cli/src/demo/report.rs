@@ -9,6 +9,7 @@ use plait_proto::option::Mode;
 use super::analysis::{PathResult, Run};
 use super::document::Document;
 use super::excerpt;
+use crate::stdout::StyledText;
 
 /// Without protection, the readable share must be above this.
 const MIN_READABLE_OFF: f64 = 0.2;
@@ -87,9 +88,9 @@ impl<'a> Report<'a> {
     }
 
     /// The report as text with colours.
-    pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a String cannot fail.
+    pub(super) fn text(&self) -> StyledText {
+        let mut text = StyledText::default();
+        // Writing to it cannot fail.
         let _ = self
             .write_table(&mut text)
             .and_then(|()| self.write_excerpt(&mut text))
@@ -97,17 +98,17 @@ impl<'a> Report<'a> {
         text
     }
 
-    fn write_table(&self, out: &mut String) -> std::fmt::Result {
+    fn write_table(&self, out: &mut StyledText) -> std::fmt::Result {
         writeln!(
             out,
             "A text of {} bytes, fetched by curl from nginx over two paths.\n",
             grouped(self.document.text.len() as u64)
         )?;
-        writeln!(
-            out,
-            "{BOLD}{:<6} {:>10}  {:<5} {:<10} {:>9} {:>13} {:>6} {:>9}{BOLD:#}",
+        let heading = format!(
+            "{:<6} {:>10}  {:<5} {:<10} {:>9} {:>13} {:>6} {:>9}\n",
             "mode", "throughput", "path", "role", "crossed", "longest run", "runs", "readable"
-        )?;
+        );
+        out.push(BOLD, heading);
         for run in self.runs {
             let (mut mode, mut throughput) =
                 (run.mode.to_string(), format!("{:.1} Mb/s", run.throughput_mbps));
@@ -118,16 +119,17 @@ impl<'a> Report<'a> {
                     Role::Untrusted if readable < MAX_READABLE_PROTECTED => GOOD,
                     Role::Untrusted => BAD,
                 };
-                writeln!(
+                write!(
                     out,
-                    "{mode:<6} {throughput:>10}  {:<5} {:<10} {:>7.2} % {:>11} B {:>6} {style}{:>7.2} %{style:#}",
+                    "{mode:<6} {throughput:>10}  {:<5} {:<10} {:>7.2} % {:>11} B {:>6} ",
                     path.name,
                     path.role,
                     100.0 * path.exposure.fraction,
                     grouped(path.exposure.longest_run),
                     path.exposure.runs,
-                    100.0 * readable,
                 )?;
+                out.push(style, format_args!("{:>7.2} %", 100.0 * readable));
+                writeln!(out)?;
                 (mode, throughput) = (String::new(), String::new());
             }
         }
@@ -139,7 +141,7 @@ impl<'a> Report<'a> {
         )
     }
 
-    fn write_excerpt(&self, out: &mut String) -> std::fmt::Result {
+    fn write_excerpt(&self, out: &mut StyledText) -> std::fmt::Result {
         let Some(excerpt) = &self.excerpt else { return Ok(()) };
         writeln!(
             out,
@@ -148,21 +150,23 @@ impl<'a> Report<'a> {
             grouped(excerpt.offset as u64)
         )?;
         let [off, xor64] = [Mode::Off, Mode::Xor64].map(|mode| mode.to_string());
-        writeln!(out, "{BOLD}{:<8}  {off:<32}  {xor64}{BOLD:#}", "offset")?;
+        out.push(BOLD, format_args!("{:<8}  {off:<32}  {xor64}\n", "offset"));
         excerpt.rows.iter().try_for_each(|row| writeln!(out, "{row}"))
     }
 
-    fn write_explanation(&self, out: &mut String) -> std::fmt::Result {
+    fn write_explanation(&self, out: &mut StyledText) -> std::fmt::Result {
         if self.runs.iter().all(|run| run.sha256_ok) {
             writeln!(out, "\nIn every run curl received the text unchanged (SHA-256).")?;
         }
-        writeln!(
+        out.push(BOLD, "\nxor64 is obfuscation, not secrecy.");
+        write!(
             out,
-            "\n{BOLD}xor64 is obfuscation, not secrecy.{BOLD:#} It deters casual inspection; 130 captured bytes of English in a row \
-             suffice\nto recover the text without a key. {BOLD}stream{BOLD:#} is confidential unless the trusted path was \
-             captured, and does not detect\nchanges. {BOLD}sealed{BOLD:#} is confidential and detects changes, unless an \
-             attacker is active on every path."
-        )
+            " It deters casual inspection; 130 captured bytes of English in a row suffice\nto recover the text without a key. "
+        )?;
+        out.push(BOLD, "stream");
+        write!(out, " is confidential unless the trusted path was captured, and does not detect\nchanges. ")?;
+        out.push(BOLD, "sealed");
+        writeln!(out, " is confidential and detects changes, unless an attacker is active on every path.")
     }
 }
 

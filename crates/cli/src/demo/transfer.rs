@@ -96,16 +96,13 @@ pub(super) fn run(
     let mut run = client.command(std::env::current_exe().context("cannot find the program plait itself")?);
     // The addresses mean nothing outside of this lab: its peers are not remembered with those of this user.
     run.env("STATE_DIRECTORY", lab.scratch().join("state"));
-    let seconds =
-        download(client, run, mode, document, rates, &received).map_err(|error| match fs::read_to_string(
-            gateway.directory().join("stderr"),
-        )
-        .unwrap_or_default()
-        .trim()
-        {
+    let seconds = download(client, run, mode, document, rates, &received).map_err(|error| {
+        let stderr = fs::read_to_string(gateway.directory().join("stderr")).unwrap_or_default();
+        match stderr.trim() {
             "" => error,
             stderr => error.context(format!("the server's gateway printed: {stderr}")),
-        })?;
+        }
+    })?;
     let content = fs::read(&received).context("expected a file from curl, got none")?;
     let captured = |((link, capture), rate): ((&Link, Capture), Rate)| {
         Ok(CapturedPath { name: link.name().into(), role: link.role(), rate, capture: capture.stop()? })

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
 /// From now on, raises SIGTERM when stdout is a pipe without a reader. Has no effect on a file or a terminal.
+#[expect(clippy::disallowed_methods, reason = "nothing is written")]
 pub(super) fn terminate_without_reader() {
     thread::spawn(|| {
         let stdout = io::stdout();

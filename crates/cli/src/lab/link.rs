@@ -12,6 +12,7 @@ use plait_lab::{Lab, remove_leftovers};
 use plait_linux::netns::NetNs;
 use plait_linux::signal::StopSignal;
 
+use crate::stderr::eprintln;
 use crate::stdout::{print_json, print_text};
 pub(crate) use arguments::Args;
 use arguments::{LinkEnd, Timed};

@@ -1,6 +1,6 @@
 //! `plait lab run`: runs an experiment and prints its results.
 
-use std::io::{self, IsTerminal, Read as _, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ use plait_linux::signal::StopSignal;
 
 use super::broken_pipe::terminate_without_reader;
 use super::number::{format_limits, format_number};
+use crate::stderr::{self, eprintln};
 use crate::stdout::{Stdout, aligned};
 
 /// Arguments of `plait lab run`.
@@ -94,17 +95,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !stderr::is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:30} {pos} of {len}, {elapsed}, {msg}");
     ProgressBar::new(0).with_style(style.expect("a template of known fields"))
 }
 
-/// Errors are ignored: progress is informational.
 fn say(progress: &Progress) {
-    let line = serde_json::to_string(progress).unwrap_or_default();
-    let _ = writeln!(io::stderr(), "{line}");
+    eprintln!("{}", serde_json::to_string(progress).unwrap_or_default());
 }
 
 fn show(bar: &ProgressBar, progress: &Progress) {
@@ -113,7 +112,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     }
     bar.set_length(progress.total.into());
     bar.set_position(progress.done.into());
-    bar.set_message(progress.activity.clone());
+    stderr::set_message(bar, &progress.activity);
     bar.tick();
 }
 

@@ -12,6 +12,7 @@ use plait_linux::signal::StopSignal;
 
 use super::control::{Client, Control, Request};
 use super::description::Description;
+use crate::stdout::Stdout;
 
 /// How often the stop signal is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -43,9 +44,11 @@ pub(super) fn run(
 
 /// Prints the description for the process that started this supervisor.
 pub(super) fn announce_on_stdout(description: &Description) -> anyhow::Result<()> {
-    let mut line = serde_json::to_vec(description)?;
-    line.push(b'\n');
-    io::stdout().write_all(&line).context("the process that started this supervisor has ended")
+    let line = serde_json::to_string(description)?;
+    let mut out = Stdout::until_closed();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .context("the process that started this supervisor has ended")
 }
 
 /// Serves requests until the lab is to be removed; returns the client that asked for it.

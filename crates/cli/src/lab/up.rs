@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::broken_pipe::terminate_without_reader;
 use super::description::Description;
 use super::{ps, supervisor};
+use crate::stderr::{self, eprintln};
 use crate::stdout::{print_json, print_text};
 
 /// Build the hosts, links and services of a topology, and keep them until `plait lab down`
@@ -83,7 +84,7 @@ fn start(args: &Args, stop: &StopSignal) -> anyhow::Result<Description> {
             if text.is_empty() { "the supervisor of the lab exited unexpectedly".into() } else { text }
         );
     }
-    eprint!("{}", log.text());
+    stderr::print(&log.text());
     let description: Description =
         serde_json::from_str(&line).context("cannot parse the output of the supervisor")?;
     log.keep(&plait_linux::run_directory()?.join(format!("lab-{}", description.id)))?;

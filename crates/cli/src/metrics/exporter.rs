@@ -1,8 +1,8 @@
 //! The metrics, updated from samples.
 //!
 //! Counters never decrease: the traffic of a subflow since the previous sample is added to its path, even if the subflow
-//! has closed since. A path is a pair of addresses without ports, so that the number of series does not grow with the
-//! number of connections.
+//! has closed since. A path is an address of this host, so that the number of series does not grow with the number of
+//! connections or peers, and so that nobody learns from the metrics who the peers are: every user of the host can read them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::gateways::{Gateways, Grown, NewConnections};
+use super::gateways::{Gateways, NewConnections, NewCounts};
 
 /// The exporter.
 pub(super) struct Exporter {
@@ -80,6 +80,8 @@ metrics! {
         "Connections currently carried by gateways, by negotiated mode";
     gateway_connections: Family<Labels<2>, Counter> = "gateway_connections",
         "Gateway connections by outcome: protected, plain or refused";
+    invalid_records: Counter = "gateway_invalid_records",
+        "Connections in mode sealed reset because a record was invalid or a key update failed";
     handshake_failures: Family<Labels<1>, Counter> = "handshake_failures",
         "Failed handshakes of gateways, by reason";
     samples: Counter = "samples", "Samples taken since the start";
@@ -208,21 +210,22 @@ impl Exporter {
                 metrics.active_connections.get_or_create(&active).inc();
             }
         }
-        let Grown { connections, failures } = self.gateways.since_last(reports);
+        let NewCounts { connections, failures, invalid_records } = self.gateways.since_last(reports);
         for NewConnections { command, outcome, connections } in connections {
             let labels = [("command", command), ("outcome", outcome.to_owned())];
             metrics.gateway_connections.get_or_create(&labels).inc_by(connections);
         }
+        metrics.invalid_records.inc_by(invalid_records);
         // From the start, so that the first failure is an increase.
         for reason in FailureReason::ALL {
-            let count = failures.get(&reason).copied().unwrap_or(0);
+            let count = failures.get(reason).copied().unwrap_or(0);
             metrics.handshake_failures.get_or_create(&[("reason", reason.to_string())]).inc_by(count);
         }
     }
 
     /// The label of a subflow's path: `other` beyond the maximum number of paths.
     fn path(&mut self, subflow: &Subflow) -> Labels<1> {
-        let path = format!("{}-{}", subflow.local.ip(), subflow.remote.ip());
+        let path = subflow.local.ip().to_string();
         if self.known_paths.contains(&path) || self.known_paths.len() < self.max_paths {
             self.known_paths.insert(path.clone());
             return [("path", path)];

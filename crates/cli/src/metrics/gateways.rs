@@ -7,21 +7,22 @@ use plait_gateway::{Counts, FailureReason, Report};
 /// The last counts of each running gateway, by process id.
 #[derive(Debug, Default)]
 pub(super) struct Gateways {
-    last: BTreeMap<u32, Last>,
+    last: BTreeMap<u32, LastCounts>,
 }
 
 /// The counts of a report.
 #[derive(Debug, Default)]
-struct Last {
+struct LastCounts {
     counts: Counts,
     failures: BTreeMap<FailureReason, u64>,
 }
 
 /// What gateways counted since their previous reports.
 #[derive(Debug, Default)]
-pub(super) struct Grown {
+pub(super) struct NewCounts {
     pub(super) connections: Vec<NewConnections>,
     pub(super) failures: BTreeMap<FailureReason, u64>,
+    pub(super) invalid_records: u64,
 }
 
 /// The connections of a gateway since its previous report, for one outcome.
@@ -34,8 +35,8 @@ pub(super) struct NewConnections {
 
 impl Gateways {
     /// Compares with the previous reports. A gateway without one counts from zero.
-    pub(super) fn since_last(&mut self, reports: &[Report]) -> Grown {
-        let mut grown = Grown::default();
+    pub(super) fn since_last(&mut self, reports: &[Report]) -> NewCounts {
+        let mut grown = NewCounts::default();
         let before = std::mem::take(&mut self.last);
         for report in reports {
             let now = &report.counts;
@@ -46,8 +47,8 @@ impl Gateways {
                     && before.plain <= now.plain
                     && before.refused <= now.refused
             });
-            let none = Last::default();
-            let Last { counts: before, failures } = before.unwrap_or(&none);
+            let none = LastCounts::default();
+            let LastCounts { counts: before, failures } = before.unwrap_or(&none);
             for (outcome, connections) in [
                 ("protected", now.protected - before.protected),
                 ("plain", now.plain - before.plain),
@@ -59,12 +60,13 @@ impl Gateways {
                     connections,
                 });
             }
+            grown.invalid_records += now.invalid_records.saturating_sub(before.invalid_records);
             for (reason, count) in &report.handshake_failures {
                 let before = failures.get(reason).copied().unwrap_or(0);
                 *grown.failures.entry(*reason).or_default() += count.saturating_sub(before);
             }
             let failures = report.handshake_failures.clone();
-            self.last.insert(report.pid, Last { counts: now.clone(), failures });
+            self.last.insert(report.pid, LastCounts { counts: now.clone(), failures });
         }
         grown
     }
@@ -83,6 +85,7 @@ mod tests {
             listen: Vec::new(),
             mode: Mode::Xor64,
             require: true,
+            required_paths: None,
             counts: Counts { protected, refused: 1, ..Counts::default() },
             handshake_failures: [(FailureReason::Timeout, protected)].into(),
             handshakes: Handshakes::default(),

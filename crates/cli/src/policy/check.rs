@@ -7,6 +7,7 @@ use plait_policy::{Policy, PolicyError};
 use serde_json::{Value, json};
 
 use super::read;
+use crate::stderr::eprintln;
 use crate::stdout::{print_json, print_text};
 use plait_config::pluralize;
 

@@ -16,6 +16,7 @@ use super::check::summary;
 use super::list::attachment_text;
 use super::read;
 use crate::gateway::Paths;
+use crate::stderr::eprintln;
 use crate::stdout::{Stdout, print_json, print_text};
 
 /// Load a policy into this network namespace until it is unloaded

@@ -1,7 +1,7 @@
 //! `plait policy stats`: the counters of chains and actors.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::NOTHING_LOADED;
 use super::list::attachment_text;
-use crate::stdout::{Stdout, aligned};
+use crate::stdout::{self, Stdout, aligned};
 use crate::top::interval;
 
 /// Print the counters of chains and actors
@@ -65,10 +65,10 @@ fn timed(engine: &Engine, time: Duration) -> anyhow::Result<Statistics> {
 
 fn watch(args: &Args, engine: &Engine, pause: Duration) -> anyhow::Result<()> {
     let stop = StopSignal::listen().context("cannot listen for signals")?;
-    let clears = std::io::stdout().is_terminal() && !args.json;
+    let clears = stdout::is_terminal() && !args.json;
     while !stop.is_requested() {
         if clears {
-            print!("\x1b[H\x1b[2J");
+            Stdout::until_closed().clear_screen()?;
         }
         print(args, engine, engine.statistics()?)?;
         let _ = stop.sleep_until(Instant::now() + pause);

@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::NOTHING_LOADED;
+use crate::stderr::eprintln;
 use crate::stdout::Stdout;
 
 /// Print matching packets, and what was done with them, until Ctrl-C

@@ -6,6 +6,7 @@ use plait_linux::State;
 use plait_linux::diag::Closed;
 
 use super::snapshot::{ConnectionSnapshot, Snapshot, SubflowSnapshot};
+use crate::escape::escape_line;
 use crate::stdout::aligned;
 
 /// The columns, from left to right.
@@ -76,7 +77,7 @@ pub(super) fn connection_cell(connection: &ConnectionSnapshot, column: Column) -
 pub(super) fn subflow_cell(view: &SubflowSnapshot, column: Column) -> String {
     let tcp = &view.subflow.tcp;
     match column {
-        Column::Name => format!("  {}", view.subflow.interface.as_deref().unwrap_or("?")),
+        Column::Name => format!("  {}", escape_line(view.subflow.interface.as_deref().unwrap_or("?"))),
         Column::Addresses => addresses(view.subflow.local, view.subflow.remote),
         Column::Sent => si(view.sent_bps),
         Column::Received => si(view.received_bps),
