@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import time
 
@@ -25,10 +26,14 @@ def work(tmp_path) -> pathlib.Path:
     return tmp_path
 
 
-class DelayedPair(Pair):
-    """A client and a server with two links of 50 Mb/s and a round-trip time of 20 ms."""
+# Of each link of `distant`, in Mb/s. Few packets per second, because the emulator takes a processor for them.
+RATE = 20
 
-    LINKS = {"eth": ("50mbit", "10ms"), "wlan": ("50mbit", "10ms")}
+
+class DelayedPair(Pair):
+    """A client and a server with two links and a round-trip time of 20 ms."""
+
+    LINKS = {"eth": (f"{RATE}mbit", "10ms"), "wlan": (f"{RATE}mbit", "10ms")}
 
     def join(self, link: str):
         rate, delay = self.LINKS[link]
@@ -50,7 +55,7 @@ class DelayedPair(Pair):
 class UnevenPair(DelayedPair):
     """One link is fast with low delay, the other slow with high delay."""
 
-    LINKS = {"eth": ("20mbit", "10ms"), "wlan": ("2mbit", "100ms")}
+    LINKS = {"eth": (f"{RATE}mbit", "10ms"), "wlan": ("2mbit", "100ms")}
 
 
 @contextlib.contextmanager
@@ -99,7 +104,7 @@ def start(work: pathlib.Path, host: Host, *command) -> subprocess.Popen:
         assert program.poll() is None, (work / log).read_text()
         return names(work, host) != before or before
 
-    wait_for("controller", ready, timeout=30)
+    wait_for("controller", ready)
     return program
 
 
@@ -119,3 +124,13 @@ def joined(host: Host) -> int:
 def alone(pair):
     """Limits connections to one subflow: the server announces no address."""
     pair.server.run("ip", "mptcp", "endpoint", "flush")
+
+
+def backup_flags_received(pair) -> list[bool]:
+    """Whether each end has received the backup flag from the other, according to ss."""
+
+    def subflow_flags(host) -> str:
+        output = host.run("ss", "-HtinO", "state", "established", text=True).stdout
+        return "".join(re.findall(r"tcp-ulp-mptcp flags:(\w+)", output))
+
+    return ["B" in subflow_flags(host) for host in (pair.client, pair.server)]

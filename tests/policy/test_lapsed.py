@@ -4,13 +4,12 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import signal
 import time
 
 import pytest
-from controllers import distant, joined, names, run, start, work  # noqa: F401
-from disturbance import Disturbance, inconclusive
+from controllers import RATE, backup_flags_received, distant, joined, names, run, start, work  # noqa: F401
+from disturbance import measuring
 from hosts import PLAIT, wait_for
 from package import PYTHON
 from transfers import Download, counters
@@ -53,16 +52,6 @@ run(Nothing(), "{name}")
 """
 
 
-def are_backups(pair) -> list[bool]:
-    """Whether each end has received the backup flag from the other, according to ss."""
-
-    def flags(host) -> str:
-        output = host.run("ss", "-HtinO", "state", "established", text=True).stdout
-        return "".join(re.findall(r"tcp-ulp-mptcp flags:(\w+)", output))
-
-    return ["B" in flags(host) for host in (pair.client, pair.server)]
-
-
 def priorities_received(pair) -> list[int]:
     """The number of MP_PRIO options each end has received."""
     return [counters(host)["MPTcpExtMPPrioRx"] for host in (pair.client, pair.server)]
@@ -83,31 +72,29 @@ def start_backup_controller(work, pair):
     wait_for("second subflow", lambda: joined(pair.client))
     (work / "back.py").write_text(BACKUPS)
     controller = start(work, pair.client, "back.py")
-    wait_for("backups", lambda: are_backups(pair) == [True, True])
+    wait_for("backups", lambda: backup_flags_received(pair) == [True, True])
     # Data that is already queued on the backup may take a while.
-    wait_for("one path", lambda: download.mbps(0.5) < 60)
+    wait_for("one path", lambda: download.mbps(0.5) < 1.2 * RATE)
     assert len(guards(pair)) == 1
     return download, controller
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hangs"])
 def test_backups_of_a_dead_controller_are_reverted_after_the_expiry(work, distant, end):
     download, controller = start_backup_controller(work, distant)
     before = priorities_received(distant)
-    with Disturbance() as disturbance:
+    with measuring(0.1):
         controller.send_signal(end)
         since = time.monotonic()
-        wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
+        wait_for("end of the backups", lambda: backup_flags_received(distant) == [False, False])
         took = time.monotonic() - since
-    # The expiry is 2 s; reverting takes a wake-up of the guard, and of this test.
-    if took >= 3 and disturbance.worst > 0.1:
-        inconclusive(f"took {took:.1f} s; a ready thread waited {disturbance.worst:.2f} s for a processor")
-    assert took < 3
+        # The expiry is 2 s; reverting takes a wake-up of the guard, and of this test.
+        assert took < 3
     assert all(now > then for now, then in zip(priorities_received(distant), before, strict=True))
     wait_for("end of the policy", lambda: run(work, "print(loaded())", distant.client).stdout == "[]\n")
     wait_for("end of the guard", lambda: not guards(distant))
-    wait_for("both paths", lambda: download.mbps(1) > 60)
+    wait_for("both paths", lambda: download.mbps(1) > 1.2 * RATE)
     download.close()
 
 
@@ -117,25 +104,25 @@ def test_backups_of_a_controller_that_dies_at_once_are_reverted(work, distant):
     (work / "back.py").write_text(KILLED_ONCE_IT_SET_BACKUPS)
     environment = os.environ | {"PYTHONPATH": str(work)}
     controller = distant.client.start(PYTHON, "back.py", log="back.log", cwd=work, env=environment)
-    assert controller.wait(30) == -signal.SIGKILL
+    assert controller.wait(60) == -signal.SIGKILL
     wait_for("end of the guard", lambda: not guards(distant))
-    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
+    wait_for("end of the backups", lambda: backup_flags_received(distant) == [False, False])
     assert names(work, distant.client) == []
-    wait_for("both paths", lambda: download.mbps(1) > 60)
+    wait_for("both paths", lambda: download.mbps(1) > 1.2 * RATE)
     download.close()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 def test_a_resumed_controller_sets_and_reverts_its_backups_again(work, distant):
     download, controller = start_backup_controller(work, distant)
     controller.send_signal(signal.SIGSTOP)
-    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
+    wait_for("end of the backups", lambda: backup_flags_received(distant) == [False, False])
     wait_for("end of the guard", lambda: not guards(distant))
     controller.send_signal(signal.SIGCONT)
-    wait_for("backups", lambda: are_backups(distant) == [True, True])
+    wait_for("backups", lambda: backup_flags_received(distant) == [True, True])
     controller.terminate()
-    controller.wait(20)
-    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
+    controller.wait(60)
+    wait_for("end of the backups", lambda: backup_flags_received(distant) == [False, False])
     assert not guards(distant)
     download.close()
 
@@ -144,8 +131,8 @@ def test_replacing_a_controller_reverts_its_backups(work, distant):
     download, controller = start_backup_controller(work, distant)
     (work / "nothing.py").write_text(NOTHING.format(name="back"))
     start(work, distant.client, "nothing.py")
-    assert controller.wait(20) == 1
-    wait_for("end of the backups", lambda: are_backups(distant) == [False, False])
+    assert controller.wait(60) == 1
+    wait_for("end of the backups", lambda: backup_flags_received(distant) == [False, False])
     wait_for("end of the guard", lambda: not guards(distant))
     assert names(work, distant.client) == ["back"]
     download.close()

@@ -301,9 +301,14 @@ def test_doctor_removes_leftovers_of_deleted_namespaces(make_pair):
     for host in (pair.client, pair.server):
         tool("ip", "netns", "del", host.name)
     assert directory.exists()
-    removed = json.loads(tool(PLAIT, "doctor", "--clean", "--json"))
-    assert not removed["failures"]
-    assert any(each["kind"] == "policy" and directory.name in each["name"] for each in removed["removed"])
+
+    def is_removed() -> bool:
+        cleaned = json.loads(tool(PLAIT, "doctor", "--clean", "--json"))
+        assert not cleaned["failures"]
+        return any(each["kind"] == "policy" and directory.name in each["name"] for each in cleaned["removed"])
+
+    # The kernel deletes an unused namespace with a delay.
+    wait_for("removal of the namespace's policy", is_removed)
     assert not directory.exists()
     wait_until_gone(objects)
 

@@ -2,6 +2,7 @@
 //!
 //! Parsers here never panic, whatever the bytes.
 
+use plait_proto::sealed::{OpeningMessage, SessionId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -108,40 +109,24 @@ fn server_name(hello: &[u8]) -> Option<Identifier> {
     }
 }
 
-/// plait's messages of mode `sealed` that start a stream (docs/internals/protocol.md).
+/// Identifiers in the message of mode `sealed` at the start of a stream (docs/internals/protocol.md).
 fn sealed(start: &[u8]) -> Option<Vec<Identifier>> {
-    let mut fields = Reader(start);
-    let kind = fields.uint(1)?;
-    let length = fields.uint(2)?;
-    let text = |value: String| value.into_bytes();
-    match kind {
-        // HELLO: version, session id, configured, count, path ids, noise message.
-        1 if fields.take(1)? == [1] => {
-            let session = hex(fields.take(32)?);
-            let configured = fields.uint(1)?;
-            let count = fields.uint(1)?;
-            (length == 83 + count && count <= 15).then(|| {
-                vec![
-                    identifier("sealed session", session.as_bytes()),
-                    identifier("paths", &text(format!("{configured} configured, {count} with a witness"))),
-                ]
-            })
+    let session = |id: &SessionId| identifier("sealed session", hex(id.as_bytes()).as_bytes());
+    let number = |kind, number: String| identifier(kind, number.as_bytes());
+    Some(match OpeningMessage::parse_start(start)? {
+        OpeningMessage::Hello(hello) => {
+            let (configured, witnesses) = (hello.paths().configured(), hello.paths().witnesses().count());
+            vec![
+                session(hello.session()),
+                number("paths", format!("{configured} configured, {witnesses} with a witness")),
+                number("port of the service", hello.port().to_string()),
+            ]
         }
-        // REPLY
-        2 if length == 48 => Some(Vec::new()),
-        // WITNESS: version, session id, path id, share.
-        3 if length == 66 && fields.take(1)? == [1] => {
-            let session = hex(fields.take(32)?);
-            let path = fields.uint(1)?;
-            Some(vec![
-                identifier("sealed session", session.as_bytes()),
-                identifier("witness of path", &text(path.to_string())),
-            ])
+        OpeningMessage::Witness(witness) => {
+            vec![session(witness.session()), number("witness of path", witness.path().to_string())]
         }
-        // SHARE
-        4 if length == 65 => Some(Vec::new()),
-        _ => None,
-    }
+        OpeningMessage::Reply(_) | OpeningMessage::Share(_) => Vec::new(),
+    })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -205,15 +190,38 @@ mod tests {
     }
 
     #[test]
-    fn sealed_messages_reveal_their_session_and_paths() {
-        let hello = [[1, 0, 85, 1].as_slice(), &[0xab; 32], &[3, 2, 1, 2], &[9; 48]].concat();
-        let (protocol, found) = parse(&hello);
-        assert_eq!(protocol, Protocol::Sealed);
-        assert_eq!(found[0].value, "ab".repeat(32));
-        assert_eq!(found[1].value, "3 configured, 2 with a witness");
-        let witness = [[3, 0, 66, 1].as_slice(), &[0xab; 32], &[2], &[9; 32]].concat();
-        assert_eq!(parse(&witness).1[1].value, "2");
-        assert_eq!(parse(&hello[..20]).0, Protocol::Other, "a truncated message is not recognised");
+    fn sealed_messages_reveal_session_paths_and_port() {
+        let vectors: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/data/protocol/sealed.json"))
+                .expect("valid JSON");
+        let bytes = |hex: &serde_json::Value| -> Vec<u8> {
+            let hex = hex.as_str().expect("a string");
+            (0..hex.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex"))
+                .collect()
+        };
+        for handshake in vectors["handshakes"].as_array().expect("a list") {
+            let values = |message: &[u8]| {
+                let (protocol, found) = parse(message);
+                assert_eq!(protocol, Protocol::Sealed);
+                found.into_iter().map(|identifier| identifier.value).collect::<Vec<_>>()
+            };
+            let session = handshake["session"].as_str().expect("a string");
+            let hello = bytes(&handshake["hello"]);
+            let witnesses = handshake["witnesses"].as_object().expect("an object");
+            let paths = format!("{} configured, {} with a witness", handshake["configured"], witnesses.len());
+            assert_eq!(values(&hello), [session, &paths, &handshake["port"].to_string()]);
+            assert_eq!(
+                parse(&hello[..hello.len() - 1]).0,
+                Protocol::Other,
+                "a truncated message is not recognised"
+            );
+            for (path, witness) in witnesses {
+                assert_eq!(values(&bytes(witness)), [session, path]);
+            }
+            assert!(values(&bytes(&handshake["reply"])).is_empty());
+        }
     }
 
     proptest! {

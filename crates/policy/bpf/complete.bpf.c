@@ -5,14 +5,7 @@
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "intf.h"
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, PLAIT_FLOWS);
-	__type(key, struct plait_flow_key);
-	__type(value, struct plait_flow);
-} flows SEC(".maps");
+#include "flows_map.h"
 
 /* Returns whether the subflow is tracked. */
 SEC("syscall")

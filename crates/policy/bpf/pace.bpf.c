@@ -13,7 +13,7 @@
 #include <bpf/bpf_helpers.h>
 #include "constants.h"
 #include "kernel.h"
-#include "intf.h"
+#include "flows_map.h"
 
 #define NO_PACE 0xffffffffu
 /* A rate expires this long, plus a round trip, after the last packet that set it. */
@@ -21,13 +21,6 @@
 
 /* The network namespace whose sockets these are (SO_NETNS_COOKIE). */
 const volatile __u64 network;
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, PLAIT_FLOWS);
-	__type(key, struct plait_flow_key);
-	__type(value, struct plait_flow);
-} flows SEC(".maps");
 
 /* Bytes per second. */
 struct paced {

@@ -49,7 +49,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "constants.h"
-#include "intf.h"
+#include "flows_map.h"
 
 /* The packet in the hook's form: one of the two is NULL, as a compile-time constant. */
 struct plait_context {
@@ -99,13 +99,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct plait_packet);
 } packets SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, PLAIT_FLOWS);
-	__type(key, struct plait_flow_key);
-	__type(value, struct plait_flow);
-} flows SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -1,7 +1,7 @@
 //! plait's own encrypting modes, `stream` and `sealed`.
 
 use plait_proto::codec::records::{
-    AeadCipher, KEY_LEN, LENGTH, MAX_PLAINTEXT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
+    AeadCipher, KEY_LEN, LENGTH, MAX_CONTENT, MAX_RECORD, OVERHEAD, Opened, Opener, Sealer,
 };
 use plait_proto::codec::stream::{self, Keystream, RANDOM_LEN, StreamCipher, StreamSecret};
 
@@ -34,14 +34,14 @@ fn sealed(cipher: AeadCipher) -> [Transform; 2] {
     let mut sealer = Sealer::new(cipher, &KEY);
     let seal =
         Transform::prepared(name.clone(), Direction::Encode, WIRE, Records::lay_out, move |records, _| {
-            records.each().for_each(|record| sealer.seal(record));
+            records.each().for_each(|record| seal_whole(&mut sealer, record));
         });
 
     let mut sealer = Sealer::new(cipher, &KEY);
     let mut opener = Opener::new(cipher, &KEY);
     let seal_all = move |records: &mut Records, buffers: &mut Buffers| {
         records.lay_out(buffers);
-        records.each().for_each(|record| sealer.seal(record));
+        records.each().for_each(|record| seal_whole(&mut sealer, record));
     };
     let open = Transform::prepared(name, Direction::Decode, WIRE, seal_all, move |records, _| {
         for record in records.each() {
@@ -52,8 +52,13 @@ fn sealed(cipher: AeadCipher) -> [Transform; 2] {
     [seal, open]
 }
 
+/// Seals a record without padding.
+fn seal_whole(sealer: &mut Sealer, record: &mut [u8]) {
+    sealer.seal(record, record.len() - OVERHEAD);
+}
+
 fn wire_bytes(size: usize) -> usize {
-    size + size.div_ceil(MAX_PLAINTEXT) * OVERHEAD
+    size + size.div_ceil(MAX_CONTENT) * OVERHEAD
 }
 
 /// The buffers' content laid out as a gateway reads it: with space for lengths and tags, so that sealing works in place.
@@ -68,7 +73,7 @@ impl Records {
     fn lay_out(&mut self, buffers: &mut Buffers) {
         self.bytes_per_buffer = wire_bytes(buffers.size());
         self.memory.resize(buffers.total() / buffers.size() * self.bytes_per_buffer, 0);
-        let plain = buffers.each().flat_map(|buf| buf.chunks(MAX_PLAINTEXT));
+        let plain = buffers.each().flat_map(|buf| buf.chunks(MAX_CONTENT));
         for (record, plain) in self.each().zip(plain) {
             record[LENGTH..LENGTH + plain.len()].copy_from_slice(plain);
         }

@@ -151,9 +151,9 @@ mod tests {
             (transform.wire.bytes)(size)
         };
         assert_eq!(bytes("stream-chacha20", 1280), 1280);
-        assert_eq!(bytes("sealed-aes-256-gcm", 1280), 1298);
-        assert_eq!(bytes("sealed-aes-256-gcm", 16_384), 16_402);
-        assert_eq!(bytes("sealed-aes-256-gcm", 16_385), 16_385 + 2 * 18);
+        assert_eq!(bytes("sealed-aes-256-gcm", 1280), 1299);
+        assert_eq!(bytes("sealed-aes-256-gcm", 16_384), 16_403);
+        assert_eq!(bytes("sealed-aes-256-gcm", 16_385), 16_385 + 2 * 19);
         assert_eq!(bytes("xor-sharing-2-of-2", 1280), 2560);
         assert_eq!(bytes("shamir-2-of-3", 1280), 3840);
         assert_eq!(bytes("packet-pairs-both", 1280), 1280);

@@ -91,14 +91,23 @@ impl DesiredState {
         Policy { name: name.into(), custom: BTreeMap::new(), chains }
     }
 
-    /// Adopts the backups of another session's policy, so that they are cleared unless they are requested again.
+    /// Adopts the backups of another session's policy, so that they are cleared unless they are requested again, and those
+    /// that it was clearing.
     pub(super) fn adopt(&mut self, policy: &Policy) {
+        let is_backup = |actors: &[Actor]| actors == [SET] || actors == [CLEAR];
         let backups =
-            policy.chains.iter().filter(|chain| chain.hook == Hook::Egress && chain.actors == [SET]);
+            policy.chains.iter().filter(|chain| chain.hook == Hook::Egress && is_backup(&chain.actors));
         self.backups.extend(backups.filter_map(|chain| only_subflow(&chain.select)));
     }
 
-    /// Forgets all backups, after they were reverted by the guard.
+    /// Clears a former backup for as long as `expiry` from now.
+    pub(super) fn keep_clearing(&mut self, tuple: FourTuple, now: Instant, expiry: Duration) {
+        if !self.backups.contains(&tuple) {
+            self.cleared.insert(tuple, now + expiry);
+        }
+    }
+
+    /// Forgets all backups, because the guard may have reverted them.
     pub(super) fn reset(&mut self) {
         self.backups.clear();
     }
@@ -259,6 +268,39 @@ actors = [{ pace = \"4mbit\" }]
         let expected = ["backup-in-4711-80", "backup-out-4711-80", "clear-in-4712-80", "clear-out-4712-80"];
         assert_eq!(names(&policy), expected);
         assert_eq!(after.take_changed(), [(dropped, false)]);
+    }
+
+    #[test]
+    fn an_adopter_continues_to_clear() {
+        let subflow = tuple("10.0.0.1:4711");
+        let subflows = || BTreeMap::from([(subflow, SubflowInfo::default())]);
+        let mut former = DesiredState::default();
+        former.set_subflows(subflows());
+        former.policy("calm", &[Action::Backup { subflow }], Instant::now(), EXPIRY);
+        let clearing = former.policy("calm", &[], Instant::now(), EXPIRY);
+        let mut after = DesiredState::default();
+        after.set_subflows(subflows());
+        after.adopt(&clearing);
+        assert_eq!(after.policy("calm", &[], Instant::now(), EXPIRY), clearing);
+        assert_eq!(after.take_changed(), [(subflow, false)]);
+    }
+
+    #[test]
+    fn clears_as_long_as_it_is_told_to_and_no_requested_backup() {
+        let mut desired = DesiredState::default();
+        let subflow = tuple("10.0.0.1:4711");
+        let mut now = Instant::now();
+        desired.set_subflows(BTreeMap::from([(subflow, SubflowInfo::default())]));
+        desired.policy("calm", &[Action::Backup { subflow }], now, EXPIRY);
+        desired.policy("calm", &[], now, EXPIRY);
+        now += EXPIRY;
+        desired.keep_clearing(subflow, now, EXPIRY);
+        let policy = desired.policy("calm", &[], now, EXPIRY);
+        assert_eq!(names(&policy), ["clear-in-4711-80", "clear-out-4711-80"]);
+        desired.policy("calm", &[Action::Backup { subflow }], now, EXPIRY);
+        desired.keep_clearing(subflow, now, EXPIRY);
+        let policy = desired.policy("calm", &[Action::Backup { subflow }], now, EXPIRY);
+        assert_eq!(names(&policy), ["backup-in-4711-80", "backup-out-4711-80"]);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Session {
     pending_priorities: Vec<PendingPriority>,
     /// The policy this session loaded last.
     loaded: Option<Policy>,
+    /// When this session last began to load or renew it.
+    renewed: Instant,
     guard: GuardProcess,
 }
 
@@ -61,6 +63,7 @@ impl Session {
             backfill: Backfill::default(),
             pending_priorities: Vec::new(),
             loaded: None,
+            renewed: Instant::now(),
             guard: GuardProcess::default(),
         })
     }
@@ -91,14 +94,18 @@ impl Session {
     /// expire.
     pub fn apply(&mut self, actions: &[Action]) -> Result<Vec<pm::Error>, ControllerError> {
         let found = self.engine.policy(&self.name)?;
-        let lapsed = found.as_ref().is_none_or(|found| found.remaining == Some(Duration::ZERO));
+        let expired = found.as_ref().is_none_or(|found| found.remaining == Some(Duration::ZERO));
+        // This process may be stalled anywhere, also after the check and before it renews the policy.
+        let may_have_expired = expired || self.renewed.elapsed() >= self.expiry;
+        self.renewed = Instant::now();
         let found = found.map(|found| found.policy);
         match (&self.loaded, &found) {
             (None, Some(found)) => self.desired.adopt(found),
-            // It lapsed, and the guard reverted it, while this process was stalled.
-            (Some(_), _) if lapsed => self.desired.reset(),
+            // The guard may have reverted it.
+            (Some(_), _) if may_have_expired => self.desired.reset(),
             _ => {}
         }
+        self.keep_clearing();
         let policy = self.desired.policy(&self.name, actions, Instant::now(), self.expiry);
         if self.loaded.is_some() && found.is_some() && found != self.loaded {
             self.loaded = None;
@@ -158,7 +165,7 @@ impl Session {
             self.engine.load_leased(&last, self.expiry)?;
             self.inject_priorities();
             let start = Instant::now();
-            while !self.pending_priorities.is_empty() && start.elapsed() < MAX_REVERTING {
+            while !self.pending_priorities.is_empty() && start.elapsed() < REVERT_TIMEOUT {
                 thread::sleep(RETRY_INTERVAL);
                 self.engine.renew(&self.name, self.expiry)?;
                 self.view()?;
@@ -167,6 +174,14 @@ impl Session {
         }
         self.engine.unload(&self.name)?;
         Ok(())
+    }
+
+    /// Keeps the chains of former backups whose new flag is not confirmed: without them nothing records the sequence numbers
+    /// that an injected packet needs.
+    fn keep_clearing(&mut self) {
+        for one in self.pending_priorities.iter().filter(|one| !one.backup) {
+            self.desired.keep_clearing(one.tuple, Instant::now(), self.expiry);
+        }
     }
 
     /// Injects MP_PRIO into subflows whose backup flag changed. Chains add it to passing packets; an idle subflow, and one
@@ -187,7 +202,7 @@ impl Session {
                 return false;
             }
             one.injected += u32::from(self.inject(one.tuple, one.hook, one.backup));
-            one.hook == Hook::Ingress && info.backup_remote.is_some() || one.injected < UNCONFIRMED_TIMES
+            one.hook == Hook::Ingress && info.backup_remote.is_some() || one.injected < UNCONFIRMED_INJECTIONS
         });
         self.pending_priorities = pending;
     }
@@ -239,14 +254,14 @@ struct PendingPriority {
 }
 
 /// How often to inject an option whose arrival is not reported: that of one to the peer.
-const UNCONFIRMED_TIMES: u32 = 4;
+const UNCONFIRMED_INJECTIONS: u32 = 4;
 
 /// How long to wait before each repetition when a session ends.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When to give up on repetitions when a session ends. They end as soon as the kernel reports the new flags; busy
 /// processors delay that.
-const MAX_REVERTING: Duration = Duration::from_secs(5);
+const REVERT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Drop for Session {
     fn drop(&mut self) {

@@ -245,6 +245,7 @@ const HEADERS: &[(&str, &[u8])] = &[
     ("plait.bpf.h", include_bytes!("../../bpf/plait.bpf.h")),
     ("constants.h", include_bytes!("../../../../bpf/include/constants.h")),
     ("intf.h", include_bytes!("../../bpf/intf.h")),
+    ("flows_map.h", include_bytes!("../../bpf/flows_map.h")),
     ("options.h", include_bytes!("../../bpf/options.h")),
     ("custom.h", include_bytes!("../../bpf/custom.h")),
 ];

@@ -13,7 +13,7 @@ pub(crate) struct Mappings {
     /// Number of mappings before `latest`.
     dropped: u64,
     /// The parts of `latest` that no newer mapping covers, ascending and disjoint.
-    visible: VecDeque<Visible>,
+    visible: VecDeque<VisiblePart>,
 }
 
 /// The offsets from `start` on belong to positions of the stream from `position` on.
@@ -27,7 +27,7 @@ pub(crate) struct StreamMapping {
 
 /// A part of a mapping that no newer one covers; never empty.
 #[derive(Clone, Copy, Debug)]
-struct Visible {
+struct VisiblePart {
     part: StreamMapping,
     /// Number of mappings before the one that it belongs to.
     number: u64,
@@ -67,7 +67,7 @@ impl Mappings {
         let after = behind.checked_sub(1).and_then(|last| self.visible.get(last)).copied();
         let after = after.filter(|other| behind > first && other.part.end > end);
         self.visible.drain(first..behind);
-        let new = Visible { part: mapped, number };
+        let new = VisiblePart { part: mapped, number };
         let parts = [
             before.map(|other| other.ending_at(start)),
             Some(new),
@@ -96,9 +96,10 @@ impl Mappings {
         while let Some(other) = self.visible.get(place)
             && visit(other).start < end
         {
-            match other.number == number {
-                true => drop(self.visible.remove(place)),
-                false => place += 1,
+            if other.number == number {
+                self.visible.remove(place);
+            } else {
+                place += 1;
             }
         }
     }
@@ -124,7 +125,7 @@ impl StreamMapping {
     }
 }
 
-impl Visible {
+impl VisiblePart {
     fn ending_at(mut self, end: i64) -> Self {
         self.part.end = end;
         self
@@ -138,9 +139,9 @@ impl Visible {
 }
 
 /// Reads a visible part. Tests count how many are read.
-fn visit(visible: &Visible) -> &StreamMapping {
+fn visit(visible: &VisiblePart) -> &StreamMapping {
     #[cfg(test)]
-    tests::VISITS.set(tests::VISITS.get() + 1);
+    tests::PARTS_VISITED.set(tests::PARTS_VISITED.get() + 1);
     &visible.part
 }
 
@@ -164,7 +165,7 @@ mod tests {
     use crate::read::{Capture, Connections};
 
     thread_local! {
-        pub(super) static VISITS: Cell<u64> = const { Cell::new(0) };
+        pub(super) static PARTS_VISITED: Cell<u64> = const { Cell::new(0) };
     }
 
     proptest! {
@@ -264,9 +265,9 @@ mod tests {
         let capture = overlapping_mappings(SEGMENTS);
         let path = Path { name: "crafted".into(), role: Role::Untrusted };
         let reader = CaptureReader::new(capture.as_slice()).expect("a pcap file");
-        VISITS.set(0);
+        PARTS_VISITED.set(0);
         let read = Connections::read(vec![Capture { path, reader }], ReadOptions::default()).expect("memory");
-        let visits = VISITS.take();
+        let visits = PARTS_VISITED.take();
         assert_eq!((read.totals.packets, read.connections.len()), (u64::from(SEGMENTS), 1));
         // Each part is found by bisection, as one of at most 511, after the two last ones.
         let parts_per_segment = 2 * MAX_MAPPINGS as u64 + 1;
