@@ -6,6 +6,7 @@ Prints a JSON list with a pair per connection: milliseconds from connect() until
 had the first byte of the answer. A first connection warms caches and does not count.
 """
 
+import contextlib
 import json
 import socket
 import ssl
@@ -13,9 +14,12 @@ import struct
 import time
 
 import prologue
+from OpenSSL import SSL
 from streams import ask_socks, receive_exactly
 
 ANSWER = struct.Struct("!q")
+# The key exchange of TLS 1.3 that uses X25519 and ML-KEM-768, the first choice of OpenSSL from 3.5 on.
+HYBRID = "X25519MLKEM768"
 
 
 def request(arguments, tls):
@@ -31,9 +35,15 @@ def request(arguments, tls):
         ask_socks(connection, arguments.address, arguments.port)
     else:
         connection.connect((arguments.address, arguments.port))
-    if tls:
+    if isinstance(tls, SSL.Context):
+        connection.settimeout(None)
+        connection = SSL.Connection(tls, connection)
+        connection.set_connect_state()
+        connection.do_handshake()
+        assert connection.get_group_name() == HYBRID
+    elif tls:
         connection = tls.wrap_socket(connection, server_hostname=arguments.address)
-    with connection:
+    with contextlib.closing(connection):
         connection.sendall(b"?")
         answer = connection.recv(ANSWER.size)
         answered = time.monotonic_ns()
@@ -52,9 +62,16 @@ def main():
         "--socks", type=int, metavar="PORT", help="connect through the SOCKS5 proxy at this port of 127.0.0.1"
     )
     parser.add_argument("--tls", metavar="FILE", help="use TLS 1.3; the service's certificate")
+    parser.add_argument(
+        "--hybrid", action="store_true", help=f"use TLS with {HYBRID}, by pyOpenSSL's OpenSSL"
+    )
     arguments = parser.parse_args()
     tls = None
-    if arguments.tls:
+    if arguments.tls and arguments.hybrid:
+        tls = SSL.Context(SSL.TLS_CLIENT_METHOD)
+        tls.load_verify_locations(arguments.tls)
+        tls.set_verify(SSL.VERIFY_PEER)
+    elif arguments.tls:
         tls = ssl.create_default_context(cafile=arguments.tls)
         tls.minimum_version = ssl.TLSVersion.TLSv1_3
     times = [request(arguments, tls) for _ in range(arguments.count + 1)]

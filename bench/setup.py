@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""Setup time of connections in each mode, through `plait run` and `plait proxy`, beside TCP, kernel MPTCP and TLS 1.3.
+"""Setup time and bytes of connections in each mode, through `plait run` and `plait proxy`, beside TCP, MPTCP and TLS 1.3.
 
 A client connects, sends a one-byte request, and receives an immediate answer; TCP takes two round trips for that. The results are
 medians of two times, from the call of connect(): until the service has the request, half a round trip after it left the client;
 and until the client has the first byte of the answer. Two hosts have two emulated links. `eth` is the trusted one, and times are
 given in its round trips; `sealed` has a witness by `wlan`.
 
-TLS 1.3 is OpenSSL's by Python, over TCP, with a full handshake. Resumption, with or without 0-RTT, is not measured. `TCP by wlan`
-connects to the server's address on that link.
+TLS 1.3 is over TCP, with a full handshake and a self-signed certificate of P-256: `TLS 1.3` with X25519 by Python's OpenSSL, `TLS
+hybrid` with X25519MLKEM768 by pyOpenSSL's. Resumption, with or without 0-RTT, is not measured. `TCP by wlan` connects to the
+server's address on that link. `sealed classic` is `sealed` without ML-KEM-768 (`--hybrid false`).
+
+Bytes are those of all packets of a connection on both links and in both directions, from the first SYN to the last FIN, with
+the headers from Ethernet's on.
 
 Bound: until the service has the request, `sealed` takes at most one round trip of the slowest path more than TCP by that path, and
 a tenth for the machine. Needs root and a built plait.
 """
 
+import contextlib
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -28,17 +34,24 @@ import pairs
 import prologue
 import rounds
 from hosts import PLAIT
+from OpenSSL import SSL
 from request import ANSWER
-from streams import listen
+from streams import NAMED, listen
 
 # Round-trip times by eth and by wlan, in milliseconds; wlan has the longer one.
 LINKS = ((40, 40), (40, 80))
-MODES = {"off": (), "xor64": ("--require",), "stream": ("--require",), "sealed": ("--require=all-paths",)}
-NAMED = ("--trusted", "eth", "--untrusted", "wlan")
+MODES = {
+    "off": ("off",),
+    "xor64": ("xor64", "--require"),
+    "stream": ("stream", "--require"),
+    "sealed classic": ("sealed", "--require=all-paths"),
+    "sealed": ("sealed", "--require=all-paths"),
+}
+CLASSIC = ("--hybrid", "false")
 SLOWEST = "TCP by wlan"
 MAX_EXTRA_RTT, MACHINE = 1, 0.1
 
-TCP, MPTCP, TLS, GATEWAYS, PROXIES = 9000, 9001, 9002, 8443, 1080
+TCP, MPTCP, TLS, TLS_HYBRID, GATEWAYS, PROXIES = 9000, 9001, 9002, 9003, 8443, 1080
 REQUEST = pathlib.Path(__file__).resolve().parent / "request.py"
 
 
@@ -49,11 +62,22 @@ def serve(listener, tls=None):
         connection.settimeout(20)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            with tls.wrap_socket(connection, server_side=True) if tls else connection as asker:
+            with contextlib.closing(accepted(connection, tls)) as asker:
                 if asker.recv(1):
                     asker.sendall(ANSWER.pack(time.monotonic_ns()))
-        except OSError as error:
+        except (OSError, SSL.Error) as error:
             print(f"the service: {error}", file=sys.stderr)
+
+
+def accepted(connection, tls):
+    """The server's end of a connection, by TLS if there is a context."""
+    if isinstance(tls, SSL.Context):
+        connection.settimeout(None)
+        connection = SSL.Connection(tls, connection)
+        connection.set_accept_state()
+    elif tls:
+        connection = tls.wrap_socket(connection, server_side=True)
+    return connection
 
 
 def start_services(pair):
@@ -63,10 +87,14 @@ def start_services(pair):
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.minimum_version = ssl.TLSVersion.TLSv1_3
     tls.load_cert_chain(certificate, key)
+    hybrid = SSL.Context(SSL.TLS_SERVER_METHOD)
+    hybrid.use_certificate_file(certificate)
+    hybrid.use_privatekey_file(key)
     for port, protocol, context in (
         (TCP, socket.IPPROTO_TCP, None),
         (MPTCP, socket.IPPROTO_MPTCP, None),
         (TLS, socket.IPPROTO_TCP, tls),
+        (TLS_HYBRID, socket.IPPROTO_TCP, hybrid),
     ):
         listener = listen(pair.server, port, "0.0.0.0", protocol)
         threading.Thread(target=serve, args=(listener, context), daemon=True).start()
@@ -82,35 +110,48 @@ def start_ways(pair, count):
         SLOWEST: (*ask, pair.WLAN, TCP),
         "MPTCP": (*ask, "--mptcp", pair.ETH, MPTCP),
         "TLS 1.3": (*ask, "--tls", certificate, pair.ETH, TLS),
+        "TLS hybrid": (*ask, "--tls", certificate, "--hybrid", pair.ETH, TLS_HYBRID),
     }
-    for number, (mode, require) in enumerate(MODES.items()):
+    for number, (name, options) in enumerate(MODES.items()):
         gateway, proxy = GATEWAYS + number, PROXIES + number
-        options = ("--mode", mode, *require)
+        options = ("--mode", *options)
         pair.serve(*options, to=f"127.0.0.1:{TCP}", listen=f"[::]:{gateway}")
-        pair.proxy(*options, *NAMED, listen=f"127.0.0.1:{proxy}")
-        run = (PLAIT, "run", *options, *NAMED, "--")
-        ways[f"{mode}, run"] = (*run, *ask, pair.ETH, gateway)
-        ways[f"{mode}, proxy"] = (*ask, "--socks", proxy, pair.ETH, gateway)
+        client = (*options, *(CLASSIC if name.endswith("classic") else ()), *NAMED)
+        pair.proxy(*client, listen=f"127.0.0.1:{proxy}")
+        ways[f"{name}, run"] = (PLAIT, "run", *client, "--", *ask, pair.ETH, gateway)
+        ways[f"{name}, proxy"] = (*ask, "--socks", proxy, pair.ETH, gateway)
     return ways
 
 
-def times(pair, command):
-    """Milliseconds until the service has the request, and until the client has the answer."""
+def costs(pair, command):
+    """Milliseconds until the service has the request, and until the client has the answer; bytes on the links."""
+    before = link_bytes(pair)
     done = pair.client.run(*command)
     if done.returncode:
         sys.exit(done.stderr.decode())
-    return [statistics.median(column) for column in zip(*json.loads(done.stdout))]
+    found = json.loads(done.stdout)
+    # What closes the last connection.
+    time.sleep(0.3)
+    # The command opens one more, first.
+    size = (link_bytes(pair) - before) / (len(found) + 1)
+    return [*(statistics.median(column) for column in zip(*found)), size]
+
+
+def link_bytes(pair):
+    links = json.loads(pair.client.ip("-s -j link"))
+    directions = (link["stats64"][way] for link in links if link["ifname"] != "lo" for way in ("rx", "tx"))
+    return sum(direction["bytes"] for direction in directions)
 
 
 def measure(rtts, count, connections, progress):
     options = {link: ("--delay", f"{rtt / 2}ms") for link, rtt in zip(("eth", "wlan"), rtts)}
     with pairs.built(functools.partial(pairs.Emulated, options=options)) as pair:
         ways = start_ways(pair, connections)
-        found = rounds.in_turn(ways, count, lambda way: times(pair, ways[way]), progress)
+        found = rounds.in_turn(ways, count, lambda way: costs(pair, ways[way]), progress)
     rtt, slowest = rtts
     rows = {way: row(values, rtt) for way, values in found.items()}
-    for entry in ("run", "proxy"):
-        sealed, off = (rows[f"{mode}, {entry}"] for mode in ("sealed", "off"))
+    for mode, entry in itertools.product(("sealed", "sealed classic"), ("run", "proxy")):
+        sealed, off = (rows[f"{each}, {entry}"] for each in (mode, "off"))
         more = [(sealed["asked_ms"] - other["asked_ms"]) / slowest for other in (rows[SLOWEST], off)]
         sealed |= {
             "slowest_rtts_after": dict(zip((SLOWEST, "off"), more)),
@@ -121,7 +162,7 @@ def measure(rtts, count, connections, progress):
 
 def row(values, rtt):
     """The result of a variant's rounds."""
-    asked, answered = zip(*values)
+    asked, answered, sizes = zip(*values)
     asked_ms, answered_ms = statistics.median(asked), statistics.median(answered)
     return {
         "asked_ms": asked_ms,
@@ -129,18 +170,20 @@ def row(values, rtt):
         "answered_ms": answered_ms,
         "answered_rtts": answered_ms / rtt,
         "answered_range_ms": [min(answered), max(answered)],
+        "bytes": round(statistics.median(sizes)),
     }
 
 
 def text(result):
-    lines = [f"{'':16}{'service has the request':>28}{'client has the answer':>28}"]
+    lines = [f"{'':21}{'service has the request':>28}{'client has the answer':>28}{'on the links':>15}"]
     for way, found in result["ways"].items():
-        cells = (
+        cells = [
             f"{found[f'{what}_ms']:12.1f} ms {found[f'{what}_rtts']:8.2f} RTT"
             for what in ("asked", "answered")
-        )
+        ]
         least, most = found["answered_range_ms"]
-        lines.append(f"  {way:14}{'':4}{'    '.join(cells)}  ({least:.1f} to {most:.1f} ms)")
+        cells.append(f"{found['bytes']:8,} B")
+        lines.append(f"  {way:21}{'    '.join(cells)}  ({least:.1f} to {most:.1f} ms)")
     for way, found in result["ways"].items():
         if "met" in found:
             after = found["slowest_rtts_after"]

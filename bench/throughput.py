@@ -24,6 +24,7 @@ import prologue
 import rounds
 from hosts import Pair, wait_for
 from pairs import Emulated
+from streams import NAMED
 
 PORTS = {"off": 8443, "xor64": 8444, "stream": 8445, "sealed": 8446}
 REQUIRE = {"off": (), "xor64": ("--require",), "stream": ("--require",), "sealed": ("--require=all-paths",)}
@@ -76,7 +77,7 @@ def fetch(pair, way) -> float:
         return download.direct(pair)
     if way in TUNNELS:
         return download.mbps(pair.client.run(*download.curl(pair, TUNNELS[way], "127.0.0.1"), timeout=300))
-    options = ("--mode", way, *REQUIRE[way], "--trusted", "eth", "--untrusted", "wlan")
+    options = ("--mode", way, *REQUIRE[way], *NAMED)
     return download.mbps(pair.run(*download.curl(pair, PORTS[way]), options=options, timeout=300))
 
 

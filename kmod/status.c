@@ -67,7 +67,7 @@ static ssize_t write_rules(struct file *file, const char __user *bytes, size_t l
 	char *line;
 	int err;
 
-	/* As netlink: whoever opened the file may have passed it to a program with more rights, or with fewer. */
+	/* As netlink: the file may have been passed to a program with more rights, or with fewer. */
 	if (!file_ns_capable(file, &init_user_ns, CAP_NET_ADMIN) || !capable(CAP_NET_ADMIN))
 		return -EPERM;
 	if (len >= PAGE_SIZE)

@@ -150,7 +150,7 @@ def check_rejects_invalid_rules():
 
 
 def check_rules_need_the_capability_of_opener_and_writer():
-    """Without the opener's, whoever may open the file could let a privileged program print a rule into it."""
+    """Without the opener's, an unprivileged program could pass the file to a privileged one that prints a rule into it."""
     rules, line = "/proc/plait/rules", b"mode=stream port=1"
     with without_capability(CAP_NET_ADMIN):
         opened = os.open(rules, os.O_WRONLY)

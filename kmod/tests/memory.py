@@ -170,7 +170,7 @@ def count(chunk, mark):
 
 
 def check_no_plaintext_remains_in_memory():
-    """Memory that is freed is not wiped by the kernel, and whoever reads it later reads what is in it."""
+    """The kernel does not wipe memory that it frees: its next owner can read it."""
     if not KCORE.exists():
         print("SKIP    this kernel does not show its memory (/proc/kcore)")
         return
