@@ -18,7 +18,7 @@ build: deps ## Build target/release/plait and the native module of the Python pa
 
 # End-to-end tests run the debug build that the Rust tests link against, so everything is compiled once.
 test: export PLAIT = $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/plait
-test: test-deps ## Run the tests (15 minutes on two cores, 8 when compiled; skips by name what needs root)
+test: test-deps ## Run the tests (15 minutes on two cores, 10 when compiled; skips by name what needs root)
 	cargo build --workspace --all-targets --locked
 	scripts/test
 
@@ -29,7 +29,7 @@ lint: test-deps ## Check formatting, lints, generated files, spelling and langua
 	scripts/lint
 
 prove: ## Prove the sealed handshake with ProVerif, where it is installed
-	@if command -v $${PROVERIF:-proverif} >/dev/null; then formal/prove --model sealed.pv; \
+	@if command -v $${PROVERIF:-proverif} >/dev/null; then formal/prove; \
 	else echo "SKIP prove: proverif is not installed"; fi
 
 deny: ## Check licenses, advisories and duplicates of dependencies with cargo-deny, where it is installed (fetches advisories)

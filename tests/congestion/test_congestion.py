@@ -195,7 +195,7 @@ def test_doctor_cleans_up_after_removed_groups_and_namespaces(net):
         (record,) = (each for each in RECORDS.iterdir())
     finally:
         tool("ip", "netns", "del", gone)
-    wait_for("removal of the namespace", lambda: record.exists())
+    assert record.exists()
     assert "which no longer exists" in tool(PLAIT, "cc", "list")
     removed = {entry["name"] for entry in json.loads(tool(PLAIT, "doctor", "--clean", "--json"))["removed"]}
     assert any(name.endswith(pin.name) for name in removed), removed

@@ -89,7 +89,7 @@ def test_stream_matches_the_reference(secret_file, cipher, direction, end):
 def pieces_of(plain: bytes):
     start = 0
     while start < len(plain):
-        end = start + random.choice([1, 100, 1448, peer.MAX_PLAINTEXT - 1, peer.MAX_PLAINTEXT])
+        end = start + random.choice([1, 100, 1448, peer.MAX_CONTENT - 1, peer.MAX_CONTENT])
         yield plain[start:end]
         start = end
 
@@ -131,8 +131,8 @@ def test_sealed_detects_modified_records_and_passes_on_only_what_precedes_them(s
         (two + one + end, b"", b"failed authentication"),
         (one + one + two + end, b"one", b"failed authentication"),
         (one + end, b"one", b"failed authentication"),
-        (one + b"\0\x0f" + two + end, b"one", b"expected a length from 16 to 16400, got 15"),
-        (one + b"\x40\x11", b"one", b"expected a length from 16 to 16400, got 16401"),
+        (one + b"\0\x10" + two + end, b"one", b"expected a length from 17 to 16401, got 16"),
+        (one + b"\x40\x12", b"one", b"expected a length from 17 to 16401, got 16402"),
         (one + two + end + b"\0", b"onetwo", b"expected nothing"),
         (one + two, b"onetwo", b"truncated after 2 records"),
         (one + two + end[:-1], b"onetwo", b"truncated after 2 records"),

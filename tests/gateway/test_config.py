@@ -1,7 +1,7 @@
 """plait.toml, and options of the command line that take precedence."""
 
 import pytest
-from hosts import PLAIT
+from hosts import PLAIT, tool, wait_for
 from streams import assert_echo, connect_by_socks, echo_server
 
 FILE = """
@@ -48,6 +48,36 @@ def test_command_line_takes_precedence(pair, config, options, expected):
     pair.serve("--config", config, *options, to="127.0.0.1:9000")
     [gateway] = pair.status()
     assert (gateway["mode"], gateway["require"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [((), ("sealed", True)), (("--mode", "xor64"), ("xor64", True)), (("--mode", "off"), ("off", False))],
+    ids=["default", "another mode", "off"],
+)
+def test_serve_requires_its_mode_by_default_and_proxy_does_not(pair, options, expected):
+    pair.serve(*options, to="127.0.0.1:9000")
+    pair.proxy(*options, "--trusted", "eth")
+    # They listen before they answer.
+    gateways = wait_for("status", lambda: len(found := pair.status()) == 2 and found)
+    required = {gateway["command"]: (gateway["mode"], gateway["require"]) for gateway in gateways}
+    assert required == {"serve": expected, "proxy": (expected[0], False)}
+
+
+@pytest.mark.parametrize(
+    ("require", "paths", "shown"),
+    [
+        ("--require", None, "sealed required, "),
+        ("--require=paths:2", "paths:2", "sealed required (paths:2), "),
+        ("--require=all-paths", "all-paths", "sealed required (all-paths), "),
+        ("--require=false", None, "sealed preferred, "),
+    ],
+)
+def test_status_shows_the_required_paths(pair, require, paths, shown):
+    gateway = pair.proxy(require, "--trusted", "eth", "--untrusted", "wlan")
+    [report] = wait_for("status", pair.status)
+    assert report["required_paths"] == paths
+    assert f"plait proxy (process {gateway.pid}): {shown}listening on" in tool(PLAIT, "status")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 import hashlib
 import random
 import re
+import socket
 import textwrap
 
 import pytest
 from controllers import work  # noqa: F401
+from gateways import report_of
 from hosts import REPOSITORY, wait_for
 from package import PYTHON
 from streams import accept, assert_echo, connect_by_socks, echo_server, listen, receive_exactly
@@ -58,8 +60,9 @@ def run_client(pair, directory, text: str, **values) -> str:
     return done.stdout
 
 
-def start_server(pair, directory, mode):
-    file = script(directory, "server.py", SERVER, mode=mode)
+def start_server(pair, directory, text: str = SERVER, **values):
+    """Starts a Python program on the server, and waits until it prints that it listens."""
+    file = script(directory, "server.py", text, **values)
     program = pair.server.start(PYTHON, file, log="server.log", cwd=directory)
     log = pair.directory / "server.log"
     wait_for("listener", lambda: b"listening" in log.read_bytes() or program.poll() is not None)
@@ -69,7 +72,7 @@ def start_server(pair, directory, mode):
 
 @pytest.mark.parametrize("mode", LEVEL)
 def test_python_programs_connect_without_a_command(work, two_ways, mode):  # noqa: F811
-    start_server(two_ways, work, mode)
+    start_server(two_ways, work, mode=mode)
     printed = run_client(two_ways, work, CLIENT, mode=mode)
     digest = hashlib.sha256(random.Random(5).randbytes(3_000_000)).hexdigest()
     assert printed.splitlines() == [f"connected 10.77.1.2 {mode} {LEVEL[mode]}", "hello", digest]
@@ -78,15 +81,159 @@ def test_python_programs_connect_without_a_command(work, two_ways, mode):  # noq
 
 
 def test_python_server_accepts_a_proxy(work, two_ways):  # noqa: F811
-    start_server(two_ways, work, "sealed")
+    start_server(two_ways, work, mode="sealed")
     two_ways.proxy("--mode", "sealed", "--require", "--trusted", "eth")
     with connect_by_socks(two_ways) as client:
         assert_echo(client)
 
 
+def test_both_ends_export_the_same_keys(work, two_ways):  # noqa: F811
+    server = """
+        import plait
+        listener = plait.serve(("::", 8443), mode="sealed")
+        print("listening", flush=True)
+        for connection in listener:
+            connection.sendall(connection.export_key("a label", b"a context"))
+            connection.close()
+    """
+    start_server(two_ways, work, server)
+    client = """
+        import plait
+        def keys():
+            connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"])
+            servers = connection.makefile("rb").read()
+            own = [connection.export_key("a label", context) for context in (b"a context", b"")]
+            connection.close()
+            return servers, *own
+        (servers, own, other), (again, *_) = keys(), keys()
+        print(len(own), servers == own, other == own, again == own)
+    """
+    assert run_client(two_ways, work, client) == "32 True False False\n"
+
+
+def arriving_packets(host, interface: str) -> socket.socket:
+    """A socket that receives the IPv4 packets that arrive on an interface of a host."""
+    ipv4 = 0x0800
+    with host.inside():
+        packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ipv4))
+    packets.bind((interface, ipv4))
+    packets.settimeout(10)
+    return packets
+
+
+def next_hello(packets: socket.socket) -> bytes:
+    """The next message HELLO, without its head of three bytes (docs/internals/protocol.md)."""
+    while True:
+        packet = packets.recv(65536)
+        if packet[9] == socket.IPPROTO_TCP:
+            segment = packet[(packet[0] & 15) * 4 :]
+            payload = segment[(segment[12] >> 4) * 4 :]
+            if payload[:1] == b"\x01":
+                return payload[3:]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"), [({}, True), ({"hybrid": True}, True), ({"hybrid": False}, False)], ids=str
+)
+def test_client_chooses_whether_keys_are_exchanged_with_ml_kem(work, pair, settings, expected):  # noqa: F811
+    start_server(pair, work, mode="sealed")
+    client = """
+        import plait
+        connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"], **{settings!r})
+        connection.sendall(b"hello")
+        print(connection.mode, connection.recv(5).decode())
+        connection.close()
+    """
+    with arriving_packets(pair.server, "eth") as packets:
+        assert run_client(pair, work, client, settings=settings) == "sealed hello\n"
+        hello = next_hello(packets)
+    encapsulation_key = 1184
+    assert (bool(hello[1] & 2), len(hello) > encapsulation_key) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("service", "accepted"),
+    [([], False), (["80", "8443"], True), (["10.77.1.2:8443"], True), (["server.example:8443"], False)],
+    ids=str,
+)
+def test_server_behind_a_port_forwarding_names_its_services(work, pair, service, accepted):  # noqa: F811
+    server = """
+        import plait
+        listener = plait.serve(("::", 9443), mode="sealed", service={service!r})
+        print("listening", flush=True)
+        for connection in listener:
+            connection.sendall(b"hello")
+            connection.close()
+    """
+    start_server(pair, work, server, service=service)
+    client = """
+        import plait
+        try:
+            print(plait.connect(("10.77.1.2", 8443), trusted=["eth"]).recv(5).decode())
+        except plait.ProtectionError:
+            print("refused")
+    """
+    rules = {
+        "prerouting": "tcp dport 8443 tcp dport set 9443",
+        "output": "tcp sport 9443 tcp sport set 8443",
+    }
+    with pair.server.packet_rules(**rules):
+        assert run_client(pair, work, client) == ("hello\n" if accepted else "refused\n")
+    refusal = "asks for another service, on port 8443"
+    assert (refusal in (pair.directory / "server.log").read_text()) != accepted
+
+
+def test_invalid_services_are_reported(work, pair):  # noqa: F811
+    text = """
+        import plait
+        for service in (["server.example"], [":443"], ["0"], "443", [443]):
+            try:
+                plait.serve(("::", 8443), service=service)
+            except (ValueError, TypeError) as error:
+                print(type(error).__name__, error)
+        plait.serve(("::", 8443), service=["443"])
+        try:
+            plait.serve(("::", 8443), service=["444"])
+        except ValueError as error:
+            print(error)
+    """
+    *invalid, string, number, other = run_client(pair, work, text).splitlines()
+    expected = "ValueError service: expected [NAME:]PORT, with an IPv6 address in brackets, got "
+    assert invalid == [f'{expected}"{given}"' for given in ("server.example", ":443", "0")]
+    assert string.startswith("TypeError") and number.startswith("TypeError")
+    assert "a process has one gateway" in other
+
+
+def test_settings_pad_records_and_renew_keys(work, two_ways):  # noqa: F811
+    echo_server(two_ways.server)
+    two_ways.serve("--mode", "sealed", "--require", to="127.0.0.1:9000")
+    text = """
+        import plait, time
+        for wrong in (dict(pad=0), dict(pad=20000), dict(rekey_after=0.5), dict(rekey_after=3601)):
+            try:
+                plait.connect(("10.77.1.2", 8443), trusted=["eth"], **wrong)
+            except ValueError as error:
+                print("ValueError", error)
+        connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"], pad=300, rekey_after=1)
+        time.sleep(1.1)
+        for _ in range(2):
+            connection.sendall(b"hello")
+            print(connection.recv(5).decode(), flush=True)
+        time.sleep(600)
+    """
+    file = script(work, "client.py", text)
+    two_ways.client.start(PYTHON, file, log="client.log", cwd=work)
+    updates = lambda: [one["key_updates"] for one in report_of(two_ways, "serve")["connections"]]  # noqa: E731
+    wait_for("key update", lambda: any(updates()))
+    printed = (two_ways.directory / "client.log").read_text().splitlines()
+    assert [line.split()[0] for line in printed[:4]] == ["ValueError"] * 4
+    assert "to 16384, got 20000" in printed[1] and "from 1 to 3600 seconds" in printed[2]
+    wait_for("answers", lambda: (two_ways.directory / "client.log").read_text().count("hello") == 2)
+
+
 def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
     echo_server(pair.server)
-    pair.serve("--mode", "xor64", to="127.0.0.1:9000")
+    pair.serve("--mode", "xor64", "--require=false", to="127.0.0.1:9000")
     text = """
         import plait
         try:
@@ -100,12 +247,16 @@ def test_peer_with_another_mode_is_refused(work, pair):  # noqa: F811
         plait.stop()
         connection = plait.connect(("10.77.1.2", 8443), trusted=["eth"], require=False)
         print(connection.mode)
+        try:
+            connection.export_key("a label")
+        except ValueError as error:
+            print(error)
         connection.close()
     """
-    refused, other, mode = run_client(pair, work, text).splitlines()
+    refused, other, mode, no_key = run_client(pair, work, text).splitlines()
     assert "offers no common mode" in refused
     assert "a process has one gateway" in other
-    assert mode == "off"
+    assert (mode, no_key) == ("off", 'expected a connection of mode "sealed", got "off"')
 
 
 def test_killed_server_is_a_reset(work, two_ways):  # noqa: F811
@@ -125,7 +276,7 @@ def test_killed_server_is_a_reset(work, two_ways):  # noqa: F811
     service = accept(listener)
     assert receive_exactly(service, 5) == b"hello"
     serve.kill()
-    assert program.wait(20) == 0
+    assert program.wait(60) == 0
     assert (two_ways.directory / "client.log").read_text() == "reset\n"
     service.close()
 

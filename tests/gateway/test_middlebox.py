@@ -1,7 +1,8 @@
-"""Middleboxes that strip TCP options: the two ends never disagree about protection."""
+"""Middleboxes that strip TCP options: the two ends never disagree about protection. Others that translate addresses."""
 
 import pytest
-from streams import assert_echo, connect_by_socks, start_gateways
+from hosts import wait_for
+from streams import NAMED, assert_echo, connect_by_socks, start_gateways
 
 PLAIT_OPTION, MPTCP_OPTION = 254, 30
 
@@ -32,8 +33,9 @@ def counts(pair):
     return {gateway["command"]: gateway["counts"] for gateway in pair.status()}
 
 
-PLAIN = {"protected": 0, "plain": 1, "refused": 0, "rejected_identity": 0}
-REFUSED = {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 0}
+NONE = {"protected": 0, "invalid_records": 0, "plain": 0, "refused": 0, "rejected_identity": 0}
+PLAIN = NONE | {"plain": 1}
+REFUSED = NONE | {"refused": 1}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ REFUSED = {"protected": 0, "plain": 0, "refused": 1, "rejected_identity": 0}
     ids=["offer", "MP_CAPABLE", "fallback"],
 )
 def test_stripped_offer_or_mptcp_is_plain_at_both_ends(pair, who, option, flags):
-    start_gateways(pair)
+    start_gateways(pair, "--require=false")
     strip(getattr(pair, who), option, flags)
     assert attempt(pair)
     assert counts(pair) == {"serve": PLAIN, "proxy": PLAIN}
@@ -53,7 +55,7 @@ def test_stripped_offer_or_mptcp_is_plain_at_both_ends(pair, who, option, flags)
 )
 def test_stripped_choice_or_confirmation_is_a_reset(pair, who, flags):
     """The server chose and the client does not know, or the other way round."""
-    start_gateways(pair)
+    start_gateways(pair, "--require=false")
     strip(getattr(pair, who), PLAIT_OPTION, flags)
     assert not attempt(pair)
     assert counts(pair)["serve"] == REFUSED
@@ -67,3 +69,28 @@ def test_require_refuses_any_stripped_option(pair, option, who, flags):
     with pytest.raises(AssertionError, match="SOCKS reply 0x0[12]"):
         connect_by_socks(pair)
     assert sum(count["protected"] for count in counts(pair).values()) == 0
+
+
+def test_sealed_connections_cross_address_translation_on_every_path(two_ways):
+    """No address is in the transcript."""
+    translated = {"eth": "10.77.1.77", "wlan": "10.77.2.77"}
+    for link, address in translated.items():
+        two_ways.client.ip(f"addr add {address}/24 dev {link}")
+    rules = " ".join(f"oifname {link} snat to {address};" for link, address in translated.items())
+    try:
+        chain = f"chain translate {{ type nat hook postrouting priority 100; {rules} }};"
+        two_ways.client.tool("nft", f"table ip translation {{ {chain} }}")
+    except RuntimeError as error:
+        pytest.skip(f"nft cannot translate addresses here: {error}")
+    start_gateways(two_ways, "--require=all-paths", outbound=NAMED)
+    with connect_by_socks(two_ways) as client:
+        assert_echo(client)
+
+        def peers() -> set:
+            lines = two_ways.server.tool("ss", "-Htn", "state", "established", "sport = :8443").splitlines()
+            return {
+                line.split()[3].removeprefix("[::ffff:").split("]")[0].rsplit(":", 1)[0] for line in lines
+            }
+
+        wait_for("both subflows", lambda: peers() == set(translated.values()))
+        assert [end["connections"][0]["level"] for end in two_ways.status()] == ["2/2", "2/2"]

@@ -21,7 +21,7 @@ def test_require_without_mptcp_is_an_error(pair):
 
 def test_prefer_without_mptcp_carries_plain_tcp_with_a_warning(pair, documents):
     document = random_file(documents, 100_000)
-    pair.serve(to=pair.nginx(documents))
+    pair.serve("--require=false", to=pair.nginx(documents))
     disable_mptcp(pair.client)
     url = f"http://{pair.ETH}:8443/{document.name}"
     done = pair.run("curl", "-sS", "--fail", url)
@@ -32,10 +32,10 @@ def test_prefer_without_mptcp_carries_plain_tcp_with_a_warning(pair, documents):
 def test_server_without_mptcp_refuses_to_start_or_serves_plain(pair, documents):
     document = random_file(documents, 100_000)
     disable_mptcp(pair.server)
-    command = (PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000", "--require")
+    command = (PLAIT, "serve", "--listen", "[::]:8443", "--to", "127.0.0.1:9000")
     done = pair.server.run(*command)
     assert done.returncode == 1 and b"no MPTCP" in done.stderr
-    pair.serve(to=pair.nginx(documents))
+    pair.serve("--require=false", to=pair.nginx(documents))
     assert fetch(pair, document, options=("--trusted", "eth")) == document.read_bytes()
 
 
@@ -50,7 +50,7 @@ def test_require_without_bpf_is_an_error(pair, command):
 
 def test_prefer_without_bpf_carries_plain_with_a_warning(pair):
     echo_server(pair.server)
-    pair.serve(to="127.0.0.1:9000")
+    pair.serve("--require=false", to="127.0.0.1:9000")
     program = (
         f"import socket; s = socket.create_connection(('{pair.ETH}', 8443)); s.send(b'x'); print(s.recv(1))"
     )

@@ -21,15 +21,24 @@ def pcap(*packets: bytes, start: int = 0) -> bytes:
 
 
 def segment(
-    port: int, payload: bytes = b"", flags: int = 0x02, sequence: int = 0, ack: int = 0, back=False
+    port: int,
+    payload: bytes = b"",
+    flags: int = 0x02,
+    sequence: int = 0,
+    ack: int = 0,
+    back=False,
+    options: bytes = b"",
+    uncaptured: int = 0,
 ) -> bytes:
-    """A TCP segment (by default a SYN) of a client with this port, or of the server."""
-    length = 40 + len(payload)
+    """A TCP segment (by default a SYN) of a client with this port, or of the server, without the last bytes of its
+    payload."""
+    length = 40 + len(options) + len(payload) + uncaptured
     ip = struct.pack(">BBHHHBBH", 0x45, 0, length, 0, 0, 64, 6, 0)
     ends = [(bytes((192, 0, 2, 1)), port), (bytes((192, 0, 2, 2)), 443)]
     (source, source_port), (destination, port) = reversed(ends) if back else ends
-    tcp = struct.pack(">HHIIBBHHH", source_port, port, sequence, ack, 5 << 4, flags, 65535, 0, 0)
-    return ip + source + destination + tcp + payload
+    words = 5 + len(options) // 4
+    tcp = struct.pack(">HHIIBBHHH", source_port, port, sequence, ack, words << 4, flags, 65535, 0, 0)
+    return ip + source + destination + tcp + options + payload
 
 
 def connections(count: int) -> bytes:

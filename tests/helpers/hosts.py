@@ -288,7 +288,7 @@ class Capture:
     def __exit__(self, *_):
         time.sleep(0.3)
         self.program.send_signal(signal.SIGINT)
-        self.program.wait(10)
+        self.program.wait(60)
         log = (self.host.directory / f"tcpdump-{self.link}.log").read_text()
         assert "\n0 packets dropped by kernel" in log, log
 

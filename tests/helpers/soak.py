@@ -260,7 +260,7 @@ class Soak:
         for name in self.gateways.starters:
             program = self.gateways.programs[name]
             program.send_signal(signal.SIGTERM)
-            if status := program.wait(30):
+            if status := program.wait(60):
                 self.problems.append(f"plait {name} ended with {status}")
         removed = json.loads(tool(PLAIT, "doctor", "--clean", "--json"))["removed"]
         for pid in self.gateways.pids:

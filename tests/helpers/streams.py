@@ -8,6 +8,8 @@ import threading
 
 OFF = ("--mode", "off", "--trusted", "eth")
 REQUIRE = ("--require", "--trusted", "eth")
+# Both interfaces of a client by name, as --require=all-paths needs them.
+NAMED = ("--trusted", "eth", "--untrusted", "wlan")
 # The mode without messages of its own before those of the application.
 XOR64 = ("--mode", "xor64")
 # include/uapi/linux/in.h, include/uapi/linux/mptcp.h
@@ -135,7 +137,8 @@ def ask_socks(proxy: socket.socket, host: str, port: int):
     except ValueError:
         target = b"\x03" + bytes([len(host)]) + host.encode()
     proxy.sendall(b"\x05\x01\x00" + target + port.to_bytes(2, "big"))
-    _, reply, _, family = receive_exactly(proxy, 4)
+    version, reply, _, family = receive_exactly(proxy, 4)
+    assert version == 5
     receive_exactly(proxy, (16 if family == 4 else 4) + 2)
     assert reply == 0, f"SOCKS reply {reply:#04x}"
 

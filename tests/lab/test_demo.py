@@ -95,7 +95,7 @@ def test_leaves_nothing_behind_when_interrupted(tmp_path, after):
         program.wait(after)
     except subprocess.TimeoutExpired:
         program.send_signal(signal.SIGINT)
-    assert program.wait(20) != 0
+    assert program.wait(60) != 0
     assert left_behind(program.pid) == []
 
 

@@ -222,7 +222,7 @@ def lab(tmp_path):
         file.write_text(text)
         command = [PLAIT, "lab", "run", "-" if from_stdin else file, "-o", directory, *options]
         pipes = {"stdin": file.open(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with pipes["stdin"], subprocess.Popen(command, text=True, **pipes) as program:
+        with pipes["stdin"], subprocess.Popen(command, text=True, cwd=tmp_path, **pipes) as program:
             stdout, stderr = program.communicate(timeout=120)
         assert f"plait-{program.pid}-" not in tool("ip", "netns", "list")
         return subprocess.CompletedProcess(command, program.returncode, stdout, stderr)
@@ -297,7 +297,7 @@ def test_a_service_that_ends_before_it_is_ready_is_an_error(lab, tmp_path):
     assert "the service slow did not start" in done.stderr and "nothing to do" in done.stderr
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 def test_gap_and_recovery_measure_a_blackhole(lab, tmp_path):
     found = measured(lab, CUT, tmp_path)
     (run,) = [run for run in found["variants"][0]["repetitions"] if run["valid"]]

@@ -163,7 +163,7 @@ def test_labs_in_parallel_and_in_sequence_leave_nothing(tmp_path, times):
     ids = [json.loads(start.communicate(timeout=60)[0])["id"] for start in starting]
     assert len(set(ids)) == 5
     ending = [subprocess.Popen([PLAIT, "lab", "down", "--lab", lab_id]) for lab_id in ids]
-    assert [end.wait(30) for end in ending] == [0] * 5
+    assert [end.wait(60) for end in ending] == [0] * 5
     for _ in range(times):
         ids.append(json.loads(tool(PLAIT, "lab", "up", str(file), "--json"))["id"])
         tool(PLAIT, "lab", "down", "--lab", ids[-1])
@@ -245,6 +245,7 @@ def test_services_answer_requests(up):
     kind = "serve"
     listen = "0.0.0.0:8443"
     to = "127.0.0.1:8080"
+    mode = "off"
     [[services]]
     name = "ends"
     host = "client"
@@ -313,7 +314,8 @@ def test_events_apply_at_their_times(up):
         # Documented are a few milliseconds; this machine may be busy.
         assert 0 <= event["began_s"] - event["at_s"] < 0.05, event
     assert "min/avg/max" in (last := output(lab, "client", "ping", "-c2", "-i0.2", "10.77.1.2"))
-    assert float(last.rsplit("= ", 1)[1].split("/")[0]) >= 100
+    # The emulator estimates when a frame arrived that woke it up, by 0.15 ms at most.
+    assert float(last.rsplit("= ", 1)[1].split("/")[0]) >= 100 - 2 * 0.15
 
 
 def describe(lab: dict) -> dict:

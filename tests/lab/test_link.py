@@ -5,7 +5,6 @@ Tolerances are wide, as the machine may be busy. `bench/links.py` measures the p
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -17,7 +16,7 @@ import time
 
 import pytest
 import uml
-from disturbance import Disturbance, inconclusive
+from disturbance import measuring
 from hosts import PLAIT, Host, tool, unique_id, wait_for
 
 A, B = "10.99.1.1", "10.99.1.2"
@@ -25,18 +24,6 @@ A, B = "10.99.1.1", "10.99.1.2"
 
 # A sender that waits this long for a processor sends in bursts that fill a queue of the tests.
 STALL = 0.01
-
-
-@contextlib.contextmanager
-def measuring():
-    """Makes a missed bound inconclusive if threads waited for a processor."""
-    with Disturbance() as disturbance:
-        try:
-            yield
-        except AssertionError as missed:
-            if disturbance.worst > STALL:
-                inconclusive(f"{missed}; threads waited up to {disturbance.worst:.3f} s for a processor")
-            raise
 
 
 @pytest.fixture
@@ -110,7 +97,7 @@ class Running:
         server = b.start("iperf3", "-s", "-1")
         wait_for("iperf3", lambda: b.listens(5201))
         done = a.run("iperf3", "-J", "-c", B, *options)
-        server.wait(10)
+        server.wait(60)
         assert done.returncode == 0, done.stdout.decode()
         return json.loads(done.stdout)["end"]
 
@@ -143,7 +130,7 @@ def test_delays_of_both_directions_add_up_to_the_round_trip_time(ends):
     assert report["lateness"]["p99_ms"] >= report["lateness"]["p50_ms"] >= 0
 
 
-@measuring()
+@measuring(STALL)
 def test_a_rate_holds_for_each_direction(ends):
     with Running(ends, "--rate", "20mbit", "--b-to-a", "rate=5mbit") as link:
         up = link.iperf("-u", "-b", "40M", "-t", "2")["sum_received"]["bits_per_second"]
@@ -158,15 +145,17 @@ def test_a_rate_holds_for_each_direction(ends):
     assert report["a_to_b"]["lost"] == 0
 
 
-@measuring()
+@measuring(STALL)
 def test_red_drops_before_the_queue_is_full(ends):
-    with Running(ends, "--rate", "20mbit", "--queue", "200kB", "--red") as link:
-        sums = link.iperf("-u", "-b", "22M", "-t", "3")["sum"]
+    with Running(ends, "--rate", "5mbit", "--queue", "200kB", "--red") as link:
+        sums = link.iperf("-u", "-b", "6M", "-l", "400", "-t", "4")["sum"]
         counts = link.end()["a_to_b"]
-    # A tenth more than fits fills such a queue in a second; at two thirds of it RED drops all.
+    # The excess would fill the queue in 1.2 s; RED keeps it near a third, so that the rest holds a burst of 130 ms, as
+    # of a sender that waited for a processor.
     assert counts["early"] > 100 and counts["queue_full"] == 0, counts
     assert counts["queue_max_bytes"] < 150_000
-    assert abs(counts["early"] - sums["lost_packets"]) <= 2
+    # iperf3 does not see losses after the last packet that arrives.
+    assert counts["early"] == pytest.approx(sums["lost_packets"], rel=0.01)
 
 
 def test_lost_and_duplicated_packets_match_ping(ends):
@@ -190,7 +179,7 @@ def test_events_change_a_running_link_at_their_times(ends):
         for event in events:
             link.wait_for_event(event)
         assert time.monotonic() - begin >= 1.5
-        assert 49.8 <= rtt(link.ping(count=5)) < 60
+        assert 49.7 <= rtt(link.ping(count=5)) < 60
         link.end()
 
 
@@ -212,12 +201,15 @@ def test_a_trace_paces_delivery(ends, tmp_path):
 
 
 def test_ends_after_its_duration_and_leaves_nothing(ends):
-    with Running(ends, "--backend", "none", "--for", "1s") as link:
+    # Time enough for the addresses and the ping on a busy machine.
+    with Running(ends, "--backend", "none", "--for", "5s") as link:
         assert received(link.ping(count=2)) == 2
         report = link.end(by=None)
-    assert 1 <= report["duration_s"] < 3
-    assert report["lateness"] is None and report["a_to_b"]["lost"] is None
-    assert report["a_to_b"]["frames_in"] == report["a_to_b"]["frames_out"] >= 3
+    assert 5 <= report["duration_s"] < 10
+    a_to_b = report["a_to_b"]
+    assert report["lateness"] is None and a_to_b["lost"] is None
+    # The interfaces' counters are read one after the other, and IPv6 may send a solicitation meanwhile.
+    assert 3 <= a_to_b["frames_in"] <= a_to_b["frames_out"] <= a_to_b["frames_in"] + 1
     assert interfaces(ends[0]) == interfaces(ends[1]) == ["lo"]
 
 
@@ -228,7 +220,7 @@ def test_leaves_nothing_however_it_ends(ends, backend, by):
     with Running(ends, "--backend", backend) as link:
         pid = link.program.pid
         link.program.send_signal(by)
-        link.program.wait(10)
+        link.program.wait(60)
     for host in ends:
         wait_for("removal of the interfaces", lambda host=host: interfaces(host) == ["lo"])
     assert not {name for name in set(os.listdir("/run/netns")) - before if str(pid) in name}
@@ -347,7 +339,7 @@ def netem(tmp_path_factory):
     return lambda script: uml.run(NETEM.format(plait=PLAIT) + script, directory)
 
 
-@measuring()
+@measuring(STALL)
 def test_netem_delays_limits_loses_and_counts(netem):
     output = netem("""
         measure --delay 10ms --b-to-a delay=30ms
@@ -374,7 +366,7 @@ def test_netem_delays_limits_loses_and_counts(netem):
     assert report["a_to_b"]["queue_full"] > 100 and report["a_to_b"]["lost"] == 0
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 def test_netem_applies_events_while_traffic_flows(netem):
     output = netem("""
         look() { until grep -q "link: $1" /run/log; do kill -0 $link; sleep 0.05; done; }
@@ -413,7 +405,7 @@ def test_the_benchmark_of_links_measures_their_precision():
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     bench = pathlib.Path(__file__).resolve().parents[2] / "bench" / "links.py"
-    with measuring():
+    with measuring(STALL):
         done = subprocess.run(
             (bench, "--quick", "--backend", "emu", "--json"), capture_output=True, text=True
         )

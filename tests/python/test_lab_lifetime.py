@@ -90,7 +90,7 @@ def test_lab_is_removed_with_its_object_or_interpreter(program, rest):
     if rest.startswith("del"):
         wait_for("end of the lab", lambda: not left_of(lab_id))
         running.stdin.close()
-    running.wait(20)
+    running.wait(60)
     assert not left_of(lab_id)
 
 
@@ -99,7 +99,7 @@ def test_lab_is_removed_with_its_object_or_interpreter(program, rest):
 def test_killing_the_interpreter_removes_the_lab(program, how):
     running, lab_id = begin(program, "sys.stdin.read()")
     running.send_signal(signal.Signals[how])
-    running.wait(20)
+    running.wait(60)
     wait_for("end of the lab", lambda: not left_of(lab_id))
 
 
@@ -115,7 +115,7 @@ except KeyboardInterrupt:
     wait_for("second one to sleep", lambda: sleeping(f"plait-{lab_id}-client") == 2)
     running.send_signal(signal.SIGINT)
     assert running.stdout.readline() == "still there\n"
-    running.wait(20)
+    running.wait(60)
     assert not left_of(lab_id)
 
 

@@ -96,7 +96,7 @@ def test_data_of_dead_path_is_reinjected(make_pair, documents):
         client = pair.client.start(PLAIT, "run", *OFF, "--", "curl", "-sS", "-o", target, url, log="curl.log")
         wait_for("data", lambda: target.exists() and target.stat().st_size > size // 4)
         pair.client.add_packet_rules(input="iifname wlan drop")
-        assert client.wait(30) == 0
+        assert client.wait(60) == 0
     assert target.read_bytes() == file.read_bytes()
     connection = mptcp(document(eth.file, wlan.file))
     found = [

@@ -434,9 +434,11 @@ def test_round_trips_match_tshark_without_losses(clean):
             )
     found = {ends: sent["rtt_ms"] for ends, sent in plait_by_sender(document(file)).items() if sent["rtt_ms"]}
     assert found.keys() == theirs.keys() and len(found) == 2
+    # The kernel decides how much of the transfer each subflow carries.
+    assert sum(map(len, theirs.values())) > 200
     for ends, sent in found.items():
         samples = theirs[ends]
-        assert sent["samples"] == len(samples) > 100
+        assert sent["samples"] == len(samples)
         assert sent["min"] == pytest.approx(min(samples), abs=1e-6)
         assert sent["max"] == pytest.approx(max(samples), abs=1e-6)
         assert sent["mean"] == pytest.approx(sum(samples) / len(samples), abs=1e-6)

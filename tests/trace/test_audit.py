@@ -157,7 +157,7 @@ def test_sealed_reveals_only_metadata_on_any_path(make_pair, long_prose):
     }
     session = {"sealed session": identifiers["eth"]["sealed session"]}
     assert identifiers == {
-        "eth": session | {"paths": "2 configured, 1 with a witness"},
+        "eth": session | {"paths": "2 configured, 1 with a witness", "port of the service": "8443"},
         "wlan": session | {"witness of path": "1"},
     }
 

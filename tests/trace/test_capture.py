@@ -10,7 +10,7 @@ import time
 
 import pytest
 from captures import document
-from disturbance import Disturbance, inconclusive
+from disturbance import measuring
 from hosts import PLAIT, tool, wait_for
 from streams import OFF, random_file
 from terminal import Terminal
@@ -150,7 +150,7 @@ def test_stops_on_signal_or_duration_with_everything_written(transfer, tmp_path,
 def test_signal_also_terminates_the_command(pair, tmp_path):
     program = start(pair.client, tmp_path / "new", "--", "sleep", "1000")
     program.terminate()
-    assert program.wait(10) == 128 + signal.SIGTERM
+    assert program.wait(60) == 128 + signal.SIGTERM
     assert recorded(tmp_path / "new")["ended_by"] == "signal"
 
 
@@ -168,7 +168,7 @@ def test_ctrl_c_lets_the_command_exit_in_its_own_way(pair, tmp_path):
     terminal = Terminal(pair.client, PLAIT, "capture", "-o", tmp_path / "new", "--", "sh", "-c", script)
     terminal.shows("recording", "trap is set")
     terminal.type(b"\x03")
-    assert terminal.program.wait(10) == 3
+    assert terminal.program.wait(60) == 3
     written = recorded(tmp_path / "new")
     assert (written["ended_by"], written["exit_status"], written["error"]) == ("signal", 3, None)
     terminal.close()
@@ -220,17 +220,16 @@ def test_records_link_changes(pair, tmp_path):
         ]
 
     assert [up for _, up in states()] == [True]
-    with Disturbance() as disturbance:
+    with measuring(0.05):
         before = time.time()
         pair.client.ip("link set wlan down")
         after = time.time()
         wait_for("the change", lambda: not states()[-1][1])
+        changed = next(moment for moment, up in states() if not up)
+        assert changed <= after + 0.2
+    assert before <= changed
     program.terminate()
-    program.wait(10)
-    changed = next(moment for moment, up in states() if not up)
-    if changed > after + 0.2 and disturbance.worst > 0.05:
-        inconclusive(f"the machine was busy for {disturbance.worst:.2f} s")
-    assert before <= changed <= after + 0.2
+    program.wait(60)
 
 
 def test_full_disk_stops_the_recording_with_an_error(transfer, tmp_path):

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 
-from disturbance import Disturbance, inconclusive
+from disturbance import measuring
 from hosts import PLAIT, REPOSITORY, wait_for
 from streams import MPTCP, accept, connect_by_socks, listen, receive_exactly
 from transfers import connect, counters
@@ -116,7 +116,9 @@ def test_counts_every_byte_of_connections_between_samples(pair):
     # A FIN counts as a byte, on each of at most two subflows.
     assert sum(sizes) <= path_bytes(received, "received") <= sum(sizes) + 2 * len(sizes) + reinjected
     paths = {labels[0] for labels in sent["plait_path_sent_bytes_total"]}
-    assert paths <= {f"10.77.{link}.1-10.77.{to}.2" for link in (1, 2) for to in (1, 2)}
+    # Every user of the host can read the metrics: they do not tell who the peers are.
+    assert paths <= {f"10.77.{link}.1" for link in (1, 2)}
+    assert not any(peer in str(sent) for peer in ("10.77.1.2", "10.77.2.2"))
     assert sent["plait_mptcp_connections"]["false",] == 0
     later = metrics[0].scrape()
     for name in sent:
@@ -125,12 +127,22 @@ def test_counts_every_byte_of_connections_between_samples(pair):
                 assert later[name][labels] >= value, (name, labels)
 
 
+def has_data_acks(host) -> bool:
+    """Whether everything sent on all MPTCP connections of a host was acknowledged."""
+    sockets = host.run("ss", "-MinOH", text=True).stdout
+    sent = re.findall(r"write_seq:(\w+) snd_una:(\w+)", sockets)
+    assert sent, sockets
+    return all(written == acknowledged for written, acknowledged in sent)
+
+
 def test_open_connection_equals_ss(pair):
     metrics = Metrics(pair.client), Metrics(pair.server)
     client, server, listener = send(pair, 5_000_000)
     wait_for("second subflow", lambda: pair.client.run("ss", "-tinOH").stdout.count(b"tcp-ulp-mptcp") == 2)
     for host in (pair.client, pair.server):
         wait_for("an idle connection", lambda host=host: not is_shown(host, rb"unacked:|notsent:"))
+    # Until then MPTCP may send bytes again that TCP acknowledged.
+    wait_for("the last DATA_ACK", lambda: has_data_acks(pair.client))
     for side, host, name, ours in (
         (metrics[0], pair.client, "bytes_sent", "sent"),
         (metrics[1], pair.server, "bytes_received", "received"),
@@ -139,9 +151,8 @@ def test_open_connection_equals_ss(pair):
         expected = collections.Counter()
         for line in host.run("ss", "-tinOH", text=True).stdout.splitlines():
             if "tcp-ulp-mptcp" in line and line.startswith("ESTAB"):
-                _, _, _, local, remote, *_ = re.sub(r"%\w+", "", line).split()
-                path = f"{local.rsplit(':', 1)[0]}-{remote.rsplit(':', 1)[0]}"
-                expected[path] += int((re.search(rf" {name}:(\d+)", line) or [0, 0])[1])
+                local = re.sub(r"%\w+", "", line).split()[3]
+                expected[local.rsplit(":", 1)[0]] += int((re.search(rf" {name}:(\d+)", line) or [0, 0])[1])
         assert {path: found[f"plait_path_{ours}_bytes_total"][path,] for path in expected} == expected
         assert found["plait_mptcp_connections"]["false",] == 1
         assert found["plait_mptcp_subflows"]["false",] == 2
@@ -214,13 +225,10 @@ def test_survives_hostile_clients(pair):
     slow = [metrics.connect() for _ in range(200)]
     for client in slow[::2]:
         client.sendall(b"GET /met")
-    with Disturbance() as disturbance:
+    with measuring(0.2):
         begin = time.monotonic()
         metrics.scrape()
-        elapsed = time.monotonic() - begin
-    if elapsed >= 2 and disturbance.worst > 0.2:
-        inconclusive(f"the machine was busy for {disturbance.worst:.2f} s")
-    assert elapsed < 2
+        assert time.monotonic() - begin < 2
     slow += [metrics.connect() for _ in range(200)]
     metrics.scrape()
     # Slow clients time out.
@@ -230,7 +238,7 @@ def test_survives_hostile_clients(pair):
         client.close()
     metrics.scrape()
     metrics.program.terminate()
-    assert metrics.program.wait(10) == 0
+    assert metrics.program.wait(60) == 0
 
 
 def test_address_in_use_is_an_error(pair):

@@ -10,7 +10,7 @@ import tempfile
 import threading
 
 import pytest
-from disturbance import Disturbance, inconclusive
+from disturbance import measuring
 from hosts import PLAIT, Host, wait_for
 from streams import receive_exactly, send_until_error
 from terminal import Terminal
@@ -129,10 +129,11 @@ def test_rates_and_shares(make_pair):
         return [field(line, "bytes_received") for line in ss_subflows(pair.server).values()]
 
     wait_for("data on both subflows", lambda: len(received()) == 2 and min(received()) > 500_000)
-    with Disturbance() as disturbance:
+    with measuring(0.1):
         found = once(pair.server, "2s")
-    (connection,) = found["connections"]
-    assert 1.9 < found["interval_s"] < 3
+        (connection,) = found["connections"]
+        assert 1.9 < found["interval_s"] < 3
+        assert 25e6 < connection["received_bps"] < 41e6
     # 20 Mbit/s on each link, including headers.
     for subflow in connection["subflows"]:
         assert subflow["received_bps"] < 20.5e6
@@ -140,9 +141,6 @@ def test_rates_and_shares(make_pair):
             subflow["received_bps"], rel=0.01
         )
     assert sum(subflow["share"] for subflow in connection["subflows"]) == pytest.approx(1)
-    if connection["received_bps"] <= 25e6 and disturbance.worst > 0.1:
-        inconclusive(f"the machine was busy for {disturbance.worst:.2f} s")
-    assert 25e6 < connection["received_bps"] < 41e6
     for each in (client, server, listener):
         each.close()
 
@@ -194,7 +192,7 @@ def test_screen_reacts_to_keys_and_resizing(terminal):
     terminal.type(b"\x1b")
     terminal.shows(" eth ")
     terminal.type(b"q")
-    assert terminal.program.wait(10) == 0
+    assert terminal.program.wait(60) == 0
     assert Terminal.LEAVE in terminal.read() and terminal.is_restored()
 
 
@@ -207,7 +205,7 @@ def test_restores_the_terminal(terminal, how):
             terminal.type(b"\x03")
         case name:
             terminal.program.send_signal(getattr(signal, name))
-    assert terminal.program.wait(10) == 0
+    assert terminal.program.wait(60) == 0
     assert Terminal.LEAVE in terminal.read() and terminal.is_restored()
 
 
@@ -218,5 +216,5 @@ def test_honours_no_color(pair, connection, value, coloured):
     terminal.shows("▁▁▁▁")
     assert bool(colour.search(terminal.read())) == coloured
     terminal.type(b"q")
-    assert terminal.program.wait(10) == 0
+    assert terminal.program.wait(60) == 0
     terminal.close()
