@@ -46,6 +46,8 @@ class Transfer:
     # Of the sending kernel: nstat's counters, and MPTCP_INFO before the socket was closed.
     counters: dict[str, int]
     info: KernelInfo
+    # Size in bytes at the end of the transfer. It only grows.
+    send_buffer: int
 
 
 @dataclasses.dataclass
@@ -94,7 +96,7 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
              "tbf", "rate", RATE, "burst", "16k", "latency", "20ms")  # fmt: skip
     listener = listen(server, PORT, pair.ETH, MPTCP)
     listener.settimeout(10)
-    received, info = [], []
+    received, info, send_buffer = [], [], []
 
     def send(connection):
         connection.sendall(bytes(BYTES))
@@ -102,6 +104,7 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
         # The receiver closes after the last byte: then the kernel's counters are complete.
         assert connection.recv(1) == b""
         info.append(KernelInfo.of(connection))
+        send_buffer.append(connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
         connection.close()
 
     def receive(connection):
@@ -146,6 +149,7 @@ def transfer(pair: Pair, link: str, cut, upwards: bool, pings: bool, stale: bool
         restored=restored_at,
         counters=counters(sender),
         info=info[0],
+        send_buffer=send_buffer[0],
     )
 
 
@@ -198,20 +202,6 @@ def longest_gap(packets: list[Packet], from_client: bool, span: tuple[float, flo
     return max(after - before for before, after in gaps)
 
 
-def most_unacknowledged(packets: list[Packet], from_client: bool) -> int:
-    """The maximum of bytes sent by a side and not DATA_ACKed, rounded up by the maximum length of a mapping."""
-    acknowledged, most = None, 0
-    for packet in packets:
-        number = packet.data_seq if packet.from_client == from_client else packet.data_ack
-        if number is None:
-            continue
-        if packet.from_client != from_client:
-            acknowledged = number if acknowledged is None or is_behind(number, acknowledged) else acknowledged
-        elif acknowledged is not None and is_behind(number, acknowledged):
-            most = max(most, (number - acknowledged) % 2**32)
-    return most + 2**16
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -253,8 +243,7 @@ def test_cut_path_is_one_failover(make_pair, case):
     gap = longest_gap(packets, not case["upwards"], (failover["from"], failover["resumed"]))
     assert abs(failover["stall_s"] - gap) <= 0.01
     assert 0 < failover["reinjected"]["bytes"] <= connection["reinjected"]["bytes"]
-    most = most_unacknowledged(packets, case["upwards"])
-    check_copies(done, case["upwards"], parts, most)
+    check_copies(done, case["upwards"], parts)
 
 
 def has_times_of_the_cut(failover: dict, done: Transfer, case: dict) -> bool:
@@ -274,14 +263,15 @@ def is_near(when: float, command: tuple[float, float]) -> bool:
     return command[0] - 0.05 <= when <= command[1] + 0.05
 
 
-def check_copies(done: Transfer, upwards: bool, parts: list[dict], most_unacknowledged: int):
+def check_copies(done: Transfer, upwards: bool, parts: list[dict]):
     """Compares the bytes sent more than once with the counters of the sending kernel.
 
     Linux sends data again on another subflow in two ways:
     - Without a DATA_ACK, __mptcp_retrans sends what is missing on a subflow without outstanding data, possibly the
       original one. The counter MPTCPRetrans counts these calls, mptcpi_bytes_retrans their bytes.
     - After net.mptcp.stale_loss_cnt such timeouts, a subflow is stale (counter SubflowStale), and all data without a
-      DATA_ACK is sent again. Neither of the two counters above includes it.
+      DATA_ACK is sent again. Neither of the two counters above includes it. The data without a DATA_ACK also waits in
+      the queues of subflows, where captures do not show it, but always fits into the send buffer.
     TCP's own retransmissions are not part of MPTCP's; plait counts them among the repeated bytes.
     """
     bytes_retrans = done.info.bytes_retrans
@@ -293,7 +283,7 @@ def check_copies(done: Transfer, upwards: bool, parts: list[dict], most_unacknow
         part["reinjected"]["bytes"] + part["repeated_bytes"] - part["retransmitted"]["bytes"]
         for part in parts
     )
-    sent_anew = done.counters["MPTcpExtSubflowStale"] * most_unacknowledged
+    sent_anew = done.counters["MPTcpExtSubflowStale"] * done.send_buffer
     # Data lost in the cut was not captured at the client, so that its copy is the first there.
     least = bytes_retrans if upwards else 0
     assert least <= copies <= bytes_retrans + sent_anew
