@@ -138,6 +138,17 @@ except ConnectionResetError:
     assert "before its first flight" in pair.logged("serve")
 
 
+def test_status_lists_no_closed_subflow(talking):
+    """One that is reset here, of which the kernel knows no port any longer."""
+    pair, client = talking
+    assert_echo(client)
+    wait_for("second subflow", lambda: len(subflows(pair, "serve")) == 2)
+    with pair.server.packet_rules(output="oifname wlan tcp sport 8443 reject with tcp reset"):
+        for _ in range(20):
+            assert_echo(client, bytes(100_000))
+            assert not [each for each in subflows(pair, "serve") if each["remote"].endswith(":0")]
+
+
 def test_reset_ends_every_subflow(talking):
     """A reset by a program reaches the server on every path."""
     pair, client = talking

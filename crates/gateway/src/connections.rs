@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use plait_linux::State;
 use plait_linux::mptcp::{FullInfo, Info, Token};
 use plait_proto::option::Mode;
 use tokio::net::TcpStream;
@@ -140,8 +141,10 @@ impl Connection {
             sent: self.progress.sent.total(),
             received: self.progress.received.total(),
             age_s: self.since.elapsed().as_secs_f64(),
+            // The kernel lists a reset subflow, without its addresses, until it has removed it.
             subflows: subflows
                 .into_iter()
+                .filter(|subflow| subflow.tcp.state != State::Closed)
                 .map(|subflow| SubflowReport {
                     local: canonical(subflow.local),
                     remote: canonical(subflow.remote),
