@@ -28,6 +28,8 @@ pub struct Config {
     pub pad: Option<Padding>,
     /// `rekey`: the time after which keys are renewed.
     pub rekey: Option<Duration>,
+    /// `congestion_control`: the congestion control of connections.
+    pub congestion_control: Option<String>,
     /// `[paths]`: the roles of interfaces.
     pub roles: Roles,
     /// `[identity]`, `file`: the file of the gateway's key pair; `None` for the default.
@@ -49,6 +51,7 @@ struct RawConfig {
     hybrid: Option<bool>,
     pad: Option<Padding>,
     rekey: Option<Rekey>,
+    congestion_control: Option<String>,
     #[serde(default)]
     paths: BTreeMap<String, Role>,
     #[serde(default)]
@@ -111,13 +114,25 @@ impl Config {
     /// The file cannot be read, or has an unknown key or an unexpected value.
     pub fn from_file(path: &Path) -> Result<Config, LoadError> {
         let raw: RawConfig = plait_config::load(path)?;
-        let RawConfig { mode, require, hybrid, pad, rekey, paths, identity, peers } = raw;
+        let RawConfig { mode, require, hybrid, pad, rekey, congestion_control, paths, identity, peers } = raw;
         let require = require.map(|Require(require)| require);
         let rekey = rekey.map(|Rekey(rekey)| rekey);
         let mut roles = Roles::default();
         paths.iter().for_each(|(interface, role)| roles.set(interface, *role));
         let RawIdentity { file, peers: trust, clients } = identity;
-        Ok(Config { mode, require, hybrid, pad, rekey, roles, identity: file, trust, clients, pins: peers })
+        Ok(Config {
+            mode,
+            require,
+            hybrid,
+            pad,
+            rekey,
+            congestion_control,
+            roles,
+            identity: file,
+            trust,
+            clients,
+            pins: peers,
+        })
     }
 }
 
@@ -147,6 +162,8 @@ mod tests {
         let config = read("pad = 100\nrekey = \"10m\"\n").expect("a configuration");
         assert_eq!(config.pad, Padding::new(100));
         assert_eq!(config.rekey, Some(Duration::from_secs(600)));
+        let config = read("congestion_control = \"cubic\"\n").expect("a configuration");
+        assert_eq!(config.congestion_control.as_deref(), Some("cubic"));
         assert_eq!(read(""), Ok(Config::default()));
     }
 

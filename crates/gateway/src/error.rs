@@ -34,6 +34,16 @@ pub enum StartError {
          them by --trusted, --untrusted or [paths], or require a number of paths, as in --require=paths:2"
     )]
     NamedPaths(usize),
+    /// The congestion control cannot be used.
+    #[error(
+        "cannot use congestion control '{name}': {reason} (`sysctl net.ipv4.tcp_available_congestion_control` lists what this host has)"
+    )]
+    CongestionControl {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: io::Error,
+    },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {reason}{}", hint(reason))]
     Listen {

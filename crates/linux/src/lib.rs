@@ -13,6 +13,7 @@ pub mod blackhole;
 pub mod bpf_files;
 mod bytes;
 pub mod cgroup;
+pub mod congestion_control;
 pub mod counters;
 pub mod diag;
 pub mod interfaces;

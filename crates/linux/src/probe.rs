@@ -86,6 +86,13 @@ const FEATURES: &[Probe] = &[
         how_to_get: "a kernel of version 5.19 or later with CONFIG_MPTCP; root",
     },
     Probe {
+        name: "default congestion control",
+        essential: false,
+        attempt: kernel::default_congestion_control,
+        lost_without: "correct bytes of other MPTCP programs when paths are cut; plait's gateways use cubic instead",
+        how_to_get: "sysctl -w net.ipv4.tcp_congestion_control=cubic",
+    },
+    Probe {
         name: "user-space path management",
         essential: true,
         attempt: kernel::user_space_path_manager,

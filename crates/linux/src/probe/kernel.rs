@@ -11,6 +11,7 @@ use socket2::Domain;
 use super::{Finding, command};
 use crate::blackhole;
 use crate::cgroup::Cgroup;
+use crate::congestion_control;
 use crate::mptcp::{Info, Protocol, stream_socket};
 use crate::netns::NetNs;
 use crate::pm::{PathManager, user_space_sockets};
@@ -51,6 +52,14 @@ pub(super) fn mptcp() -> Finding {
         }),
         Err(error) => Err(error.to_string()),
     }
+}
+
+pub(super) fn default_congestion_control() -> Finding {
+    let name = congestion_control::default_congestion_control().map_err(|error| error.to_string())?;
+    if congestion_control::is_bbr(&name) {
+        return Err(format!("{name}, with which Linux's MPTCP can deliver wrong bytes"));
+    }
+    Ok(name)
 }
 
 /// Whether the kernel falls back to TCP for new connections, as after a blackhole. The kernel does not expose this

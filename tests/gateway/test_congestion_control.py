@@ -1,0 +1,64 @@
+"""The congestion control of gateways' connections."""
+
+import json
+import pathlib
+
+import pytest
+from gateways import report_of
+from hosts import PLAIT, wait_for
+from streams import assert_echo, connect_by_socks, start_gateways
+
+AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+
+def set_default(pair, name: str):
+    if name not in AVAILABLE.read_text().split():
+        pytest.skip(f"this kernel has no congestion control {name}")
+    for host in (pair.client, pair.server):
+        host.tool("sysctl", "-qw", f"net.ipv4.tcp_congestion_control={name}")
+
+
+def algorithms(host) -> list[str]:
+    """The congestion control of every established connection between the gateways, by the kernel's list."""
+    lines = host.tool(
+        "ss", "-HtniO", "state", "established", "( sport = :8443 or dport = :8443 )"
+    ).splitlines()
+    known = AVAILABLE.read_text().split()
+    return [next(word for word in line.split() if word in known) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("default", "options", "expected"),
+    [
+        ("bbr", (), "cubic"),
+        ("bbr", ("--congestion-control", "bbr"), "bbr"),
+        ("bbr", ("--congestion-control", "reno"), "reno"),
+        ("reno", (), "reno"),
+    ],
+)
+def test_bbr_is_used_only_if_it_is_chosen(pair, default, options, expected):
+    set_default(pair, default)
+    start_gateways(pair, *options)
+    client = connect_by_socks(pair)
+    assert_echo(client)
+    wait_for("second subflow", lambda: len(report_of(pair, "proxy")["connections"][0]["subflows"]) == 2)
+    assert_echo(client)
+    for host in (pair.client, pair.server):
+        assert set(algorithms(host)) == {expected}
+    is_told = "can deliver wrong bytes" in pair.logged("serve")
+    assert is_told == (default == "bbr" and not options)
+
+
+def test_unknown_algorithm_is_an_error(pair):
+    done = pair.client.run(PLAIT, "proxy", "--congestion-control", "nosuch")
+    assert done.returncode == 1
+    assert b"cannot use congestion control 'nosuch'" in done.stderr
+    assert b"tcp_available_congestion_control" in done.stderr
+
+
+def test_doctor_warns_of_bbr(pair):
+    for default, present in (("bbr", False), ("reno", True)):
+        set_default(pair, default)
+        features = json.loads(pair.client.run(PLAIT, "doctor", "--json").stdout)["features"]
+        [found] = [feature for feature in features if feature["name"] == "default congestion control"]
+        assert found["present"] == present and default in found["detail"]
